@@ -1,0 +1,262 @@
+# FleetJob. `make help` lists the goals. One plain makefile, objects under build/<variant>/.
+#
+#   VARIANT=release|asan|tsan    how to compile; each has its own folder below build/
+#   DEV=1                        the long warning list and -Werror
+#
+# Sources are found by folder: a new .c file below a component's folder belongs to it. Every
+# tests/{unit,numerics,integration,sim}/test_*.c is a test program, every tests/fuzz/fuzz_*.c a
+# fuzz target, every tests/bench/bench_*.c a benchmark.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS   += --no-builtin-rules
+.DEFAULT_GOAL := all
+
+VARIANT ?= release
+OUT     := build/$(VARIANT)
+BIN     := build/bin
+ifneq ($(VARIANT),release)
+BIN     := $(OUT)/bin
+endif
+
+CC          ?= gcc
+CLANG       ?= clang
+VERSION     := 0.1.0
+PKGS        := libcjson openssl libcurl libuv libwebsockets yaml-0.1
+WARNINGS    := -Wall -Wextra
+ifeq ($(DEV),1)
+WARNINGS    += -Werror -Wshadow -Wvla -Wundef -Wformat=2 -Wpointer-arith -Wwrite-strings \
+               -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
+               -Wimplicit-fallthrough -fno-common
+endif
+CFLAGS_release := -O2 -g -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong
+CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+CFLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
+# -ffp-contract=off: a fused multiply-add appears only where the code asks for it, so that results
+# are the same bits whatever the compiler finds to fuse.
+CFLAGS   := -std=c17 -D_GNU_SOURCE -I. -I$(OUT) $(WARNINGS) $(CFLAGS_$(VARIANT)) -ffp-contract=off \
+            -fno-math-errno -fPIE -DFLEET_VERSION='"$(VERSION)"' $(EXTRA_CFLAGS)
+LDFLAGS  := $(filter -fsanitize%,$(CFLAGS_$(VARIANT))) -pie -Wl,-z,relro,-z,now -Wl,--as-needed -rdynamic $(EXTRA_LDFLAGS)
+LDLIBS   := -lcjson -lcrypto -lssl -lcurl -lwebsockets -luv -lyaml -lpthread -lm -ldl
+
+# ---- components: archive <- folders --------------------------------------------------------------
+sources   = $(shell find $(1) -name '*.c' $(foreach x,$(2),-not -path '$(x)') 2>/dev/null | LC_ALL=C sort)
+LIBFLEET  := $(call sources,libfleet)
+RUNTIME   := $(call sources,agent/runtime,agent/runtime/main.c)
+AGENT     := $(call sources,agent,agent/runtime/* agent/main.c)
+CONTROLLER:= $(call sources,controller,controller/main.c)
+CLI       := $(call sources,cli,cli/main.c)
+FAKES     := $(call sources,tests/fake) $(call sources,tests/support)
+
+objects = $(patsubst %.c,$(OUT)/%.o,$(1))
+
+# Kernels are compiled once a level: x_avx2.c, x_avx512.c, … get that level's instructions.
+%_avx2.o:       CFLAGS += -mavx2 -mfma -mf16c
+%_avx512.o:     CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
+%_avx512bf16.o: CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mprefer-vector-width=512
+%_amx.o:        CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mamx-tile -mamx-bf16 -mfma
+
+ARCHIVES := $(addprefix $(OUT)/,libcli.a libcontroller.a libruntime.a libagent.a libfakes.a libfleet.a)
+$(OUT)/libfleet.a:      $(call objects,$(LIBFLEET))
+$(OUT)/libruntime.a:    $(call objects,$(RUNTIME))
+$(OUT)/libagent.a:      $(call objects,$(AGENT))
+$(OUT)/libcontroller.a: $(call objects,$(CONTROLLER))
+$(OUT)/libcli.a:        $(call objects,$(CLI))
+$(OUT)/libfakes.a:      $(call objects,$(FAKES))
+$(OUT)/lib%.a:
+	@mkdir -p $(@D); rm -f $@; ar rcs $@ $^
+
+$(OUT)/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  cc $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# ---- programs ------------------------------------------------------------------------------------
+MAINS    := $(wildcard cli/main.c agent/main.c agent/runtime/main.c controller/main.c)
+name_of   = $(patsubst cli/main.c,fleetjob,$(patsubst agent/main.c,fleetjob-agent,$(patsubst \
+              agent/runtime/main.c,fleetjob-train,$(patsubst controller/main.c,fleetjob-controller,$(1)))))
+PROGRAMS := $(addprefix $(BIN)/,$(foreach m,$(MAINS),$(call name_of,$(m))))
+
+$(BIN)/fleetjob:            $(OUT)/cli/main.o $(OUT)/libcli.a $(OUT)/libcontroller.a $(OUT)/libfleet.a
+$(BIN)/fleetjob-agent:      $(OUT)/agent/main.o $(OUT)/libagent.a $(OUT)/libfleet.a
+$(BIN)/fleetjob-train:      $(OUT)/agent/runtime/main.o $(OUT)/libruntime.a $(OUT)/libagent.a $(OUT)/libfleet.a
+$(BIN)/fleetjob-controller: $(OUT)/controller/main.o $(OUT)/libcontroller.a $(OUT)/libfleet.a
+$(PROGRAMS):
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LDLIBS)
+
+programs: $(PROGRAMS)
+all: $(PROGRAMS) $(if $(filter release,$(VARIANT)),build/man/fleetjob.1) ## build the programs into build/bin, the manual into build/man
+
+build/man/fleetjob.1: build/bin/fleetjob tools/man.sh
+	@rm -rf build/man && tools/man.sh $< build/man
+
+# kubectl finds kubectl-fleetjob in the PATH and runs it as `kubectl fleetjob`.
+PREFIX ?= /usr/local
+install: all ## programs, manual and bash completion below DESTDIR and PREFIX (/usr/local)
+	@install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	@install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	@ln -sf fleetjob $(DESTDIR)$(PREFIX)/bin/kubectl-fleetjob
+	@install -m 644 build/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	@install -m 644 cli/completion/fleetjob.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fleetjob
+	@echo "installed below $(DESTDIR)$(PREFIX)"
+
+
+# ---- tests ---------------------------------------------------------------------------------------
+TEST_SOURCES := $(wildcard tests/unit/test_*.c tests/numerics/test_*.c tests/integration/test_*.c tests/sim/test_*.c)
+TESTS        := $(patsubst tests/%.c,$(OUT)/tests/%,$(TEST_SOURCES))
+CHECKS       := $(filter $(OUT)/tests/unit/% $(OUT)/tests/numerics/%,$(TESTS))
+BENCHES      := $(patsubst tests/bench/%.c,$(OUT)/bench/%,$(wildcard tests/bench/bench_*.c))
+FUZZERS      := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+
+# Recordings of other systems: kinds of files, their readers, and who adds up (tests/golden/runner.h).
+GOLDEN_DIR   ?= tests/golden
+# GOLDEN_FILES: a pattern of their names, all by default
+$(OUT)/golden: $(patsubst %.c,$(OUT)/%.o,$(wildcard tests/golden/*.c)) $(ARCHIVES)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(LDLIBS)
+
+.PRECIOUS: $(OUT)/%.o
+$(OUT)/tests/%: $(OUT)/tests/%.o $(ARCHIVES)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(ARCHIVES) -Wl,--end-group -lcmocka $(LDLIBS)
+$(OUT)/bench/%: $(OUT)/tests/bench/%.o $(ARCHIVES)
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(LDLIBS)
+
+$(OUT)/tests/integration/test_golden: $(OUT)/golden
+
+# Preloaded into trainers by a test, not linked into anything; sanitizers have an allocator of their own.
+PRELOADED := build/release/tests/preload/allocations.so
+$(PRELOADED): tests/preload/allocations.c tests/preload/allocations.h
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) $(CFLAGS_release) -fPIC -shared -o $@ $< -ldl
+build/release/tests/integration/test_memory: $(PRELOADED)
+
+tests: $(PROGRAMS) $(TESTS) ## build everything that `check` and `test` run
+
+check: $(PROGRAMS) $(CHECKS) check-includes ## unit and numerics tests: a minute
+	@tests/run.sh --variant $(VARIANT) $(CHECKS)
+
+check-all: $(PROGRAMS) $(TESTS) ## unit, numerics, integration and simulation on the release build
+	@tests/run.sh --variant $(VARIANT) $(TESTS)
+
+golden: $(PROGRAMS) $(OUT)/golden ## every recording of other systems below GOLDEN_DIR (tests/golden)
+	@LSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers/lsan.supp:print_suppressions=0 \
+	TSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers/tsan.supp:halt_on_error=1 \
+	FLEET_BIN=$(abspath $(BIN)) FLEET_TEST_VARIANT=$(VARIANT) $(OUT)/golden '$(GOLDEN_DIR)' $(if $(GOLDEN_FILES),'$(GOLDEN_FILES)')
+
+check-levels: $(PROGRAMS) $(TESTS) ## the numbers again with every instruction-set level forced
+	@tests/levels.sh $(filter $(OUT)/tests/numerics/%,$(TESTS))
+
+test: prerequisites-test ## everything: tests, a real cluster, sanitizers, every level, fuzzing
+	@tests/all.sh
+
+e2e: prerequisites-test ## the scenarios on a real Kubernetes
+	@tests/all.sh e2e
+
+check-asan: ## unit, numerics, integration under address and undefined sanitizers
+	@$(MAKE) VARIANT=asan tests
+	@tests/run.sh --variant asan $(patsubst $(OUT)/%,build/asan/%,$(TESTS))
+
+# What runs threads; the rest of the code has none to race.
+THREADED := $(filter $(OUT)/tests/numerics/test_programs $(OUT)/tests/integration/test_equality $(OUT)/tests/integration/test_faults \
+              $(addprefix $(OUT)/tests/unit/test_,thread_pool backend executor comm prefetch snapshot checkpoint \
+              dataset hub_server trainer_process),$(TESTS))
+threaded: $(PROGRAMS) $(THREADED)
+check-tsan: ## what runs threads under the thread sanitizer, with plain kernels
+	@$(MAKE) VARIANT=tsan threaded
+	@FLEET_ISA=plain tests/run.sh --variant tsan $(patsubst $(OUT)/%,build/tsan/%,$(THREADED))
+
+check-valgrind: $(PROGRAMS) ## trainers under memcheck at the levels it knows (needs valgrind)
+	@tests/valgrind.sh $(BIN)
+
+# ---- fuzzing (clang's libFuzzer; sources compiled anew with coverage) -----------------------------
+FUZZ_SECONDS ?= 10
+FUZZ_CFLAGS := -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer-no-link,address,undefined \
+               -fno-sanitize-recover=all -ffp-contract=off -DFLEET_VERSION='"$(VERSION)"' -Wno-unknown-warning-option
+FUZZ_OBJECTS := $(patsubst %.c,build/fuzz/%.o,$(LIBFLEET) agent/link.c agent/link_message.c $(call sources,agent/runtime/checkpoint agent/runtime/data agent/runtime/tensorboard))
+build/fuzz/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  fuzz-cc $<"; $(CLANG) $(FUZZ_CFLAGS) -MMD -MP -c -o $@ $<
+build/fuzz/libfuzzed.a: $(FUZZ_OBJECTS)
+	@mkdir -p $(@D); rm -f $@; ar rcs $@ $^
+build/fuzz/fuzz_%: build/fuzz/tests/fuzz/fuzz_%.o build/fuzz/libfuzzed.a
+	@$(CLANG) -fsanitize=fuzzer,address,undefined -o $@ $< build/fuzz/libfuzzed.a $(LDLIBS)
+
+fuzzers: $(FUZZERS)
+fuzz: fuzzers ## every fuzz target for FUZZ_SECONDS (10) on its committed corpus
+	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZERS)
+
+bench: $(PROGRAMS) $(BENCHES) ## the figures of the design page, beside their rivals where installed
+	@tests/bench/run.sh $(BENCHES)
+
+# ---- demo ----------------------------------------------------------------------------------------
+prerequisites: ; @tools/prerequisites.sh build
+prerequisites-test: ; @tools/prerequisites.sh test
+DATA ?=
+demo: prerequisites ## a real Kubernetes on this machine, a job trained in it, a worker killed on the way
+	@e2e/cluster/cluster check || { echo "'make demo-local' does without a cluster, and without root"; exit 1; }
+	@$(MAKE) -s --no-print-directory -j2 all image
+	@tools/demo.sh $(if $(DATA),--data "$(DATA)")
+demo-down: ## stop the demo's Kubernetes
+	@tools/demo.sh --down
+demo-local: prerequisites ## the demo without Kubernetes or root: four worker processes
+	@$(MAKE) --no-print-directory -j2 all
+	@tools/demo-local.sh $(if $(DATA),--data "$(DATA)")
+
+# ---- images --------------------------------------------------------------------------------------
+# The same objects, linked to run from /fleetjob in any image: the loader and the libraries there are
+# meant, whatever else the image has. The older tag of the two, because it reaches libraries' libraries
+# and comes before LD_LIBRARY_PATH. Without a build id, because that depends on the folder built in.
+IMAGE_FOLDER    ?= build/images
+IMAGE_REGISTRY  ?= fleet.local
+CLOSURE_LDFLAGS := -Wl,--dynamic-linker=/fleetjob/lib/ld-linux-x86-64.so.2 \
+                   -Wl,--disable-new-dtags,-rpath,/fleetjob/lib -Wl,--build-id=none
+closure: all ## the programs as they go into images, below build/release/closure
+	@$(MAKE) --no-print-directory BIN=$(OUT)/closure EXTRA_LDFLAGS='$(CLOSURE_LDFLAGS)' programs
+image: closure ## image archives below build/images, without a daemon
+	@tools/image.sh $(OUT)/closure $(IMAGE_FOLDER) $(IMAGE_REGISTRY) $(VERSION)
+check-image: image ## start every program in an otherwise empty root, train a job in the image
+	@tests/image/run.sh $(IMAGE_FOLDER)
+check-chart: ## lint the chart and render it for all kinds of values
+	@tests/chart/run.sh
+
+# ---- generated files -----------------------------------------------------------------------------
+GENERATED := crds/fleetjobs.fleetjob.dev.yaml \
+             $(addprefix docs/reference/,fleetjob.md training.md status.md)
+$(OUT)/tools/generate: $(OUT)/tools/generate.o $(OUT)/cli/yaml_print.o $(OUT)/libfleet.a
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(OUT)/tools/generate_strategy: $(OUT)/tools/generate_strategy.o $(OUT)/tools/strategy_example.o $(OUT)/cli/yaml_print.o $(OUT)/libfleet.a
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+CHART_CRD := charts/fleetjob/files/fleetjobs.fleetjob.dev.yaml
+generate: $(OUT)/tools/generate $(OUT)/tools/generate_strategy ## write crds/ and docs/reference/ from the tables
+	@rm -rf docs/reference/strategy && $(OUT)/tools/generate_strategy docs/reference/strategy
+	@for file in $(GENERATED); do $< $$file >$$file.new && mv $$file.new $$file; done
+	@cp crds/fleetjobs.fleetjob.dev.yaml $(CHART_CRD)
+verify: $(OUT)/tools/generate $(OUT)/tools/generate_strategy ## do the generated files agree with the tables?
+	@rm -rf $(OUT)/generated && $(OUT)/tools/generate_strategy $(OUT)/generated && diff -ru docs/reference/strategy $(OUT)/generated || { echo "docs/reference/strategy is stale: make generate"; exit 1; }
+	@for file in $(GENERATED); do $< $$file | diff -u $$file - || { echo "$$file is stale: make generate"; exit 1; }; done
+	@diff -u crds/fleetjobs.fleetjob.dev.yaml $(CHART_CRD) || { echo "$(CHART_CRD) is stale: make generate"; exit 1; }
+
+# ---- hygiene -------------------------------------------------------------------------------------
+C_FILES := $(shell git ls-files '*.c' '*.h' 2>/dev/null)
+
+format: ## rewrite every C file with clang-format
+	@clang-format -i $(C_FILES)
+check-format:
+	@clang-format --dry-run --Werror $(C_FILES)
+lint: ## clang-tidy, gcc -fanalyzer on libfleet, shellcheck, yamllint, codespell where installed
+	@tools/lint.sh
+stats: ## our column of the comparison table
+	@tools/stats.sh
+check-includes: ## the arrows between folders that the design allows
+	@tools/check-includes.sh
+check-headers: ## every header compiles alone
+	@tools/check-headers.sh '$(CC)' '-std=c17 -D_GNU_SOURCE -I. $(WARNINGS)'
+
+clean: ## remove build/
+	@rm -rf build
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | LC_ALL=C sort | awk -F'\t' '{printf "  %-18s %s\n", $$1, $$2}'
+
+-include $(shell find $(OUT) build/fuzz -type f -name '*.d' 2>/dev/null)
+.PHONY: check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers bench format check-format lint stats check-includes check-headers clean help

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/closure.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/strbuf.h"
+
+static int copy_content(int from, int to, off_t size)
+{
+    while (size > 0) {
+        ssize_t count = sendfile(to, from, NULL, (size_t)size);
+        if (count < 0)
+            return -errno;
+        if (count == 0)
+            return -EIO; /* it became shorter meanwhile */
+        size -= count;
+    }
+    return 0;
+}
+
+/* By a new file and a rename: one that is running cannot be written, but can be replaced. */
+static int copy_file(const char *from_path, const char *to_path, struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf fresh = {0};
+    FLEET_AUTO_CLOSE int from = open(from_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    FLEET_AUTO_CLOSE int to = -1;
+    struct stat stat;
+    int rc;
+
+    if (from < 0 || fstat(from, &stat) < 0)
+        return fleet_error(err, -errno, "read %s: %s", from_path, strerror(errno));
+    if (!S_ISREG(stat.st_mode))
+        return fleet_error(err, -EINVAL, "%s is no plain file", from_path);
+    fleet_strbuf_appendf(&fresh, "%s.new", to_path);
+    (void)unlink(fresh.text);
+    to = open(fresh.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (to < 0)
+        return fleet_error(err, -errno, "write %s: %s", fresh.text, strerror(errno));
+    rc = copy_content(from, to, stat.st_size);
+    if (rc == 0 && (fchmod(to, stat.st_mode & 0755) < 0 || rename(fresh.text, to_path) < 0))
+        rc = -errno;
+    if (rc < 0)
+        (void)unlink(fresh.text);
+    return rc < 0 ? fleet_error(err, rc, "copy %s to %s: %s", from_path, to_path, strerror(-rc))
+                  : 0;
+}
+
+static int copy_folder(const char *source, const char *target, const char *name,
+                       struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *from = fleet_file_join(source, name), *to = fleet_file_join(target, name);
+    const struct dirent *entry;
+    DIR *folder;
+    int count = 0, rc = fleet_file_make_folder(to, err);
+
+    if (rc < 0)
+        return rc;
+    folder = opendir(from);
+    if (!folder)
+        return fleet_error(err, -errno, "read the folder %s: %s", from, strerror(errno));
+    while (rc == 0 && (entry = readdir(folder))) { /* NOLINT(concurrency-mt-unsafe): one thread */
+        FLEET_AUTO_FREE char *from_path = fleet_file_join(from, entry->d_name);
+        FLEET_AUTO_FREE char *to_path = fleet_file_join(to, entry->d_name);
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        rc = ++count <= CLOSURE_FILES_MAX
+                 ? copy_file(from_path, to_path, err)
+                 : fleet_error(err, -E2BIG, "%s has more than %d files", from, CLOSURE_FILES_MAX);
+    }
+    (void)closedir(folder);
+    return rc;
+}
+
+int closure_install(const char *source, const char *target, struct fleet_error *err)
+{
+    int rc = copy_folder(source, target, "lib", err);
+
+    return rc < 0 ? rc : copy_folder(source, target, "bin", err);
+}
+
+int closure_folder(char **out_folder, struct fleet_error *err)
+{
+    char path[4096];
+    ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    char *slash;
+
+    if (size <= 0)
+        return fleet_error(err, -errno, "find my own program: %s", strerror(errno));
+    path[size] = '\0';
+    *strrchr(path, '/') = '\0';
+    slash = strrchr(path, '/');
+    if (!slash || strcmp(slash, "/bin") != 0)
+        return fleet_error(err, -ENOENT, "%s is not the bin folder of a closure", path);
+    *slash = '\0';
+    *out_folder = fleet_file_join(path[0] ? path : "/", "");
+    return 0;
+}

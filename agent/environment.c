@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/environment.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+
+static const char *const hidden[] = {
+    "http_proxy",       "https_proxy",           "HTTP_PROXY", "HTTPS_PROXY", "FLEET_CA_FILE",
+    "FLEET_TOKEN_FILE", "FLEET_TERMINATION_FILE"};
+
+struct list {
+    char **items; /* NULL-terminated */
+    size_t count;
+};
+
+static size_t name_size(const char *entry)
+{
+    return strcspn(entry, "=");
+}
+
+static bool has_name(const char *entry, const char *name)
+{
+    return name_size(entry) == strlen(name) && strncmp(entry, name, strlen(name)) == 0;
+}
+
+static char **find(struct list *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (has_name(list->items[i], name))
+            return &list->items[i];
+    return NULL;
+}
+
+/* Takes `entry`. */
+static void append(struct list *list, char *entry)
+{
+    list->items = realloc(list->items, (list->count + 2) * sizeof(*list->items));
+    fleet_assert(list->items && entry);
+    list->items[list->count++] = entry;
+    list->items[list->count] = NULL;
+}
+
+__attribute__((format(printf, 3, 4))) static void set(struct list *list, const char *name,
+                                                      const char *format, ...)
+{
+    struct fleet_strbuf entry = {0};
+    char **old = find(list, name);
+    va_list args;
+
+    fleet_strbuf_appendf(&entry, "%s=", name);
+    va_start(args, format);
+    fleet_strbuf_appendv(&entry, format, args);
+    va_end(args);
+    if (old) {
+        free(*old);
+        *old = fleet_strbuf_take(&entry);
+    } else {
+        append(list, fleet_strbuf_take(&entry));
+    }
+}
+
+static struct list inherit(char *const *base)
+{
+    struct list list = {0};
+
+    for (; *base; base++) {
+        bool is_hidden = false;
+        for (size_t h = 0; h < FLEET_COUNT(hidden); h++)
+            is_hidden = is_hidden || has_name(*base, hidden[h]);
+        if (!is_hidden)
+            append(&list, strdup(*base));
+    }
+    return list;
+}
+
+/* host:port of local process `process` of member `m`. */
+static void append_endpoint(struct fleet_strbuf *out, const struct message_member *m, int process)
+{
+    bool has_colon = strchr(m->address, ':') != NULL;
+
+    fleet_strbuf_appendf(out, "%s%s%s:%d", has_colon ? "[" : "", m->address, has_colon ? "]" : "",
+                         m->ports[process]);
+}
+
+static void set_endpoints(struct list *list, const struct environment_input *in)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf all = {0}, own = {0};
+
+    append_endpoint(&own, &in->assign->members[in->place], in->local_rank);
+    for (size_t m = 0; m < in->assign->member_count; m++)
+        for (int p = 0; p < in->assign->members[m].processes; p++) {
+            if (all.length > 0)
+                fleet_strbuf_append_char(&all, ',');
+            append_endpoint(&all, &in->assign->members[m], p);
+        }
+    set(list, "PADDLE_CURRENT_ENDPOINT", "%s", own.text);
+    set(list, "PADDLE_TRAINER_ENDPOINTS", "%s", all.text);
+}
+
+/* Where rank 0's own store listens, by every framework's name for it. */
+static void set_master(struct list *list, const struct environment_input *in)
+{
+    const struct message_member *first = &in->assign->members[0];
+    FLEET_AUTO_STRBUF struct fleet_strbuf endpoint = {0};
+
+    append_endpoint(&endpoint, first, 0);
+    set(list, "PADDLE_MASTER", "%s", endpoint.text);
+    if (!find(list, "MASTER_ADDR") || !find(list, "MASTER_PORT")) {
+        set(list, "MASTER_ADDR", "%s", first->address);
+        set(list, "MASTER_PORT", "%d", first->ports[0]);
+    }
+    set(list, "MS_SCHED_HOST", "%s", first->address);
+    set(list, "MS_SCHED_PORT", "%d", first->ports[0]);
+}
+
+static void set_paddle(struct list *list, const struct environment_input *in, int rank)
+{
+    const struct message_assign *assign = in->assign;
+
+    set(list, "PADDLE_TRAINER_ID", "%d", rank);
+    set(list, "PADDLE_TRAINERS_NUM", "%d", assign->world);
+    set(list, "PADDLE_RANK_IN_NODE", "%d", in->local_rank);
+    set(list, "PADDLE_LOCAL_RANK", "%d", in->local_rank);
+    set(list, "PADDLE_LOCAL_SIZE", "%d", assign->members[in->place].processes);
+    set(list, "PADDLE_GLOBAL_SIZE", "%d", assign->world);
+    set(list, "PADDLE_GLOBAL_RANK", "%d", rank);
+    set(list, "PADDLE_NNODES", "%zu", assign->member_count);
+    set(list, "PADDLE_JOB_ID", "%s", in->job_id);
+    set(list, "POD_NAME", "%s", in->pod_name);
+    if (!find(list, "CUDA_VISIBLE_DEVICES"))
+        set(list, "PADDLE_DISTRI_BACKEND", "gloo");
+    set(list, "FLAGS_selected_gpus", "%d", in->local_rank);
+    set(list, "PADDLE_PG_TIMEOUT", "1800000");
+    set(list, "FLAGS_stop_check_timeout", "900");
+}
+
+static void set_torch(struct list *list, const struct environment_input *in, int rank)
+{
+    const struct message_assign *assign = in->assign;
+
+    set(list, "RANK", "%d", rank);
+    set(list, "WORLD_SIZE", "%d", assign->world);
+    set(list, "LOCAL_RANK", "%d", in->local_rank);
+    set(list, "LOCAL_WORLD_SIZE", "%d", assign->members[in->place].processes);
+    set(list, "GROUP_RANK", "%d", in->place);
+    set(list, "GROUP_WORLD_SIZE", "%zu", assign->member_count);
+}
+
+static void set_mindspore(struct list *list, const struct environment_input *in, int rank)
+{
+    set(list, "MS_ROLE", "MS_WORKER");
+    set(list, "MS_WORKER_NUM", "%d", in->assign->world);
+    set(list, "MS_NODE_ID", "%d", rank);
+    set(list, "RANK_ID", "%d", rank);
+    set(list, "RANK_SIZE", "%d", in->assign->world);
+    set(list, "DEVICE_ID", "%d", in->local_rank);
+}
+
+static void set_files(struct list *list, const struct environment_input *in)
+{
+    if (in->folder && !find(list, "PADDLE_LOG_DIR"))
+        set(list, "PADDLE_LOG_DIR", "%s", in->folder);
+    if (in->strategy_file)
+        set(list, "FLEET_STRATEGY_FILE", "%s", in->strategy_file);
+    if (in->strategy_json)
+        set(list, "FLEET_STRATEGY_JSON", "%s", in->strategy_json);
+    if (in->rank_table_file)
+        set(list, "RANK_TABLE_FILE", "%s", in->rank_table_file);
+    if (in->nccl_rings > 0)
+        set(list, "FLAGS_nccl_nrings", "%d", in->nccl_rings);
+}
+
+char **environment_build(const struct environment_input *in)
+{
+    struct list list = inherit(in->base);
+    int rank = in->first_rank + in->local_rank;
+
+    set_endpoints(&list, in);
+    set_master(&list, in);
+    set_paddle(&list, in, rank);
+    set_torch(&list, in, rank);
+    set_mindspore(&list, in, rank);
+    set_files(&list, in);
+    set(&list, "FLEET_GENERATION", "%lld", (long long)in->assign->generation.counter);
+    return list.items;
+}
+
+static size_t count_of(char *const *environment)
+{
+    size_t count = 0;
+
+    while (environment[count])
+        count++;
+    return count;
+}
+
+char **environment_shorten(char **environment, char **out_json)
+{
+    cJSON *json = cJSON_CreateObject();
+    size_t kept = 0;
+
+    fleet_assert(json);
+    for (size_t i = 0; environment[i]; i++) {
+        char *entry = environment[i];
+        if (strlen(entry) <= ENVIRONMENT_VALUE_SIZE_MAX) {
+            environment[kept++] = entry;
+            continue;
+        }
+        entry[name_size(entry)] = '\0';
+        fleet_assert(cJSON_AddStringToObject(json, entry, entry + strlen(entry) + 1));
+        free(entry);
+    }
+    environment[kept] = NULL;
+    *out_json = json->child ? fleet_json_print(json) : NULL;
+    cJSON_Delete(json);
+    return environment;
+}
+
+char **environment_set(char **environment, const char *name, const char *value)
+{
+    struct list list = {environment, count_of(environment)};
+
+    set(&list, name, "%s", value);
+    return list.items;
+}
+
+char **environment_inherit(char *const *base)
+{
+    struct list list = inherit(base);
+
+    if (!list.items)
+        list.items = calloc(1, sizeof(*list.items));
+    fleet_assert(list.items);
+    return list.items;
+}
+
+void environment_free(char **environment)
+{
+    for (char **entry = environment; entry && *entry; entry++)
+        free(*entry);
+    free(environment);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_ENVIRONMENT_H
+#define AGENT_ENVIRONMENT_H
+
+/*
+ * The environment of a trainer: what the framework it is written in expects to find
+ * (spec/distributed_api.md 11), on top of the agent's own environment.
+ *
+ *   Paddle       PADDLE_TRAINER_ID, PADDLE_TRAINERS_NUM, PADDLE_CURRENT_ENDPOINT, …
+ *   PyTorch      MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, …
+ *   MindSpore    MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT, MS_NODE_ID, RANK_ID, RANK_SIZE, …
+ *
+ *   any          FLEET_STRATEGY_FILE (prototxt), FLEET_STRATEGY_JSON, FLEET_GENERATION
+ *
+ * What is longer than ENVIRONMENT_VALUE_SIZE_MAX does not go into the environment but into a JSON file
+ * that PADDLE_BACKUP_ENV_PATH names, as Paddle's launcher does.
+ *
+ * http_proxy and https_proxy are taken away, as Paddle's launcher does. FLEET_TOKEN_FILE and
+ * FLEET_CA_FILE are, too: they are not the trainer's business.
+ */
+
+#include <stddef.h>
+
+#include "libfleet/rendezvous/message.h"
+
+#define ENVIRONMENT_VALUE_SIZE_MAX 48000 /* bytes of NAME=value; PADDLE_ENV_LIMIT_LEN in Paddle */
+
+struct environment_input {
+    char *const *base; /* the agent's own environment, NULL-terminated */
+    const struct message_assign *assign;
+    int place;      /* of this pod in the assignment */
+    int first_rank; /* of local rank 0 */
+    int local_rank;
+    const char *job_id, *pod_name;
+
+    /* Of foreign_files.h; each may be NULL. */
+    const char *folder, *strategy_json, *strategy_file, *rank_table_file;
+    int nccl_rings; /* 0 = not said */
+};
+
+/* "NAME=value", NULL-terminated, all heap: environment_free(). Variables of `base` that are set anew
+ * are replaced, but MASTER_ADDR and MASTER_PORT the user has set stay. */
+char **environment_build(const struct environment_input *input);
+
+/*
+ * Take what is too long out of the environment: *out_json gets {"NAME": "value"} (heap), or NULL if
+ * everything fits. environment_set() then says where it was written to.
+ */
+char **environment_shorten(char **environment, char **out_json);
+
+/* Set one more; takes and returns the list. */
+char **environment_set(char **environment, const char *name, const char *value);
+
+/* Only without what no trainer may see: for the built-in trainer. */
+char **environment_inherit(char *const *base);
+
+void environment_free(char **environment);
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/foreign_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cjson/cJSON.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/strategy/prototxt.h"
+#include "libfleet/strategy/strategy_json.h"
+
+#define JOB_FILE_SIZE_MAX (4 << 20)
+
+/* ---- the folder ------------------------------------------------------------------------------- */
+
+static int make_folder(char **out, struct fleet_error *err)
+{
+    const char *places[] = {getenv("TMPDIR"), "/tmp", "/dev/shm"};
+
+    for (size_t i = 0; i < FLEET_COUNT(places); i++) {
+        struct fleet_strbuf name = {0};
+        if (!places[i] || !places[i][0])
+            continue;
+        fleet_strbuf_appendf(&name, "%s/fleetjob-XXXXXX", places[i]);
+        *out = fleet_strbuf_take(&name);
+        if (mkdtemp(*out))
+            return 0;
+        free(*out);
+        *out = NULL;
+    }
+    return fleet_error(
+        err, -errno,
+        "no place for the trainers' files: none of $TMPDIR, /tmp and /dev/shm can be "
+        "written to (%s)",
+        strerror(errno));
+}
+
+static void remove_folder(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+
+    while (dir && (entry = readdir(dir))) {
+        FLEET_AUTO_FREE char *path = fleet_file_join(folder, entry->d_name);
+        (void)unlink(path);
+    }
+    if (dir)
+        (void)closedir(dir);
+    (void)rmdir(folder);
+}
+
+static int write_file(const struct foreign_files *files, const char *name, const char *text,
+                      char **out_path, struct fleet_error *err)
+{
+    char *path = fleet_file_join(files->folder, name);
+    int rc = fleet_file_write(path, text, strlen(text), err);
+
+    if (rc < 0) {
+        free(path);
+        return rc;
+    }
+    *out_path = path;
+    return 0;
+}
+
+/* ---- the strategy ----------------------------------------------------------------------------- */
+
+static int write_strategy(struct foreign_files *files, const struct strategy *strategy,
+                          struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    files->nccl_rings = strategy->nccl_comm_num;
+    if (prototxt_print(strategy, STRATEGY_AS_READ, &text, NULL) < 0)
+        return 0; /* what only JSON can say is in FLEET_STRATEGY_JSON */
+    return write_file(files, "strategy.prototxt", fleet_strbuf_text(&text), &files->strategy_file,
+                      err);
+}
+
+static int read_strategy(struct foreign_files *files, const char *job_file, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    FLEET_AUTO_JSON cJSON *root = NULL;
+    struct fleet_errors errors = {0};
+    struct strategy strategy;
+    const cJSON *json;
+    size_t size;
+    int rc = fleet_file_read(job_file, JOB_FILE_SIZE_MAX, &text, &size, err);
+
+    if (rc < 0 || (rc = fleet_json_parse(text, size, JOB_FILE_SIZE_MAX, &root, err)) < 0)
+        return rc;
+    json = fleet_json_at(root, "strategy");
+    if (!json)
+        return 0;
+    rc = strategy_json_decode(json, "spec.strategy", &strategy, &errors);
+    if (rc < 0) {
+        (void)fleet_error(err, -EINVAL, "%s: %s: %s", job_file, errors.items[0].path,
+                          errors.items[0].message);
+    } else {
+        files->strategy_json = fleet_json_print(json);
+        rc = write_strategy(files, &strategy, err);
+    }
+    strategy_release(&strategy);
+    fleet_errors_release(&errors);
+    return rc;
+}
+
+int foreign_files_open(const char *job_file, struct foreign_files *out, struct fleet_error *err)
+{
+    int rc;
+
+    *out = (struct foreign_files){.nccl_rings = 1};
+    rc = make_folder(&out->folder, err);
+    if (rc == 0 && job_file)
+        rc = read_strategy(out, job_file, err);
+    return rc;
+}
+
+void foreign_files_release(struct foreign_files *files)
+{
+    if (files->folder)
+        remove_folder(files->folder);
+    free(files->folder);
+    free(files->strategy_json);
+    free(files->strategy_file);
+    *files = (struct foreign_files){0};
+}
+
+/* ---- of a generation -------------------------------------------------------------------------- */
+
+static void add_number_text(cJSON *json, const char *key, int number)
+{
+    char text[16];
+
+    (void)snprintf(text, sizeof(text), "%d", number);
+    fleet_assert(cJSON_AddStringToObject(json, key, text));
+}
+
+static void add_server(cJSON *servers, const struct message_member *member, int first_rank)
+{
+    cJSON *server = cJSON_CreateObject(), *devices;
+
+    fleet_assert(cJSON_AddItemToArray(servers, server) &&
+                 cJSON_AddStringToObject(server, "server_id", member->address));
+    devices = cJSON_AddArrayToObject(server, "device");
+    for (int p = 0; p < member->processes; p++) {
+        cJSON *device = cJSON_CreateObject();
+        fleet_assert(cJSON_AddItemToArray(devices, device));
+        add_number_text(device, "device_id", p);
+        fleet_assert(cJSON_AddStringToObject(device, "device_ip", member->address));
+        add_number_text(device, "rank_id", first_rank + p);
+    }
+    fleet_assert(cJSON_AddStringToObject(server, "host_nic_ip", "reserve"));
+}
+
+char *foreign_files_format_rank_table(const struct message_assign *assign)
+{
+    FLEET_AUTO_JSON cJSON *root = cJSON_CreateObject();
+    cJSON *servers;
+    int rank = 0;
+
+    fleet_assert(root && cJSON_AddStringToObject(root, "version", "1.0"));
+    add_number_text(root, "server_count", (int)assign->member_count);
+    servers = cJSON_AddArrayToObject(root, "server_list");
+    for (size_t m = 0; m < assign->member_count; m++) {
+        add_server(servers, &assign->members[m], rank);
+        rank += assign->members[m].processes;
+    }
+    fleet_assert(cJSON_AddStringToObject(root, "status", "completed"));
+    return fleet_json_print(root);
+}
+
+int foreign_files_rank_table(const struct foreign_files *files, const struct message_assign *assign,
+                             char **out_path, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *text = foreign_files_format_rank_table(assign);
+
+    return write_file(files, "rank_table.json", text, out_path, err);
+}
+
+int foreign_files_backup(const struct foreign_files *files, int rank, const char *json,
+                         char **out_path, struct fleet_error *err)
+{
+    char name[40];
+
+    (void)snprintf(name, sizeof(name), "backup_env.%d.json", rank);
+    return write_file(files, name, json, out_path, err);
+}

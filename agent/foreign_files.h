@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_FOREIGN_FILES_H
+#define AGENT_FOREIGN_FILES_H
+
+/*
+ * Files that a foreign trainer is pointed to by its environment, in a private folder of the agent:
+ *
+ *   strategy.prototxt        the job's strategy as fleet.DistributedStrategy loads it
+ *   rank_table.json          MindSpore's table of servers, devices and ranks, for each generation
+ *   backup_env.<rank>.json   variables too long for an environment
+ */
+
+#include "libfleet/rendezvous/message.h"
+
+struct fleet_error;
+
+struct foreign_files {
+    char *folder;        /* NULL = none */
+    char *strategy_json; /* the job's strategy; NULL without a job file */
+    char *strategy_file; /* path of strategy.prototxt; NULL as well if it cannot be said in one */
+    int nccl_rings;      /* nccl_comm_num of the strategy, 1 … 8 */
+};
+
+/*
+ * Make the folder (below $TMPDIR, /tmp or /dev/shm, whichever lets us) and what does not change.
+ * `job_file` as link.h's FLEET_JOB_FILE, NULL = none. -errno; -EINVAL names what is wrong in the file.
+ * *out can be released whatever the result.
+ */
+int foreign_files_open(const char *job_file, struct foreign_files *out, struct fleet_error *err);
+void foreign_files_release(struct foreign_files *files); /* removes the folder, too */
+
+/* Write the table of this generation: path as heap text in *out_path. */
+int foreign_files_rank_table(const struct foreign_files *files, const struct message_assign *assign,
+                             char **out_path, struct fleet_error *err);
+
+/* Write backup_env.<rank>.json: path as heap text in *out_path. */
+int foreign_files_backup(const struct foreign_files *files, int rank, const char *json,
+                         char **out_path, struct fleet_error *err);
+
+/* The text of the table, heap. */
+char *foreign_files_format_rank_table(const struct message_assign *assign);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_JOURNAL_H
+#define AGENT_JOURNAL_H
+
+/*
+ * The agent's log as whoever follows `kubectl logs` reads it: which generation this pod is in and as
+ * whom, how long it took to be back, what was saved, why it went. One line a fact; the steps
+ * themselves are the trainer's own output.
+ *
+ * Watches what passes between hub, agent and trainers; decides nothing and keeps only times.
+ */
+
+#include "agent/link.h"
+#include "libfleet/rendezvous/member.h"
+
+struct journal {
+    double assigned_ms; /* when the newest generation was given to the trainers; 0 = none yet */
+};
+
+/* The hub wants something. */
+void journal_order(struct journal *journal, const struct member_action *action, double now_ms);
+
+/* A trainer of this pod said something. */
+void journal_message(struct journal *journal, int local_rank, const struct link_message *message,
+                     double now_ms);
+
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_LINK_H
+#define AGENT_LINK_H
+
+/*
+ * What an agent and its trainer say to each other, over a socket pair.
+ *
+ * One message is one line of JSON: {"message":"ready","epoch":1,"counter":2,…}. The trainer inherits
+ * its end as a descriptor whose number is in the environment variable FLEET_LINK_FD. Neither side
+ * ever waits for the other: reading and writing are non-blocking, what does not fit into the socket
+ * is queued up to a limit.
+ *
+ *     agent → trainer    assign  abort  checkpoint  leave  done
+ *     trainer → agent    hello  ready  progress  peer_lost  checkpoint_done  evaluation  warning
+ *                        failed  finished  heartbeat
+ *
+ * Invariants a caller may rely on:
+ *  (1) A decoded message is within every limit below; ranks, worlds and counts are consistent
+ *      (0 <= rank < world, one address a rank), numbers are finite.
+ *  (2) The first message of a trainer is `hello`. A trainer runs no generation before `assign`, and
+ *      only obeys an `assign` or `abort` whose generation is not older than its own.
+ *  (3) Times are milliseconds of CLOCK_MONOTONIC (fleet_monotonic_ms()): both sides share a machine.
+ *  (4) End of file means the other side is gone. A trainer that reads it ends at once.
+ *
+ * A struct link is used by one thread at a time; the caller locks if there are several.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "libfleet/base/strbuf.h"
+
+struct fleet_error;
+
+#define LINK_FD_ENV "FLEET_LINK_FD"
+#define LINK_JOB_FILE_ENV \
+    "FLEET_JOB_FILE" /* {"training":…,"strategy":…,"strategyPolicy":…,
+                                                  "strategyOptions":…,"jobName":…,"baseDir":…} */
+#define LINK_LISTEN_FD_ENV    "FLEET_LISTEN_FD" /* listening socket for data connections, inherited */
+#define LINK_THREADS_ENV      "FLEET_THREADS"   /* compute threads of this trainer, >= 1 */
+#define LINK_MESSAGE_SIZE_MAX (1 << 20)         /* bytes of one line, without the newline */
+#define LINK_QUEUE_SIZE_MAX   (8 << 20)         /* bytes waiting to be sent */
+#define LINK_HEARTBEAT_MS     500 /* silence of six of them: the trainer is stopped or stuck */
+#define LINK_WORLD_MAX        4096
+#define LINK_LINEAGE_MAX      20
+#define LINK_STEPS_MAX        64 /* steps in one `progress` */
+#define LINK_KEY_SIZE         32
+#define LINK_TEXT_SIZE        1024 /* with the final NUL; longer texts are cut when sent */
+#define LINK_PATH_SIZE        4096
+#define LINK_ADDRESS_SIZE     262 /* "host:port" */
+#define LINK_DIGEST_SIZE      65  /* 64 hexadecimal digits, or "" */
+
+/* A generation; the greater pair wins. {0, 0} = none. */
+struct link_generation {
+    int64_t epoch, counter;
+};
+
+enum link_kind {
+    /* agent → trainer */
+    LINK_ASSIGN,     /* join this generation */
+    LINK_ABORT,      /* stop the collectives of this generation; an assign follows */
+    LINK_CHECKPOINT, /* write a checkpoint at the next step that allows one */
+    LINK_LEAVE,      /* stop: checkpoint if the job has them, then exit 0 */
+    LINK_DONE,       /* the job is over on all ranks: exit 0 */
+    /* trainer → agent */
+    LINK_HELLO,           /* alive, this is my data port */
+    LINK_READY,           /* a phase of joining a generation is complete */
+    LINK_PROGRESS,        /* committed steps */
+    LINK_PEER_LOST,       /* a collective connection broke */
+    LINK_CHECKPOINT_DONE, /* a checkpoint is complete on disk */
+    LINK_EVALUATION,      /* loss on the held-out samples */
+    LINK_WARNING,         /* worth showing, training goes on */
+    LINK_FAILED,          /* last words before a non-zero exit */
+    LINK_FINISHED,        /* the last step is committed */
+    LINK_HEARTBEAT,       /* every LINK_HEARTBEAT_MS: the process is not stopped */
+    LINK_KIND_COUNT,
+};
+
+/* Phases of joining a generation, in order. */
+enum link_phase {
+    /* Has left `generation` after an abort or a lost peer, a complete vote applied: holds the state
+     * of `step` and waits for an assign. Said once for each generation that was left; at the start
+     * `hello` says the same. */
+    LINK_PHASE_WAITING,
+    LINK_PHASE_CONNECTED,  /* all data connections are up */
+    LINK_PHASE_RESTORED,   /* every rank has its state: the next thing is a step */
+    LINK_PHASE_FIRST_STEP, /* the first step of the generation is committed */
+    LINK_PHASE_COUNT,
+};
+
+struct link_lineage {
+    struct link_generation generation;
+    int64_t first_step; /* first step (from 1) that this generation committed or may commit */
+};
+
+/* Where the time of a step went on the rank that tells of it, seconds; 0 = not measured. */
+struct link_times {
+    double data, forward, backward;
+    double exchange; /* of gradients and votes, waiting for slower ranks included */
+    double optimizer;
+};
+
+/* One committed step. */
+struct link_step {
+    int64_t step; /* from 1 */
+    double loss;
+    bool has_update;          /* gradient_norm and learning_rate exist */
+    double gradient_norm;     /* before clipping */
+    double learning_rate;     /* used by this step's update */
+    int64_t tokens;           /* of the whole global batch (samples, where data has no tokens) */
+    double tokens_per_second; /* of the whole job, over this step */
+    struct link_times times;
+};
+
+struct link_message {
+    enum link_kind kind;
+
+    /* assign, abort, ready, progress, peer_lost, checkpoint_done: which one it is about. */
+    struct link_generation generation;
+
+    union {
+        struct {
+            int rank, world;
+            int level;                  /* instruction-set level to run at (enum backend_level) */
+            char **addresses;           /* [world] "host:port" in rank order, heap */
+            uint8_t key[LINK_KEY_SIZE]; /* of the generation, for data connections */
+            char digest[LINK_DIGEST_SIZE]; /* of the plan all ranks must agree on; "" = unchecked */
+            struct link_lineage lineage[LINK_LINEAGE_MAX]; /* oldest first */
+            int lineage_count;
+            bool
+                keeps_state; /* what this pod holds in memory counts; else it starts with nothing */
+            double fault_at_ms; /* when the fault behind this generation happened; 0 = none */
+        } assign;
+        struct {
+            char cause[LINK_TEXT_SIZE];
+        } abort;
+        struct {
+            double grace_ms; /* time until SIGKILL; 0 = not known */
+        } leave;
+        struct {
+            int port;  /* where this trainer accepts data connections */
+            int level; /* highest instruction-set level it can run */
+            int64_t pid;
+        } hello; /* and waits for an assign, without state */
+        struct {
+            enum link_phase phase;
+            double at_ms;
+            int64_t step; /* newest committed step, 0 = none yet, -1 = has no state */
+        } ready;
+        struct {
+            struct link_step steps[LINK_STEPS_MAX]; /* ascending, without holes */
+            int count;                              /* >= 1 */
+        } progress;
+        struct {
+            int rank; /* the peer */
+            double at_ms;
+            char text[LINK_TEXT_SIZE]; /* the error as it was seen */
+        } peer_lost;
+        struct {
+            int64_t step;
+            char path[LINK_PATH_SIZE];
+        } checkpoint_done;
+        struct {
+            int64_t step;
+            double loss;
+        } evaluation;
+        struct {
+            char text[LINK_TEXT_SIZE];
+        } warning;
+        struct {
+            char text[LINK_TEXT_SIZE];
+            bool permanent; /* a restart cannot help: bad data path, bad configuration */
+        } failed;
+        struct {
+            int64_t steps;
+            double loss; /* of the last step */
+            char weights_sha256[LINK_DIGEST_SIZE];
+        } finished;
+    };
+};
+
+/* "assign", "abort", …: the value of "message". */
+const char *link_kind_name(enum link_kind kind);
+const char *link_phase_name(enum link_phase phase); /* "waiting", "connected", … */
+
+/* Negative, 0 or positive as a is older than, the same as or newer than b. */
+int link_generation_compare(struct link_generation a, struct link_generation b);
+
+/* Free what an assign owns; every other message owns nothing. Zeroes it. */
+void link_message_release(struct link_message *message);
+
+/* Append `message` as one line with its newline. NaN and infinite numbers are sent as null and
+ * arrive as 0, except a step's and a finish's loss, which arrive as NaN. */
+void link_message_encode(const struct link_message *message, struct fleet_strbuf *out);
+
+/*
+ * Read one line (without newline). *out is the caller's to release.
+ * -EINVAL with the path of what is wrong; -EFBIG past LINK_MESSAGE_SIZE_MAX. Unknown keys are
+ * ignored, unknown messages are not.
+ */
+int link_message_decode(const char *line, size_t size, struct link_message *out,
+                        struct fleet_error *err);
+
+/* ---- the stream (link.c) ---------------------------------------------------------------------- */
+
+struct link {
+    int fd; /* owned; -1 = closed */
+    struct fleet_strbuf in;
+    size_t in_taken; /* bytes of `in` already handed out */
+    struct fleet_strbuf out;
+};
+
+/* A connected pair, both ends close-on-exec and non-blocking: [0] for the agent, [1] for the trainer
+ * (whoever starts it clears close-on-exec in the child). */
+int link_pair(int out_fds[2], struct fleet_error *err);
+
+/* Take over `fd` and make it non-blocking. */
+void link_init(struct link *link, int fd);
+
+/* Trainer's side: take over the descriptor named by FLEET_LINK_FD. -ENOENT if the variable is not
+ * set, -EINVAL if it is not an open descriptor. The variable is removed. */
+int link_init_from_environment(struct link *link, struct fleet_error *err);
+
+void link_release(struct link *link);
+
+/*
+ * Trainer's side: the listening socket that the agent keeps open over restarts, so that its port
+ * stays. Non-blocking, close-on-exec, the caller's to close. -ENOENT: not set, listen yourself;
+ * -EINVAL: not a listening TCP socket. The variable is removed.
+ */
+int link_listener_from_environment(int *out_fd, int *out_port, struct fleet_error *err);
+
+/*
+ * The next message, if a whole one has arrived. Never waits.
+ * 0: *out is the caller's to release. -EAGAIN: nothing yet. -EPIPE: the other side is gone and
+ * everything it said was handed out. -EINVAL, -EFBIG: what it said is not a message; the stream
+ * cannot be trusted any more.
+ */
+int link_receive(struct link *link, struct link_message *out, struct fleet_error *err);
+
+/*
+ * Queue a message and send what the socket takes. Never waits, never raises SIGPIPE.
+ * -ENOBUFS: more than LINK_QUEUE_SIZE_MAX would wait, nothing was queued; -EPIPE: the other side is
+ * gone.
+ */
+int link_send(struct link *link, const struct link_message *message, struct fleet_error *err);
+
+/* Send more of what is queued, as far as the socket takes it. -EPIPE as above. */
+int link_flush(struct link *link, struct fleet_error *err);
+
+/* True while something is queued: poll for writing, then link_flush(). */
+bool link_wants_write(const struct link *link);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_REPORTER_H
+#define AGENT_REPORTER_H
+
+/*
+ * What is left behind when a trainer fails: one line in the agent's log, and the termination message,
+ * which the kubelet puts into the pod's status, so that the cause survives without a hub.
+ */
+
+#include <stddef.h>
+
+#include "libfleet/base/strbuf.h"
+#include "libfleet/rendezvous/member.h"
+
+#define REPORTER_TERMINATION_SIZE_MAX 4096 /* what the kubelet keeps */
+
+/*
+ * The termination message of a failure as JSON: {"cause":…,"localRank":…,"exitCode":…,"permanent":…,
+ * "message":…,"lines":…}; exitCode is 128 + signal if one ended it. Old lines are dropped until it
+ * fits REPORTER_TERMINATION_SIZE_MAX. `text` = the trainer's last words, "" = none.
+ */
+void reporter_format(const struct member_failure *failure, const char *text,
+                     struct fleet_strbuf *out);
+
+/* Log the failure and write the message to `termination_file` (NULL = none). What cannot be written
+ * is logged, too; nothing else can be done about it. */
+void reporter_write(const char *termination_file, const struct member_failure *failure,
+                    const char *text);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_CHARTS_H
+#define AGENT_RUNTIME_CHARTS_H
+
+/*
+ * training.log.tensorboard: what a job's steps look like over time.
+ *
+ * Every rank keeps the newest points, rank 0 writes them (tensorboard/event_log.h). So a step whose
+ * writer was killed between the commit and the write is written by the next one: at a join, the rank
+ * that holds the newest state hands its points to all.
+ *
+ * Nothing here fails the training. What cannot be written is a warning, once, and is tried again with
+ * the next point, as long as it is among those that are kept.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/runtime/tensorboard/event_log.h"
+
+struct fleet_error;
+
+#define CHARTS_KEPT 64
+
+enum chart {
+    CHART_LOSS,
+    CHART_NORM,
+    CHART_RATE,
+    CHART_TOKENS_PER_SECOND,
+    CHART_STEP, /* seconds, of which: */
+    CHART_DATA,
+    CHART_FORWARD,
+    CHART_BACKWARD,
+    CHART_EXCHANGE,
+    CHART_OPTIMIZER,
+    CHART_LOSS_SCALE,
+    CHART_SKIPPED,
+    CHART_EVALUATION,
+    CHART_COUNT,
+};
+
+struct chart_point {
+    int64_t step;
+    double wall_s;              /* since 1970 */
+    double values[CHART_COUNT]; /* NaN = none */
+};
+
+/* Plain bytes, sent as they are between equal builds. */
+struct chart_points {
+    int64_t first,
+        end; /* points [first, end) are kept, at most CHARTS_KEPT; i at i % CHARTS_KEPT */
+    struct chart_point kept[CHARTS_KEPT];
+};
+
+struct charts {
+    struct event_log *log; /* NULL: nobody wants any */
+    struct chart_points points;
+    int64_t written; /* points that are in the files */
+    bool is_writing; /* from charts_resume() to charts_pause() */
+    bool has_warned;
+};
+
+/* `folder` NULL: no charts, and nothing below does anything. */
+void charts_init(struct charts *charts, const char *folder, const char *job);
+void charts_release(struct charts *charts);
+
+/* "loss", "time/data", …: the tag of a chart. */
+const char *chart_tag(enum chart chart);
+
+/* A point of `step` without values, at this moment. */
+struct chart_point chart_point_now(int64_t step);
+
+/* Keep a point. */
+void charts_add(struct charts *charts, const struct chart_point *point);
+
+/*
+ * A generation begins after `step`: what lies beyond it in the files goes, what is missing up to it
+ * is written again from the points that are kept. For the rank that writes, before charts_write().
+ * -errno with the path, once; 0 after that whatever happens.
+ */
+int charts_resume(struct charts *charts, int64_t step, struct fleet_error *err);
+
+/* Write the points that were kept since the last call; nothing while paused. Errors as
+ * charts_resume(). */
+int charts_write(struct charts *charts, struct fleet_error *err);
+
+/* The generation is over: another rank may write until the next charts_resume(). */
+void charts_pause(struct charts *charts);
+
+#endif

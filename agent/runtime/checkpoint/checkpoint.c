@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The life of a checkpoint's folder: made, completed by its manifest, one day deleted. */
+#include "agent/runtime/checkpoint/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/runtime/checkpoint/shards.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
+
+#define COPIES_MAX 10000 /* folders of one step and generation */
+
+static int sync_folder(const char *path)
+{
+    FLEET_AUTO_CLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return fd < 0 || fsync(fd) < 0 ? -errno : 0;
+}
+
+/* ---- removing ---------------------------------------------------------------------------------- */
+
+static bool is_ours(const char *name)
+{
+    size_t length = strlen(name), suffix = strlen(".safetensors");
+
+    return strncmp(name, MANIFEST_NAME, strlen(MANIFEST_NAME)) == 0 ||
+           strncmp(name, SHARDS_NOTE_PREFIX, strlen(SHARDS_NOTE_PREFIX)) == 0 ||
+           (length > suffix && strcmp(name + length - suffix, ".safetensors") == 0);
+}
+
+/*
+ * Remove a checkpoint's folder, its manifest first and durably, so that what a crash leaves over is
+ * no checkpoint. Other people's files in it, and then the folder, stay. Failures leave garbage that
+ * the next save tries to remove again.
+ */
+static void remove_folder(const char *path, const char *name)
+{
+    FLEET_AUTO_FREE char *folder = fleet_file_join(path, name);
+    FLEET_AUTO_FREE char *manifest = fleet_file_join(folder, MANIFEST_NAME);
+    DIR *dir;
+    struct dirent *entry;
+
+    if (unlink(manifest) == 0)
+        (void)sync_folder(folder);
+    else if (errno != ENOENT)
+        return;
+    dir = opendir(folder);
+    if (!dir)
+        return;
+    while ((entry = readdir(dir)))
+        if (is_ours(entry->d_name))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    closedir(dir);
+    (void)rmdir(folder);
+}
+
+void checkpoint_discard(const char *path, const char *folder)
+{
+    remove_folder(path, folder);
+}
+
+static bool has_manifest(const char *path, const char *name)
+{
+    FLEET_AUTO_FREE char *folder = fleet_file_join(path, name);
+    FLEET_AUTO_FREE char *manifest = fleet_file_join(folder, MANIFEST_NAME);
+
+    return access(manifest, F_OK) == 0 || errno != ENOENT;
+}
+
+/* What interrupted saves of this and older generations have left: folders without a manifest. */
+static void remove_torn(const char *path, struct manifest_generation generation)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+
+    while (dir && (entry = readdir(dir))) {
+        struct manifest_generation theirs;
+        int64_t step;
+        int copy;
+        if (manifest_folder_parse(entry->d_name, &step, &theirs, &copy) &&
+            manifest_generation_compare(theirs, generation) <= 0 &&
+            !has_manifest(path, entry->d_name))
+            remove_folder(path, entry->d_name);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/*
+ * (4): whoever is not of the newest generation deletes nothing. Only checkpoints on the lineage are
+ * worth counting: those of a branch that was given up would push out the one that is gone on from.
+ */
+static void remove_old(const char *path, int64_t keep, const struct manifest_lineage *lineage,
+                       struct manifest_generation generation)
+{
+    struct manifest_list list;
+    int64_t counted = 0;
+
+    if (manifest_scan(path, NULL, &list, NULL, NULL) < 0)
+        return;
+    if (list.count > 0 &&
+        manifest_generation_compare(list.entries[0].manifest.generation, generation) <= 0)
+        for (size_t i = 0; i < list.count; i++) {
+            const struct manifest *m = &list.entries[i].manifest;
+            if (counted >= keep)
+                remove_folder(path, list.entries[i].folder);
+            else
+                counted += manifest_is_on_lineage(lineage, m->generation, m->step);
+        }
+    manifest_list_release(&list);
+}
+
+/* ---- making ------------------------------------------------------------------------------------ */
+
+static int make_fresh_folder(const char *path, const struct manifest *about,
+                             char folder[CHECKPOINT_FOLDER_MAX], struct fleet_error *err)
+{
+    for (int copy = 1; copy <= COPIES_MAX; copy++) {
+        FLEET_AUTO_FREE char *place = NULL;
+        manifest_folder_format(about->step, about->generation, copy, folder);
+        place = fleet_file_join(path, folder);
+        if (mkdir(place, 0777) == 0)
+            return 0;
+        if (errno != EEXIST)
+            return fleet_error(err, -errno, "make folder %s: %s", place, strerror(errno));
+    }
+    return fleet_error(err, -EEXIST, "make folder %s/%s: %d of them exist", path, folder,
+                       COPIES_MAX);
+}
+
+int checkpoint_begin(const char *path, const struct manifest *about,
+                     char folder[CHECKPOINT_FOLDER_MAX], struct fleet_error *err)
+{
+    int rc = fleet_file_make_folder(path, err);
+
+    if (rc < 0)
+        return rc;
+    remove_torn(path, about->generation);
+    return make_fresh_folder(path, about, folder, err);
+}
+
+static char *encode_manifest(const struct manifest *about, const char *weights_sha256,
+                             const struct checkpoint_shard *shards, int shard_count)
+{
+    struct manifest manifest = *about; /* borrows `extra` */
+    char *text;
+
+    manifest.created_wall_ms = fleet_wall_ms();
+    if (weights_sha256)
+        (void)snprintf(manifest.weights_sha256, sizeof(manifest.weights_sha256), "%s",
+                       weights_sha256);
+    manifest.file_count = 0;
+    manifest.files =
+        calloc((size_t)shard_count * CHECKPOINT_SHARD_FILES_MAX + 1, sizeof(*manifest.files));
+    fleet_assert(manifest.files != NULL);
+    for (int i = 0; i < shard_count; i++)
+        for (int j = 0; j < shards[i].file_count; j++) {
+            struct manifest_file *to = &manifest.files[manifest.file_count++];
+            to->name = (char *)shards[i].files[j].name;
+            to->bytes = shards[i].files[j].bytes;
+            memcpy(to->sha256, shards[i].files[j].sha256, sizeof(to->sha256));
+        }
+    text = manifest_encode(&manifest);
+    free(manifest.files);
+    return text;
+}
+
+static int write_manifest(const char *path, const char *folder, const char *text,
+                          struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *place = fleet_file_join(path, folder);
+    FLEET_AUTO_FREE char *file = fleet_file_join(place, MANIFEST_NAME);
+    int rc = sync_folder(place);
+
+    if (rc == 0)
+        rc = sync_folder(path);
+    if (rc < 0)
+        return fleet_error(err, rc, "sync %s: %s", place, strerror(-rc));
+    return fleet_file_write(file, text, strlen(text), err);
+}
+
+int checkpoint_commit(const char *path, const char *folder, int64_t keep,
+                      const struct manifest_lineage *lineage, const struct manifest *about,
+                      const char *weights_sha256, const struct checkpoint_shard *shards,
+                      int shard_count, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *text = encode_manifest(about, weights_sha256, shards, shard_count);
+    int rc = write_manifest(path, folder, text, err);
+
+    fleet_assert(keep >= 1);
+    if (rc < 0) {
+        remove_folder(path, folder);
+        return rc;
+    }
+    remove_old(path, keep, lineage, about->generation);
+    return 0;
+}
+
+int checkpoint_save(const char *path, int64_t keep, const struct checkpoint_state *state,
+                    const struct manifest *about, char folder[CHECKPOINT_FOLDER_MAX],
+                    struct fleet_error *err)
+{
+    struct checkpoint_shard shard;
+    int rc = checkpoint_begin(path, about, folder, err);
+
+    if (rc < 0)
+        return rc;
+    rc = checkpoint_write_shard(path, folder, state, 0, 1, &shard, err);
+    if (rc < 0) {
+        remove_folder(path, folder);
+        return rc;
+    }
+    return checkpoint_commit(path, folder, keep, NULL, about, NULL, &shard, 1, err);
+}

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * From files back into the flat spaces. First every tensor of the files is matched with what the
+ * state wants, and all that does not fit is listed; only then is anything copied.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/runtime/checkpoint/tensors.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/map.h"
+#include "libfleet/program/safetensors.h"
+#include "libfleet/program/training.h"
+
+/* One tensor of a file that goes to elements [first, …) of one of ours. */
+struct match {
+    const struct safetensors_tensor *from;
+    const struct checkpoint_tensor *to;
+    int64_t first;
+};
+
+struct matcher {
+    struct checkpoint_tensors wanted;
+    struct fleet_map by_name; /* name -> struct checkpoint_tensor */
+    int64_t *found;           /* [wanted.count]: elements of each that files hold */
+    struct match *matches;    /* [match_count] */
+    size_t match_count;
+    bool is_foreign; /* files that others made: other types, more tensors than ours */
+};
+
+static void matcher_init(struct matcher *m, const struct checkpoint_state *state)
+{
+    *m = (struct matcher){0};
+    checkpoint_tensors_init(&m->wanted, state);
+    m->found = calloc(m->wanted.count + 1, sizeof(*m->found));
+    fleet_assert(m->found != NULL);
+    for (size_t i = 0; i < m->wanted.count; i++)
+        fleet_assert(fleet_map_insert(&m->by_name, m->wanted.items[i].name, &m->wanted.items[i]));
+}
+
+static void matcher_release(struct matcher *m)
+{
+    fleet_map_release(&m->by_name);
+    checkpoint_tensors_release(&m->wanted);
+    free(m->found);
+    free(m->matches);
+}
+
+static bool has_suffix(const char *text, const char *suffix)
+{
+    size_t n = strlen(text), k = strlen(suffix);
+
+    return n >= k && strcmp(text + n - k, suffix) == 0;
+}
+
+/* Whether `tensor` is the output head of a GPT-2 that is the same matrix as its token embedding. */
+static bool is_tied_head(const struct safetensors_file *file,
+                         const struct safetensors_tensor *tensor)
+{
+    const struct safetensors_tensor *embedding = safetensors_find(file, "transformer.wte.weight");
+
+    if (!embedding)
+        embedding = safetensors_find(file, "wte.weight");
+    return strcmp(tensor->name, "lm_head.weight") == 0 && embedding &&
+           embedding->type == tensor->type && embedding->bytes == tensor->bytes &&
+           memcmp(embedding->data, tensor->data, tensor->bytes) == 0;
+}
+
+/* Tensors that published GPT-2 and ResNet files hold and no model needs: causal masks, counters. */
+static bool is_superfluous(const struct safetensors_file *file,
+                           const struct safetensors_tensor *tensor)
+{
+    return (has_suffix(tensor->name, ".attn.bias") && tensor->ndim == 4) ||
+           has_suffix(tensor->name, ".attn.masked_bias") ||
+           has_suffix(tensor->name, ".num_batches_tracked") || is_tied_head(file, tensor);
+}
+
+/* Ours that `tensor` is or is a piece of; NULL if none. */
+static struct checkpoint_tensor *find_wanted(const struct matcher *m,
+                                             const struct safetensors_tensor *tensor,
+                                             int64_t *out_first, bool *out_is_piece)
+{
+    static const char prefix[] = "transformer."; /* of GPT-2 with a head, saved as a whole */
+    struct checkpoint_tensor *to = fleet_map_get(&m->by_name, tensor->name);
+    char base[SAFETENSORS_NAME_MAX + 1];
+    char *at, *end;
+
+    *out_first = 0;
+    *out_is_piece = false;
+    if (!to && m->is_foreign && strncmp(tensor->name, prefix, strlen(prefix)) == 0)
+        to = fleet_map_get(&m->by_name, tensor->name + strlen(prefix));
+    if (to || m->is_foreign)
+        return to;
+    (void)snprintf(base, sizeof(base), "%s", tensor->name);
+    at = strrchr(base, '@');
+    if (!at || at[1] < '0' || at[1] > '9')
+        return NULL;
+    *at = '\0';
+    errno = 0;
+    *out_first = strtoll(at + 1, &end, 10);
+    *out_is_piece = true;
+    return errno == 0 && *end == '\0' ? fleet_map_get(&m->by_name, base) : NULL;
+}
+
+static bool shapes_are_equal(const struct safetensors_tensor *from,
+                             const struct checkpoint_tensor *to)
+{
+    if (from->ndim != to->var->ndim)
+        return false;
+    for (int i = 0; i < from->ndim; i++)
+        if (from->shape[i] != to->var->shape[i])
+            return false;
+    return true;
+}
+
+static bool type_fits(const struct matcher *m, enum safetensors_type type)
+{
+    if (!m->is_foreign)
+        return type == SAFETENSORS_F32;
+    return type == SAFETENSORS_F32 || type == SAFETENSORS_BF16 || type == SAFETENSORS_F16 ||
+           type == SAFETENSORS_F64;
+}
+
+static void refuse_shape(const struct safetensors_tensor *from, const struct checkpoint_tensor *to,
+                         struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    fleet_strbuf_append(&text, "shape ");
+    safetensors_print_shape(from->shape, from->ndim, &text);
+    fleet_strbuf_append(&text, ", the model's is ");
+    safetensors_print_shape(to->var->shape, to->var->ndim, &text);
+    fleet_errors_add(errors, from->name, "%s", text.text);
+}
+
+static void match_tensor(struct matcher *m, const struct safetensors_file *file,
+                         const struct safetensors_tensor *tensor, struct fleet_errors *errors)
+{
+    int64_t first, count = safetensors_elements(tensor);
+    bool is_piece;
+    struct checkpoint_tensor *to = find_wanted(m, tensor, &first, &is_piece);
+    size_t index = to ? (size_t)(to - m->wanted.items) : 0;
+
+    if (!to) {
+        if (!(m->is_foreign && is_superfluous(file, tensor)))
+            fleet_errors_add(errors, tensor->name, "not in the model");
+        return;
+    }
+    m->found[index] += count;
+    if (!type_fits(m, tensor->type))
+        fleet_errors_add(errors, tensor->name, "type %s, expected %s",
+                         safetensors_type_name(tensor->type),
+                         m->is_foreign ? "F32, BF16, F16 or F64" : "F32");
+    else if (is_piece && (tensor->ndim != 1 || first > to->elements - count))
+        fleet_errors_add(errors, tensor->name, "does not fit into the %lld elements of %s",
+                         (long long)to->elements, to->name);
+    else if (!is_piece && !shapes_are_equal(tensor, to))
+        refuse_shape(tensor, to, errors);
+    else
+        m->matches[m->match_count++] = (struct match){tensor, to, first};
+}
+
+static void match_file(struct matcher *m, const struct safetensors_file *file,
+                       struct fleet_errors *errors)
+{
+    m->matches = realloc(m->matches, (m->match_count + file->count + 1) * sizeof(*m->matches));
+    fleet_assert(m->matches != NULL);
+    for (size_t i = 0; i < file->count; i++)
+        match_tensor(m, file, &file->tensors[i], errors);
+}
+
+static void find_missing(const struct matcher *m, struct fleet_errors *errors)
+{
+    for (size_t i = 0; i < m->wanted.count; i++) {
+        const struct checkpoint_tensor *tensor = &m->wanted.items[i];
+        if (m->found[i] == 0 && tensor->elements > 0)
+            fleet_errors_add(errors, tensor->name, "missing");
+        else if (m->found[i] < tensor->elements)
+            fleet_errors_add(errors, tensor->name, "%lld of %lld elements are missing",
+                             (long long)(tensor->elements - m->found[i]),
+                             (long long)tensor->elements);
+        else if (m->found[i] > tensor->elements)
+            fleet_errors_add(errors, tensor->name, "holds elements twice");
+    }
+}
+
+static void copy_matches(const struct matcher *m)
+{
+    for (size_t i = 0; i < m->match_count; i++) {
+        const struct match *match = &m->matches[i];
+        fleet_assert(safetensors_read_f32(match->from, 0, safetensors_elements(match->from),
+                                          match->to->data + match->first));
+    }
+}
+
+/* Match `files` with `state` and copy. -EINVAL with everything that does not fit. */
+static int load_files(const struct safetensors_file *files, size_t count, bool is_foreign,
+                      const struct checkpoint_state *state, struct fleet_error *err)
+{
+    struct fleet_errors errors = {0};
+    struct matcher m;
+    int rc;
+
+    matcher_init(&m, state);
+    m.is_foreign = is_foreign;
+    for (size_t i = 0; i < count; i++)
+        match_file(&m, &files[i], &errors);
+    find_missing(&m, &errors);
+    rc = fleet_errors_result(&errors, err);
+    if (rc == 0)
+        copy_matches(&m);
+    fleet_errors_release(&errors);
+    matcher_release(&m);
+    return rc;
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------- */
+
+static int load_checkpoint(const char *folder, const struct manifest *manifest,
+                           const struct checkpoint_state *state, struct fleet_error *err)
+{
+    struct safetensors_file *files = calloc(manifest->file_count + 1, sizeof(*files));
+    size_t opened = 0;
+    int rc = 0;
+
+    fleet_assert(files != NULL);
+    while (opened < manifest->file_count && rc == 0) {
+        FLEET_AUTO_FREE char *path = fleet_file_join(folder, manifest->files[opened].name);
+        rc = safetensors_open(path, &files[opened], err);
+        if (rc == 0)
+            opened++;
+    }
+    if (rc == 0)
+        rc = load_files(files, opened, false, state, err);
+    for (size_t i = 0; i < opened; i++)
+        safetensors_release(&files[i]);
+    free(files);
+    return rc;
+}
+
+/* The first of `list` that is of the wanted step and verifies; -1 if none, *out_seen = of that step. */
+static int choose_sound(const char *path, int64_t resume, const struct manifest_list *list,
+                        struct fleet_errors *warnings, size_t *out_seen)
+{
+    *out_seen = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct manifest_entry *entry = &list->entries[i];
+        FLEET_AUTO_FREE char *folder = fleet_file_join(path, entry->folder);
+        struct fleet_error why;
+        if (resume >= 0 && entry->manifest.step != resume)
+            continue;
+        (*out_seen)++;
+        if (manifest_verify(folder, &entry->manifest, &why) == 0)
+            return (int)i;
+        if (warnings)
+            fleet_errors_add(warnings, entry->folder, "%s", why.text);
+    }
+    return -1;
+}
+
+static int restore_from(const char *path, struct manifest_list *list, int index,
+                        const struct checkpoint_state *state, struct manifest *out_manifest,
+                        char folder[CHECKPOINT_FOLDER_MAX], struct fleet_error *err)
+{
+    struct manifest_entry *entry = &list->entries[index];
+    FLEET_AUTO_FREE char *place = fleet_file_join(path, entry->folder);
+    int rc = load_checkpoint(place, &entry->manifest, state, err);
+
+    if (rc < 0) {
+        (void)fleet_error_wrap(err, "checkpoint %s", place);
+        return rc;
+    }
+    (void)snprintf(folder, CHECKPOINT_FOLDER_MAX, "%s", entry->folder);
+    *out_manifest = entry->manifest;
+    entry->manifest = (struct manifest){0}; /* moved */
+    return 0;
+}
+
+int checkpoint_restore(const char *path, int64_t resume, const struct manifest_lineage *lineage,
+                       struct checkpoint_state *state, struct manifest *out_manifest,
+                       char folder[CHECKPOINT_FOLDER_MAX], struct fleet_errors *warnings,
+                       struct fleet_error *err)
+{
+    struct fleet_errors unreadable = {0};
+    struct manifest_list list;
+    size_t seen;
+    int rc = manifest_scan(path, lineage, &list, &unreadable, err), index;
+
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; warnings && i < unreadable.count && i < FLEET_ERRORS_MAX; i++)
+        fleet_errors_add(warnings, unreadable.items[i].path, "%s", unreadable.items[i].message);
+    index = choose_sound(path, resume, &list, warnings, &seen);
+    if (index >= 0)
+        rc = restore_from(path, &list, index, state, out_manifest, folder, err);
+    else if (seen > 0 || (resume < 0 && unreadable.count > 0))
+        rc = fleet_error(err, -EBADMSG, "%s: no checkpoint of %zu is sound", path,
+                         seen + unreadable.count);
+    else if (resume >= 0)
+        rc = fleet_error(err, -ENOENT, "%s: there is no checkpoint of step %lld", path,
+                         (long long)resume);
+    else
+        rc = fleet_error(err, -ENOENT, "%s: there is no checkpoint", path);
+    manifest_list_release(&list);
+    fleet_errors_release(&unreadable);
+    return rc;
+}
+
+/* ---- weights ----------------------------------------------------------------------------------- */
+
+int checkpoint_load_weights(const char *path, struct checkpoint_state *state,
+                            struct fleet_error *err)
+{
+    struct checkpoint_state weights = *state;
+    struct safetensors_file file;
+    int rc = safetensors_open(path, &file, err);
+
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < weights.space_count; i++)
+        if (weights.spaces[i].suffix[0] != '\0')
+            weights.spaces[i].data = NULL; /* optimizer states stay as they are */
+    rc = load_files(&file, 1, true, &weights, err);
+    safetensors_release(&file);
+    if (rc < 0)
+        (void)fleet_error_wrap(err, "%s", path);
+    return rc;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct checkpoint_tensor *)a)->name,
+                  ((const struct checkpoint_tensor *)b)->name);
+}
+
+void checkpoint_weights_sha256(const struct program *program, const float *parameters,
+                               char out[FLEET_SHA256_HEX_SIZE])
+{
+    struct checkpoint_tensors tensors;
+    struct checkpoint_state state;
+    struct fleet_sha256 *sha = fleet_sha256_new();
+    uint8_t digest[FLEET_SHA256_SIZE];
+
+    checkpoint_state_init(&state, program, (float *)parameters, NULL, NULL, NULL);
+    checkpoint_tensors_init(&tensors, &state);
+    if (tensors.count)
+        qsort(tensors.items, tensors.count, sizeof(*tensors.items), compare_names);
+    for (size_t i = 0; i < tensors.count; i++)
+        fleet_sha256_update(sha, tensors.items[i].data,
+                            (size_t)tensors.items[i].elements * sizeof(float));
+    checkpoint_tensors_release(&tensors);
+    fleet_sha256_finish(sha, digest);
+    fleet_hex_encode(digest, sizeof(digest), out);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/runtime/checkpoint/shards.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
+
+#define NOTE_MAGIC  UINT64_C(0x3130647261687366) /* "fshard01" */
+#define WAIT_MS     10                           /* between two looks */
+#define WHY_SIZE    512
+#define NAME_ENDING ".safetensors"
+
+struct note {
+    uint64_t magic;
+    int64_t rc;
+    char why[WHY_SIZE];
+    struct checkpoint_shard described;
+};
+
+static char *note_path(const char *path, const char *folder, int shard, int shards)
+{
+    FLEET_AUTO_FREE char *place = fleet_file_join(path, folder);
+    char name[64];
+
+    (void)snprintf(name, sizeof(name), SHARDS_NOTE_PREFIX "%05d-of-%05d.note", shard + 1, shards);
+    return fleet_file_join(place, name);
+}
+
+static int write_note(const char *file, int rc, const char *why,
+                      const struct checkpoint_shard *described, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE struct note *note = calloc(1, sizeof(*note));
+
+    fleet_assert(note != NULL);
+    note->magic = NOTE_MAGIC;
+    note->rc = rc;
+    if (rc < 0)
+        (void)snprintf(note->why, sizeof(note->why), "%s", why);
+    else
+        note->described = *described;
+    return fleet_file_write(file, note, sizeof(*note), err);
+}
+
+/* A shard that will not be: what is there of it goes, so that a full disk has room to say why. */
+static void remove_files(const char *path, const char *folder, int shard, int shards)
+{
+    static const char *const kinds[] = {"model", "optimizer"};
+    FLEET_AUTO_FREE char *place = fleet_file_join(path, folder);
+
+    for (size_t i = 0; i < FLEET_COUNT(kinds); i++) {
+        FLEET_AUTO_FREE char *file = NULL;
+        char name[64];
+        (void)snprintf(name, sizeof(name), "%s-%05d-of-%05d" NAME_ENDING, kinds[i], shard + 1,
+                       shards);
+        file = fleet_file_join(place, name);
+        (void)unlink(file);
+    }
+}
+
+int shards_tell(const char *path, const char *folder, int shard, int shards, int rc,
+                const char *why, const struct checkpoint_shard *described, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *file = note_path(path, folder, shard, shards);
+    struct fleet_error untold;
+    int told = rc, empty;
+
+    if (rc == 0) {
+        told = write_note(file, 0, "", described, err);
+        if (told == 0)
+            return 0;
+        why = err->text;
+    }
+    remove_files(path, folder, shard, shards);
+    if (write_note(file, told, why, NULL, &untold) < 0) {
+        empty = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0666); /* no note: says as much */
+        if (empty >= 0)
+            (void)close(empty);
+    }
+    return rc == 0 ? told : 0;
+}
+
+/* What another rank wrote may only name files of its own shard. */
+static bool is_sound(const struct note *note, int shard, int shards)
+{
+    const struct checkpoint_shard *d = &note->described;
+    char ending[64];
+
+    (void)snprintf(ending, sizeof(ending), "-%05d-of-%05d" NAME_ENDING, shard + 1, shards);
+    if (note->magic != NOTE_MAGIC || note->rc > 0 || d->file_count < 0 ||
+        d->file_count > CHECKPOINT_SHARD_FILES_MAX ||
+        strnlen(note->why, sizeof(note->why)) == sizeof(note->why))
+        return false;
+    for (int i = 0; i < d->file_count; i++) {
+        const struct checkpoint_shard_file *file = &d->files[i];
+        size_t length = strnlen(file->name, sizeof(file->name));
+        if (length == sizeof(file->name) || length <= strlen(ending) || strchr(file->name, '/') ||
+            strcmp(file->name + length - strlen(ending), ending) != 0 ||
+            strnlen(file->sha256, sizeof(file->sha256)) != sizeof(file->sha256) - 1)
+            return false;
+    }
+    return true;
+}
+
+static int check_files(const char *path, const char *folder, const struct checkpoint_shard *shard,
+                       struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *place = fleet_file_join(path, folder);
+
+    for (int i = 0; i < shard->file_count; i++) {
+        FLEET_AUTO_FREE char *file = fleet_file_join(place, shard->files[i].name);
+        struct stat info;
+        if (stat(file, &info) < 0)
+            return fleet_error(err, -errno, "%s: %s", file, strerror(errno));
+        if ((uint64_t)info.st_size != shard->files[i].bytes)
+            return fleet_error(err, -EBADMSG, "%s has %lld bytes, not %llu", file,
+                               (long long)info.st_size, (unsigned long long)shard->files[i].bytes);
+    }
+    return 0;
+}
+
+/* -EAGAIN: not there yet. */
+static int read_note(const char *path, const char *folder, int shard, int shards,
+                     struct checkpoint_shard *out, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *file = note_path(path, folder, shard, shards);
+    FLEET_AUTO_FREE char *text = NULL;
+    const struct note *note;
+    size_t size;
+
+    if (access(file, F_OK) < 0 && errno == ENOENT)
+        return -EAGAIN;
+    if (fleet_file_read(file, sizeof(struct note), &text, &size, err) < 0)
+        return err->code;
+    note = (const struct note *)(void *)text;
+    if (size != sizeof(*note) || !is_sound(note, shard, shards))
+        return fleet_error(err, -EBADMSG,
+                           "%s is no note of a shard: its rank may have run out of disk", file);
+    if (note->rc < 0)
+        return fleet_error(err, (int)note->rc, "shard %d of %d: %s", shard + 1, shards, note->why);
+    *out = note->described;
+    return check_files(path, folder, out, err);
+}
+
+int shards_await(const char *path, const char *folder, int shards, const atomic_bool *stop,
+                 const atomic_bool *abandoned, double patience_ms, struct checkpoint_shard *out,
+                 struct fleet_error *err)
+{
+    double give_up_ms = fleet_monotonic_ms() + patience_ms;
+    struct fleet_error why;
+    int first = 0;
+
+    for (int shard = 1; shard < shards;) {
+        int rc = read_note(path, folder, shard, shards, &out[shard], &why);
+        bool is_over = atomic_load(stop) || atomic_load(abandoned);
+        if (rc == -EAGAIN && !is_over && fleet_monotonic_ms() <= give_up_ms) {
+            (void)poll(NULL, 0, WAIT_MS);
+            continue;
+        }
+        if (rc == -EAGAIN && first < 0)
+            return first; /* the reason, most likely */
+        if (rc == -EAGAIN && is_over)
+            return fleet_error(err, -ECANCELED,
+                               "shard %d of %d is missing: the generation that wrote it has ended",
+                               shard + 1, shards);
+        if (rc == -EAGAIN)
+            return fleet_error(err, -ETIMEDOUT, "shard %d of %d did not come within %.0f s",
+                               shard + 1, shards, patience_ms * 1e-3);
+        if (rc < 0 && first == 0)
+            first = fleet_error(err, rc, "%s", why.text);
+        shard++;
+    }
+    return first;
+}
+
+void shards_forget(const char *path, const char *folder, int shards)
+{
+    for (int shard = 1; shard < shards; shard++) {
+        FLEET_AUTO_FREE char *file = note_path(path, folder, shard, shards);
+        (void)unlink(file);
+    }
+}

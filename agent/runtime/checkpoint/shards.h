@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_CHECKPOINT_SHARDS_H
+#define AGENT_RUNTIME_CHECKPOINT_SHARDS_H
+
+/*
+ * Several ranks that write one checkpoint tell each other through its folder: whoever has written and
+ * synced a shard leaves a note there, the first waits for all notes and then ends the checkpoint. So
+ * nobody has to meet while the training goes on.
+ *
+ *     shard-00002-of-00004.note    how shard 1 (from 0) went: its files, or why there are none
+ *
+ * A note is renamed into place; it is of fixed size, plain bytes between equal builds.
+ */
+
+#include <stdatomic.h>
+
+#include "agent/runtime/checkpoint/checkpoint.h"
+
+struct fleet_error;
+
+#define SHARDS_NOTE_PREFIX "shard-"
+
+/* Leave the note of shard `shard` of `shards`. `rc` < 0: it failed, `why` says how, and its files go. Where there is no
+ * room for a note, the shard's files make it, and the note says so: then the result is negative. */
+int shards_tell(const char *path, const char *folder, int shard, int shards, int rc,
+                const char *why, const struct checkpoint_shard *described, struct fleet_error *err);
+
+/*
+ * Wait at most `patience_ms` for the notes of all shards but the first, out[1 … shards - 1]; checks that their files are
+ * there as described. All are waited for, even if one of them failed, so that none is written any more afterwards. Gives up
+ * with -ECANCELED once *stop or *abandoned is set (whoever writes may be dead), with the
+ * first failed shard's own error, -ETIMEDOUT, -EBADMSG for a note that is none or a file of another size.
+ */
+int shards_await(const char *path, const char *folder, int shards, const atomic_bool *stop,
+                 const atomic_bool *abandoned, double patience_ms, struct checkpoint_shard *out,
+                 struct fleet_error *err);
+
+/* Remove the notes, once they are of no use. */
+void shards_forget(const char *path, const char *folder, int shards);
+
+#endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The writer and the training share one number: `position`, up to which the state has been read.
+ *
+ *   LIVE ──snapshot_guard(), all read──────────────────────────────▶ READ
+ *    │                                                               ▲
+ *    └──snapshot_guard(): writer pauses, the rest is copied──▶ COPIED┘ the writer has read the copy
+ *
+ *  (1) The writer reads the state only while LIVE, a chunk at a time.
+ *  (2) The guard returns only when no chunk is in flight and the state is not LIVE with bytes unread.
+ *  (3) A failed save reads nothing more: it ends as READ.
+ */
+#include "agent/runtime/checkpoint/snapshot.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/runtime/checkpoint/layout.h"
+#include "agent/runtime/checkpoint/shards.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+
+/* How long the first rank waits for the other shards, when its own is written. */
+#define PATIENCE_LEAST_MS  60000.0
+#define PATIENCE_IN_WRITES 20.0
+
+struct snapshot {
+    char *path;
+    int64_t keep;
+    struct manifest_lineage_entry entries[SNAPSHOT_LINEAGE_MAX];
+    struct manifest_lineage lineage; /* of `entries`; none = every checkpoint counts */
+    size_t memory_max;
+    double stall_ms;
+
+    /* the save in progress; is_running belongs to the training's thread */
+    bool is_running;
+    pthread_t thread;
+    struct checkpoint_layout layout;
+    float *buffers;        /* a copy of the state's: forward passes change those at any time */
+    struct manifest about; /* `extra` owned */
+    int shard, shards;
+    const atomic_bool *stop; /* may be NULL with one shard */
+    atomic_bool is_abandoned;
+    struct snapshot_result result;
+
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t changed;
+    uint64_t position; /* bytes read and written */
+    bool is_in_flight; /* the writer reads a chunk */
+    bool is_paused;    /* the guard wants no further chunk to begin */
+    bool has_ended;    /* the writer is done, well or not */
+    uint8_t *copy;     /* of bytes [copy_first, total), or NULL */
+    uint64_t copy_first;
+};
+
+/* ---- the writer's side ------------------------------------------------------------------------- */
+
+static const void *acquire(void *context, uint64_t position, const void *live, size_t size)
+{
+    struct snapshot *s = context;
+    const void *data = live;
+
+    (void)size;
+    pthread_mutex_lock(&s->lock);
+    while (s->is_paused)
+        pthread_cond_wait(&s->changed, &s->lock);
+    if (s->copy)
+        data = s->copy + (position - s->copy_first);
+    s->is_in_flight = true;
+    pthread_mutex_unlock(&s->lock);
+    return data;
+}
+
+static void release(void *context, uint64_t position, size_t size)
+{
+    struct snapshot *s = context;
+
+    pthread_mutex_lock(&s->lock);
+    s->position = position + size;
+    s->is_in_flight = false;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Shard 0, or all there is: write it, wait for the others', end the checkpoint. */
+static int save_first(struct snapshot *s, const struct checkpoint_source *source,
+                      struct fleet_error *err)
+{
+    FLEET_AUTO_FREE struct checkpoint_shard *shards = calloc((size_t)s->shards, sizeof(*shards));
+    char *folder = s->result.folder;
+    double started_ms = fleet_monotonic_ms();
+    struct fleet_error others;
+    int rc, told;
+
+    fleet_assert(shards != NULL);
+    rc = checkpoint_layout_write(&s->layout, s->path, folder, source, &shards[0], err);
+    /* Even if ours is lost: nobody writes any more into a folder that is removed. */
+    told = shards_await(
+        s->path, folder, s->shards, s->stop ? s->stop : &s->is_abandoned, &s->is_abandoned,
+        PATIENCE_LEAST_MS + PATIENCE_IN_WRITES * (fleet_monotonic_ms() - started_ms), shards,
+        &others);
+    if (rc == 0 && told < 0)
+        rc = fleet_error(err, told, "%s", others.text);
+    if (rc < 0) {
+        checkpoint_discard(s->path, folder);
+        return rc;
+    }
+    rc = checkpoint_commit(s->path, folder, s->keep, s->lineage.count > 0 ? &s->lineage : NULL,
+                           &s->about, NULL, shards, s->shards, err);
+    if (rc == 0)
+        shards_forget(s->path, folder, s->shards);
+    return rc;
+}
+
+static int save_other(struct snapshot *s, const struct checkpoint_source *source,
+                      struct fleet_error *err)
+{
+    struct checkpoint_shard shard;
+    struct fleet_error untold;
+    int rc = checkpoint_layout_write(&s->layout, s->path, s->result.folder, source, &shard, err);
+
+    if (rc == 0)
+        return shards_tell(s->path, s->result.folder, s->shard, s->shards, 0, "", &shard, err);
+    (void)shards_tell(s->path, s->result.folder, s->shard, s->shards, rc, err->text, NULL, &untold);
+    return rc;
+}
+
+static int save(struct snapshot *s, struct fleet_error *err)
+{
+    const struct checkpoint_source source = {s, acquire, release};
+    int rc = 0;
+
+    if (s->shards == 1)
+        rc = checkpoint_begin(s->path, &s->about, s->result.folder, err);
+    if (rc < 0)
+        return rc;
+    return s->shard == 0 ? save_first(s, &source, err) : save_other(s, &source, err);
+}
+
+static void *writer_main(void *argument)
+{
+    struct snapshot *s = argument;
+
+    s->result.rc = save(s, &s->result.err);
+    pthread_mutex_lock(&s->lock);
+    s->position = s->layout.total;
+    s->has_ended = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- the training's side ----------------------------------------------------------------------- */
+
+struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max)
+{
+    struct snapshot *s = calloc(1, sizeof(*s));
+
+    fleet_assert(s != NULL);
+    s->path = strdup(path);
+    fleet_assert(s->path != NULL);
+    s->keep = keep;
+    s->memory_max = memory_max;
+    fleet_assert(pthread_mutex_init(&s->lock, NULL) == 0);
+    fleet_assert(pthread_cond_init(&s->changed, NULL) == 0);
+    return s;
+}
+
+void snapshot_follow(struct snapshot *s, const struct manifest_lineage *lineage)
+{
+    fleet_assert(!s->is_running && lineage->count <= SNAPSHOT_LINEAGE_MAX);
+    if (lineage->count > 0)
+        memcpy(s->entries, lineage->entries, lineage->count * sizeof(s->entries[0]));
+    s->lineage = (struct manifest_lineage){s->entries, lineage->count};
+}
+
+void snapshot_free(struct snapshot *snapshot)
+{
+    struct snapshot_result ignored;
+
+    if (!snapshot)
+        return;
+    (void)snapshot_take(snapshot, true, &ignored);
+    pthread_mutex_destroy(&snapshot->lock);
+    pthread_cond_destroy(&snapshot->changed);
+    free(snapshot->path);
+    free(snapshot);
+}
+
+static void end_save(struct snapshot *s)
+{
+    checkpoint_layout_release(&s->layout);
+    cJSON_Delete(s->about.extra);
+    free(s->buffers);
+    free(s->copy);
+    s->buffers = NULL;
+    s->copy = NULL;
+    s->is_running = false;
+}
+
+/* Signals are for the program's own threads. */
+static int start_thread(struct snapshot *s)
+{
+    sigset_t all, old;
+    int code;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    code = pthread_create(&s->thread, NULL, writer_main, s);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return code;
+}
+
+/* The layout of `state` with its running buffers, which are small, copied. */
+static void lay_out(struct snapshot *s, const struct checkpoint_state *state)
+{
+    struct checkpoint_state mixed = *state;
+    size_t bytes = (size_t)state->program->buffer_count * sizeof(float);
+
+    for (int i = 0; i < mixed.space_count; i++) {
+        if (!mixed.spaces[i].is_buffers || !mixed.spaces[i].data || s->buffers)
+            continue;
+        s->buffers = malloc(bytes + 1);
+        fleet_assert(s->buffers != NULL);
+        memcpy(s->buffers, mixed.spaces[i].data, bytes);
+        mixed.spaces[i].data = s->buffers;
+    }
+    checkpoint_layout_init(&s->layout, &mixed, s->shard, s->shards);
+}
+
+int snapshot_begin(struct snapshot *snapshot, const struct checkpoint_state *state,
+                   const struct manifest *about, struct fleet_error *err)
+{
+    return snapshot_begin_shard(snapshot, state, about,
+                                &(struct snapshot_shard){.shards = 1, .folder = ""}, err);
+}
+
+bool snapshot_abandon(struct snapshot *snapshot)
+{
+    atomic_store(&snapshot->is_abandoned, true);
+    return snapshot->is_running && snapshot->shards > 1;
+}
+
+int snapshot_begin_shard(struct snapshot *snapshot, const struct checkpoint_state *state,
+                         const struct manifest *about, const struct snapshot_shard *part,
+                         struct fleet_error *err)
+{
+    struct snapshot *s = snapshot;
+    int code;
+
+    if (s->is_running)
+        return fleet_error(err, -EBUSY, "the checkpoint of step %lld is still being written",
+                           (long long)s->about.step);
+    s->shard = part->shard;
+    s->shards = part->shards;
+    s->stop = part->stop;
+    atomic_store(&s->is_abandoned, false);
+    lay_out(s, state);
+    s->about = *about;
+    s->about.files = NULL;
+    s->about.file_count = 0;
+    s->about.extra = about->extra ? cJSON_Duplicate(about->extra, 1) : NULL;
+    s->result = (struct snapshot_result){.step = about->step, .shard = part->shard};
+    (void)snprintf(s->result.folder, sizeof(s->result.folder), "%s", part->folder);
+    s->position = 0;
+    s->is_in_flight = s->is_paused = s->has_ended = false;
+    s->is_running = true;
+    code = start_thread(s);
+    if (code != 0) {
+        end_save(s);
+        return fleet_error(err, -code, "start the checkpoint's writer: %s", strerror(code));
+    }
+    return 0;
+}
+
+/* Copy bytes [s->position, total) of the state aside. */
+static void copy_rest(struct snapshot *s)
+{
+    uint64_t at = 0;
+    uint8_t *to;
+
+    s->copy_first = s->position;
+    s->copy = to = malloc((size_t)(s->layout.total - s->position));
+    fleet_assert(s->copy != NULL);
+    for (int kind = 0; kind < CHECKPOINT_SHARD_FILES_MAX; kind++)
+        for (size_t i = 0; i < s->layout.files[kind].count; i++) {
+            const struct safetensors_tensor *tensor = &s->layout.files[kind].tensors[i];
+            uint64_t skip = s->position > at ? s->position - at : 0;
+            if (skip < tensor->bytes) {
+                memcpy(to, tensor->data + skip, (size_t)(tensor->bytes - skip));
+                to += tensor->bytes - skip;
+            }
+            at += tensor->bytes;
+        }
+}
+
+void snapshot_guard(struct snapshot *snapshot)
+{
+    struct snapshot *s = snapshot;
+    double started = fleet_monotonic_ms();
+
+    s->stall_ms = 0;
+    if (!s->is_running)
+        return;
+    pthread_mutex_lock(&s->lock);
+    while (!s->copy && s->layout.total - s->position > s->memory_max)
+        pthread_cond_wait(&s->changed, &s->lock);
+    s->is_paused = true;
+    while (s->is_in_flight && !s->copy)
+        pthread_cond_wait(&s->changed, &s->lock);
+    if (!s->copy && s->position < s->layout.total)
+        copy_rest(s);
+    s->is_paused = false;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    s->stall_ms = fleet_monotonic_ms() - started;
+}
+
+bool snapshot_take(struct snapshot *snapshot, bool wait, struct snapshot_result *out)
+{
+    struct snapshot *s = snapshot;
+    bool has_ended;
+
+    if (!s->is_running)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    while (wait && !s->has_ended)
+        pthread_cond_wait(&s->changed, &s->lock);
+    has_ended = s->has_ended;
+    pthread_mutex_unlock(&s->lock);
+    if (!has_ended)
+        return false;
+    (void)pthread_join(s->thread, NULL);
+    *out = s->result;
+    end_save(s);
+    return true;
+}
+
+double snapshot_stall_ms(const struct snapshot *snapshot)
+{
+    return snapshot->stall_ms;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/runtime/checkpoint/tensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/strbuf.h"
+
+void checkpoint_state_init(struct checkpoint_state *state, const struct program *program,
+                           float *parameters, float *state0, float *state1, float *buffers)
+{
+    *state = (struct checkpoint_state){
+        .program = program,
+        .spaces = {{.suffix = "", .data = parameters, .slot = -1},
+                   {.suffix = "", .data = buffers, .is_buffers = true, .slot = -1},
+                   {.suffix = ".state0", .data = state0, .slot = 0},
+                   {.suffix = ".state1", .data = state1, .slot = 1}},
+        .space_count = 4,
+    };
+}
+
+/* has[i]: parameter i has a state number `slot`; all true for slot -1. */
+static bool *find_holders(const struct program *program, int slot)
+{
+    bool *has = calloc((size_t)program->var_count + 1, sizeof(*has));
+
+    fleet_assert(has != NULL);
+    for (int i = 0; i < program->var_count; i++) {
+        const struct program_var *var = &program->vars[i];
+        if (slot < 0)
+            has[i] = true;
+        else if (var->role == PROGRAM_ROLE_STATE && var->slot == slot && var->of >= 0)
+            has[var->of] = true;
+    }
+    return has;
+}
+
+static void add_tensor(struct checkpoint_tensors *tensors, const struct checkpoint_space *space,
+                       const struct program_var *var)
+{
+    struct fleet_strbuf name = {0};
+
+    fleet_assert(var->flat_offset >= 0 && var->type == PROGRAM_FP32);
+    fleet_strbuf_appendf(&name, "%s%s", var->name, space->suffix);
+    tensors->items[tensors->count++] =
+        (struct checkpoint_tensor){.name = fleet_strbuf_take(&name),
+                                   .var = var,
+                                   .data = space->data + var->flat_offset,
+                                   .elements = program_var_elements(var),
+                                   .is_optimizer = space->suffix[0] != '\0'};
+}
+
+static int compare_offsets(const void *a, const void *b)
+{
+    const struct checkpoint_tensor *x = a, *y = b;
+
+    return (x->var->flat_offset > y->var->flat_offset) -
+           (x->var->flat_offset < y->var->flat_offset);
+}
+
+static void add_space(struct checkpoint_tensors *tensors, const struct program *program,
+                      const struct checkpoint_space *space)
+{
+    FLEET_AUTO_FREE bool *has = find_holders(program, space->slot);
+    enum program_role role = space->is_buffers ? PROGRAM_ROLE_BUFFER : PROGRAM_ROLE_PARAMETER;
+    size_t first = tensors->count;
+
+    tensors->items =
+        realloc(tensors->items, (first + (size_t)program->var_count + 1) * sizeof(*tensors->items));
+    fleet_assert(tensors->items != NULL);
+    for (int i = 0; i < program->var_count; i++)
+        if (program->vars[i].role == role && has[i])
+            add_tensor(tensors, space, &program->vars[i]);
+    if (tensors->count > first)
+        qsort(tensors->items + first, tensors->count - first, sizeof(*tensors->items),
+              compare_offsets);
+}
+
+void checkpoint_tensors_init(struct checkpoint_tensors *tensors,
+                             const struct checkpoint_state *state)
+{
+    *tensors = (struct checkpoint_tensors){0};
+    for (int i = 0; i < state->space_count; i++)
+        if (state->spaces[i].data)
+            add_space(tensors, state->program, &state->spaces[i]);
+}
+
+void checkpoint_tensors_release(struct checkpoint_tensors *tensors)
+{
+    for (size_t i = 0; i < tensors->count; i++)
+        free(tensors->items[i].name);
+    free(tensors->items);
+    *tensors = (struct checkpoint_tensors){0};
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_CHECKPOINT_TENSORS_H
+#define AGENT_RUNTIME_CHECKPOINT_TENSORS_H
+
+/* What a checkpoint_state holds, tensor by tensor: the common ground of saving and loading. */
+
+#include "agent/runtime/checkpoint/checkpoint.h"
+
+struct checkpoint_tensor {
+    char *name; /* with the space's suffix */
+    const struct program_var *var;
+    float *data;
+    int64_t elements;
+    bool is_optimizer; /* goes into the optimizer's file */
+};
+
+struct checkpoint_tensors {
+    struct checkpoint_tensor *items; /* [count]: space by space, each in the order of its space */
+    size_t count;
+};
+
+/* Borrows from `state` and its program. */
+void checkpoint_tensors_init(struct checkpoint_tensors *tensors,
+                             const struct checkpoint_state *state);
+void checkpoint_tensors_release(struct checkpoint_tensors *tensors);
+
+#endif

@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Connecting the ranks of a generation, whatever else knocks at the door.
+ *
+ *   dialling (lower ranks)                             accepting (higher ranks)
+ *
+ *   WAITING ──retry time──▶ CONNECTING                 (accept) ──▶ HELLO
+ *      ▲                        │ connected: send hello               │ hello: send nonce, proof A
+ *      │                        ▼                                     ▼
+ *      └──any failure──── CHALLENGE ──proof A is right:  PROOF ──proof D is right──▶ DONE
+ *                               │      send proof D ──▶ DONE  └──▶ any failure, 2 s of silence: closed
+ *
+ * hello = magic, version, from, to, world, nonce; proof X = HMAC-SHA256(key, X, hello, nonce of the
+ * acceptor). Both proofs cover both nonces and all numbers, so nothing recorded can be played back,
+ * and a process of another generation, whose key differs, is a stranger.
+ *
+ * (1) A dialler never gives up before the deadline: the other side may still be busy ending the
+ *     last generation, whose key it then answers with.
+ * (2) An unproven connection costs one entry of a bounded list and no waiting; the oldest is dropped
+ *     when the list is full.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/runtime/comm/tcp.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/digest.h"
+#include "libfleet/base/error.h"
+
+#define HELLO_MAGIC    0x464c4a44u
+#define HELLO_VERSION  1u
+#define NONCE_SIZE     16
+#define HELLO_SIZE     (5 * 4 + NONCE_SIZE)
+#define CHALLENGE_SIZE (NONCE_SIZE + FLEET_SHA256_SIZE)
+#define SILENCE_MS_MAX 2000.0 /* an accepted connection that is not proven by then is closed */
+#define RETRY_MS_MIN   2.0
+#define RETRY_MS_MAX   100.0
+#define STRANGERS_MAX  128 /* unproven accepted connections at a time, besides one a rank */
+#define ACCEPTS_A_TURN 64  /* so that a flood of connections cannot starve the proven ones */
+#define LISTEN_BACKLOG 1024
+#define DEAD_PEER_S    3 /* a host that answers no keep-alive for so long is lost */
+
+enum phase {
+    PHASE_FREE,
+    PHASE_WAITING,
+    PHASE_CONNECTING,
+    PHASE_CHALLENGE,
+    PHASE_HELLO,
+    PHASE_PROOF,
+    PHASE_DONE,
+};
+
+struct link {
+    enum phase phase;
+    int fd;
+    double at_ms; /* WAITING: when to dial; HELLO, PROOF: when it is too late */
+    double retry_ms;
+    const char *reason; /* why the last attempt failed; static */
+    struct sockaddr_storage address;
+    socklen_t address_size;
+    uint8_t hello[HELLO_SIZE];
+    uint8_t nonce[NONCE_SIZE]; /* the acceptor's */
+    uint8_t input[CHALLENGE_SIZE];
+    size_t got; /* bytes of input */
+};
+
+struct connector {
+    const struct comm_tcp_options *options;
+    struct link *links; /* [0, rank): dialled; then accepted ones */
+    int link_count;
+    struct pollfd *polls; /* [link_count + 2] */
+    int *sockets;         /* [world], -1 until proven */
+    int missing;
+};
+
+/* ---- messages ---------------------------------------------------------------------------------- */
+
+static void put32(uint8_t *to, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (uint8_t)(value >> (8 * i));
+}
+
+static uint32_t get32(const uint8_t *from)
+{
+    return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
+           (uint32_t)from[3] << 24;
+}
+
+static void write_hello(uint8_t hello[HELLO_SIZE], int from, int to, int world)
+{
+    put32(hello, HELLO_MAGIC);
+    put32(hello + 4, HELLO_VERSION);
+    put32(hello + 8, (uint32_t)from);
+    put32(hello + 12, (uint32_t)to);
+    put32(hello + 16, (uint32_t)world);
+    fleet_random_bytes(hello + 20, NONCE_SIZE);
+}
+
+/* The rank that says hello to us in this world, or -1. */
+static int read_hello(const uint8_t hello[HELLO_SIZE], const struct comm_tcp_options *options)
+{
+    uint32_t from = get32(hello + 8);
+
+    if (get32(hello) != HELLO_MAGIC || get32(hello + 4) != HELLO_VERSION ||
+        get32(hello + 12) != (uint32_t)options->rank ||
+        get32(hello + 16) != (uint32_t)options->world || from >= (uint32_t)options->world ||
+        from <= (uint32_t)options->rank)
+        return -1;
+    return (int)from;
+}
+
+static void make_proof(const struct connector *c, const struct link *link, char side,
+                       uint8_t out[FLEET_SHA256_SIZE])
+{
+    uint8_t text[1 + HELLO_SIZE + NONCE_SIZE];
+
+    text[0] = (uint8_t)side;
+    memcpy(text + 1, link->hello, HELLO_SIZE);
+    memcpy(text + 1 + HELLO_SIZE, link->nonce, NONCE_SIZE);
+    fleet_hmac_sha256(c->options->key, COMM_KEY_SIZE, text, sizeof(text), out);
+}
+
+static bool proof_is_right(const struct connector *c, const struct link *link, char side,
+                           const uint8_t *proof)
+{
+    uint8_t expected[FLEET_SHA256_SIZE];
+
+    make_proof(c, link, side, expected);
+    return fleet_secret_equal(expected, proof, sizeof(expected));
+}
+
+/* A few bytes into an empty socket buffer: all or a broken connection. */
+static bool send_all(int fd, const void *data, size_t size)
+{
+    return send(fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)size;
+}
+
+/* Read up to `size` bytes of input. 1: all there; 0: more to come; -1: closed or broken. */
+static int fill_input(struct link *link, size_t size)
+{
+    while (link->got < size) {
+        ssize_t n = recv(link->fd, link->input + link->got, size - link->got, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return 0;
+        if (n <= 0)
+            return -1;
+        link->got += (size_t)n;
+    }
+    link->got = 0;
+    return 1;
+}
+
+/* ---- one connection ---------------------------------------------------------------------------- */
+
+static void set_socket_options(int fd)
+{
+    const int on = 1, seconds = 1, probes = DEAD_PEER_S;
+
+    /* All of these make things faster or failures sooner; without them things still work. Not
+     * TCP_USER_TIMEOUT: it also ends connections to a live rank that computes and does not read. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof(seconds));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof(seconds));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+}
+
+static void close_link(struct link *link)
+{
+    if (link->fd >= 0)
+        (void)close(link->fd);
+    link->fd = -1;
+    link->got = 0;
+    link->phase = PHASE_FREE;
+}
+
+static void retry_later(struct link *link, const char *reason, double now)
+{
+    close_link(link);
+    link->reason = reason;
+    link->phase = PHASE_WAITING;
+    link->at_ms = now + link->retry_ms;
+    link->retry_ms = fmin(2 * link->retry_ms, RETRY_MS_MAX);
+}
+
+/* The connection with `rank` is proven. A second one means that the first was given up. */
+static void finish(struct connector *c, struct link *link, int rank)
+{
+    if (c->sockets[rank] >= 0)
+        (void)close(c->sockets[rank]);
+    else
+        c->missing--;
+    c->sockets[rank] = link->fd;
+    link->fd = -1;
+    link->phase = PHASE_DONE;
+}
+
+static void dial(struct link *link, double now)
+{
+    link->fd = socket(link->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (link->fd < 0) {
+        retry_later(link, "no socket", now);
+        return;
+    }
+    set_socket_options(link->fd);
+    if (connect(link->fd, (struct sockaddr *)&link->address, link->address_size) < 0 &&
+        errno != EINPROGRESS) {
+        retry_later(link, errno == ECONNREFUSED ? "refused" : "not reachable", now);
+        return;
+    }
+    link->phase = PHASE_CONNECTING;
+}
+
+static void connected(struct connector *c, struct link *link, int rank, double now)
+{
+    int code = 0;
+    socklen_t size = sizeof(code);
+
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0 || code != 0) {
+        retry_later(link, code == ECONNREFUSED ? "refused" : "not reachable", now);
+        return;
+    }
+    write_hello(link->hello, c->options->rank, rank, c->options->world);
+    if (!send_all(link->fd, link->hello, HELLO_SIZE))
+        retry_later(link, "it closed the connection", now);
+    else
+        link->phase = PHASE_CHALLENGE;
+}
+
+static void challenged(struct connector *c, struct link *link, int rank, double now)
+{
+    uint8_t proof[FLEET_SHA256_SIZE];
+    int rc = fill_input(link, CHALLENGE_SIZE);
+
+    if (rc == 0)
+        return;
+    memcpy(link->nonce, link->input, NONCE_SIZE);
+    if (rc < 0)
+        retry_later(link, "it closed the connection", now);
+    else if (!proof_is_right(c, link, 'A', link->input + NONCE_SIZE))
+        retry_later(link, "it has another key, that of another generation", now);
+    else if (make_proof(c, link, 'D', proof), !send_all(link->fd, proof, sizeof(proof)))
+        retry_later(link, "it closed the connection", now);
+    else
+        finish(c, link, rank);
+}
+
+static void greeted(struct connector *c, struct link *link)
+{
+    uint8_t answer[CHALLENGE_SIZE];
+    int rc = fill_input(link, HELLO_SIZE);
+
+    if (rc == 0)
+        return;
+    memcpy(link->hello, link->input, HELLO_SIZE);
+    if (rc < 0 || read_hello(link->hello, c->options) < 0) {
+        close_link(link);
+        return;
+    }
+    fleet_random_bytes(link->nonce, NONCE_SIZE);
+    memcpy(answer, link->nonce, NONCE_SIZE);
+    make_proof(c, link, 'A', answer + NONCE_SIZE);
+    link->phase = PHASE_PROOF;
+    if (!send_all(link->fd, answer, sizeof(answer)))
+        close_link(link);
+}
+
+static void proven(struct connector *c, struct link *link)
+{
+    int rc = fill_input(link, FLEET_SHA256_SIZE);
+
+    if (rc > 0 && proof_is_right(c, link, 'D', link->input))
+        finish(c, link, read_hello(link->hello, c->options));
+    else if (rc != 0)
+        close_link(link);
+}
+
+static void advance(struct connector *c, int index, double now)
+{
+    struct link *link = &c->links[index];
+
+    if (link->phase == PHASE_CONNECTING)
+        connected(c, link, index, now);
+    else if (link->phase == PHASE_CHALLENGE)
+        challenged(c, link, index, now);
+    else if (link->phase == PHASE_HELLO)
+        greeted(c, link);
+    else if (link->phase == PHASE_PROOF)
+        proven(c, link);
+}
+
+/* ---- all of them ------------------------------------------------------------------------------- */
+
+/* A place for an accepted connection: a free one, else that of the one that has waited longest. */
+static struct link *place_for_stranger(struct connector *c)
+{
+    struct link *oldest = NULL;
+
+    for (int i = c->options->rank; i < c->link_count; i++) {
+        struct link *link = &c->links[i];
+        if (link->phase == PHASE_FREE || link->phase == PHASE_DONE)
+            return link;
+        if (!oldest || link->at_ms < oldest->at_ms)
+            oldest = link;
+    }
+    close_link(oldest);
+    return oldest;
+}
+
+static int accept_some(struct connector *c, double now, struct fleet_error *err)
+{
+    for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+        int fd = accept4(c->options->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        struct link *link;
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == EBADF || errno == EINVAL))
+            return fleet_error(err, -errno, "accept a rank's connection: %s", strerror(errno));
+        if (fd < 0)
+            return 0; /* none left, or one that has gone already */
+        set_socket_options(fd);
+        link = place_for_stranger(c);
+        *link = (struct link){.phase = PHASE_HELLO, .fd = fd, .at_ms = now + SILENCE_MS_MAX};
+    }
+    return 0;
+}
+
+/* What is due by the clock: dial, or close what stayed silent. Returns when the next is due. */
+static double run_timers(struct connector *c, double now)
+{
+    double next = INFINITY;
+
+    for (int i = 0; i < c->link_count; i++) {
+        struct link *link = &c->links[i];
+        if (link->phase == PHASE_WAITING && link->at_ms <= now)
+            dial(link, now);
+        else if ((link->phase == PHASE_HELLO || link->phase == PHASE_PROOF) && link->at_ms <= now)
+            close_link(link);
+        if (link->phase == PHASE_WAITING || link->phase == PHASE_HELLO ||
+            link->phase == PHASE_PROOF)
+            next = fmin(next, link->at_ms);
+    }
+    return next;
+}
+
+static int wait_for_links(struct connector *c, double until_ms, struct fleet_error *err)
+{
+    double left = fmax(0, until_ms - fleet_monotonic_ms());
+    int timeout = isinf(left) ? -1 : (int)fmin(ceil(left), 1e9), rc;
+
+    for (int i = 0; i < c->link_count; i++) {
+        const struct link *link = &c->links[i];
+        c->polls[i].fd = link->phase == PHASE_WAITING ? -1 : link->fd;
+        c->polls[i].events = link->phase == PHASE_CONNECTING ? POLLOUT : POLLIN;
+        c->polls[i].revents = 0;
+    }
+    c->polls[c->link_count] = (struct pollfd){.fd = c->options->listener, .events = POLLIN};
+    c->polls[c->link_count + 1] = (struct pollfd){.fd = c->options->stop, .events = POLLIN};
+    rc = poll(c->polls, (nfds_t)c->link_count + 2, timeout);
+    if (rc < 0 && errno != EINTR)
+        return fleet_error(err, -errno, "poll: %s", strerror(errno));
+    if (rc > 0 && c->polls[c->link_count + 1].revents)
+        return fleet_error(err, -ECANCELED, "connecting was cancelled");
+    return rc < 0 ? 0 : rc;
+}
+
+static int out_of_time(const struct connector *c, struct fleet_error *err)
+{
+    int missing = 0;
+
+    while (missing == c->options->rank || c->sockets[missing] >= 0)
+        missing++;
+    if (c->options->failed_rank)
+        *c->options->failed_rank = missing;
+    if (missing > c->options->rank)
+        return fleet_error(
+            err, -ETIMEDOUT, "rank %d (%s) did not connect before the deadline (%d of %d missing)",
+            missing, c->options->addresses[missing], c->missing, c->options->world - 1);
+    return fleet_error(err, -ETIMEDOUT,
+                       "connect to rank %d (%s): no success before the deadline (last: %s; %d of "
+                       "%d missing)",
+                       missing, c->options->addresses[missing],
+                       c->links[missing].reason ? c->links[missing].reason : "no answer",
+                       c->missing, c->options->world - 1);
+}
+
+static int connect_all(struct connector *c, double deadline_ms, struct fleet_error *err)
+{
+    while (c->missing > 0) {
+        double now = fleet_monotonic_ms(), next = run_timers(c, now);
+        int rc;
+        if (now >= deadline_ms)
+            return out_of_time(c, err);
+        rc = wait_for_links(c, fmin(next, deadline_ms), err);
+        if (rc < 0)
+            return rc;
+        now = fleet_monotonic_ms();
+        for (int i = 0; i < c->link_count && rc > 0; i++)
+            if (c->polls[i].fd >= 0 && c->polls[i].revents)
+                advance(c, i, now);
+        if (rc > 0 && c->polls[c->link_count].revents) {
+            rc = accept_some(c, now, err);
+            if (rc < 0)
+                return rc;
+        }
+    }
+    return 0;
+}
+
+/* "host:port", "[v6]:port" */
+static int parse_address(const char *text, int rank, struct link *link, struct fleet_error *err)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    const char *colon = text ? strrchr(text, ':') : NULL;
+    char host[256];
+    size_t length;
+    int rc;
+
+    if (!colon || colon == text || (size_t)(colon - text) >= sizeof(host))
+        return fleet_error(err, -EINVAL, "address \"%.100s\" of rank %d is not host:port",
+                           text ? text : "", rank);
+    length = (size_t)(colon - text);
+    if (text[0] == '[' && text[length - 1] == ']') {
+        text++;
+        length -= 2;
+    }
+    memcpy(host, text, length);
+    host[length] = '\0';
+    rc = getaddrinfo(host, colon + 1, &hints, &found);
+    if (rc != 0)
+        return fleet_error(err, -EINVAL, "address \"%.100s\" of rank %d: %s", text, rank,
+                           gai_strerror(rc));
+    memcpy(&link->address, found->ai_addr, found->ai_addrlen);
+    link->address_size = found->ai_addrlen;
+    freeaddrinfo(found);
+    return 0;
+}
+
+static int prepare(struct connector *c, struct fleet_error *err)
+{
+    int rank = c->options->rank, world = c->options->world;
+
+    c->link_count = world + STRANGERS_MAX;
+    c->missing = world - 1;
+    c->links = calloc((size_t)c->link_count, sizeof(*c->links));
+    c->polls = calloc((size_t)c->link_count + 2, sizeof(*c->polls));
+    fleet_assert(c->links && c->polls);
+    for (int r = 0; r < world; r++)
+        c->sockets[r] = -1;
+    for (int i = 0; i < c->link_count; i++)
+        c->links[i].fd = -1;
+    for (int r = 0; r < rank; r++) {
+        int rc = parse_address(c->options->addresses[r], r, &c->links[r], err);
+        if (rc < 0)
+            return rc;
+        c->links[r].phase = PHASE_WAITING;
+        c->links[r].retry_ms = RETRY_MS_MIN;
+    }
+    return 0;
+}
+
+int tcp_connect_all(const struct comm_tcp_options *options, double deadline_ms, int *sockets,
+                    struct fleet_error *err)
+{
+    struct connector c = {.options = options, .sockets = sockets};
+    int rc;
+
+    if (options->failed_rank)
+        *options->failed_rank = -1;
+    rc = prepare(&c, err);
+    if (rc == 0)
+        rc = connect_all(&c, deadline_ms, err);
+    for (int i = 0; i < c.link_count; i++)
+        close_link(&c.links[i]);
+    for (int r = 0; r < options->world && rc < 0; r++)
+        if (sockets[r] >= 0)
+            (void)close(sockets[r]);
+    free(c.links);
+    free(c.polls);
+    return rc;
+}
+
+/* ---- listening --------------------------------------------------------------------------------- */
+
+static int bound_port(int fd)
+{
+    struct sockaddr_storage address;
+    socklen_t size = sizeof(address);
+
+    if (getsockname(fd, (struct sockaddr *)&address, &size) < 0)
+        return -errno;
+    return address.ss_family == AF_INET6
+               ? ntohs(((struct sockaddr_in6 *)(void *)&address)->sin6_port)
+               : ntohs(((struct sockaddr_in *)(void *)&address)->sin_port);
+}
+
+int comm_tcp_listen(const char *host, int *out_fd, int *out_port, struct fleet_error *err)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICSERV | AI_PASSIVE};
+    struct addrinfo *found = NULL;
+    FLEET_AUTO_CLOSE int fd = -1;
+    int rc = getaddrinfo(host && host[0] ? host : NULL, "0", &hints, &found), port;
+
+    if (rc != 0)
+        return fleet_error(err, -EINVAL, "listen on %s: %s", host ? host : "any", gai_strerror(rc));
+    fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    rc = fd < 0 ? -1 : bind(fd, found->ai_addr, found->ai_addrlen);
+    if (rc == 0)
+        rc = listen(fd, LISTEN_BACKLOG);
+    freeaddrinfo(found);
+    port = rc == 0 ? bound_port(fd) : -errno;
+    if (port < 0)
+        return fleet_error(err, port, "listen on %s: %s", host ? host : "any", strerror(-port));
+    *out_port = port;
+    *out_fd = fd;
+    fd = -1;
+    return 0;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_CPU_KERNELS_CROSS_ENTROPY_H
+#define AGENT_RUNTIME_CPU_KERNELS_CROSS_ENTROPY_H
+
+/*
+ * Mean of lse - logits[target] over the rows whose target counts, lse = max + log Σ exp(logits - max).
+ * The gradient is (exp(logits - lse) - [target]) · d_loss / rows, and may lie over the logits.
+ * If no row counts, loss and gradient are 0.
+ */
+
+#include <inttypes.h>
+
+#include "agent/runtime/cpu/kernels/kernel.h"
+
+struct cross_entropy {
+    const void *logits;
+    const int32_t *targets;
+    float *row_loss;
+    float *lse;
+    void *d_logits;
+    enum program_type type, d_type;
+    int64_t rows, columns, ignored; /* ignored: the value of a target that does not count */
+    int64_t rows_of_task;
+    float scale; /* d_loss / rows that count */
+};
+
+/* Number of rows that count, or -EINVAL for a target that is no class. */
+static int64_t cross_entropy_count(const struct cross_entropy *c, struct fleet_error *err)
+{
+    int64_t count = 0;
+
+    for (int64_t i = 0; i < c->rows; i++) {
+        if (c->targets[i] == c->ignored)
+            continue;
+        if (c->targets[i] < 0 || c->targets[i] >= c->columns)
+            return fleet_error(err, -EINVAL,
+                               "target %" PRId32 " of row %" PRId64 ", must be 0 to %" PRId64
+                               " or %" PRId64 " to ignore the row",
+                               c->targets[i], i, c->columns - 1, c->ignored);
+        count++;
+    }
+    return count;
+}
+
+V_INLINE float cross_entropy_lse(const struct cross_entropy *c, enum program_type type, int64_t row)
+{
+    int64_t at = row * c->columns;
+    v16 greatest = v_set(-INFINITY), sum = v_zero();
+    float max;
+
+    for (int64_t j = 0; j < c->columns; j += V_LANES) {
+        v16 x = typed_load_n(c->logits, type, at + j, c->columns - j);
+        if (c->columns - j < V_LANES)
+            x = v_select(v_first((int)(c->columns - j)), x, v_set(-INFINITY));
+        greatest = v_max(x, greatest);
+    }
+    max = v_greatest(greatest);
+    for (int64_t j = 0; j < c->columns; j += V_LANES) {
+        v16 x = typed_load_n(c->logits, type, at + j, c->columns - j);
+        x = v_exp(v_sub(x, v_set(max)));
+        if (c->columns - j < V_LANES)
+            x = v_select(v_first((int)(c->columns - j)), x, v_zero());
+        sum = v_add(sum, x);
+    }
+    return max + kernel_lane(v_log(v_set(v_sum(sum))));
+}
+
+static void cross_entropy_task(void *context, int64_t task, int thread)
+{
+    const struct cross_entropy *c = context;
+    int64_t from = task * c->rows_of_task, to = kernel_least(from + c->rows_of_task, c->rows);
+
+    (void)thread;
+    for (int64_t row = from; row < to; row++) {
+        float lse = c->type == PROGRAM_FP32 ? cross_entropy_lse(c, PROGRAM_FP32, row)
+                                            : cross_entropy_lse(c, c->type, row);
+        c->lse[row] = lse;
+        c->row_loss[row] = 0;
+        if (c->targets[row] != c->ignored)
+            c->row_loss[row] =
+                lse - kernel_lane(
+                          typed_load_n(c->logits, c->type, row * c->columns + c->targets[row], 1));
+    }
+}
+
+static int cross_entropy_kernel(struct backend *backend, const struct kernel_call *call,
+                                struct fleet_error *err)
+{
+    const struct program_var *logits = kernel_in(call, 0);
+    struct cross_entropy c = {.logits = call->in[0],
+                              .targets = call->in[1],
+                              .row_loss = call->scratch,
+                              .lse = call->out[1],
+                              .type = logits->type,
+                              .rows = operand_rows(logits),
+                              .columns = operand_columns(logits),
+                              .ignored = call->op->attributes.ignore_index};
+    int64_t count = cross_entropy_count(&c, err);
+    double sum = 0;
+
+    if (count < 0)
+        return -EINVAL;
+    c.rows_of_task = kernel_rows_of_task(c.columns);
+    cpu_parallel(cpu_backend(backend), kernel_pieces(c.rows, c.rows_of_task), cross_entropy_task,
+                 &c);
+    for (int64_t i = 0; i < c.rows; i++)
+        sum += (double)c.row_loss[i];
+    *(float *)call->out[0] = count > 0 ? (float)(sum / (double)count) : 0.0f;
+    return 0;
+}
+
+/* ---- backward ----------------------------------------------------------------------------------- */
+
+V_INLINE void cross_entropy_grad_row(const struct cross_entropy *c, enum program_type type,
+                                     enum program_type d_type, int64_t row)
+{
+    bool counts = c->targets[row] != c->ignored;
+    v16 lse = v_set(c->lse[row]), scale = v_set(counts ? c->scale : 0.0f);
+    int64_t at = row * c->columns;
+    float hit = 0;
+
+    if (counts) /* before it is written over */
+        hit = (kernel_lane(
+                   v_exp(v_sub(typed_load_n(c->logits, type, at + c->targets[row], 1), lse))) -
+               1.0f) *
+              c->scale;
+    for (int64_t j = 0; j < c->columns; j += V_LANES) {
+        int64_t n = c->columns - j;
+        v16 p = v_exp(v_sub(typed_load_n(c->logits, type, at + j, n), lse));
+        typed_store_n(c->d_logits, d_type, at + j, n, v_mul(p, scale));
+    }
+    if (counts)
+        typed_store_n(c->d_logits, d_type, at + c->targets[row], 1, v_set(hit));
+}
+
+static void cross_entropy_grad_task(void *context, int64_t task, int thread)
+{
+    const struct cross_entropy *c = context;
+    int64_t from = task * c->rows_of_task, to = kernel_least(from + c->rows_of_task, c->rows);
+
+    (void)thread;
+    for (int64_t row = from; row < to; row++)
+        if (c->type == PROGRAM_FP32 && c->d_type == PROGRAM_FP32)
+            cross_entropy_grad_row(c, PROGRAM_FP32, PROGRAM_FP32, row);
+        else
+            cross_entropy_grad_row(c, c->type, c->d_type, row);
+}
+
+static int cross_entropy_grad_kernel(struct backend *backend, const struct kernel_call *call,
+                                     struct fleet_error *err)
+{
+    const struct program_var *logits = kernel_in(call, 0);
+    struct cross_entropy c = {.logits = call->in[0],
+                              .targets = call->in[1],
+                              .lse = (float *)(uintptr_t)call->in[2], /* read only here */
+                              .d_logits = call->out[0],
+                              .type = logits->type,
+                              .d_type = kernel_out_type(call, 0),
+                              .rows = operand_rows(logits),
+                              .columns = operand_columns(logits),
+                              .ignored = call->op->attributes.ignore_index};
+    int64_t count = cross_entropy_count(&c, err);
+
+    if (count < 0)
+        return -EINVAL;
+    if (count > 0)
+        c.scale = (call->in[3] ? *(const float *)call->in[3] : 1.0f) / (float)count;
+    c.rows_of_task = kernel_rows_of_task(c.columns);
+    cpu_parallel(cpu_backend(backend), kernel_pieces(c.rows, c.rows_of_task),
+                 cross_entropy_grad_task, &c);
+    return 0;
+}
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/runtime/data/files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
+
+/* ---- which files ------------------------------------------------------------------------------- */
+
+/* Append `path` (owned from here on) if it is a regular file with content. */
+static int add_file(const char *field, char *path, struct data_files *files,
+                    struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *owned = path;
+    FLEET_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO may wait */
+    struct data_file *grown;
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return fleet_error(err, -errno, "%s: open %s: %s", field, path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return fleet_error(err, -EINVAL, "%s: %s is not a regular file", field, path);
+    if (st.st_size == 0)
+        return 0;
+    if (files->count == FILES_MAX)
+        return fleet_error(err, -E2BIG, "%s: more than %d files", field, FILES_MAX);
+    grown = realloc(files->items, ((size_t)files->count + 1) * sizeof(*grown));
+    fleet_assert(grown != NULL);
+    files->items = grown;
+    files->items[files->count++] = (struct data_file){.path = owned, .seen = st};
+    owned = NULL;
+    return 0;
+}
+
+/* A link to a file that stands in `folder` itself would be read twice. */
+static bool is_link_within(const char *folder, const char *path)
+{
+    FLEET_AUTO_FREE char *target = realpath(path, NULL), *home = realpath(folder, NULL);
+    char *slash = target ? strrchr(target, '/') : NULL;
+
+    if (!slash || !home)
+        return false;
+    slash[slash == target] = '\0';
+    return strcmp(target, home) == 0;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(((const struct data_file *)a)->path, ((const struct data_file *)b)->path);
+}
+
+static int add_folder(const char *field, const char *folder, bool (*wanted)(const char *name),
+                      struct data_files *files, struct fleet_error *err)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    int rc = 0;
+
+    if (!dir)
+        return fleet_error(err, -errno, "%s: open %s: %s", field, folder, strerror(errno));
+    while (rc == 0 && (entry = readdir(dir))) {
+        char *path;
+        struct stat link, target;
+        if (entry->d_name[0] == '.' || (wanted && !wanted(entry->d_name)))
+            continue;
+        path = fleet_file_join(folder, entry->d_name);
+        if (lstat(path, &link) < 0 || stat(path, &target) < 0 || !S_ISREG(target.st_mode) ||
+            (S_ISLNK(link.st_mode) && is_link_within(folder, path)))
+            free(path);
+        else
+            rc = add_file(field, path, files, err);
+    }
+    closedir(dir);
+    if (rc == 0 && files->count)
+        qsort(files->items, (size_t)files->count, sizeof(*files->items), compare_paths);
+    if (rc == 0 && files->count == 0)
+        return fleet_error(err, -EINVAL, "%s: folder %s holds no file with content", field, folder);
+    return rc;
+}
+
+static int add_glob(const char *field, const char *pattern, struct data_files *files,
+                    struct fleet_error *err)
+{
+    glob_t found = {0};
+    int rc = glob(pattern, GLOB_NOSORT, NULL, &found);
+
+    if (rc != 0) {
+        globfree(&found);
+        return fleet_error(err, rc == GLOB_NOSPACE ? -ENOMEM : -ENOENT, "%s: no file matches %s",
+                           field, pattern);
+    }
+    for (size_t i = 0; i < found.gl_pathc && rc == 0; i++) {
+        char *path = strdup(found.gl_pathv[i]);
+        struct stat st;
+        fleet_assert(path != NULL);
+        if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+            free(path);
+        else
+            rc = add_file(field, path, files, err);
+    }
+    globfree(&found);
+    if (rc == 0 && files->count)
+        qsort(files->items, (size_t)files->count, sizeof(*files->items), compare_paths);
+    if (rc == 0 && files->count == 0)
+        return fleet_error(err, -EINVAL, "%s: no file with content matches %s", field, pattern);
+    return rc;
+}
+
+static int add_all(const char *field, const char *path, bool (*wanted)(const char *name),
+                   struct data_files *files, struct fleet_error *err)
+{
+    struct stat st;
+    char *copy;
+    int rc;
+
+    if (stat(path, &st) < 0 && strpbrk(path, "*?["))
+        return add_glob(field, path, files, err);
+    if (stat(path, &st) < 0)
+        return fleet_error(err, -errno, "%s: open %s: %s", field, path, strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        return add_folder(field, path, wanted, files, err);
+    copy = strdup(path);
+    fleet_assert(copy != NULL);
+    rc = add_file(field, copy, files, err);
+    if (rc == 0 && files->count == 0)
+        return fleet_error(err, -EINVAL, "%s: %s is empty", field, path);
+    return rc;
+}
+
+int files_open(const char *field, const char *path, struct data_files *out, struct fleet_error *err)
+{
+    return files_open_some(field, path, NULL, out, err);
+}
+
+int files_open_some(const char *field, const char *path, bool (*wanted)(const char *name),
+                    struct data_files *out, struct fleet_error *err)
+{
+    struct data_files files = {0};
+    int rc = add_all(field, path, wanted, &files, err);
+
+    if (rc < 0) {
+        files_release(&files);
+        return rc;
+    }
+    for (int i = 0; i < files.count; i++) {
+        files.items[i].first = files.size;
+        files.size += files.items[i].seen.st_size;
+    }
+    *out = files;
+    return 0;
+}
+
+void files_release(struct data_files *files)
+{
+    for (int i = 0; i < files->count; i++)
+        free(files->items[i].path);
+    free(files->items);
+    memset(files, 0, sizeof(*files));
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+const struct data_file *files_at(const struct data_files *files, int64_t offset)
+{
+    int low = 0, high = files->count; /* items[low].first <= offset < items[high].first */
+
+    fleet_assert(offset >= 0 && offset < files->size);
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (files->items[middle].first <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &files->items[low];
+}
+
+static int check_unchanged(const struct data_file *file, const char *field, const struct stat *now,
+                           struct fleet_error *err)
+{
+    const struct stat *seen = &file->seen;
+
+    if (now->st_dev != seen->st_dev || now->st_ino != seen->st_ino)
+        return fleet_error(err, -ESTALE, "%s: %s was replaced by another file during the run",
+                           field, file->path);
+    if (now->st_size != seen->st_size)
+        return fleet_error(err, -ESTALE,
+                           "%s: %s changed during the run: it had %lld bytes, now %lld", field,
+                           file->path, (long long)seen->st_size, (long long)now->st_size);
+    if (now->st_mtim.tv_sec != seen->st_mtim.tv_sec ||
+        now->st_mtim.tv_nsec != seen->st_mtim.tv_nsec)
+        return fleet_error(err, -ESTALE, "%s: %s changed during the run: it was written to", field,
+                           file->path);
+    return 0;
+}
+
+static int read_part(const struct data_file *file, const char *field, int64_t offset, size_t size,
+                     char *out, struct fleet_error *err)
+{
+    FLEET_AUTO_CLOSE int fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    struct stat now;
+
+    if (fd < 0 || fstat(fd, &now) < 0)
+        return fleet_error(err, -errno, "%s: open %s: %s", field, file->path, strerror(errno));
+    if (check_unchanged(file, field, &now, err) < 0)
+        return -ESTALE;
+    while (size > 0) {
+        ssize_t got = pread(fd, out, size, offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return fleet_error(err, -errno, "%s: read %s: %s", field, file->path, strerror(errno));
+        if (got == 0)
+            return fleet_error(err, -ESTALE, "%s: %s became shorter during the run", field,
+                               file->path);
+        out += got;
+        offset += got;
+        size -= (size_t)got;
+    }
+    return 0;
+}
+
+int files_read(const struct data_files *files, const char *field, int64_t offset, size_t size,
+               void *out, struct fleet_error *err)
+{
+    char *to = out;
+
+    fleet_assert(offset >= 0 && (uint64_t)offset + size <= (uint64_t)files->size);
+    while (size > 0) {
+        const struct data_file *file = files_at(files, offset);
+        int64_t inside = offset - file->first, left = file->seen.st_size - inside;
+        size_t part = (uint64_t)left < size ? (size_t)left : size;
+        int rc = read_part(file, field, inside, part, to, err);
+        if (rc < 0)
+            return rc;
+        to += part;
+        offset += (int64_t)part;
+        size -= part;
+    }
+    return 0;
+}

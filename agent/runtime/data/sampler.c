@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/runtime/data/sampler.h"
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/random.h"
+
+int64_t sampler_index(const struct sampler *sampler, int64_t k)
+{
+    struct fleet_random_key key;
+    uint64_t size = (uint64_t)sampler->count;
+
+    fleet_assert(k >= 0 && sampler->count >= 1);
+    if (!sampler->shuffle)
+        return k % sampler->count;
+    key = fleet_random_key(sampler->seed, "sample order", (uint64_t)k / size);
+    return (int64_t)fleet_random_permute(key, size, (uint64_t)k % size);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Tokens that stand in the files as they are: bytes, or little-endian numbers of two or four bytes. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/runtime/data/files.h"
+#include "agent/runtime/data/source.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
+
+struct tokens_source {
+    struct source source;
+    struct data_files files;
+    int token_bytes;
+};
+
+static int32_t token_at(const uint8_t *raw, int token_bytes, int64_t i)
+{
+    uint16_t u16;
+    uint32_t u32;
+
+    switch (token_bytes) {
+    case 1:
+        return raw[i];
+    case 2:
+        memcpy(&u16, raw + 2 * i, sizeof(u16));
+        return u16;
+    default:
+        memcpy(&u32, raw + 4 * i, sizeof(u32));
+        return u32 > INT32_MAX ? -1 : (int32_t)u32;
+    }
+}
+
+static int read_tokens(const struct source *source, int64_t first, int64_t count, int32_t *out,
+                       struct fleet_error *err)
+{
+    const struct tokens_source *s = (const struct tokens_source *)source;
+    size_t width = (size_t)s->token_bytes;
+    uint8_t *raw = (uint8_t *)out + (size_t)count * (sizeof(*out) - width);
+    int rc;
+
+    /* Read into the end of `out`, widened from its beginning on: what is written never reaches a
+     * token that has not been read. */
+    rc = files_read(&s->files, SOURCE_FIELD, first * (int64_t)width, (size_t)count * width, raw,
+                    err);
+    for (int64_t i = 0; i < count && rc == 0; i++)
+        out[i] = token_at(raw, s->token_bytes, i);
+    return rc;
+}
+
+static void place_of(const struct source *source, int64_t token, char *out, size_t size)
+{
+    const struct tokens_source *s = (const struct tokens_source *)source;
+    const struct data_file *file = files_at(&s->files, token * s->token_bytes);
+
+    (void)snprintf(out, size, "%s at position %lld", file->path,
+                   (long long)(token - file->first / s->token_bytes));
+}
+
+static int digest(const struct source *source, struct fleet_sha256 *sha, struct fleet_error *err)
+{
+    return source_digest_files(&((const struct tokens_source *)source)->files, sha, err);
+}
+
+static void free_source(struct source *source)
+{
+    files_release(&((struct tokens_source *)source)->files);
+    free(source);
+}
+
+static const struct source_vtable vtable = {
+    .read_tokens = read_tokens,
+    .place_of = place_of,
+    .digest = digest,
+    .free = free_source,
+};
+
+/* No token may lie in two files. */
+static int check_sizes(const struct tokens_source *s, struct fleet_error *err)
+{
+    for (int i = 0; i < s->files.count; i++) {
+        const struct data_file *file = &s->files.items[i];
+        if (file->seen.st_size % s->token_bytes != 0)
+            return fleet_error(err, -EINVAL,
+                               SOURCE_FIELD
+                               ": %s has %lld bytes, not a multiple of the %d of a token",
+                               file->path, (long long)file->seen.st_size, s->token_bytes);
+    }
+    return 0;
+}
+
+int source_tokens_open(const struct training_data *config, struct source **out,
+                       struct fleet_error *err)
+{
+    struct tokens_source *s = calloc(1, sizeof(*s));
+    int rc;
+
+    fleet_assert(s != NULL);
+    s->token_bytes = config->tokenizer == TRAINING_TOKENIZER_BYTES        ? 1
+                     : config->tokenizer == TRAINING_TOKENIZER_TOKENS_U16 ? 2
+                                                                          : 4;
+    rc = files_open(SOURCE_FIELD, config->path, &s->files, err);
+    if (rc == 0)
+        rc = check_sizes(s, err);
+    if (rc < 0) {
+        free_source(&s->source);
+        return rc;
+    }
+    s->source = (struct source){
+        .vtable = &vtable,
+        .tokens = s->files.size / s->token_bytes,
+        .vocabulary = INT64_C(1) << (s->token_bytes < 4 ? 8 * s->token_bytes : 31),
+    };
+    *out = &s->source;
+    return 0;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_DATA_UNICODE_CLASSES_H
+#define AGENT_RUNTIME_DATA_UNICODE_CLASSES_H
+
+/* What kind of character a code point is, as far as GPT-2's way of cutting text asks. */
+
+#include <stdint.h>
+
+enum unicode_class {
+    UNICODE_OTHER,
+    UNICODE_LETTER,
+    UNICODE_NUMBER,
+    UNICODE_SPACE,
+};
+
+/* Any number is fine; what is no code point is OTHER. */
+enum unicode_class unicode_class_of(uint32_t code);
+
+#endif

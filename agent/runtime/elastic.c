@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Joining a generation (design.md 10): connect, agree, catch up, feed the newcomers.
+ *
+ *   assign ─▶ prepare ─▶ connect ─▶ agree ─┬─ somebody holds a state: catch up by one held gradient
+ *                                          │  or receive the state from the lowest rank that is there
+ *                                          └─ nobody does: rank 0 reads the checkpoint or starts
+ *                                             afresh, then as above
+ *
+ * Why the survivors need nothing from each other: whoever has committed group c has seen every
+ * vote for c, so every other survivor holds c's complete gradient (trainer.h (2)) and is at c - 1 or
+ * c. Anything else is a newcomer, whatever it remembers.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/runtime/trainer.h"
+#include "agent/runtime/vote.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+
+#define CONNECT_TIMEOUT_MS 20000.0
+
+/* What a rank tells the others about itself; plain bytes between equal builds. */
+struct ballot {
+    int64_t committed, voted;
+    int64_t saved;      /* groups in the newest checkpoint it knows of */
+    int64_t evaluated;  /* groups whose evaluation it has told */
+    int64_t has_jumped; /* its newest group asks to go back to a checkpoint */
+    int64_t is_initial; /* its state is the one that the seed alone gives */
+    uint8_t digest[FLEET_SHA256_SIZE];
+};
+
+static int use_level(struct trainer *trainer, enum backend_level level, struct fleet_error *err)
+{
+    struct backend *backend = NULL;
+    struct executor *executor = NULL;
+    int rc;
+
+    if (trainer->executor && trainer->level == level)
+        return 0;
+    rc = backend_cpu_new(level, trainer->threads, &backend, err);
+    if (rc < 0)
+        return rc;
+    rc = executor_new(&trainer->plan.program, &trainer->plan.memory, backend, &executor, err);
+    if (rc < 0) {
+        backend_free(backend);
+        return rc;
+    }
+    executor_free(trainer->executor);
+    if (trainer->backend)
+        backend_free(trainer->backend);
+    trainer->backend = backend;
+    trainer->executor = executor;
+    trainer->level = level;
+    return 0;
+}
+
+static int use_memory(struct trainer *trainer, struct fleet_error *err)
+{
+    size_t wanted =
+        tree_reduce_workspace(trainer->share.leaves, trainer->world, trainer->bucket_elements);
+    int rc;
+
+    free(trainer->vote_workspace);
+    trainer->vote_workspace =
+        calloc(1, vote_workspace(trainer->world, trainer->share.leaves, trainer->row));
+    fleet_assert(trainer->vote_workspace != NULL);
+    rc = state_reserve_slots(&trainer->state, trainer->share.slots, err);
+    if (rc < 0)
+        return rc;
+    if (wanted > trainer->workspace_bytes) {
+        struct backend *memory = trainer->memory_backend;
+        memory->vtable->deallocate(memory, trainer->workspace);
+        trainer->workspace = memory->vtable->allocate(memory, wanted, err);
+        trainer->workspace_bytes = trainer->workspace ? wanted : 0;
+        if (!trainer->workspace)
+            return fleet_error_wrap(err, "allocate memory to sum gradients");
+    }
+    return 0;
+}
+
+/* Take over who we are in this generation and what that needs. */
+static int prepare(struct trainer *trainer, const struct link_message *assign,
+                   struct fleet_error *err)
+{
+    int rc = use_level(trainer, (enum backend_level)assign->assign.level, err);
+
+    if (rc < 0)
+        return rc;
+    trainer->generation = assign->generation;
+    trainer->rank = assign->assign.rank;
+    trainer->world = assign->assign.world;
+    if (!assign->assign.keeps_state) { /* of a branch that was given up, or too old */
+        trainer->committed = TRAINER_NO_STATE;
+        trainer->voted = 0;
+    }
+    trainer->lineage_count = assign->assign.lineage_count;
+    for (int i = 0; i < trainer->lineage_count; i++)
+        trainer->lineage[i] = (struct manifest_lineage_entry){
+            .generation = {assign->assign.lineage[i].generation.epoch,
+                           assign->assign.lineage[i].generation.counter},
+            .first_step = assign->assign.lineage[i].first_step - 1}; /* committed before it */
+    share_release(&trainer->share);
+    share_init(&trainer->share, trainer->merge * trainer->micro_batches, trainer->world,
+               trainer->rank);
+    return use_memory(trainer, err);
+}
+
+static int connect_ranks(struct trainer *trainer, const struct link_message *assign,
+                         struct fleet_error *err)
+{
+    struct comm_tcp_options options = {.rank = trainer->rank,
+                                       .world = trainer->world,
+                                       .addresses = (const char *const *)assign->assign.addresses,
+                                       .listener = trainer->listener,
+                                       .stop = control_stop_fd(trainer->control),
+                                       .is_direct = true,
+                                       .failed_rank = &trainer->failed_rank};
+    int rc = 0;
+
+    memcpy(options.key, assign->assign.key, sizeof(options.key));
+    if (atomic_load(control_stop(trainer->control)))
+        return fleet_error(err, -ECANCELED, "the generation was aborted before it began");
+    if (trainer->world == 1)
+        trainer->comm = comm_local_new();
+    else
+        rc = comm_tcp_new(&options, fleet_monotonic_ms() + CONNECT_TIMEOUT_MS, &trainer->comm, err);
+    if (rc < 0)
+        return fleet_error_wrap(err, "connect the ranks");
+    control_set_comm(trainer->control, trainer->comm);
+    return 0;
+}
+
+static int exchange_ballots(struct trainer *trainer, bool is_initial, struct ballot *all,
+                            struct fleet_error *err)
+{
+    struct ballot mine = {.committed = trainer->committed,
+                          .voted = trainer->voted,
+                          .saved = trainer->saved,
+                          .evaluated = trainer->evaluated,
+                          .has_jumped = trainer->ledger->has_jumped,
+                          .is_initial = is_initial};
+
+    memcpy(mine.digest, trainer->digest, sizeof(mine.digest));
+    if (comm_all_gather(trainer->comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
+                        err) < 0)
+        return fleet_error_wrap(err, "agree on the step");
+    for (int r = 0; r < trainer->world; r++)
+        if (memcmp(all[r].digest, trainer->digest, sizeof(trainer->digest)) != 0)
+            return fleet_error(
+                err, -EINVAL,
+                "rank %d has another program or other data than rank %d: "
+                "spec.training.data.path must show the same files to every worker, and "
+                "all workers must run the same version",
+                r, trainer->rank);
+    return 0;
+}
+
+/* The lowest rank with the newest state, or -1 if there is no state at all. */
+static int newest_holder(const struct ballot *all, int world)
+{
+    int holder = -1;
+
+    for (int r = 0; r < world; r++)
+        if (all[r].committed != TRAINER_NO_STATE &&
+            (holder < 0 || all[r].committed > all[holder].committed))
+            holder = r;
+    return holder;
+}
+
+/* One group behind with that group's gradient in hand. */
+static bool can_catch_up(const struct ballot *ballot, int64_t newest)
+{
+    return ballot->committed != TRAINER_NO_STATE && ballot->committed == newest - 1 &&
+           ballot->voted == newest;
+}
+
+/* The holder sends its whole committed state to every newcomer at once. */
+static int transfer_state(struct trainer *trainer, const struct ballot *all, int holder,
+                          struct fleet_error *err)
+{
+    struct state_part parts[STATE_PARTS_MAX];
+    int part_count = state_parts(&trainer->state, parts), world = trainer->world;
+    FLEET_AUTO_FREE const void **send = calloc((size_t)world, sizeof(*send));
+    FLEET_AUTO_FREE void **receive = calloc((size_t)world, sizeof(*receive));
+    FLEET_AUTO_FREE size_t *send_bytes = calloc((size_t)world, sizeof(*send_bytes));
+    FLEET_AUTO_FREE size_t *receive_bytes = calloc((size_t)world, sizeof(*receive_bytes));
+    int64_t newest = all[holder].committed;
+
+    fleet_assert(send && receive && send_bytes && receive_bytes);
+    for (int p = 0; p < part_count; p++) {
+        size_t bytes = (size_t)parts[p].count * sizeof(float);
+        for (int r = 0; r < world; r++) {
+            bool is_newcomer = all[r].committed != newest && !can_catch_up(&all[r], newest);
+            if (is_newcomer && trainer->rank == holder) {
+                send[r] = parts[p].data;
+                send_bytes[r] = bytes;
+            } else if (is_newcomer && trainer->rank == r) {
+                receive[holder] = parts[p].data;
+                receive_bytes[holder] = bytes;
+            }
+        }
+        if (comm_exchange(trainer->comm, send, send_bytes, receive, receive_bytes,
+                          trainer_deadline_ms(trainer), err) < 0)
+            return fleet_error_wrap(err, "receive the state from rank %d", holder);
+    }
+    return 0;
+}
+
+/* The newest group asks to go back: whoever did so already does it again, so that all have. */
+static bool has_jumped(const struct ballot *all, int world, int64_t newest)
+{
+    for (int r = 0; r < world; r++)
+        if (all[r].committed == newest && all[r].has_jumped)
+            return true;
+    return false;
+}
+
+/* The newest evaluation that any of the ranks has told: it is not made again. */
+static int64_t newest_evaluation(const struct ballot *all, int world)
+{
+    int64_t newest = 0;
+
+    for (int r = 0; r < world; r++)
+        newest = all[r].evaluated > newest ? all[r].evaluated : newest;
+    return newest;
+}
+
+/* Bring this rank to the holder's group. */
+static int catch_up(struct trainer *trainer, const struct ballot *all, int holder,
+                    struct fleet_error *err)
+{
+    const struct ballot *mine = &all[trainer->rank], *newest = &all[holder];
+    bool behind = can_catch_up(mine, newest->committed);
+    size_t leaves = (size_t)(trainer->merge * trainer->micro_batches * trainer->row) *
+                    sizeof(*trainer->committed_leaves);
+
+    if (!behind && mine->committed != newest->committed) /* a newcomer, until it has received all */
+        trainer->committed = TRAINER_NO_STATE;
+    if (comm_broadcast(trainer->comm, trainer->committed_leaves, leaves, holder,
+                       trainer_deadline_ms(trainer), err) < 0)
+        return fleet_error_wrap(err, "receive what the last step left");
+    if (behind) {
+        if (update_commit(trainer, newest->committed, trainer->committed_leaves, err) < 0)
+            return err->code;
+        trainer->times = (struct step_times){
+            .total_s = (fleet_monotonic_ms() - trainer->step_started_ms) * 1e-3};
+        report_group(trainer, trainer->committed);
+    }
+    if (!newest->is_initial && transfer_state(trainer, all, holder, err) < 0)
+        return err->code;
+    if (trainer->committed == TRAINER_NO_STATE && newest->is_initial)
+        state_initialize(&trainer->state, trainer->config.seed);
+    if (comm_broadcast(trainer->comm, trainer->ledger, ledger_bytes(trainer->ledger), holder,
+                       trainer_deadline_ms(trainer), err) < 0)
+        return fleet_error_wrap(err, "receive the ledger");
+    if (has_jumped(all, trainer->world, newest->committed))
+        trainer->ledger->owes_rollback = 1;
+    trainer->committed = newest->committed;
+    trainer->saved = newest->saved;
+    trainer->evaluated = newest_evaluation(all, trainer->world);
+    return report_join(trainer, holder, err);
+}
+
+/* Agree on who holds what; where nobody holds anything, rank 0 makes the first state. */
+static int agree(struct trainer *trainer, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE struct ballot *all = calloc((size_t)trainer->world, sizeof(*all));
+    int rc;
+
+    fleet_assert(all != NULL);
+    rc = exchange_ballots(trainer, false, all, err);
+    if (rc == 0 && newest_holder(all, trainer->world) < 0) {
+        bool is_initial = false;
+        if (trainer->rank == 0)
+            rc = save_restore(trainer, &is_initial, err);
+        if (rc == 0)
+            rc = exchange_ballots(trainer, is_initial, all, err);
+    }
+    return rc < 0 ? rc : catch_up(trainer, all, newest_holder(all, trainer->world), err);
+}
+
+int elastic_join(struct trainer *trainer, const struct link_message *assign,
+                 struct fleet_error *err)
+{
+    if (prepare(trainer, assign, err) < 0 || connect_ranks(trainer, assign, err) < 0)
+        return err->code;
+    trainer_announce(trainer, LINK_PHASE_CONNECTED);
+    if (agree(trainer, err) < 0)
+        return err->code;
+    trainer->voted = 0; /* whatever was held has been applied or will be computed again */
+    trainer->first_step_pending = true;
+    trainer_announce(trainer, LINK_PHASE_RESTORED);
+    return 0;
+}
+
+void elastic_leave(struct trainer *trainer)
+{
+    charts_pause(&trainer->charts);
+    control_set_comm(trainer->control, NULL);
+    comm_free(trainer->comm);
+    trainer->comm = NULL;
+}

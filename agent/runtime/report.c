@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What a committed group tells: the agent of its steps, the pod's log and TensorBoard of rank 0's.
+ * Nothing here can fail the training; what cannot be written is a warning, once.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "agent/runtime/trainer.h"
+#include "libfleet/base/error.h"
+#include "libfleet/program/step_line.h"
+
+#define MEAN_KEEP 0.95 /* weight of the past in the mean time of a step */
+
+/* ---- the steps of a group --------------------------------------------------------------------- */
+
+static bool has_applied(const struct trainer *trainer, int64_t group)
+{
+    return trainer_has_update(trainer, group) &&
+           (trainer->verdict == LEDGER_APPLY || trainer->verdict == LEDGER_ZERO);
+}
+
+static struct link_step step_of(const struct trainer *trainer, int64_t group, int64_t batch)
+{
+    int64_t batches = trainer_batches(trainer, group);
+    int64_t tokens = trainer->config.global_batch_size * trainer->plan.program.tokens_per_sample;
+    double seconds = trainer->times.total_s;
+    struct link_step step = {
+        .step = (group - 1) * trainer->merge + 1 + batch,
+        .loss = trainer->batch_losses[batch],
+        .tokens = tokens,
+        .tokens_per_second = seconds > 0 ? (double)(tokens * batches) / seconds : 0.0,
+        .has_update = batch == batches - 1 && has_applied(trainer, group),
+        .times = {.data = trainer->times.data_s / (double)batches,
+                  .forward = trainer->times.forward_s / (double)batches,
+                  .backward = trainer->times.backward_s / (double)batches,
+                  .exchange = trainer->times.exchange_s / (double)batches,
+                  .optimizer = trainer->times.optimizer_s / (double)batches},
+    };
+
+    if (step.has_update) {
+        step.gradient_norm = update_norm(trainer);
+        step.learning_rate = update_rate(trainer, group);
+    }
+    return step;
+}
+
+/* ---- TensorBoard ------------------------------------------------------------------------------ */
+
+static void write_charts(struct trainer *trainer)
+{
+    struct fleet_error err;
+
+    if (trainer->rank == 0 && charts_write(&trainer->charts, &err) < 0)
+        trainer_warn(trainer, "%s; training goes on without", err.text);
+}
+
+static void send_evaluation(struct trainer *trainer)
+{
+    struct link_message message = {
+        .kind = LINK_EVALUATION,
+        .evaluation = {.step = trainer->evaluation_step, .loss = trainer->evaluation_loss}};
+
+    if (trainer->evaluation_step > 0)
+        control_send(trainer->control, &message);
+}
+
+int report_join(struct trainer *trainer, int holder, struct fleet_error *err)
+{
+    struct charts *charts = &trainer->charts;
+    int64_t step = trainer_steps(trainer, trainer->committed);
+    struct fleet_error reason;
+
+    send_evaluation(trainer); /* who was to tell of it may have died; it is shown once */
+    if (!charts->log)
+        return 0;
+    if (comm_broadcast(trainer->comm, &charts->points, sizeof(charts->points), holder,
+                       trainer_deadline_ms(trainer), err) < 0)
+        return fleet_error_wrap(err, "receive the charts");
+    if (trainer->rank == 0 && charts_resume(charts, step, &reason) < 0)
+        trainer_warn(trainer, "%s; training goes on without", reason.text);
+    return 0;
+}
+
+/* The times are of the whole group: its last step shows them. */
+static void chart_times(const struct step_times *times, struct chart_point *point)
+{
+    point->values[CHART_STEP] = times->total_s;
+    point->values[CHART_DATA] = times->data_s;
+    point->values[CHART_FORWARD] = times->forward_s;
+    point->values[CHART_BACKWARD] = times->backward_s;
+    point->values[CHART_EXCHANGE] = times->exchange_s;
+    point->values[CHART_OPTIMIZER] = times->optimizer_s;
+}
+
+static void chart_step(struct trainer *trainer, int64_t group, const struct link_step *step)
+{
+    struct chart_point point = chart_point_now(step->step);
+
+    point.values[CHART_LOSS] = step->loss;
+    point.values[CHART_TOKENS_PER_SECOND] = step->tokens_per_second;
+    if (step->has_update) {
+        point.values[CHART_NORM] = step->gradient_norm;
+        point.values[CHART_RATE] = step->learning_rate;
+    }
+    if (step->step == trainer_steps(trainer, group))
+        chart_times(&trainer->times, &point);
+    if (loss_scaling_is_on(trainer->rules.strategy)) {
+        point.values[CHART_LOSS_SCALE] = (double)trainer->ledger->scaling.scale;
+        point.values[CHART_SKIPPED] = (double)trainer->ledger->skipped;
+    }
+    charts_add(&trainer->charts, &point);
+}
+
+void report_evaluation(struct trainer *trainer, int64_t step, double loss)
+{
+    struct chart_point point = chart_point_now(step);
+
+    trainer->evaluation_step = step;
+    trainer->evaluation_loss = loss;
+    send_evaluation(trainer);
+    point.values[CHART_EVALUATION] = loss;
+    charts_add(&trainer->charts, &point);
+    write_charts(trainer);
+    if (trainer->rank == 0) {
+        (void)printf("held-out loss after step %" PRId64 ": %.4f\n", step, loss);
+        (void)fflush(stdout);
+    }
+}
+
+/* ---- the log ---------------------------------------------------------------------------------- */
+
+static void log_step(struct trainer *trainer, int64_t group, const struct link_step *step)
+{
+    struct step_line line = {.step = step->step,
+                             .steps = trainer->config.steps,
+                             .loss = step->loss,
+                             .norm = step->has_update ? step->gradient_norm : NAN,
+                             .learning_rate = step->has_update ? step->learning_rate : NAN,
+                             .tokens_per_second = step->tokens_per_second,
+                             .eta_s = step->step < trainer->config.steps
+                                          ? (double)(trainer->config.steps - step->step) *
+                                                trainer->step_mean_s
+                                          : NAN,
+                             .is_skipped = step->step == trainer_steps(trainer, group) &&
+                                           trainer_has_update(trainer, group) && !step->has_update};
+
+    fleet_strbuf_clear(&trainer->line);
+    step_line_append(&line, &trainer->line);
+    (void)puts(trainer->line.text);
+    (void)fflush(stdout);
+}
+
+/* Tell of an update that was not made, once for the whole job. */
+static void tell_skipped(struct trainer *trainer, int64_t group)
+{
+    int64_t step = trainer_steps(trainer, group);
+
+    if (trainer->rank != 0 || !trainer_has_update(trainer, group) ||
+        trainer->verdict == LEDGER_APPLY)
+        return;
+    if (trainer->diagnosis[0])
+        trainer_warn(trainer, "%s", trainer->diagnosis);
+    if (trainer->verdict == LEDGER_OVERFLOW || trainer->verdict == LEDGER_ZERO)
+        trainer_warn(trainer,
+                     "step %" PRId64 ": the gradient overflowed, %s; loss scale now %g (%" PRId64
+                     " of %" PRId64 " updates skipped so far)",
+                     step,
+                     trainer->verdict == LEDGER_ZERO ? "a zero gradient was applied"
+                                                     : "update skipped",
+                     (double)trainer->ledger->scaling.scale, trainer->ledger->skipped, group);
+    else
+        trainer_warn(trainer, "step %" PRId64 ": the loss jumped to %g, update skipped%s", step,
+                     trainer->batch_losses[trainer_batches(trainer, group) - 1],
+                     trainer->verdict == LEDGER_ROLLBACK ? ", back to the last checkpoint" : "");
+}
+
+/* ---- the whole -------------------------------------------------------------------------------- */
+
+static void measure_mean(struct trainer *trainer, int64_t batches)
+{
+    double step_s = trainer->times.total_s / (double)batches;
+
+    trainer->step_mean_s = trainer->step_mean_s > 0
+                               ? MEAN_KEEP * trainer->step_mean_s + (1 - MEAN_KEEP) * step_s
+                               : step_s;
+}
+
+void report_group(struct trainer *trainer, int64_t group)
+{
+    struct link_message message = {.kind = LINK_PROGRESS, .generation = trainer->generation};
+    int64_t batches = trainer_batches(trainer, group), every = trainer->config.log.every_steps;
+
+    measure_mean(trainer, batches);
+    for (int64_t b = 0; b < batches; b++) {
+        struct link_step step = step_of(trainer, group, b);
+        message.progress.steps[message.progress.count++] = step;
+        trainer->last_loss = step.loss;
+        if (message.progress.count == LINK_STEPS_MAX || b == batches - 1) {
+            control_send(trainer->control, &message);
+            message.progress.count = 0;
+        }
+        if (step.step % every == 0 || step.step == trainer->config.steps) {
+            chart_step(trainer, group, &step);
+            if (trainer->rank == 0)
+                log_step(trainer, group, &step);
+        }
+    }
+    write_charts(trainer);
+    tell_skipped(trainer, group);
+}

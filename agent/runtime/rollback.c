@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * health.lossSpike rollback: the state goes back to the last scheduled checkpoint, the data and the
+ * numbers of the steps go on, so the batches in between are passed over and nothing is repeated.
+ *
+ * The commit of the group that jumped only notes in the ledger that a rollback is owed; here it is paid,
+ * before anything else happens. Rank 0 reads the checkpoint and sends it to all. A generation that
+ * breaks on the way is no harm: a rank whose state is torn has none, and in the next one all go back,
+ * those who had already done so, too (elastic.c): a rank that was one group behind may be among them.
+ * Which checkpoint it is depends on the step alone, not on how fast the disk was or who was interrupted.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "agent/runtime/trainer.h"
+#include "libfleet/base/error.h"
+
+/* What rank 0 tells the others. */
+struct offer {
+    int64_t step; /* of the checkpoint, 0 = there is none */
+    int64_t updates;
+    struct loss_scaling scaling;
+};
+
+/* The newest step at or before the end of `group` after which a checkpoint was due; 0 = none. */
+static int64_t scheduled_step(const struct trainer *trainer, int64_t group)
+{
+    int64_t every = trainer->config.checkpoint.every_steps;
+
+    for (; group > 0 && every > 0; group--) {
+        int64_t steps = trainer_steps(trainer, group);
+        if (steps / every != trainer_steps(trainer, group - 1) / every)
+            return steps;
+    }
+    return 0;
+}
+
+/* Rank 0: fill the state from the newest scheduled checkpoint that is there. */
+static void read_checkpoint(struct trainer *trainer, struct offer *out)
+{
+    int64_t group = trainer->committed - 1; /* not what the jump itself has left */
+    int64_t step;
+
+    *out = (struct offer){0};
+    save_finish(trainer);
+    while ((step = scheduled_step(trainer, group)) > 0) {
+        struct manifest manifest;
+        struct fleet_error err;
+        if (save_read(trainer, step, &manifest, &err) == 0) {
+            struct ledger *ledger = trainer->ledger;
+            *out = (struct offer){step, manifest.updates, ledger->scaling};
+            if (ledger_read_scaling(manifest.extra, &out->scaling, &err) < 0)
+                trainer_warn(trainer, "checkpoint of step %" PRId64 ": %s", step, err.text);
+            manifest_release(&manifest);
+            return;
+        }
+        group = (step - 1) / trainer->merge;
+    }
+}
+
+static int share_state(struct trainer *trainer, struct fleet_error *err)
+{
+    struct state_part parts[STATE_PARTS_MAX];
+    int count = state_parts(&trainer->state, parts);
+
+    for (int i = 0; i < count; i++)
+        if (comm_broadcast(trainer->comm, parts[i].data, (size_t)parts[i].count * sizeof(float), 0,
+                           trainer_deadline_ms(trainer), err) < 0)
+            return err->code;
+    return 0;
+}
+
+int rollback_if_due(struct trainer *trainer, struct fleet_error *err)
+{
+    int64_t committed = trainer->committed;
+    struct offer offer = {0};
+
+    if (!trainer->ledger->owes_rollback)
+        return 0;
+    trainer->committed = TRAINER_NO_STATE; /* until all of it has arrived */
+    if (trainer->rank == 0) {
+        trainer->committed = committed; /* names the group */
+        read_checkpoint(trainer, &offer);
+        trainer->committed = TRAINER_NO_STATE;
+    }
+    if (comm_broadcast(trainer->comm, &offer, sizeof(offer), 0, trainer_deadline_ms(trainer), err) <
+            0 ||
+        (offer.step > 0 && share_state(trainer, err) < 0))
+        return fleet_error_wrap(err, "go back to the last checkpoint");
+    if (offer.step > 0) {
+        trainer->ledger->updates = offer.updates;
+        trainer->ledger->scaling = offer.scaling;
+    }
+    trainer->ledger->owes_rollback = 0;
+    trainer->committed = committed;
+    if (trainer->rank == 0 && offer.step > 0)
+        trainer_warn(trainer, "weights and optimizer are those of step %" PRId64 " again",
+                     offer.step);
+    else if (trainer->rank == 0)
+        trainer_warn(trainer, "there is no checkpoint to go back to yet: the weights stay");
+    return 0;
+}

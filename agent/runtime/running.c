@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/runtime/running.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+
+/* Operands of BATCH_NORM (op.h). */
+#define INPUT_MEAN  3
+#define OUTPUT_MEAN 3
+
+static void add_place(struct running *running, const struct program *program,
+                      const struct program_op *op, int which)
+{
+    struct running_place *place = &running->places[running->place_count++];
+
+    *place = (struct running_place){.stat = op->outputs[OUTPUT_MEAN + which],
+                                    .buffer = op->inputs[INPUT_MEAN + which],
+                                    .first = running->row,
+                                    .momentum = (float)op->attributes.momentum};
+    place->count = program_var_elements(&program->vars[place->stat]);
+    running->row += place->count;
+}
+
+void running_init(struct running *running, const struct program *program)
+{
+    *running = (struct running){0};
+    running->places = calloc((size_t)program->op_count * 2 + 1, sizeof(*running->places));
+    fleet_assert(running->places != NULL);
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+        if (op->kind == OP_BATCH_NORM && op->output_count > OUTPUT_MEAN + 1 &&
+            op->outputs[OUTPUT_MEAN] != PROGRAM_NONE) { /* absent where it is recomputed */
+            add_place(running, program, op, 0);
+            add_place(running, program, op, 1);
+        }
+    }
+}
+
+void running_release(struct running *running)
+{
+    free(running->places);
+    *running = (struct running){0};
+}
+
+void running_take(const struct running *running, const struct state *state, float *row)
+{
+    for (int i = 0; i < running->place_count; i++) {
+        const struct running_place *place = &running->places[i];
+        state->backend->vtable->copy_out(state->backend, row + place->first,
+                                         state_address(state, place->stat),
+                                         (size_t)place->count * sizeof(float));
+    }
+}
+
+static bool is_finite_row(const struct running *running, const float *row)
+{
+    for (int64_t i = 0; i < running->row; i++)
+        if (!isfinite(row[i]))
+            return false;
+    return true;
+}
+
+static void fold_row(const struct running *running, struct state *state, const float *row)
+{
+    for (int i = 0; i < running->place_count; i++) {
+        const struct running_place *place = &running->places[i];
+        float *buffer = state_address(state, place->buffer), momentum = place->momentum;
+        for (int64_t j = 0; j < place->count; j++)
+            buffer[j] = (1.0f - momentum) * buffer[j] + momentum * row[place->first + j];
+    }
+}
+
+void running_fold(const struct running *running, struct state *state, const float *rows,
+                  int64_t stride, int64_t count)
+{
+    for (int64_t i = 0; i < count && running->row > 0; i++)
+        if (is_finite_row(running, rows + i * stride))
+            fold_row(running, state, rows + i * stride);
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Checkpoints as the step sees them: when one is due, what is in it, what the job starts from. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/runtime/trainer.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
+
+static bool is_full(int code)
+{
+    return code == -ENOSPC || code == -EDQUOT;
+}
+
+/* A file is made and removed: permissions alone do not say what a file system allows. */
+static int try_to_write(const char *path, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *probe = fleet_file_join(path, ".writable-XXXXXX");
+    int rc = fleet_file_make_folder(path, err), fd;
+
+    if (rc < 0)
+        return rc;
+    fd = mkostemp(probe, O_CLOEXEC);
+    if (fd < 0)
+        return fleet_error(err, -errno, "write to %s: %s", path, strerror(errno));
+    (void)close(fd);
+    (void)unlink(probe);
+    return 0;
+}
+
+int save_open(struct trainer *trainer, struct fleet_error *err)
+{
+    const struct training_checkpoint *config = &trainer->config.checkpoint;
+    int rc = trainer->config.has_checkpoint ? try_to_write(config->path, err) : 0;
+
+    if (rc < 0 && !is_full(rc))
+        return fleet_error_wrap(err, "spec.training.checkpoint.path: %s", config->path);
+    if (trainer->config.has_checkpoint)
+        trainer->snapshot = snapshot_new(config->path, config->keep, SNAPSHOT_MEMORY_MAX);
+    return 0;
+}
+
+static void state_of(const struct trainer *trainer, struct checkpoint_state *out)
+{
+    void *const *segment = trainer->state.bases.segment;
+    const size_t *bytes = trainer->plan.memory.bytes;
+
+    checkpoint_state_init(out, &trainer->plan.program, segment[MEMORY_PARAMETERS],
+                          bytes[MEMORY_STATE0] ? segment[MEMORY_STATE0] : NULL,
+                          bytes[MEMORY_STATE1] ? segment[MEMORY_STATE1] : NULL,
+                          bytes[MEMORY_BUFFERS] ? segment[MEMORY_BUFFERS] : NULL);
+}
+
+static void describe(const struct trainer *trainer, struct manifest *out)
+{
+    int64_t steps = trainer_steps(trainer, trainer->committed);
+
+    *out = (struct manifest){
+        .step = steps,
+        .updates = trainer->ledger->updates,
+        .samples = steps * trainer->config.global_batch_size,
+        .generation = {trainer->generation.epoch, trainer->generation.counter},
+    };
+    (void)snprintf(out->instruction_set, sizeof(out->instruction_set), "%s",
+                   backend_level_name(trainer->level));
+    fleet_hex_encode(trainer->digest, sizeof(trainer->digest), out->config_digest);
+    out->extra = ledger_encode(trainer->ledger);
+}
+
+static void tell_saved(struct trainer *trainer, const struct snapshot_result *result)
+{
+    const char *path = trainer->config.checkpoint.path;
+    struct link_message message = {.kind = LINK_CHECKPOINT_DONE, .generation = trainer->saved_in};
+    FLEET_AUTO_FREE char *place = fleet_file_join(path, result->folder);
+
+    if (result->shard > 0) /* the first rank tells */
+        return;
+    if (result->rc < 0) {
+        trainer_warn(trainer,
+                     "checkpoint of step %" PRId64
+                     " failed, training goes on (spec.training.checkpoint.path "
+                     "%s): %s",
+                     result->step, path, result->err.text);
+        trainer->saved = TRAINER_NO_STATE; /* none of this process is */
+        return;
+    }
+    message.checkpoint_done.step = result->step;
+    (void)snprintf(message.checkpoint_done.path, sizeof(message.checkpoint_done.path), "%s", place);
+    control_send(trainer->control, &message);
+}
+
+static void collect(struct trainer *trainer, bool wait)
+{
+    struct snapshot_result result;
+
+    if (trainer->snapshot && snapshot_take(trainer->snapshot, wait, &result))
+        tell_saved(trainer, &result);
+}
+
+void save_finish(struct trainer *trainer)
+{
+    collect(trainer, true);
+}
+
+void save_now(struct trainer *trainer)
+{
+    struct checkpoint_state state;
+    struct manifest about;
+    struct fleet_error err;
+
+    if (!trainer->snapshot || trainer->rank != 0 || trainer->committed == trainer->saved ||
+        trainer->committed <= 0)
+        return;
+    collect(trainer, true); /* the disk is slower than the interval: this one waits for the last */
+    state_of(trainer, &state);
+    describe(trainer, &about);
+    snapshot_follow(trainer->snapshot,
+                    &(struct manifest_lineage){trainer->lineage, (size_t)trainer->lineage_count});
+    trainer->saved_in = trainer->generation;
+    if (snapshot_begin(trainer->snapshot, &state, &about, &err) < 0)
+        trainer_warn(trainer, "checkpoint of step %" PRId64 " failed, training goes on: %s",
+                     about.step, err.text);
+    else
+        trainer->saved = trainer->committed;
+    cJSON_Delete(about.extra);
+}
+
+void save_abandon(struct trainer *trainer)
+{
+    if (trainer->snapshot && snapshot_abandon(trainer->snapshot))
+        trainer->saved = TRAINER_NO_STATE; /* if it is still due it is made again */
+}
+
+/* What rank 0 tells of a checkpoint that all write. */
+struct plan_of_save {
+    int64_t is_shared; /* all see the folder: each writes its shard */
+    char folder[CHECKPOINT_FOLDER_MAX];
+};
+
+/* The first rank makes the folder; if one of the others does not see it there, the first writes alone. */
+static int agree_on_folder(struct trainer *trainer, const struct manifest *about,
+                           struct plan_of_save *out, struct fleet_error *err)
+{
+    const char *path = trainer->config.checkpoint.path;
+    FLEET_AUTO_FREE uint8_t *seen = calloc((size_t)trainer->world, 1);
+    struct fleet_error why;
+    uint8_t mine = 1;
+
+    fleet_assert(seen != NULL);
+    *out = (struct plan_of_save){0};
+    if (trainer->rank == 0)
+        mine = checkpoint_begin(path, about, out->folder, &why) == 0;
+    if (comm_broadcast(trainer->comm, out, sizeof(*out), 0, trainer_deadline_ms(trainer), err) < 0)
+        return err->code;
+    if (trainer->rank != 0) {
+        FLEET_AUTO_FREE char *place = fleet_file_join(path, out->folder);
+        mine = out->folder[0] && access(place, W_OK) == 0;
+    }
+    if (comm_all_gather(trainer->comm, &mine, 1, seen, trainer_deadline_ms(trainer), err) < 0)
+        return err->code;
+    out->is_shared = 1;
+    for (int r = 0; r < trainer->world; r++)
+        out->is_shared &= seen[r];
+    if (!out->is_shared && trainer->rank == 0 && mine)
+        checkpoint_discard(path, out->folder);
+    return 0;
+}
+
+/* All ranks write the newest committed group, each a part. */
+static int save_together(struct trainer *trainer, struct fleet_error *err)
+{
+    struct plan_of_save plan;
+    struct snapshot_shard part = {.shard = trainer->rank,
+                                  .shards = trainer->world,
+                                  .folder = plan.folder,
+                                  .stop = control_stop(trainer->control)};
+    struct checkpoint_state state;
+    struct manifest about;
+    struct fleet_error why;
+    int rc;
+
+    collect(trainer, true);
+    describe(trainer, &about);
+    rc = agree_on_folder(trainer, &about, &plan, err);
+    if (rc == 0 && plan.is_shared) {
+        state_of(trainer, &state);
+        snapshot_follow(trainer->snapshot, &(struct manifest_lineage){
+                                               trainer->lineage, (size_t)trainer->lineage_count});
+        trainer->saved_in = trainer->generation;
+        if (snapshot_begin_shard(trainer->snapshot, &state, &about, &part, &why) < 0)
+            trainer_warn(trainer, "checkpoint of step %" PRId64 " failed, training goes on: %s",
+                         about.step, why.text);
+        else if (trainer->rank == 0) /* the others learn of it when it is complete, by a join */
+            trainer->saved = trainer->committed;
+    }
+    cJSON_Delete(about.extra);
+    if (rc == 0 && !plan.is_shared)
+        save_now(trainer); /* says what is wrong, if it is the disk */
+    return rc;
+}
+
+/* Several ranks write when all come here for the same group: a scheduled checkpoint. */
+static int save_scheduled(struct trainer *trainer, struct fleet_error *err)
+{
+    if (trainer->world == 1 || trainer->config.checkpoint.format == TRAINING_FORMAT_SINGLE) {
+        save_now(trainer);
+        return 0;
+    }
+    return trainer->committed == trainer->saved ? 0 : save_together(trainer, err);
+}
+
+int save_if_due(struct trainer *trainer, struct fleet_error *err)
+{
+    const struct training_checkpoint *config = &trainer->config.checkpoint;
+    int64_t before, now;
+    int rc = 0;
+
+    if (!trainer->config.has_checkpoint || trainer->committed <= 0)
+        return 0;
+    collect(trainer, false);
+    before = trainer_steps(trainer, trainer->committed - 1);
+    now = trainer_steps(trainer, trainer->committed);
+    if (trainer->committed == trainer->groups ||
+        (config->every_steps > 0 && before / config->every_steps != now / config->every_steps))
+        rc = save_scheduled(trainer, err);
+    if (trainer->committed == trainer->groups && rc == 0)
+        save_finish(trainer);
+    return rc;
+}
+
+static void tell_warnings(struct trainer *trainer, const struct fleet_errors *warnings)
+{
+    for (size_t i = 0; i < warnings->count && i < FLEET_ERRORS_MAX; i++)
+        trainer_warn(trainer, "checkpoint %s passed over: %s", warnings->items[i].path,
+                     warnings->items[i].message);
+}
+
+/* Take up what the checkpoint says; its step must end a group of this job. */
+static int resume_from(struct trainer *trainer, const struct manifest *manifest, const char *folder,
+                       struct fleet_error *err)
+{
+    int64_t group = (manifest->step + trainer->merge - 1) / trainer->merge;
+
+    if (trainer_steps(trainer, group) != manifest->step || group > trainer->groups)
+        return fleet_error(err, -EINVAL,
+                           "spec.training.checkpoint: %s is of step %" PRId64
+                           ", which this job of %" PRId64 " steps, %" PRId64
+                           " to an update, does not reach",
+                           folder, manifest->step, trainer->config.steps, trainer->merge);
+    if (ledger_decode(trainer->ledger, manifest->extra, manifest->updates, err) < 0)
+        return fleet_error_wrap(err, "spec.training.checkpoint: %s", folder);
+    if (strcmp(manifest->instruction_set, backend_level_name(trainer->level)) != 0)
+        trainer_warn(trainer,
+                     "resumed at instruction-set level %s a checkpoint computed at %s: the same "
+                     "arithmetic, other last digits",
+                     backend_level_name(trainer->level), manifest->instruction_set);
+    trainer->committed = trainer->saved = trainer->evaluated = group;
+    return 0;
+}
+
+/*
+ * 0 and *out_found if there was a checkpoint to go on from. At the job's start any one below the
+ * path counts, as `resume` says; a job that is under way goes on from its own, those on the
+ * recorded lineage. One that lost everything before its first checkpoint is at its start again.
+ */
+static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct fleet_error *err)
+{
+    const struct training_checkpoint *config = &trainer->config.checkpoint;
+    struct manifest_lineage lineage = {trainer->lineage, (size_t)trainer->lineage_count};
+    bool is_start =
+        trainer->lineage_count <= 1 || trainer->lineage[trainer->lineage_count - 1].first_step == 0;
+    int64_t resume = is_start ? config->resume : TRAINING_RESUME_AUTO;
+    struct fleet_errors warnings = {0};
+    struct checkpoint_state state;
+    struct manifest manifest;
+    char folder[CHECKPOINT_FOLDER_MAX];
+    int rc;
+
+    *out_found = false;
+    if (!trainer->config.has_checkpoint || resume == TRAINING_RESUME_NEVER)
+        return 0;
+    state_of(trainer, &state);
+    rc = checkpoint_restore(config->path, resume, is_start ? NULL : &lineage, &state, &manifest,
+                            folder, &warnings, err);
+    tell_warnings(trainer, &warnings);
+    fleet_errors_release(&warnings);
+    if (rc == -ENOENT && resume == TRAINING_RESUME_AUTO)
+        return 0;
+    if (rc < 0)
+        return fleet_error_wrap(err, "spec.training.checkpoint.resume");
+    rc = resume_from(trainer, &manifest, folder, err);
+    manifest_release(&manifest);
+    *out_found = rc == 0;
+    return rc;
+}
+
+/* A job that was to start afresh does not go back to what it found. */
+static bool is_own(const struct trainer *trainer, const struct manifest *manifest)
+{
+    return trainer->config.checkpoint.resume != TRAINING_RESUME_NEVER ||
+           trainer->lineage_count == 0 ||
+           manifest_generation_compare(manifest->generation, trainer->lineage[0].generation) >= 0;
+}
+
+int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struct fleet_error *err)
+{
+    struct manifest_lineage lineage = {trainer->lineage, (size_t)trainer->lineage_count};
+    struct fleet_errors warnings = {0};
+    struct checkpoint_state state;
+    char folder[CHECKPOINT_FOLDER_MAX];
+    int rc;
+
+    state_of(trainer, &state);
+    rc = checkpoint_restore(trainer->config.checkpoint.path, step, &lineage, &state, out, folder,
+                            &warnings, err);
+    tell_warnings(trainer, &warnings);
+    fleet_errors_release(&warnings);
+    if (rc < 0 || is_own(trainer, out))
+        return rc;
+    manifest_release(out);
+    return fleet_error(err, -ENOENT, "checkpoint %s is not of this job", folder);
+}
+
+int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_error *err)
+{
+    struct checkpoint_state state;
+    bool found;
+    int rc = restore_checkpoint(trainer, &found, err);
+
+    *out_is_initial = false;
+    if (rc < 0 || found)
+        return rc;
+    state_initialize(&trainer->state, trainer->config.seed);
+    trainer->committed = trainer->saved = trainer->evaluated = 0;
+    if (!trainer->config.model.initial_weights) {
+        *out_is_initial = true;
+        return 0;
+    }
+    state_of(trainer, &state);
+    rc = checkpoint_load_weights(trainer->config.model.initial_weights, &state, err);
+    return rc < 0 ? fleet_error_wrap(err, "spec.training.model.initialWeights") : 0;
+}

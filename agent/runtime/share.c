@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/runtime/share.h"
+
+#include <stdlib.h>
+
+void share_init(struct share *share, int64_t leaves, int world, int rank)
+{
+    *share = (struct share){.leaves = leaves,
+                            .first = tree_first_leaf(leaves, world, rank),
+                            .end = tree_first_leaf(leaves, world, rank + 1)};
+    share->count =
+        tree_schedule(leaves, share->first, share->end, &share->instructions, &share->slots);
+    if (share->slots < 1)
+        share->slots = 1;
+}
+
+void share_release(struct share *share)
+{
+    free(share->instructions);
+    *share = (struct share){0};
+}

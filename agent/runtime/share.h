@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_SHARE_H
+#define AGENT_RUNTIME_SHARE_H
+
+/* A rank's share of the micro-batches of a group: which leaves, and how it folds them (comm.h). */
+
+#include <stdint.h>
+
+#include "agent/runtime/comm.h"
+
+struct share {
+    int64_t leaves;                        /* micro-batches of the group */
+    int64_t first, end;                    /* own ones: [first, end) */
+    struct tree_instruction *instructions; /* [count] */
+    int64_t count;
+    int slots; /* gradient buffers needed, at least 1: the sum arrives in the first */
+};
+
+void share_init(struct share *share, int64_t leaves, int world, int rank);
+void share_release(struct share *share);
+
+#endif

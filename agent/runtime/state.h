@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_STATE_H
+#define AGENT_RUNTIME_STATE_H
+
+/*
+ * The memory of a rank: what a committed step has made (parameters, optimizer states, buffers), and
+ * what is remade every step (gradient slots of the summation tree, inputs, arena, scratch).
+ *
+ * It outlives generations: a survivor keeps every byte; only the number of gradient slots follows
+ * the rank's share of the micro-batches. All of it comes from one back end's allocator.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/runtime/executor/executor.h"
+
+struct fleet_error;
+
+/* The committed state as flat arrays of fp32, in the order they are sent and saved. */
+#define STATE_PARTS_MAX 4
+
+struct state_part {
+    const char *name; /* "parameters", "state0", "state1", "buffers" */
+    float *data;
+    int64_t count; /* elements */
+};
+
+struct state {
+    const struct program *program; /* borrowed */
+    const struct memory_plan *memory;
+    struct backend *backend; /* whose memory it is; borrowed */
+    struct executor_bases bases;
+    float **slots; /* [slot_count] gradient spaces; slots[0] ends up with the complete sum */
+    int slot_count;
+    size_t bytes; /* allocated in all */
+};
+
+/* Allocate everything but gradient slots, zeroed. -ENOMEM with the number of bytes. */
+int state_init(struct state *state, const struct program *program, const struct memory_plan *memory,
+               struct backend *backend, struct fleet_error *err);
+void state_release(struct state *state);
+
+/* Have at least `count` gradient slots; existing ones keep their content. */
+int state_reserve_slots(struct state *state, int count, struct fleet_error *err);
+
+/*
+ * The state before the first step: parameters from numbers keyed by (seed, name, element), so they
+ * are the same wherever they are made; optimizer states zero; buffers as the program says.
+ */
+void state_initialize(struct state *state, uint64_t seed);
+
+/* The parts of the committed state; returns how many. Borrowed. */
+int state_parts(const struct state *state, struct state_part out[STATE_PARTS_MAX]);
+
+/* Host address of a variable of a segment that the host may read (inputs, scalars). */
+void *state_address(const struct state *state, int var);
+
+#endif

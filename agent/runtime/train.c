@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The step, top to bottom: gradient of our micro-batches, sum over all, check, vote, commit.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "agent/runtime/trainer.h"
+#include "agent/runtime/vote.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+
+#define LAST_WRITES_MS 3600e3 /* a disk may be slow; whoever dies breaks the connection */
+
+/* The number, in the endless sequence of samples, of the first one of leaf `leaf` of `group`. */
+static int64_t first_sample(const struct trainer *trainer, int64_t group, int64_t leaf)
+{
+    int64_t batch = (group - 1) * trainer->merge + leaf / trainer->micro_batches;
+
+    return batch * trainer->config.global_batch_size +
+           leaf % trainer->micro_batches * trainer->config.micro_batch_size;
+}
+
+/* Count the time since `started_ms` to a part of the group's. */
+static void times_add(double *part_s, double started_ms)
+{
+    *part_s += (fleet_monotonic_ms() - started_ms) * 1e-3;
+}
+
+int train_load_leaf(struct trainer *trainer, int64_t group, int64_t leaf, struct fleet_error *err)
+{
+    int64_t batch = (group - 1) * trainer->merge + leaf / trainer->micro_batches;
+    double started_ms = fleet_monotonic_ms();
+
+    if (prefetch_take(trainer->prefetch, first_sample(trainer, group, leaf),
+                      state_address(&trainer->state, trainer->inputs),
+                      state_address(&trainer->state, trainer->targets), err) < 0)
+        return fleet_error_wrap(err, "step %" PRId64, batch + 1);
+    times_add(&trainer->times.data_s, started_ms);
+    return 0;
+}
+
+struct run_scalars train_leaf_scalars(const struct trainer *trainer, int64_t group, int64_t leaf)
+{
+    return (struct run_scalars){
+        .seed = trainer->config.seed,
+        .step = (group - 1) * trainer->merge + leaf / trainer->micro_batches,
+        .first_sample = leaf % trainer->micro_batches * trainer->config.micro_batch_size,
+    };
+}
+
+/* Have the data of the next leaf we run after instruction `after` read meanwhile. */
+static void want_next(struct trainer *trainer, int64_t group, const struct share *share,
+                      int64_t after)
+{
+    double started_ms = fleet_monotonic_ms();
+
+    for (int64_t i = after + 1; i < share->count; i++)
+        if (share->instructions[i].kind == TREE_RUN) {
+            prefetch_want(trainer->prefetch,
+                          first_sample(trainer, group, share->instructions[i].leaf));
+            times_add(&trainer->times.data_s, started_ms);
+            return;
+        }
+    if (group < trainer->groups && share->count > 0) /* the first one of the next group */
+        prefetch_want(trainer->prefetch,
+                      first_sample(trainer, group + 1, share->instructions[0].leaf));
+    times_add(&trainer->times.data_s, started_ms);
+}
+
+/* Forward and backward of the leaf of instruction `number`: its gradient into the instruction's slot,
+ * its loss and statistics into its row. */
+static int run_leaf(struct trainer *trainer, int64_t group, const struct share *share,
+                    int64_t number, struct fleet_error *err)
+{
+    int64_t leaf = share->instructions[number].leaf;
+    float *row = trainer->leaves + leaf * trainer->row;
+    struct executor_bases bases = trainer->state.bases;
+    struct run_scalars scalars = train_leaf_scalars(trainer, group, leaf);
+
+    if (train_load_leaf(trainer, group, leaf, err) < 0)
+        return err->code;
+    want_next(trainer, group, share, number);
+    bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[share->instructions[number].slot];
+    if (executor_run(trainer->executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars,
+                     control_stop(trainer->control), err) < 0)
+        return err->code;
+    row[0] = *(const float *)state_address(&trainer->state, trainer->plan.program.loss);
+    running_take(&trainer->running, &trainer->state, row + 1);
+    return 0;
+}
+
+/* What the gradient of the loss starts from: the same for all leaves of a group. */
+static void set_loss_scale(struct trainer *trainer)
+{
+    int var = trainer->plan.program.loss_scaling;
+
+    if (var != PROGRAM_NONE)
+        *(float *)state_address(&trainer->state, var) = trainer->ledger->scaling.scale;
+}
+
+/* Fold our leaves into the partial sums we owe: slot i holds node i of our share. */
+static int compute_gradient(struct trainer *trainer, int64_t group, const struct share *share,
+                            struct fleet_error *err)
+{
+    int64_t count = trainer->plan.program.flat_count;
+
+    set_loss_scale(trainer);
+    for (int64_t i = 0; i < share->count; i++) {
+        const struct tree_instruction *in = &share->instructions[i];
+        if (in->kind == TREE_ADD) {
+            double started_ms = fleet_monotonic_ms();
+            trainer->backend->vtable->add(trainer->backend, trainer->state.slots[in->into],
+                                          trainer->state.slots[in->slot], count);
+            times_add(&trainer->times.backward_s, started_ms);
+            continue;
+        }
+        if (run_leaf(trainer, group, share, i, err) < 0)
+            return err->code;
+    }
+    return 0;
+}
+
+/* Finish the summation tree over all ranks, bucket by bucket: the sum lands in slot 0. */
+static int exchange_gradient(struct trainer *trainer, const struct share *share,
+                             struct fleet_error *err)
+{
+    const struct program *program = &trainer->plan.program;
+    float *slots[TREE_NODES_MAX];
+    struct tree_node nodes[TREE_NODES_MAX];
+    int node_count = tree_nodes(share->leaves, share->first, share->end, nodes);
+    int used = node_count > 0 ? node_count : 1;
+
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+        if (op->kind != OP_ALL_REDUCE)
+            continue;
+        for (int n = 0; n < used; n++)
+            slots[n] = trainer->state.slots[n] + op->attributes.flat_first;
+        if (comm_tree_reduce(trainer->comm, share->leaves, slots, op->attributes.flat_count,
+                             trainer->workspace, trainer_deadline_ms(trainer), err) < 0)
+            return fleet_error_wrap(err, "sum the gradients");
+    }
+    return 0;
+}
+
+/* From here on our complete gradient counts; it stays in slot 0 until the commit. */
+static int vote(struct trainer *trainer, int64_t group, bool is_finite, int64_t leaves,
+                struct fleet_error *err)
+{
+    struct vote ballot = {.group = group,
+                          .is_finite = is_finite,
+                          .leaves = leaves,
+                          .row = trainer->row,
+                          .rows = trainer->leaves,
+                          .workspace = trainer->vote_workspace};
+
+    trainer->voted = group;
+    trainer->voted_finite = is_finite;
+    return vote_cast(trainer->comm, &ballot, trainer_deadline_ms(trainer), err);
+}
+
+/* Whether it is worth to find out where an infinity came from: not where a smaller loss scale may
+ * help, and then for the first, second, fourth, … skipped update of a job. */
+static bool is_worth_diagnosing(const struct trainer *trainer)
+{
+    const struct strategy *strategy = trainer->rules.strategy;
+    int64_t skipped = trainer->ledger->skipped;
+    bool may_shrink = loss_scaling_is_on(strategy) &&
+                      strategy->amp_configs.use_dynamic_loss_scaling &&
+                      trainer->ledger->scaling.scale > 1.0f;
+
+    return !may_shrink && (skipped & (skipped - 1)) == 0;
+}
+
+/* ---- where the time of a group goes ----------------------------------------------------------- */
+
+static void times_begin(struct trainer *trainer)
+{
+    trainer->times = (struct step_times){0};
+    trainer->step_started_ms = fleet_monotonic_ms();
+    executor_times(trainer->executor, &trainer->executor_before);
+}
+
+/* Called in pairs around what waits for other ranks. */
+static void times_exchange(struct trainer *trainer, bool begins)
+{
+    double now_s = fleet_monotonic_ms() * 1e-3;
+
+    trainer->times.exchange_s += begins ? -now_s : now_s;
+}
+
+static void times_end(struct trainer *trainer)
+{
+    const struct executor_times *before = &trainer->executor_before;
+    double took_ms = fleet_monotonic_ms() - trainer->step_started_ms;
+    struct executor_times now;
+
+    executor_times(trainer->executor, &now);
+    trainer->times.forward_s = now.forward_s - before->forward_s;
+    trainer->times.backward_s += now.backward_s - before->backward_s;
+    trainer->times.optimizer_s = now.check_s - before->check_s + now.update_s - before->update_s;
+    trainer->times.total_s = took_ms * 1e-3;
+    trainer->step_longest_ms = fmax(trainer->step_longest_ms, took_ms);
+}
+
+/* ---- the step --------------------------------------------------------------------------------- */
+
+static int train_group(struct trainer *trainer, int64_t group, const struct share *share,
+                       struct fleet_error *err)
+{
+    bool is_finite = true, has_update = trainer_has_update(trainer, group);
+
+    times_begin(trainer);
+    trainer->diagnosis[0] = '\0';
+    if (compute_gradient(trainer, group, share, err) < 0)
+        return err->code;
+    times_exchange(trainer, true);
+    if (has_update && exchange_gradient(trainer, share, err) < 0)
+        return err->code;
+    times_exchange(trainer, false);
+    if (has_update && update_check(trainer, group, &is_finite, err) < 0)
+        return err->code;
+    times_exchange(trainer, true);
+    if (vote(trainer, group, is_finite, share->leaves, err) < 0)
+        return err->code;
+    times_exchange(trainer, false);
+    if (!is_finite && is_worth_diagnosing(trainer) &&
+        diagnose_group(trainer, group, share, trainer->diagnosis, err) < 0)
+        return err->code;
+    if (update_commit(trainer, group, trainer->leaves, err) < 0)
+        return err->code;
+    times_end(trainer);
+    report_group(trainer, group);
+    if (trainer->first_step_pending)
+        trainer_announce(trainer, LINK_PHASE_FIRST_STEP);
+    trainer->first_step_pending = false;
+    return 0;
+}
+
+/* What follows a commit, in this order: a checkpoint of a step is made only after the step's evaluation
+ * has been told. All of it is done again after a restart unless it had been completed. */
+static int after_commit(struct trainer *trainer, struct fleet_error *err)
+{
+    if (rollback_if_due(trainer, err) < 0 || evaluate_if_due(trainer, err) < 0)
+        return err->code;
+    return save_if_due(trainer, err);
+}
+
+/* An unfinished last group has fewer leaves than the share that was laid out for full ones, and
+ * makes no update: only its losses count. */
+static int train_last_group(struct trainer *trainer, int64_t group, struct fleet_error *err)
+{
+    struct share share;
+    int rc;
+
+    share_init(&share, trainer_batches(trainer, group) * trainer->micro_batches, trainer->world,
+               trainer->rank);
+    rc = train_group(trainer, group, &share, err);
+    share_release(&share);
+    return rc;
+}
+
+/* Nobody leaves before the last checkpoint is on disk and the last step is in the charts: if the rank
+ * that writes them dies, the others are still there to do it. */
+static int await_last_writes(struct trainer *trainer, struct fleet_error *err)
+{
+    if (!trainer->config.has_checkpoint && !trainer->charts.log)
+        return 0;
+    return comm_barrier(trainer->comm, fleet_monotonic_ms() + LAST_WRITES_MS, err);
+}
+
+int train_run(struct trainer *trainer, struct fleet_error *err)
+{
+    if (after_commit(trainer, err) < 0)
+        return err->code;
+    while (trainer->committed < trainer->groups) {
+        int64_t group = trainer->committed + 1;
+        int rc;
+
+        if (control_leaving(trainer->control))
+            return fleet_error(err, -EINTR, "asked to leave");
+        if (control_take_checkpoint(trainer->control))
+            save_now(trainer);
+        rc = trainer_batches(trainer, group) == trainer->merge
+                 ? train_group(trainer, group, &trainer->share, err)
+                 : train_last_group(trainer, group, err);
+        if (rc < 0 || (rc = after_commit(trainer, err)) < 0)
+            return rc;
+    }
+    return await_last_writes(trainer, err);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What happens to a complete gradient: checked, applied, told. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/runtime/trainer.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/program/schedule.h"
+
+double update_rate(const struct trainer *trainer, int64_t group)
+{
+    return schedule_rate(&trainer->config, trainer->updates, group);
+}
+
+/* The learning rate moves with every full group, applied or not; the powers of beta with updates that
+ * were applied (spec/strategy.md 7.3). Gradients carry the loss scale. */
+static struct run_scalars scalars_of(const struct trainer *trainer, int64_t group)
+{
+    const struct program *program = &trainer->plan.program;
+    int64_t averaged = trainer->micro_batches * (program->merge_average ? trainer->merge : 1);
+
+    return (struct run_scalars){
+        .seed = trainer->config.seed,
+        .step = trainer_steps(trainer, group) - 1,
+        .gradient_scale = 1.0 / ((double)averaged * (double)trainer->ledger->scaling.scale),
+        .learning_rate = update_rate(trainer, group),
+        .update_1based = trainer->ledger->updates + 1,
+    };
+}
+
+static int run_section(struct trainer *trainer, int64_t group, enum program_section section,
+                       struct fleet_error *err)
+{
+    static const atomic_bool never; /* what was voted for is applied, whatever comes */
+    struct executor_bases bases = trainer->state.bases;
+    struct run_scalars scalars = scalars_of(trainer, group);
+
+    bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
+    return executor_run(trainer->executor, section, &bases, &scalars, &never, err);
+}
+
+/* The first element of the output of the program's only operator of `kind`; NULL if it has none. */
+static const float *result_of(const struct trainer *trainer, enum op_kind kind, int64_t *out_count)
+{
+    const struct program *program = &trainer->plan.program;
+
+    for (int i = 0; i < program->op_count; i++)
+        if (program->ops[i].kind == kind) {
+            *out_count = program_var_elements(&program->vars[program->ops[i].outputs[0]]);
+            return state_address(&trainer->state, program->ops[i].outputs[0]);
+        }
+    return NULL;
+}
+
+int update_check(struct trainer *trainer, int64_t group, bool *out_is_finite,
+                 struct fleet_error *err)
+{
+    int64_t count;
+    const float *flag;
+    int rc = run_section(trainer, group, PROGRAM_SECTION_CHECK, err);
+
+    if (rc < 0)
+        return rc;
+    flag = result_of(trainer, OP_CHECK_FINITE, &count);
+    *out_is_finite = !flag || *flag == 0.0f;
+    return 0;
+}
+
+/* S(a, b) of the losses of `count` leaves, in the shape of the summation tree (spec/training.md 2). */
+static float tree_sum(const float *leaves, int64_t row, int64_t count)
+{
+    int64_t half = 1;
+
+    if (count == 1)
+        return leaves[0];
+    while (half * 2 < count)
+        half *= 2;
+    return tree_sum(leaves, row, half) + tree_sum(leaves + half * row, row, count - half);
+}
+
+/* The loss of batch `batch` of a group, from its leaves' rows. */
+static double batch_loss(const struct trainer *trainer, const float *leaves, int64_t batch)
+{
+    const float *first = leaves + batch * trainer->micro_batches * trainer->row;
+
+    return tree_sum(first, trainer->row, trainer->micro_batches) / (float)trainer->micro_batches;
+}
+
+/* overflowAction zeroGrad: the optimizer runs on zeros; their norms, too, have to be zero. */
+static int zero_gradient(struct trainer *trainer, int64_t group, struct fleet_error *err)
+{
+    memset(trainer->state.slots[0], 0, trainer->plan.memory.bytes[MEMORY_GRADIENTS]);
+    return run_section(trainer, group, PROGRAM_SECTION_CHECK, err);
+}
+
+static int apply_update(struct trainer *trainer, int64_t group, enum ledger_verdict verdict,
+                        struct fleet_error *err)
+{
+    int rc = 0;
+
+    if (verdict != LEDGER_APPLY && verdict != LEDGER_ZERO)
+        return 0;
+    if (trainer->snapshot)
+        snapshot_guard(trainer->snapshot);
+    if (verdict == LEDGER_ZERO)
+        rc = zero_gradient(trainer, group, err);
+    if (rc == 0)
+        rc = run_section(trainer, group, PROGRAM_SECTION_UPDATE, err);
+    return rc < 0 ? fleet_error_wrap(err, "update %" PRId64, group) : 0;
+}
+
+static int refuse_infinite(const struct trainer *trainer, int64_t group, struct fleet_error *err)
+{
+    return fleet_error(
+        err, -EDOM,
+        "%s; training stopped after step %" PRId64
+        ", try a smaller spec.training.optimizer.learningRate or spec.training.optimizer.clip",
+        trainer->diagnosis, trainer_steps(trainer, group - 1));
+}
+
+int update_commit(struct trainer *trainer, int64_t group, const float *leaves,
+                  struct fleet_error *err)
+{
+    int64_t batches = trainer_batches(trainer, group),
+            leaf_count = batches * trainer->micro_batches;
+    enum ledger_verdict verdict = LEDGER_APPLY;
+    bool has_update = trainer_has_update(trainer, group);
+
+    fleet_assert(group == trainer->committed + 1 && trainer->voted == group);
+    for (int64_t b = 0; b < batches; b++)
+        trainer->batch_losses[b] = batch_loss(trainer, leaves, b);
+    if (has_update) {
+        verdict = ledger_judge(trainer->ledger, &trainer->rules, trainer->voted_finite,
+                               trainer->batch_losses, batches);
+        if (verdict == LEDGER_FATAL)
+            return refuse_infinite(trainer, group, err);
+        if (apply_update(trainer, group, verdict, err) < 0)
+            return err->code;
+    }
+    running_fold(&trainer->running, &trainer->state, leaves + 1, trainer->row, leaf_count);
+    ledger_commit(trainer->ledger, &trainer->rules, has_update, verdict, trainer->voted_finite,
+                  trainer->batch_losses, batches);
+    trainer->verdict = verdict;
+    memmove(trainer->committed_leaves, leaves,
+            (size_t)(leaf_count * trainer->row) * sizeof(*leaves));
+    trainer->committed = group;
+    return 0;
+}
+
+double update_norm(const struct trainer *trainer)
+{
+    int64_t count = 0;
+    const float *norms = result_of(trainer, OP_GRAD_NORM, &count);
+
+    return norms && count > 0 ? (double)norms[count - 1] : 0.0;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/runtime/vote.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "libfleet/base/error.h"
+
+/* On the wire, followed by the rows of the rank's leaves. Ranks of one generation run the same build on the
+ * same kind of machine; the handshake of the communicator refuses others. */
+struct ballot {
+    int64_t group;
+    int64_t is_finite;
+};
+
+static int64_t leaves_of(int64_t leaves, int world, int rank)
+{
+    return tree_first_leaf(leaves, world, rank + 1) - tree_first_leaf(leaves, world, rank);
+}
+
+static int count_ballots(const char *all, const size_t *bytes, struct comm *comm, struct vote *vote,
+                         struct fleet_error *err)
+{
+    for (int r = 0; r < comm->world; r++) {
+        struct ballot ballot;
+        memcpy(&ballot, all, sizeof(ballot));
+        if (ballot.group != vote->group)
+            return fleet_error(err, -EPROTO,
+                               "rank %d votes for update %" PRId64 ", this one for %" PRId64, r,
+                               ballot.group, vote->group);
+        if ((ballot.is_finite != 0) != vote->is_finite)
+            return fleet_error(err, -EPROTO,
+                               "rank %d holds %s gradient of update %" PRId64
+                               ", this one does not: memory or processor at fault",
+                               r, ballot.is_finite ? "a finite" : "an infinite", vote->group);
+        memcpy(vote->rows + tree_first_leaf(vote->leaves, comm->world, r) * vote->row,
+               all + sizeof(ballot), bytes[r] - sizeof(ballot));
+        all += bytes[r];
+    }
+    return 0;
+}
+
+/* The workspace: sizes of all ranks' votes, then the own vote, then all of them. */
+size_t vote_workspace(int world, int64_t leaves, int64_t row)
+{
+    size_t votes = (size_t)world * sizeof(struct ballot) + (size_t)(leaves * row) * sizeof(float);
+
+    return (size_t)world * sizeof(size_t) + 2 * votes;
+}
+
+int vote_cast(struct comm *comm, struct vote *vote, double deadline_ms, struct fleet_error *err)
+{
+    size_t *bytes = vote->workspace;
+    char *mine = (char *)(bytes + comm->world), *all;
+    struct ballot ballot = {.group = vote->group, .is_finite = vote->is_finite};
+    int64_t first = tree_first_leaf(vote->leaves, comm->world, comm->rank);
+
+    for (int r = 0; r < comm->world; r++)
+        bytes[r] = sizeof(ballot) + (size_t)(leaves_of(vote->leaves, comm->world, r) * vote->row) *
+                                        sizeof(*vote->rows);
+    all = mine + bytes[comm->rank];
+    memcpy(mine, &ballot, sizeof(ballot));
+    memcpy(mine + sizeof(ballot), vote->rows + first * vote->row,
+           bytes[comm->rank] - sizeof(ballot));
+    if (comm_all_gather_varying(comm, mine, bytes, all, deadline_ms, err) < 0)
+        return fleet_error_wrap(err, "vote on update %" PRId64, vote->group);
+    return count_ballots(all, bytes, comm, vote, err);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/settings.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
+#include "libfleet/rendezvous/message.h"
+
+#define FILE_SIZE_MAX     65536
+#define GRACE_SECONDS     30
+#define GRACE_SECONDS_MAX 86400
+
+static char *dup_text(const char *text)
+{
+    char *copy = text ? strdup(text) : NULL;
+
+    fleet_assert(copy || !text);
+    return copy;
+}
+
+static int read_text(const char *name, size_t size_max, char **out, struct fleet_error *err)
+{
+    const char *text = getenv(name);
+
+    if (!text || !text[0])
+        return fleet_error(err, -EINVAL, "%s is not set", name);
+    if (strlen(text) > size_max)
+        return fleet_error(err, -EINVAL, "%s is longer than %zu bytes", name, size_max);
+    *out = dup_text(text);
+    return 0;
+}
+
+static int parse_number(const char *what, const char *text, int min, int max, int *out,
+                        struct fleet_error *err)
+{
+    char *end = NULL;
+    long value;
+
+    errno = 0;
+    value = strtol(text, &end, 10);
+    if (errno || end == text || *end || value < min || value > max)
+        return fleet_error(err, -EINVAL, "%s is \"%.40s\", not a number between %d and %d", what,
+                           text, min, max);
+    *out = (int)value;
+    return 0;
+}
+
+static int read_number(const char *name, int min, int max, int missing, int *out,
+                       struct fleet_error *err)
+{
+    const char *text = getenv(name);
+
+    if (text && text[0])
+        return parse_number(name, text, min, max, out, err);
+    if (missing < min)
+        return fleet_error(err, -EINVAL, "%s is not set", name);
+    *out = missing;
+    return 0;
+}
+
+int settings_split_address(const char *what, const char *text, char **out_host, int *out_port,
+                           struct fleet_error *err)
+{
+    const char *colon = strrchr(text, ':');
+    const char *start = text, *end = colon;
+    int port;
+
+    if (!colon || colon == text)
+        return fleet_error(err, -EINVAL, "%s is \"%.80s\", not host:port", what, text);
+    if (*start == '[' && end > start + 1 && end[-1] == ']') {
+        start++;
+        end--;
+    }
+    if (end == start || parse_number(what, colon + 1, 1, 65535, &port, err) < 0)
+        return fleet_error(err, -EINVAL, "%s is \"%.80s\", not host:port", what, text);
+    *out_host = strndup(start, (size_t)(end - start));
+    fleet_assert(*out_host);
+    *out_port = port;
+    return 0;
+}
+
+static int read_hub(struct settings *out, struct fleet_error *err)
+{
+    const char *text = getenv("FLEET_HUB");
+
+    if (!text || !text[0])
+        return fleet_error(err, -EINVAL, "FLEET_HUB is not set");
+    return settings_split_address("FLEET_HUB", text, &out->hub_host, &out->hub_port, err);
+}
+
+/* The content of the file that variable `name` names, without white space at its end. */
+static int read_secret(const char *name, char **out, struct fleet_error *err)
+{
+    const char *path = getenv(name);
+    size_t size;
+
+    if (!path || !path[0])
+        return fleet_error(err, -EINVAL, "%s is not set", name);
+    if (fleet_file_read(path, FILE_SIZE_MAX, out, &size, err) < 0)
+        return fleet_error_wrap(err, "read %s", name);
+    while (size > 0 && strchr(" \t\r\n", (*out)[size - 1]))
+        (*out)[--size] = '\0';
+    return 0;
+}
+
+/* fleetjob-train stands beside this program, wherever both were put. */
+static int find_trainer(char **out, struct fleet_error *err)
+{
+    char path[4096];
+    ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    char *slash;
+
+    if (size <= 0)
+        return fleet_error(err, -errno, "find my own program: %s", strerror(errno));
+    path[size] = '\0';
+    slash = strrchr(path, '/');
+    fleet_assert(slash);
+    *slash = '\0';
+    *out = fleet_file_join(path, "fleetjob-train");
+    return 0;
+}
+
+static int read_identity(struct settings *out, struct fleet_error *err)
+{
+    int rc;
+
+    if ((rc = read_text("FLEET_JOB_NAME", 253, &out->job_name, err)) < 0 ||
+        (rc = read_text("FLEET_JOB_UID", MESSAGE_UID_MAX, &out->job_uid, err)) < 0 ||
+        (rc = read_text("FLEET_POD_NAME", 253, &out->pod_name, err)) < 0 ||
+        (rc = read_text("FLEET_POD_UID", MESSAGE_UID_MAX, &out->pod_uid, err)) < 0 ||
+        (rc = read_number("FLEET_INDEX", 0, 1 << 20, -1, &out->index, err)) < 0 ||
+        (rc = read_number("FLEET_ATTEMPT", 0, 1 << 30, 0, &out->attempt, err)) < 0)
+        return rc;
+    return read_number("FLEET_PROCESSES", 1, MESSAGE_PROCESSES_MAX, 1, &out->processes, err);
+}
+
+static int read_all(char **arguments, struct settings *out, struct fleet_error *err)
+{
+    const char *address = getenv("FLEET_ADDRESS"), *termination = getenv("FLEET_TERMINATION_FILE");
+    const char *job_file = getenv("FLEET_JOB_FILE");
+    int grace_s, rc;
+
+    if ((rc = read_identity(out, err)) < 0 || (rc = read_hub(out, err)) < 0 ||
+        (rc = read_secret("FLEET_CA_FILE", &out->ca_pem, err)) < 0 ||
+        (rc = read_secret("FLEET_TOKEN_FILE", &out->token, err)) < 0 ||
+        (rc = read_number("FLEET_GRACE_SECONDS", 1, GRACE_SECONDS_MAX, GRACE_SECONDS, &grace_s,
+                          err)) < 0)
+        return rc;
+    out->grace_ms = grace_s * 1e3;
+    out->address = dup_text(address && address[0] ? address : "127.0.0.1");
+    out->termination_file = dup_text(termination && termination[0] ? termination : NULL);
+    out->job_file = dup_text(job_file && job_file[0] ? job_file : NULL);
+    out->command = arguments && arguments[0] ? arguments : NULL;
+    if (!out->command && !out->job_file)
+        return fleet_error(err, -EINVAL, "FLEET_JOB_FILE is not set and no command was given");
+    return find_trainer(&out->trainer_path, err);
+}
+
+int settings_read(char **arguments, struct settings *out, struct fleet_error *err)
+{
+    struct settings settings = {0};
+    int rc = read_all(arguments, &settings, err);
+
+    if (rc < 0)
+        settings_release(&settings);
+    else
+        *out = settings;
+    return rc;
+}
+
+void settings_release(struct settings *settings)
+{
+    char *owned[] = {settings->job_name,     settings->job_uid,         settings->pod_name,
+                     settings->pod_uid,      settings->address,         settings->hub_host,
+                     settings->ca_pem,       settings->token,           settings->job_file,
+                     settings->trainer_path, settings->termination_file};
+
+    for (size_t i = 0; i < FLEET_COUNT(owned); i++)
+        free(owned[i]);
+    *settings = (struct settings){0};
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_SETTINGS_H
+#define AGENT_SETTINGS_H
+
+/*
+ * What an agent is told by whoever starts it: a pod's environment in a cluster, `fleetjob run` on one
+ * machine. All of it comes through environment variables; the command line holds the trainer's
+ * command, if it is not the built-in one.
+ *
+ *   FLEET_JOB_NAME, FLEET_JOB_UID       the job
+ *   FLEET_POD_NAME, FLEET_POD_UID       the pod; the UID is the member's identity
+ *   FLEET_INDEX, FLEET_ATTEMPT          of the pod, from 0
+ *   FLEET_PROCESSES                     trainers in this pod, default 1
+ *   FLEET_ADDRESS                       where peers reach this pod's trainers, default 127.0.0.1
+ *   FLEET_HUB                           "host:port" of the hub, "[host]:port" with colons in it
+ *   FLEET_CA_FILE, FLEET_TOKEN_FILE     files with the hub's CA and the job's token
+ *   FLEET_JOB_FILE                      the job for the trainer (link.h)
+ *   FLEET_THREADS                       compute threads of each trainer; absent = its own choice
+ *   FLEET_GRACE_SECONDS                 from SIGTERM to SIGKILL, default 30
+ *   FLEET_TERMINATION_FILE              where the last report goes, default none
+ */
+
+struct fleet_error;
+
+struct settings {
+    char *job_name, *job_uid;
+    char *pod_name, *pod_uid;
+    int index, attempt;
+    int processes;
+    char *address;
+    char *hub_host;
+    int hub_port;
+    char *ca_pem, *token; /* contents of the files */
+    char *job_file;       /* NULL = none (foreign trainers need none) */
+    double grace_ms;
+    char *termination_file; /* NULL = none */
+    char **command;         /* of a foreign trainer, NULL-terminated, borrowed; NULL = built-in */
+    char *trainer_path;     /* fleetjob-train beside this program */
+};
+
+/*
+ * Read all of it. `arguments` is what follows the options on the command line. -EINVAL names the
+ * variable, its value and what is allowed; -errno for a file that cannot be read.
+ */
+int settings_read(char **arguments, struct settings *out, struct fleet_error *err);
+
+void settings_release(struct settings *settings);
+
+/* "host:port" or "[host]:port" into heap host and port; -EINVAL names `what`. */
+int settings_split_address(const char *what, const char *text, char **out_host, int *out_port,
+                           struct fleet_error *err);
+
+#endif

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Each trainer:
+ *
+ *             start_trainer                hello                   assign
+ *   DOWN ─────────────────────▶ STARTING ─────────▶ WAITING ───────────────────▶ RUNNING
+ *    ▲ ▲                            │                │   ▲                        │  │
+ *    │ │                            │ exit           │   └── ready(waiting) ──────┘  │ finished
+ *    │ └── back-off ── trainer_failed ◀──────────────┴──────────── exit ─────────────┤
+ *    │                              │ permanent                                      ▼
+ *    └── (foreign, abort)           └──────────────▶ GONE ◀────── exit 0 ────── FINISHED
+ *
+ * The supervisor:
+ *
+ *   WORKING ── leave, done, refused, SIGTERM: begin_ending ──▶ ENDING ── all trainers gone ──▶ over
+ *
+ *  DOWN     -> STARTING  supervisor_start_trainer()   at once, or when its back-off is over
+ *  STARTING -> WAITING   take_hello()                 the hub is told once all of the pod are up
+ *  WAITING  -> RUNNING   assign_trainers()            a foreign trainer goes DOWN -> RUNNING here
+ *  RUNNING  -> FINISHED  take_finished()              it stays until the job is done everywhere
+ *  *        -> DOWN      supervisor_trainer_failed()  told to the hub before anything else is done
+ *  *        -> GONE      supervisor_exited()          ENDING, FINISHED, or failed for good
+ *
+ *  Trainers' side in supervisor_trainer.c, the hub's in supervisor_order.c.
+ *
+ *  (1) The hub hears of an end that nobody asked for within the call that brought it.
+ *  (2) Nothing is started while ENDING; every trainer gets at most grace_ms, then SIGKILL.
+ *  (3) The first cause is kept: what happens to a trainer after it was told to end is no failure.
+ *  (4) A trainer that was told to leave a generation and does not say so within ABORT_TIMEOUT_MS is
+ *      killed, which is a failure like any other.
+ *      So is one that says nothing for SILENCE_MS: it is stopped or stuck. One that holds state
+ *      is only counted as down then: it is killed once others hold that state, too, or have gone
+ *      on without it, or after SILENCE_PATIENCE_MS, and may come back until then.
+ *  (5) Every trainer's steps go to the member, which drops repetitions: the one that told first may
+ *      be the one that dies next. Evaluations come from local rank 0 only.
+ *  (6) The member's level is the lowest of the pod's trainers.
+ *  (7) supervisor_apply() is the last thing a function does with the state: it may bring an order.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/supervisor_internal.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/random.h"
+
+#define BACKOFF_FIRST_MS    200.0 /* of the second restart in a row; the first one comes at once */
+#define BACKOFF_MAX_MS      10000.0
+#define SILENCE_MS          (6.0 * LINK_HEARTBEAT_MS)
+#define SILENCE_PATIENCE_MS 60000.0 /* it may be the only one that holds the job's state */
+#define DONE_GRACE_MS       10000.0 /* a finished trainer has nothing left to do */
+
+/* ---- talking to the hub ----------------------------------------------------------------------- */
+
+static enum message_level pod_level(const struct supervisor *s)
+{
+    enum message_level level = s->trainers[0].level;
+
+    for (int i = 1; i < s->config.processes; i++) /* (6) */
+        if (s->trainers[i].level < level)
+            level = s->trainers[i].level;
+    return level;
+}
+
+/* Time never goes back for a member, which others tell the time, too. */
+double supervisor_clock(const struct supervisor *s)
+{
+    return s->host.now(s->host.user);
+}
+
+void supervisor_apply(struct supervisor *s, struct member_output *out)
+{
+    s->host.apply(s->host.user, out);
+}
+
+static bool all_are_up(const struct supervisor *s)
+{
+    for (int i = 0; i < s->config.processes; i++)
+        if (s->trainers[i].state == TRAINER_STARTING ||
+            (s->trainers[i].state == TRAINER_DOWN && !s->config.is_foreign))
+            return false;
+    return true;
+}
+
+/* Make sure that there is a member of our level. True if it is a new one, which knows nothing. */
+static bool use_member(struct supervisor *s)
+{
+    struct member *before = s->member;
+
+    s->member = s->host.member(s->host.user, pod_level(s));
+    return s->member != before;
+}
+
+/* The trainer waits for an assign. Until all of the pod are up nobody hears of it. */
+void supervisor_report_up(struct supervisor *s, int local_rank)
+{
+    struct member_output out = {0};
+    bool is_new;
+
+    if (!s->member && !all_are_up(s))
+        return;
+    is_new = use_member(s);
+    for (int i = 0; i < s->config.processes; i++)
+        if (i == local_rank ||
+            (is_new && (s->trainers[i].state == TRAINER_WAITING || s->config.is_foreign))) {
+            member_set_port(s->member, i, s->ports[i]);
+            member_trainer_up(s->member, i, s->trainers[i].step, supervisor_clock(s), &out);
+        }
+    supervisor_apply(s, &out);
+}
+
+/* ---- starting and failing --------------------------------------------------------------------- */
+
+static double backoff_ms(struct supervisor *s, int failures)
+{
+    double delay = failures < 2 ? 0.0 : BACKOFF_FIRST_MS * exp2(fmin(failures - 2, 16));
+    double jitter = fleet_random_uniform(s->jitter, s->draws++);
+
+    return fmin(delay, BACKOFF_MAX_MS) * (0.75 + 0.5 * jitter);
+}
+
+void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct member_failure *failure,
+                               double now_ms)
+{
+    struct trainer *t = &s->trainers[local_rank];
+    struct member_output out = {0};
+
+    failure->local_rank = local_rank;
+    failure->at_ms = now_ms;
+    failure->fatal = failure->fatal || t->is_permanent;
+    t->is_alive = t->is_stopping = false;
+    t->kill_at_ms = INFINITY;
+    t->step = -1;
+    t->failures++;
+    t->state = failure->fatal ? TRAINER_GONE : TRAINER_DOWN;
+    t->start_at_ms = t->state == TRAINER_GONE || s->config.is_foreign
+                         ? INFINITY
+                         : now_ms + backoff_ms(s, t->failures);
+    s->host.failed(s->host.user, failure, t->words);
+    if (!s->member)
+        (void)use_member(s);
+    member_trainer_failed(s->member, failure, supervisor_clock(s), &out);
+    supervisor_apply(s, &out); /* (1) */
+}
+
+void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_ms)
+{
+    struct trainer *t = &s->trainers[local_rank];
+    struct fleet_error err;
+
+    t->start_at_ms = t->kill_at_ms = INFINITY;
+    t->words[0] = '\0';
+    t->step = -1;
+    t->is_permanent = false;
+    if (s->host.start(s->host.user, local_rank, s->config.is_foreign ? &s->place : NULL, &err) <
+        0) {
+        struct member_failure failure = {
+            .exit_code = 127, .cause = "CannotStart", .fatal = true, .lines = err.text};
+        (void)snprintf(t->words, sizeof(t->words), "%s", err.text);
+        supervisor_trainer_failed(s, local_rank, &failure, now_ms);
+        return;
+    }
+    t->is_alive = true;
+    t->is_silent = false;
+    t->heard_ms = now_ms;
+    t->state = s->config.is_foreign ? TRAINER_RUNNING : TRAINER_STARTING;
+}
+
+/* ---- ending ----------------------------------------------------------------------------------- */
+
+static void end_trainer(struct supervisor *s, int local_rank, enum link_kind how, double grace_ms,
+                        double now_ms)
+{
+    struct trainer *t = &s->trainers[local_rank];
+    struct link_message message = {.kind = how};
+
+    t->start_at_ms = INFINITY;
+    if (!t->is_alive) {
+        t->state = TRAINER_GONE;
+        return;
+    }
+    if (how == LINK_LEAVE)
+        message.leave.grace_ms = grace_ms;
+    if (s->config.is_foreign)
+        s->host.signal(s->host.user, local_rank, SIGTERM);
+    else if (t->state == TRAINER_STARTING)
+        s->host.signal(s->host.user, local_rank, SIGKILL); /* it has nothing to save */
+    else
+        s->host.send(s->host.user, local_rank, &message);
+    t->kill_at_ms = fmin(t->kill_at_ms, now_ms + grace_ms);
+}
+
+static bool is_any_alive(const struct supervisor *s)
+{
+    for (int i = 0; i < s->config.processes; i++)
+        if (s->trainers[i].is_alive)
+            return true;
+    return false;
+}
+
+/* Once the last trainer has ended: until then it may have a checkpoint to tell of. */
+void supervisor_say_goodbye(struct supervisor *s)
+{
+    struct member_output out = {0};
+
+    if (!s->member || is_any_alive(s))
+        return;
+    member_leave(s->member, s->reason, supervisor_clock(s), &out);
+    supervisor_apply(s, &out);
+}
+
+void supervisor_begin_ending(struct supervisor *s, enum link_kind how, int exit_code,
+                             const char *reason, double now_ms)
+{
+    double grace_ms =
+        how == LINK_DONE ? fmin(DONE_GRACE_MS, s->config.grace_ms) : s->config.grace_ms;
+
+    if (!s->is_ending) { /* (3) */
+        s->exit_code = exit_code;
+        (void)snprintf(s->reason, sizeof(s->reason), "%s", reason);
+    }
+    s->is_ending = true;
+    for (int i = 0; i < s->config.processes; i++)
+        end_trainer(s, i, how, grace_ms, now_ms);
+    supervisor_say_goodbye(s);
+}
+
+/* ---- time and life ---------------------------------------------------------------------------- */
+
+/* Have we, for a while, not looked? Then the silence was ours. */
+static bool was_asleep(struct supervisor *s, double now_ms)
+{
+    bool asleep = now_ms - s->awake_ms > 2.0 * LINK_HEARTBEAT_MS;
+
+    s->awake_ms = now_ms;
+    return asleep;
+}
+
+static void kill_trainer(struct supervisor *s, int local_rank, const char *why)
+{
+    struct trainer *t = &s->trainers[local_rank];
+
+    if (!t->words[0])
+        (void)snprintf(t->words, sizeof(t->words), "%s", why);
+    t->kill_at_ms = INFINITY;
+    t->heard_ms = INFINITY;
+    s->host.signal(s->host.user, local_rank, SIGKILL);
+}
+
+static void judge_silence(struct supervisor *s, int local_rank, double now_ms)
+{
+    struct trainer *t = &s->trainers[local_rank];
+    struct link_message abort = {.kind = LINK_ABORT};
+    struct member_output out = {0};
+    bool is_precious =
+        s->member && t->step >= 0 && !s->is_ending && now_ms - t->heard_ms < SILENCE_PATIENCE_MS;
+
+    if (!is_precious || (t->is_silent && member_is_spare(s->member, t->step))) {
+        kill_trainer(s, local_rank, "it was silent for too long: stopped or stuck");
+        return;
+    }
+    if (t->is_silent)
+        return;
+    t->is_silent = true;
+    abort.generation = (struct link_generation){member_generation(s->member).epoch,
+                                                member_generation(s->member).counter};
+    (void)snprintf(abort.abort.cause, sizeof(abort.abort.cause), "MemberLost");
+    s->host.send(s->host.user, local_rank, &abort);
+    member_trainer_silent(s->member, local_rank, supervisor_clock(s), &out);
+    supervisor_apply(s, &out);
+}
+
+double supervisor_deadline(const struct supervisor *s)
+{
+    double deadline = INFINITY;
+
+    for (int i = 0; i < s->config.processes; i++) {
+        const struct trainer *t = &s->trainers[i];
+        deadline = fmin(deadline, t->is_alive ? t->kill_at_ms : t->start_at_ms);
+        if (t->is_alive && !s->config.is_foreign)
+            deadline = fmin(deadline, s->awake_ms + LINK_HEARTBEAT_MS);
+    }
+    return deadline;
+}
+
+void supervisor_tick(struct supervisor *s, double now_ms)
+{
+    bool asleep = was_asleep(s, now_ms);
+
+    for (int i = 0; i < s->config.processes; i++) {
+        struct trainer *t = &s->trainers[i];
+        if (asleep)
+            t->heard_ms = fmax(t->heard_ms, now_ms);
+        if (t->is_alive && t->kill_at_ms <= now_ms)
+            kill_trainer(s, i, "it did not stop when told to");
+        else if (t->is_alive && !s->config.is_foreign && now_ms - t->heard_ms > SILENCE_MS)
+            judge_silence(s, i, now_ms);
+        else if (!t->is_alive && !s->is_ending && t->start_at_ms <= now_ms)
+            supervisor_start_trainer(s, i, now_ms);
+    }
+}
+
+void supervisor_start(struct supervisor *s, double now_ms)
+{
+    s->awake_ms = now_ms;
+    for (int i = 0; i < s->config.processes && !s->config.is_foreign && !s->is_ending; i++)
+        supervisor_start_trainer(s, i, now_ms);
+    if (s->config.is_foreign)
+        supervisor_report_up(s, 0);
+}
+
+bool supervisor_is_over(const struct supervisor *s, int *out_exit_code)
+{
+    if (!s->is_ending || is_any_alive(s))
+        return false;
+    *out_exit_code = s->exit_code;
+    return true;
+}
+
+struct supervisor *supervisor_new(const struct supervisor_config *config,
+                                  const struct supervisor_host *host)
+{
+    struct supervisor *s = calloc(1, sizeof(*s));
+
+    fleet_assert(s && config->processes >= 1 && config->processes <= MESSAGE_PROCESSES_MAX);
+    s->config = *config;
+    s->host = *host;
+    s->jitter = fleet_random_key(config->seed, "supervisor", 0);
+    memcpy(s->ports, config->ports, (size_t)config->processes * sizeof(*s->ports));
+    for (int i = 0; i < config->processes; i++) {
+        s->trainers[i].start_at_ms = s->trainers[i].kill_at_ms = INFINITY;
+        s->trainers[i].step = -1;
+        s->trainers[i].level = config->is_foreign ? MESSAGE_LEVEL_AMX : MESSAGE_LEVEL_PLAIN;
+    }
+    return s;
+}
+
+void supervisor_free(struct supervisor *s)
+{
+    free(s);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_SUPERVISOR_H
+#define AGENT_SUPERVISOR_H
+
+/*
+ * What an agent does, as a state machine: it stands between the trainers of its pod (link.h) and the
+ * hub (a member, libfleet/rendezvous/member.h). It has no descriptor, process or clock: it is told
+ * what happened and when, and acts through `struct supervisor_host`.
+ *
+ * The machine is drawn at the head of supervisor.c. Times are monotonic milliseconds.
+ */
+
+#include <stdbool.h>
+
+#include "agent/link.h"
+#include "libfleet/rendezvous/member.h"
+
+struct supervisor;
+struct fleet_error;
+
+/* A trainer's place in a generation; how a foreign trainer learns it. */
+struct supervisor_place {
+    const struct message_assign *assign; /* borrowed */
+    int place;                           /* of this pod among its members */
+    int first_rank;                      /* of this pod's local rank 0 */
+};
+
+/* What the supervisor asks of the process it runs in. Only `apply` may call back, with an order. */
+struct supervisor_host {
+    /* Start the trainer; `place` is NULL for the built-in one, which learns it by `assign`. */
+    int (*start)(void *user, int local_rank, const struct supervisor_place *place,
+                 struct fleet_error *err);
+    void (*signal)(void *user, int local_rank, int signal_number);
+    /* A message to a trainer that has a link; nothing happens if the link is gone. */
+    void (*send)(void *user, int local_rank, const struct link_message *message);
+    /* Its output is prefixed with this rank from now on. */
+    void (*rank)(void *user, int local_rank, int rank);
+    /* The member to talk to the hub with, at this instruction-set level; made anew if the level is
+     * another than last time. Owned by the host. */
+    struct member *(*member)(void *user, enum message_level level);
+    /* The time, for the member: it must not be told an earlier one than by its client. */
+    double (*now)(void *user);
+    /* Carry out what the member has answered, and release the list. */
+    void (*apply)(void *user, struct member_output *out);
+    /* The last lines of the trainer's output, borrowed until its next start; never NULL. */
+    const char *(*last_lines)(void *user, int local_rank);
+    /* A trainer ended unasked, or could not be started. For the log and the termination message. */
+    void (*failed)(void *user, const struct member_failure *failure, const char *text);
+    void *user;
+};
+
+struct supervisor_config {
+    int processes;    /* trainers of this pod, 1 … MESSAGE_PROCESSES_MAX */
+    bool is_foreign;  /* the trainer does not speak link.h: restarted for every generation */
+    double grace_ms;  /* from the wish to leave to SIGKILL */
+    const int *ports; /* [processes]: where trainers listen, as the hub is told */
+    uint64_t seed;    /* of the back-off's jitter */
+};
+
+struct supervisor *supervisor_new(const struct supervisor_config *config,
+                                  const struct supervisor_host *host);
+void supervisor_free(struct supervisor *supervisor); /* NULL is fine */
+
+/* Begin: start the trainers (built-in) or tell the hub that we are ready (foreign). */
+void supervisor_start(struct supervisor *supervisor, double now_ms);
+
+/* A trainer said something. */
+void supervisor_message(struct supervisor *supervisor, int local_rank,
+                        const struct link_message *message, double now_ms);
+
+/* A trainer closed its link. It should be about to end; if not, it is ended. */
+void supervisor_link_closed(struct supervisor *supervisor, int local_rank, double now_ms);
+
+/* A trainer broke the protocol: it is ended. */
+void supervisor_link_broken(struct supervisor *supervisor, int local_rank, const char *reason,
+                            double now_ms);
+
+/* A trainer has ended, with the status of waitpid(). */
+void supervisor_exited(struct supervisor *supervisor, int local_rank, int wait_status,
+                       double now_ms);
+
+/* The hub wants something: ASSIGN … REFUSED. */
+void supervisor_order(struct supervisor *supervisor, const struct member_action *action,
+                      double now_ms);
+
+/* SIGTERM or SIGINT reached this process; the second one ends everything at once. */
+void supervisor_signal(struct supervisor *supervisor, int signal_number, double now_ms);
+
+/* When to call supervisor_tick() at the latest; INFINITY = no need. */
+double supervisor_deadline(const struct supervisor *supervisor);
+void supervisor_tick(struct supervisor *supervisor, double now_ms);
+
+/* True when there is nothing left to do: no trainer runs and none will. *out_exit_code: 0 the job
+ * succeeded; 1 it failed or this member was refused; 128 + signal when asked to leave by one. */
+bool supervisor_is_over(const struct supervisor *supervisor, int *out_exit_code);
+
+#endif

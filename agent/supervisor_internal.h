@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_SUPERVISOR_INTERNAL_H
+#define AGENT_SUPERVISOR_INTERNAL_H
+
+/*
+ * The state of a supervisor, shared by the files that make it: supervisor.c (life, time, starting and
+ * ending trainers), supervisor_trainer.c (what trainers say and how they end), supervisor_order.c
+ * (what the hub and signals want). Nobody else includes this.
+ */
+
+#include "agent/supervisor.h"
+#include "libfleet/base/random.h"
+
+enum trainer_state {
+    TRAINER_DOWN,
+    TRAINER_STARTING,
+    TRAINER_WAITING,
+    TRAINER_RUNNING,
+    TRAINER_FINISHED,
+    TRAINER_GONE,
+};
+
+struct trainer {
+    enum trainer_state state;
+    bool is_alive;      /* a process exists */
+    bool is_stopping;   /* foreign: told to end for a new generation */
+    double start_at_ms; /* DOWN: when to start it; INFINITY = not by time */
+    double heard_ms;    /* built-in, alive: when it last said something */
+    bool is_silent;     /* and that was too long ago, but it may be the last to hold the state */
+    double kill_at_ms;  /* alive: SIGKILL then; INFINITY = never */
+    enum message_level level;
+    int64_t step;               /* newest committed step it told of, -1 = none */
+    int failures;               /* in a row, without a step in between */
+    bool is_permanent;          /* it said that a restart cannot help */
+    char words[LINK_TEXT_SIZE]; /* its last words, "" = none */
+};
+
+struct supervisor {
+    struct supervisor_config config;
+    struct supervisor_host host;
+    struct trainer trainers[MESSAGE_PROCESSES_MAX];
+    int ports[MESSAGE_PROCESSES_MAX];
+    struct member *member; /* NULL until it is known what to say to the hub */
+    struct fleet_random_key jitter;
+    uint64_t draws;
+    double awake_ms; /* when we last looked; a gap means that we were stopped ourselves */
+    bool is_ending;
+    bool is_signalled; /* by the system, to end */
+    bool has_place;    /* foreign: `place` is valid, and its generation not aborted */
+    struct supervisor_place place;
+    int exit_code; /* once is_ending, with … */
+    char reason[MESSAGE_REASON_MAX + 1];
+};
+
+static inline struct generation supervisor_generation(struct link_generation g)
+{
+    return (struct generation){.epoch = g.epoch, .counter = g.counter};
+}
+
+/* Time never goes back for a member, which others tell the time, too. */
+double supervisor_clock(const struct supervisor *s);
+/* Hand over what the member has answered: the last thing a function does with the state (7). */
+void supervisor_apply(struct supervisor *s, struct member_output *out);
+/* The trainer waits for an assign. Until all of the pod are up nobody hears of it. */
+void supervisor_report_up(struct supervisor *s, int local_rank);
+/* It has ended unasked, or could not be started: told to the hub before anything else (1). */
+void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct member_failure *failure,
+                               double now_ms);
+void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_ms);
+void supervisor_begin_ending(struct supervisor *s, enum link_kind how, int exit_code,
+                             const char *reason, double now_ms);
+/* Once the last trainer has ended: until then it may have a checkpoint to tell of. */
+void supervisor_say_goodbye(struct supervisor *s);
+
+#endif

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What trainers say, and how they end. The machine is drawn in supervisor.c. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "agent/supervisor_internal.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/strbuf.h"
+
+#define CLOSED_GRACE_MS   5000.0 /* between the end of a link and the end of its process */
+#define EXIT_RESTART      101    /* distributed_api.md 14.2: please restart */
+#define EXIT_RESTART_PLAN 102    /* the same, for a new parallel plan */
+
+/* ---- what trainers say ------------------------------------------------------------------------ */
+
+static void take_hello(struct supervisor *s, int local_rank, const struct link_message *m)
+{
+    struct trainer *t = &s->trainers[local_rank];
+
+    s->ports[local_rank] = m->hello.port;
+    t->level =
+        m->hello.level > MESSAGE_LEVEL_AMX ? MESSAGE_LEVEL_AMX : (enum message_level)m->hello.level;
+    t->state = TRAINER_WAITING;
+    supervisor_report_up(s, local_rank);
+}
+
+static void take_ready(struct supervisor *s, int local_rank, const struct link_message *m)
+{
+    static const enum message_phase phases[LINK_PHASE_COUNT] = {
+        [LINK_PHASE_WAITING] = MESSAGE_PHASE_WAITING,
+        [LINK_PHASE_CONNECTED] = MESSAGE_PHASE_CONNECTED,
+        [LINK_PHASE_RESTORED] = MESSAGE_PHASE_RESTORED,
+        [LINK_PHASE_FIRST_STEP] = MESSAGE_PHASE_FIRST_STEP,
+    };
+    struct trainer *t = &s->trainers[local_rank];
+    struct member_output out = {0};
+
+    t->step = m->ready.step;
+    if (m->ready.phase == LINK_PHASE_FIRST_STEP)
+        t->failures = 0;
+    if (m->ready.phase != LINK_PHASE_WAITING) {
+        member_trainer_phase(s->member, local_rank, supervisor_generation(m->generation),
+                             phases[m->ready.phase], m->ready.step, m->ready.at_ms,
+                             supervisor_clock(s), &out);
+        supervisor_apply(s, &out);
+        return;
+    }
+    if (s->is_ending)
+        return; /* it is about to save, and its time is running */
+    t->kill_at_ms = INFINITY;
+    if (generation_compare(supervisor_generation(m->generation), member_generation(s->member)) < 0)
+        return; /* it has left a generation that a newer assign, already sent, replaces */
+    t->state = TRAINER_WAITING;
+    supervisor_report_up(s, local_rank);
+}
+
+static void take_progress(struct supervisor *s, int local_rank, const struct link_message *m)
+{
+    struct member_output out = {0};
+
+    s->trainers[local_rank].step = m->progress.steps[m->progress.count - 1].step;
+    for (int i = 0; i < m->progress.count; i++) { /* (5) */
+        const struct link_step *step = &m->progress.steps[i];
+        struct message_step told = {.step = step->step,
+                                    .generation = m->generation.counter,
+                                    .loss = step->loss,
+                                    .grad_norm = step->has_update ? step->gradient_norm : NAN,
+                                    .learning_rate = step->has_update ? step->learning_rate : NAN,
+                                    .tokens = step->tokens,
+                                    .tokens_per_second = step->tokens_per_second,
+                                    .data_s = step->times.data,
+                                    .forward_s = step->times.forward,
+                                    .backward_s = step->times.backward,
+                                    .exchange_s = step->times.exchange,
+                                    .optimizer_s = step->times.optimizer};
+        member_trainer_step(s->member, &told, supervisor_clock(s), &out);
+    }
+    supervisor_apply(s, &out);
+}
+
+static void take_finished(struct supervisor *s, int local_rank, const struct link_message *m)
+{
+    struct member_output out = {0};
+
+    s->trainers[local_rank].state = TRAINER_FINISHED;
+    member_trainer_finished(s->member, local_rank, m->finished.steps, m->finished.loss,
+                            m->finished.weights_sha256, supervisor_clock(s), &out);
+    supervisor_apply(s, &out);
+}
+
+static void take_news(struct supervisor *s, const struct link_message *m, int local_rank)
+{
+    struct member_output out = {0};
+
+    if (m->kind == LINK_PEER_LOST)
+        member_peer_lost(s->member, supervisor_generation(m->generation), m->peer_lost.rank,
+                         m->peer_lost.at_ms, supervisor_clock(s), &out);
+    else if (m->kind == LINK_CHECKPOINT_DONE)
+        member_trainer_checkpoint(s->member, supervisor_generation(m->generation),
+                                  m->checkpoint_done.step, m->checkpoint_done.path,
+                                  supervisor_clock(s), &out);
+    else if (local_rank == 0) /* LINK_EVALUATION, (5) */
+        member_trainer_evaluation(s->member, m->evaluation.step, m->evaluation.loss,
+                                  supervisor_clock(s), &out);
+    supervisor_apply(s, &out);
+}
+
+/* It answers again. One that was in a generation has read the abort and says next that it waits. */
+static void wake_up(struct supervisor *s, int local_rank)
+{
+    struct trainer *t = &s->trainers[local_rank];
+
+    t->is_silent = false;
+    if (t->state == TRAINER_WAITING)
+        supervisor_report_up(s, local_rank);
+}
+
+void supervisor_message(struct supervisor *s, int local_rank, const struct link_message *m,
+                        double now_ms)
+{
+    struct trainer *t = &s->trainers[local_rank];
+
+    t->heard_ms = now_ms;
+    if (t->is_silent)
+        wake_up(s, local_rank);
+    if (m->kind == LINK_HEARTBEAT)
+        return;
+    if (m->kind == LINK_FAILED) {
+        (void)snprintf(t->words, sizeof(t->words), "%s", m->failed.text);
+        t->is_permanent = m->failed.permanent;
+        return;
+    }
+    if (m->kind == LINK_WARNING)
+        return; /* the host has shown it */
+    if ((m->kind == LINK_HELLO) != (t->state == TRAINER_STARTING) || m->kind <= LINK_DONE) {
+        if (!s->is_ending)
+            supervisor_link_broken(s, local_rank, "it spoke out of turn", now_ms);
+        return;
+    }
+    if (m->kind == LINK_HELLO)
+        take_hello(s, local_rank, m);
+    else if (!s->member)
+        return; /* the pod is not complete, so there is no generation to speak of */
+    else if (m->kind == LINK_READY)
+        take_ready(s, local_rank, m);
+    else if (m->kind == LINK_PROGRESS)
+        take_progress(s, local_rank, m);
+    else if (m->kind == LINK_FINISHED)
+        take_finished(s, local_rank, m);
+    else
+        take_news(s, m, local_rank);
+}
+
+void supervisor_link_closed(struct supervisor *s, int local_rank, double now_ms)
+{
+    struct trainer *t = &s->trainers[local_rank];
+
+    if (t->is_alive)
+        t->kill_at_ms = fmin(t->kill_at_ms, now_ms + CLOSED_GRACE_MS);
+}
+
+void supervisor_link_broken(struct supervisor *s, int local_rank, const char *reason, double now_ms)
+{
+    struct trainer *t = &s->trainers[local_rank];
+
+    if (!t->is_alive)
+        return;
+    if (!t->words[0])
+        (void)snprintf(t->words, sizeof(t->words), "the trainer was ended: %s", reason);
+    t->kill_at_ms = now_ms; /* its end, noticed next, is the failure */
+    s->host.signal(s->host.user, local_rank, SIGKILL);
+}
+
+/* The end of its log, and its last words below. */
+static void collect_lines(struct supervisor *s, int local_rank, struct fleet_strbuf *out)
+{
+    const char *words = s->trainers[local_rank].words;
+
+    fleet_strbuf_append(out, s->host.last_lines(s->host.user, local_rank));
+    if (words[0])
+        fleet_strbuf_appendf(out, "%s\n", words);
+}
+
+/* ---- what the system says --------------------------------------------------------------------- */
+
+static void finish_foreign(struct supervisor *s, int local_rank)
+{
+    struct member_output out = {0};
+
+    s->trainers[local_rank].state = TRAINER_FINISHED;
+    member_trainer_finished(s->member, local_rank, 0, NAN, "", supervisor_clock(s), &out);
+    supervisor_apply(s, &out);
+}
+
+static void foreign_stopped(struct supervisor *s, int local_rank, double now_ms)
+{
+    struct trainer *t = &s->trainers[local_rank];
+
+    t->is_stopping = false;
+    t->state = TRAINER_DOWN;
+    if (s->has_place)
+        supervisor_start_trainer(s, local_rank, now_ms); /* a new generation has come meanwhile */
+    else
+        supervisor_report_up(s, local_rank);
+}
+
+void supervisor_exited(struct supervisor *s, int local_rank, int wait_status, double now_ms)
+{
+    struct trainer *t = &s->trainers[local_rank];
+    int signal_number = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
+    int exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
+    FLEET_AUTO_STRBUF struct fleet_strbuf lines = {0};
+    struct member_failure failure = {.exit_code = exit_code, .signal = signal_number, .cause = ""};
+
+    t->is_alive = t->is_silent = false;
+    t->kill_at_ms = INFINITY;
+    if (s->is_ending || (t->state == TRAINER_FINISHED && exit_code == 0))
+        t->state = TRAINER_GONE;
+    else if (t->is_stopping)
+        foreign_stopped(s, local_rank, now_ms);
+    else if (s->config.is_foreign && exit_code == 0)
+        finish_foreign(s, local_rank);
+    else {
+        if (exit_code == EXIT_RESTART || exit_code == EXIT_RESTART_PLAN)
+            failure.cause = "RestartRequested";
+        collect_lines(s, local_rank, &lines);
+        failure.lines = fleet_strbuf_text(&lines);
+        supervisor_trainer_failed(s, local_rank, &failure, now_ms);
+        if (s->config.is_foreign && t->state == TRAINER_DOWN)
+            supervisor_report_up(s,
+                                 local_rank); /* nothing to wait for: started by the next assign */
+    }
+    if (s->is_ending)
+        supervisor_say_goodbye(s);
+}

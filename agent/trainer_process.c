@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * fork, prctl, exec. That exec failed travels back over a close-on-exec pipe: end of file means it
+ * worked, an errno means it did not, so the caller learns it before this function returns.
+ */
+#include "agent/trainer_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+
+/* What the child needs between fork and exec; prepared before, so that it only makes system calls. */
+struct child_plan {
+    const struct trainer_launch *launch;
+    pid_t parent;
+    int out, error, link; /* -1 = none */
+    int failed;           /* write errno here */
+    char **environment;
+};
+
+static void close_pipe(int fds[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+}
+
+/* The environment with the descriptors' numbers in front: where a name stands twice, the first one is
+ * found. */
+static char **environment_with(char *const *environment, char *link, char *listener)
+{
+    size_t count = 0, used = 0;
+    char **all;
+
+    while (environment[count])
+        count++;
+    all = calloc(count + 3, sizeof(*all));
+    fleet_assert(all);
+    if (link[0])
+        all[used++] = link;
+    if (listener[0])
+        all[used++] = listener;
+    memcpy(all + used, environment, count * sizeof(*all));
+    return all;
+}
+
+__attribute__((noreturn)) static void run_child(const struct child_plan *plan)
+{
+    sigset_t none;
+    int number;
+
+    /* (2): the parent may have died before prctl, then nobody would tell us. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != plan->parent)
+        _exit(127);
+    (void)setpgid(0, 0);
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)close_range(STDERR_FILENO + 1, ~0U,
+                      CLOSE_RANGE_CLOEXEC); /* what we inherited ourselves */
+    if (dup2(plan->out, STDOUT_FILENO) < 0 || dup2(plan->error, STDERR_FILENO) < 0 ||
+        (plan->link >= 0 && fcntl(plan->link, F_SETFD, 0) < 0) ||
+        (plan->launch->listener >= 0 && fcntl(plan->launch->listener, F_SETFD, 0) < 0))
+        _exit(127);
+    (void)execvpe(plan->launch->path, plan->launch->arguments, plan->environment);
+    number = errno;
+    (void)!write(plan->failed, &number, sizeof(number));
+    _exit(127);
+}
+
+static int fork_child(struct child_plan *plan, pid_t *out_pid, struct fleet_error *err)
+{
+    int failed[2], number = 0;
+    pid_t pid;
+
+    if (pipe2(failed, O_CLOEXEC) < 0)
+        return fleet_error(err, -errno, "make a pipe: %s", strerror(errno));
+    plan->parent = getpid();
+    plan->failed = failed[1];
+    pid = fork();
+    if (pid == 0)
+        run_child(plan);
+    if (pid > 0)
+        (void)setpgid(pid, pid); /* whoever comes first: a signal to the group finds it at once */
+    (void)close(failed[1]);
+    if (pid < 0)
+        number = errno;
+    else
+        (void)!read(failed[0], &number, sizeof(number));
+    (void)close(failed[0]);
+    if (number && pid > 0)
+        (void)waitpid(pid, NULL, 0);
+    if (number)
+        return fleet_error(err, -number, "start \"%s\": %s", plan->launch->path, strerror(number));
+    *out_pid = pid;
+    return 0;
+}
+
+void trainer_process_init(struct trainer_process *process)
+{
+    *process = (struct trainer_process){
+        .link = {.fd = -1},
+        .streams = {{.fd = -1, .out_fd = STDOUT_FILENO}, {.fd = -1, .out_fd = STDERR_FILENO}}};
+}
+
+static void close_streams(struct trainer_process *process)
+{
+    link_release(&process->link);
+    for (int i = 0; i < 2; i++) {
+        if (process->streams[i].fd >= 0)
+            (void)close(process->streams[i].fd);
+        process->streams[i].fd = -1;
+        fleet_strbuf_release(&process->streams[i].line);
+    }
+}
+
+void trainer_process_release(struct trainer_process *process)
+{
+    close_streams(process);
+    fleet_strbuf_release(&process->tail);
+    trainer_process_init(process);
+}
+
+int trainer_process_start(struct trainer_process *process, const struct trainer_launch *launch,
+                          struct fleet_error *err)
+{
+    struct child_plan plan = {.launch = launch, .link = -1};
+    int out[2] = {-1, -1}, error[2] = {-1, -1}, ends[2] = {-1, -1};
+    char link[40] = "", listener[40] = "";
+    int rc = 0;
+
+    fleet_assert(process->pid == 0);
+    close_streams(process);
+    fleet_strbuf_clear(&process->tail);
+    if (pipe2(out, O_CLOEXEC) < 0 || pipe2(error, O_CLOEXEC) < 0)
+        rc = fleet_error(err, -errno, "make a pipe: %s", strerror(errno));
+    if (rc == 0 && launch->has_link && (rc = link_pair(ends, err)) == 0)
+        (void)snprintf(link, sizeof(link), LINK_FD_ENV "=%d", ends[1]);
+    if (launch->listener >= 0)
+        (void)snprintf(listener, sizeof(listener), LINK_LISTEN_FD_ENV "=%d", launch->listener);
+    if (rc == 0) {
+        plan.out = out[1];
+        plan.error = error[1];
+        plan.link = ends[1];
+        plan.environment = environment_with(launch->environment, link, listener);
+        rc = fork_child(&plan, &process->pid, err);
+        free(plan.environment);
+    }
+    if (rc < 0) {
+        close_pipe(out);
+        close_pipe(error);
+        close_pipe(ends);
+        return rc;
+    }
+    (void)close(out[1]);
+    (void)close(error[1]);
+    process->streams[0].fd = out[0];
+    process->streams[1].fd = error[0];
+    for (int i = 0; i < 2; i++)
+        (void)fcntl(process->streams[i].fd, F_SETFL, O_NONBLOCK);
+    if (launch->has_link) {
+        (void)close(ends[1]);
+        link_init(&process->link, ends[0]);
+    }
+    return 0;
+}
+
+void trainer_process_signal(struct trainer_process *process, int signal_number)
+{
+    if (process->pid > 0)
+        (void)kill(-process->pid, signal_number);
+}
+
+/* ---- output ----------------------------------------------------------------------------------- */
+
+static void write_all(int fd, const char *text, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = write(fd, text, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return; /* nobody reads our output any more: the trainer's work goes on */
+        text += n;
+        size -= (size_t)n;
+    }
+}
+
+static void keep_line(struct fleet_strbuf *tail, const char *line, size_t size)
+{
+    fleet_strbuf_append_bytes(tail, line, size);
+    fleet_strbuf_append_char(tail, '\n');
+    if (tail->length > TRAINER_TAIL_SIZE_MAX) {
+        size_t drop = tail->length - TRAINER_TAIL_SIZE_MAX;
+        const char *newline = memchr(tail->text + drop, '\n', tail->length - drop);
+        fleet_strbuf_consume(tail, newline ? (size_t)(newline - tail->text) + 1 : drop);
+    }
+}
+
+static void pass_line(struct trainer_process *process, struct trainer_stream *stream)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+
+    fleet_strbuf_append(&out, process->prefix);
+    fleet_strbuf_append_bytes(&out, fleet_strbuf_text(&stream->line), stream->line.length);
+    fleet_strbuf_append_char(&out, '\n');
+    write_all(stream->out_fd, out.text, out.length);
+    keep_line(&process->tail, fleet_strbuf_text(&stream->line), stream->line.length);
+    fleet_strbuf_clear(&stream->line);
+}
+
+static void take_bytes(struct trainer_process *process, struct trainer_stream *stream,
+                       const char *bytes, size_t size)
+{
+    while (size > 0) {
+        const char *newline = memchr(bytes, '\n', size);
+        size_t room = TRAINER_LINE_SIZE_MAX - stream->line.length;
+        size_t part = newline ? (size_t)(newline - bytes) : size;
+        bool is_whole = newline && part <= room;
+
+        part = part < room ? part : room;
+        fleet_strbuf_append_bytes(&stream->line, bytes, part);
+        if (is_whole || stream->line.length >= TRAINER_LINE_SIZE_MAX)
+            pass_line(process, stream);
+        bytes += part + (is_whole ? 1 : 0);
+        size -= part + (is_whole ? 1 : 0);
+    }
+}
+
+bool trainer_process_read(struct trainer_process *process, struct trainer_stream *stream)
+{
+    char chunk[16384];
+
+    for (int turn = 0; stream->fd >= 0 && turn < 16; turn++) {
+        ssize_t size = read(stream->fd, chunk, sizeof(chunk));
+        if (size > 0) {
+            take_bytes(process, stream, chunk, (size_t)size);
+        } else if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
+            return true;
+        } else {
+            (void)close(stream->fd);
+            stream->fd = -1;
+        }
+    }
+    if (stream->fd < 0 && stream->line.length > 0)
+        pass_line(process, stream);
+    return stream->fd >= 0;
+}
+
+void trainer_process_ended(struct trainer_process *process)
+{
+    trainer_process_signal(process, SIGKILL); /* what it has started and left behind */
+    process->pid = 0;
+    for (int i = 0; i < 2; i++) {
+        struct trainer_stream *stream = &process->streams[i];
+        (void)trainer_process_read(process, stream);
+        if (stream->line.length > 0)
+            pass_line(process, stream);
+    }
+    close_streams(process);
+}

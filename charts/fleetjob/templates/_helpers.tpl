@@ -1,0 +1,85 @@
+{{/* Names are fleetjob-…, or <release>-fleetjob-… in a release of another name. */}}
+{{- define "fleetjob.name" -}}
+{{- if contains "fleetjob" .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-fleetjob" (.Release.Name | trunc 41 | trimSuffix "-") -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fleetjob.selector" -}}
+app.kubernetes.io/name: fleetjob
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end -}}
+
+{{- define "fleetjob.labels" -}}
+{{ include "fleetjob.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
+{{- define "fleetjob.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (printf "%s-controller" (include "fleetjob.name" .)) -}}
+{{- end -}}
+
+{{- define "fleetjob.image" -}}
+{{- printf "%s/fleetjob-%s:%s" .Values.image.registry .part (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "fleetjob.controllerImage" -}}
+{{- .Values.image.controller | default (include "fleetjob.image" (merge (dict "part" "controller") .)) -}}
+{{- end -}}
+
+{{- define "fleetjob.runtimeImage" -}}
+{{- .Values.image.runtime | default (include "fleetjob.image" (merge (dict "part" "runtime") .)) -}}
+{{- end -}}
+
+{{/* What the controller may do where there are FleetJobs; each line names the file that needs it. */}}
+{{- define "fleetjob.jobRules" -}}
+- apiGroups: [fleetjob.dev]
+  resources: [fleetjobs]
+  verbs:
+    - list # controller/machinery/reflector.c
+    - watch # controller/machinery/reflector.c
+    - get # controller/fleetjob/status_writer.c: whether a write that got no answer arrived
+    - delete # controller/fleetjob/apply.c: runPolicy.ttlSecondsAfterFinished
+- apiGroups: [fleetjob.dev]
+  resources: [fleetjobs/status]
+  verbs:
+    - patch # controller/fleetjob/status_writer.c
+- apiGroups: [fleetjob.dev]
+  resources: [fleetjobs/finalizers]
+  verbs:
+    - update # libfleet/kube/meta.c: blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on
+- apiGroups: [""]
+  resources: [pods]
+  verbs:
+    - list # controller/machinery/reflector.c
+    - watch # controller/machinery/reflector.c
+    - get # controller/fleetjob/apply.c: whose pod has the name already
+    - create # controller/fleetjob/apply.c, prepare.c (dry run)
+    - delete # controller/fleetjob/apply.c, reconciler.c
+- apiGroups: [""]
+  resources: [secrets]
+  verbs:
+    - create # controller/fleetjob/prepare.c: the job's token; it reads none
+    - patch # controller/fleetjob/prepare.c: after a change of the spec
+- apiGroups: [""]
+  resources: [services]
+  verbs:
+    - create # controller/fleetjob/prepare.c: names for the pods
+    - get # controller/fleetjob/prepare.c: whose Service has the name already
+    - patch # controller/fleetjob/prepare.c: take it over from a job of the same name before
+- apiGroups: [scheduling.volcano.sh, scheduling.x-k8s.io]
+  resources: [podgroups]
+  verbs:
+    - create # controller/fleetjob/prepare.c: runPolicy.scheduling.gang
+    - patch # controller/fleetjob/prepare.c: after a change of worker.minReplicas
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs:
+    - create # controller/machinery/event_recorder.c
+    - patch # controller/machinery/event_recorder.c: the same again is counted
+{{- end -}}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/arguments.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/api/document.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/base/yaml.h"
+
+#define HELP   'h'
+#define NUMBER 256 /* val of option i is NUMBER + i */
+
+static int take_number(const char *command, const struct arguments_option *option, const char *text)
+{
+    char *end = NULL;
+    long long value;
+
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (!errno && end != text && !*end && value >= option->min && value <= option->max) {
+        *(long long *)option->out = value;
+        return -1;
+    }
+    (void)fprintf(stderr, "fleetjob %s: --%s must be in [%lld, %lld], not %s\n", command,
+                  option->name, option->min, option->max, text);
+    return ARGUMENTS_USAGE;
+}
+
+static int take_word(const char *command, const struct arguments_option *option, const char *text)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf words = {0};
+
+    for (size_t i = 0; option->words[i]; i++) {
+        if (strcmp(text, option->words[i]) == 0) {
+            *(const char **)option->out = text;
+            return -1;
+        }
+        fleet_strbuf_appendf(&words, "%s%s",
+                             i == 0                 ? ""
+                             : option->words[i + 1] ? ", "
+                                                    : " or ",
+                             option->words[i]);
+    }
+    (void)fprintf(stderr, "fleetjob %s: --%s must be %s, not %s\n", command, option->name,
+                  words.text, text);
+    return ARGUMENTS_USAGE;
+}
+
+static int take(const char *command, const struct arguments_option *option, const char *text)
+{
+    switch (option->kind) {
+    case ARGUMENTS_FLAG:
+        *(bool *)option->out = true;
+        return -1;
+    case ARGUMENTS_NUMBER:
+        return take_number(command, option, text);
+    case ARGUMENTS_WORD:
+        return take_word(command, option, text);
+    case ARGUMENTS_TEXT:
+        *(const char **)option->out = text;
+        return -1;
+    }
+    return ARGUMENTS_USAGE;
+}
+
+/* getopt's tables; returns the number of options. */
+static int make_tables(const struct arguments_option *options, struct option *table, char *letters)
+{
+    int count = 0;
+
+    *letters++ = HELP;
+    for (; options[count].name; count++) {
+        bool has_value = options[count].kind != ARGUMENTS_FLAG;
+
+        fleet_assert(count < ARGUMENTS_OPTIONS_MAX);
+        table[count] = (struct option){
+            options[count].name, has_value ? required_argument : no_argument, NULL, NUMBER + count};
+        if (!options[count].letter)
+            continue;
+        *letters++ = options[count].letter;
+        if (has_value)
+            *letters++ = ':';
+    }
+    table[count] = (struct option){"help", no_argument, NULL, HELP};
+    table[count + 1] = (struct option){0};
+    *letters = '\0';
+    return count;
+}
+
+/* Index of the option that getopt found, long or short; -1: none of ours. */
+static int index_of(const struct arguments_option *options, int count, int found)
+{
+    if (found >= NUMBER)
+        return found - NUMBER;
+    for (int i = 0; i < count; i++)
+        if (options[i].letter && options[i].letter == found)
+            return i;
+    return -1;
+}
+
+static int refuse(const char *usage)
+{
+    (void)fputs(usage, stderr);
+    return ARGUMENTS_USAGE;
+}
+
+int arguments_parse(int argc, char **argv, const char *usage,
+                    const struct arguments_option *options, int file_count, const char **files)
+{
+    struct option table[ARGUMENTS_OPTIONS_MAX + 2];
+    char letters[2 * ARGUMENTS_OPTIONS_MAX + 2];
+    int count = make_tables(options, table, letters), found;
+
+    optind = 0; /* a fresh scan: the program has looked at its own arguments before */
+    while ((found = getopt_long(argc, argv, letters, table, NULL)) != -1) {
+        int index = index_of(options, count, found), code;
+
+        if (found == HELP) {
+            (void)fputs(usage, stdout);
+            return ARGUMENTS_GOOD;
+        }
+        if (index < 0)
+            return refuse(usage);
+        if ((code = take(argv[0], &options[index], optarg)) >= 0)
+            return code;
+    }
+    if (argc - optind != file_count)
+        return refuse(usage);
+    for (int i = 0; i < file_count; i++)
+        files[i] = argv[optind + i];
+    return -1;
+}
+
+int arguments_document(const char *file, struct document *out, struct fleet_errors *errors)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    struct fleet_error err;
+    size_t size;
+
+    *out = (struct document){0};
+    if (fleet_file_read(file, FLEET_YAML_SIZE_MAX, &text, &size, &err) < 0) {
+        fleet_errors_add(errors, "", "%s", err.text);
+        return -EINVAL;
+    }
+    return document_read(file, text, size, out, errors);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_ARGUMENTS_H
+#define CLI_ARGUMENTS_H
+
+/*
+ * The command line of one command, as a table of its options:
+ *
+ *     struct arguments arguments = {.world = 0};
+ *     const struct arguments_option options[] = {
+ *         {.name = "world-size", .kind = ARGUMENTS_NUMBER, .out = &arguments.world, .min = 1, .max = TOPOLOGY_WORLD_MAX},
+ *         {.name = "policy", .kind = ARGUMENTS_WORD, .out = &arguments.policy, .words = policies},
+ *         {0},
+ *     };
+ *     int code = arguments_parse(argc, argv, usage, options, 1, &arguments.file);
+ *     if (code >= 0)
+ *         return code;
+ *
+ * --help and -h print the usage. What is wrong goes to standard error, with what would be right.
+ */
+
+#include <stdbool.h>
+
+struct document;
+struct fleet_errors;
+
+/* Exit codes of every command. */
+enum arguments_exit {
+    ARGUMENTS_GOOD = 0,
+    ARGUMENTS_NO = 1,    /* the answer is no, or the input is not good */
+    ARGUMENTS_USAGE = 2, /* the command line is not good */
+};
+
+enum arguments_kind {
+    ARGUMENTS_FLAG,   /* bool: set to true */
+    ARGUMENTS_NUMBER, /* long long in [min, max] */
+    ARGUMENTS_WORD,   /* const char *: one of `words` */
+    ARGUMENTS_TEXT,   /* const char *: anything */
+};
+
+struct arguments_option {
+    const char *name; /* without the dashes; NULL ends the table */
+    enum arguments_kind kind;
+    void *out; /* as the kind says; left alone when the option is not given */
+    long long min, max;
+    const char *const *words; /* NULL at the end */
+    char letter;              /* short form, or 0 */
+};
+
+#define ARGUMENTS_OPTIONS_MAX 16
+
+/*
+ * Parse; argv[0] is the command. `file_count` operands go to `files`, no more and no less. Returns
+ * the exit code, or -1 to go on.
+ */
+int arguments_parse(int argc, char **argv, const char *usage,
+                    const struct arguments_option *options, int file_count, const char **files);
+
+/* Read the file (- is standard input) as document_read() does; what is wrong with the file itself is
+ * an error too. `out` can be released whatever the result. Returns 0 or -EINVAL. */
+int arguments_document(const char *file, struct document *out, struct fleet_errors *errors);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* `fleetjob export CHECKPOINT OUT.safetensors`: the weights of a checkpoint as one plain file. */
+#include "cli/export.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "cli/arguments.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/program/export.h"
+
+static const char usage[] =
+    "Usage: fleetjob export CHECKPOINT OUT.safetensors [--json]\n"
+    "\n"
+    "Writes the weights of a checkpoint, under the names that Hugging Face (gpt) and torchvision\n"
+    "(resnet) use, as one safetensors file. CHECKPOINT is a checkpoint's folder, or the folder that\n"
+    "training.checkpoint.path names: then it is the newest sound one in it.\n"
+    "\n"
+    "  --json  print one JSON object instead of text\n";
+
+static void print_json(const char *out_path, const struct export_result *result)
+{
+    struct fleet_strbuf text = {0};
+
+    fleet_strbuf_appendf(
+        &text, "{\"step\":%lld,\"tensors\":%zu,\"bytes\":%llu,\"path\":", (long long)result->step,
+        result->tensor_count, (unsigned long long)result->bytes);
+    fleet_json_append_string(&text, out_path);
+    fleet_strbuf_appendf(&text, ",\"weightsSha256\":\"%s\"}", result->weights_sha256);
+    (void)puts(text.text);
+    fleet_strbuf_release(&text);
+}
+
+int cli_export(int argc, char **argv)
+{
+    bool is_json = false;
+    const struct arguments_option options[] = {
+        {.name = "json", .kind = ARGUMENTS_FLAG, .out = &is_json}, {0}};
+    struct export_result result;
+    struct fleet_error err;
+    const char *files[2];
+    int code = arguments_parse(argc, argv, usage, options, 2, files);
+
+    if (code >= 0)
+        return code;
+    if (export_checkpoint(files[0], files[1], &result, &err) < 0) {
+        (void)fprintf(stderr, "fleetjob export: %s\n", err.text);
+        return ARGUMENTS_NO;
+    }
+    if (is_json)
+        print_json(files[1], &result);
+    else
+        (void)printf("Exported %zu tensors of step %lld (%.1f MB) to %s\nweights SHA-256 %s\n",
+                     result.tensor_count, (long long)result.step, (double)result.bytes / 1e6,
+                     files[1], result.weights_sha256);
+    return ARGUMENTS_GOOD;
+}

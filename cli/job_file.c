@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/job_file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/processors.h"
+#include "libfleet/api/memory_limit.h"
+#include "libfleet/api/validation.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/base/yaml.h"
+
+static char *current_folder(void)
+{
+    char *folder = getcwd(NULL, 0);
+
+    return folder ? folder : strdup("/");
+}
+
+char *job_file_folder(const char *path)
+{
+    FLEET_AUTO_FREE char *current = current_folder();
+    const char *slash = strrchr(path, '/');
+    FLEET_AUTO_FREE char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
+
+    fleet_assert(current && folder);
+    if (slash == path)
+        return strdup("/");
+    return strcmp(folder, ".") == 0 ? strdup(current) : fleet_file_join(current, folder);
+}
+
+/* The object `key` of `parent`, made if there is none. */
+static cJSON *object_at(cJSON *parent, const char *key)
+{
+    cJSON *item = cJSON_GetObjectItemCaseSensitive(parent, key);
+
+    if (cJSON_IsObject(item))
+        return item;
+    cJSON_DeleteItemFromObjectCaseSensitive(parent, key);
+    return cJSON_AddObjectToObject(parent, key);
+}
+
+static void set_number(cJSON *object, const char *key, double value)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
+    (void)cJSON_AddNumberToObject(object, key, value);
+}
+
+static void set_workers(cJSON *worker, double workers)
+{
+    const cJSON *min = cJSON_GetObjectItemCaseSensitive(worker, "minReplicas");
+    const cJSON *max = cJSON_GetObjectItemCaseSensitive(worker, "maxReplicas");
+
+    set_number(worker, "replicas", workers);
+    if (cJSON_IsNumber(min) && min->valuedouble > workers)
+        set_number(worker, "minReplicas", workers);
+    if (cJSON_IsNumber(max) && max->valuedouble < workers)
+        set_number(worker, "maxReplicas", workers);
+}
+
+static void set_data_path(cJSON *training, const char *path)
+{
+    FLEET_AUTO_FREE char *current = current_folder();
+    FLEET_AUTO_FREE char *full = fleet_file_join(current, path);
+    cJSON *data = object_at(training, "data");
+
+    cJSON_DeleteItemFromObjectCaseSensitive(data, "path");
+    (void)cJSON_AddStringToObject(data, "path", full);
+}
+
+static void change(cJSON *root, const struct job_file_changes *changes)
+{
+    cJSON *spec;
+
+    if (!cJSON_IsObject(root))
+        return; /* decoding says what is wrong */
+    spec = object_at(root, "spec");
+    if (changes->workers > 0)
+        set_workers(object_at(spec, "worker"), (double)changes->workers);
+    if (changes->steps > 0)
+        set_number(object_at(spec, "training"), "steps", (double)changes->steps);
+    if (changes->data_path)
+        set_data_path(object_at(spec, "training"), changes->data_path);
+}
+
+int job_file_read(const char *path, const struct job_file_changes *changes, struct fleetjob *out,
+                  struct fleet_errors *errors, struct fleet_errors *warnings)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    FLEET_AUTO_JSON cJSON *root = NULL;
+    struct fleet_error err;
+    size_t size;
+
+    *out = (struct fleetjob){0};
+    if (fleet_file_read(path, FLEET_YAML_SIZE_MAX, &text, &size, &err) < 0) {
+        fleet_errors_add(errors, "", "%s", err.text);
+        return -EINVAL;
+    }
+    if (fleet_yaml_to_json(text, size, &root, &err) < 0) {
+        fleet_errors_add(errors, "", "%s: %s", path, err.text);
+        return -EINVAL;
+    }
+    change(root, changes);
+    if (fleetjob_decode(root, out, errors) < 0)
+        return -EINVAL;
+    return validation_check(out, &(struct validation_options){0}, errors, warnings);
+}
+
+int job_file_plan(const struct fleetjob *job, int world, struct plan *out,
+                  struct fleet_errors *errors)
+{
+    struct plan_request request = {
+        .training = &job->spec.training,
+        .strategy = &job->spec.strategy,
+        .strategy_path = job->spec.strategy_text ? "spec.strategyText" : "spec.strategy",
+        .policy =
+            job->spec.strategy_policy == FLEETJOB_POLICY_PADDLE ? STRATEGY_PADDLE : STRATEGY_FULL,
+        .options = &job->spec.strategy_options,
+        .world = world,
+        .threads = processors_per_trainer(world)};
+
+    if (plan_build(&request, out, errors) < 0)
+        return -EINVAL;
+    if (memory_limit_check(job, out, errors) == 0)
+        return 0;
+    plan_release(out);
+    return -EINVAL;
+}
+
+struct words {
+    char **items; /* NULL-terminated */
+    size_t count;
+};
+
+/* Takes `word`. */
+static void add_word(struct words *words, char *word)
+{
+    words->items = realloc(words->items, (words->count + 2) * sizeof(*words->items));
+    fleet_assert(words->items && word);
+    words->items[words->count++] = word;
+    words->items[words->count] = NULL;
+}
+
+static void add_list(struct words *words, const cJSON *list)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, list) if (cJSON_IsString(item))
+        add_word(words, strdup(item->valuestring));
+}
+
+static void add_variables(struct words *words, const cJSON *list)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, list)
+    {
+        const cJSON *name = cJSON_GetObjectItemCaseSensitive(item, "name");
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(item, "value");
+        struct fleet_strbuf text = {0};
+        if (!cJSON_IsString(name) || !cJSON_IsString(value))
+            continue; /* from a Secret or a field of the pod: there is none here */
+        fleet_strbuf_appendf(&text, "%s=%s", name->valuestring, value->valuestring);
+        add_word(words, fleet_strbuf_take(&text));
+    }
+}
+
+char **job_file_command(const struct fleetjob *job)
+{
+    const cJSON *container = fleet_json_at(job->spec.worker.template_, "spec.containers[0]");
+    const cJSON *command = fleet_json_at(container, "command");
+    struct words words = {0};
+
+    if (job->spec.has_training || !cJSON_IsArray(command) || cJSON_GetArraySize(command) == 0)
+        return NULL;
+    add_word(&words, strdup("env"));
+    add_variables(&words, fleet_json_at(container, "env"));
+    add_list(&words, command);
+    add_list(&words, fleet_json_at(container, "args"));
+    return words.items;
+}
+
+void job_file_free_command(char **command)
+{
+    for (char **word = command; word && *word; word++)
+        free(*word);
+    free(command);
+}
+
+int job_file_world(const struct fleetjob *job)
+{
+    return (int)fleetjob_world_size(job, job->spec.worker.replicas);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_JOB_FILE_H
+#define CLI_JOB_FILE_H
+
+/*
+ * A FleetJob from a file, as the commands that run or plan one need it: what the command line says
+ * wins over the file, then everything is checked, all errors at once.
+ */
+
+#include <stdint.h>
+
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/program/plan.h"
+
+struct fleet_errors;
+
+struct job_file_changes {
+    int64_t workers;       /* worker.replicas, and its limits if they are narrower; 0 = as it is */
+    int64_t steps;         /* training.steps; 0 = as it is */
+    const char *data_path; /* training.data.path, relative to the current folder; NULL = as it is */
+};
+
+/*
+ * Read, change, decode and check. `out` can be released whatever the result. -EINVAL with errors
+ * appended: not YAML or JSON, no FleetJob, invalid; warnings (may be NULL) are what is only odd.
+ */
+int job_file_read(const char *path, const struct job_file_changes *changes, struct fleetjob *out,
+                  struct fleet_errors *errors, struct fleet_errors *warnings);
+
+/* The plan at `world` ranks, with this machine's threads. As plan_build(); -EINVAL, too, if a worker
+ * needs more memory than the job allows it. */
+int job_file_plan(const struct fleetjob *job, int world, struct plan *out,
+                  struct fleet_errors *errors);
+
+/* The folder of `path`, absolute; heap. Relative paths of the job start there. */
+char *job_file_folder(const char *path);
+
+/* The command of a job that brings its own trainer, as one argument vector: env, the variables of the
+ * template's first container, its command and args. NULL if it has none. Free with
+ * job_file_free_command(). */
+char **job_file_command(const struct fleetjob *job);
+void job_file_free_command(char **command);
+
+/* Ranks of the job at its number of workers. */
+int job_file_world(const struct fleetjob *job);
+
+#endif

@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/launcher.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/digest.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/strbuf.h"
+
+#define LINE_SIZE_MAX 16384
+#define KILL_AFTER_MS 5000 /* beyond the grace that the agent itself keeps */
+
+extern char **environ;
+
+struct pod;
+
+/* One stream of a pod's output. Freed by libuv's close callback, maybe after its pod. */
+struct stream {
+    uv_pipe_t pipe;
+    struct pod *pod; /* NULL once the pod is gone */
+    bool is_error;
+    struct fleet_strbuf line;
+    char chunk[16384];
+};
+
+struct pod {
+    struct launcher_pod public; /* first: what launcher_at() shows */
+    struct launcher *launcher;
+    struct stream *streams[2];
+    uv_timer_t *kill_timer; /* NULL = not being deleted */
+};
+
+struct launcher {
+    struct launcher_config config;
+    char *folder, *agent_path, *job_name, *job_uid;
+    char **command;
+    int hub_port;
+    uv_signal_t *sigchld;
+    struct pod **pods; /* [count] */
+    size_t count;
+};
+
+static char *dup_text(const char *text)
+{
+    char *copy = strdup(text);
+
+    fleet_assert(copy);
+    return copy;
+}
+
+static void free_handle(uv_handle_t *handle)
+{
+    free(handle);
+}
+
+/* ---- output ----------------------------------------------------------------------------------- */
+
+static void flush_line(struct stream *stream)
+{
+    struct launcher_config *config = &stream->pod->launcher->config;
+
+    config->line(config->user, &stream->pod->public, stream->is_error,
+                 fleet_strbuf_text(&stream->line));
+    fleet_strbuf_clear(&stream->line);
+}
+
+static void take_bytes(struct stream *stream, const char *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        if (bytes[i] == '\n' || stream->line.length >= LINE_SIZE_MAX)
+            flush_line(stream);
+        if (bytes[i] != '\n')
+            fleet_strbuf_append_char(&stream->line, bytes[i]);
+    }
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
+{
+    struct stream *stream = handle->data;
+
+    (void)suggested;
+    *out = uv_buf_init(stream->chunk, sizeof(stream->chunk));
+}
+
+static void free_stream(uv_handle_t *handle)
+{
+    struct stream *stream = handle->data;
+
+    fleet_strbuf_release(&stream->line);
+    free(stream);
+}
+
+static void close_stream(struct stream **local)
+{
+    struct stream *stream = *local;
+
+    if (!stream)
+        return;
+    if (stream->line.length > 0)
+        flush_line(stream);
+    stream->pod = NULL;
+    *local = NULL;
+    uv_close((uv_handle_t *)&stream->pipe, free_stream);
+}
+
+static void on_read(uv_stream_t *handle, ssize_t size, const uv_buf_t *buffer)
+{
+    struct stream *stream = handle->data;
+
+    if (size > 0)
+        take_bytes(stream, buffer->base, (size_t)size);
+    else if (size < 0)
+        close_stream(&stream->pod->streams[stream->is_error]);
+}
+
+static void open_stream(struct pod *pod, bool is_error, int fd)
+{
+    struct stream *stream = calloc(1, sizeof(*stream));
+
+    fleet_assert(stream);
+    stream->pod = pod;
+    stream->is_error = is_error;
+    stream->pipe.data = stream;
+    (void)uv_pipe_init(pod->launcher->config.loop, &stream->pipe, 0);
+    (void)uv_pipe_open(&stream->pipe, fd);
+    (void)uv_read_start((uv_stream_t *)&stream->pipe, on_alloc, on_read);
+    pod->streams[is_error] = stream;
+}
+
+/* What the pipe still holds when its pod has ended; whoever kept it open writes in vain. */
+static void drain_stream(struct stream **local)
+{
+    uv_os_fd_t fd;
+    ssize_t size;
+
+    if (!*local)
+        return;
+    if (uv_fileno((uv_handle_t *)&(*local)->pipe, &fd) == 0)
+        while ((size = read(fd, (*local)->chunk, sizeof((*local)->chunk))) > 0)
+            take_bytes(*local, (*local)->chunk, (size_t)size);
+    close_stream(local);
+}
+
+/* ---- starting --------------------------------------------------------------------------------- */
+
+struct variables {
+    char **items; /* NULL-terminated */
+    size_t count;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct variables *v, const char *format, ...)
+{
+    struct fleet_strbuf text = {0};
+    va_list args;
+
+    va_start(args, format);
+    fleet_strbuf_appendv(&text, format, args);
+    va_end(args);
+    v->items = realloc(v->items, (v->count + 2) * sizeof(*v->items));
+    fleet_assert(v->items);
+    v->items[v->count++] = fleet_strbuf_take(&text);
+    v->items[v->count] = NULL;
+}
+
+/* Our own environment but FLEET_* that would be taken for a pod's, and what a pod is told. */
+static struct variables make_environment(const struct pod *pod)
+{
+    const struct launcher *l = pod->launcher;
+    struct variables v = {0};
+
+    add(&v, "FLEET_JOB_NAME=%s", l->job_name);
+    add(&v, "FLEET_JOB_UID=%s", l->job_uid);
+    add(&v, "FLEET_POD_NAME=%s", pod->public.name);
+    add(&v, "FLEET_POD_UID=%s", pod->public.uid);
+    add(&v, "FLEET_INDEX=%d", pod->public.index);
+    add(&v, "FLEET_ATTEMPT=%d", pod->public.attempt);
+    add(&v, "FLEET_PROCESSES=%d", l->config.processes);
+    add(&v, "FLEET_ADDRESS=127.0.0.1");
+    add(&v, "FLEET_HUB=127.0.0.1:%d", l->hub_port);
+    add(&v, "FLEET_CA_FILE=%s/ca.pem", l->folder);
+    add(&v, "FLEET_TOKEN_FILE=%s/token", l->folder);
+    add(&v, "FLEET_JOB_FILE=%s/job.json", l->folder);
+    add(&v, "FLEET_GRACE_SECONDS=%.0f", l->config.grace_ms / 1e3);
+    if (!getenv("FLEET_THREADS"))
+        add(&v, "FLEET_THREADS=%d", l->config.threads);
+    for (char **e = environ; *e; e++)
+        if (strncmp(*e, "FLEET_", 6) != 0 || strncmp(*e, "FLEET_ISA=", 10) == 0 ||
+            strncmp(*e, "FLEET_THREADS=", 14) == 0)
+            add(&v, "%s", *e);
+    return v;
+}
+
+static void free_variables(struct variables *v)
+{
+    for (size_t i = 0; i < v->count; i++)
+        free(v->items[i]);
+    free(v->items);
+}
+
+/* argv of the agent: heap array, borrowed texts. */
+static char **make_arguments(const struct launcher *l)
+{
+    size_t extra = 0, used = 0;
+    static char verbose[] = "--verbose", end_of_options[] = "--";
+    char **argv;
+
+    while (l->command && l->command[extra])
+        extra++;
+    argv = calloc(extra + 5, sizeof(*argv));
+    fleet_assert(argv);
+    argv[used++] = l->agent_path;
+    if (l->config.is_verbose)
+        argv[used++] = verbose;
+    if (l->command)
+        argv[used++] = end_of_options;
+    for (size_t i = 0; i < extra; i++)
+        argv[used++] = l->command[i];
+    return argv;
+}
+
+__attribute__((noreturn)) static void run_child(pid_t parent, const int fds[3], int failed,
+                                                char **argv, char **environment)
+{
+    int number;
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* (2) */
+    if (getppid() != parent)
+        _exit(127);
+    (void)setsid(); /* (1) */
+    for (int i = 0; i < 3; i++)
+        if (dup2(fds[i], i) < 0)
+            _exit(127);
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)execve(argv[0], argv, environment);
+    number = errno;
+    (void)!write(failed, &number, sizeof(number));
+    _exit(127);
+}
+
+/* 0 and *out_pid, or -errno of what failed. */
+static int fork_agent(const struct pod *pod, const int fds[3], pid_t *out_pid)
+{
+    struct variables environment = make_environment(pod);
+    char **argv = make_arguments(pod->launcher);
+    pid_t parent = getpid(), pid = -1;
+    int failed[2], number = 0;
+
+    if (pipe2(failed, O_CLOEXEC) < 0) {
+        number = errno;
+    } else {
+        pid = fork();
+        if (pid == 0)
+            run_child(parent, fds, failed[1], argv, environment.items);
+        number = pid < 0 ? errno : 0;
+        (void)close(failed[1]);
+        if (pid > 0)
+            (void)!read(failed[0], &number, sizeof(number));
+        (void)close(failed[0]);
+    }
+    if (pid > 0 && number)
+        (void)waitpid(pid, NULL, 0);
+    free_variables(&environment);
+    free(argv);
+    *out_pid = pid;
+    return -number;
+}
+
+static int start(struct pod *pod)
+{
+    int out[2] = {-1, -1}, error[2] = {-1, -1}, null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int rc = null < 0 || pipe2(out, O_CLOEXEC) < 0 || pipe2(error, O_CLOEXEC) < 0 ? -errno : 0;
+
+    if (rc == 0) {
+        const int fds[3] = {null, out[1], error[1]};
+        rc = fork_agent(pod, fds, &pod->public.pid);
+    }
+    if (rc == 0) {
+        open_stream(pod, false, out[0]);
+        open_stream(pod, true, error[0]);
+        out[0] = error[0] = -1;
+    } else {
+        pod->public.pid = 0;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (out[i] >= 0)
+            (void)close(out[i]);
+        if (error[i] >= 0)
+            (void)close(error[i]);
+    }
+    if (null >= 0)
+        (void)close(null);
+    return rc;
+}
+
+void launcher_create(struct launcher *l, int index, int attempt)
+{
+    struct pod *pod = calloc(1, sizeof(*pod));
+    struct fleet_strbuf name = {0}, message = {0};
+    uint8_t bytes[16];
+    int rc;
+
+    fleet_assert(pod);
+    fleet_strbuf_appendf(&name, "%s-worker-%d-%d", l->job_name, index, attempt);
+    pod->launcher = l;
+    pod->public = (struct launcher_pod){.name = fleet_strbuf_take(&name),
+                                        .index = index,
+                                        .attempt = attempt,
+                                        .exit_code = -1,
+                                        .started_wall_ms = fleet_wall_ms()};
+    fleet_random_bytes(bytes, sizeof(bytes));
+    fleet_hex_encode(bytes, sizeof(bytes), pod->public.uid);
+    rc = start(pod);
+    if (rc < 0)
+        fleet_strbuf_appendf(&message, "start %s: %s", l->agent_path, strerror(-rc));
+    pod->public.message = fleet_strbuf_take(&message);
+    l->pods = realloc(l->pods, (l->count + 1) * sizeof(struct pod *));
+    fleet_assert(l->pods);
+    l->pods[l->count++] = pod;
+    if (rc == 0)
+        return;
+    pod->public.exit_code = 127;
+    pod->public.finished_wall_ms = fleet_wall_ms();
+    l->config.ended(l->config.user, &pod->public);
+}
+
+/* ---- ending ----------------------------------------------------------------------------------- */
+
+/* Fields of /proc/<pid>/stat behind the name: state, parent, group, session. */
+static bool read_stat(const char *pid, pid_t *out_parent, pid_t *out_session)
+{
+    char path[64], text[1024];
+    FLEET_AUTO_CLOSE int fd = -1;
+    ssize_t size;
+    const char *behind;
+    int parent, group, session;
+
+    (void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    size = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (size <= 0)
+        return false;
+    text[size] = '\0';
+    behind = strrchr(text, ')');
+    if (!behind || sscanf(behind + 1, " %*c %d %d %d", &parent, &group, &session) != 3)
+        return false;
+    *out_parent = parent;
+    *out_session = session;
+    return true;
+}
+
+/* Call `visit` with every process. */
+static void visit_processes(void (*visit)(void *context, pid_t pid, pid_t parent, pid_t session),
+                            void *context)
+{
+    DIR *folder = opendir("/proc");
+    const struct dirent *entry;
+
+    while (folder && (entry = readdir(folder))) {
+        pid_t parent, session;
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
+            read_stat(entry->d_name, &parent, &session))
+            visit(context, (pid_t)strtol(entry->d_name, NULL, 10), parent, session);
+    }
+    if (folder)
+        (void)closedir(folder);
+}
+
+static void kill_if_in_session(void *context, pid_t pid, pid_t parent, pid_t session)
+{
+    (void)parent;
+    if (session == *(const pid_t *)context && pid != session)
+        (void)kill(pid, SIGKILL);
+}
+
+struct children {
+    pid_t parent, *out;
+    size_t count, capacity;
+};
+
+static void note_child(void *context, pid_t pid, pid_t parent, pid_t session)
+{
+    struct children *children = context;
+
+    (void)session;
+    if (parent == children->parent && children->count < children->capacity)
+        children->out[children->count++] = pid;
+}
+
+size_t launcher_children(pid_t pid, pid_t *out, size_t capacity)
+{
+    struct children children = {.parent = pid, .out = out, .capacity = capacity};
+
+    visit_processes(note_child, &children);
+    return children.count;
+}
+
+static void stop_timer(struct pod *pod)
+{
+    if (pod->kill_timer)
+        uv_close((uv_handle_t *)pod->kill_timer, free_handle);
+    pod->kill_timer = NULL;
+}
+
+static void free_pod(struct pod *pod)
+{
+    close_stream(&pod->streams[0]);
+    close_stream(&pod->streams[1]);
+    stop_timer(pod);
+    free(pod->public.name);
+    free(pod->public.message);
+    free(pod);
+}
+
+static void drop_pod(struct launcher *l, size_t i)
+{
+    free_pod(l->pods[i]);
+    memmove(&l->pods[i], &l->pods[i + 1], (l->count - i - 1) * sizeof(struct pod *));
+    l->count--;
+}
+
+static void pod_ended(struct pod *pod, int status)
+{
+    struct launcher_config *config = &pod->launcher->config;
+
+    pod->public.pid = 0;
+    pod->public.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    pod->public.finished_wall_ms = fleet_wall_ms();
+    drain_stream(&pod->streams[0]);
+    drain_stream(&pod->streams[1]);
+    config->ended(config->user, &pod->public);
+}
+
+/* Pods, and orphans of pods that this process has inherited. */
+static void reap(struct launcher *l)
+{
+    for (;;) {
+        siginfo_t info = {0};
+        struct pod *pod = NULL;
+        int status = 0;
+
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
+            break;
+        for (size_t i = 0; i < l->count && !pod; i++)
+            pod = l->pods[i]->public.pid == info.si_pid ? l->pods[i] : NULL;
+        if (pod) /* (1), while it is a zombie: nobody else can have its number */
+            visit_processes(kill_if_in_session, &info.si_pid);
+        (void)waitpid(info.si_pid, &status, 0);
+        if (pod)
+            pod_ended(pod, status);
+    }
+    for (size_t i = l->count; i-- > 0;)
+        if (l->pods[i]->public.pid == 0 && l->pods[i]->public.is_deleting)
+            drop_pod(l, i);
+}
+
+static void on_sigchld(uv_signal_t *handle, int signal_number)
+{
+    (void)signal_number;
+    reap(handle->data);
+}
+
+static void on_patience_over(uv_timer_t *timer)
+{
+    struct pod *pod = timer->data;
+
+    if (pod->public.pid > 0)
+        (void)kill(pod->public.pid, SIGKILL);
+}
+
+void launcher_delete(struct launcher *l, const char *name, bool at_once)
+{
+    for (size_t i = 0; i < l->count; i++) {
+        struct pod *pod = l->pods[i];
+        if (strcmp(pod->public.name, name) != 0)
+            continue;
+        if (pod->public.pid == 0) {
+            drop_pod(l, i);
+        } else if (!pod->public.is_deleting) {
+            pod->public.is_deleting = true;
+            (void)kill(pod->public.pid, at_once ? SIGKILL : SIGTERM);
+            pod->kill_timer = calloc(1, sizeof(*pod->kill_timer));
+            fleet_assert(pod->kill_timer);
+            (void)uv_timer_init(l->config.loop, pod->kill_timer);
+            pod->kill_timer->data = pod;
+            (void)uv_timer_start(pod->kill_timer, on_patience_over,
+                                 (uint64_t)l->config.grace_ms + KILL_AFTER_MS, 0);
+        }
+        return;
+    }
+}
+
+void launcher_kill_all(struct launcher *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        if (l->pods[i]->public.pid > 0)
+            (void)kill(l->pods[i]->public.pid, SIGKILL);
+}
+
+/* ---- life ------------------------------------------------------------------------------------- */
+
+static char **dup_command(char *const *command)
+{
+    size_t count = 0;
+    char **copy;
+
+    if (!command)
+        return NULL;
+    while (command[count])
+        count++;
+    copy = calloc(count + 1, sizeof(*copy));
+    fleet_assert(copy);
+    for (size_t i = 0; i < count; i++)
+        copy[i] = dup_text(command[i]);
+    return copy;
+}
+
+int launcher_new(const struct launcher_config *config, int hub_port, struct launcher **out,
+                 struct fleet_error *err)
+{
+    struct launcher *l = calloc(1, sizeof(*l));
+    int rc;
+
+    fleet_assert(l);
+    *l = (struct launcher){.config = *config,
+                           .folder = dup_text(config->folder),
+                           .agent_path = dup_text(config->agent_path),
+                           .job_name = dup_text(config->job_name),
+                           .job_uid = dup_text(config->job_uid),
+                           .command = dup_command(config->command),
+                           .hub_port = hub_port,
+                           .sigchld = calloc(1, sizeof(uv_signal_t))};
+    fleet_assert(l->sigchld);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans of a killed agent come to us, not to init */
+    (void)uv_signal_init(config->loop, l->sigchld);
+    l->sigchld->data = l;
+    rc = uv_signal_start(l->sigchld, on_sigchld, SIGCHLD);
+    if (rc < 0) {
+        launcher_free(l);
+        return fleet_error(err, rc, "watch child processes: %s", uv_strerror(rc));
+    }
+    *out = l;
+    return 0;
+}
+
+void launcher_free(struct launcher *l)
+{
+    if (!l)
+        return;
+    for (size_t i = l->count; i-- > 0;) {
+        pid_t pid = l->pods[i]->public.pid;
+        if (pid > 0) {
+            (void)kill(pid, SIGKILL);
+            (void)waitpid(pid, NULL, 0);
+            visit_processes(kill_if_in_session, &pid);
+        }
+        drop_pod(l, i);
+    }
+    uv_close((uv_handle_t *)l->sigchld, free_handle);
+    for (char **word = l->command; word && *word; word++)
+        free(*word);
+    free(l->command);
+    free(l->pods);
+    free(l->folder);
+    free(l->agent_path);
+    free(l->job_name);
+    free(l->job_uid);
+    free(l);
+}
+
+size_t launcher_count(const struct launcher *l)
+{
+    return l->count;
+}
+
+const struct launcher_pod *launcher_at(const struct launcher *l, size_t i)
+{
+    fleet_assert(i < l->count);
+    return &l->pods[i]->public;
+}

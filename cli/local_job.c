@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/local_job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "cli/launcher.h"
+#include "cli/state_file.h"
+#include "controller/fleetjob/hub_view.h"
+#include "controller/fleetjob/reconcile.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/digest.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/rendezvous/hub_server.h"
+#include "libfleet/rendezvous/tls_identity.h"
+
+#define HUB_ADDRESS      "127.0.0.1"
+#define CERTIFICATE_DAYS 3650 /* of a CA that lives as long as this process */
+#define GRACE_MS         30000.0
+#define STATE_FILE_MS    100 /* least time between two writes of the state file */
+#define CLOSE_MS_MAX     500.0
+#define KEY_SIZE         32
+#define SIGNALS          3
+
+struct local_job {
+    struct local_job_config config;
+    struct fleetjob *job;
+    char uid[2 * 16 + 1];
+    uint8_t install_key[KEY_SIZE];
+    uv_loop_t loop;
+    uv_signal_t signals[SIGNALS];
+    uv_timer_t reconcile_timer; /* soon, or when reconcile() asked for it */
+    uv_timer_t state_timer;     /* the state file is due */
+    struct launcher *launcher;
+    struct hub_server *server;
+    struct hub_server_job *hub; /* NULL = none hosted */
+    struct hub_policy policy;   /* the hub's, as last configured */
+    bool hub_is_over;           /* it was told that the job has ended */
+    struct hub_view view;
+    bool is_stopping, was_stopped;
+};
+
+static void note(struct local_job *lj, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void note(struct local_job *lj, const char *format, ...)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    va_list args;
+
+    va_start(args, format);
+    fleet_strbuf_appendv(&text, format, args);
+    va_end(args);
+    lj->config.note(lj->config.user, text.text);
+}
+
+/* ---- when to look ----------------------------------------------------------------------------- */
+
+static void on_reconcile_due(uv_timer_t *timer);
+
+static void reconcile_after(struct local_job *lj, uint64_t ms)
+{
+    if (!uv_is_active((uv_handle_t *)&lj->reconcile_timer) ||
+        uv_timer_get_due_in(&lj->reconcile_timer) > ms)
+        (void)uv_timer_start(&lj->reconcile_timer, on_reconcile_due, ms, 0);
+}
+
+static void on_state_due(uv_timer_t *timer)
+{
+    struct local_job *lj = timer->data;
+    struct fleet_error err;
+
+    if (state_file_write(lj->config.state_file, lj->job->metadata.name, lj->view.generation.counter,
+                         lj->view.progress.step, lj->launcher, &err) < 0)
+        note(lj, "warning: %s", err.text);
+}
+
+static void state_changed(struct local_job *lj)
+{
+    if (lj->config.state_file && !uv_is_active((uv_handle_t *)&lj->state_timer))
+        (void)uv_timer_start(&lj->state_timer, on_state_due, STATE_FILE_MS, 0);
+}
+
+/* ---- the hub ---------------------------------------------------------------------------------- */
+
+/* There is nobody else who could host the job: writing it down is done at once. */
+static bool on_record(void *user, const struct hub_record *record)
+{
+    struct local_job *lj = user;
+    struct fleetjob_rendezvous *rendezvous = &lj->job->status.rendezvous;
+
+    rendezvous->epoch = record->generation.epoch;
+    rendezvous->generation = record->generation.counter;
+    return true;
+}
+
+static void on_hub_event(void *user, const struct hub_event *event)
+{
+    struct local_job *lj = user;
+
+    hub_view_event(&lj->view, event, fleet_wall_ms());
+    lj->config.event(lj->config.user, event);
+    state_changed(lj);
+    if (event->type != HUB_EVENT_STEP)
+        reconcile_after(lj, 0);
+}
+
+static void on_refused(void *user, const char *job_uid, const char *peer, const char *reason)
+{
+    (void)job_uid;
+    note(user, "warning: refused a connection of %s: %s", peer, reason);
+}
+
+static int host_hub(struct local_job *lj, const struct hub_policy *policy, struct fleet_error *err)
+{
+    const struct fleetjob_status *status = &lj->job->status;
+    struct hub_server_handlers handlers = {.record = on_record, .event = on_hub_event, .user = lj};
+    struct hub_start start = {
+        .job_uid = lj->uid,
+        .plan_digest = lj->config.plan_digest,
+        .epoch = fleet_wall_ms(), /* newer than any earlier run with the same checkpoints */
+        .recorded = {status->rendezvous.epoch, status->rendezvous.generation},
+        .progress_step = status->has_progress ? status->progress.step : 0,
+        .checkpoint_step = status->has_checkpoint ? status->checkpoint.step : 0,
+    };
+    struct hub *hub;
+    int rc;
+
+    fleet_random_bytes(start.secret, sizeof(start.secret));
+    hub = hub_new(&start, policy, fleet_monotonic_ms());
+    rc = hub_server_add(lj->server, lj->uid, hub, &handlers, &lj->hub, err);
+    if (rc < 0) {
+        hub_free(hub);
+        return rc;
+    }
+    lj->policy = *policy;
+    lj->hub_is_over = false;
+    lj->view.is_hosted = true;
+    return 0;
+}
+
+static void apply_hub(struct local_job *lj, const struct action_hub *wanted)
+{
+    double now_ms = fleet_monotonic_ms();
+    struct hub_output out = {0};
+    struct fleet_error err;
+
+    if (lj->hub && (!wanted->is_wanted || (lj->hub_is_over && !wanted->is_over))) {
+        hub_server_remove(lj->hub);
+        lj->hub = NULL;
+        hub_view_release(&lj->view);
+    }
+    if (!wanted->is_wanted)
+        return;
+    if (!lj->hub) {
+        if (!wanted->is_over && host_hub(lj, &wanted->policy, &err) < 0)
+            note(lj, "error: %s", err.text);
+        return;
+    }
+    if (wanted->is_over && !lj->hub_is_over) {
+        lj->hub_is_over = true;
+        hub_end(hub_server_hub(lj->hub), wanted->has_succeeded, wanted->reason, now_ms, &out);
+    } else if (!wanted->is_over && wanted->policy.min > 0 &&
+               memcmp(&wanted->policy, &lj->policy, sizeof(lj->policy)) != 0) {
+        lj->policy = wanted->policy;
+        hub_configure(hub_server_hub(lj->hub), &lj->policy, now_ms, &out);
+    }
+    hub_server_apply(lj->hub, &out);
+}
+
+static void tell_gone(struct local_job *lj, const char *uid)
+{
+    struct hub_output out = {0};
+
+    if (!lj->hub)
+        return;
+    hub_member_gone(hub_server_hub(lj->hub), uid, "MemberLost", fleet_monotonic_ms(), &out);
+    hub_server_apply(lj->hub, &out);
+}
+
+/* ---- the pods --------------------------------------------------------------------------------- */
+
+static void on_pod_ended(void *user, const struct launcher_pod *pod)
+{
+    struct local_job *lj = user;
+
+    tell_gone(lj, pod->uid);
+    reconcile_after(lj, 0);
+    state_changed(lj);
+}
+
+/*
+ * What a pod prints: agents' own lines of life-cycle facts and trainers' standard output (their log)
+ * are for --verbose; the rest is for the user.
+ */
+static void on_pod_line(void *user, const struct launcher_pod *pod, bool is_error, const char *text)
+{
+    struct local_job *lj = user;
+    bool is_info = text[0] == 'I' && text[1] >= '0' && text[1] <= '9';
+
+    (void)pod;
+    if (lj->config.is_verbose || (is_error && !is_info && !lj->is_stopping))
+        note(lj, "%s", text);
+}
+
+static struct observed_pod observe_pod(const struct launcher_pod *pod)
+{
+    return (struct observed_pod){.name = pod->name,
+                                 .uid = pod->uid,
+                                 .index = pod->index,
+                                 .attempt = pod->attempt,
+                                 .phase = pod->pid > 0          ? OBSERVED_RUNNING
+                                          : pod->exit_code == 0 ? OBSERVED_SUCCEEDED
+                                                                : OBSERVED_FAILED,
+                                 .is_scheduled = true,
+                                 .is_deleting = pod->is_deleting,
+                                 .exit_code = pod->exit_code,
+                                 .reason = "",
+                                 .message = pod->message,
+                                 .topology = "",
+                                 .node = "",
+                                 .started_wall_ms = pod->started_wall_ms,
+                                 .finished_wall_ms = pod->finished_wall_ms};
+}
+
+/* ---- observe, reconcile, apply ---------------------------------------------------------------- */
+
+static bool is_at_rest(const struct local_job *lj)
+{
+    for (size_t i = 0; i < launcher_count(lj->launcher); i++)
+        if (launcher_at(lj->launcher, i)->pid > 0)
+            return false;
+    for (size_t i = 0; i < lj->job->status.conditions.count; i++) {
+        const struct fleetjob_condition *c = &lj->job->status.conditions.items[i];
+        if (strcmp(c->status, "True") == 0 &&
+            (strcmp(c->type, WELLKNOWN_CONDITION_SUCCEEDED) == 0 ||
+             strcmp(c->type, WELLKNOWN_CONDITION_FAILED) == 0 ||
+             strcmp(c->type, WELLKNOWN_CONDITION_SUSPENDED) == 0))
+            return true;
+    }
+    return false;
+}
+
+static void apply(struct local_job *lj, struct actions *actions)
+{
+    for (size_t i = 0; i < actions->event_count; i++)
+        if (lj->config.is_verbose)
+            note(lj, "%s: %s", actions->events[i].reason, actions->events[i].message);
+    fleetjob_status_release(&lj->job->status);
+    lj->job->status = actions->status;
+    actions->status = (struct fleetjob_status){0};
+    apply_hub(lj, &actions->hub);
+    for (size_t i = 0; i < actions->gone_count; i++)
+        tell_gone(lj, actions->gone_uids[i]);
+    for (size_t i = 0; i < actions->delete_count; i++)
+        launcher_delete(lj->launcher, actions->deletes[i].name, actions->deletes[i].at_once);
+    for (size_t i = 0; i < actions->create_count; i++)
+        launcher_create(lj->launcher, actions->creates[i].index, actions->creates[i].attempt);
+    if (actions->requeue_after_ms >= 0)
+        reconcile_after(lj, (uint64_t)actions->requeue_after_ms);
+}
+
+static void reconcile_now(struct local_job *lj)
+{
+    size_t count = launcher_count(lj->launcher);
+    FLEET_AUTO_FREE struct observed_pod *pods = calloc(count + 1, sizeof(*pods));
+    struct observed observed = {
+        .now_wall_ms = fleet_wall_ms(), .job = lj->job, .pods = pods, .pod_count = count};
+    struct actions actions;
+
+    fleet_assert(pods);
+    for (size_t i = 0; i < count; i++)
+        pods[i] = observe_pod(launcher_at(lj->launcher, i));
+    if (lj->hub)
+        hub_view_refresh(&lj->view, hub_server_hub(lj->hub));
+    observed.hub = lj->view;
+    reconcile(&observed, &actions);
+    apply(lj, &actions);
+    actions_release(&actions);
+    state_changed(lj);
+    if (is_at_rest(lj))
+        uv_stop(&lj->loop);
+}
+
+static void on_reconcile_due(uv_timer_t *timer)
+{
+    reconcile_now(timer->data);
+}
+
+/* ---- stopping --------------------------------------------------------------------------------- */
+
+void local_job_stop(struct local_job *lj)
+{
+    lj->is_stopping = lj->was_stopped = true;
+    lj->job->spec.run_policy.suspend = true;
+    lj->job->metadata.generation++;
+    reconcile_after(lj, 0);
+}
+
+static void on_signal(uv_signal_t *handle, int signal_number)
+{
+    struct local_job *lj = handle->data;
+
+    (void)signal_number;
+    if (lj->is_stopping)
+        launcher_kill_all(lj->launcher);
+    else
+        local_job_stop(lj);
+}
+
+bool local_job_was_stopped(const struct local_job *lj)
+{
+    return lj->was_stopped;
+}
+
+/* ---- life ------------------------------------------------------------------------------------- */
+
+static int write_secret(const char *folder, const char *name, const char *text,
+                        struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, name);
+    FLEET_AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+    if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+        return fleet_error(err, -errno, "write %s: %s", path, strerror(errno));
+    return 0;
+}
+
+/* A CA for this run alone, the hub's certificate, and the job's token. */
+static int open_server(struct local_job *lj, struct fleet_error *err)
+{
+    struct tls_identity ca = {0}, leaf = {0};
+    struct hub_server_config config = {.loop = &lj->loop,
+                                       .address = HUB_ADDRESS,
+                                       .install_key = lj->install_key,
+                                       .install_key_size = sizeof(lj->install_key),
+                                       .refused = on_refused,
+                                       .user = lj};
+    char token[FLEET_SHA256_HEX_SIZE];
+    int rc;
+
+    fleet_random_bytes(lj->install_key, sizeof(lj->install_key));
+    hub_server_token(lj->install_key, sizeof(lj->install_key), lj->uid, token);
+    if ((rc = tls_identity_make_ca("fleetjob run", CERTIFICATE_DAYS, &ca, err)) == 0 &&
+        (rc = tls_identity_sign(&ca, TLS_IDENTITY_HUB_NAME, CERTIFICATE_DAYS, &leaf, err)) == 0 &&
+        (rc = write_secret(lj->config.folder, "ca.pem", ca.certificate_pem, err)) == 0 &&
+        (rc = write_secret(lj->config.folder, "token", token, err)) == 0) {
+        config.certificate_pem = leaf.certificate_pem;
+        config.key_pem = leaf.key_pem;
+        rc = hub_server_new(&config, &lj->server, err);
+    }
+    tls_identity_release(&ca);
+    tls_identity_release(&leaf);
+    return rc < 0 ? fleet_error_wrap(err, "start the hub") : 0;
+}
+
+static int open_launcher(struct local_job *lj, struct fleet_error *err)
+{
+    struct launcher_config config = {.loop = &lj->loop,
+                                     .agent_path = lj->config.agent_path,
+                                     .folder = lj->config.folder,
+                                     .job_name = lj->job->metadata.name,
+                                     .job_uid = lj->uid,
+                                     .processes = (int)lj->job->spec.worker.processes_per_pod,
+                                     .threads = lj->config.threads,
+                                     .grace_ms = GRACE_MS,
+                                     .command = lj->config.command,
+                                     .is_verbose = lj->config.is_verbose,
+                                     .ended = on_pod_ended,
+                                     .line = on_pod_line,
+                                     .user = lj};
+
+    return launcher_new(&config, hub_server_port(lj->server), &lj->launcher, err);
+}
+
+static void open_handles(struct local_job *lj)
+{
+    static const int numbers[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
+
+    (void)uv_loop_init(&lj->loop);
+    (void)uv_timer_init(&lj->loop, &lj->reconcile_timer);
+    (void)uv_timer_init(&lj->loop, &lj->state_timer);
+    lj->reconcile_timer.data = lj->state_timer.data = lj;
+    for (int i = 0; i < SIGNALS; i++) {
+        (void)uv_signal_init(&lj->loop, &lj->signals[i]);
+        lj->signals[i].data = lj;
+        (void)uv_signal_start(&lj->signals[i], on_signal, numbers[i]);
+    }
+}
+
+int local_job_new(const struct local_job_config *config, struct local_job **out,
+                  struct fleet_error *err)
+{
+    struct local_job *lj = calloc(1, sizeof(*lj));
+    uint8_t uid[16];
+    int rc;
+
+    fleet_assert(lj);
+    lj->config = *config;
+    lj->job = config->job;
+    fleet_random_bytes(uid, sizeof(uid));
+    fleet_hex_encode(uid, sizeof(uid), lj->uid);
+    open_handles(lj);
+    rc = open_server(lj, err);
+    if (rc == 0)
+        rc = open_launcher(lj, err);
+    if (rc < 0) {
+        local_job_free(lj);
+        return rc;
+    }
+    *out = lj;
+    return 0;
+}
+
+void local_job_run(struct local_job *lj)
+{
+    reconcile_after(lj, 0);
+    (void)uv_run(&lj->loop, UV_RUN_DEFAULT);
+}
+
+/* Close callbacks. The process ends next, so a handle that does not close in time is let go. */
+static void finish_loop(struct local_job *lj)
+{
+    double give_up_ms = fleet_monotonic_ms() + CLOSE_MS_MAX;
+
+    while (uv_run(&lj->loop, UV_RUN_ONCE) != 0 && fleet_monotonic_ms() < give_up_ms)
+        continue;
+    (void)uv_loop_close(&lj->loop);
+}
+
+void local_job_free(struct local_job *lj)
+{
+    if (!lj)
+        return;
+    launcher_free(lj->launcher);
+    if (lj->hub)
+        hub_server_remove(lj->hub);
+    hub_server_free(lj->server);
+    uv_close((uv_handle_t *)&lj->reconcile_timer, NULL);
+    uv_close((uv_handle_t *)&lj->state_timer, NULL);
+    for (int i = 0; i < SIGNALS; i++)
+        uv_close((uv_handle_t *)&lj->signals[i], NULL);
+    finish_loop(lj);
+    if (lj->config.state_file)
+        (void)unlink(lj->config.state_file);
+    hub_view_release(&lj->view);
+    free(lj);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* fleetjob: the commands of the user's shell, one file each. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/export.h"
+#include "cli/strategy_commands.h"
+#include "cli/validate.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/errors.h"
+
+#define EXIT_GOOD  0
+#define EXIT_USAGE 2
+
+static int cli_version(int argc, char **argv);
+static int cli_help(int argc, char **argv);
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *words;
+} commands[] = {
+    {"run", cli_run, "train a job on this machine, without Kubernetes"},
+    {"plan", cli_plan, "what a job will run on each rank, and what that costs"},
+    {"validate", cli_validate, "is a job or a strategy good, and if not, all that is wrong"},
+    {"select", cli_select, "which knobs of a strategy take effect, and why the rest does not"},
+    {"convert", cli_convert, "a strategy from one form into another: prototxt, YAML, JSON"},
+    {"export", cli_export, "the weights of a checkpoint as one safetensors file"},
+    {"version", cli_version, "print the version"},
+    {"help", cli_help, "this text, or the help of a command"},
+};
+
+static const struct command *find(const char *name)
+{
+    for (size_t i = 0; i < FLEET_COUNT(commands); i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static void print_help(FILE *out)
+{
+    (void)fputs("Usage: fleetjob COMMAND [ARGUMENTS…]\n\nCommands:\n", out);
+    for (size_t i = 0; i < FLEET_COUNT(commands); i++)
+        (void)fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].words);
+    (void)fputs(
+        "\nfleetjob COMMAND --help says more. Exit codes: 0 good, 1 no, 2 wrong usage, 130\n"
+        "interrupted.\n",
+        out);
+}
+
+static int refuse_unknown(const char *name)
+{
+    const char *names[FLEET_COUNT(commands)], *closest;
+
+    for (size_t i = 0; i < FLEET_COUNT(commands); i++)
+        names[i] = commands[i].name;
+    closest = fleet_closest_word(name, names, FLEET_COUNT(names));
+    if (closest)
+        (void)fprintf(stderr, "fleetjob: there is no command \"%s\", did you mean \"%s\"?\n", name,
+                      closest);
+    else
+        (void)fprintf(stderr, "fleetjob: there is no command \"%s\"; try: fleetjob help\n", name);
+    return EXIT_USAGE;
+}
+
+static int cli_version(int argc, char **argv)
+{
+    (void)argv;
+    if (argc > 1) {
+        (void)fputs("Usage: fleetjob version\n", strcmp(argv[1], "--help") ? stderr : stdout);
+        return strcmp(argv[1], "--help") ? EXIT_USAGE : EXIT_GOOD;
+    }
+    (void)puts("fleetjob " FLEET_VERSION);
+    return EXIT_GOOD;
+}
+
+static int cli_help(int argc, char **argv)
+{
+    static char help_option[] = "--help";
+    char *arguments[] = {argc > 1 ? argv[1] : NULL, help_option, NULL};
+    const struct command *command = argc > 1 ? find(argv[1]) : NULL;
+
+    if (argc > 1 && argv[1][0] != '-' && !command)
+        return refuse_unknown(argv[1]);
+    if (command && command->run != cli_help)
+        return command->run(2, arguments);
+    print_help(stdout);
+    return EXIT_GOOD;
+}
+
+int main(int argc, char **argv)
+{
+    const struct command *command;
+
+    if (argc < 2) {
+        print_help(stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return cli_help(1, argv);
+    if (strcmp(argv[1], "--version") == 0)
+        return cli_version(1, argv);
+    command = find(argv[1]);
+    return command ? command->run(argc - 1, argv + 1) : refuse_unknown(argv[1]);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* `fleetjob plan`: the plan that controller and trainer compute, too, without running anything. Knobs
+ * that the built-in runtime cannot run are explained all the same; running them is refused. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/errors_json.h"
+#include "cli/job_file.h"
+#include "cli/plan_table.h"
+#include "libfleet/api/document.h"
+#include "libfleet/api/memory_limit.h"
+#include "libfleet/api/validation.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/json.h"
+#include "libfleet/program/print.h"
+
+static const char usage[] =
+    "Usage: fleetjob plan FILE [--world-size N] [--rank R] [--policy full|paddle]\n"
+    "                     [--output table|json] [--program]\n"
+    "\n"
+    "Says what a job will run on each rank and what that costs: degrees, groups, bytes by kind,\n"
+    "communication, knobs that are dropped or cannot run here. FILE is a FleetJob, or a strategy\n"
+    "alone (then bytes are not known), as YAML, JSON or prototxt; - reads standard input. Exits 1\n"
+    "and prints the errors if the job or the strategy is refused.\n"
+    "\n"
+    "  --world-size N  ranks, 1 to 65536; default: what the job says\n"
+    "  --rank R        what rank R does, too: its coordinates, groups, stage, shard, micro-batches,\n"
+    "                  bytes and communication\n"
+    "  --policy P      full: contradictions are refused; paddle: what Paddle 2.0 would drop is\n"
+    "                  dropped; default: what the job says, else full\n"
+    "  --output FORM   table (the default) or json\n"
+    "  --program       print the program of a rank, too: one line a variable, one an operator\n";
+
+struct arguments {
+    const char *file;
+    long long world;    /* 0 = as the job says */
+    long long rank;     /* -1 = none in particular */
+    const char *policy; /* NULL = as the job says */
+    bool is_json, with_program;
+};
+
+/* The exit code, or -1 to go on. */
+static int parse_arguments(int argc, char **argv, struct arguments *out)
+{
+    static const char *const policies[] = {"full", "paddle", NULL};
+    static const char *const forms[] = {"table", "json", NULL};
+    const char *form = "table";
+    const struct arguments_option options[] = {
+        {.name = "world-size",
+         .kind = ARGUMENTS_NUMBER,
+         .out = &out->world,
+         .min = 1,
+         .max = TOPOLOGY_WORLD_MAX},
+        {.name = "rank",
+         .kind = ARGUMENTS_NUMBER,
+         .out = &out->rank,
+         .min = 0,
+         .max = TOPOLOGY_WORLD_MAX - 1},
+        {.name = "policy", .kind = ARGUMENTS_WORD, .out = &out->policy, .words = policies},
+        {.name = "output", .kind = ARGUMENTS_WORD, .out = &form, .words = forms, .letter = 'o'},
+        {.name = "program", .kind = ARGUMENTS_FLAG, .out = &out->with_program},
+        {0},
+    };
+    int code = arguments_parse(argc, argv, usage, options, 1, &out->file);
+
+    out->is_json = strcmp(form, "json") == 0;
+    return code;
+}
+
+/* ---- printing ---------------------------------------------------------------------------------- */
+
+static void print_json(const cJSON *json)
+{
+    FLEET_AUTO_FREE char *text = fleet_json_print(json);
+
+    (void)puts(text);
+}
+
+static void print_plan(const struct document *document, const struct plan *plan,
+                       const struct arguments *arguments)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0}, program = {0};
+
+    if (arguments->is_json) {
+        FLEET_AUTO_JSON cJSON *json = plan_encode_whole(plan);
+        if (arguments->rank >= 0)
+            cJSON_AddItemToObject(json, "rank", plan_encode_rank(plan, (int)arguments->rank));
+        if (arguments->with_program) {
+            print_program(&plan->program, &program);
+            (void)cJSON_AddStringToObject(json, "program", fleet_strbuf_text(&program));
+        }
+        print_json(json);
+    } else {
+        if (document->kind == DOCUMENT_JOB)
+            fleet_strbuf_appendf(&out, "%s: ", document->job.metadata.name);
+        if (plan->has_program)
+            plan_table_headline(&document->job, plan, &out);
+        else
+            fleet_strbuf_appendf(&out, "%d ranks\n", plan->world);
+        plan_table_whole(plan, &out);
+        if (arguments->rank >= 0)
+            plan_table_rank(plan, (int)arguments->rank, &out);
+        if (arguments->with_program)
+            print_program(&plan->program, &out);
+    }
+    (void)fputs(fleet_strbuf_text(&out), stdout);
+}
+
+/* A program reads them where it would read the plan, people where they look for trouble. */
+static void print_errors(const struct fleet_errors *errors, const struct arguments *arguments)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    if (arguments->is_json) {
+        FLEET_AUTO_JSON cJSON *json = errors_json(errors);
+        print_json(json);
+    } else {
+        fleet_errors_print(errors, &text);
+        (void)fputs(fleet_strbuf_text(&text), stderr);
+    }
+}
+
+/* ---- the command ------------------------------------------------------------------------------- */
+
+/* Fills the request; what it needs and lacks becomes an error. */
+static void make_request(const struct document *document, const struct arguments *arguments,
+                         struct plan_request *out, struct fleet_errors *errors)
+{
+    const struct fleetjob_spec *spec = &document->job.spec;
+    struct validation_options options = {.world_size = arguments->world};
+
+    *out = (struct plan_request){.strategy = document_strategy(document),
+                                 .strategy_path = "",
+                                 .world = (int)arguments->world,
+                                 .only_explain = true};
+    if (document->kind == DOCUMENT_JOB) {
+        out->strategy_path = spec->strategy_json ? "spec.strategy" : "spec.strategyText";
+        out->policy =
+            spec->strategy_policy == FLEETJOB_POLICY_PADDLE ? STRATEGY_PADDLE : STRATEGY_FULL;
+        out->options = &spec->strategy_options;
+        if (spec->has_training)
+            out->training = &spec->training;
+        out->own_trainer = !spec->has_training;
+        if (!arguments->world)
+            out->world = job_file_world(&document->job);
+        if (!arguments->policy)
+            (void)validation_check(&document->job, &options, errors, NULL);
+    } else if (!arguments->world) {
+        fleet_errors_add(errors, "",
+                         "a strategy alone does not say how many ranks there are: "
+                         "give --world-size");
+    }
+    if (arguments->policy)
+        out->policy = strcmp(arguments->policy, "paddle") == 0 ? STRATEGY_PADDLE : STRATEGY_FULL;
+    if (errors->count == 0 && arguments->rank >= out->world)
+        fleet_errors_add(errors, "", "there is no rank %lld: ranks are 0 to %d", arguments->rank,
+                         out->world - 1);
+    if (errors->count == 0 && arguments->with_program && !out->training)
+        fleet_errors_add(errors, "spec.training",
+                         "there is none: without a model there is no program to print");
+}
+
+static void explain(const struct document *document, const struct arguments *arguments,
+                    struct fleet_errors *errors)
+{
+    struct plan_request request;
+    struct plan plan;
+
+    make_request(document, arguments, &request, errors);
+    if (errors->count > 0 || plan_build(&request, &plan, errors) < 0)
+        return;
+    if (document->kind == DOCUMENT_JOB)
+        (void)memory_limit_check(&document->job, &plan, errors);
+    if (errors->count == 0 || !arguments->is_json) /* in JSON, the errors stand for the plan */
+        print_plan(document, &plan, arguments);
+    plan_release(&plan);
+}
+
+int cli_plan(int argc, char **argv)
+{
+    struct arguments arguments = {.rank = -1};
+    struct fleet_errors errors = {0};
+    struct document document;
+    int code = parse_arguments(argc, argv, &arguments);
+
+    if (code >= 0)
+        return code;
+    if (arguments_document(arguments.file, &document, &errors) == 0)
+        explain(&document, &arguments, &errors);
+    if (errors.count > 0)
+        print_errors(&errors, &arguments);
+    code = errors.count > 0 ? ARGUMENTS_NO : ARGUMENTS_GOOD;
+    document_release(&document);
+    fleet_errors_release(&errors);
+    return code;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_PLAN_TABLE_H
+#define CLI_PLAN_TABLE_H
+
+/* A plan for people: what is trained, which knobs take effect, what a rank needs. */
+
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/program/plan.h"
+
+/* One line: model, parameters, batch, optimizer. */
+void plan_table_headline(const struct fleetjob *job, const struct plan *plan,
+                         struct fleet_strbuf *out);
+
+/* A line for each of applied, dropped, … bytes, each with its newline. */
+void plan_table_print(const struct plan *plan, struct fleet_strbuf *out);
+
+/* The same and what an engineer would put on a slide: groups, stages, bytes by kind and communication,
+ * each with where the number comes from, and what the built-in runtime cannot run. */
+void plan_table_whole(const struct plan *plan, struct fleet_strbuf *out);
+
+/* What one rank of the plan does. */
+void plan_table_rank(const struct plan *plan, int rank, struct fleet_strbuf *out);
+
+#endif

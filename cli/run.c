@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * `fleetjob run`: a job on this machine. Read and check the file, print the plan, give the job a
+ * private folder, let local_job.c run it, and say how it ended.
+ */
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/curve.h"
+#include "cli/job_file.h"
+#include "cli/local_job.h"
+#include "cli/machine_memory.h"
+#include "cli/plan_table.h"
+#include "cli/private_folder.h"
+#include "cli/processors.h"
+#include "cli/progress.h"
+#include "libfleet/api/memory_limit.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/log.h"
+#include "libfleet/strategy/strategy_json.h"
+
+#define EXIT_GOOD        0
+#define EXIT_NO          1
+#define EXIT_USAGE       2
+#define EXIT_INTERRUPTED 130
+#define WORKERS_MAX      256 /* processes that one machine can bear */
+
+static const char usage[] =
+    "Usage: fleetjob run JOB.yaml [OPTIONS]\n"
+    "\n"
+    "Trains a job on this machine: the same job file, hub, agents and trainers as in a cluster, with\n"
+    "processes for pods. Ctrl-C saves a checkpoint (if the job has them) and stops; the second one\n"
+    "stops at once.\n"
+    "\n"
+    "  --workers N        instead of spec.worker.replicas\n"
+    "  --steps N          instead of spec.training.steps\n"
+    "  --data PATH        instead of spec.training.data.path\n"
+    "  --json             one JSON object a line on standard output, nothing else\n"
+    "  --curve FILE       draw the losses (.svg or .png), instead of spec.training.log.curve\n"
+    "  --state-file FILE  list the running processes there, for scripts\n"
+    "  -v, --verbose      show the logs of agents and trainers, too\n"
+    "  -h, --help         this text\n"
+    "\n"
+    "Exit codes: 0 Succeeded, 1 Failed or refused, 2 wrong usage, 130 interrupted.\n";
+
+struct arguments {
+    const char *file;
+    struct job_file_changes changes;
+    bool is_json, is_verbose;
+    const char *curve, *state_file;
+};
+
+/* What the pieces of one run share. */
+struct run {
+    struct arguments arguments;
+    struct fleetjob job;
+    char *folder;     /* of the job file, absolute: relative paths of the job start there */
+    struct plan plan; /* if the job has a training block */
+    struct progress *progress;
+    struct local_job *local; /* while it runs */
+    struct curve curve;
+    int restarts; /* that counted */
+    double started_ms;
+};
+
+/* The exit code, or -1 to go on. */
+static int parse_arguments(int argc, char **argv, struct arguments *out)
+{
+    long long workers = 0, steps = 0;
+    const struct arguments_option options[] = {
+        {.name = "workers",
+         .kind = ARGUMENTS_NUMBER,
+         .out = &workers,
+         .min = 1,
+         .max = WORKERS_MAX},
+        {.name = "steps", .kind = ARGUMENTS_NUMBER, .out = &steps, .min = 1, .max = INT32_MAX},
+        {.name = "data", .kind = ARGUMENTS_TEXT, .out = &out->changes.data_path},
+        {.name = "json", .kind = ARGUMENTS_FLAG, .out = &out->is_json},
+        {.name = "curve", .kind = ARGUMENTS_TEXT, .out = &out->curve},
+        {.name = "state-file", .kind = ARGUMENTS_TEXT, .out = &out->state_file},
+        {.name = "verbose", .kind = ARGUMENTS_FLAG, .out = &out->is_verbose, .letter = 'v'},
+        {0},
+    };
+    int code = arguments_parse(argc, argv, usage, options, 1, &out->file);
+
+    out->changes.workers = workers;
+    out->changes.steps = steps;
+    return code;
+}
+
+/* ---- before it runs --------------------------------------------------------------------------- */
+
+static void print_errors(const char *word, const struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    char *line, *rest = NULL;
+
+    fleet_errors_print(errors, &text);
+    for (line = text.text ? strtok_r(text.text, "\n", &rest) : NULL; line;
+         line = strtok_r(NULL, "\n", &rest))
+        (void)fprintf(stderr, "%s%s\n", word, line);
+}
+
+static bool has_command(const struct fleetjob *job)
+{
+    char **command = job_file_command(job);
+
+    job_file_free_command(command);
+    return command != NULL;
+}
+
+/* All workers are on this machine: together they must fit into its memory. */
+static void check_machine(const struct run *run, struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf has = {0}, sum = {0}, each = {0};
+    const struct fleetjob *job = &run->job;
+    const char *what;
+    int64_t limit = machine_memory_limit("", &what), workers = job->spec.worker.replicas;
+    int64_t needed = workers * memory_limit_needed(job, &run->plan) -
+                     (workers - 1) * (int64_t)run->plan.snapshot_bytes; /* one writes */
+
+    if (needed <= limit)
+        return;
+    fleet_strbuf_append_size(&has, (double)limit);
+    fleet_strbuf_append_size(&sum, (double)needed);
+    memory_limit_explain(job, &run->plan, &each);
+    fleet_errors_add(
+        errors, "spec.worker.replicas", "%lld worker%s need %s of memory, %s has %s; each needs %s",
+        (long long)workers, workers == 1 ? "" : "s", sum.text, what, has.text, each.text);
+}
+
+/* Read, check and plan. 0, or the exit code. */
+static int read_job(struct run *run)
+{
+    struct fleet_errors errors = {0}, warnings = {0};
+    bool has_plan = false;
+    int code;
+
+    if (job_file_read(run->arguments.file, &run->arguments.changes, &run->job, &errors,
+                      &warnings) == 0 &&
+        job_file_world(&run->job) > WORKERS_MAX)
+        fleet_errors_add(&errors, "spec.worker.replicas",
+                         "%d trainers are more than one machine is asked to run (%d)",
+                         job_file_world(&run->job), WORKERS_MAX);
+    if (errors.count == 0 && !run->job.spec.has_training && !has_command(&run->job))
+        fleet_errors_add(&errors, "spec.worker.template.spec.containers[0].command",
+                         "there is none, and no spec.training: nothing to run on this machine");
+    if (errors.count == 0 && run->job.spec.has_training)
+        has_plan = job_file_plan(&run->job, job_file_world(&run->job), &run->plan, &errors) == 0;
+    if (has_plan)
+        check_machine(run, &errors);
+    print_errors("warning: ", &warnings);
+    print_errors("", &errors);
+    code = errors.count > 0 ? EXIT_NO : 0;
+    fleet_errors_release(&warnings);
+    fleet_errors_release(&errors);
+    return code;
+}
+
+/* Columns of the terminal on standard output; 0 = not known. */
+static int column_count(void)
+{
+    struct winsize size;
+
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+static void open_progress(struct run *run)
+{
+    const struct training_config *training = &run->job.spec.training;
+    struct progress_config config = {.is_json = run->arguments.is_json,
+                                     .is_terminal =
+                                         isatty(STDOUT_FILENO) && !run->arguments.is_json,
+                                     .columns = column_count(),
+                                     .out = stdout,
+                                     .notes = stderr,
+                                     .steps = run->job.spec.has_training ? training->steps : 0,
+                                     .every_steps = training->log.every_steps};
+
+    run->progress = progress_new(&config);
+}
+
+static void print_plan(struct run *run)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    FLEET_AUTO_JSON cJSON *json = NULL;
+
+    if (run->job.spec.has_training) {
+        json = plan_encode(&run->plan);
+        fleet_strbuf_appendf(&text, "%s: ", run->job.metadata.name);
+        plan_table_headline(&run->job, &run->plan, &text);
+        plan_table_print(&run->plan, &text);
+    } else {
+        json = cJSON_CreateObject();
+        fleet_strbuf_appendf(&text, "%s: %d trainers of its own command\n", run->job.metadata.name,
+                             job_file_world(&run->job));
+    }
+    fleet_strbuf_append_char(&text, '\n');
+    progress_plan(run->progress, json, text.text);
+}
+
+/* job.json, what the trainer reads: the blocks as given, and where relative paths start. */
+static int write_job_file(const struct run *run, const char *private, struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *root = cJSON_CreateObject();
+    FLEET_AUTO_FREE char *path = fleet_file_join(private, "job.json");
+    FLEET_AUTO_FREE char *text = NULL;
+    const struct fleetjob_spec *spec = &run->job.spec;
+
+    fleet_assert(root);
+    cJSON_AddItemToObject(root, "training",
+                          spec->training_json ? cJSON_Duplicate(spec->training_json, true)
+                                              : cJSON_CreateObject());
+    cJSON_AddItemToObject(root, "strategy", strategy_json_encode(&spec->strategy));
+    (void)cJSON_AddStringToObject(root, "strategyPolicy",
+                                  spec->strategy_policy == FLEETJOB_POLICY_PADDLE ? "Paddle"
+                                                                                  : "Full");
+    cJSON_AddItemToObject(root, "strategyOptions",
+                          fleet_object_encode(&strategy_options_type, &spec->strategy_options));
+    (void)cJSON_AddStringToObject(root, "jobName", run->job.metadata.name);
+    (void)cJSON_AddStringToObject(root, "baseDir", run->folder);
+    text = fleet_json_print(root);
+    return fleet_file_write(path, text, strlen(text), err);
+}
+
+/* The agent stands beside this program, and the trainer beside the agent. */
+static int find_agent(char **out, struct fleet_error *err)
+{
+    char path[4096];
+    ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    FLEET_AUTO_FREE char *trainer = NULL;
+
+    if (size <= 0)
+        return fleet_error(err, -errno, "find my own program: %s", strerror(errno));
+    path[size] = '\0';
+    *strrchr(path, '/') = '\0';
+    *out = fleet_file_join(path, "fleetjob-agent");
+    trainer = fleet_file_join(path, "fleetjob-train");
+    if (access(*out, X_OK) < 0)
+        return fleet_error(err, -errno, "%s: %s", *out, strerror(errno));
+    if (access(trainer, X_OK) < 0)
+        return fleet_error(err, -errno, "%s: %s", trainer, strerror(errno));
+    return 0;
+}
+
+/* ---- while it runs ---------------------------------------------------------------------------- */
+
+static void on_event(void *user, const struct hub_event *event)
+{
+    struct run *run = user;
+
+    if (event->type == HUB_EVENT_STEP)
+        curve_add(&run->curve, event->step.step, event->step.loss);
+    if (event->type == HUB_EVENT_RESTART) {
+        curve_add_restart(&run->curve, progress_step(run->progress));
+        run->restarts += event->counted;
+    }
+    progress_event(run->progress, event, fleet_monotonic_ms());
+    if (!progress_is_heard(run->progress) && !local_job_was_stopped(run->local))
+        local_job_stop(run->local);
+}
+
+static void on_note(void *user, const char *text)
+{
+    progress_note(((struct run *)user)->progress, "%s", text);
+}
+
+/* ---- after it has run ------------------------------------------------------------------------- */
+
+static const struct fleetjob_condition *final_condition(const struct fleetjob_status *status)
+{
+    for (size_t i = 0; i < status->conditions.count; i++) {
+        const struct fleetjob_condition *c = &status->conditions.items[i];
+        if (strcmp(c->status, "True") == 0 &&
+            (strcmp(c->type, WELLKNOWN_CONDITION_SUCCEEDED) == 0 ||
+             strcmp(c->type, WELLKNOWN_CONDITION_FAILED) == 0 ||
+             strcmp(c->type, WELLKNOWN_CONDITION_SUSPENDED) == 0))
+            return c;
+    }
+    return NULL;
+}
+
+/* Where the losses are to be drawn, heap; NULL = nowhere. */
+static char *curve_path(const struct run *run)
+{
+    if (run->arguments.curve)
+        return strdup(run->arguments.curve);
+    if (run->job.spec.training.log.curve)
+        return fleet_file_join(run->folder, run->job.spec.training.log.curve);
+    return NULL;
+}
+
+static bool draw_curve(struct run *run, const char *path)
+{
+    struct fleet_error err;
+
+    if (!path || run->curve.count == 0)
+        return false;
+    if (curve_write(&run->curve, run->job.metadata.name, path, &err) == 0)
+        return true;
+    progress_note(run->progress, "warning: %s", err.text);
+    return false;
+}
+
+static void print_hints(const struct run *run, bool has_succeeded)
+{
+    const char *file = run->arguments.file, *self = program_invocation_name;
+    int other = job_file_world(&run->job) > 1 ? job_file_world(&run->job) / 2 : 2;
+
+    if (run->arguments.is_json || !run->job.spec.has_training)
+        return;
+    (void)printf("\nTry next:\n");
+    if (has_succeeded && run->plan.selection.depends_on_workers.count == 0)
+        (void)printf("  %s run %s --workers %d    # the same weights, bit for bit\n", self, file,
+                     other);
+    if (has_succeeded)
+        (void)printf("  %s plan %s --program     # what each rank runs\n", self, file);
+    if (has_succeeded && run->job.status.has_checkpoint && run->job.status.checkpoint.path)
+        (void)printf("  %s export %s weights.safetensors\n", self, run->job.status.checkpoint.path);
+    if (!has_succeeded)
+        (void)printf("  %s run %s --verbose      # with the logs of all workers\n", self, file);
+}
+
+static int finish(struct run *run)
+{
+    const struct fleetjob_status *status = &run->job.status;
+    const struct fleetjob_condition *condition = final_condition(status);
+    FLEET_AUTO_FREE char *curve = curve_path(run);
+    struct progress_end end = {
+        .state = condition ? condition->type : WELLKNOWN_CONDITION_SUSPENDED,
+        .message = "",
+        .weights_sha256 = status->has_result && status->result.weights_sha256
+                              ? status->result.weights_sha256
+                              : "",
+        .curve_path = draw_curve(run, curve) ? curve : "",
+        .restarts = run->restarts,
+        .seconds = (fleet_monotonic_ms() - run->started_ms) / 1e3,
+    };
+    bool has_succeeded = strcmp(end.state, WELLKNOWN_CONDITION_SUCCEEDED) == 0;
+    bool has_failed = strcmp(end.state, WELLKNOWN_CONDITION_FAILED) == 0;
+
+    if (has_failed && condition->message) {
+        end.message = condition->message;
+        if (run->arguments.is_json)
+            progress_note(run->progress, "error: %s", condition->message);
+    }
+    progress_finish(run->progress, &end);
+    print_hints(run, has_succeeded);
+    return has_succeeded ? EXIT_GOOD : has_failed ? EXIT_NO : EXIT_INTERRUPTED;
+}
+
+/* 0 when it has run, or -errno when it could not even begin. */
+static int run_job(struct run *run, const char *private, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *agent = NULL;
+    char **command;
+    struct local_job_config config = {.job = &run->job,
+                                      .folder = private,
+                                      .threads = processors_per_trainer(job_file_world(&run->job)),
+                                      .is_verbose = run->arguments.is_verbose,
+                                      .state_file = run->arguments.state_file,
+                                      .event = on_event,
+                                      .note = on_note,
+                                      .user = run};
+    int rc;
+
+    if ((rc = find_agent(&agent, err)) < 0 || (rc = write_job_file(run, private, err)) < 0)
+        return rc;
+    command = job_file_command(&run->job);
+    config.agent_path = agent;
+    config.command = command;
+    config.plan_digest = run->job.spec.has_training ? run->plan.digest : NULL;
+    rc = local_job_new(&config, &run->local, err);
+    if (rc == 0) {
+        local_job_run(run->local);
+        local_job_free(run->local);
+    }
+    job_file_free_command(command);
+    return rc;
+}
+
+static int run_in_private_folder(struct run *run)
+{
+    FLEET_AUTO_FREE char *private = NULL;
+    struct fleet_error err;
+    int rc = private_folder_make(&private, &err);
+
+    if (rc == 0) {
+        rc = run_job(run, private, &err);
+        private_folder_remove(private);
+    }
+    if (rc < 0) {
+        progress_note(run->progress, "fleetjob run: %s", err.text);
+        return EXIT_NO;
+    }
+    return finish(run);
+}
+
+int cli_run(int argc, char **argv)
+{
+    struct run run = {.started_ms = fleet_monotonic_ms()};
+    int code = parse_arguments(argc, argv, &run.arguments);
+
+    if (code >= 0)
+        return code;
+    (void)signal(SIGPIPE, SIG_IGN);
+    fleet_log_setup(FLEET_LOG_TEXT, 0, "");
+    code = read_job(&run);
+    if (code == 0) {
+        run.folder = job_file_folder(run.arguments.file);
+        open_progress(&run);
+        print_plan(&run);
+        code = run_in_private_folder(&run);
+        progress_free(run.progress);
+        if (run.job.spec.has_training)
+            plan_release(&run.plan);
+    }
+    curve_release(&run.curve);
+    free(run.folder);
+    fleetjob_release(&run.job);
+    return code;
+}

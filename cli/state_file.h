@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_STATE_FILE_H
+#define CLI_STATE_FILE_H
+
+/*
+ * `--state-file`: who runs, for scripts that want to look at processes or kill some. JSON, replaced
+ * atomically:
+ *
+ *   {"pid":…, "job":…, "generation":2, "step":120,
+ *    "members":[{"index":0,"attempt":0,"agentPid":…,"trainerPids":[…],"deleting":false}, …]}
+ */
+
+#include <stdint.h>
+
+struct fleet_error;
+struct launcher;
+
+int state_file_write(const char *path, const char *job, int64_t generation, int64_t step,
+                     const struct launcher *launcher, struct fleet_error *err);
+
+#endif

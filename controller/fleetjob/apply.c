@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What was decided becomes requests and commands: the status first, and only who may write it goes on
+ * with events, hub and pods.
+ *
+ *   create pod ── 409 ──▶ get ── ours, as we would make it ──▶ done
+ *                              └ anybody else's ──▶ the next attempt
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/job_secret.h"
+#include "controller/fleetjob/pod_builder.h"
+#include "controller/fleetjob/projection.h"
+#include "controller/fleetjob/reconciler_internal.h"
+#include "controller/machinery/metrics.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/json.h"
+#include "libfleet/kube/api_error.h"
+#include "libfleet/kube/meta.h"
+
+#define NAME_TRIES  8     /* attempts whose names may be taken by others */
+#define CONFLICT_MS 200.0 /* the cache will have the newer state by then */
+
+/* ---- pods ------------------------------------------------------------------------------------- */
+
+/* Where the predecessor ran: if the node was the reason, the next one is better off elsewhere. */
+static const char *last_node(const struct reconciler_pass *pass, int index, int attempt)
+{
+    const struct reconciler *r = pass->job->reconciler;
+    const struct store *pods = manager_store(r->manager, r->pods_informer);
+    const struct store_entry *entry;
+
+    if (attempt == 0)
+        return NULL;
+    for (entry = store_first(pods, PROJECTION_POD_BY_JOB, pass->job->uid); entry;
+         entry = store_next(entry, PROJECTION_POD_BY_JOB)) {
+        const struct projection_pod *pod = store_object(entry);
+        if (pod->index == index && pod->attempt == attempt - 1)
+            return pod->node;
+    }
+    return NULL;
+}
+
+cJSON *apply_build_pod(const struct reconciler_pass *pass, int index, int attempt)
+{
+    const struct reconciler_options *options = &pass->job->reconciler->options;
+    FLEET_AUTO_FREE char *secret = job_secret_name(&pass->observation.job);
+    struct pod_builder_request request = {.job = &pass->observation.job,
+                                          .index = index,
+                                          .attempt = attempt,
+                                          .runtime_image = options->runtime_image,
+                                          .pull_policy = options->pull_policy,
+                                          .hub_address = options->hub_address,
+                                          .secret = secret,
+                                          .gang = pass->job->gang,
+                                          .avoid_node = last_node(pass, index, attempt)};
+
+    return pod_builder_build(&request);
+}
+
+static void forget_pod(const struct reconciler_request *r, enum expectation_kind kind)
+{
+    const struct reconciler_job *job = r->pass->job;
+
+    (void)expectations_meet(job->reconciler->expectations, job->key, kind, r->name);
+}
+
+static int wanted_attempt(const struct reconciler_pass *pass, int index)
+{
+    for (size_t i = 0; i < pass->actions.create_count; i++)
+        if (pass->actions.creates[i].index == index)
+            return pass->actions.creates[i].attempt;
+    return 0;
+}
+
+static void create_pod(struct reconciler_pass *pass, int index, int attempt);
+
+/* The name is taken: is it by the very pod we wanted? */
+static void on_pod_read(struct reconciler_request *r, const cJSON *object,
+                        const struct fleet_error *err)
+{
+    struct reconciler_pass *pass = r->pass;
+    bool is_deleting = object && fleet_json_at(object, "metadata.deletionTimestamp");
+    int index = r->index, attempt = r->attempt;
+
+    if (err && !kube_is_not_found(err)) {
+        reconciler_finish(r, err);
+        return;
+    }
+    if (!err && kube_meta_is_controlled_by(object, pass->job->uid) && !is_deleting &&
+        strcmp(pod_builder_hash(object), pod_builder_hash(r->body)) == 0) {
+        reconciler_finish(r, NULL); /* made by us, the answer was lost; the cache brings it */
+        return;
+    }
+    forget_pod(r, EXPECT_CREATED);
+    if (attempt < wanted_attempt(pass, index) + NAME_TRIES)
+        create_pod(pass, index, attempt + 1);
+    reconciler_finish(r, NULL);
+}
+
+/* The answer was an error of the server's own, which may have made the pod nevertheless. */
+static void on_pod_looked_for(struct reconciler_request *r, const cJSON *object,
+                              const struct fleet_error *err)
+{
+    (void)object;
+    if (err && kube_is_not_found(err))
+        forget_pod(r, EXPECT_CREATED);
+    reconciler_finish(r, NULL); /* the pass has failed already, and is tried again */
+}
+
+static void look_for_pod(struct reconciler_request *r, const struct kube_rest_request *get,
+                         const struct fleet_error *err)
+{
+    if (!r->pass->has_failed) {
+        r->pass->has_failed = true;
+        r->pass->err = *err;
+    }
+    reconciler_resend(r, get, on_pod_looked_for);
+}
+
+static void on_pod_created(struct reconciler_request *r, const cJSON *object,
+                           const struct fleet_error *err)
+{
+    struct reconciler_pass *pass = r->pass;
+    struct kube_rest_request get = {.verb = KUBE_GET,
+                                    .resource = &kube_pods,
+                                    .namespace_ = pass->job->namespace_,
+                                    .name = r->name};
+
+    (void)object;
+    if (err && kube_is_already_exists(err)) {
+        reconciler_resend(r, &get, on_pod_read);
+        return;
+    }
+    if (err && kube_is_retryable(err) && !kube_is_unreachable(err) &&
+        !kube_is_too_many_requests(err)) {
+        look_for_pod(r, &get, err);
+        return;
+    }
+    if (!err)
+        metric_add(pass->job->reconciler->pods_created, 1);
+    else if (!kube_is_unreachable(err)) /* else it may exist: the cache or time will tell */
+        forget_pod(r, EXPECT_CREATED);
+    if (err && (kube_is_forbidden(err) || kube_is_invalid(err)))
+        reconciler_event(pass, true, WELLKNOWN_EVENT_CREATE_REFUSED, err->text);
+    reconciler_finish(r, err);
+}
+
+static void create_pod(struct reconciler_pass *pass, int index, int attempt)
+{
+    struct reconciler_job *job = pass->job;
+    struct kube_rest_request request = {.verb = KUBE_CREATE,
+                                        .resource = &kube_pods,
+                                        .namespace_ = job->namespace_,
+                                        .field_manager = WELLKNOWN_FIELD_MANAGER};
+    char *name = reconcile_pod_name(job->name, index, attempt);
+    struct reconciler_request *r;
+
+    expectations_note(job->reconciler->expectations, job->key, EXPECT_CREATED, name,
+                      kube_now_ms(job->reconciler->io));
+    r = reconciler_send(pass, &request, apply_build_pod(pass, index, attempt), name,
+                        on_pod_created);
+    r->index = index;
+    r->attempt = attempt;
+}
+
+static void on_pod_deleted(struct reconciler_request *r, const cJSON *object,
+                           const struct fleet_error *err)
+{
+    (void)object;
+    if (err && !kube_is_unreachable(err))
+        forget_pod(r, EXPECT_DELETED);
+    if (!err)
+        metric_add(r->pass->job->reconciler->pods_deleted, 1);
+    reconciler_finish(r, err && (kube_is_not_found(err) || kube_is_conflict(err)) ? NULL : err);
+}
+
+/* One that does not answer would sit out its whole grace; a second is for kubelets that still do. */
+static void delete_pod(struct reconciler_pass *pass, const char *name, bool at_once)
+{
+    static const int64_t at_once_s = 1;
+    struct reconciler_job *job = pass->job;
+    const struct observed *observed = &pass->observation.observed;
+    struct kube_rest_request request = {.verb = KUBE_DELETE,
+                                        .resource = &kube_pods,
+                                        .namespace_ = job->namespace_,
+                                        .name = name,
+                                        .grace_period_s = at_once ? &at_once_s : NULL,
+                                        .propagation = "Background"};
+    char *own = strdup(name);
+
+    fleet_assert(own);
+    for (size_t i = 0; i < observed->pod_count; i++)
+        if (strcmp(observed->pods[i].name, name) == 0)
+            request.uid = observed->pods[i].uid;
+    expectations_note(job->reconciler->expectations, job->key, EXPECT_DELETED, name,
+                      kube_now_ms(job->reconciler->io));
+    (void)reconciler_send(pass, &request, NULL, own, on_pod_deleted);
+}
+
+/* ---- the job ---------------------------------------------------------------------------------- */
+
+static void on_job_deleted(struct reconciler_request *r, const cJSON *object,
+                           const struct fleet_error *err)
+{
+    (void)object;
+    reconciler_finish(r, err && (kube_is_not_found(err) || kube_is_conflict(err)) ? NULL : err);
+}
+
+static void delete_job(struct reconciler_pass *pass)
+{
+    struct kube_rest_request request = {.verb = KUBE_DELETE,
+                                        .resource = &projection_fleetjobs,
+                                        .namespace_ = pass->job->namespace_,
+                                        .name = pass->job->name,
+                                        .uid = pass->job->uid,
+                                        .propagation = "Background"};
+
+    (void)reconciler_send(pass, &request, NULL, NULL, on_job_deleted);
+}
+
+/* ---- the hub ---------------------------------------------------------------------------------- */
+
+static void command_hub(struct reconciler_pass *pass)
+{
+    struct reconciler_job *job = pass->job;
+    const struct actions *actions = &pass->actions;
+    struct fleet_error err;
+
+    if (hub_host_apply(job->host, &actions->hub, &actions->status, job->plan.digest, &err) < 0) {
+        pass->has_failed = true;
+        pass->err = err;
+    }
+    if (actions->order_count > 0)
+        hub_host_order(job->host, actions->order, actions->order_count);
+    for (size_t i = 0; i < actions->gone_count; i++)
+        hub_host_gone(job->host, actions->gone_uids[i]);
+    for (size_t i = 0; i < job->gone_count; i++) {
+        if (i >= pass->observation.observed.gone_count) /* vanished since */
+            hub_host_gone(job->host, job->gone_uids[i]);
+        free(job->gone_uids[i]);
+    }
+    job->gone_count = 0;
+}
+
+/* ---- together --------------------------------------------------------------------------------- */
+
+static void note_requeue(struct reconciler_pass *pass, double after_ms)
+{
+    if (after_ms >= 0 && (pass->requeue_after_ms < 0 || after_ms < pass->requeue_after_ms))
+        pass->requeue_after_ms = after_ms;
+}
+
+/* Does this process still lead, and is there still the job that was decided on? */
+static bool may_act(const struct reconciler_pass *pass)
+{
+    const struct reconciler *r = pass->job->reconciler;
+    const struct projection_job *cached =
+        store_get(manager_store(r->manager, r->jobs_informer), pass->job->key);
+
+    return manager_is_leading(r->manager) && cached && strcmp(cached->uid, pass->job->uid) == 0;
+}
+
+static void take_effect(struct reconciler_pass *pass)
+{
+    const struct actions *actions = &pass->actions;
+
+    if (!may_act(pass)) {
+        reconciler_end(pass);
+        return;
+    }
+    note_requeue(pass, (double)actions->requeue_after_ms);
+    command_hub(pass);
+    for (size_t i = 0; i < actions->delete_count; i++)
+        delete_pod(pass, actions->deletes[i].name, actions->deletes[i].at_once);
+    for (size_t i = 0; i < actions->create_count; i++)
+        create_pod(pass, actions->creates[i].index, actions->creates[i].attempt);
+    if (actions->delete_job)
+        delete_job(pass);
+    reconciler_then(pass, reconciler_end);
+}
+
+/* Those that this write has put into the history. */
+static void count_restarts(const struct reconciler_pass *pass)
+{
+    const struct fleetjob_restarts *before = &pass->observation.job.status.restarts;
+    const struct fleetjob_restarts *after = &pass->actions.status.restarts;
+    int64_t newest =
+        before->history.count > 0 ? before->history.items[before->history.count - 1].generation : 0;
+
+    for (size_t i = 0; i < after->history.count; i++)
+        if (after->history.items[i].generation > newest)
+            metric_add(pass->job->reconciler->restarts, 1, after->history.items[i].cause);
+}
+
+static void on_written(void *user, const struct fleet_error *err)
+{
+    struct reconciler_pass *pass = user;
+    struct reconciler *r = pass->job->reconciler;
+
+    metric_add(r->status_writes, 1,
+               err ? (kube_is_conflict(err) ? "conflict" : "error") : "success");
+    if (err && (kube_is_conflict(err) || kube_is_not_found(err))) {
+        pass->requeue_after_ms = CONFLICT_MS; /* decided on an old state: look again */
+        reconciler_end(pass);
+        return;
+    }
+    if (err) {
+        pass->has_failed = true;
+        pass->err = *err;
+        reconciler_end(pass);
+        return;
+    }
+    count_restarts(pass);
+    for (size_t i = 0; i < pass->actions.event_count; i++)
+        reconciler_event(pass, pass->actions.events[i].is_warning, pass->actions.events[i].reason,
+                         pass->actions.events[i].message);
+    take_effect(pass);
+}
+
+/* Progress alone is written when it is its turn, for this job and among all. */
+static bool may_write_progress(struct reconciler_pass *pass)
+{
+    struct reconciler *r = pass->job->reconciler;
+    double now_ms = kube_now_ms(r->io);
+    double due_ms = pass->job->next_progress_ms > r->next_progress_ms ? pass->job->next_progress_ms
+                                                                      : r->next_progress_ms;
+
+    if (now_ms < due_ms) {
+        note_requeue(pass, due_ms - now_ms);
+        return false;
+    }
+    r->next_progress_ms = now_ms + RECONCILER_PROGRESS_EVERY_MS;
+    return true;
+}
+
+void apply_run(struct reconciler_pass *pass)
+{
+    const struct actions *actions = &pass->actions;
+
+    if (!actions->is_status_changed &&
+        !(actions->is_progress_changed && may_write_progress(pass))) {
+        take_effect(pass);
+        return;
+    }
+    pass->job->next_progress_ms = kube_now_ms(pass->job->reconciler->io) + RECONCILER_PROGRESS_MS;
+    status_writer_write(pass->job->writer, &pass->observation.job.status, &actions->status,
+                        on_written, pass);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * runPolicy.cleanPodPolicy: which pods a terminal job leaves behind. Workers end by themselves when
+ * the hub has told them that the job is over; only those that do not, or do not listen, are deleted.
+ */
+#include "controller/fleetjob/pass.h"
+
+#define END_GRACE_MS 30000 /* for a last checkpoint */
+
+void clean_pod_policy_apply(struct pass *pass)
+{
+    enum fleetjob_clean_pods policy = pass->spec->run_policy.clean_pod_policy;
+    int64_t patience = pass->status->finished_wall_ms + END_GRACE_MS;
+
+    if (policy == FLEETJOB_CLEAN_NONE)
+        return;
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        const struct observed_pod *pod = &pass->in->pods[i];
+        bool is_living = pass_is_living(pod);
+        bool is_ending = is_living && pass->in->hub.is_hosted && pass->now < patience &&
+                         pass_silent_since(pass, pod) == 0;
+        if (is_ending)
+            pass_requeue_at(pass, patience);
+        else if (is_living || policy == FLEETJOB_CLEAN_ALL)
+            pass_delete(pass, pod, "JobFinished");
+    }
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * metadata.deletionTimestamp: nothing new is made, the members are told to go, and the pods are
+ * deleted (the garbage collector would do it, too; this way they go at once and in order).
+ */
+#include "controller/fleetjob/pass.h"
+
+bool deletion_apply(struct pass *pass)
+{
+    if (pass->in->job->metadata.deleted_wall_ms == 0)
+        return false;
+    for (size_t i = 0; i < pass->in->pod_count; i++)
+        pass_delete(pass, &pass->in->pods[i], "JobDeleted");
+    pass->out->hub =
+        (struct action_hub){.is_wanted = pass->living > 0, .is_over = true, .reason = "Deleted"};
+    return true;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/fleetjob/hub_host.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/digest.h"
+
+#define PROGRESS_MIN_MS        100.0 /* between two progress messages of a job's members … */
+#define PROGRESS_MS_PER_MEMBER 5.0   /* … and more for many of them */
+
+static_assert(FLEETJOB_HISTORY_MAX == MESSAGE_LINEAGE_MAX, "the whole lineage is recorded");
+
+struct hub_host {
+    struct hub_network network;
+    struct hub_host_handlers handlers;
+    char *job_uid;
+    int64_t epoch, used_epoch; /* of the Lease; of our newest hub, 0 = none yet */
+    void *job;                 /* in the network; NULL = none hosted */
+    struct hub_policy policy;
+    bool is_over; /* the members were told */
+    struct hub_view view;
+};
+
+/* ---- the network of the controller ------------------------------------------------------------ */
+
+static int server_add(void *user, const char *job_uid, struct hub *hub,
+                      const struct hub_server_handlers *handlers, void **out_job,
+                      struct fleet_error *err)
+{
+    struct hub_server_job *job = NULL;
+    int rc = hub_server_add(user, job_uid, hub, handlers, &job, err);
+
+    *out_job = job;
+    return rc;
+}
+
+static void server_remove(void *job)
+{
+    hub_server_remove(job);
+}
+
+static struct hub *server_hub(void *job)
+{
+    return hub_server_hub(job);
+}
+
+static void server_apply(void *job, struct hub_output *out)
+{
+    hub_server_apply(job, out);
+}
+
+static void server_record_done(void *job, struct generation generation)
+{
+    hub_server_record_done(job, generation);
+}
+
+static void server_record_failed(void *job, struct generation generation)
+{
+    hub_server_record_failed(job, generation);
+}
+
+static double server_now_ms(void *user)
+{
+    (void)user;
+    return fleet_monotonic_ms();
+}
+
+static int64_t server_wall_ms(void *user)
+{
+    (void)user;
+    return fleet_wall_ms();
+}
+
+struct hub_network hub_host_server_network(struct hub_server *server)
+{
+    return (struct hub_network){.user = server,
+                                .add = server_add,
+                                .remove = server_remove,
+                                .hub = server_hub,
+                                .apply = server_apply,
+                                .record_done = server_record_done,
+                                .record_failed = server_record_failed,
+                                .now_ms = server_now_ms,
+                                .wall_ms = server_wall_ms};
+}
+
+/* ---- what the hub says ------------------------------------------------------------------------ */
+
+static bool on_record(void *user, const struct hub_record *record)
+{
+    struct hub_host *host = user;
+
+    host->handlers.record(host->handlers.user, record);
+    return false;
+}
+
+static void on_event(void *user, const struct hub_event *event)
+{
+    struct hub_host *host = user;
+    bool is_routine = event->type == HUB_EVENT_STEP && host->view.has_run;
+
+    hub_view_event(&host->view, event, host->network.wall_ms(host->network.user));
+    if (event->type == HUB_EVENT_EVICTED)
+        host->handlers.evicted(host->handlers.user, event->pod_uid);
+    host->handlers.changed(host->handlers.user, is_routine);
+}
+
+const struct hub_view *hub_host_view(struct hub_host *host)
+{
+    if (host->job)
+        hub_view_refresh(&host->view, host->network.hub(host->job));
+    return &host->view;
+}
+
+/* ---- what it is told -------------------------------------------------------------------------- */
+
+static struct hub_policy with_interval(struct hub_policy policy)
+{
+    policy.progress_interval_ms = PROGRESS_MIN_MS + PROGRESS_MS_PER_MEMBER * policy.desired;
+    return policy;
+}
+
+static bool is_same(const struct hub_policy *a, const struct hub_policy *b)
+{
+    return a->min == b->min && a->max == b->max && a->desired == b->desired &&
+           a->rejoin_grace_ms == b->rejoin_grace_ms && a->timeout_ms == b->timeout_ms &&
+           a->restarts_max == b->restarts_max && a->reset_after_steps == b->reset_after_steps;
+}
+
+static void drop(struct hub_host *host)
+{
+    if (host->job)
+        host->network.remove(host->job);
+    host->job = NULL;
+    host->is_over = false;
+    hub_view_release(&host->view);
+}
+
+/* A hub that goes on from what is written in the status. */
+static int make(struct hub_host *host, const struct hub_policy *policy,
+                const struct fleetjob_status *status, const char *plan_digest, bool nobody_lives,
+                struct fleet_error *err)
+{
+    const struct fleetjob_rendezvous *rendezvous = &status->rendezvous;
+    struct message_lineage lineage[FLEETJOB_HISTORY_MAX];
+    struct hub_server_handlers handlers = {.record = on_record, .event = on_event, .user = host};
+    struct hub_start start = {
+        .job_uid = host->job_uid,
+        .plan_digest = plan_digest,
+        .epoch = host->epoch,
+        .recorded = {rendezvous->epoch, rendezvous->generation},
+        .lineage = lineage,
+        .progress_step = status->has_progress ? status->progress.step : 0,
+        .checkpoint_step = status->has_checkpoint ? status->checkpoint.step : 0,
+        .restarts = (int)status->restarts.since_reset,
+        .restarts_total = status->restarts.count > 0 ? (int)status->restarts.count : 0,
+        .is_alone = nobody_lives,
+    };
+    struct hub *hub;
+    int rc;
+
+    for (size_t i = 0; i < rendezvous->lineage.count && i < FLEETJOB_HISTORY_MAX; i++) {
+        const struct fleetjob_lineage *entry = &rendezvous->lineage.items[i];
+        lineage[start.lineage_count++] = (struct message_lineage){
+            {entry->epoch > 0 ? entry->epoch : rendezvous->epoch, entry->generation},
+            entry->first_step};
+    }
+    if (start.recorded.epoch >= start.epoch && start.recorded.epoch != host->used_epoch)
+        start.epoch = start.recorded.epoch + 1; /* the Lease was deleted and counts anew */
+    host->used_epoch = start.epoch;
+    fleet_random_bytes(start.secret, sizeof(start.secret));
+    hub = hub_new(&start, policy, host->network.now_ms(host->network.user));
+    rc = host->network.add(host->network.user, host->job_uid, hub, &handlers, &host->job, err);
+    if (rc < 0) {
+        hub_free(hub);
+        return rc;
+    }
+    host->policy = *policy;
+    host->is_over = false;
+    host->view.is_hosted = true;
+    return 0;
+}
+
+int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
+                   const struct fleetjob_status *status, const char *plan_digest,
+                   struct fleet_error *err)
+{
+    double now_ms = host->network.now_ms(host->network.user);
+    struct hub_policy policy = with_interval(wanted->policy);
+    struct hub_output out = {0};
+
+    if (host->job && (!wanted->is_wanted || (host->is_over && !wanted->is_over)))
+        drop(host);
+    if (!wanted->is_wanted)
+        return 0;
+    if (!host->job)
+        return wanted->is_over ? 0
+                               : make(host, &policy, status, plan_digest, wanted->is_alone, err);
+    if (wanted->is_over && !host->is_over) {
+        host->is_over = true;
+        hub_end(host->network.hub(host->job), wanted->has_succeeded, wanted->reason, now_ms, &out);
+    } else if (!wanted->is_over && wanted->policy.min > 0 && !is_same(&policy, &host->policy)) {
+        host->policy = policy;
+        hub_configure(host->network.hub(host->job), &policy, now_ms, &out);
+    }
+    host->network.apply(host->job, &out);
+    return 0;
+}
+
+void hub_host_order(struct hub_host *host, const char *const *pod_uids, size_t count)
+{
+    if (host->job)
+        hub_order(host->network.hub(host->job), pod_uids, count);
+}
+
+void hub_host_gone(struct hub_host *host, const char *pod_uid)
+{
+    struct hub_output out = {0};
+
+    if (!host->job)
+        return;
+    hub_member_gone(host->network.hub(host->job), pod_uid, "PodGone",
+                    host->network.now_ms(host->network.user), &out);
+    host->network.apply(host->job, &out);
+}
+
+void hub_host_record_done(struct hub_host *host, struct generation generation)
+{
+    if (host->job)
+        host->network.record_done(host->job, generation);
+}
+
+void hub_host_record_failed(struct hub_host *host, struct generation generation)
+{
+    if (host->job)
+        host->network.record_failed(host->job, generation);
+}
+
+size_t hub_host_lineage(const struct hub_host *host, const struct hub_record *record,
+                        struct fleetjob_lineage out[FLEETJOB_HISTORY_MAX])
+{
+    struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
+    size_t count;
+
+    if (!host->job)
+        return 0;
+    count = hub_record_lineage(host->network.hub(host->job), record, lineage);
+    for (size_t i = 0; i < count; i++)
+        out[i] = (struct fleetjob_lineage){.generation = lineage[i].generation.counter,
+                                           .first_step = lineage[i].first_step,
+                                           .epoch = lineage[i].generation.epoch};
+    return count;
+}
+
+/* ---- life ------------------------------------------------------------------------------------- */
+
+struct hub_host *hub_host_new(const struct hub_network *network, const char *job_uid, int64_t epoch,
+                              const struct hub_host_handlers *handlers)
+{
+    struct hub_host *host = calloc(1, sizeof(*host));
+
+    fleet_assert(host);
+    *host = (struct hub_host){
+        .network = *network, .handlers = *handlers, .job_uid = strdup(job_uid), .epoch = epoch};
+    fleet_assert(host->job_uid);
+    return host;
+}
+
+void hub_host_free(struct hub_host *host)
+{
+    if (!host)
+        return;
+    drop(host);
+    free(host->job_uid);
+    free(host);
+}
+
+void hub_host_end(struct hub_host *host)
+{
+    struct action_hub over = {.is_wanted = true, .is_over = true, .reason = "Deleted"};
+
+    if (host->job)
+        (void)hub_host_apply(host, &over, NULL, NULL, NULL);
+    drop(host);
+}

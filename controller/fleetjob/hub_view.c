@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/fleetjob/hub_view.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+
+static void set_text(char **text, const char *value)
+{
+    free(*text);
+    *text = value ? strdup(value) : NULL;
+    fleet_assert(*text || !value);
+}
+
+void hub_view_release(struct hub_view *view)
+{
+    for (size_t i = 0; i < view->history_count; i++)
+        free(view->history[i].cause);
+    free(view->checkpoint.path);
+    free(view->result.weights_sha256);
+    memset(view, 0, sizeof(*view));
+}
+
+static void take_step(struct hub_view *view, const struct hub_event *event, int64_t wall_ms)
+{
+    if (!view->has_run)
+        view->first_step_wall_ms = wall_ms;
+    view->has_run = view->has_progress = true;
+    view->stalled[0] = view->state_lost[0] = '\0';
+    view->progress.step = event->step.step;
+    view->progress.loss = event->step.loss;
+    view->progress.tokens_per_second = event->step.tokens_per_second;
+    view->progress.goodput = NAN;
+    view->progress.at_wall_ms = wall_ms;
+}
+
+static void take_restart(struct hub_view *view, const struct hub_event *event, int64_t wall_ms)
+{
+    const struct hub_timeline *t = &event->timeline;
+    struct fleetjob_restart restart = {.generation = event->generation.counter,
+                                       .at_wall_ms = wall_ms,
+                                       .member = event->member,
+                                       .exit_code = event->exit_code,
+                                       .lost_steps = event->lost_steps};
+    double *const to[] = {&restart.detect_ms,  &restart.agree_ms,  &restart.connect_ms,
+                          &restart.restore_ms, &restart.resume_ms, &restart.first_step_ms};
+    const double from[] = {t->detect_ms,  t->agree_ms,  t->connect_ms,
+                           t->restore_ms, t->resume_ms, t->first_step_ms};
+
+    for (size_t i = 0; i < FLEET_COUNT(from); i++)
+        *to[i] = from[i] < 0 ? NAN : from[i];
+    if (view->history_count == FLEETJOB_HISTORY_MAX) {
+        free(view->history[0].cause);
+        memmove(view->history, view->history + 1, (--view->history_count) * sizeof(restart));
+    }
+    set_text(&restart.cause, event->cause);
+    view->history[view->history_count++] = restart;
+    if (t->resume_ms > 0)
+        view->lost_ms += t->resume_ms;
+}
+
+/* The last line that says something; its length in *out_size, which is 0 if there is none. */
+static const char *last_line(const char *text, size_t *out_size)
+{
+    size_t end = text ? strlen(text) : 0, start;
+
+    while (end > 0 && strchr(" \t\r\n", text[end - 1]))
+        end--;
+    for (start = end; start > 0 && text[start - 1] != '\n';)
+        start--;
+    *out_size = end - start;
+    return text ? text + start : "";
+}
+
+static struct hub_view_failure to_failure(const struct hub_event *event)
+{
+    struct hub_view_failure failure = {
+        .member = event->member, .attempt = event->attempt, .exit_code = event->exit_code};
+    size_t size;
+    const char *line = last_line(event->text, &size);
+
+    (void)snprintf(failure.cause, sizeof(failure.cause), "%s",
+                   event->cause[0] ? event->cause : "Failed");
+    (void)snprintf(failure.message, sizeof(failure.message), "%s%s%.*s", event->message,
+                   size > 0 ? ": " : "",
+                   (int)(size < MESSAGE_REASON_MAX ? size : MESSAGE_REASON_MAX), line);
+    return failure;
+}
+
+static void take_failure(struct hub_view *view, const struct hub_event *event)
+{
+    if (view->failure_count == HUB_VIEW_FAILURES_MAX)
+        memmove(view->failures, view->failures + 1,
+                (--view->failure_count) * sizeof(view->failures[0]));
+    view->failures[view->failure_count++] = to_failure(event);
+}
+
+static void forget_silent(struct hub_view *view, size_t i)
+{
+    view->silent_count--;
+    memmove(&view->silent[i], &view->silent[i + 1],
+            (view->silent_count - i) * sizeof(view->silent[0]));
+}
+
+static void take_joined(struct hub_view *view, const struct hub_event *event)
+{
+    for (size_t i = view->silent_count; i-- > 0;)
+        if (strcmp(view->silent[i].pod_uid, event->pod_uid) == 0)
+            forget_silent(view, i);
+}
+
+static void take_lost(struct hub_view *view, const struct hub_event *event, int64_t wall_ms)
+{
+    take_joined(view, event); /* once at most */
+    if (view->silent_count == HUB_VIEW_SILENT_MAX)
+        forget_silent(view, 0);
+    view->silent[view->silent_count].since_wall_ms = wall_ms;
+    (void)snprintf(view->silent[view->silent_count++].pod_uid, sizeof(view->silent[0].pod_uid),
+                   "%s", event->pod_uid);
+}
+
+void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_t wall_ms)
+{
+    view->restarts = event->restarts;
+    switch (event->type) {
+    case HUB_EVENT_STEP:
+        take_step(view, event, wall_ms);
+        break;
+    case HUB_EVENT_RESTART:
+        take_restart(view, event, wall_ms);
+        break;
+    case HUB_EVENT_JOINED:
+        take_joined(view, event);
+        break;
+    case HUB_EVENT_LOST:
+        if (strcmp(event->cause, "MemberLeft") == 0 || strcmp(event->cause, "Resize") == 0)
+            break; /* it was asked to, and says goodbye */
+        take_lost(view, event, wall_ms);
+        take_failure(view, event);
+        break;
+    case HUB_EVENT_TRAINER_FAILED:
+        take_failure(view, event);
+        break;
+    case HUB_EVENT_CHECKPOINT:
+        view->has_checkpoint = true;
+        view->checkpoint.step = event->step.step;
+        view->checkpoint.at_wall_ms = wall_ms;
+        set_text(&view->checkpoint.path, event->text);
+        break;
+    case HUB_EVENT_STATE_LOST:
+        memcpy(view->state_lost, event->message, sizeof(view->state_lost));
+        break;
+    case HUB_EVENT_STALLED:
+        memcpy(view->stalled_cause, event->cause, sizeof(view->stalled_cause));
+        memcpy(view->stalled, event->message, sizeof(view->stalled));
+        break;
+    case HUB_EVENT_ASSIGNED:
+        view->stalled[0] = '\0';
+        view->members = event->members;
+        break;
+    case HUB_EVENT_FAILED:
+        view->end = to_failure(event);
+        break;
+    case HUB_EVENT_FINISHED:
+        view->result.steps = event->step.step;
+        view->result.loss = event->step.loss;
+        set_text(&view->result.weights_sha256, event->weights_sha256);
+        break;
+    case HUB_EVENT_SUPERSEDED:
+        view->is_superseded = true;
+        break;
+    default:
+        break;
+    }
+}
+
+void hub_view_refresh(struct hub_view *view, const struct hub *hub)
+{
+    size_t count = hub_members(hub, NULL, 0);
+    FLEET_AUTO_FREE struct hub_member *members = calloc(count ? count : 1, sizeof(*members));
+
+    fleet_assert(members);
+    view->is_hosted = true;
+    view->phase = hub_phase(hub);
+    view->is_learning = hub_is_learning(hub);
+    view->generation = hub_generation(hub);
+    view->restarts = hub_restarts(hub);
+    view->restarts_total = hub_restarts_total(hub);
+    view->lineage_count = hub_lineage(hub, view->lineage);
+    count = hub_members(hub, members, count);
+    for (size_t i = 0; i < view->silent_count; i++)
+        view->silent[i].is_awaited = hub_is_awaited(hub, view->silent[i].pod_uid);
+    view->ready = 0;
+    for (size_t i = 0; i < count; i++)
+        view->ready += members[i].is_connected && members[i].state != MESSAGE_STATE_STARTING;
+}

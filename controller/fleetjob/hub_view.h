@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_HUB_VIEW_H
+#define CONTROLLER_FLEETJOB_HUB_VIEW_H
+
+/*
+ * What is known of a job's training, gathered from its hub's events: the part of `observed` that does
+ * not come from Kubernetes. A value, so that reconcile() can be replayed.
+ *
+ * All zero = no hub is hosted here.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/rendezvous/hub.h"
+
+#define HUB_VIEW_FAILURES_MAX 16
+#define HUB_VIEW_SILENT_MAX   64
+
+/* A trainer ended unasked, or a member was lost. */
+struct hub_view_failure {
+    int member; /* pod index, -1 = none */
+    int attempt;
+    int exit_code; /* 128 + signal if ended by one; -1 = unknown */
+    char cause[MESSAGE_CAUSE_MAX + 1];
+    char message[2 * MESSAGE_REASON_MAX + 1]; /* with the last line of its log, if there is one */
+};
+
+/* A member that does not answer; its pod may or may not live. */
+struct hub_view_silent {
+    char pod_uid[MESSAGE_UID_MAX + 1];
+    int64_t since_wall_ms;
+    bool is_awaited; /* it alone holds the job's state */
+};
+
+struct hub_view {
+    bool is_hosted;
+    enum hub_phase phase;
+    struct generation generation; /* the newest assigned */
+    int members;                  /* of that generation */
+    bool is_learning;             /* made for a job that runs, has not heard of its members yet */
+    int ready;                    /* of them, trained or ready to train */
+    bool has_run;                 /* a generation has committed a step under this hub */
+    int64_t first_step_wall_ms;   /* when; 0 = not yet */
+    double lost_ms;               /* time in restarts since then */
+    int restarts, restarts_total; /* counted: since the last reset, ever */
+    char stalled_cause[MESSAGE_CAUSE_MAX + 1];
+    char stalled[MESSAGE_REASON_MAX + 1]; /* what it waits for, "" = not stalled */
+    char
+        state_lost[MESSAGE_REASON_MAX + 1]; /* steps are being made again: why; "" = they are not */
+    bool is_superseded;                     /* another hub has taken over: act no more */
+
+    struct fleetjob_progress progress; /* if has_progress; `steps` is the job's to say */
+    bool has_progress;
+    struct fleetjob_checkpoint checkpoint; /* if has_checkpoint */
+    bool has_checkpoint;
+
+    struct fleetjob_restart history[FLEETJOB_HISTORY_MAX]; /* newest last */
+    size_t history_count;
+    struct hub_view_failure failures[HUB_VIEW_FAILURES_MAX]; /* newest last */
+    size_t failure_count;
+    struct hub_view_silent silent[HUB_VIEW_SILENT_MAX]; /* lost and not back, newest last */
+    size_t silent_count;
+    struct message_lineage lineage[MESSAGE_LINEAGE_MAX]; /* as recorded, oldest first */
+    size_t lineage_count;
+
+    struct hub_view_failure end;   /* the hub gave up: the first cause; "" = it did not */
+    struct fleetjob_result result; /* phase HUB_FINISHED */
+};
+
+void hub_view_release(struct hub_view *view);
+
+/* Take in an event of the hub. `wall_ms` is when it came. */
+void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_t wall_ms);
+
+/* Take over what the hub can be asked for: phase, generation, members, lineage. */
+void hub_view_refresh(struct hub_view *view, const struct hub *hub);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_JOB_SECRET_H
+#define CONTROLLER_FLEETJOB_JOB_SECRET_H
+
+/*
+ * The Secret of a job, which its pods mount: the token by which the hub knows them, the CA by which
+ * they know the hub, and job.json, what the trainer reads. All of it is a function of the job and of
+ * what the installation holds, so the controller creates job Secrets and reads none.
+ *
+ * Its name holds a part of the job's UID: a job made anew under an old name never meets the Secret of
+ * its predecessor.
+ */
+
+#include <cjson/cJSON.h>
+
+#include "libfleet/api/fleetjob.h"
+
+/* <job>-<last part of the UID>, heap. */
+char *job_secret_name(const struct fleetjob *job);
+
+/* The whole Secret; also a merge patch that brings an older one up to date. Owned by the caller. */
+cJSON *job_secret_build(const struct fleetjob *job, const char *token, const char *ca_pem);
+
+/* job.json: training, strategy, strategyPolicy, strategyOptions, jobName, baseDir (where relative paths start). Heap. */
+char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folder);
+
+#endif

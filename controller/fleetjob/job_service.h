@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_JOB_SERVICE_H
+#define CONTROLLER_FLEETJOB_JOB_SERVICE_H
+
+/*
+ * The Services around a job: its own headless one, which gives pods names for people (nothing of ours
+ * needs DNS), and the EndpointSlice by which the leader attracts the agents of all jobs to itself.
+ */
+
+#include <cjson/cJSON.h>
+
+#include "libfleet/api/fleetjob.h"
+
+/* The headless Service of a job. Owned by the caller. */
+cJSON *job_service_build(const struct fleetjob *job);
+
+/*
+ * The EndpointSlice of the hub's Service, which has no selector: `address` (IPv4 or IPv6) and `port`
+ * of the replica that leads. `owner` is a reference to the Service: the slice goes with it. Owned by
+ * the caller.
+ */
+cJSON *job_service_endpoint_slice(const char *namespace_, const char *service, const cJSON *owner,
+                                  const char *address, int port);
+
+#endif

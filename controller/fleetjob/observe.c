@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/fleetjob/observe.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/projection.h"
+#include "libfleet/api/memory_limit.h"
+#include "libfleet/api/validation.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/program/plan.h"
+
+/* ---- the plan --------------------------------------------------------------------------------- */
+
+void observe_plan_release(struct observe_plan *plan)
+{
+    cJSON_Delete(plan->json);
+    fleet_errors_release(&plan->errors);
+    memset(plan, 0, sizeof(*plan));
+}
+
+static int wanted_world(const struct fleetjob *job)
+{
+    const struct fleetjob_worker *worker = &job->spec.worker;
+    int64_t replicas = worker->replicas;
+
+    replicas = replicas > worker->max_replicas ? worker->max_replicas : replicas;
+    replicas = replicas < worker->min_replicas ? worker->min_replicas : replicas;
+    return (int)fleetjob_world_size(job, replicas);
+}
+
+static void update_plan(const struct fleetjob *job, struct observe_plan *cache)
+{
+    int world = wanted_world(job);
+    bool is_ours = job->spec.has_training; /* else the user's own trainer, which we only explain */
+    struct plan_request request = {
+        .training = is_ours ? &job->spec.training : NULL,
+        .own_trainer = !is_ours,
+        .only_explain = !is_ours,
+        .strategy = &job->spec.strategy,
+        .strategy_path = job->spec.strategy_text ? "spec.strategyText" : "spec.strategy",
+        .policy =
+            job->spec.strategy_policy == FLEETJOB_POLICY_PADDLE ? STRATEGY_PADDLE : STRATEGY_FULL,
+        .options = &job->spec.strategy_options,
+        .world = world,
+        .threads = memory_limit_threads(job)};
+    struct plan plan;
+
+    if (cache->generation == job->metadata.generation && cache->world == world &&
+        cache->generation != 0)
+        return;
+    observe_plan_release(cache);
+    cache->generation = job->metadata.generation;
+    cache->world = world;
+    if (plan_build(&request, &plan, &cache->errors) < 0)
+        return;
+    (void)memory_limit_check(job, &plan, &cache->errors);
+    cache->json = plan_encode(&plan);
+    memcpy(cache->digest, plan.digest, sizeof(cache->digest));
+    plan_release(&plan);
+}
+
+/* ---- is the spec any good? -------------------------------------------------------------------- */
+
+static void append_errors(struct fleet_errors *to, const struct fleet_errors *from)
+{
+    size_t count = from->count < FLEET_ERRORS_MAX ? from->count : FLEET_ERRORS_MAX;
+
+    for (size_t i = 0; i < count; i++)
+        fleet_errors_add(to, from->items[i].path, "%s", from->items[i].message);
+}
+
+static void check(const struct observe_input *input, struct observation *out)
+{
+    struct validation_options options = {.in_cluster = true};
+
+    if (validation_check(&out->job, &options, &out->errors, NULL) < 0)
+        return;
+    update_plan(&out->job, input->plan);
+    append_errors(&out->errors, &input->plan->errors);
+    if (input->pod_error)
+        fleet_errors_add(&out->errors,
+                         out->job.spec.worker.template_ ? "spec.worker.template" : "spec.worker",
+                         "%s", input->pod_error);
+}
+
+/* ---- pods ------------------------------------------------------------------------------------- */
+
+static bool is_ours(const struct projection_pod *pod)
+{
+    return pod->index >= 0 && pod->attempt >= 0;
+}
+
+static char *dup_text(const char *text)
+{
+    char *copy = strdup(text);
+
+    fleet_assert(copy);
+    return copy;
+}
+
+/* The store may change while what was decided is carried out: texts are our own. */
+static struct observed_pod copy_pod(const struct projection_pod *pod)
+{
+    return (struct observed_pod){.name = dup_text(pod->name),
+                                 .uid = dup_text(pod->uid),
+                                 .index = pod->index,
+                                 .attempt = pod->attempt,
+                                 .phase = pod->phase,
+                                 .is_scheduled = pod->node[0] != '\0',
+                                 .topology = dup_text(pod->topology),
+                                 .node = dup_text(pod->node),
+                                 .is_deleting = pod->is_deleting,
+                                 .exit_code = pod->exit_code,
+                                 .reason = dup_text(pod->reason),
+                                 .message = dup_text(pod->message),
+                                 .started_wall_ms = pod->started_wall_ms,
+                                 .finished_wall_ms = pod->finished_wall_ms};
+}
+
+static void collect_gone(const struct observe_input *input, struct observation *out)
+{
+    out->gone_uids = calloc(input->gone_count + 1, sizeof(*out->gone_uids));
+    fleet_assert(out->gone_uids);
+    for (size_t i = 0; i < input->gone_count; i++)
+        out->gone_uids[i] = dup_text(input->gone_uids[i]);
+    out->observed.gone_uids = (const char *const *)out->gone_uids;
+    out->observed.gone_count = input->gone_count;
+}
+
+static void collect_pods(const struct observe_input *input, struct observation *out)
+{
+    const struct store_entry *entry;
+    const char *uid = input->job->uid;
+    size_t count = 0;
+
+    for (entry = store_first(input->pods, PROJECTION_POD_BY_JOB, uid); entry;
+         entry = store_next(entry, PROJECTION_POD_BY_JOB))
+        count++;
+    out->pods = calloc(count + 1, sizeof(*out->pods));
+    fleet_assert(out->pods);
+    count = 0;
+    for (entry = store_first(input->pods, PROJECTION_POD_BY_JOB, uid); entry;
+         entry = store_next(entry, PROJECTION_POD_BY_JOB)) {
+        const struct projection_pod *pod = store_object(entry);
+        if (!is_ours(pod))
+            continue;
+        out->pods[count++] = copy_pod(pod);
+        if (strstr(pod->image_id, "@sha256:"))
+            out->image = pod->image_id;
+    }
+    out->observed.pods = out->pods;
+    out->observed.pod_count = count;
+}
+
+/* ---- the whole -------------------------------------------------------------------------------- */
+
+int observe(const struct observe_input *input, struct observation *out, struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    int rc;
+
+    *out = (struct observation){.plan = input->plan};
+    rc = fleet_json_parse(input->job->text, input->job->size, PROJECTION_JOB_SIZE_MAX, &json, err);
+    if (rc < 0)
+        return fleet_error_wrap(err, "read the cached FleetJob");
+    (void)fleetjob_decode(json, &out->job, &out->errors);
+    if (!out->job.metadata.uid || !out->job.metadata.name) {
+        rc = fleet_error(err, -EINVAL, "the FleetJob has no name or UID");
+        observe_release(out);
+        return rc;
+    }
+    if (out->errors.count == 0)
+        check(input, out);
+    collect_pods(input, out);
+    collect_gone(input, out);
+    out->observed.now_wall_ms = input->now_wall_ms;
+    out->observed.job = &out->job;
+    out->observed.errors = &out->errors;
+    out->observed.hub = *input->hub;
+    return 0;
+}
+
+void observe_release(struct observation *observation)
+{
+    fleetjob_release(&observation->job);
+    fleet_errors_release(&observation->errors);
+    for (size_t i = 0; i < observation->observed.pod_count; i++) {
+        const struct observed_pod *pod = &observation->pods[i];
+        free((char *)pod->name);
+        free((char *)pod->uid);
+        free((char *)pod->reason);
+        free((char *)pod->message);
+        free((char *)pod->topology);
+        free((char *)pod->node);
+    }
+    for (size_t i = 0; i < observation->observed.gone_count; i++)
+        free(observation->gone_uids[i]);
+    free(observation->gone_uids);
+    free(observation->pods);
+    memset(observation, 0, sizeof(*observation));
+}
+
+/* Frozen from the first start on; a suspended job may come back with another image. */
+static void complete_image(const struct observation *o, struct actions *actions)
+{
+    char **image = &actions->status.image;
+
+    if (o->job.spec.run_policy.suspend && o->observed.pod_count == 0 && *image) {
+        free(*image);
+        *image = NULL;
+        actions->is_status_changed = true;
+    } else if (!*image && o->image && !o->job.spec.run_policy.suspend) {
+        *image = strdup(o->image);
+        fleet_assert(*image);
+        actions->is_status_changed = true;
+    }
+}
+
+/* One knob of the plan's list `key`, or all of them with their reasons. */
+static void append_notes(const cJSON *plan, const char *key, const char *only,
+                         struct fleet_strbuf *out)
+{
+    const cJSON *note;
+
+    cJSON_ArrayForEach(note, fleet_json_at(plan, key))
+    {
+        const char *knob = "", *why = "";
+        (void)fleet_json_opt_string(note, "knob", &knob, NULL);
+        (void)fleet_json_opt_string(note, "because", &why, NULL);
+        if (!only || strcmp(knob, only) == 0)
+            fleet_strbuf_appendf(out, "%s%s: %s", out->length > 0 ? "; " : "", knob, why);
+    }
+}
+
+/* What of the strategy does not come true, once for each generation of the spec. */
+static void tell_plan(const struct observation *o, struct actions *actions)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf dropped = {0}, ignored = {0};
+
+    if (o->job.status.observed_generation == o->job.metadata.generation)
+        return;
+    append_notes(o->plan->json, "dropped", NULL, &dropped);
+    append_notes(o->plan->json, "withoutEffect", "auto", &ignored);
+    if (dropped.length > 0)
+        actions_event(actions, false, WELLKNOWN_EVENT_KNOB_DROPPED, "%s", dropped.text);
+    if (ignored.length > 0)
+        actions_event(actions, false, WELLKNOWN_EVENT_AUTO_IGNORED, "%s", ignored.text);
+}
+
+void observe_complete(const struct observation *o, struct actions *actions)
+{
+    complete_image(o, actions);
+    if (!o->plan->json || o->errors.count > 0 || o->plan->generation != o->job.metadata.generation)
+        return;
+    tell_plan(o, actions);
+    if (fleet_json_equal(o->plan->json, actions->status.plan))
+        return;
+    cJSON_Delete(actions->status.plan);
+    actions->status.plan = cJSON_Duplicate(o->plan->json, true);
+    fleet_assert(actions->status.plan);
+    actions->is_status_changed = true;
+}

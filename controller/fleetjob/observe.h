@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_OBSERVE_H
+#define CONTROLLER_FLEETJOB_OBSERVE_H
+
+/*
+ * From caches and hub to the value that reconcile() reads, and from what it decided to what is written
+ * besides: the plan and the image, which reconcile() knows nothing of.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cjson/cJSON.h>
+
+#include "controller/fleetjob/reconcile.h"
+#include "libfleet/base/digest.h"
+#include "libfleet/base/errors.h"
+
+struct fleet_error;
+struct projection_job;
+struct store;
+
+/* The plan of a job as last built: it costs too much to build for every look. All zero is none. */
+struct observe_plan {
+    int64_t generation; /* of the FleetJob; 0 = never built */
+    int world;
+    cJSON *json; /* status.plan; NULL if it cannot be built, or there is no training block */
+    char digest[FLEET_SHA256_HEX_SIZE]; /* "" likewise */
+    struct fleet_errors errors;         /* why not */
+};
+
+void observe_plan_release(struct observe_plan *plan);
+
+struct observe_input { /* all borrowed */
+    const struct projection_job *job;
+    const struct store *pods; /* of projection_pod */
+    const struct hub_view *hub;
+    const char *const *gone_uids; /* [gone_count] */
+    size_t gone_count;
+    const char *pod_error;     /* what the API server has against the job's pods; NULL = nothing */
+    struct observe_plan *plan; /* brought up to date where needed */
+    int64_t now_wall_ms;
+};
+
+struct observation {
+    struct observed observed; /* points into the rest; `hub` is borrowed, for reconcile() alone */
+    struct fleetjob job;
+    struct fleet_errors errors;
+    struct observed_pod *pods; /* [observed.pod_count], with their texts */
+    char **gone_uids;          /* [observed.gone_count] */
+    const char *image;         /* that the job's pods run, by digest; borrowed; NULL = not known */
+    const struct observe_plan *plan;
+};
+
+/* -EINVAL: the object cannot be read at all, *out is empty. */
+int observe(const struct observe_input *input, struct observation *out, struct fleet_error *err);
+
+void observe_release(struct observation *observation);
+
+/* Put plan and frozen image into the new status; `is_status_changed` becomes true if they differ. */
+void observe_complete(const struct observation *observation, struct actions *actions);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_PASS_H
+#define CONTROLLER_FLEETJOB_PASS_H
+
+/*
+ * One pass of reconcile(), handed from policy to policy: what is, what shall be, and the counts that
+ * several of them need. Each policy adds its actions through the functions below.
+ */
+
+#include "controller/fleetjob/reconcile.h"
+
+struct pass {
+    const struct observed *in;
+    struct actions *out;
+    const struct fleetjob_spec *spec;     /* of in->job */
+    const struct fleetjob_status *before; /* of in->job */
+    struct fleetjob_status *status;       /* out->status: a copy of `before`, changed in place */
+    int64_t now;                          /* wall ms */
+    int desired;                          /* workers wanted: replicas within [min, max] */
+    int active;                           /* pods that live and are not being deleted */
+    int living;                           /* pods that live, those being deleted included */
+};
+
+static inline bool pass_is_living(const struct observed_pod *pod)
+{
+    return pod->phase == OBSERVED_PENDING || pod->phase == OBSERVED_RUNNING;
+}
+
+/* Since when its agent does not answer the hub, wall ms; 0 = it does, or nobody asks. */
+int64_t pass_silent_since(const struct pass *pass, const struct observed_pod *pod);
+
+void pass_create(struct pass *pass, int index, int attempt);
+/* Not twice for one pod, and not for one that is being deleted. One that does not answer is not asked
+ * to end first. */
+void pass_delete(struct pass *pass, const struct observed_pod *pod, const char *reason);
+void pass_event(struct pass *pass, bool is_warning, const char *reason, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Look again at this wall time, unless something else wants it earlier. */
+void pass_requeue_at(struct pass *pass, int64_t wall_ms);
+
+/* ---- status.c --------------------------------------------------------------------------------- */
+
+/* Is the job Succeeded or Failed? */
+bool status_is_terminal(const struct fleetjob_status *status);
+bool status_is_true(const struct fleetjob_status *status, const char *type);
+
+/* Set a condition; the time of transition moves only if its status does. True if that happened. */
+bool status_set(struct pass *pass, const char *type, bool is_true, const char *reason,
+                const char *message);
+/* Set it to false if it exists. */
+bool status_clear(struct pass *pass, const char *type, const char *reason, const char *message);
+
+/* The job is over: condition, time, result, event. The first call decides (1). */
+void status_succeed(struct pass *pass);
+void status_fail(struct pass *pass, const char *reason, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Take in what pods and hub say: counts, progress, checkpoint, restarts, conditions. */
+void status_observe(struct pass *pass);
+/* The same of a job that is over: counts, and what members said as they left. */
+void status_observe_end(struct pass *pass);
+
+/* The word for the STATE column. */
+void status_name_state(struct pass *pass);
+
+/* Which of before and after differ, into out->is_status_changed and is_progress_changed. */
+void status_compare(struct pass *pass);
+
+/* ---- the policies, one file each -------------------------------------------------------------- */
+
+/* Accepted: does the spec make sense? False: nothing is made or changed. */
+bool acceptance_check(struct pass *pass);
+/* All steps are done: Succeeded. */
+void success_policy_apply(struct pass *pass);
+/* A failure that a rule calls final, or that the hub gave up on: Failed. */
+void failure_policy_apply(struct pass *pass);
+/* Of the failures known, how many does a rule say do not count? */
+int failure_policy_ignored(const struct pass *pass);
+/* Pods that end before training has begun: Failed when maxRestarts are used up. */
+void restart_policy_apply(struct pass *pass);
+/* When the next pod of `index` may be made: at once or after a back-off. */
+int64_t restart_policy_next_start(const struct pass *pass, const struct observed_pod *last);
+/* activeDeadlineSeconds, progressDeadlineSeconds: Failed. */
+void deadline_apply(struct pass *pass);
+/* runPolicy.suspend: end all pods, host no hub. True if the job is to stand still. */
+bool suspend_apply(struct pass *pass);
+/* How many members the hub takes, and how long it waits. */
+void elastic_policy_apply(struct pass *pass);
+/* Create missing pods, replace failed ones, delete surplus ones. */
+void workers_apply(struct pass *pass);
+/* Before the first generation: who shall be whose neighbour. */
+void rank_order_apply(struct pass *pass);
+/* A terminal job: which pods stay. */
+void clean_pod_policy_apply(struct pass *pass);
+/* A terminal job: when it is deleted. */
+void ttl_after_finished_apply(struct pass *pass);
+/* metadata.deletionTimestamp: end everything. True if the job is being deleted. */
+bool deletion_apply(struct pass *pass);
+
+#endif

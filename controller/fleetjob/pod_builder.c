@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/fleetjob/pod_builder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/reconcile.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/digest.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/kube/meta.h"
+
+#define GRACE_SECONDS        30 /* for a last checkpoint, unless the template says otherwise */
+#define UNREACHABLE_SECONDS  15 /* how long a pod stays bound to a node that does not answer */
+#define TERMINATION_FILE     "/dev/termination-log"
+#define VOLUME_JOB           "fleetjob-job"
+#define VOLUME_AGENT         "fleetjob-agent"
+#define VOLUME_SHARED_MEMORY "fleetjob-shm"
+#define JOB_FILES_MODE       0444
+
+/* ---- JSON by hand ----------------------------------------------------------------------------- */
+
+/* `value` may be the one that is there. */
+static void text(cJSON *object, const char *key, const char *value)
+{
+    cJSON *item = cJSON_CreateString(value);
+
+    fleet_assert(item);
+    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
+    fleet_assert(cJSON_AddItemToObject(object, key, item));
+}
+
+static void number(cJSON *object, const char *key, double value)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
+    fleet_assert(cJSON_AddNumberToObject(object, key, value));
+}
+
+static void truth(cJSON *object, const char *key, bool value)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
+    fleet_assert(cJSON_AddBoolToObject(object, key, value));
+}
+
+static cJSON *get(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+/* The object or list called `key`, made where it is missing (or of another type). */
+static cJSON *child(cJSON *object, const char *key, bool is_list)
+{
+    cJSON *item = get(object, key);
+
+    if (is_list ? cJSON_IsArray(item) : cJSON_IsObject(item))
+        return item;
+    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
+    item = is_list ? cJSON_AddArrayToObject(object, key) : cJSON_AddObjectToObject(object, key);
+    fleet_assert(item);
+    return item;
+}
+
+static cJSON *append(cJSON *list)
+{
+    cJSON *item = cJSON_CreateObject();
+
+    fleet_assert(item && cJSON_AddItemToArray(list, item));
+    return item;
+}
+
+static cJSON *copy(const cJSON *item)
+{
+    cJSON *duplicate = cJSON_Duplicate(item, true);
+
+    fleet_assert(duplicate);
+    return duplicate;
+}
+
+/* ---- the user's part -------------------------------------------------------------------------- */
+
+static void add_user_volume(cJSON *spec, cJSON *container, const struct fleetjob_volume *volume)
+{
+    cJSON *source = append(child(spec, "volumes", true));
+    cJSON *mount = append(child(container, "volumeMounts", true));
+
+    text(source, "name", volume->name);
+    if (volume->claim)
+        text(child(source, "persistentVolumeClaim", false), "claimName", volume->claim);
+    else if (volume->config_map)
+        text(child(source, "configMap", false), "name", volume->config_map);
+    else if (volume->host_path)
+        text(child(source, "hostPath", false), "path", volume->host_path);
+    else
+        fleet_assert(cJSON_AddItemToObject(source, "emptyDir",
+                                           volume->empty_dir ? copy(volume->empty_dir)
+                                                             : cJSON_CreateObject()));
+    text(mount, "name", volume->name);
+    text(mount, "mountPath", volume->mount_path);
+    if (volume->read_only)
+        truth(mount, "readOnly", true);
+}
+
+/* The image of the first container: as frozen, as asked for, or the runtime's own. */
+static const char *choose_image(const struct pod_builder_request *r, const char *asked)
+{
+    const struct fleetjob *job = r->job;
+
+    if (job->status.image && job->status.image[0])
+        return job->status.image;
+    return asked && asked[0] ? asked : r->runtime_image;
+}
+
+/* A pod that says what the user said, and nothing else. */
+static cJSON *user_part(const struct pod_builder_request *r)
+{
+    const struct fleetjob_worker *worker = &r->job->spec.worker;
+    cJSON *pod = worker->template_ ? copy(worker->template_) : cJSON_CreateObject();
+    cJSON *spec, *containers, *container;
+
+    fleet_assert(pod);
+    spec = child(pod, "spec", false);
+    containers = child(spec, "containers", true);
+    container =
+        cJSON_GetArraySize(containers) > 0 ? cJSON_GetArrayItem(containers, 0) : append(containers);
+    if (!get(container, "name"))
+        text(container, "name", "worker");
+    if (worker->template_)
+        return pod;
+    if (worker->image && worker->image[0])
+        text(container, "image", worker->image);
+    if (worker->resources)
+        fleet_assert(cJSON_AddItemToObject(container, "resources", copy(worker->resources)));
+    for (size_t i = 0; i < worker->volumes.count; i++)
+        add_user_volume(spec, container, &worker->volumes.items[i]);
+    return pod;
+}
+
+/* ---- what the agent needs --------------------------------------------------------------------- */
+
+static cJSON *new_variable(cJSON *env, const char *name)
+{
+    cJSON *item = append(env);
+
+    text(item, "name", name);
+    return item;
+}
+
+static void variable(cJSON *env, const char *name, const char *value)
+{
+    text(new_variable(env, name), "value", value);
+}
+
+static void number_variable(cJSON *env, const char *name, int64_t value)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf digits = {0};
+
+    fleet_strbuf_appendf(&digits, "%lld", (long long)value);
+    variable(env, name, digits.text);
+}
+
+static void field_variable(cJSON *env, const char *name, const char *path)
+{
+    cJSON *from = child(new_variable(env, name), "valueFrom", false);
+
+    text(child(from, "fieldRef", false), "fieldPath", path);
+}
+
+/* Ours first; of the user's those that do not have our names (FLEET_ISA, FLEET_THREADS may be set). */
+static void set_environment(const struct pod_builder_request *r, const cJSON *spec,
+                            cJSON *container)
+{
+    cJSON *env = cJSON_CreateArray(), *old = get(container, "env"), *item;
+    const cJSON *grace = get(spec, "terminationGracePeriodSeconds");
+
+    fleet_assert(env);
+    variable(env, "FLEET_JOB_NAME", r->job->metadata.name);
+    variable(env, "FLEET_JOB_UID", r->job->metadata.uid);
+    field_variable(env, "FLEET_POD_NAME", "metadata.name");
+    field_variable(env, "FLEET_POD_UID", "metadata.uid");
+    field_variable(env, "FLEET_ADDRESS", "status.podIP");
+    number_variable(env, "FLEET_INDEX", r->index);
+    number_variable(env, "FLEET_ATTEMPT", r->attempt);
+    number_variable(env, "FLEET_PROCESSES", r->job->spec.worker.processes_per_pod);
+    variable(env, "FLEET_HUB", r->hub_address);
+    variable(env, "FLEET_CA_FILE", POD_BUILDER_JOB_FOLDER "/ca.crt");
+    variable(env, "FLEET_TOKEN_FILE", POD_BUILDER_JOB_FOLDER "/token");
+    variable(env, "FLEET_JOB_FILE", POD_BUILDER_JOB_FOLDER "/job.json");
+    number_variable(env, "FLEET_GRACE_SECONDS",
+                    cJSON_IsNumber(grace) && grace->valuedouble >= 1 ? (int64_t)grace->valuedouble
+                                                                     : 1);
+    variable(env, "FLEET_TERMINATION_FILE", TERMINATION_FILE);
+    cJSON_ArrayForEach(item, old)
+    {
+        const char *name = cJSON_GetStringValue(get(item, "name"));
+        const cJSON *ours;
+        bool is_ours = false;
+        cJSON_ArrayForEach(ours, env) is_ours |=
+            name && strcmp(get(ours, "name")->valuestring, name) == 0;
+        if (!is_ours)
+            fleet_assert(cJSON_AddItemToArray(env, copy(item)));
+    }
+    cJSON_DeleteItemFromObjectCaseSensitive(container, "env");
+    fleet_assert(cJSON_AddItemToObject(container, "env", env));
+}
+
+/* The agent is the command; without a training block it runs the template's own one. */
+static void set_command(const struct pod_builder_request *r, cJSON *container)
+{
+    cJSON *command = cJSON_CreateArray();
+    const char *const keys[] = {"command", "args"};
+    const cJSON *item;
+
+    fleet_assert(command && cJSON_AddItemToArray(command, cJSON_CreateString(POD_BUILDER_AGENT)));
+    if (!r->job->spec.has_training)
+        fleet_assert(cJSON_AddItemToArray(command, cJSON_CreateString("--")));
+    for (size_t i = 0; i < FLEET_COUNT(keys); i++) {
+        if (!r->job->spec.has_training)
+            cJSON_ArrayForEach(item, get(container, keys[i]))
+                fleet_assert(cJSON_AddItemToArray(command, copy(item)));
+        cJSON_DeleteItemFromObjectCaseSensitive(container, keys[i]);
+    }
+    fleet_assert(cJSON_AddItemToObject(container, "command", command));
+}
+
+/* A mount in place of whatever the user had there. */
+static void mount(cJSON *container, const char *volume, const char *path, bool is_read_only)
+{
+    cJSON *item = append(child(container, "volumeMounts", true));
+
+    text(item, "name", volume);
+    text(item, "mountPath", path);
+    if (is_read_only)
+        truth(item, "readOnly", true);
+}
+
+static bool is_mounted(const cJSON *container, const char *path)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, get(container, "volumeMounts"))
+    {
+        const char *at = cJSON_GetStringValue(get(item, "mountPath"));
+        if (at && strcmp(at, path) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void add_volumes(const struct pod_builder_request *r, cJSON *spec, cJSON *container)
+{
+    cJSON *volume = append(child(spec, "volumes", true));
+
+    text(volume, "name", VOLUME_JOB);
+    text(child(volume, "secret", false), "secretName", r->secret);
+    number(child(volume, "secret", false), "defaultMode", JOB_FILES_MODE);
+    mount(container, VOLUME_JOB, POD_BUILDER_JOB_FOLDER, true);
+    if (is_mounted(container, "/dev/shm"))
+        return;
+    volume = append(child(spec, "volumes", true));
+    text(volume, "name", VOLUME_SHARED_MEMORY);
+    text(child(volume, "emptyDir", false), "medium", "Memory");
+    mount(container, VOLUME_SHARED_MEMORY, "/dev/shm", false);
+}
+
+/* ---- security --------------------------------------------------------------------------------- */
+
+static void restrict_pod(cJSON *spec)
+{
+    cJSON *security = get(spec, "securityContext");
+
+    if (security)
+        return; /* the user has said */
+    security = child(spec, "securityContext", false);
+    truth(security, "runAsNonRoot", true);
+    number(security, "runAsUser", POD_BUILDER_USER);
+    number(security, "runAsGroup", POD_BUILDER_USER);
+    number(security, "fsGroup", POD_BUILDER_USER);
+    text(security, "fsGroupChangePolicy", "OnRootMismatch");
+    text(child(security, "seccompProfile", false), "type", "RuntimeDefault");
+}
+
+static void restrict_container(cJSON *container)
+{
+    cJSON *security;
+
+    if (get(container, "securityContext"))
+        return;
+    security = child(container, "securityContext", false);
+    truth(security, "allowPrivilegeEscalation", false);
+    fleet_assert(cJSON_AddItemToArray(child(child(security, "capabilities", false), "drop", true),
+                                      cJSON_CreateString("ALL")));
+}
+
+/* ---- the agent into another image ------------------------------------------------------------- */
+
+static void set_image(const struct pod_builder_request *r, cJSON *item, const char *image)
+{
+    text(item, "image", image);
+    if (r->pull_policy && r->pull_policy[0] && !get(item, "imagePullPolicy"))
+        text(item, "imagePullPolicy", r->pull_policy);
+}
+
+/* An init container of the runtime's image copies the closure to where it lies in its own. */
+static void bring_agent(const struct pod_builder_request *r, cJSON *spec, cJSON *container)
+{
+    cJSON *volume = append(child(spec, "volumes", true)), *init = cJSON_CreateObject(), *command;
+    cJSON *list = child(spec, "initContainers", true);
+
+    text(volume, "name", VOLUME_AGENT);
+    (void)child(volume, "emptyDir", false);
+    mount(container, VOLUME_AGENT, POD_BUILDER_AGENT_FOLDER, true);
+    fleet_assert(init && cJSON_InsertItemInArray(list, 0, init));
+    text(init, "name", "fleetjob-agent");
+    set_image(r, init, r->runtime_image);
+    command = child(init, "command", true);
+    fleet_assert(cJSON_AddItemToArray(command, cJSON_CreateString(POD_BUILDER_AGENT)) &&
+                 cJSON_AddItemToArray(command, cJSON_CreateString("--install")) &&
+                 cJSON_AddItemToArray(command, cJSON_CreateString("/target")));
+    mount(init, VOLUME_AGENT, "/target", false);
+    restrict_container(init);
+}
+
+/* ---- where it runs ---------------------------------------------------------------------------- */
+
+/* A node that does not answer loses its pods soon: the survivors have gone on long before. */
+static void tolerate(cJSON *spec, const char *key)
+{
+    cJSON *list = child(spec, "tolerations", true), *item;
+
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *other = cJSON_GetStringValue(get(item, "key"));
+        if (!other || strcmp(other, key) == 0)
+            return;
+    }
+    item = append(list);
+    text(item, "key", key);
+    text(item, "operator", "Exists");
+    text(item, "effect", "NoExecute");
+    number(item, "tolerationSeconds", UNREACHABLE_SECONDS);
+}
+
+static void avoid(cJSON *spec, const char *node)
+{
+    cJSON *affinity = child(child(spec, "affinity", false), "nodeAffinity", false);
+    cJSON *term = append(child(affinity, "preferredDuringSchedulingIgnoredDuringExecution", true));
+    cJSON *field = append(child(child(term, "preference", false), "matchFields", true));
+
+    number(term, "weight", 50);
+    text(field, "key", "metadata.name");
+    text(field, "operator", "NotIn");
+    fleet_assert(cJSON_AddItemToArray(child(field, "values", true), cJSON_CreateString(node)));
+}
+
+static void queue(const struct pod_builder_request *r, cJSON *pod)
+{
+    const char *name = r->job->spec.run_policy.scheduling.queue;
+    FLEET_AUTO_STRBUF struct fleet_strbuf total = {0};
+
+    if (!name || !name[0])
+        return;
+    fleet_strbuf_appendf(&total, "%lld", (long long)r->job->spec.worker.replicas);
+    kube_meta_set_label(pod, "kueue.x-k8s.io/queue-name", name);
+    kube_meta_set_label(pod, "kueue.x-k8s.io/pod-group-name", r->job->metadata.name);
+    kube_meta_set_annotation(pod, "kueue.x-k8s.io/pod-group-total-count", total.text);
+}
+
+/* ---- the whole -------------------------------------------------------------------------------- */
+
+static void set_metadata(const struct pod_builder_request *r, cJSON *pod)
+{
+    const struct fleetjob_metadata *job = &r->job->metadata;
+    struct kube_meta owner = {.name = job->name, .uid = job->uid};
+    cJSON *metadata = child(pod, "metadata", false);
+    FLEET_AUTO_FREE char *name = reconcile_pod_name(job->name, r->index, r->attempt);
+    FLEET_AUTO_STRBUF struct fleet_strbuf index = {0}, attempt = {0};
+
+    fleet_strbuf_appendf(&index, "%d", r->index);
+    fleet_strbuf_appendf(&attempt, "%d", r->attempt);
+    text(metadata, "name", name);
+    text(metadata, "namespace", job->namespace_);
+    kube_meta_set_label(pod, WELLKNOWN_LABEL_JOB, job->name);
+    kube_meta_set_label(pod, WELLKNOWN_LABEL_JOB_UID, job->uid);
+    kube_meta_set_label(pod, WELLKNOWN_LABEL_INDEX, index.text);
+    kube_meta_set_label(pod, WELLKNOWN_LABEL_ATTEMPT, attempt.text);
+    kube_meta_set_label(pod, WELLKNOWN_LABEL_MANAGED_BY, WELLKNOWN_FIELD_MANAGER);
+    fleet_assert(
+        cJSON_AddItemToArray(child(metadata, "ownerReferences", true),
+                             kube_owner_reference(WELLKNOWN_API_VERSION, WELLKNOWN_KIND, &owner)));
+}
+
+static void set_defaults(const struct pod_builder_request *r, cJSON *spec)
+{
+    FLEET_AUTO_FREE char *service = pod_builder_service_name(r->job);
+    FLEET_AUTO_FREE char *name = reconcile_pod_name(r->job->metadata.name, r->index, r->attempt);
+
+    text(spec, "restartPolicy", "Never");
+    if (!get(spec, "automountServiceAccountToken"))
+        truth(spec, "automountServiceAccountToken", false);
+    if (!get(spec, "enableServiceLinks"))
+        truth(spec, "enableServiceLinks", false);
+    if (!get(spec, "terminationGracePeriodSeconds"))
+        number(spec, "terminationGracePeriodSeconds", GRACE_SECONDS);
+    if (!get(spec, "subdomain") && !get(spec, "hostname")) {
+        text(spec, "hostname", name);
+        text(spec, "subdomain", service);
+    }
+    tolerate(spec, "node.kubernetes.io/not-ready");
+    tolerate(spec, "node.kubernetes.io/unreachable");
+}
+
+static void set_hash(cJSON *pod)
+{
+    FLEET_AUTO_FREE char *printed = fleet_json_print(pod);
+    uint8_t digest[FLEET_SHA256_SIZE];
+    char hex[FLEET_SHA256_HEX_SIZE];
+
+    fleet_sha256(printed, strlen(printed), digest);
+    fleet_hex_encode(digest, sizeof(digest), hex);
+    kube_meta_set_annotation(pod, WELLKNOWN_ANNOTATION_TEMPLATE, hex);
+}
+
+cJSON *pod_builder_build(const struct pod_builder_request *r)
+{
+    cJSON *pod = user_part(r), *spec = get(pod, "spec"), *item;
+    cJSON *container = cJSON_GetArrayItem(get(spec, "containers"), 0);
+    const char *asked = cJSON_GetStringValue(get(container, "image"));
+    bool is_runtime = !asked || !asked[0] || strcmp(asked, r->runtime_image) == 0;
+
+    text(pod, "apiVersion", "v1");
+    text(pod, "kind", "Pod");
+    set_metadata(r, pod);
+    set_defaults(r, spec);
+    set_image(r, container, choose_image(r, asked));
+    set_environment(r, spec, container);
+    set_command(r, container);
+    add_volumes(r, spec, container);
+    text(container, "terminationMessagePath", TERMINATION_FILE);
+    text(container, "terminationMessagePolicy", "FallbackToLogsOnError");
+    if (!is_runtime)
+        bring_agent(r, spec, container);
+    restrict_pod(spec);
+    cJSON_ArrayForEach(item, get(spec, "containers")) restrict_container(item);
+    queue(r, pod);
+    gang_join(r->job, r->gang, pod);
+    set_hash(pod);
+    if (r->avoid_node && r->avoid_node[0])
+        avoid(spec, r->avoid_node);
+    return pod;
+}
+
+const char *pod_builder_hash(const cJSON *pod)
+{
+    const char *hash = kube_meta_annotation(pod, WELLKNOWN_ANNOTATION_TEMPLATE);
+
+    return hash ? hash : "";
+}
+
+char *pod_builder_service_name(const struct fleetjob *job)
+{
+    struct fleet_strbuf name = {0};
+
+    fleet_strbuf_appendf(&name, "%s-workers", job->metadata.name);
+    return fleet_strbuf_take(&name);
+}

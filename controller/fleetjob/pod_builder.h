@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_POD_BUILDER_H
+#define CONTROLLER_FLEETJOB_POD_BUILDER_H
+
+/*
+ * The pod of one worker: a pure function of the job, the place and what the installation says.
+ *
+ * What the user gave (worker.template, or image, resources and volumes) stays; on top of it come the
+ * agent as the first container's command, its environment (agent/settings.h), the job's Secret, a
+ * memory volume for /dev/shm, and the pod security that the "restricted" standard asks for, where the
+ * user has not said otherwise.
+ *
+ * The agent comes with its trainer and libraries below POD_BUILDER_AGENT_FOLDER. The runtime's own
+ * image has them there; into another image an init container copies them.
+ */
+
+#include <cjson/cJSON.h>
+
+#include "controller/fleetjob/gang.h"
+#include "libfleet/api/fleetjob.h"
+
+#define POD_BUILDER_AGENT_FOLDER "/fleetjob"
+#define POD_BUILDER_AGENT        POD_BUILDER_AGENT_FOLDER "/bin/fleetjob-agent"
+#define POD_BUILDER_JOB_FOLDER   "/run/fleetjob" /* the Secret: token, ca.crt, job.json */
+#define POD_BUILDER_USER         65532           /* neither root nor anybody */
+
+struct pod_builder_request {
+    const struct fleetjob *job;
+    int index, attempt;
+    const char *runtime_image; /* of the installation */
+    const char *pull_policy;   /* of both images; NULL or "" = Kubernetes' default */
+    const char *hub_address;   /* host:port that agents dial */
+    const char *secret;        /* name of the job's Secret, see job_secret.h */
+    enum gang_scheduler gang;  /* whose group of pods it belongs to */
+    const char *avoid_node;    /* better not there; NULL or "" = nowhere in particular */
+};
+
+/* Owned by the caller. The job must be valid, with name and UID. */
+cJSON *pod_builder_build(const struct pod_builder_request *request);
+
+/* The digest that the pod carries as an annotation: of all but where it should better not run. */
+const char *pod_builder_hash(const cJSON *pod);
+
+/* Name of the headless Service that gives pods names for people: <job>-workers. Heap. */
+char *pod_builder_service_name(const struct fleetjob *job);
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/fleetjob/projection.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/kube/meta.h"
+
+#define TERMINATION_SIZE_MAX 8192
+
+const struct kube_resource projection_fleetjobs = {WELLKNOWN_GROUP, WELLKNOWN_VERSION,
+                                                   WELLKNOWN_PLURAL, WELLKNOWN_KIND, true};
+
+static char *dup_text(const char *text)
+{
+    char *copy = strdup(text ? text : "");
+
+    fleet_assert(copy);
+    return copy;
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------- */
+
+static void job_release(void *projected)
+{
+    struct projection_job *job = projected;
+
+    free(job->text);
+    free(job->uid);
+    free(job->resource_version);
+    free(job->state);
+    free(job);
+}
+
+static void *job_project(const cJSON *object, struct fleet_error *err)
+{
+    struct kube_meta meta;
+    FLEET_AUTO_JSON cJSON *copy = NULL;
+    const char *state = "Pending";
+    struct projection_job *job;
+
+    if (kube_meta_view(object, &meta, err) < 0)
+        return NULL;
+    copy = cJSON_Duplicate(object, true);
+    job = calloc(1, sizeof(*job));
+    fleet_assert(copy && job);
+    cJSON_DeleteItemFromObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(copy, "metadata"),
+                                            "managedFields");
+    job->text = fleet_json_print(copy);
+    job->size = strlen(job->text);
+    job->uid = dup_text(meta.uid);
+    job->resource_version = dup_text(meta.resource_version);
+    job->generation = meta.generation;
+    (void)fleet_json_opt_string(object, "status.state", &state, NULL);
+    job->state = dup_text(state);
+    if (job->size <= PROJECTION_JOB_SIZE_MAX)
+        return job;
+    (void)fleet_error(err, -EFBIG, "FleetJob %s/%s has %zu bytes; at most %u are read",
+                      meta.namespace_, meta.name, job->size, PROJECTION_JOB_SIZE_MAX);
+    job_release(job);
+    return NULL;
+}
+
+const struct store_kind projection_job_kind = {job_project, job_release, {NULL}};
+
+/* ---- pods ------------------------------------------------------------------------------------- */
+
+static void pod_release(void *projected)
+{
+    struct projection_pod *pod = projected;
+    char *owned[] = {pod->name,     pod->uid,    pod->owner_uid, pod->owner_name, pod->node,
+                     pod->image_id, pod->reason, pod->message,   pod->topology};
+
+    for (size_t i = 0; i < FLEET_COUNT(owned); i++)
+        free(owned[i]);
+    free(pod);
+}
+
+static const char *text_at(const cJSON *json, const char *path)
+{
+    const char *text = "";
+
+    (void)fleet_json_opt_string(json, path, &text, NULL);
+    return text;
+}
+
+static int64_t time_at(const cJSON *json, const char *path)
+{
+    int64_t time = 0;
+
+    (void)fleet_rfc3339_parse(text_at(json, path), &time);
+    return time;
+}
+
+static int number_label(const cJSON *object, const char *key)
+{
+    const char *text = kube_meta_label(object, key);
+    char *end;
+    long value;
+
+    if (!text || !text[0])
+        return -1;
+    errno = 0;
+    value = strtol(text, &end, 10);
+    return *end || errno || value < 0 || value > INT32_MAX ? -1 : (int)value;
+}
+
+static enum observed_phase read_phase(const cJSON *object)
+{
+    const char *phase = text_at(object, "status.phase");
+
+    if (strcmp(phase, "Succeeded") == 0)
+        return OBSERVED_SUCCEEDED;
+    if (strcmp(phase, "Failed") == 0)
+        return OBSERVED_FAILED;
+    return strcmp(phase, "Pending") == 0 || !phase[0] ? OBSERVED_PENDING : OBSERVED_RUNNING;
+}
+
+/* The status of the container that the agent runs in: the first one of the pod. */
+static const cJSON *worker_status(const cJSON *object)
+{
+    const char *name = text_at(object, "spec.containers[0].name");
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, fleet_json_at(object, "status.containerStatuses"))
+    {
+        if (strcmp(text_at(item, "name"), name) == 0)
+            return item;
+    }
+    return NULL;
+}
+
+/* What a person should read: the agent's report (reporter.h) in one line, or whatever was written. */
+static void read_message(const char *text, struct fleet_strbuf *reason,
+                         struct fleet_strbuf *message)
+{
+    FLEET_AUTO_JSON cJSON *report = NULL;
+
+    if (fleet_json_parse(text, strlen(text), TERMINATION_SIZE_MAX, &report, NULL) == 0 &&
+        cJSON_IsObject(report)) {
+        fleet_strbuf_append(reason, text_at(report, "cause"));
+        fleet_strbuf_append(message, text_at(report, "message"));
+    } else {
+        fleet_strbuf_append(message, text);
+    }
+    if (message->length > PROJECTION_MESSAGE_MAX)
+        fleet_strbuf_consume(message, message->length - PROJECTION_MESSAGE_MAX);
+}
+
+/* Why it ended, most telling first: the pod's reason, why it was disrupted, the container's. */
+static const char *read_reason(const cJSON *object, const cJSON *terminated)
+{
+    const char *pod = text_at(object, "status.reason"), *container = text_at(terminated, "reason");
+    const cJSON *disruption =
+        kube_condition_find(fleet_json_at(object, "status.conditions"), "DisruptionTarget");
+
+    if (pod[0])
+        return pod;
+    if (disruption && strcmp(text_at(disruption, "status"), "True") == 0)
+        return text_at(disruption, "reason");
+    if (strcmp(container, "Error") == 0 || strcmp(container, "Completed") == 0)
+        return "";
+    return container;
+}
+
+static void read_end(const cJSON *object, struct projection_pod *pod)
+{
+    const cJSON *worker = worker_status(object);
+    const cJSON *terminated = fleet_json_at(worker, "state.terminated");
+    FLEET_AUTO_STRBUF struct fleet_strbuf cause = {0}, message = {0};
+    const char *reason = read_reason(object, terminated);
+    int64_t exit_code = -1;
+
+    (void)fleet_json_opt_int(terminated, "exitCode", &exit_code, NULL);
+    pod->exit_code = exit_code < -1 || exit_code > INT32_MAX ? -1 : (int)exit_code;
+    pod->image_id = dup_text(text_at(worker, "imageID"));
+    pod->started_wall_ms = time_at(terminated ? terminated : worker,
+                                   terminated ? "startedAt" : "state.running.startedAt");
+    pod->finished_wall_ms = time_at(terminated, "finishedAt");
+    read_message(text_at(terminated, "message"), &cause, &message);
+    if (message.length == 0)
+        fleet_strbuf_append(&message, text_at(object, "status.message"));
+    pod->reason = dup_text(reason[0] ? reason : fleet_strbuf_text(&cause));
+    pod->message = dup_text(fleet_strbuf_text(&message));
+}
+
+static void *pod_project(const cJSON *object, struct fleet_error *err)
+{
+    struct kube_meta meta;
+    const cJSON *owner = kube_meta_controller(object);
+    struct projection_pod *pod;
+
+    if (kube_meta_view(object, &meta, err) < 0)
+        return NULL;
+    pod = calloc(1, sizeof(*pod));
+    fleet_assert(pod);
+    pod->name = dup_text(meta.name);
+    pod->uid = dup_text(meta.uid);
+    if (owner && strcmp(text_at(owner, "kind"), WELLKNOWN_KIND) == 0)
+        pod->owner_uid = dup_text(text_at(owner, "uid"));
+    pod->owner_name = dup_text(pod->owner_uid ? text_at(owner, "name") : "");
+    pod->node = dup_text(text_at(object, "spec.nodeName"));
+    pod->topology = dup_text(kube_meta_label(object, WELLKNOWN_LABEL_TOPOLOGY));
+    pod->index = number_label(object, WELLKNOWN_LABEL_INDEX);
+    pod->attempt = number_label(object, WELLKNOWN_LABEL_ATTEMPT);
+    pod->phase = read_phase(object);
+    pod->is_deleting = meta.deleted_wall_ms != 0;
+    read_end(object, pod);
+    return pod;
+}
+
+static const char *pod_job(const void *projected)
+{
+    return ((const struct projection_pod *)projected)->owner_uid;
+}
+
+const struct store_kind projection_pod_kind = {pod_project, pod_release, {pod_job}};

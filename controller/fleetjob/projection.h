@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_PROJECTION_H
+#define CONTROLLER_FLEETJOB_PROJECTION_H
+
+/*
+ * What the caches keep of the objects that are watched (store.h).
+ *
+ * A FleetJob is kept as compact text: there may be ten thousand of them, and each is read as a whole
+ * when it is looked at, so that fields of a newer version survive. A pod is kept as the few facts that
+ * decisions rest on.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "controller/fleetjob/reconcile.h"
+#include "controller/machinery/store.h"
+#include "libfleet/kube/rest.h"
+
+#define PROJECTION_JOB_SIZE_MAX (2u << 20) /* bytes of a FleetJob; etcd takes 1.5 MiB */
+#define PROJECTION_MESSAGE_MAX  512        /* bytes of a pod's termination message that are kept */
+
+extern const struct kube_resource projection_fleetjobs;
+
+struct projection_job {
+    char *text; /* JSON, without managedFields */
+    size_t size;
+    char *uid, *resource_version;
+    char *state;        /* status.state, "Pending" while there is none */
+    int64_t generation; /* metadata.generation */
+};
+
+struct projection_pod {
+    char *name, *uid;
+    char *owner_uid;  /* of the FleetJob that is its controller; NULL = none */
+    char *owner_name; /* "" if it has none */
+    char *node;       /* "" = not scheduled */
+    char *topology;   /* where that is, "" = not known */
+    char *image_id;   /* of the worker's container, "" = not known yet */
+    char *reason, *message;
+    int index, attempt; /* -1 where the label is missing */
+    enum observed_phase phase;
+    bool is_deleting;
+    int exit_code;                             /* -1 = not known */
+    int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
+};
+
+/* Index 0 of the pods: the UID of the job. */
+#define PROJECTION_POD_BY_JOB 0
+
+extern const struct store_kind projection_job_kind, projection_pod_kind;
+
+#endif

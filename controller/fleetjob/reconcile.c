@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The order of questions: is the job going away, is it over, may it run, has it just ended, should it
+ * stand still, and only then: which pods and which hub does it need. Each answer is a policy in a
+ * file of its own.
+ */
+#include "controller/fleetjob/reconcile.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/pass.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/strbuf.h"
+
+/* ---- adding actions --------------------------------------------------------------------------- */
+
+static void *grow(void *items, size_t count, size_t size)
+{
+    void *more = realloc(items, (count + 1) * size);
+
+    fleet_assert(more);
+    return more;
+}
+
+void pass_create(struct pass *pass, int index, int attempt)
+{
+    struct actions *out = pass->out;
+
+    out->creates = grow(out->creates, out->create_count, sizeof(*out->creates));
+    out->creates[out->create_count++] = (struct action_create){index, attempt};
+}
+
+int64_t pass_silent_since(const struct pass *pass, const struct observed_pod *pod)
+{
+    const struct hub_view *hub = &pass->in->hub;
+
+    for (size_t i = 0; i < hub->silent_count; i++)
+        if (strcmp(hub->silent[i].pod_uid, pod->uid) == 0)
+            return hub->silent[i].since_wall_ms;
+    return 0;
+}
+
+void pass_delete(struct pass *pass, const struct observed_pod *pod, const char *reason)
+{
+    struct actions *out = pass->out;
+    char *name;
+
+    if (pod->is_deleting)
+        return;
+    for (size_t i = 0; i < out->delete_count; i++)
+        if (strcmp(out->deletes[i].name, pod->name) == 0)
+            return;
+    name = strdup(pod->name);
+    fleet_assert(name);
+    out->deletes = grow(out->deletes, out->delete_count, sizeof(*out->deletes));
+    out->deletes[out->delete_count++] =
+        (struct action_delete){name, reason, pass_silent_since(pass, pod) > 0};
+}
+
+static void add_event(struct actions *out, bool is_warning, const char *reason, const char *format,
+                      va_list args)
+{
+    struct fleet_strbuf message = {0};
+
+    fleet_strbuf_appendv(&message, format, args);
+    out->events = grow(out->events, out->event_count, sizeof(*out->events));
+    out->events[out->event_count++] =
+        (struct action_event){is_warning, reason, fleet_strbuf_take(&message)};
+}
+
+void actions_event(struct actions *actions, bool is_warning, const char *reason, const char *format,
+                   ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    add_event(actions, is_warning, reason, format, args);
+    va_end(args);
+}
+
+void pass_event(struct pass *pass, bool is_warning, const char *reason, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    add_event(pass->out, is_warning, reason, format, args);
+    va_end(args);
+}
+
+void pass_requeue_at(struct pass *pass, int64_t wall_ms)
+{
+    int64_t after = wall_ms > pass->now ? wall_ms - pass->now : 0;
+
+    if (pass->out->requeue_after_ms < 0 || after < pass->out->requeue_after_ms)
+        pass->out->requeue_after_ms = after;
+}
+
+void actions_release(struct actions *actions)
+{
+    for (size_t i = 0; i < actions->delete_count; i++)
+        free(actions->deletes[i].name);
+    for (size_t i = 0; i < actions->event_count; i++)
+        free(actions->events[i].message);
+    free(actions->creates);
+    free(actions->deletes);
+    free(actions->events);
+    free(actions->gone_uids);
+    free(actions->order);
+    fleetjob_status_release(&actions->status);
+    memset(actions, 0, sizeof(*actions));
+}
+
+char *reconcile_pod_name(const char *job, int index, int attempt)
+{
+    struct fleet_strbuf name = {0};
+
+    fleet_strbuf_appendf(&name, "%s-worker-%d-%d", job, index, attempt);
+    return fleet_strbuf_take(&name);
+}
+
+/* ---- the pass --------------------------------------------------------------------------------- */
+
+static void copy_status(const struct fleetjob_status *from, struct fleetjob_status *to)
+{
+    cJSON *json = fleetjob_status_encode(from);
+    struct fleet_errors errors = {0};
+    int rc = fleetjob_status_decode(json, to, &errors);
+
+    fleet_assert(rc == 0); /* what was encoded can be decoded */
+    cJSON_Delete(json);
+}
+
+static void count_pods(struct pass *pass)
+{
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        const struct observed_pod *pod = &pass->in->pods[i];
+        pass->living += pass_is_living(pod);
+        pass->active += pass_is_living(pod) && !pod->is_deleting;
+    }
+}
+
+static void begin(struct pass *pass, const struct observed *in, struct actions *out)
+{
+    const struct fleetjob_worker *worker = &in->job->spec.worker;
+    int64_t desired = worker->replicas;
+
+    memset(out, 0, sizeof(*out));
+    out->requeue_after_ms = -1;
+    copy_status(&in->job->status, &out->status);
+    desired = desired > worker->max_replicas ? worker->max_replicas : desired;
+    desired = desired < worker->min_replicas ? worker->min_replicas : desired;
+    *pass = (struct pass){.in = in,
+                          .out = out,
+                          .spec = &in->job->spec,
+                          .before = &in->job->status,
+                          .status = &out->status,
+                          .now = in->now_wall_ms,
+                          .desired = (int)desired};
+    count_pods(pass);
+}
+
+/* Members whose pod has ended or vanished will not come back. */
+static void tell_gone(struct pass *pass)
+{
+    const struct observed *in = pass->in;
+    struct actions *out = pass->out;
+
+    if (!in->hub.is_hosted)
+        return;
+    for (size_t i = 0; i < in->pod_count + in->gone_count; i++) {
+        const char *uid = i >= in->pod_count             ? in->gone_uids[i - in->pod_count]
+                          : pass_is_living(&in->pods[i]) ? NULL
+                                                         : in->pods[i].uid;
+        if (!uid)
+            continue;
+        out->gone_uids = grow(out->gone_uids, out->gone_count, sizeof(*out->gone_uids));
+        out->gone_uids[out->gone_count++] = uid;
+    }
+}
+
+/* Terminal (1): the members are told, pods are cleaned up, the job ages. */
+static void finish(struct pass *pass)
+{
+    bool has_succeeded = status_is_true(pass->status, WELLKNOWN_CONDITION_SUCCEEDED);
+
+    pass->out->hub = (struct action_hub){.is_wanted = pass->living > 0,
+                                         .is_over = true,
+                                         .has_succeeded = has_succeeded,
+                                         .reason = has_succeeded ? WELLKNOWN_CONDITION_SUCCEEDED
+                                                                 : WELLKNOWN_CONDITION_FAILED};
+    clean_pod_policy_apply(pass);
+    ttl_after_finished_apply(pass);
+}
+
+/* A spec that was made invalid while the job runs: it goes on by the one that was valid. */
+static void keep(struct pass *pass)
+{
+    pass->out->hub.is_wanted = pass->in->hub.is_hosted;
+}
+
+static void decide(struct pass *pass)
+{
+    bool is_accepted = true;
+
+    if (deletion_apply(pass))
+        return;
+    tell_gone(pass);
+    if (!status_is_terminal(pass->status)) {
+        is_accepted = acceptance_check(pass);
+        status_observe(pass);
+        success_policy_apply(pass);
+        failure_policy_apply(pass);
+        restart_policy_apply(pass);
+        deadline_apply(pass);
+    }
+    if (status_is_terminal(pass->status)) {
+        status_observe_end(pass);
+        finish(pass);
+        return;
+    }
+    if (!is_accepted) {
+        keep(pass);
+        return;
+    }
+    if (suspend_apply(pass))
+        return;
+    elastic_policy_apply(pass);
+    workers_apply(pass);
+    rank_order_apply(pass);
+}
+
+void reconcile(const struct observed *observed, struct actions *out)
+{
+    struct pass pass;
+
+    begin(&pass, observed, out);
+    decide(&pass);
+    status_name_state(&pass);
+    status_compare(&pass);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_RECONCILE_H
+#define CONTROLLER_FLEETJOB_RECONCILE_H
+
+/*
+ * What should happen to a job now, given all that is known of it. Both sides are values: no I/O, no
+ * clock, no memory between calls. The controller drives it with pods, `fleetjob run` with processes;
+ * neither decides anything itself.
+ *
+ * Level-based: it acts on what is, not on what changed, so calling it again is harmless, and whatever
+ * was missed is made up for. Invariants, quoted by number in code and tests:
+ *  (1) A terminal job (Succeeded or Failed) stays terminal, keeps its reason, and gets no pods.
+ *  (2) At most one living pod an index is wanted, and none at or above the desired number.
+ *  (3) The attempt of a new pod is 1 + the highest seen for its index in pods or status, else 0.
+ *  (4) An event that tells of a change of status is emitted in the pass that changes it, only.
+ *  (5) Progress never goes back.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "controller/fleetjob/hub_view.h"
+#include "libfleet/api/fleetjob.h"
+
+struct fleet_errors;
+
+/* ---- what is -------------------------------------------------------------------------------- */
+
+enum observed_phase {
+    OBSERVED_PENDING,
+    OBSERVED_RUNNING,
+    OBSERVED_SUCCEEDED, /* ended with exit code 0 */
+    OBSERVED_FAILED,
+};
+
+/* A pod of this job (its owner reference carries the job's UID), or a process that stands for one. */
+struct observed_pod {
+    const char *name, *uid;
+    int index, attempt;
+    enum observed_phase phase;
+    bool is_scheduled;           /* has a node */
+    const char *topology, *node; /* where; "" = not known */
+    bool is_deleting;
+    int exit_code;                             /* of the agent, -1 = not known */
+    const char *reason;                        /* "OOMKilled", "Evicted", …; "" = none */
+    const char *message;                       /* for people, "" = none */
+    int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
+};
+
+struct observed {
+    int64_t now_wall_ms;
+    const struct fleetjob *job;        /* spec and status as stored */
+    const struct fleet_errors *errors; /* what is wrong with the spec; NULL or none = it is valid */
+    const struct observed_pod *pods;   /* [pod_count], in any order */
+    size_t pod_count;
+    const char *const *gone_uids; /* [gone_count] pods whose object has vanished */
+    size_t gone_count;
+    struct hub_view hub; /* borrowed */
+};
+
+/* ---- what should happen ----------------------------------------------------------------------- */
+
+struct action_create {
+    int index, attempt;
+};
+
+struct action_delete {
+    char *name;         /* heap */
+    const char *reason; /* constant, for log and events: "ScaleDown", "Suspended", … */
+    bool at_once;       /* it does not answer: asking it to end first would only take time */
+};
+
+struct action_event {
+    bool is_warning;
+    const char *reason; /* wellknown.h */
+    char *message;      /* heap */
+};
+
+/* What the job's hub should be. One that is wanted, is not to be over, but has ended (before a resume)
+ * is replaced by a new one. */
+struct action_hub {
+    bool is_wanted;           /* host one with `policy` (min 0: as it has it); else have none */
+    bool is_alone;            /* no pod lives: a new hub need not wait for members to come back */
+    struct hub_policy policy; /* progress_interval_ms is the host's business: 0 */
+    bool is_over;             /* tell the members that the job has ended */
+    bool has_succeeded;
+    const char *reason; /* constant */
+};
+
+struct actions {
+    struct action_create *creates; /* ascending by index */
+    size_t create_count;
+    struct action_delete *deletes;
+    size_t delete_count;
+    const char **gone_uids; /* tell the hub that these members will not come back; borrowed */
+    size_t gone_count;
+    struct action_event *events;
+    size_t event_count;
+    const char **order; /* [order_count] pod UIDs as their ranks shall begin; borrowed */
+    size_t order_count;
+    struct action_hub hub;
+    bool delete_job; /* its time to live is over */
+
+    bool is_status_changed;        /* more than progress: write it now */
+    bool is_progress_changed;      /* write it when it is time */
+    struct fleetjob_status status; /* the whole new one */
+
+    int64_t requeue_after_ms; /* look again then; -1 = nothing to wait for */
+};
+
+/* Decide. `*out` is overwritten; release it with actions_release(). */
+void reconcile(const struct observed *observed, struct actions *out);
+
+void actions_release(struct actions *actions);
+
+/* One more event. */
+void actions_event(struct actions *actions, bool is_warning, const char *reason, const char *format,
+                   ...) __attribute__((format(printf, 4, 5)));
+
+/* <job>-worker-<index>-<attempt>, heap. */
+char *reconcile_pod_name(const char *job, int index, int attempt);
+
+#endif

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A look at a job goes through:
+ *
+ *   is all seen that was done? ─no─▶ wait
+ *        │yes
+ *   observe ─▶ is it prepared? ─no─▶ prepare.c ─▶ look again
+ *                  │yes
+ *              reconcile ─▶ apply.c ─▶ done
+ */
+#include "controller/fleetjob/reconciler.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/projection.h"
+#include "controller/fleetjob/reconciler_internal.h"
+#include "controller/machinery/event_recorder.h"
+#include "controller/machinery/led_io.h"
+#include "controller/machinery/metrics.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/kube/api_error.h"
+#include "libfleet/kube/meta.h"
+
+#define CURRENT_MS 1000.0 /* look again, should the cache's word not come */
+#define GONE_MAX   4096   /* vanished pods that are remembered for a hub */
+
+void reconciler_trouble(const struct reconciler *r, const char *what, const struct fleet_error *err)
+{
+    if (r->options.on_trouble)
+        r->options.on_trouble(r->options.user, what, err);
+}
+
+void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const char *reason,
+                      const char *text)
+{
+    const struct reconciler_job *job = pass->job;
+    const char *version = pass->observation.job.metadata.resource_version;
+    struct event_object about = {.api_version = WELLKNOWN_API_VERSION,
+                                 .kind = WELLKNOWN_KIND,
+                                 .namespace_ = job->namespace_,
+                                 .name = job->name,
+                                 .uid = job->uid,
+                                 .resource_version = version ? version : ""};
+
+    if (job->is_doomed)
+        return; /* nobody could write it, or read it */
+    event_recorder_record(job->reconciler->options.events, &about,
+                          is_warning ? EVENT_WARNING : EVENT_NORMAL, reason, "Reconcile", "%s",
+                          text);
+}
+
+/* ---- requests of a pass ----------------------------------------------------------------------- */
+
+static void on_request_done(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct reconciler_request *request = user;
+
+    request->call = NULL;
+    request->done(request, object, err);
+}
+
+void reconciler_resend(struct reconciler_request *request, const struct kube_rest_request *what,
+                       void (*done)(struct reconciler_request *, const cJSON *,
+                                    const struct fleet_error *))
+{
+    request->done = done;
+    request->call =
+        kube_rest_start(request->pass->job->reconciler->io, what, on_request_done, request);
+}
+
+struct reconciler_request *reconciler_send(
+    struct reconciler_pass *pass, const struct kube_rest_request *what, cJSON *body, char *name,
+    void (*done)(struct reconciler_request *, const cJSON *, const struct fleet_error *))
+{
+    struct reconciler_request *request = calloc(1, sizeof(*request));
+    struct kube_rest_request full = *what;
+
+    fleet_assert(request);
+    *request = (struct reconciler_request){.next = pass->requests,
+                                           .previous = &pass->requests,
+                                           .pass = pass,
+                                           .body = body,
+                                           .name = name,
+                                           .resource = what->resource};
+    if (pass->requests)
+        pass->requests->previous = &request->next;
+    pass->requests = request;
+    pass->pending++;
+    full.body = body;
+    reconciler_resend(request, &full, done);
+    return request;
+}
+
+static void free_request(struct reconciler_request *request)
+{
+    *request->previous = request->next;
+    if (request->next)
+        request->next->previous = request->previous;
+    kube_rest_cancel(&request->call);
+    cJSON_Delete(request->body);
+    free(request->name);
+    free(request);
+}
+
+void reconciler_finish(struct reconciler_request *request, const struct fleet_error *err)
+{
+    struct reconciler_pass *pass = request->pass;
+
+    if (err && kube_is_terminating(err)) {
+        pass->job->is_doomed = true; /* it will vanish by itself, with all that it has */
+        err = NULL;
+    }
+    if (err && !pass->has_failed) {
+        pass->has_failed = true;
+        pass->err = *err;
+    }
+    free_request(request);
+    if (--pass->pending == 0 && pass->next)
+        pass->next(pass);
+}
+
+void reconciler_then(struct reconciler_pass *pass, void (*next)(struct reconciler_pass *pass))
+{
+    pass->next = next;
+    if (pass->pending == 0)
+        next(pass);
+}
+
+static void free_pass(struct reconciler_pass *pass)
+{
+    while (pass->requests)
+        free_request(pass->requests);
+    observe_release(&pass->observation);
+    actions_release(&pass->actions);
+    free(pass);
+}
+
+void reconciler_end(struct reconciler_pass *pass)
+{
+    struct reconciler_job *job = pass->job;
+    struct manager *manager = job->reconciler->manager;
+    struct fleet_error err = pass->err;
+    bool has_failed = pass->has_failed;
+    double requeue_after_ms = pass->requeue_after_ms;
+
+    job->pass = NULL;
+    free_pass(pass);
+    manager_done(manager, job->key, has_failed ? &err : NULL, requeue_after_ms);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------- */
+
+static void free_job(struct reconciler_job *job)
+{
+    if (job->pass)
+        free_pass(job->pass);
+    hub_host_free(job->host);
+    status_writer_free(job->writer);
+    observe_plan_release(&job->plan);
+    for (size_t i = 0; i < job->gone_count; i++)
+        free(job->gone_uids[i]);
+    free(job->gone_uids);
+    free(job->pod_error);
+    free(job->key);
+    free(job->namespace_);
+    free(job->name);
+    free(job->uid);
+    free(job);
+}
+
+static void on_record_written(void *user, struct generation generation, bool is_recorded)
+{
+    struct reconciler_job *job = user;
+
+    if (!manager_is_leading(job->reconciler->manager))
+        return; /* what a majority may do while nothing can be written is the leader's alone */
+    if (is_recorded)
+        hub_host_record_done(job->host, generation);
+    else
+        hub_host_record_failed(job->host, generation);
+    manager_enqueue(job->reconciler->manager, job->key);
+}
+
+static void on_hub_record(void *user, const struct hub_record *record)
+{
+    struct reconciler_job *job = user;
+    struct fleetjob_lineage lineage[FLEETJOB_HISTORY_MAX];
+    size_t count = hub_host_lineage(job->host, record, lineage);
+
+    if (!manager_is_leading(job->reconciler->manager))
+        return; /* whoever leads will make generations; this process is about to end */
+    status_writer_record(job->writer, record->generation, lineage, count, on_record_written, job);
+}
+
+static void on_hub_changed(void *user, bool is_step)
+{
+    struct reconciler_job *job = user;
+    struct reconciler *r = job->reconciler;
+
+    if (is_step && kube_now_ms(r->io) < job->next_progress_ms)
+        manager_enqueue_at(r->manager, job->key, job->next_progress_ms);
+    else
+        manager_enqueue(r->manager, job->key);
+}
+
+static void on_evicted_deleted(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    (void)object;
+    if (err && !kube_is_not_found(err))
+        reconciler_trouble(user, "Evicted worker was not deleted", err);
+}
+
+/* Its pod goes; the missing worker is then made anew like any other. */
+static void on_hub_evicted(void *user, const char *pod_uid)
+{
+    struct reconciler_job *job = user;
+    struct reconciler *r = job->reconciler;
+    const struct store *pods = manager_store(r->manager, r->pods_informer);
+    const struct store_entry *entry;
+
+    for (entry = store_first(pods, PROJECTION_POD_BY_JOB, job->uid); entry;
+         entry = store_next(entry, PROJECTION_POD_BY_JOB)) {
+        const struct projection_pod *pod = store_object(entry);
+        struct kube_rest_request request = {.verb = KUBE_DELETE,
+                                            .resource = &kube_pods,
+                                            .namespace_ = job->namespace_,
+                                            .name = pod->name,
+                                            .uid = pod->uid};
+        if (strcmp(pod->uid, pod_uid) != 0 || !manager_is_leading(r->manager))
+            continue;
+        (void)kube_rest_start(r->io, &request, on_evicted_deleted, r);
+        return;
+    }
+}
+
+static struct reconciler_job *new_job(struct reconciler *r, const char *key, const char *uid)
+{
+    struct reconciler_job *job = calloc(1, sizeof(*job));
+    const char *slash = strchr(key, '/');
+    struct hub_host_handlers handlers = {
+        .record = on_hub_record, .changed = on_hub_changed, .evicted = on_hub_evicted, .user = job};
+
+    fleet_assert(job && slash);
+    job->reconciler = r;
+    job->key = strdup(key);
+    job->namespace_ = strndup(key, (size_t)(slash - key));
+    job->name = strdup(slash + 1);
+    job->uid = strdup(uid);
+    fleet_assert(job->key && job->namespace_ && job->name && job->uid);
+    job->host = hub_host_new(&r->network, uid, r->epoch, &handlers);
+    job->writer = status_writer_new(r->io, job->namespace_, job->name, uid);
+    (void)fleet_map_set(&r->jobs, key, job);
+    return job;
+}
+
+static void forget_job(struct reconciler *r, const char *key)
+{
+    struct reconciler_job *job = fleet_map_remove(&r->jobs, key);
+
+    expectations_forget(r->expectations, key);
+    if (!job)
+        return;
+    hub_host_end(job->host);
+    free_job(job);
+}
+
+/* What is remembered of the job that has this name now; a predecessor's is dropped. */
+static struct reconciler_job *find_job(struct reconciler *r, const char *key,
+                                       const struct projection_job *cached)
+{
+    struct reconciler_job *job = fleet_map_get(&r->jobs, key);
+
+    if (job && strcmp(job->uid, cached->uid) != 0) {
+        forget_job(r, key);
+        job = NULL;
+    }
+    if (!job)
+        job = new_job(r, key, cached->uid);
+    status_writer_seen(job->writer, cached->resource_version);
+    return job;
+}
+
+/* ---- a look ----------------------------------------------------------------------------------- */
+
+/* Not before the cache has what was written and made: when to look again, -1 = now is fine. */
+static double must_wait(const struct reconciler_job *job)
+{
+    const struct reconciler *r = job->reconciler;
+    double now_ms = kube_now_ms(r->io);
+
+    if (!status_writer_is_current(job->writer, now_ms))
+        return CURRENT_MS;
+    if (!expectations_are_met(r->expectations, job->key, now_ms)) {
+        double due_ms = expectations_due_ms(r->expectations, job->key);
+        return isinf(due_ms) ? CURRENT_MS : fmax(due_ms - now_ms, 0);
+    }
+    return -1;
+}
+
+static void look(struct reconciler_job *job, const struct projection_job *cached)
+{
+    struct reconciler *r = job->reconciler;
+    struct reconciler_pass *pass = calloc(1, sizeof(*pass));
+    struct observe_input input = {.job = cached,
+                                  .pods = manager_store(r->manager, r->pods_informer),
+                                  .hub = hub_host_view(job->host),
+                                  .gone_uids = (const char *const *)job->gone_uids,
+                                  .gone_count = job->gone_count,
+                                  .plan = &job->plan,
+                                  .now_wall_ms = kube_wall_ms(r->io)};
+
+    fleet_assert(pass);
+    if (job->prepared_generation == cached->generation)
+        input.pod_error = job->pod_error;
+    pass->job = job;
+    pass->requeue_after_ms = -1;
+    job->pass = pass;
+    if (observe(&input, &pass->observation, &pass->err) < 0) {
+        pass->has_failed = true;
+        reconciler_end(pass);
+        return;
+    }
+    if (prepare_is_needed(pass)) {
+        prepare_run(pass);
+        return;
+    }
+    reconcile(&pass->observation.observed, &pass->actions);
+    observe_complete(&pass->observation, &pass->actions);
+    apply_run(pass);
+}
+
+static void on_reconcile(void *user, const char *key)
+{
+    struct reconciler *r = user;
+    const struct projection_job *cached =
+        store_get(manager_store(r->manager, r->jobs_informer), key);
+    struct reconciler_job *job;
+    double wait_ms;
+
+    if (!cached) {
+        forget_job(r, key);
+        manager_done(r->manager, key, NULL, -1);
+        return;
+    }
+    job = find_job(r, key, cached);
+    if (job->is_doomed) {
+        manager_done(r->manager, key, NULL, -1);
+        return;
+    }
+    wait_ms = must_wait(job);
+    if (wait_ms >= 0)
+        manager_done(r->manager, key, NULL, wait_ms);
+    else
+        look(job, cached);
+}
+
+/* ---- changes ---------------------------------------------------------------------------------- */
+
+static void on_job_changed(void *user, const char *key, const void *before, const void *after)
+{
+    struct reconciler *r = user;
+    const struct projection_job *cached = after;
+    struct reconciler_job *job = fleet_map_get(&r->jobs, key);
+
+    if (before)
+        metric_add(r->states, -1, ((const struct projection_job *)before)->state);
+    if (cached)
+        metric_add(r->states, 1, cached->state);
+    if (job && cached && strcmp(job->uid, cached->uid) == 0)
+        status_writer_seen(job->writer, cached->resource_version);
+    manager_enqueue(r->manager, key);
+}
+
+static void remember_gone(struct reconciler_job *job, const char *uid)
+{
+    if (job->gone_count == GONE_MAX)
+        return;
+    job->gone_uids = realloc(job->gone_uids, (job->gone_count + 1) * sizeof(*job->gone_uids));
+    fleet_assert(job->gone_uids);
+    job->gone_uids[job->gone_count] = strdup(uid);
+    fleet_assert(job->gone_uids[job->gone_count]);
+    job->gone_count++;
+}
+
+static void on_pod_changed(void *user, const char *key, const void *before, const void *after)
+{
+    struct reconciler *r = user;
+    const struct projection_pod *pod = after ? after : before;
+    const char *slash = strchr(key, '/');
+    FLEET_AUTO_FREE char *namespace_ = strndup(key, slash ? (size_t)(slash - key) : 0);
+    FLEET_AUTO_FREE char *owner = NULL;
+    struct reconciler_job *job;
+
+    if (!pod->owner_uid || !pod->owner_name[0])
+        return;
+    fleet_assert(namespace_);
+    owner = kube_meta_key(namespace_, pod->owner_name);
+    if (after)
+        (void)expectations_meet(r->expectations, owner, EXPECT_CREATED, pod->name);
+    if (!after || pod->is_deleting)
+        (void)expectations_meet(r->expectations, owner, EXPECT_DELETED, pod->name);
+    job = fleet_map_get(&r->jobs, owner);
+    if (!after && job && strcmp(job->uid, pod->owner_uid) == 0)
+        remember_gone(job, pod->uid);
+    manager_enqueue(r->manager, owner);
+}
+
+/* ---- life ------------------------------------------------------------------------------------- */
+
+static void on_leading(void *user, int64_t epoch)
+{
+    struct reconciler *r = user;
+    struct fleet_error err;
+
+    r->epoch = epoch > 0 ? epoch : 1;
+    if (r->options.open_network(r->options.user, &r->network, &err) == 0)
+        return;
+    reconciler_trouble(r, "Hub could not be opened", &err);
+    manager_stop(r->manager);
+}
+
+static void on_end(void *user, enum manager_end end)
+{
+    struct reconciler *r = user;
+
+    r->options.on_end(r->options.user, end);
+}
+
+static void on_trouble(void *user, const char *what, const struct fleet_error *err)
+{
+    reconciler_trouble(user, what, err);
+}
+
+static void add_metrics(struct reconciler *r)
+{
+    struct metrics *m = r->options.metrics;
+
+    r->pods_created = metrics_counter(m, "fleetjob_pods_created_total", "Pods created.", "");
+    r->pods_deleted = metrics_counter(m, "fleetjob_pods_deleted_total", "Pods deleted.", "");
+    r->status_writes = metrics_counter(m, "fleetjob_status_writes_total",
+                                       "Writes of a status, by result.", "result");
+    r->restarts =
+        metrics_counter(m, "fleetjob_restarts_total",
+                        "Generations that followed a failure or a resize, by cause.", "cause");
+    r->states = metrics_gauge(m, "fleetjob_jobs", "Jobs there are, by state.", "state");
+}
+
+static bool may_write(void *user)
+{
+    return manager_is_leading(((struct reconciler *)user)->manager); /* (3) */
+}
+
+struct reconciler *reconciler_new(const struct reconciler_options *options)
+{
+    struct reconciler *r = calloc(1, sizeof(*r));
+    struct manager_options manager = {.io = options->io,
+                                      .metrics = options->metrics,
+                                      .election = options->election,
+                                      .reconcile = on_reconcile,
+                                      .on_leading = on_leading,
+                                      .on_end = on_end,
+                                      .on_trouble = on_trouble,
+                                      .user = r};
+    struct informer_options jobs = {.resource = &projection_fleetjobs,
+                                    .kind = &projection_job_kind,
+                                    .namespaces = options->namespaces,
+                                    .namespace_count = options->namespace_count,
+                                    .on_change = on_job_changed,
+                                    .user = r};
+    struct informer_options pods = {.resource = &kube_pods,
+                                    .kind = &projection_pod_kind,
+                                    .namespaces = options->namespaces,
+                                    .namespace_count = options->namespace_count,
+                                    .label_selector =
+                                        WELLKNOWN_LABEL_MANAGED_BY "=" WELLKNOWN_FIELD_MANAGER,
+                                    .on_change = on_pod_changed,
+                                    .user = r};
+
+    fleet_assert(r);
+    r->options = *options;
+    r->led = led_io_new(options->io, may_write, r);
+    r->io = led_io_kube(r->led);
+    r->expectations = expectations_new();
+    add_metrics(r);
+    r->manager = manager_new(&manager);
+    r->jobs_informer = manager_add_informer(r->manager, &jobs);
+    r->pods_informer = manager_add_informer(r->manager, &pods);
+    manager_start(r->manager);
+    return r;
+}
+
+void reconciler_stop(struct reconciler *r)
+{
+    manager_stop(r->manager);
+}
+
+void reconciler_free(struct reconciler *r)
+{
+    const struct fleet_map_entry *entry;
+
+    if (!r)
+        return;
+    for (size_t i = 0; (entry = fleet_map_next(&r->jobs, &i));)
+        free_job(entry->value);
+    fleet_map_release(&r->jobs);
+    manager_free(r->manager);
+    expectations_free(r->expectations);
+    led_io_free(r->led);
+    free(r);
+}
+
+void reconciler_collect(struct reconciler *r)
+{
+    manager_collect(r->manager);
+}
+
+bool reconciler_has_synced(const struct reconciler *r)
+{
+    return manager_has_synced(r->manager);
+}
+
+bool reconciler_is_leading(const struct reconciler *r)
+{
+    return manager_is_leading(r->manager);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_RECONCILER_INTERNAL_H
+#define CONTROLLER_FLEETJOB_RECONCILER_INTERNAL_H
+
+/* What reconciler.c, prepare.c and apply.c share: the controller, a job in it, one look at that job. */
+
+#include "controller/fleetjob/gang.h"
+#include "controller/fleetjob/observe.h"
+#include "controller/fleetjob/reconciler.h"
+#include "controller/fleetjob/status_writer.h"
+#include "controller/machinery/expectations.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/map.h"
+#include "libfleet/kube/rest.h"
+
+struct reconciler {
+    struct reconciler_options options;
+    struct led_io *led;
+    struct kube_io *io; /* of `led`: only who leads changes anything */
+    struct manager *manager;
+    int jobs_informer, pods_informer;
+    struct expectations *expectations;
+    struct hub_network network;
+    int64_t epoch;
+    struct fleet_map jobs;          /* key → struct reconciler_job */
+    double next_progress_ms;        /* when progress may be written again, for all jobs */
+    bool has_gang[GANG_SCHEDULERS]; /* which gang schedulers the cluster has, … */
+    double gang_until_ms;           /* … as was seen; ask again then */
+    struct metric *pods_created, *pods_deleted, *status_writes, *restarts, *states;
+};
+
+/* What is remembered of a job between two looks. */
+struct reconciler_job {
+    struct reconciler *reconciler;
+    char *key, *namespace_, *name, *uid;
+    struct hub_host *host;
+    struct status_writer *writer;
+    struct observe_plan plan;
+    int64_t prepared_generation; /* for which Secret, Service and pods were tried */
+    char *pod_error;             /* of that generation; NULL = none */
+    enum gang_scheduler gang;    /* of that generation */
+    char **gone_uids;            /* [gone_count] pods that vanished, the hub does not know yet */
+    size_t gone_count;
+    double next_progress_ms;
+    bool is_doomed;               /* its namespace is being deleted: nothing more is done */
+    struct reconciler_pass *pass; /* under way; NULL = none */
+};
+
+/* One look at a job, from the call of reconcile to manager_done. */
+struct reconciler_pass {
+    struct reconciler_job *job;
+    struct observation observation;
+    struct actions actions;
+    struct reconciler_request *requests; /* on their way, a list */
+    int pending;
+    struct fleet_error err; /* the first that went wrong, if has_failed */
+    bool has_failed;
+    double requeue_after_ms;                    /* -1: only when something changes */
+    void (*next)(struct reconciler_pass *pass); /* when nothing is pending any more */
+};
+
+/* A request of a pass: its end is counted, whatever it was. */
+struct reconciler_request {
+    struct reconciler_request *next, **previous;
+    struct reconciler_pass *pass;
+    struct kube_rest_call *call;
+    cJSON *body; /* owned; NULL = none */
+    char *name;  /* of the object, heap */
+    const struct kube_resource *resource;
+    int index, attempt; /* of a pod */
+    void (*done)(struct reconciler_request *request, const cJSON *object,
+                 const struct fleet_error *err);
+};
+
+/*
+ * Send a request of this pass. `body` and `name` become the request's own. `done` decides what the
+ * answer means; it may send on (reconciler_resend) or must call reconciler_finish().
+ */
+struct reconciler_request *reconciler_send(
+    struct reconciler_pass *pass, const struct kube_rest_request *request, cJSON *body, char *name,
+    void (*done)(struct reconciler_request *, const cJSON *, const struct fleet_error *));
+void reconciler_resend(struct reconciler_request *request, const struct kube_rest_request *what,
+                       void (*done)(struct reconciler_request *, const cJSON *,
+                                    const struct fleet_error *));
+
+/* It has ended, well if `err` is NULL. */
+void reconciler_finish(struct reconciler_request *request, const struct fleet_error *err);
+
+/* The pass goes on with `next` when all its requests have ended: at once if there are none. */
+void reconciler_then(struct reconciler_pass *pass, void (*next)(struct reconciler_pass *pass));
+
+/* The pass is over. */
+void reconciler_end(struct reconciler_pass *pass);
+
+/* For the log; `what` is constant. */
+void reconciler_trouble(const struct reconciler *reconciler, const char *what,
+                        const struct fleet_error *err);
+
+/* An Event about the job of a pass. */
+void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const char *reason,
+                      const char *text);
+
+/* prepare.c: Secret, Service, and is the API server content with the pods? Then reconciler_end(). */
+bool prepare_is_needed(const struct reconciler_pass *pass);
+void prepare_run(struct reconciler_pass *pass);
+
+/* apply.c: status, events, hub, pods; then reconciler_end(). */
+void apply_run(struct reconciler_pass *pass);
+
+/* The pod of a worker as this installation makes it. Owned by the caller. */
+cJSON *apply_build_pod(const struct reconciler_pass *pass, int index, int attempt);
+
+#endif

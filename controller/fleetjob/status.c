@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The status of a job: conditions, counts, progress, history. One writer; others ask it to. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/pass.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+
+#define LOSS_DIGITS 6
+
+static void set_text(char **text, const char *value)
+{
+    free(*text);
+    *text = value ? strdup(value) : NULL;
+    fleet_assert(*text || !value);
+}
+
+/* ---- conditions ------------------------------------------------------------------------------- */
+
+static struct fleetjob_condition *find(const struct fleetjob_status *status, const char *type)
+{
+    for (size_t i = 0; i < status->conditions.count; i++)
+        if (strcmp(status->conditions.items[i].type, type) == 0)
+            return &status->conditions.items[i];
+    return NULL;
+}
+
+bool status_is_true(const struct fleetjob_status *status, const char *type)
+{
+    const struct fleetjob_condition *condition = find(status, type);
+
+    return condition && strcmp(condition->status, "True") == 0;
+}
+
+bool status_is_terminal(const struct fleetjob_status *status)
+{
+    return status_is_true(status, WELLKNOWN_CONDITION_SUCCEEDED) ||
+           status_is_true(status, WELLKNOWN_CONDITION_FAILED);
+}
+
+bool status_set(struct pass *pass, const char *type, bool is_true, const char *reason,
+                const char *message)
+{
+    struct fleetjob_status *status = pass->status;
+    struct fleetjob_condition *condition = find(status, type);
+    const char *value = is_true ? "True" : "False";
+    bool is_moved = !condition || strcmp(condition->status, value) != 0;
+
+    if (!condition) {
+        status->conditions.items =
+            realloc(status->conditions.items,
+                    (status->conditions.count + 1) * sizeof(*status->conditions.items));
+        fleet_assert(status->conditions.items);
+        condition = &status->conditions.items[status->conditions.count++];
+        *condition = (struct fleetjob_condition){0};
+        set_text(&condition->type, type);
+    }
+    set_text(&condition->status, value);
+    set_text(&condition->reason, reason);
+    set_text(&condition->message, message);
+    condition->observed_generation = pass->in->job->metadata.generation;
+    if (is_moved)
+        condition->last_transition_wall_ms = pass->now;
+    return is_moved;
+}
+
+bool status_clear(struct pass *pass, const char *type, const char *reason, const char *message)
+{
+    return find(pass->status, type) && status_set(pass, type, false, reason, message);
+}
+
+/* ---- the end ---------------------------------------------------------------------------------- */
+
+static void end(struct pass *pass, const char *reason)
+{
+    pass->status->finished_wall_ms = pass->now;
+    (void)status_clear(pass, WELLKNOWN_CONDITION_RUNNING, reason, "the job is over");
+    (void)status_clear(pass, WELLKNOWN_CONDITION_RESTARTING, reason, "the job is over");
+    (void)status_clear(pass, WELLKNOWN_CONDITION_STALLED, reason, "the job is over");
+}
+
+void status_succeed(struct pass *pass)
+{
+    const struct fleetjob_result *result = &pass->in->hub.result;
+    struct fleetjob_status *status = pass->status;
+
+    if (status_is_terminal(status))
+        return;
+    if (result->weights_sha256) {
+        status->has_result = true;
+        status->result.steps = result->steps;
+        status->result.loss = result->loss;
+        set_text(&status->result.weights_sha256, result->weights_sha256);
+    }
+    end(pass, WELLKNOWN_REASON_COMPLETED);
+    (void)status_set(pass, WELLKNOWN_CONDITION_SUCCEEDED, true, WELLKNOWN_REASON_COMPLETED,
+                     "all steps are done");
+    pass_event(pass, false, WELLKNOWN_EVENT_SUCCEEDED, "All steps are done");
+}
+
+void status_fail(struct pass *pass, const char *reason, const char *format, ...)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf message = {0};
+    va_list args;
+
+    if (status_is_terminal(pass->status))
+        return;
+    va_start(args, format);
+    fleet_strbuf_appendv(&message, format, args);
+    va_end(args);
+    end(pass, reason);
+    (void)status_set(pass, WELLKNOWN_CONDITION_FAILED, true, reason, message.text);
+    pass_event(pass, true, WELLKNOWN_EVENT_FAILED, "%s: %s", reason, message.text);
+}
+
+/* ---- what pods say ---------------------------------------------------------------------------- */
+
+/* Ended pods that were cleaned up since still count for a job that is over. */
+static int64_t at_least(const struct pass *pass, int64_t now, int64_t before)
+{
+    return status_is_terminal(pass->before) && pass->before->has_workers && before > now ? before
+                                                                                         : now;
+}
+
+static void count_workers(struct pass *pass)
+{
+    struct fleetjob_workers *workers = &pass->status->workers;
+    FLEET_AUTO_STRBUF struct fleet_strbuf selector = {0};
+    int64_t succeeded = 0, failed = 0;
+
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        succeeded += pass->in->pods[i].phase == OBSERVED_SUCCEEDED;
+        failed += pass->in->pods[i].phase == OBSERVED_FAILED;
+    }
+    pass->status->has_workers = true;
+    workers->desired = pass->desired;
+    workers->active = pass->active;
+    if (pass->in->hub.is_hosted && !pass->in->hub.is_learning)
+        workers->ready = pass->in->hub.ready; /* else nobody knows better than what stands there */
+    if (workers->ready > workers->active)
+        workers->ready = workers->active;
+    workers->succeeded = at_least(pass, succeeded, pass->before->workers.succeeded);
+    workers->failed = at_least(pass, failed, pass->before->workers.failed);
+    fleet_strbuf_appendf(&selector, "%s=%s", WELLKNOWN_LABEL_JOB, pass->in->job->metadata.name);
+    set_text(&workers->selector, selector.text);
+}
+
+static void observe_scheduled(struct pass *pass)
+{
+    int unscheduled = pass->desired - pass->active;
+    char message[80];
+
+    if (pass->spec->run_policy.suspend || pass->status->workers.succeeded > 0 ||
+        !status_is_true(pass->status, WELLKNOWN_CONDITION_ACCEPTED))
+        return;
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        const struct observed_pod *pod = &pass->in->pods[i];
+        unscheduled += pass_is_living(pod) && !pod->is_deleting && !pod->is_scheduled;
+    }
+    if (unscheduled > 0)
+        (void)snprintf(message, sizeof(message), "%d of %d workers have no node yet", unscheduled,
+                       pass->desired);
+    else
+        (void)snprintf(message, sizeof(message), "%d of %d workers have a node", pass->desired,
+                       pass->desired);
+    (void)status_set(
+        pass, WELLKNOWN_CONDITION_SCHEDULED, unscheduled <= 0,
+        unscheduled > 0 ? WELLKNOWN_REASON_PODS_PENDING : WELLKNOWN_REASON_PODS_SCHEDULED, message);
+}
+
+/* ---- what the hub says ------------------------------------------------------------------------ */
+
+/* For people: the last digits change nothing for whoever reads them, and fill a column. */
+static double rounded(double value, int digits)
+{
+    char text[40];
+
+    (void)snprintf(text, sizeof(text), "%.*g", digits, value);
+    return isnan(value) ? NAN : strtod(text, NULL);
+}
+
+static void observe_progress(struct pass *pass)
+{
+    const struct hub_view *hub = &pass->in->hub;
+    struct fleetjob_progress *progress = &pass->status->progress;
+    double wall_ms = (double)(hub->progress.at_wall_ms - hub->first_step_wall_ms);
+
+    if (hub->has_checkpoint && hub->checkpoint.step >= pass->status->checkpoint.step) {
+        pass->status->has_checkpoint = true;
+        pass->status->checkpoint.step = hub->checkpoint.step;
+        pass->status->checkpoint.at_wall_ms = hub->checkpoint.at_wall_ms;
+        set_text(&pass->status->checkpoint.path, hub->checkpoint.path);
+    }
+    if (!hub->has_progress || (pass->status->has_progress && hub->progress.step < progress->step))
+        return; /* (5) */
+    pass->status->has_progress = true;
+    *progress = hub->progress;
+    progress->steps = pass->spec->has_training ? pass->spec->training.steps : 0;
+    progress->loss = rounded(progress->loss, LOSS_DIGITS);
+    progress->tokens_per_second = progress->tokens_per_second < 100.0
+                                      ? rounded(progress->tokens_per_second, 3)
+                                      : round(progress->tokens_per_second);
+    progress->goodput =
+        wall_ms > 0 ? round(1e3 * fmax(0.0, 1.0 - hub->lost_ms / wall_ms)) / 1e3 : NAN;
+}
+
+static void observe_lineage(struct pass *pass)
+{
+    const struct hub_view *hub = &pass->in->hub;
+    struct fleetjob_rendezvous *rendezvous = &pass->status->rendezvous;
+
+    if (hub->generation.counter < rendezvous->generation || hub->lineage_count == 0)
+        return;
+    rendezvous->epoch = hub->generation.epoch;
+    rendezvous->generation = hub->generation.counter;
+    rendezvous->lineage.items =
+        realloc(rendezvous->lineage.items, hub->lineage_count * sizeof(*rendezvous->lineage.items));
+    fleet_assert(rendezvous->lineage.items);
+    rendezvous->lineage.count = hub->lineage_count;
+    for (size_t i = 0; i < hub->lineage_count; i++)
+        rendezvous->lineage.items[i] =
+            (struct fleetjob_lineage){.generation = hub->lineage[i].generation.counter,
+                                      .first_step = hub->lineage[i].first_step,
+                                      .epoch = hub->lineage[i].generation.epoch};
+}
+
+/* Generations that somebody wanted: a resize, a drained or preempted pod. None of them counts. */
+static bool is_wanted(const struct fleetjob_restart *restart)
+{
+    return strcmp(restart->cause, "Resize") == 0 || strcmp(restart->cause, "MemberLeft") == 0;
+}
+
+static void tell_restart(struct pass *pass, const struct fleetjob_restart *restart)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    bool is_resize = strcmp(restart->cause, "Resize") == 0;
+
+    fleet_strbuf_appendf(&text, "Generation %lld after %s", (long long)restart->generation,
+                         restart->cause);
+    if (restart->member >= 0)
+        fleet_strbuf_appendf(&text, " (worker %lld)", (long long)restart->member);
+    if (!isnan(restart->resume_ms))
+        fleet_strbuf_appendf(&text, ": resumed in %.0f ms", restart->resume_ms);
+    fleet_strbuf_appendf(&text, ", %lld steps lost", (long long)restart->lost_steps);
+    pass_event(pass, !is_wanted(restart) || restart->lost_steps > 0,
+               is_resize ? WELLKNOWN_EVENT_RESIZED : WELLKNOWN_EVENT_RESTARTED, "%s", text.text);
+}
+
+static void append_restart(struct pass *pass, const struct fleetjob_restart *restart)
+{
+    struct fleetjob_restarts *restarts = &pass->status->restarts;
+
+    if (restarts->history.count == FLEETJOB_HISTORY_MAX) {
+        free(restarts->history.items[0].cause);
+        restarts->history.count--;
+        memmove(restarts->history.items, restarts->history.items + 1,
+                restarts->history.count * sizeof(*restart));
+    }
+    restarts->history.items =
+        realloc(restarts->history.items, (restarts->history.count + 1) * sizeof(*restart));
+    fleet_assert(restarts->history.items);
+    restarts->history.items[restarts->history.count] = *restart;
+    restarts->history.items[restarts->history.count].cause = NULL;
+    set_text(&restarts->history.items[restarts->history.count++].cause, restart->cause);
+    tell_restart(pass, restart);
+}
+
+static void observe_restarts(struct pass *pass)
+{
+    const struct hub_view *hub = &pass->in->hub;
+    struct fleetjob_restarts *restarts = &pass->status->restarts;
+    int64_t newest = 0;
+
+    if (restarts->history.count > 0)
+        newest = restarts->history.items[restarts->history.count - 1].generation;
+    for (size_t i = 0; i < hub->history_count; i++)
+        if (hub->history[i].generation > newest)
+            append_restart(pass, &hub->history[i]);
+    restarts->count = hub->restarts_total;
+    restarts->since_reset = hub->restarts;
+}
+
+/* What the last thing that went wrong was, for people. */
+static void describe_cause(const struct hub_view *hub, struct fleet_strbuf *out)
+{
+    const struct hub_view_failure *last =
+        hub->failure_count > 0 ? &hub->failures[hub->failure_count - 1] : NULL;
+
+    if (hub->state_lost[0])
+        fleet_strbuf_append(out, hub->state_lost);
+    else if (last && last->member >= 0)
+        fleet_strbuf_appendf(out, "worker %d: %s", last->member, last->message);
+    else
+        fleet_strbuf_append(out, last ? last->message : "the members form a new generation");
+}
+
+static void observe_training(struct pass *pass)
+{
+    const struct hub_view *hub = &pass->in->hub;
+    char message[64];
+
+    (void)snprintf(message, sizeof(message), "%d workers train", hub->members);
+    if (status_set(pass, WELLKNOWN_CONDITION_RUNNING, true, WELLKNOWN_REASON_TRAINING, message) &&
+        !pass->before->has_progress)
+        pass_event(pass, false, WELLKNOWN_EVENT_STARTED, "Training on %d workers", hub->members);
+    (void)status_clear(pass, WELLKNOWN_CONDITION_RESTARTING, WELLKNOWN_REASON_TRAINING,
+                       "the training goes on");
+}
+
+/* Before the condition says so, too: it is by that that it is told once. */
+static void tell_lost_state(struct pass *pass)
+{
+    const struct fleetjob_condition *told = find(pass->status, WELLKNOWN_CONDITION_RESTARTING);
+    const char *text = pass->in->hub.state_lost;
+
+    if (text[0] && (!told || strcmp(told->message, text) != 0))
+        pass_event(pass, true, WELLKNOWN_EVENT_STATE_LOST, "%s", text);
+}
+
+static void observe_running(struct pass *pass)
+{
+    const struct hub_view *hub = &pass->in->hub;
+    bool was_running = hub->has_run || pass->before->has_progress;
+    bool is_suspended = pass->spec->run_policy.suspend;
+    const char *cause = hub->failure_count > 0 ? hub->failures[hub->failure_count - 1].cause
+                                               : WELLKNOWN_REASON_MEMBER_LOST;
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    if (hub->phase == HUB_RUNNING) {
+        observe_training(pass);
+        return;
+    }
+    if (hub->is_learning)
+        return; /* a new leader: what runs goes on running, its members will say so */
+    if (is_suspended)
+        fleet_strbuf_append(&text, "the job is suspended");
+    else if (was_running)
+        describe_cause(hub, &text);
+    else
+        fleet_strbuf_appendf(&text, "%d of %d workers are ready", hub->ready, pass->desired);
+    (void)status_set(pass, WELLKNOWN_CONDITION_RUNNING, false,
+                     is_suspended  ? WELLKNOWN_REASON_SUSPENDED
+                     : was_running ? WELLKNOWN_CONDITION_RESTARTING
+                                   : WELLKNOWN_REASON_NOT_STARTED,
+                     text.text);
+    if (!was_running || hub->phase > HUB_RUNNING || is_suspended)
+        return;
+    tell_lost_state(pass);
+    (void)status_set(pass, WELLKNOWN_CONDITION_RESTARTING, true, cause, text.text);
+}
+
+static void observe_stalled(struct pass *pass)
+{
+    const struct hub_view *hub = &pass->in->hub;
+    const char *reason = strcmp(hub->stalled_cause, "TooFewMembers") == 0
+                             ? WELLKNOWN_REASON_TOO_FEW_WORKERS
+                             : WELLKNOWN_REASON_NO_PROGRESS;
+
+    if (!hub->stalled[0])
+        (void)status_clear(pass, WELLKNOWN_CONDITION_STALLED, WELLKNOWN_REASON_TRAINING,
+                           "the training goes on");
+    else if (status_set(pass, WELLKNOWN_CONDITION_STALLED, true, reason, hub->stalled))
+        pass_event(pass, true, WELLKNOWN_EVENT_STALLED, "%s", hub->stalled);
+}
+
+void status_observe(struct pass *pass)
+{
+    pass->status->observed_generation = pass->in->job->metadata.generation;
+    count_workers(pass);
+    observe_scheduled(pass);
+    if (pass->status->restarts.count < 0)
+        pass->status->restarts.count = 0;
+    if (!pass->in->hub.is_hosted)
+        return;
+    observe_progress(pass);
+    observe_lineage(pass);
+    observe_restarts(pass);
+    observe_running(pass);
+    observe_stalled(pass);
+}
+
+void status_observe_end(struct pass *pass)
+{
+    count_workers(pass);
+    if (pass->in->hub.is_hosted)
+        observe_progress(pass); /* what members say as they leave */
+}
+
+/* ---- as a whole ------------------------------------------------------------------------------- */
+
+void status_name_state(struct pass *pass)
+{
+    static const char *const order[] = {
+        WELLKNOWN_CONDITION_FAILED,  WELLKNOWN_CONDITION_SUCCEEDED,  WELLKNOWN_CONDITION_SUSPENDED,
+        WELLKNOWN_CONDITION_STALLED, WELLKNOWN_CONDITION_RESTARTING, WELLKNOWN_CONDITION_RUNNING,
+    };
+    const struct fleetjob_condition *accepted = find(pass->status, WELLKNOWN_CONDITION_ACCEPTED);
+    const char *state = "Pending";
+
+    for (size_t i = FLEET_COUNT(order); i-- > 0;)
+        if (status_is_true(pass->status, order[i]))
+            state = order[i];
+    if (accepted && strcmp(accepted->status, "False") == 0 && strcmp(state, "Pending") == 0)
+        state = "Refused";
+    set_text(&pass->status->state, state);
+}
+
+/* Progress apart, because it changes all the time and is written rarely. */
+static cJSON *without_progress(const cJSON *status)
+{
+    cJSON *copy = cJSON_Duplicate(status, true);
+
+    fleet_assert(copy);
+    cJSON_DeleteItemFromObject(copy, "progress");
+    return copy;
+}
+
+void status_compare(struct pass *pass)
+{
+    FLEET_AUTO_JSON cJSON *before = fleetjob_status_encode(pass->before);
+    FLEET_AUTO_JSON cJSON *after = fleetjob_status_encode(pass->status);
+    FLEET_AUTO_JSON cJSON *fixed_before = without_progress(before);
+    FLEET_AUTO_JSON cJSON *fixed_after = without_progress(after);
+
+    pass->out->is_status_changed = !fleet_json_equal(fixed_before, fixed_after) ||
+                                   pass->before->has_progress != pass->status->has_progress;
+    pass->out->is_progress_changed =
+        !pass->out->is_status_changed && !fleet_json_equal(before, after);
+}

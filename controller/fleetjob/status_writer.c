@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/fleetjob/status_writer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/projection.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/kube/api_error.h"
+#include "libfleet/kube/meta.h"
+#include "libfleet/kube/rest.h"
+
+#define RECORD_TRIES      5
+#define RECORD_TIMEOUT_MS 5000.0 /* the members wait for it */
+#define VERSION_DIGITS    20
+
+struct status_writer {
+    struct kube_io *io;
+    char *namespace_, *name, *uid;
+    char *version; /* the newest known resourceVersion */
+    bool is_awaited;
+    double awaited_until_ms;
+
+    struct kube_rest_call *write; /* of a pass; NULL = none */
+    status_writer_done *write_done;
+    void *write_user;
+
+    struct kube_rest_call *record_call; /* NULL = none */
+    bool has_record;                    /* asked for, not answered */
+    struct generation record;
+    cJSON *record_status; /* the patch of .status */
+    int record_tries;
+    status_writer_recorded *record_done;
+    void *record_user;
+};
+
+static void set_text(char **text, const char *value)
+{
+    char *copy = strdup(value);
+
+    fleet_assert(copy);
+    free(*text);
+    *text = copy;
+}
+
+/* ---- versions --------------------------------------------------------------------------------- */
+
+static bool is_number(const char *text)
+{
+    size_t length = strlen(text);
+
+    return length > 0 && length <= VERSION_DIGITS && strspn(text, "0123456789") == length;
+}
+
+/* Is `a` not older than `b`? Versions are numbers that grow; any other kind is compared for equality. */
+static bool is_as_new(const char *a, const char *b)
+{
+    size_t length_a = strlen(a), length_b = strlen(b);
+
+    if (!is_number(a) || !is_number(b))
+        return strcmp(a, b) == 0;
+    return length_a != length_b ? length_a > length_b : strcmp(a, b) >= 0;
+}
+
+void status_writer_seen(struct status_writer *w, const char *resource_version)
+{
+    if (!w->version[0] || is_as_new(resource_version, w->version)) {
+        set_text(&w->version, resource_version);
+        w->is_awaited = false;
+    }
+}
+
+bool status_writer_is_current(const struct status_writer *w, double now_ms)
+{
+    return !w->write && !w->has_record && (!w->is_awaited || now_ms >= w->awaited_until_ms);
+}
+
+/* Our own write has made this version; the cache will bring it. */
+static void note_written(struct status_writer *w, const cJSON *object)
+{
+    const char *version = "";
+
+    (void)fleet_json_opt_string(object, "metadata.resourceVersion", &version, NULL);
+    if (!version[0] || strcmp(version, w->version) == 0 || is_as_new(w->version, version))
+        return; /* nothing was changed, or the watch was faster */
+    set_text(&w->version, version);
+    w->is_awaited = true;
+    w->awaited_until_ms = kube_now_ms(w->io) + STATUS_WRITER_PATIENCE_MS;
+}
+
+/* ---- writing ---------------------------------------------------------------------------------- */
+
+static struct kube_rest_call *send_patch(struct status_writer *w, cJSON *status, double timeout_ms,
+                                         bool is_urgent, kube_rest_done *done)
+{
+    FLEET_AUTO_JSON cJSON *body = cJSON_CreateObject();
+    cJSON *metadata = cJSON_AddObjectToObject(body, "metadata");
+    struct kube_rest_request request = {.verb = KUBE_MERGE_PATCH,
+                                        .resource = &projection_fleetjobs,
+                                        .namespace_ = w->namespace_,
+                                        .name = w->name,
+                                        .subresource = "status",
+                                        .body = body,
+                                        .timeout_ms = timeout_ms,
+                                        .urgent = is_urgent,
+                                        .field_manager = WELLKNOWN_FIELD_MANAGER};
+
+    fleet_assert(metadata && cJSON_AddStringToObject(metadata, "uid", w->uid) &&
+                 cJSON_AddStringToObject(metadata, "resourceVersion", w->version) &&
+                 cJSON_AddItemToObject(body, "status", status));
+    return kube_rest_start(w->io, &request, done, w);
+}
+
+static void try_record(struct status_writer *w);
+
+static void on_written(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct status_writer *w = user;
+
+    w->write = NULL;
+    if (!err)
+        note_written(w, object);
+    if (w->has_record)
+        try_record(w);
+    w->write_done(w->write_user, err); /* may free w */
+}
+
+void status_writer_write(struct status_writer *w, const struct fleetjob_status *before,
+                         const struct fleetjob_status *after, status_writer_done *done, void *user)
+{
+    FLEET_AUTO_JSON cJSON *old = fleetjob_status_encode(before);
+    FLEET_AUTO_JSON cJSON *new = fleetjob_status_encode(after);
+    FLEET_AUTO_JSON cJSON *patch = fleet_json_merge_patch(old, new);
+
+    fleet_assert(!w->write && !w->record_call);
+    if (cJSON_GetArraySize(patch) == 0) {
+        done(user, NULL);
+        return;
+    }
+    w->write_done = done;
+    w->write_user = user;
+    w->write = send_patch(w, patch, 0, false, on_written);
+    patch = NULL; /* it went into the body */
+}
+
+/* ---- recording -------------------------------------------------------------------------------- */
+
+static void finish_record(struct status_writer *w, bool is_recorded)
+{
+    w->has_record = false;
+    cJSON_Delete(w->record_status);
+    w->record_status = NULL;
+    w->record_done(w->record_user, w->record, is_recorded);
+}
+
+/* Somebody changed the job meanwhile: what stands there now decides. */
+static void on_read(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct status_writer *w = user;
+    struct generation there = {0};
+    const char *uid = "", *version = "";
+
+    w->record_call = NULL;
+    if (err) {
+        finish_record(w, false);
+        return;
+    }
+    (void)fleet_json_opt_string(object, "metadata.uid", &uid, NULL);
+    (void)fleet_json_opt_string(object, "metadata.resourceVersion", &version, NULL);
+    (void)fleet_json_opt_int(object, "status.rendezvous.epoch", &there.epoch, NULL);
+    (void)fleet_json_opt_int(object, "status.rendezvous.generation", &there.counter, NULL);
+    if (strcmp(uid, w->uid) != 0 || there.epoch > w->record.epoch) {
+        finish_record(w, false); /* another job, or another hub (2) */
+        return;
+    }
+    if (generation_compare(there, w->record) >= 0) {
+        finish_record(w, true);
+        return;
+    }
+    if (is_as_new(version, w->version))
+        set_text(&w->version, version);
+    try_record(w);
+}
+
+static void on_recorded(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct status_writer *w = user;
+    struct kube_rest_request request = {.verb = KUBE_GET,
+                                        .resource = &projection_fleetjobs,
+                                        .namespace_ = w->namespace_,
+                                        .name = w->name,
+                                        .timeout_ms = RECORD_TIMEOUT_MS,
+                                        .urgent = true};
+
+    w->record_call = NULL;
+    if (err && kube_is_conflict(err) && w->record_tries < RECORD_TRIES) {
+        w->record_call = kube_rest_start(w->io, &request, on_read, w);
+        return;
+    }
+    if (!err)
+        note_written(w, object);
+    finish_record(w, !err);
+}
+
+static void try_record(struct status_writer *w)
+{
+    cJSON *status = cJSON_Duplicate(w->record_status, true);
+
+    fleet_assert(status);
+    w->record_tries++;
+    w->record_call = send_patch(w, status, RECORD_TIMEOUT_MS, true, on_recorded);
+}
+
+static cJSON *encode_record(struct generation generation, const struct fleetjob_lineage *lineage,
+                            size_t count)
+{
+    struct fleetjob_status status = {
+        .rendezvous = {.epoch = generation.epoch,
+                       .generation = generation.counter,
+                       .lineage = {(struct fleetjob_lineage *)lineage, count}}};
+    FLEET_AUTO_JSON cJSON *all = fleetjob_status_encode(&status);
+    cJSON *patch = cJSON_CreateObject();
+
+    fleet_assert(patch);
+    fleet_assert(cJSON_AddItemToObject(patch, "rendezvous",
+                                       cJSON_DetachItemFromObjectCaseSensitive(all, "rendezvous")));
+    return patch;
+}
+
+void status_writer_record(struct status_writer *w, struct generation generation,
+                          const struct fleetjob_lineage *lineage, size_t lineage_count,
+                          status_writer_recorded *done, void *user)
+{
+    kube_rest_cancel(&w->record_call);
+    cJSON_Delete(w->record_status);
+    w->has_record = true;
+    w->record = generation;
+    w->record_status = encode_record(generation, lineage, lineage_count);
+    w->record_tries = 0;
+    w->record_done = done;
+    w->record_user = user;
+    if (!w->write)
+        try_record(w);
+}
+
+/* ---- life ------------------------------------------------------------------------------------- */
+
+struct status_writer *status_writer_new(struct kube_io *io, const char *namespace_,
+                                        const char *name, const char *uid)
+{
+    struct status_writer *w = calloc(1, sizeof(*w));
+
+    fleet_assert(w);
+    w->io = io;
+    set_text(&w->namespace_, namespace_);
+    set_text(&w->name, name);
+    set_text(&w->uid, uid);
+    set_text(&w->version, "");
+    return w;
+}
+
+void status_writer_free(struct status_writer *w)
+{
+    if (!w)
+        return;
+    kube_rest_cancel(&w->write);
+    kube_rest_cancel(&w->record_call);
+    cJSON_Delete(w->record_status);
+    free(w->namespace_);
+    free(w->name);
+    free(w->uid);
+    free(w->version);
+    free(w);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_STATUS_WRITER_H
+#define CONTROLLER_FLEETJOB_STATUS_WRITER_H
+
+/*
+ * All that is written into the status of one job, one request at a time, as merge patches on the
+ * status subresource: what a newer version of the resource has put there stays.
+ *
+ *  (1) Every write carries the resourceVersion that it rests on, and the UID. Who decided on an old
+ *      state, or for a job of that name which is gone, is refused.
+ *  (2) Records of the rendezvous only grow, and never over one of a newer epoch.
+ *  (3) status_writer_is_current() is false from a write until the cache has seen it.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cjson/cJSON.h>
+
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/kube/io.h"
+#include "libfleet/rendezvous/generation.h"
+
+struct fleet_error;
+struct status_writer;
+
+#define STATUS_WRITER_PATIENCE_MS 30000.0 /* for the cache to see a write */
+
+struct status_writer *status_writer_new(struct kube_io *io, const char *namespace_,
+                                        const char *name, const char *uid);
+
+/* What is on its way is forgotten. NULL is fine. */
+void status_writer_free(struct status_writer *writer);
+
+/* The cache has this version of the job. */
+void status_writer_seen(struct status_writer *writer, const char *resource_version);
+
+/* The cache has all that was written, and nothing is on its way. */
+bool status_writer_is_current(const struct status_writer *writer, double now_ms);
+
+/*
+ * Write what differs between the two states of the job (`before` was read at the version seen last).
+ * Only when status_writer_is_current(). `done` gets NULL, or why not: kube_is_conflict() means that
+ * somebody else has changed the job. Nothing to write is done at once, within the call.
+ */
+typedef void status_writer_done(void *user, const struct fleet_error *err);
+void status_writer_write(struct status_writer *writer, const struct fleetjob_status *before,
+                         const struct fleetjob_status *after, status_writer_done *done, void *user);
+
+/*
+ * Record a generation, as soon as nothing else is on its way; a newer one takes the place of one that
+ * waits. `done` gets the generation, and whether it stands there now.
+ */
+typedef void status_writer_recorded(void *user, struct generation generation, bool is_recorded);
+void status_writer_record(struct status_writer *writer, struct generation generation,
+                          const struct fleetjob_lineage *lineage, size_t lineage_count,
+                          status_writer_recorded *done, void *user);
+
+#endif

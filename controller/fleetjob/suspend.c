@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * runPolicy.suspend: the members are told that it is over for now (they save a checkpoint if the job
+ * has them), the pods are deleted, and the clock of activeDeadlineSeconds starts anew on resume.
+ */
+#include "controller/fleetjob/pass.h"
+#include "libfleet/api/wellknown.h"
+
+#define WORDS "runPolicy.suspend is set: all workers are stopped"
+
+bool suspend_apply(struct pass *pass)
+{
+    if (!pass->spec->run_policy.suspend) {
+        if (status_clear(pass, WELLKNOWN_CONDITION_SUSPENDED, WELLKNOWN_REASON_RESUMED,
+                         "the job goes on"))
+            pass_event(pass, false, WELLKNOWN_EVENT_RESUMED, "The job goes on");
+        return false;
+    }
+    for (size_t i = 0; i < pass->in->pod_count; i++)
+        if (pass_is_living(&pass->in->pods[i]))
+            pass_delete(pass, &pass->in->pods[i], "Suspended");
+    pass->out->hub =
+        (struct action_hub){.is_wanted = pass->living > 0, .is_over = true, .reason = "Suspended"};
+    pass->status->started_wall_ms = 0;
+    if (pass->living > 0)
+        return true;
+    (void)status_clear(pass, WELLKNOWN_CONDITION_RUNNING, WELLKNOWN_REASON_SUSPENDED, WORDS);
+    (void)status_clear(pass, WELLKNOWN_CONDITION_RESTARTING, WELLKNOWN_REASON_SUSPENDED, WORDS);
+    (void)status_clear(pass, WELLKNOWN_CONDITION_STALLED, WELLKNOWN_REASON_SUSPENDED, WORDS);
+    if (status_set(pass, WELLKNOWN_CONDITION_SUSPENDED, true, WELLKNOWN_REASON_SUSPENDED, WORDS))
+        pass_event(pass, false, WELLKNOWN_EVENT_SUSPENDED, "All workers are stopped");
+    return true;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* runPolicy.ttlSecondsAfterFinished: a terminal job is deleted when it is that old. */
+#include "controller/fleetjob/pass.h"
+
+void ttl_after_finished_apply(struct pass *pass)
+{
+    int64_t due =
+        pass->status->finished_wall_ms + pass->spec->run_policy.ttl_seconds_after_finished * 1000;
+
+    if (pass->now >= due && pass->living == 0)
+        pass->out->delete_job = true;
+    else if (pass->now < due)
+        pass_requeue_at(pass, due);
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * worker.replicas: which pods there should be. One living pod for each index below the desired
+ * number (2); a replacement does not wait for its predecessor to vanish, and has the next attempt
+ * (3). Of the pods that failed, the newest of each index stays for its log.
+ *
+ * A pod can live while its agent does not answer the hub: stopped, stuck, or on a node that is cut
+ * off. It gets SILENCE_MS to come back, then it is replaced like one that has ended.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/pass.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+
+#define SILENCE_MS 10000
+
+/* What there is of one index. */
+struct seat {
+    const struct observed_pod *living;    /* the newest, not being deleted; NULL = none */
+    const struct observed_pod *failed;    /* the newest */
+    const struct observed_pod *succeeded; /* any */
+    int attempt;                          /* the highest seen, -1 = none */
+    bool is_silent;                       /* one of them does not answer */
+};
+
+/* All workers lived when the status was written last, so this one did, too: it had attempt 0 at least,
+ * even if its pod has vanished since without a trace. */
+static bool was_complete(const struct pass *pass, int index)
+{
+    const struct fleetjob_workers *workers = &pass->before->workers;
+
+    return pass->before->has_workers && index < workers->desired &&
+           workers->active >= workers->desired;
+}
+
+static int64_t recorded_attempt(const struct pass *pass, int index)
+{
+    char key[16];
+
+    (void)snprintf(key, sizeof(key), "%d", index);
+    return fleet_int_map_get(&pass->before->attempts, key, was_complete(pass, index) ? 0 : -1);
+}
+
+static bool is_newer(const struct observed_pod *pod, const struct observed_pod *than)
+{
+    return !than || pod->attempt > than->attempt;
+}
+
+/* One that alone holds the state is worth more patience: without it all steps are lost. */
+static int64_t patience(const struct pass *pass, const struct observed_pod *pod)
+{
+    const struct hub_view *hub = &pass->in->hub;
+
+    for (size_t i = 0; i < hub->silent_count; i++)
+        if (hub->silent[i].is_awaited && strcmp(hub->silent[i].pod_uid, pod->uid) == 0)
+            return pass->spec->run_policy.elastic.timeout_seconds * 1000;
+    return SILENCE_MS;
+}
+
+static void seat_living(struct pass *pass, struct seat *seat, const struct observed_pod *pod)
+{
+    const struct observed_pod *old = is_newer(pod, seat->living) ? seat->living : pod;
+    int64_t since = pass_silent_since(pass, pod),
+            until = since > 0 ? since + patience(pass, pod) : 0;
+
+    if (until > 0 && until <= pass->now) {
+        pass_delete(pass, pod, "Unreachable");
+        seat->is_silent = true;
+        return;
+    }
+    if (until > 0)
+        pass_requeue_at(pass, until);
+    seat->living = is_newer(pod, seat->living) ? pod : seat->living;
+    if (old)
+        pass_delete(pass, old, "Duplicate"); /* (2) */
+}
+
+static void seat_pod(struct pass *pass, struct seat *seat, const struct observed_pod *pod)
+{
+    seat->attempt = pod->attempt > seat->attempt ? pod->attempt : seat->attempt;
+    if (pod->phase == OBSERVED_SUCCEEDED) {
+        seat->succeeded = pod;
+    } else if (pod->phase == OBSERVED_FAILED) {
+        const struct observed_pod *old = is_newer(pod, seat->failed) ? seat->failed : pod;
+        seat->failed = is_newer(pod, seat->failed) ? pod : seat->failed;
+        if (old)
+            pass_delete(pass, old, "Superseded");
+    } else if (!pod->is_deleting) {
+        seat_living(pass, seat, pod);
+    }
+}
+
+static void fill_seat(struct pass *pass, const struct seat *seat, int index)
+{
+    int64_t recorded = recorded_attempt(pass, index);
+    int highest = seat->attempt > recorded ? seat->attempt : (int)recorded;
+    bool is_replacement = highest >= 0;
+    char key[16];
+
+    (void)snprintf(key, sizeof(key), "%d", index);
+    if (seat->attempt > 0 && seat->attempt > recorded) /* its first name was taken */
+        fleet_int_map_set(&pass->status->attempts, key, seat->attempt);
+    if (seat->living || seat->succeeded)
+        return;
+    if (seat->failed && seat->failed->attempt == seat->attempt) {
+        int64_t start = restart_policy_next_start(pass, seat->failed);
+        if (start > pass->now) {
+            pass_requeue_at(pass, start);
+            return;
+        }
+    }
+    if (highest >= 0)
+        fleet_int_map_set(&pass->status->attempts, key, highest + 1); /* zero is left out */
+    pass_create(pass, index, highest + 1);
+    if (!is_replacement)
+        return;
+    if (seat->failed && seat->failed->attempt == seat->attempt)
+        pass_event(pass, false, WELLKNOWN_EVENT_REPLACED_POD,
+                   "Worker %d ended with exit code %d%s%s: attempt %d", index,
+                   seat->failed->exit_code, seat->failed->reason[0] ? ", " : "",
+                   seat->failed->reason, highest + 1);
+    else
+        pass_event(pass, seat->is_silent, WELLKNOWN_EVENT_REPLACED_POD, "Worker %d %s: attempt %d",
+                   index,
+                   seat->is_silent      ? "does not answer"
+                   : seat->attempt >= 0 ? "is being deleted"
+                                        : "has vanished",
+                   highest + 1);
+}
+
+void workers_apply(struct pass *pass)
+{
+    FLEET_AUTO_FREE struct seat *seats = calloc((size_t)pass->desired + 1, sizeof(*seats));
+    size_t deletes = 0;
+
+    fleet_assert(seats);
+    for (int index = 0; index < pass->desired; index++)
+        seats[index].attempt = -1;
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        const struct observed_pod *pod = &pass->in->pods[i];
+        if (pod->index >= 0 && pod->index < pass->desired) {
+            seat_pod(pass, &seats[pod->index], pod);
+        } else if (pass_is_living(pod)) {
+            deletes += !pod->is_deleting;
+            pass_delete(pass, pod, "ScaleDown");
+        }
+    }
+    for (int index = 0; index < pass->desired; index++)
+        fill_seat(pass, &seats[index], index);
+    if (pass->out->create_count > 0 && pass->status->started_wall_ms == 0) {
+        pass->status->started_wall_ms = pass->now;
+        pass_event(pass, false, WELLKNOWN_EVENT_CREATED_PODS, "Created %zu workers",
+                   pass->out->create_count);
+    }
+    if (deletes > 0)
+        pass_event(pass, false, WELLKNOWN_EVENT_DELETED_PODS, "Deleted %zu workers: ScaleDown",
+                   deletes);
+}

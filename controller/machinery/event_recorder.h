@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_MACHINERY_EVENT_RECORDER_H
+#define CONTROLLER_MACHINERY_EVENT_RECORDER_H
+
+/*
+ * What `kubectl describe` shows at the bottom: Events (events.k8s.io/v1), few and telling.
+ *
+ * The same event again (object, type, reason, note) does not make another one: it becomes a series
+ * whose count grows, written at most every EVENT_SERIES_WRITE_MS. An object gets EVENT_BURST events
+ * at once and one each EVENT_REFILL_MS after; what is beyond is counted as dropped. Nothing waits
+ * for an event: one that cannot be written is told and forgotten.
+ */
+
+#include <stdint.h>
+
+#include <cjson/cJSON.h>
+
+struct event_recorder;
+struct fleet_error;
+struct kube_io;
+
+#define EVENT_SERIES_WRITE_MS 30000.0
+#define EVENT_SERIES_END_MS   360000.0 /* silent for so long: the next one is new again */
+#define EVENT_BURST           25
+#define EVENT_REFILL_MS       30000.0
+#define EVENT_OBJECTS_MAX     4096 /* remembered at once; the one silent longest is forgotten */
+#define EVENT_NOTE_MAX        1024 /* bytes; what is longer is cut, as the API server demands */
+
+enum event_type {
+    EVENT_NORMAL,
+    EVENT_WARNING
+};
+
+struct event_object { /* what it is about; strings borrowed for the call */
+    const char *api_version, *kind;
+    const char *namespace_, *name, *uid;
+    const char *resource_version; /* "" is fine */
+};
+
+struct event_recorder_options {
+    const char *controller;                                        /* "fleetjob.dev/controller" */
+    const char *instance;                                          /* this process */
+    void (*on_trouble)(void *user, const struct fleet_error *err); /* for the log; NULL */
+    void *user;
+};
+
+struct event_recorder *event_recorder_new(struct kube_io *io,
+                                          const struct event_recorder_options *options);
+void event_recorder_free(struct event_recorder *recorder);
+
+/*
+ * Record one. `reason` is CamelCase, why; `action` what was done or attempted ("Create"); the note is
+ * for people. Text that changes each time (a step, a time) keeps events from being counted together:
+ * leave it out of the note.
+ */
+void event_recorder_record(struct event_recorder *recorder, const struct event_object *about,
+                           enum event_type type, const char *reason, const char *action,
+                           const char *note, ...) __attribute__((format(printf, 6, 7)));
+
+uint64_t event_recorder_dropped(const struct event_recorder *recorder);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/machinery/led_io.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
+
+/* A request that was refused and does not know it yet: no callback runs inside send. */
+struct refusal {
+    struct refusal *next, **previous;
+    struct kube_call *timer; /* the caller's handle */
+    char *what;
+    void (*on_done)(void *user, const struct kube_response *response);
+    void *user;
+};
+
+struct led_io {
+    struct kube_io io; /* first: what is given away */
+    struct kube_io *inner;
+    bool (*may_write)(void *user);
+    void *user;
+    struct refusal *refusals;
+};
+
+static struct led_io *led(struct kube_io *io)
+{
+    return (struct led_io *)io;
+}
+
+static void free_refusal(struct refusal *refusal)
+{
+    *refusal->previous = refusal->next;
+    if (refusal->next)
+        refusal->next->previous = refusal->previous;
+    free(refusal->what);
+    free(refusal);
+}
+
+static void on_refused(void *user)
+{
+    struct refusal *refusal = user, own = *refusal;
+    struct kube_response response = {.body = "", .retry_after_ms = -1};
+    struct fleet_error err;
+
+    (void)fleet_error(&err, -EACCES, "%s: this replica does not lead any more", own.what);
+    response.err = &err;
+    free_refusal(refusal);
+    own.on_done(own.user, &response);
+}
+
+static struct kube_call *refuse(struct led_io *l, const struct kube_request *request)
+{
+    struct refusal *refusal = calloc(1, sizeof(*refusal));
+
+    fleet_assert(refusal);
+    *refusal = (struct refusal){.next = l->refusals,
+                                .previous = &l->refusals,
+                                .what = strdup(request->path),
+                                .on_done = request->on_done,
+                                .user = request->user};
+    fleet_assert(refusal->what);
+    if (l->refusals)
+        l->refusals->previous = &refusal->next;
+    l->refusals = refusal;
+    refusal->timer = kube_after(l->inner, 0, on_refused, refusal);
+    return refusal->timer;
+}
+
+static struct kube_call *led_send(struct kube_io *io, const struct kube_request *request)
+{
+    struct led_io *l = led(io);
+
+    if (strcmp(request->method, "GET") != 0 && !l->may_write(l->user))
+        return refuse(l, request);
+    return kube_send(l->inner, request);
+}
+
+static void led_cancel(struct kube_io *io, struct kube_call *call)
+{
+    struct led_io *l = led(io);
+
+    for (struct refusal *r = l->refusals; r; r = r->next)
+        if (r->timer == call) {
+            free_refusal(r);
+            break;
+        }
+    l->inner->ops->cancel(l->inner, call);
+}
+
+static struct kube_call *led_after(struct kube_io *io, double delay_ms, void (*on_time)(void *user),
+                                   void *user)
+{
+    return kube_after(led(io)->inner, delay_ms, on_time, user);
+}
+
+static double led_now_ms(struct kube_io *io)
+{
+    return kube_now_ms(led(io)->inner);
+}
+
+static int64_t led_wall_ms(struct kube_io *io)
+{
+    return kube_wall_ms(led(io)->inner);
+}
+
+static uint64_t led_random(struct kube_io *io)
+{
+    struct kube_io *inner = led(io)->inner;
+
+    return inner->ops->random(inner);
+}
+
+static const struct kube_io_ops led_ops = {.now_ms = led_now_ms,
+                                           .wall_ms = led_wall_ms,
+                                           .random = led_random,
+                                           .send = led_send,
+                                           .after = led_after,
+                                           .cancel = led_cancel};
+
+struct led_io *led_io_new(struct kube_io *inner, bool (*may_write)(void *user), void *user)
+{
+    struct led_io *l = calloc(1, sizeof(*l));
+
+    fleet_assert(l);
+    *l = (struct led_io){{&led_ops}, inner, may_write, user, NULL};
+    return l;
+}
+
+void led_io_free(struct led_io *io)
+{
+    while (io && io->refusals) {
+        kube_cancel(io->inner, &io->refusals->timer);
+        free_refusal(io->refusals);
+    }
+    free(io);
+}
+
+struct kube_io *led_io_kube(struct led_io *io)
+{
+    return &io->io;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_MACHINERY_MANAGER_H
+#define CONTROLLER_MACHINERY_MANAGER_H
+
+/*
+ * What a controller is made of, put together on one loop:
+ *
+ *     informers ─▶ on_change ─▶ manager_enqueue ─▶ workqueue ─▶ reconcile ─▶ manager_done
+ *                                                     ▲                          │
+ *                                                     └── back-off, requeue_after ┘
+ *
+ *  (1) Nothing is reconciled before every informer has synced and, with an election, this process
+ *      leads; nothing after leadership is lost, not even once.
+ *  (2) A key is reconciled by one at a time, from the call of reconcile until its manager_done.
+ *  (3) At most MANAGER_TURN keys are begun in one turn of the loop, so that sockets and probes are
+ *      served however long the queue is.
+ *  (4) It ends by manager_stop() or by losing the lease. The lease is given back first.
+ *
+ * It knows nothing of sockets but the probes': the outside world is a kube_io.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "controller/machinery/informer.h"
+#include "controller/machinery/leader_election.h"
+#include "controller/machinery/metrics.h"
+
+struct fleet_error;
+struct kube_io;
+struct manager;
+
+#define MANAGER_TURN         32 /* keys begun in a turn of the loop */
+#define MANAGER_WORKING_MAX  64 /* keys being reconciled at once */
+#define MANAGER_INFORMER_MAX 16
+#define MANAGER_RETRY_MIN_MS 50.0 /* the wait after a first failure; doubles */
+#define MANAGER_RETRY_MAX_MS 60000.0
+
+enum manager_end {
+    MANAGER_STOPPED,    /* manager_stop(), and the lease is given back */
+    MANAGER_LEASE_LOST, /* the process should exit with an error */
+};
+
+struct manager_options {
+    struct kube_io *io;
+    struct metrics *metrics; /* gets the manager's own; outlives it */
+
+    /* NULL: no election, this process leads from the start, epoch 0. Its callbacks are not used. */
+    const struct leader_election_options *election;
+
+    /* Converge this key. manager_done() must follow, from within or later. */
+    void (*reconcile)(void *user, const char *key);
+    void (*on_leading)(void *user, int64_t epoch); /* before the first reconcile; NULL */
+    void (*on_end)(void *user, enum manager_end end);
+    /* For the log: `what` is constant text, Capital first. NULL */
+    void (*on_trouble)(void *user, const char *what, const struct fleet_error *err);
+    void *user;
+};
+
+struct manager *manager_new(const struct manager_options *options);
+
+/* After on_end, or instead of it. */
+void manager_free(struct manager *manager);
+
+/* Add an informer, before manager_start(); it belongs to the manager and starts with it. The options'
+ * on_change runs with their own user; their on_synced and on_trouble are the manager's and ignored.
+ * Returns its number, for manager_store(). */
+int manager_add_informer(struct manager *manager, const struct informer_options *options);
+
+void manager_start(struct manager *manager);
+
+/* Begin to end: no key is begun any more, those being reconciled are not waited for. */
+void manager_stop(struct manager *manager);
+
+const struct store *manager_store(const struct manager *manager, int informer);
+
+/* Look at a key now, or at `due_ms` of the io's clock. */
+void manager_enqueue(struct manager *manager, const char *key);
+void manager_enqueue_at(struct manager *manager, const char *key, double due_ms);
+
+/*
+ * The reconcile of `key` is over. `err` NULL: fine, and to be looked at again after
+ * `requeue_after_ms` (negative: only when something changes). With `err` it is tried again after a
+ * wait that grows with the failures in a row.
+ *
+ * Who wrote something comes back in any case, EXPECTATIONS_TIMEOUT_MS later: when a list replaces the
+ * cache, an object that was made and deleted in between was never in it, and nothing changes.
+ */
+void manager_done(struct manager *manager, const char *key, const struct fleet_error *err,
+                  double requeue_after_ms);
+
+/* Bring what is counted elsewhere (lists, watches, events, cached objects) into the metrics: before
+ * they are printed. */
+void manager_collect(struct manager *manager);
+
+bool manager_is_leading(const struct manager *manager); /* ask before each effect */
+bool manager_has_synced(const struct manager *manager);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_MACHINERY_METRICS_H
+#define CONTROLLER_MACHINERY_METRICS_H
+
+/*
+ * Counters, gauges and histograms in Prometheus' text format.
+ *
+ *     requests = metrics_counter(metrics, "fleetjob_requests_total", "Requests sent.", "verb,code");
+ *     metric_add(requests, 1, "POST", "201");
+ *
+ * Memory is bounded: a metric has at most METRIC_SERIES_MAX combinations of label values; what comes
+ * after that is counted under the value "other" for every label, so sums stay right. Names of users'
+ * objects are no label values.
+ */
+
+#include <stddef.h>
+
+#include "libfleet/base/strbuf.h"
+
+struct metric;
+struct metrics;
+
+#define METRIC_LABELS_MAX  4
+#define METRIC_SERIES_MAX  200
+#define METRIC_BUCKETS_MAX 20
+
+struct metrics *metrics_new(void);
+void metrics_free(struct metrics *metrics);
+
+/*
+ * Make a metric; it lives as long as `metrics`. `labels` are names separated by commas, "" for none.
+ * Names are constants of the program: a bad or repeated one aborts.
+ */
+struct metric *metrics_counter(struct metrics *metrics, const char *name, const char *help,
+                               const char *labels);
+struct metric *metrics_gauge(struct metrics *metrics, const char *name, const char *help,
+                             const char *labels);
+/* `bounds` ascend; the last bucket, +Inf, is added. */
+struct metric *metrics_histogram(struct metrics *metrics, const char *name, const char *help,
+                                 const char *labels, const double *bounds, size_t bound_count);
+
+/* One value for each label, in order (const char *); NULL reads as "". */
+void metric_add(struct metric *metric, double amount, ...);    /* counter (amount >= 0), gauge */
+void metric_set(struct metric *metric, double value, ...);     /* gauge */
+void metric_observe(struct metric *metric, double value, ...); /* histogram */
+
+/* Of one series, for tests and status lines: value, or count of a histogram; 0 if there is none. */
+double metric_value(const struct metric *metric, ...);
+
+/* All of them, sorted by name, as text version 0.0.4. */
+void metrics_print(const struct metrics *metrics, struct fleet_strbuf *out);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_MACHINERY_WORKQUEUE_H
+#define CONTROLLER_MACHINERY_WORKQUEUE_H
+
+/*
+ * What is to be looked at: a queue of keys ("namespace/name"), never of events.
+ *
+ * The promise:
+ *  (1) Fair: keys come out in the order in which they went in.
+ *  (2) A key stands in the queue once, however often it was added before it came out.
+ *  (3) One at a time: a key that is being worked on does not come out again before it is done.
+ *  (4) Nothing is lost: a key added while it is being worked on goes in again when it is done.
+ *  (5) Of several delays for one key the earliest counts.
+ *
+ * Not a thread in sight: time is an argument, and workqueue_wake_ms() says when to look again.
+ */
+
+#include <stddef.h>
+
+struct workqueue;
+
+struct workqueue *workqueue_new(void);
+void workqueue_free(struct workqueue *queue);
+
+/* Add now; a delay that the key was waiting for is over. */
+void workqueue_add(struct workqueue *queue, const char *key);
+
+/* Add when it is `due_ms`. */
+void workqueue_add_at(struct workqueue *queue, const char *key, double due_ms);
+
+/* The next key, or NULL. Borrowed until workqueue_done(), which must follow. */
+const char *workqueue_get(struct workqueue *queue, double now_ms);
+
+/* The work on a key that workqueue_get() gave is over. `key` is dead after the call. */
+void workqueue_done(struct workqueue *queue, const char *key);
+
+/* When workqueue_get() may have something: 0 at once, HUGE_VAL when only an add will tell. */
+double workqueue_wake_ms(const struct workqueue *queue);
+
+size_t workqueue_length(const struct workqueue *queue);  /* ready to come out, delays not counted */
+size_t workqueue_working(const struct workqueue *queue); /* out, not done */
+size_t workqueue_delayed(const struct workqueue *queue);
+
+#endif

@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * fleetjob-controller: one loop, on which requests, watches, hubs and probes take turns.
+ *
+ *   configuration ─▶ hub address ─▶ install identity ─▶ reconciler ─▶ (leads) hub server, EndpointSlice
+ *
+ * SIGTERM and SIGINT give the lease back and end it. Exit codes: 0 ended as asked, 1 the lease was
+ * lost or something needed is missing, 2 wrong usage.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "controller/fleetjob/install_identity.h"
+#include "controller/fleetjob/job_service.h"
+#include "controller/fleetjob/reconciler.h"
+#include "controller/machinery/event_recorder.h"
+#include "controller/machinery/metrics.h"
+#include "controller/machinery/probe_server.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/digest.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/log.h"
+#include "libfleet/kube/config.h"
+#include "libfleet/kube/http.h"
+#include "libfleet/kube/meta.h"
+#include "libfleet/kube/rest.h"
+
+#define RETRY_MS         2000.0 /* of what is needed before work can begin, and of the EndpointSlice */
+#define CERTIFICATE_DAYS 365
+#define NAMESPACES_MAX   INFORMER_NAMESPACES_MAX
+#define SIGNALS          2
+
+static const char usage[] =
+    "Usage: fleetjob-controller --runtime-image IMAGE (--hub-service NAME | --hub-address H:P)\n"
+    "\n"
+    "  --runtime-image IMAGE      image with agent and trainer below /fleetjob\n"
+    "  --image-pull-policy P      of worker pods: Always, IfNotPresent, Never\n"
+    "  --hub-service NAME         Service (without selector) that agents dial; its EndpointSlice is\n"
+    "                             written by the replica that leads\n"
+    "  --hub-address HOST:PORT    what agents dial instead, for a controller outside the cluster\n"
+    "  --hub-port PORT            where the hub listens (7443)\n"
+    "  --pod-address IP           of this replica, for the EndpointSlice ($POD_IP)\n"
+    "  --namespace NAME           of Lease, Service and Secret of the installation ($POD_NAMESPACE)\n"
+    "  --watch-namespaces A,B,…   where FleetJobs are looked after (all)\n"
+    "  --identity-secret NAME     Secret with CA and install key (fleetjob-identity)\n"
+    "  --lease NAME               Lease by which replicas elect (fleetjob-controller)\n"
+    "  --no-election              there is one replica; for tests\n"
+    "  --probe-port PORT          /healthz, /readyz, /metrics (8080)\n"
+    "  --kubeconfig FILE          instead of $KUBECONFIG, the pod's account, ~/.kube/config\n"
+    "  --context NAME             of the kubeconfig\n"
+    "  --log-format FORM          text or json (text)\n"
+    "  -v, --verbose              log decisions, too\n"
+    "      --version              print the version\n"
+    "  -h, --help                 this text\n";
+
+struct arguments {
+    const char *runtime_image, *pull_policy, *hub_service, *hub_address, *pod_address, *namespace_;
+    const char *identity_secret, *lease, *kubeconfig, *context;
+    char *watch_list; /* cut into `watched` */
+    const char *watched[NAMESPACES_MAX];
+    size_t watched_count;
+    int hub_port, probe_port;
+    bool no_election, is_json, is_verbose;
+};
+
+struct program {
+    struct arguments arguments;
+    uv_loop_t loop;
+    uv_signal_t signals[SIGNALS];
+    struct kube_config config;
+    struct kube_io *io;
+    struct metric *requests;
+    struct metrics *metrics;
+    struct event_recorder *events;
+    struct probe_server *probes;
+    char identity_text[256]; /* of this process, for the Lease */
+    struct install_identity identity;
+    struct install_identity_load *identity_load;
+    struct kube_rest_call *call; /* reads the Service, then writes the EndpointSlice */
+    struct kube_call *timer;     /* before it is tried again */
+    char *hub_address;
+    cJSON *hub_owner;              /* a reference to the hub's Service; NULL without one */
+    struct reconciler *reconciler; /* NULL before, and after its end */
+    struct hub_server *hub_server; /* while this replica leads */
+    bool is_stopping;
+    int exit_code;
+};
+
+/* ---- arguments -------------------------------------------------------------------------------- */
+
+static int parse_port(const char *option, const char *text, int *out)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+
+    if (end == text || *end || value < 0 || value > 65535) {
+        (void)fprintf(stderr, "fleetjob-controller: %s is \"%s\", not a port\n", option, text);
+        return -EINVAL;
+    }
+    *out = (int)value;
+    return 0;
+}
+
+static int split_namespaces(struct arguments *a, const char *text)
+{
+    char *rest = NULL;
+
+    free(a->watch_list);
+    a->watch_list = strdup(text);
+    fleet_assert(a->watch_list);
+    a->watched_count = 0;
+    for (char *name = strtok_r(a->watch_list, ",", &rest); name;
+         name = strtok_r(NULL, ",", &rest)) {
+        if (a->watched_count == NAMESPACES_MAX) {
+            (void)fprintf(stderr,
+                          "fleetjob-controller: more than %d namespaces; leave out "
+                          "--watch-namespaces to watch all\n",
+                          NAMESPACES_MAX);
+            return -EINVAL;
+        }
+        a->watched[a->watched_count++] = name;
+    }
+    return 0;
+}
+
+enum option_letter {
+    OPTION_IMAGE = 256,
+    OPTION_PULL,
+    OPTION_SERVICE,
+    OPTION_ADDRESS,
+    OPTION_PORT,
+    OPTION_POD,
+    OPTION_NAMESPACE,
+    OPTION_WATCH,
+    OPTION_IDENTITY,
+    OPTION_LEASE,
+    OPTION_NO_ELECTION,
+    OPTION_PROBE,
+    OPTION_KUBECONFIG,
+    OPTION_CONTEXT,
+    OPTION_FORM,
+    OPTION_VERSION,
+};
+
+static const struct option options[] = {
+    {"runtime-image", required_argument, NULL, OPTION_IMAGE},
+    {"image-pull-policy", required_argument, NULL, OPTION_PULL},
+    {"hub-service", required_argument, NULL, OPTION_SERVICE},
+    {"hub-address", required_argument, NULL, OPTION_ADDRESS},
+    {"hub-port", required_argument, NULL, OPTION_PORT},
+    {"pod-address", required_argument, NULL, OPTION_POD},
+    {"namespace", required_argument, NULL, OPTION_NAMESPACE},
+    {"watch-namespaces", required_argument, NULL, OPTION_WATCH},
+    {"identity-secret", required_argument, NULL, OPTION_IDENTITY},
+    {"lease", required_argument, NULL, OPTION_LEASE},
+    {"no-election", no_argument, NULL, OPTION_NO_ELECTION},
+    {"probe-port", required_argument, NULL, OPTION_PROBE},
+    {"kubeconfig", required_argument, NULL, OPTION_KUBECONFIG},
+    {"context", required_argument, NULL, OPTION_CONTEXT},
+    {"log-format", required_argument, NULL, OPTION_FORM},
+    {"version", no_argument, NULL, OPTION_VERSION},
+    {"verbose", no_argument, NULL, 'v'},
+    {"help", no_argument, NULL, 'h'},
+    {0},
+};
+
+/* Where the text of an option goes; NULL for those that are more than a text. */
+static const char **text_option(struct arguments *a, int option)
+{
+    switch (option) {
+    case OPTION_IMAGE:
+        return &a->runtime_image;
+    case OPTION_PULL:
+        return &a->pull_policy;
+    case OPTION_SERVICE:
+        return &a->hub_service;
+    case OPTION_ADDRESS:
+        return &a->hub_address;
+    case OPTION_POD:
+        return &a->pod_address;
+    case OPTION_NAMESPACE:
+        return &a->namespace_;
+    case OPTION_IDENTITY:
+        return &a->identity_secret;
+    case OPTION_LEASE:
+        return &a->lease;
+    case OPTION_KUBECONFIG:
+        return &a->kubeconfig;
+    case OPTION_CONTEXT:
+        return &a->context;
+    default:
+        return NULL;
+    }
+}
+
+static int take_option(struct arguments *a, int option)
+{
+    const char **text = text_option(a, option);
+
+    if (text) {
+        *text = optarg;
+        return 0;
+    }
+    switch (option) {
+    case OPTION_PORT:
+        return parse_port("--hub-port", optarg, &a->hub_port);
+    case OPTION_PROBE:
+        return parse_port("--probe-port", optarg, &a->probe_port);
+    case OPTION_WATCH:
+        return split_namespaces(a, optarg);
+    case OPTION_NO_ELECTION:
+        a->no_election = true;
+        return 0;
+    case OPTION_FORM:
+        a->is_json = strcmp(optarg, "json") == 0;
+        return a->is_json || strcmp(optarg, "text") == 0 ? 0 : -EINVAL;
+    case 'v':
+        a->is_verbose = true;
+        return 0;
+    default:
+        return -EINVAL;
+    }
+}
+
+/* The exit code, or -1 to go on. */
+static int parse_arguments(int argc, char **argv, struct arguments *a)
+{
+    int option;
+
+    *a = (struct arguments){.hub_port = 7443,
+                            .probe_port = 8080,
+                            .identity_secret = "fleetjob-identity",
+                            .lease = "fleetjob-controller",
+                            .pod_address = getenv("POD_IP"),
+                            .namespace_ = getenv("POD_NAMESPACE")};
+    while ((option = getopt_long(argc, argv, "hv", options, NULL)) != -1) {
+        if (option == 'h') {
+            (void)fputs(usage, stdout);
+            return 0;
+        }
+        if (option == OPTION_VERSION) {
+            (void)puts("fleetjob-controller " FLEET_VERSION);
+            return 0;
+        }
+        if (take_option(a, option) < 0) {
+            (void)fputs(usage, stderr);
+            return 2;
+        }
+    }
+    if (optind < argc || !a->runtime_image || !a->hub_service == !a->hub_address) {
+        (void)fprintf(stderr, "fleetjob-controller: --runtime-image and one of --hub-service and "
+                              "--hub-address are needed\n");
+        return 2;
+    }
+    if (a->hub_service && (!a->pod_address || !a->pod_address[0])) {
+        (void)fprintf(stderr,
+                      "fleetjob-controller: --hub-service needs --pod-address or $POD_IP\n");
+        return 2;
+    }
+    return -1;
+}
+
+/* ---- the end ---------------------------------------------------------------------------------- */
+
+static void on_trouble(void *user, const char *what, const struct fleet_error *err)
+{
+    (void)user;
+    fleet_log_warning(what, FLEET_STR("err", err->text));
+}
+
+static void give_up(struct program *p, const char *what, const struct fleet_error *err)
+{
+    fleet_log_error(what, FLEET_STR("err", err->text));
+    p->exit_code = 1;
+    uv_stop(&p->loop);
+}
+
+static void on_end(void *user, enum manager_end end)
+{
+    struct program *p = user;
+
+    if (end == MANAGER_LEASE_LOST) {
+        fleet_log_error("Lost the lease", FLEET_STR("lease", p->arguments.lease));
+        p->exit_code = 1;
+    }
+    uv_stop(&p->loop);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct program *p = handle->data;
+
+    fleet_log_info("Ending", FLEET_INT("signal", number));
+    if (p->is_stopping || !p->reconciler) {
+        uv_stop(&p->loop);
+        return;
+    }
+    p->is_stopping = true;
+    reconciler_stop(p->reconciler);
+}
+
+/* ---- leading ---------------------------------------------------------------------------------- */
+
+static void on_refused(void *user, const char *job_uid, const char *peer, const char *reason)
+{
+    (void)user;
+    fleet_log_warning("Refused a connection", FLEET_STR("fleetJobUid", job_uid),
+                      FLEET_STR("peer", peer), FLEET_STR("reason", reason));
+}
+
+static void write_endpoint_slice(void *user);
+
+static void on_endpoint_slice(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct program *p = user;
+
+    (void)object;
+    p->call = NULL;
+    if (!err)
+        return;
+    on_trouble(p, "EndpointSlice was not written", err);
+    p->timer = kube_after(p->io, RETRY_MS, write_endpoint_slice, p);
+}
+
+/* Agents of all jobs come here from now on. */
+static void write_endpoint_slice(void *user)
+{
+    struct program *p = user;
+    FLEET_AUTO_JSON cJSON *slice =
+        job_service_endpoint_slice(p->arguments.namespace_, p->arguments.hub_service, p->hub_owner,
+                                   p->arguments.pod_address, hub_server_port(p->hub_server));
+    const char *name = "";
+    struct kube_rest_request request = {.verb = KUBE_APPLY,
+                                        .resource = &kube_endpoint_slices,
+                                        .namespace_ = p->arguments.namespace_,
+                                        .body = slice,
+                                        .field_manager = WELLKNOWN_FIELD_MANAGER,
+                                        .force = true,
+                                        .urgent = true};
+
+    p->timer = NULL;
+    if (p->reconciler && !reconciler_is_leading(p->reconciler))
+        return;
+    (void)fleet_json_opt_string(slice, "metadata.name", &name, NULL);
+    request.name = name;
+    p->call = kube_rest_start(p->io, &request, on_endpoint_slice, p);
+}
+
+static int open_network(void *user, struct hub_network *out, struct fleet_error *err)
+{
+    struct program *p = user;
+    struct tls_identity leaf = {0};
+    struct hub_server_config config = {.loop = &p->loop,
+                                       .port = p->arguments.hub_port,
+                                       .install_key = p->identity.key,
+                                       .install_key_size = sizeof(p->identity.key),
+                                       .refused = on_refused,
+                                       .user = p};
+    int rc =
+        tls_identity_sign(&p->identity.ca, TLS_IDENTITY_HUB_NAME, CERTIFICATE_DAYS, &leaf, err);
+
+    if (rc == 0) {
+        config.certificate_pem = leaf.certificate_pem;
+        config.key_pem = leaf.key_pem;
+        rc = hub_server_new(&config, &p->hub_server, err);
+    }
+    tls_identity_release(&leaf);
+    if (rc < 0) {
+        p->exit_code = 1;
+        return rc;
+    }
+    *out = hub_host_server_network(p->hub_server);
+    fleet_log_info("Leading", FLEET_STR("identity", p->identity_text),
+                   FLEET_INT("hubPort", hub_server_port(p->hub_server)));
+    if (p->arguments.hub_service)
+        p->timer = kube_after(p->io, 0, write_endpoint_slice, p);
+    return 0;
+}
+
+/* ---- beginning -------------------------------------------------------------------------------- */
+
+static void start_reconciler(struct program *p)
+{
+    struct leader_election_options election = {.namespace_ = p->arguments.namespace_,
+                                               .name = p->arguments.lease,
+                                               .identity = p->identity_text};
+    struct reconciler_options reconciler = {.io = p->io,
+                                            .metrics = p->metrics,
+                                            .election = p->arguments.no_election ? NULL : &election,
+                                            .namespaces = p->arguments.watched,
+                                            .namespace_count = p->arguments.watched_count,
+                                            .runtime_image = p->arguments.runtime_image,
+                                            .pull_policy = p->arguments.pull_policy,
+                                            .hub_address = p->hub_address,
+                                            .identity = &p->identity,
+                                            .events = p->events,
+                                            .open_network = open_network,
+                                            .on_end = on_end,
+                                            .on_trouble = on_trouble,
+                                            .user = p};
+
+    p->reconciler = reconciler_new(&reconciler);
+}
+
+static void load_identity(void *user);
+
+static void on_identity(void *user, struct install_identity *identity,
+                        const struct fleet_error *err)
+{
+    struct program *p = user;
+
+    p->identity_load = NULL;
+    if (err) {
+        on_trouble(p, "Install identity was not loaded", err);
+        p->timer = kube_after(p->io, RETRY_MS, load_identity, p);
+        return;
+    }
+    p->identity = *identity;
+    start_reconciler(p);
+}
+
+static void load_identity(void *user)
+{
+    struct program *p = user;
+
+    p->timer = NULL;
+    p->identity_load = install_identity_start(
+        p->io, p->arguments.namespace_, p->arguments.identity_secret, p->hub_owner, on_identity, p);
+}
+
+static void read_service(void *user);
+
+/* The Service's address never changes, so it is read once. */
+static void on_service(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct program *p = user;
+    struct fleet_strbuf address = {0};
+    struct fleet_error own;
+    struct kube_meta meta;
+    const char *ip = "";
+    int64_t port = p->arguments.hub_port;
+
+    p->call = NULL;
+    if (err) {
+        on_trouble(p, "Hub's Service was not read", err);
+        p->timer = kube_after(p->io, RETRY_MS, read_service, p);
+        return;
+    }
+    (void)fleet_json_opt_string(object, "spec.clusterIP", &ip, NULL);
+    (void)fleet_json_opt_int(object, "spec.ports[0].port", &port, NULL);
+    if (!ip[0] || strcmp(ip, "None") == 0) {
+        (void)fleet_error(&own, -EINVAL, "Service %s/%s has no cluster IP", p->arguments.namespace_,
+                          p->arguments.hub_service);
+        give_up(p, "Hub has no address", &own);
+        return;
+    }
+    fleet_strbuf_appendf(&address, strchr(ip, ':') ? "[%s]:%lld" : "%s:%lld", ip, (long long)port);
+    p->hub_address = fleet_strbuf_take(&address);
+    if (kube_meta_view(object, &meta, &own) < 0) {
+        give_up(p, "Hub has no identity", &own);
+        return;
+    }
+    p->hub_owner = kube_owner_reference("v1", "Service", &meta);
+    load_identity(p);
+}
+
+static void read_service(void *user)
+{
+    struct program *p = user;
+    struct kube_rest_request request = {.verb = KUBE_GET,
+                                        .resource = &kube_services,
+                                        .namespace_ = p->arguments.namespace_,
+                                        .name = p->arguments.hub_service};
+
+    p->timer = NULL;
+    p->call = kube_rest_start(p->io, &request, on_service, p);
+}
+
+static void begin(struct program *p)
+{
+    if (p->arguments.hub_service) {
+        read_service(p);
+        return;
+    }
+    p->hub_address = strdup(p->arguments.hub_address);
+    fleet_assert(p->hub_address);
+    load_identity(p);
+}
+
+/* ---- probes ----------------------------------------------------------------------------------- */
+
+static int answer_probe(void *user, const char *path, struct fleet_strbuf *body,
+                        const char **content_type)
+{
+    struct program *p = user;
+    bool is_ready = p->reconciler && reconciler_has_synced(p->reconciler);
+
+    if (strcmp(path, "/metrics") == 0) {
+        if (p->reconciler)
+            reconciler_collect(p->reconciler);
+        metrics_print(p->metrics, body);
+        *content_type = "text/plain; version=0.0.4; charset=utf-8";
+        return 200;
+    }
+    if (strcmp(path, "/healthz") != 0 && strcmp(path, "/readyz") != 0)
+        return 404;
+    if (strcmp(path, "/healthz") == 0)
+        is_ready = true;
+    fleet_strbuf_append(body, is_ready ? "ok\n" : "caches are not filled yet\n");
+    return is_ready ? 200 : 503;
+}
+
+/* ---- life ------------------------------------------------------------------------------------- */
+
+static void on_event_trouble(void *user, const struct fleet_error *err)
+{
+    on_trouble(user, "Event was not written", err);
+}
+
+static void name_process(struct program *p)
+{
+    char host[128] = "";
+    uint8_t bytes[4];
+    char hex[2 * sizeof(bytes) + 1];
+
+    (void)gethostname(host, sizeof(host) - 1);
+    fleet_random_bytes(bytes, sizeof(bytes));
+    fleet_hex_encode(bytes, sizeof(bytes), hex);
+    (void)snprintf(p->identity_text, sizeof(p->identity_text), "%s_%s", host, hex);
+}
+
+/* By HTTP status; "none" where no answer came. */
+static void on_answered(void *user, const char *verb, int status)
+{
+    char code[16];
+
+    (void)snprintf(code, sizeof(code), "%d", status);
+    metric_add(((struct program *)user)->requests, 1, verb, status > 0 ? code : "none");
+}
+
+static int open_program(struct program *p, struct fleet_error *err)
+{
+    static const int numbers[SIGNALS] = {SIGTERM, SIGINT};
+    struct event_recorder_options events = {.controller = WELLKNOWN_GROUP "/controller",
+                                            .instance = p->identity_text,
+                                            .on_trouble = on_event_trouble,
+                                            .user = p};
+    struct kube_http_options http = {.answered = on_answered, .user = p};
+    int rc;
+
+    if ((rc = kube_config_load(p->arguments.kubeconfig, p->arguments.context, &p->config, err)) < 0)
+        return rc;
+    if (!p->arguments.namespace_ || !p->arguments.namespace_[0])
+        p->arguments.namespace_ = p->config.namespace_;
+    p->metrics = metrics_new();
+    p->requests = metrics_counter(p->metrics, "fleetjob_requests_total",
+                                  "Requests to the API server, by verb and status.", "verb,code");
+    if ((rc = kube_http_new(&p->loop, &p->config, &http, &p->io, err)) < 0 ||
+        (rc = probe_server_new(&p->loop, NULL, p->arguments.probe_port, answer_probe, p, &p->probes,
+                               err)) < 0)
+        return rc;
+    p->events = event_recorder_new(p->io, &events);
+    for (int i = 0; i < SIGNALS; i++) {
+        (void)uv_signal_init(&p->loop, &p->signals[i]);
+        p->signals[i].data = p;
+        (void)uv_signal_start(&p->signals[i], on_signal, numbers[i]);
+    }
+    return 0;
+}
+
+static void close_program(struct program *p)
+{
+    install_identity_cancel(&p->identity_load);
+    kube_rest_cancel(&p->call);
+    if (p->io)
+        kube_cancel(p->io, &p->timer);
+    reconciler_free(p->reconciler);
+    hub_server_free(p->hub_server);
+    event_recorder_free(p->events);
+    probe_server_free(p->probes);
+    for (int i = 0; i < SIGNALS; i++)
+        if (p->signals[i].data)
+            uv_close((uv_handle_t *)&p->signals[i], NULL);
+    kube_http_free(p->io);
+    (void)uv_run(&p->loop, UV_RUN_DEFAULT); /* close callbacks */
+    (void)uv_loop_close(&p->loop);
+    metrics_free(p->metrics);
+    install_identity_release(&p->identity);
+    kube_config_release(&p->config);
+    free(p->hub_address);
+    cJSON_Delete(p->hub_owner);
+    free(p->arguments.watch_list);
+}
+
+int main(int argc, char **argv)
+{
+    struct program p = {0};
+    struct fleet_error err;
+    int code = parse_arguments(argc, argv, &p.arguments);
+
+    if (code >= 0) {
+        free(p.arguments.watch_list);
+        return code;
+    }
+    (void)signal(SIGPIPE, SIG_IGN);
+    fleet_log_setup(p.arguments.is_json ? FLEET_LOG_JSON : FLEET_LOG_TEXT,
+                    p.arguments.is_verbose ? 2 : 0, "");
+    name_process(&p);
+    (void)uv_loop_init(&p.loop);
+    if (open_program(&p, &err) < 0) {
+        fleet_log_error("Could not start", FLEET_STR("err", err.text));
+        p.exit_code = 1;
+    } else {
+        begin(&p);
+        (void)uv_run(&p.loop, UV_RUN_DEFAULT);
+    }
+    close_program(&p);
+    return p.exit_code;
+}

@@ -1,0 +1,113 @@
+#!/usr/bin/env bats
+# The cluster itself, before anything of ours runs in it: up, pods, a lost node, a second cluster,
+# down without a trace. Method: the real thing, twice, with what is left compared with what was.
+
+setup_file() {
+    export CLUSTER="$BATS_TEST_DIRNAME/cluster/cluster"
+    if "$CLUSTER" status >/dev/null 2>&1; then
+        skip "a cluster is in use"
+    fi
+    traces >"$BATS_FILE_TMPDIR/before"
+    "$CLUSTER" up 2
+    "$BATS_TEST_DIRNAME/cluster/image.sh" "$BATS_FILE_TMPDIR/busybox.tar" fleet.local/busybox:1 /bin/busybox
+    "$CLUSTER" load "$BATS_FILE_TMPDIR/busybox.tar"
+}
+
+setup() {
+    eval "$("$CLUSTER" env)"
+}
+
+teardown_file() {
+    "$CLUSTER" down
+}
+
+# What a cluster could leave behind on the machine.
+traces() {
+    ls /run/netns 2>/dev/null | sed 's/^/netns /'
+    ls /sys/class/net | sed 's/^/link /'
+    awk '$2 ~ /fleetjob/ {print "mount", $2}' /proc/mounts
+    find /sys/fs/cgroup -maxdepth 2 -name 'fleetjob-*' 2>/dev/null
+    ip route | grep -E '10\.244|172\.31\.250' || true
+    for process in /proc/[0-9]*; do
+        tr '\0' ' ' <"$process/cmdline" 2>/dev/null | grep -oE '[^ ]*/fleetjob-cluster/[^ ]*' || true
+    done
+}
+
+run_pod() { # run_pod NAME NODE ARGUMENT…: busybox with the arguments, on that node
+    local name=$1 node=$2
+    shift 2
+    kubectl run "$name" --image=fleet.local/busybox:1 --restart=Never --overrides \
+        "{\"spec\": {\"nodeName\": \"$node\", \"terminationGracePeriodSeconds\": 0, \"dnsPolicy\": \"Default\"}}" -- "$@"
+}
+
+finished() { # finished POD: wait until it has ended, then print its log
+    kubectl wait --for=jsonpath='{.status.phase}'=Succeeded "pod/$1" --timeout=30s >&2
+    kubectl logs "$1"
+}
+
+@test "up again changes nothing and succeeds" {
+    local before
+    before=$("$CLUSTER" status | sort)
+    run "$CLUSTER" up 2
+    [ "$status" = 0 ]
+    [ "$("$CLUSTER" status | sort | grep -v Ready)" = "$(grep -v Ready <<<"$before")" ]
+}
+
+@test "a pod on one node reaches a pod on the other, logs and exec work, delete removes it" {
+    run_pod server node-1 nc -l -p 8080 -e /bin/busybox echo hello
+    kubectl wait --for=condition=Ready pod/server --timeout=30s
+    address=$(kubectl get pod server -o jsonpath='{.status.podIP}')
+    run kubectl exec server -- /bin/busybox echo executed
+    [ "$output" = executed ]
+    run_pod client node-2 nc -w 5 "$address" 8080
+    run finished client
+    [[ $output == *hello* ]]
+    kubectl delete pod server client --wait
+    [ -z "$(kubectl get pods -o name)" ]
+}
+
+@test "a second cluster is refused with the way out" {
+    run env FLEETJOB_CLUSTER_DIR="$BATS_TEST_TMPDIR/second" "$CLUSTER" up 1
+    [ "$status" != 0 ]
+    [[ $output == *"already runs on this machine"*"stop it:"* ]]
+    kubectl get nodes
+}
+
+@test "a lost node becomes NotReady and comes back" {
+    "$CLUSTER" lose-node 2
+    kubectl wait --for=condition=Ready=Unknown node/node-2 --timeout=40s
+    "$CLUSTER" restore-node 2
+    run kubectl get node node-2
+    [[ $output == *" Ready "* ]]
+}
+
+@test "a crashed node comes back and runs pods again" {
+    run_pod doomed node-2 sleep 1000
+    kubectl wait --for=condition=Ready pod/doomed --timeout=30s
+    "$CLUSTER" crash-node 2
+    run "$CLUSTER" pid kubelet-2
+    [ "$status" != 0 ]
+    "$CLUSTER" restore-node 2
+    kubectl delete pod doomed --wait --timeout=60s
+    run_pod again node-2 echo alive
+    run finished again
+    [[ $output == *alive* ]]
+    kubectl delete pod again --wait
+}
+
+@test "the API server can be stopped and started" {
+    local before
+    before=$("$CLUSTER" pid apiserver)
+    "$CLUSTER" restart apiserver
+    [ "$("$CLUSTER" pid apiserver)" != "$before" ]
+    kubectl get nodes
+}
+
+@test "after down, nothing is left; after a killed up, down still clears up" {
+    "$CLUSTER" down
+    sleep 1
+    diff "$BATS_FILE_TMPDIR/before" <(traces)
+    timeout -s KILL 4 "$CLUSTER" up 2 || true
+    "$CLUSTER" down
+    diff "$BATS_FILE_TMPDIR/before" <(traces)
+}

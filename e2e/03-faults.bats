@@ -1,0 +1,55 @@
+#!/usr/bin/env bats
+# A job in the cluster, left alone, and with trainers, pods and nodes lost on the way. Method: real signals
+# and real kubectl; every job ends with the weights of `fleetjob run`.
+
+load lib
+
+setup_file() {
+    start_installation
+}
+
+@test "apply, and it ends with the weights of fleetjob run" {
+    job_file plain | kubectl apply -f -
+    ends_like_reference plain
+    field_is plain state Succeeded
+    remove_job plain
+}
+
+@test "a killed trainer: its pod stays, no step is lost" {
+    start_job killed
+    before=$(pods_of killed)
+    sleep 1
+    kill_trainer killed-worker-2-0
+    eventually 60 field_is killed 'restarts.history[*].generation' 2
+    ends_like_reference killed
+    [ "$(pods_of killed)" = "$before" ]
+    field_is killed 'restarts.history[*].cause' MemberLost
+    field_is killed 'restarts.history[0].lostSteps' 0
+    field_is killed 'restarts.history[0].exitCode' 137
+    field_is killed 'restarts.history[0].member' 2
+    remove_job killed
+}
+
+@test "a pod deleted by force: a replacement joins, no step is lost" {
+    start_job deleted
+    sleep 1
+    kubectl delete pod deleted-worker-1-0 --force --grace-period=0
+    eventually 60 kubectl get pod deleted-worker-1-1
+    ends_like_reference deleted
+    run pods_of deleted
+    [[ $output == *deleted-worker-0-0* && $output == *deleted-worker-2-0* && $output == *deleted-worker-3-0* ]]
+    field_is deleted 'restarts.history[0].lostSteps' 0
+    remove_job deleted
+}
+
+@test "trainers killed one after the other: each restart is told, and counted" {
+    start_job storm
+    for round in 1 2 3; do
+        kill_trainer "storm-worker-$round-0"
+        eventually 60 field_is storm restarts.count "$round"
+        eventually 60 field_is storm state Running
+    done
+    ends_like_reference storm
+    field_is storm 'restarts.history[*].lostSteps' '0 0 0'
+    remove_job storm
+}

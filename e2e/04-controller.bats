@@ -1,0 +1,138 @@
+#!/usr/bin/env bats
+# What becomes of a running job when its controller is killed, frozen, upgraded or cut off, and when the API
+# server restarts. Method: real signals to real processes; the job ends with the weights of `fleetjob run`,
+# and the audit log says who did what.
+
+load lib
+
+setup_file() {
+    start_installation 2
+}
+
+# The job went through it as if nothing had been: the pods it began with, in its first generation.
+nothing_noticed() { # nothing_noticed JOB PODS
+    [ "$(pods_of "$1")" = "$2" ] || { printf 'pods before:\n%s\nafter:\n%s\n' "$2" "$(pods_of "$1")"; return 1; }
+    field_is "$1" 'restarts.history[*].generation' ''
+    field_is "$1" rendezvous.generation 1
+}
+
+somebody_leads_but() { # somebody_leads_but POD
+    local now
+    now=$(leader)
+    [ -n "$now" ] && [ "$now" != "$1" ]
+}
+
+controller_of() { # controller_of POD: its process number on this machine
+    "$cluster" pids "$system/$1" fleetjob-controller
+}
+
+# What that pod's controller changed since a line of the audit log, leases apart.
+changes_by() { # changes_by POD LINE
+    tail -n "+$2" "$(audit_log)" | grep -F '"username":"system:serviceaccount:fleetjob-system:fleetjob-controller"' |
+        grep -F "\"authentication.kubernetes.io/pod-name\":[\"$1\"]" |
+        grep -E '"verb":"(create|update|patch|delete)"' | grep -vF '"resource":"leases"' | grep -E '"code":20[0-9]' || true
+}
+
+@test "killed in the middle: training goes on, the next one takes over without disturbing it" {
+    start_job orphan
+    before=$(pods_of orphan)
+    killed=$(leader)
+    kill -KILL "$(controller_of "$killed")"
+    ends_like_reference orphan
+    nothing_noticed orphan "$before"
+    remove_job orphan
+}
+
+@test "killed, and a trainer at the same time: the next one restarts it" {
+    start_job twice
+    kill -KILL "$(controller_of "$(leader)")"
+    kill_trainer twice-worker-1-0
+    ends_like_reference twice
+    field_is twice 'restarts.history[*].lostSteps' 0
+    remove_job twice
+}
+
+@test "frozen past its lease, then resumed: it does nothing more" {
+    start_job frozen
+    before=$(pods_of frozen)
+    sleeper=$(leader)
+    pid=$(controller_of "$sleeper")
+    kill -STOP "$pid"
+    eventually 60 somebody_leads_but "$sleeper"
+    line=$(wc -l <"$(audit_log)")
+    kill -CONT "$pid"
+    ends_like_reference frozen
+    nothing_noticed frozen "$before"
+    run changes_by "$sleeper" "$line"
+    echo "$output"
+    [ -z "$output" ]
+    remove_job frozen
+    somebody_leads_but "$sleeper"
+}
+
+@test "upgraded: the job keeps pods and generation" {
+    start_job upgraded
+    before=$(pods_of upgraded)
+    helm upgrade fleetjob "$repository/charts/fleetjob" -n "$system" --reuse-values \
+        --set-string podAnnotations.changed="$RANDOM$RANDOM" --wait --timeout 120s
+    ends_like_reference upgraded
+    nothing_noticed upgraded "$before"
+    remove_job upgraded
+}
+
+@test "the API server restarts: nothing notices" {
+    start_job restarted
+    before=$(pods_of restarted)
+    "$cluster" restart apiserver
+    ends_like_reference restarted
+    nothing_noticed restarted "$before"
+    remove_job restarted
+}
+
+@test "a trainer dies while the API server is away" {
+    start_job alone
+    pid=$(trainer_of alone-worker-3-0)
+    "$cluster" stop apiserver
+    kill -KILL "$pid"
+    sleep 3
+    "$cluster" restart apiserver
+    ends_like_reference alone
+    field_is alone 'restarts.history[*].lostSteps' 0
+    remove_job alone
+}
+
+# The controllers' connections are reset, and new ones refused for two seconds.
+cut_watches() {
+    local address addresses
+    addresses=$(kubectl get pods -n "$system" -o jsonpath='{.items[*].status.podIP}')
+    for address in $addresses; do
+        iptables -w -I INPUT -s "$address" -p tcp --dport 6443 -j REJECT --reject-with tcp-reset
+    done
+    sleep 2
+    "$@"
+    for address in $addresses; do
+        iptables -w -D INPUT -s "$address" -p tcp --dport 6443 -j REJECT --reject-with tcp-reset
+    done
+}
+
+@test "its watches are cut: what happened meanwhile is seen" {
+    start_job before-cut
+    before=$(pods_of before-cut)
+    job_file during-cut replicas=1 steps=50 >"$BATS_TEST_TMPDIR/job.yaml"
+    cut_watches kubectl apply -f "$BATS_TEST_TMPDIR/job.yaml"
+    becomes during-cut Succeeded
+    ends_like_reference before-cut
+    nothing_noticed before-cut "$before"
+    remove_job before-cut
+    remove_job during-cut
+}
+
+@test "its lease is deleted: somebody leads again, the job does not notice" {
+    start_job leased
+    before=$(pods_of leased)
+    kubectl delete lease fleetjob-controller -n "$system"
+    eventually 60 somebody_leads_but nobody
+    ends_like_reference leased
+    nothing_noticed leased "$before"
+    remove_job leased
+}

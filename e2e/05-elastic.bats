@@ -1,0 +1,63 @@
+#!/usr/bin/env bats
+# A job that changes its size, stops and goes on while it trains. Method: kubectl scale and spec changes; the
+# weights at the end are those of `fleetjob run`, and the lineage shows that each step was done once.
+
+load lib
+
+setup_file() {
+    start_installation
+}
+
+works_with() { # works_with JOB COUNT: so many workers train, and no other pod of it is there
+    field_is "$1" state Running && field_is "$1" workers.ready "$2" && [ "$(pods_of "$1" | wc -l)" = "$2" ]
+}
+
+@test "scaled from 2 to 4 to 3 while it trains" {
+    local steps=$((3 * STEPS))
+    start_job scaled replicas=2 steps="$steps" worker='minReplicas: 1, maxReplicas: 4'
+    kubectl scale fj scaled --replicas=4
+    eventually 60 works_with scaled 4
+    kubectl scale fj scaled --replicas=3
+    eventually 60 works_with scaled 3
+    ends_like_reference scaled "$steps"
+    field_is scaled restarts.count 0
+    [[ "$(field scaled 'restarts.history[*].lostSteps')" =~ ^(0( 0)*)?$ ]]
+    remove_job scaled
+}
+
+# Each generation begins with the step after the last one of the generation before.
+@test "suspended and resumed: no step is lost or done twice" {
+    local folder step
+    folder=$(dirname "$(dirname "$KUBECONFIG")")/volumes/suspended
+    rm -rf "$folder"
+    install -d -m 777 "$folder"
+    start_job suspended checkpoint='path: /checkpoints, everySteps: 100000' \
+        worker="volumes: [{name: checkpoints, mountPath: /checkpoints, hostPath: $folder}]"
+    sleep 1
+    kubectl patch fj suspended --type merge -p '{"spec": {"runPolicy": {"suspend": true}}}'
+    becomes suspended Suspended
+    eventually 60 no_pods_of suspended
+    step=$(field suspended checkpoint.step)
+    echo "suspended after step $step"
+    [ "$step" -gt 0 ]
+    field_is suspended progress.step "$step"
+    kubectl patch fj suspended --type merge -p '{"spec": {"runPolicy": {"suspend": false}}}'
+    ends_like_reference suspended
+    field_is suspended 'rendezvous.lineage[-1:].firstStep' $((step + 1))
+    field_is suspended restarts.count 0
+    remove_job suspended
+    rm -rf "$folder"
+}
+
+no_pods_of() { # no_pods_of JOB
+    [ -z "$(pods_of "$1")" ]
+}
+
+@test "suspended from the beginning: no pod until it is resumed" {
+    job_file asleep policy='suspend: true' | kubectl apply -f -
+    becomes asleep Suspended
+    no_pods_of asleep
+    kubectl patch fj asleep --type merge -p '{"spec": {"runPolicy": {"suspend": false}}}'
+    ends_like_reference asleep
+    remove_job asleep
+}

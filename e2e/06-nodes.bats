@@ -1,0 +1,58 @@
+#!/usr/bin/env bats
+# Nodes that vanish while a job trains on them, and come back. Method: the link of a node taken down, a node's
+# process 1 killed; the job ends with the weights of `fleetjob run` and leaves nothing on any node.
+
+load lib
+
+setup_file() {
+    start_installation 2
+}
+
+teardown() {
+    local code=$?
+    [ -n "${BATS_TEST_COMPLETED:-}" ] || diagnose 2>&1 | sed 's/^/| /'
+    "$cluster" restore-node 1
+    "$cluster" restore-node 2
+    return $code
+}
+
+node_of() { # node_of NAMESPACE POD: its number
+    kubectl get pod "$2" -n "$1" -o jsonpath='{.spec.nodeName}' | cut -d- -f2
+}
+
+other_than() { # other_than NODE
+    echo $((3 - $1))
+}
+
+# One controller a node: the affinity prefers it, a node that was away may have left both on the other.
+controllers_apart() {
+    [ "$(kubectl get pods -n "$system" -l app.kubernetes.io/component=controller -o jsonpath='{.items[*].spec.nodeName}' |
+        tr ' ' '\n' | sort -u | wc -l)" = 2 ]
+}
+
+workers_on() { # workers_on JOB NODE: whether some run there
+    kubectl get pods -l "fleetjob.dev/job-name=$1" --field-selector "spec.nodeName=node-$2" -o name | grep -q .
+}
+
+@test "a node is cut off: its workers are replaced; it comes back: nothing of the job stays there" {
+    controllers_apart
+    lost=$(other_than "$(node_of "$system" "$(leader)")")
+    start_job cut
+    workers_on cut "$lost"
+    "$cluster" lose-node "$lost"
+    ends_like_reference cut
+    field_is cut 'restarts.history[0].cause' MemberLost
+    "$cluster" restore-node "$lost"
+    remove_job cut
+}
+
+@test "the node of the leading controller loses power: the survivors go on under the next one" {
+    eventually 60 controllers_apart
+    lost=$(node_of "$system" "$(leader)")
+    start_job power worker='minReplicas: 1'
+    workers_on power "$lost"
+    "$cluster" crash-node "$lost"
+    ends_like_reference power
+    "$cluster" restore-node "$lost"
+    remove_job power
+}

@@ -1,0 +1,160 @@
+#!/usr/bin/env bats
+# A job's life as a user drives it by kubectl: refused, seen, deleted, made again under the same name, cleaned
+# up by itself. Method: what the API server and the controller say, and what is left.
+
+bats_require_minimum_version 1.5.0
+load lib
+
+setup_file() {
+    start_installation
+}
+
+# ---- refused ---------------------------------------------------------------------------------------
+
+refused_at_apply() { # refused_at_apply WORDS [sed expression]…: the small job, changed, is refused with these words
+    local words=$1 change=()
+    shift
+    for expression in "$@"; do
+        change+=(-e "$expression")
+    done
+    run bash -c 'kubectl apply --dry-run=server -f - 2>&1' <<<"$(job_file bad | sed "${change[@]}")"
+    echo "$output"
+    [ "$status" != 0 ] && [[ $output == *"$words"* ]]
+}
+
+@test "the schema refuses: types, ranges, enums, what is missing, names that are too long" {
+    refused_at_apply 'spec.worker.replicas' 's/replicas: 4/replicas: -1/'
+    refused_at_apply 'spec.worker.replicas' 's/replicas: 4/replicas: four/'
+    refused_at_apply 'spec.training.optimizer.learningRate' 's/learningRate: 1.0e-3/learningRate: 0/'
+    refused_at_apply 'Unsupported value: "adamwx"' 's/adamw/adamwx/'
+    refused_at_apply 'spec.training.steps: Required value' '/steps:/d'
+    refused_at_apply 'must be a multiple of microBatchSize' 's/globalBatchSize: 8/globalBatchSize: 7/'
+    refused_at_apply 'minReplicas' 's/replicas: 4/replicas: 4, minReplicas: 5/'
+    refused_at_apply 'name' 's/name: bad/name: a123456789-123456789-123456789-123456789-123456789-123456789/'
+    refused_at_apply 'exactly one of' "s/replicas: 4/replicas: 4, volumes: [{name: x, mountPath: \/x, claim: a, configMap: b}]/"
+    refused_at_apply 'unknown field "spec.training.globalBatchSise"' 's/globalBatchSize/globalBatchSise/'
+}
+
+@test "the model cannot change once the job has started" {
+    job_file fixed steps=20 replicas=1 | kubectl apply -f -
+    becomes fixed Succeeded
+    run kubectl patch fj fixed --type merge -p '{"spec": {"training": {"model": {"width": 128}}}}'
+    echo "$output"
+    [ "$status" != 0 ]
+    [[ $output == *spec.training.model* ]]
+    remove_job fixed
+}
+
+not_accepted() { # not_accepted JOB WORDS…: Accepted=False with all of the words, and no pod
+    local message words
+    kubectl wait "fj/$1" --for=condition=Accepted=False --timeout=30s
+    message=$(kubectl get fj "$1" -o jsonpath='{.status.conditions[?(@.type=="Accepted")].message}')
+    echo "$message"
+    for words in "${@:2}"; do
+        [[ $message == *"$words"* ]] || { echo "expected: $words"; return 1; }
+    done
+    [ -z "$(pods_of "$1")" ]
+}
+
+@test "the controller refuses a misspelt knob with what was meant, and all errors at once" {
+    { job_file knob && printf '  strategy: {gradient_merg: true, amp_configs: {init_los_scaling: 2}}\n'; } | kubectl apply -f -
+    not_accepted knob 'spec.strategy.gradient_merg' 'did you mean "gradient_merge"?' \
+        'spec.strategy.amp_configs.init_los_scaling' 'did you mean "init_loss_scaling"?'
+    kubectl get fj knob | grep -i 'fail\|refused\|invalid\|not'
+    echo "corrected, it runs"
+    job_file knob steps=20 | kubectl apply -f -
+    becomes knob Succeeded
+    remove_job knob
+}
+
+@test "a pod template that the API server refuses is refused with its words" {
+    kubectl apply -f - <<'END'
+apiVersion: fleetjob.dev/v1alpha1
+kind: FleetJob
+metadata: {name: template}
+spec:
+  worker:
+    replicas: 2
+    template:
+      spec:
+        containers:
+          - {name: trainer, image: fleet.local/fleetjob-runtime:0.1.0, command: [x], volumeMounts: [{name: nowhere, mountPath: /x}]}
+END
+    not_accepted template nowhere
+    remove_job template
+}
+
+# ---- seen ------------------------------------------------------------------------------------------
+
+describes() { # describes JOB WORDS…: what kubectl tells has all of them
+    local text words
+    text=$(kubectl describe fj "$1")
+    for words in "${@:2}"; do
+        [[ $text == *"$words"* ]] || { printf 'expected: %s\nactual:\n%s\n' "$words" "$text"; return 1; }
+    done
+}
+
+@test "kubectl get, describe and logs answer; no DNS is there or needed" {
+    [ -z "$(kubectl get services -n kube-system -o name)" ]
+    job_file seen | kubectl apply -f -
+    ends_like_reference seen
+    run kubectl get fj seen
+    echo "$output"
+    [[ ${lines[0]} =~ ^NAME\ +STATE\ +WORKERS\ +STEP\ +LOSS\ +RESTARTS\ +AGE ]]
+    [[ ${lines[1]} =~ ^seen\ +Succeeded\ +[0-9]\ +$STEPS\ +[0-9]\.[0-9]{1,5}\ +0\ +[0-9]+ ]]
+    run kubectl get fj seen -o wide
+    echo "$output"
+    [[ ${lines[0]} =~ TOKENS/S\ +GOODPUT\ +GENERATION ]]
+    eventually 20 describes seen Accepted 'all steps are done' Events: 'Training on 4 workers'
+    run kubectl logs seen-worker-0-0
+    [[ $output == *"Connected to the hub"* ]]
+    kubectl explain fleetjob.spec.training.microBatchSize | grep 'through the model at a time'
+    eventually 30 field_is seen workers.succeeded 4
+    remove_job seen
+}
+
+@test "every example and every job of the documentation is accepted by the API server" {
+    for example in docs/examples/*.yaml; do
+        kubectl apply --dry-run=server -f "$example"
+    done
+    python3 e2e/documented.py >"$BATS_TEST_TMPDIR/documented.json"
+    kubectl create --dry-run=server -f "$BATS_TEST_TMPDIR/documented.json" -o name >"$BATS_TEST_TMPDIR/accepted"
+    [ "$(wc -l <"$BATS_TEST_TMPDIR/accepted")" -gt 100 ]
+}
+
+# ---- the end ---------------------------------------------------------------------------------------
+
+@test "deleted while it trains: nothing is left" {
+    start_job gone
+    kubectl delete fj gone
+    eventually 60 nothing_left_of gone
+}
+
+@test "deleted and made again at once under the same name: a job of its own" {
+    start_job again
+    first=$(pods_of again)
+    kubectl delete fj again --wait=false
+    job_file again >"$BATS_TEST_TMPDIR/again.yaml"
+    eventually 30 kubectl create -f "$BATS_TEST_TMPDIR/again.yaml"
+    ends_like_reference again
+    field_is again restarts.count 0
+    while read -r pod uid; do
+        [[ "$(pods_of again)" != *"$uid"* ]] || { echo "$pod of the first job is still there"; return 1; }
+    done <<<"$first"
+    remove_job again
+}
+
+@test "a finished job goes by itself after its time" {
+    job_file short steps=20 replicas=1 policy='ttlSecondsAfterFinished: 1' | kubectl apply -f -
+    eventually 60 nothing_left_of short
+}
+
+@test "a namespace that is deleted takes its jobs with it" {
+    kubectl create namespace doomed
+    eventually 20 kubectl get serviceaccount default -n doomed
+    job_file inside | kubectl apply -n doomed -f -
+    kubectl wait -n doomed fj/inside --for=condition=Running --timeout=60s
+    kubectl delete namespace doomed --timeout=90s
+    run kubectl get namespace doomed
+    [ "$status" != 0 ]
+}

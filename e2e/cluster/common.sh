@@ -1,0 +1,103 @@
+# shellcheck shell=bash disable=SC2034 # used by the other parts
+# What the parts of `cluster` share: places, versions, words to the user. Sourced, never run.
+
+KUBERNETES_VERSION=1.34.4 # the version of k8s.io/kubernetes in kubernetes/go.mod
+HELM_VERSION=3.19.0
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${FLEETJOB_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/fleetjob}
+state=${FLEETJOB_CLUSTER_DIR:-/var/lib/fleetjob-cluster}
+
+# One cluster a machine: addresses, ports and namespace names are fixed, so that a pod's address
+# says its node. The claim holds the state folder of the cluster that owns them.
+claim=/run/fleetjob-cluster.claim
+host=172.31.250.1 # the bridge: API server, and the nodes' way out
+
+say() {
+    printf '%s\n' "$*"
+}
+
+die() {
+    printf 'cluster: %s\n' "$*" >&2
+    exit 1
+}
+
+# The multi-call binary: its name changes with what it is built from, so an old one is never used.
+kubernetes_binary() {
+    local digest
+    digest=$(cat "$here"/kubernetes/{main.go,go.mod,go.sum} | sha256sum | cut -c1-12)
+    printf '%s/bin/kubernetes-%s-%s\n' "$cache" "$KUBERNETES_VERSION" "$digest"
+}
+
+helm_binary() {
+    printf '%s/bin/helm-%s\n' "$cache" "$HELM_VERSION"
+}
+
+pause_archive() {
+    printf '%s/pause-%s.tar\n' "$cache" "$(sha256sum <"$here"/pause.c | cut -c1-12)"
+}
+
+# wait_until SECONDS WHAT COMMAND…: run COMMAND every 0.2 s until it succeeds.
+wait_until() {
+    local seconds=$1 what=$2 deadline
+    shift 2
+    deadline=$(($(date +%s) + seconds))
+    until "$@" >/dev/null 2>&1; do
+        if [ "$(date +%s)" -ge "$deadline" ]; then
+            "$@" >&2 || true
+            die "$what: not within $seconds s (logs in $state/log)"
+        fi
+        sleep 0.2
+    done
+}
+
+# is_alive PID: running, and not a zombie. One whose first thread is a zombie lives while others end: they
+# still hold its ports.
+is_alive() {
+    local stat threads
+    stat=$(sed -E 's/^[0-9]+ \(.*\) ([A-Z]).*/\1/' "/proc/$1/stat" 2>/dev/null) || return 1
+    [ "$stat" != Z ] || { threads=("/proc/$1/task"/*) && [ ${#threads[@]} -gt 1 ]; }
+}
+
+# The process that `start` recorded under NAME, if it is that very process still: the start time
+# tells it from a later one that got the same number.
+recorded_pid() { # recorded_pid NAME
+    local pid born
+    [ -f "$state/run/$1.pid" ] && read -r pid born <"$state/run/$1.pid" || return 1
+    is_alive "$pid" && [ "$(start_time "$pid")" = "$born" ] && printf '%s\n' "$pid"
+}
+
+start_time() { # start_time PID: in ticks since boot
+    sed -E 's/^[0-9]+ \(.*\) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20
+}
+
+# start NAME COMMAND…: in the background and in a session of its own. Output goes to log/NAME.log,
+# the process to run/NAME.pid, the command to run/NAME.cmd, from which `restart` starts it again.
+start() {
+    local name=$1 pid
+    shift
+    printf '%q ' "$@" >"$state/run/$name.cmd"
+    setsid "$@" >>"$state/log/$name.log" 2>&1 </dev/null 9>&- & # 9: the lock of `cluster`
+    pid=$!
+    printf '%s %s\n' "$pid" "$(start_time "$pid")" >"$state/run/$name.pid"
+}
+
+# An API server that is asked to end refuses connections for ten seconds while it waits for watches.
+stop_signal() { # stop_signal NAME
+    [ "$1" = apiserver ] && echo KILL || echo TERM
+}
+
+# stop NAME [SIGNAL]: signal it, wait, and kill it after 10 s. Not running is fine.
+stop() {
+    local name=$1 signal=${2:-TERM} pid
+    if pid=$(recorded_pid "$name"); then
+        kill -s CONT "$pid" 2>/dev/null || true
+        kill -s "$signal" "$pid" 2>/dev/null || true
+        for _ in $(seq 100); do
+            is_alive "$pid" || break
+            sleep 0.1
+        done
+        kill -s KILL "$pid" 2>/dev/null || true
+    fi
+    rm -f "$state/run/$name.pid"
+}

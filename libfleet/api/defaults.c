@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/api/defaults.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/json.h"
+
+#define PROCESSES_MAX 64
+
+static bool is_gpu(const char *resource)
+{
+    size_t length = strlen(resource);
+
+    return length > 4 && strcmp(resource + length - 4, "/gpu") == 0;
+}
+
+/* A quantity of devices is a whole number, as text or not. */
+static int64_t whole_number(const cJSON *quantity)
+{
+    int64_t value = 0;
+    char *end;
+
+    if (cJSON_IsNumber(quantity))
+        return fleet_json_item_int(quantity, &value) < 0 ? 0 : value;
+    if (!cJSON_IsString(quantity))
+        return 0;
+    value = strtol(quantity->valuestring, &end, 10);
+    return *end ? 0 : value;
+}
+
+/* GPUs of one container's resources: limits, else requests. */
+static int64_t count_gpus(const cJSON *resources)
+{
+    static const char *const lists[] = {"limits", "requests"};
+    const cJSON *item;
+    int64_t count = 0;
+
+    for (size_t i = 0; i < FLEET_COUNT(lists) && count == 0; i++)
+        cJSON_ArrayForEach(
+            item, cJSON_GetObjectItemCaseSensitive(resources, lists[i])) if (is_gpu(item->string))
+            count += whole_number(item);
+    return count;
+}
+
+static int64_t default_processes(const struct fleetjob_worker *worker)
+{
+    int64_t gpus = count_gpus(worker->template_
+                                  ? fleet_json_at(worker->template_, "spec.containers[0].resources")
+                                  : worker->resources);
+
+    return gpus < 1 ? 1 : gpus < PROCESSES_MAX ? gpus : PROCESSES_MAX;
+}
+
+void defaults_apply(struct fleetjob *job)
+{
+    struct fleetjob_worker *worker = &job->spec.worker;
+
+    if (!job->metadata.namespace_) {
+        job->metadata.namespace_ = strdup("default");
+        fleet_assert(job->metadata.namespace_ != NULL);
+    }
+    /* A bound that is given pulls the other along, so that the error names what was written. */
+    if (worker->min_replicas == 0)
+        worker->min_replicas = worker->max_replicas > 0 && worker->max_replicas < worker->replicas
+                                   ? worker->max_replicas
+                                   : worker->replicas;
+    if (worker->max_replicas == 0)
+        worker->max_replicas =
+            worker->min_replicas > worker->replicas ? worker->min_replicas : worker->replicas;
+    worker->elastic = worker->min_replicas < worker->max_replicas;
+    if (worker->processes_per_pod == 0)
+        worker->processes_per_pod = default_processes(worker);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A strategy in text format can be YAML too ("amp: true"), so the YAML reading is tried first and
+ * the text format stands in where that fails. If neither works, the errors are those of the form
+ * that the text looks like.
+ */
+#include "libfleet/api/document.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/yaml.h"
+#include "libfleet/strategy/check.h"
+#include "libfleet/strategy/prototxt.h"
+#include "libfleet/strategy/strategy_json.h"
+
+static bool is_job(const cJSON *json)
+{
+    static const char *const keys[] = {"apiVersion", "kind", "metadata", "spec"};
+
+    for (size_t i = 0; i < FLEET_COUNT(keys); i++)
+        if (cJSON_GetObjectItemCaseSensitive(json, keys[i]))
+            return true;
+    return false;
+}
+
+static bool contains(const char *text, size_t size, const char *part)
+{
+    return memmem(text, size, part, strlen(part)) != NULL;
+}
+
+/* Where YAML is broken there is no tree to ask: a line that starts with one of a job's keys. */
+static bool looks_like_job(const char *text, size_t size)
+{
+    return (size > 11 && memcmp(text, "apiVersion:", 11) == 0) ||
+           (size > 5 && memcmp(text, "kind:", 5) == 0) || contains(text, size, "\napiVersion:") ||
+           contains(text, size, "\nkind:") || contains(text, size, "\"kind\"");
+}
+
+/*
+ * Which reader's complaint helps, where both refuse? No text format starts with a bracket, a dash or
+ * a percent sign, and hardly one ends a line behind a colon, as the mappings of YAML do.
+ */
+static bool looks_like_yaml(const char *text, size_t size)
+{
+    size_t start = 0;
+
+    while (start < size && strchr(" \t\r\n", text[start]) && text[start])
+        start++;
+    if (start < size && strchr("{[-%", text[start]) && text[start])
+        return true;
+    for (size_t i = 1; i < size; i++)
+        if (text[i] == '\n' && text[i - 1] == ':')
+            return true;
+    return size > 0 && text[size - 1] == ':';
+}
+
+/* Try the text format; true if *out was filled. *err says why not. */
+static bool read_text(const char *name, const char *text, size_t size, struct document *out,
+                      struct fleet_error *err)
+{
+    struct strategy read;
+
+    strategy_init(&read);
+    if (prototxt_merge(&read, name, text, size, err) < 0) {
+        strategy_release(&read);
+        return false;
+    }
+    strategy_release(&out->strategy);
+    out->strategy = read; /* moved */
+    cJSON_Delete(out->json);
+    out->json = NULL;
+    out->kind = DOCUMENT_STRATEGY_TEXT;
+    return true;
+}
+
+/* A key that is no name: to YAML, "amp_configs { k: 1 }" is a value behind one long key. */
+static bool has_odd_key(const cJSON *json)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, json)
+    {
+        if (item->string[strcspn(item->string, " {}<>[]:,;#\t")])
+            return true;
+    }
+    return false;
+}
+
+static void append_all(struct fleet_errors *to, const struct fleet_errors *from)
+{
+    for (size_t i = 0; i < from->count && i < FLEET_ERRORS_MAX; i++)
+        fleet_errors_add(to, from->items[i].path, "%s", from->items[i].message);
+}
+
+static int read_strategy(const char *name, const char *text, size_t size, struct document *out,
+                         struct fleet_errors *errors)
+{
+    struct fleet_errors found = {0};
+    struct fleet_error err;
+    int rc;
+
+    out->kind = DOCUMENT_STRATEGY_JSON;
+    strategy_release(&out->strategy);
+    rc = strategy_json_decode(out->json, "", &out->strategy, &found);
+    if (rc == 0 && out->strategy.has_a_sync &&
+        !cJSON_GetObjectItemCaseSensitive(out->json, "a_sync_configs"))
+        (void)read_text(name, text, size, out, &err); /* to which a_sync says nothing of k_steps */
+    if (rc < 0)                                       /* one look shows all of it */
+        (void)strategy_check_values(&out->strategy, "", &found);
+    if (rc < 0 && read_text(name, text, size, out, &err))
+        rc = 0;
+    else if (rc < 0 && has_odd_key(out->json))
+        fleet_errors_add(errors, "", "%s", err.text);
+    else if (rc < 0)
+        append_all(errors, &found);
+    fleet_errors_release(&found);
+    return rc;
+}
+
+int document_read(const char *name, const char *text, size_t size, struct document *out,
+                  struct fleet_errors *errors)
+{
+    struct fleet_error yaml, prototxt;
+
+    *out = (struct document){0};
+    strategy_init(&out->strategy);
+    strategy_init(&out->job.spec.strategy);
+    if (fleet_yaml_to_json(text, size, &out->json, &yaml) == 0 && cJSON_IsObject(out->json)) {
+        if (!is_job(out->json))
+            return read_strategy(name, text, size, out, errors);
+        strategy_release(&out->job.spec.strategy);
+        return fleetjob_decode(out->json, &out->job, errors);
+    }
+    if (read_text(name, text, size, out, &prototxt))
+        return 0;
+    if (!out->json && (looks_like_job(text, size) || looks_like_yaml(text, size)))
+        fleet_errors_add(errors, "", "%s: %s", name, yaml.text);
+    else if (out->json && looks_like_yaml(text, size))
+        fleet_errors_add(errors, "", "%s:1:1: a strategy or a FleetJob must be an object", name);
+    else
+        fleet_errors_add(errors, "", "%s", prototxt.text);
+    return -EINVAL;
+}
+
+void document_release(struct document *document)
+{
+    strategy_release(&document->strategy);
+    fleetjob_release(&document->job);
+    cJSON_Delete(document->json);
+    *document = (struct document){0};
+}
+
+const struct strategy *document_strategy(const struct document *document)
+{
+    return document->kind == DOCUMENT_JOB ? &document->job.spec.strategy : &document->strategy;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_API_DOCUMENT_H
+#define LIBFLEET_API_DOCUMENT_H
+
+/*
+ * A file that a user hands to `fleetjob`: a whole FleetJob, or a strategy alone. What it is is told
+ * by its content, never by its name:
+ *
+ *   YAML or JSON object with apiVersion, kind, metadata or spec    a FleetJob
+ *   any other YAML or JSON object that a strategy can be read from  a strategy
+ *   else                                                           a strategy in text format
+ */
+
+#include <stddef.h>
+
+#include "libfleet/api/fleetjob.h"
+
+struct fleet_errors;
+
+enum document_kind {
+    DOCUMENT_JOB,
+    DOCUMENT_STRATEGY_JSON, /* YAML or JSON */
+    DOCUMENT_STRATEGY_TEXT, /* prototxt */
+};
+
+struct document {
+    enum document_kind kind;
+    cJSON *json;              /* as read; NULL for text */
+    struct fleetjob job;      /* DOCUMENT_JOB */
+    struct strategy strategy; /* the strategy alone; a job's is job.spec.strategy */
+};
+
+/*
+ * Read `text`. `name` is the file's, for errors of the text format. `out` can be released whatever
+ * the result. Paths of a job start with "spec.", those of a strategy with its knob. Returns 0, or
+ * -EINVAL if errors were appended.
+ */
+int document_read(const char *name, const char *text, size_t size, struct document *out,
+                  struct fleet_errors *errors);
+
+void document_release(struct document *document);
+
+/* The strategy of either kind. Borrowed. */
+const struct strategy *document_strategy(const struct document *document);
+
+#endif

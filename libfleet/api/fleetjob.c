@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Decoding a FleetJob: the tables do the most; the two embedded vocabularies (strategy, training)
+ * have decoders of their own.
+ */
+#include "libfleet/api/fleetjob.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/api/defaults.h"
+#include "libfleet/api/fleetjob_tables.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/yaml.h"
+#include "libfleet/strategy/check.h"
+#include "libfleet/strategy/prototxt.h"
+#include "libfleet/strategy/strategy_json.h"
+
+/* apiVersion and kind must be ours, to the letter. */
+static void check_type(const cJSON *json, const char *key, const char *wanted,
+                       struct fleet_errors *errors)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+
+    if (!cJSON_IsString(item))
+        fleet_errors_add(errors, key, "required: must be \"%s\"", wanted);
+    else if (strcmp(item->valuestring, wanted) != 0)
+        fleet_errors_add(errors, key, "must be \"%s\", not \"%.100s\"", wanted, item->valuestring);
+}
+
+static void check_keys(const cJSON *json, struct fleet_errors *errors)
+{
+    static const char *const keys[] = {"apiVersion", "kind", "metadata", "spec", "status"};
+
+    for (const cJSON *item = json->child; item; item = item->next) {
+        bool known = false;
+        for (size_t i = 0; i < FLEET_COUNT(keys) && !known; i++)
+            known = strcmp(item->string, keys[i]) == 0;
+        if (known)
+            continue;
+        const char *nearest = fleet_closest_word(item->string, keys, FLEET_COUNT(keys));
+        if (nearest)
+            fleet_errors_add(errors, item->string, "unknown field; did you mean \"%s\"?", nearest);
+        else
+            fleet_errors_add(errors, item->string, "unknown field of FleetJob");
+    }
+}
+
+/* Of the two forms of a strategy one may be given, or both if they say the same. */
+static void decode_strategy(struct fleetjob_spec *spec, struct fleet_errors *errors)
+{
+    STRATEGY_AUTO struct strategy text = {0};
+    size_t before = errors->count;
+    struct fleet_error err;
+
+    if (spec->strategy_json) {
+        strategy_release(&spec->strategy);
+        (void)strategy_json_decode(spec->strategy_json, "spec.strategy", &spec->strategy, errors);
+    }
+    if (!spec->strategy_text || errors->count > before)
+        return;
+    strategy_init(&text);
+    if (prototxt_merge(&text, "text", spec->strategy_text, strlen(spec->strategy_text), &err) < 0) {
+        fleet_errors_add(errors, "spec.strategyText", "%s", err.text);
+    } else if (!spec->strategy_json) {
+        strategy_release(&spec->strategy);
+        strategy_copy(&spec->strategy, &text);
+    } else if (!strategy_means_same(&spec->strategy, &text)) {
+        fleet_errors_add(errors, "spec.strategyText",
+                         "says something else than spec.strategy; give one of the two");
+    }
+}
+
+/* The spec's own memory is zeroed by the table's decoder, so the rest follows it. */
+static void decode_spec(const cJSON *json, struct fleetjob_spec *spec, struct fleet_errors *errors)
+{
+    (void)fleet_object_decode(&fleetjob_spec_type, json, "spec", spec, errors);
+    strategy_init(&spec->strategy);
+    decode_strategy(spec, errors);
+    if (spec->training_json)
+        (void)training_config_decode(spec->training_json, "spec.training", &spec->training, errors);
+}
+
+/*
+ * A job that could not be read is not validated, because much would be said twice or wrongly. What
+ * stands in the strategy can still be judged value by value, so that one look shows all of it.
+ */
+static void check_values(const struct fleetjob_spec *spec, struct fleet_errors *errors)
+{
+    (void)strategy_check_values(
+        &spec->strategy, spec->strategy_json ? "spec.strategy" : "spec.strategyText", errors);
+}
+
+int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors)
+{
+    size_t before = errors->count;
+    const cJSON *status;
+
+    *out = (struct fleetjob){0};
+    if (!cJSON_IsObject(json)) {
+        strategy_init(&out->spec.strategy);
+        fleet_errors_add(errors, "",
+                         "a FleetJob must be an object with apiVersion, kind, "
+                         "metadata and spec");
+        return -EINVAL;
+    }
+    check_type(json, "apiVersion", WELLKNOWN_API_VERSION, errors);
+    check_type(json, "kind", WELLKNOWN_KIND, errors);
+    check_keys(json, errors);
+    (void)fleet_object_decode(&fleetjob_metadata_type,
+                              cJSON_GetObjectItemCaseSensitive(json, "metadata"), "metadata",
+                              &out->metadata, errors);
+    if (!cJSON_GetObjectItemCaseSensitive(json, "spec"))
+        fleet_errors_add(errors, "spec", "required");
+    decode_spec(cJSON_GetObjectItemCaseSensitive(json, "spec"), &out->spec, errors);
+    status = cJSON_GetObjectItemCaseSensitive(json, "status");
+    out->has_status = cJSON_IsObject(status);
+    (void)fleetjob_status_decode(status, &out->status, errors);
+    defaults_apply(out);
+    if (errors->count == before)
+        return 0;
+    check_values(&out->spec, errors);
+    return -EINVAL;
+}
+
+int fleetjob_read(const char *text, size_t size, struct fleetjob *out, struct fleet_errors *errors)
+{
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    struct fleet_error err;
+
+    if (fleet_yaml_to_json(text, size, &json, &err) < 0) {
+        *out = (struct fleetjob){0};
+        strategy_init(&out->spec.strategy);
+        fleet_errors_add(errors, "", "%s", err.text);
+        return -EINVAL;
+    }
+    return fleetjob_decode(json, out, errors);
+}
+
+void fleetjob_release(struct fleetjob *job)
+{
+    strategy_release(&job->spec.strategy);
+    training_config_release(&job->spec.training);
+    fleet_object_release(&fleetjob_metadata_type, &job->metadata);
+    fleet_object_release(&fleetjob_spec_type, &job->spec);
+    fleetjob_status_release(&job->status);
+    *job = (struct fleetjob){0};
+}
+
+int64_t fleetjob_world_size(const struct fleetjob *job, int64_t replicas)
+{
+    return replicas * job->spec.worker.processes_per_pod;
+}
+
+int64_t fleetjob_gradient_merge_k(const struct fleetjob *job)
+{
+    const struct strategy *strategy = &job->spec.strategy;
+
+    return strategy->gradient_merge ? strategy->gradient_merge_configs.k_steps : 1;
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_API_FLEETJOB_H
+#define LIBFLEET_API_FLEETJOB_H
+
+/*
+ * The FleetJob resource, fleetjob.dev/v1alpha1, as C types.
+ *
+ *     struct fleetjob job;
+ *     struct fleet_errors errors = {0};
+ *     if (fleetjob_decode(json, &job, &errors) == 0)
+ *         validation_check(&job, &(struct validation_options){.in_cluster = true}, &errors, NULL);
+ *     … job.spec.worker.replicas …
+ *     fleetjob_release(&job);
+ *
+ * Decoding takes what it knows. Whoever changes an object works on the raw JSON it came from, so
+ * that fields of a newer version of the resource survive.
+ *
+ * Fields are described in the tables of fleetjob_fields.c and fleetjob_status.c, from which the CRD
+ * and the reference pages are generated; the comments here add what a C reader needs.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <cjson/cJSON.h>
+
+#include "libfleet/base/field.h"
+#include "libfleet/program/training.h"
+#include "libfleet/strategy/strategy.h"
+#include "libfleet/strategy/strategy_options.h"
+
+struct fleet_error;
+struct fleet_errors;
+
+/* Pods are <name>-worker-<index>-<attempt> and must fit a label of 63 bytes. */
+#define FLEETJOB_NAME_MAX     46
+#define FLEETJOB_REPLICAS_MAX 4096
+#define FLEETJOB_HISTORY_MAX  20 /* status.restarts.history, status.rendezvous.lineage */
+
+/* ---- spec ------------------------------------------------------------------------------------ */
+
+struct fleetjob_metadata {
+    char *name, *namespace_;      /* namespace "default" unless given */
+    char *uid, *resource_version; /* NULL before the object was created */
+    int64_t generation;
+    int64_t created_wall_ms, deleted_wall_ms; /* 0 = not */
+    struct fleet_string_map labels, annotations;
+};
+
+/* Exactly one of claim, config_map, empty_dir, host_path is given. */
+struct fleetjob_volume {
+    char *name;
+    char *mount_path; /* absolute */
+    bool read_only;
+    char *claim;      /* name of a PersistentVolumeClaim, or NULL */
+    char *config_map; /* name of a ConfigMap, or NULL */
+    cJSON *empty_dir; /* an EmptyDirVolumeSource, {} for the defaults, or NULL */
+    char *host_path;  /* folder of the node, or NULL */
+};
+
+struct fleetjob_worker {
+    int64_t replicas;                   /* pods */
+    int64_t min_replicas, max_replicas; /* = replicas when absent */
+    bool elastic;                       /* min_replicas < max_replicas */
+    int64_t processes_per_pod;          /* >= 1: the GPUs asked for, else 1, when absent */
+    char *image;                        /* "": the runtime's own */
+    cJSON *resources;                   /* ResourceRequirements, or NULL */
+    struct {
+        struct fleetjob_volume *items;
+        size_t count;
+    } volumes;
+    cJSON *template_; /* PodTemplateSpec, or NULL */
+};
+
+enum fleetjob_policy {
+    FLEETJOB_POLICY_FULL,
+    FLEETJOB_POLICY_PADDLE
+};
+
+enum fleetjob_clean_pods {
+    FLEETJOB_CLEAN_NONE,
+    FLEETJOB_CLEAN_RUNNING,
+    FLEETJOB_CLEAN_ALL,
+};
+
+enum fleetjob_action {
+    FLEETJOB_ACTION_RESTART, /* start again, counted against maxRestarts */
+    FLEETJOB_ACTION_IGNORE,  /* start again, not counted */
+    FLEETJOB_ACTION_FAIL,    /* the job fails at once */
+};
+
+/* Matches a failure whose exit code and reason are both listed; an absent list matches any. */
+struct fleetjob_failure_rule {
+    char *name; /* for events, or NULL */
+    enum fleetjob_action action;
+    struct training_int_list exit_codes; /* 128 + signal if ended by one */
+    struct training_string_list reasons; /* MemberLost, OOMKilled, Evicted, … */
+};
+
+enum fleetjob_gang {
+    FLEETJOB_GANG_AUTO, /* whichever gang scheduler the cluster has */
+    FLEETJOB_GANG_NONE,
+    FLEETJOB_GANG_VOLCANO,
+    FLEETJOB_GANG_SCHEDULER_PLUGINS,
+};
+
+struct fleetjob_run_policy {
+    bool suspend;
+    enum fleetjob_clean_pods clean_pod_policy;
+    int64_t ttl_seconds_after_finished; /* >= 0 */
+    int64_t active_deadline_seconds;    /* 0 = none */
+    int64_t progress_deadline_seconds;  /* 0 = none */
+    struct fleetjob_restart_policy {
+        int64_t max_restarts;
+        int64_t reset_after_steps; /* steps without failure that set the count to 0; 0 = never */
+    } restart;
+    struct fleetjob_elastic_policy {
+        int64_t rejoin_grace_ms;
+        int64_t timeout_seconds;
+        int64_t replicas; /* buddies of sharded state: 0 or 1 */
+    } elastic;
+    struct fleetjob_failure_policy {
+        struct {
+            struct fleetjob_failure_rule *items;
+            size_t count;
+        } rules; /* the first that matches decides; none: Restart */
+    } failure_policy;
+    struct fleetjob_scheduling {
+        enum fleetjob_gang gang;
+        char *queue; /* Kueue's LocalQueue, "" = none */
+    } scheduling;
+};
+
+struct fleetjob_spec {
+    struct fleetjob_worker worker;
+    cJSON *strategy_json;     /* spec.strategy as given, or NULL */
+    char *strategy_text;      /* spec.strategyText, or NULL */
+    struct strategy strategy; /* what one of the two says; all defaults without either */
+    enum fleetjob_policy strategy_policy;
+    struct strategy_options strategy_options;
+    cJSON *auto_parallel; /* set_auto_parallel_context's arguments, or NULL */
+    cJSON *training_json; /* spec.training as given, or NULL */
+    bool has_training;    /* false: the template's own command is run */
+    struct training_config training;
+    struct fleetjob_run_policy run_policy;
+};
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+struct fleetjob_condition {
+    char *type, *status, *reason, *message; /* status "True", "False" or "Unknown" */
+    int64_t last_transition_wall_ms;
+    int64_t observed_generation;
+};
+
+struct fleetjob_lineage {
+    int64_t generation;
+    int64_t first_step; /* the first step that this generation committed */
+    int64_t epoch;      /* of the hub that made it; with `generation` it names checkpoints */
+};
+
+struct fleetjob_restart {
+    int64_t generation; /* that was made */
+    int64_t at_wall_ms;
+    char *cause;                                                   /* CamelCase */
+    int64_t member;                                                /* pod index, -1 = none */
+    int64_t exit_code;                                             /* -1 = unknown */
+    double detect_ms, agree_ms, connect_ms, restore_ms, resume_ms; /* NaN = not reached */
+    double first_step_ms;
+    int64_t lost_steps;
+};
+
+struct fleetjob_status {
+    char *state; /* one word for the STATE column: the newest true condition; or NULL */
+    struct {
+        struct fleetjob_condition *items;
+        size_t count;
+    } conditions;
+    int64_t observed_generation;
+    int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
+    struct fleetjob_rendezvous {
+        int64_t epoch, generation;
+        struct {
+            struct fleetjob_lineage *items;
+            size_t count;
+        } lineage;
+    } rendezvous;
+    char *image;                   /* frozen at the first start, or NULL */
+    struct fleet_int_map attempts; /* by index, zero left out */
+    bool has_workers;
+    struct fleetjob_workers {
+        int64_t desired, active, ready, succeeded, failed;
+        char *selector;
+    } workers;
+    bool has_progress;
+    struct fleetjob_progress {
+        int64_t step, steps;
+        double loss, tokens_per_second, goodput; /* NaN = not known */
+        int64_t at_wall_ms;
+    } progress;
+    bool has_checkpoint;
+    struct fleetjob_checkpoint {
+        int64_t step;
+        char *path;
+        int64_t at_wall_ms;
+    } checkpoint;
+    struct fleetjob_restarts {
+        int64_t count;       /* caused by failures, ever; -1 = not written yet */
+        int64_t since_reset; /* of these, counted against maxRestarts */
+        struct {
+            struct fleetjob_restart *items;
+            size_t count;
+        } history; /* newest last */
+    } restarts;
+    bool has_result;
+    struct fleetjob_result {
+        int64_t steps;
+        double loss;
+        char *weights_sha256;
+    } result;
+    cJSON *plan; /* libfleet/program/plan writes it; or NULL */
+};
+
+/* ---- the resource ---------------------------------------------------------------------------- */
+
+struct fleetjob {
+    struct fleetjob_metadata metadata;
+    struct fleetjob_spec spec;
+    bool has_status;
+    struct fleetjob_status status;
+};
+
+/* The tables. */
+extern const struct fleet_object fleetjob_spec_type;
+extern const struct fleet_object fleetjob_status_type;
+
+/*
+ * Read a FleetJob: types, ranges, names and unknown fields of everything, all errors at once, and
+ * the defaults (defaults.h). What must fit together is validation_check()'s part. `out` can be
+ * released whatever the result. Returns 0, or -EINVAL if errors were appended.
+ */
+int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors);
+
+/*
+ * The same from YAML or JSON text. A text that is neither is one error with line and column in its
+ * message and an empty path.
+ */
+int fleetjob_read(const char *text, size_t size, struct fleetjob *out, struct fleet_errors *errors);
+
+void fleetjob_release(struct fleetjob *job);
+
+/* Status alone: what the controller reads back and writes. Decode is lenient towards unknown
+ * fields; encode leaves out what is not known yet. */
+int fleetjob_status_decode(const cJSON *json, struct fleetjob_status *out,
+                           struct fleet_errors *errors);
+cJSON *fleetjob_status_encode(const struct fleetjob_status *status);
+void fleetjob_status_release(struct fleetjob_status *status);
+
+/* Pods times processes: ranks of the job with `replicas` workers. */
+int64_t fleetjob_world_size(const struct fleetjob *job, int64_t replicas);
+
+/* k_steps of an active gradient_merge, else 1. */
+int64_t fleetjob_gradient_merge_k(const struct fleetjob *job);
+
+#endif

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The table of `metadata` and `spec`: every field once, with its range, default and words. What a
+ * table cannot say (fields that must fit together) is in validation.c, defaults that depend on
+ * other fields in defaults.c.
+ */
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/api/fleetjob_tables.h"
+
+/* ---- metadata -------------------------------------------------------------------------------- */
+
+static const struct fleet_field metadata_fields[] = {
+    {.name = "name",
+     .kind = FLEET_FIELD_STRING,
+     .flags = FLEET_REQUIRED | FLEET_NOT_EMPTY,
+     .offset = offsetof(struct fleetjob_metadata, name),
+     .count_max = 253,
+     .description = "Name of the job; pods are named after it."},
+    {.name = "namespace",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_metadata, namespace_),
+     .count_max = 63,
+     .default_words = "default",
+     .description = "Namespace of the job."},
+    {.name = "uid",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_metadata, uid),
+     .description = "Identity, given by the API server."},
+    {.name = "resourceVersion",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_metadata, resource_version),
+     .description = "Version of the object, given by the API server."},
+    {.name = "generation",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_metadata, generation),
+     .description = "Version of the spec, given by the API server."},
+    {.name = "creationTimestamp",
+     .kind = FLEET_FIELD_TIME,
+     .offset = offsetof(struct fleetjob_metadata, created_wall_ms),
+     .description = "When the object was created."},
+    {.name = "deletionTimestamp",
+     .kind = FLEET_FIELD_TIME,
+     .offset = offsetof(struct fleetjob_metadata, deleted_wall_ms),
+     .description = "When its deletion was asked for."},
+    {.name = "labels",
+     .kind = FLEET_FIELD_MAP,
+     .offset = offsetof(struct fleetjob_metadata, labels),
+     .description = "Labels."},
+    {.name = "annotations",
+     .kind = FLEET_FIELD_MAP,
+     .offset = offsetof(struct fleetjob_metadata, annotations),
+     .description = "Annotations."},
+    {0},
+};
+
+const struct fleet_object fleetjob_metadata_type = {
+    .name = "metadata",
+    .description = "Name, labels and annotations.",
+    .fields = metadata_fields,
+    .size = sizeof(struct fleetjob_metadata),
+    .open = true,
+};
+
+/* ---- worker ---------------------------------------------------------------------------------- */
+
+static const struct fleet_field volume_fields[] = {
+    {.name = "name",
+     .kind = FLEET_FIELD_STRING,
+     .flags = FLEET_REQUIRED,
+     .offset = offsetof(struct fleetjob_volume, name),
+     .count_max = 63,
+     .pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+     .pattern_words = "lower-case letters, digits and '-', with a letter or digit at both ends",
+     .description = "Name of the volume within the pod."},
+    {.name = "mountPath",
+     .kind = FLEET_FIELD_STRING,
+     .flags = FLEET_REQUIRED,
+     .offset = offsetof(struct fleetjob_volume, mount_path),
+     .count_max = 4096,
+     .pattern = "^/",
+     .pattern_words = "an absolute path",
+     .description = "Where it appears in the worker."},
+    {.name = "readOnly",
+     .kind = FLEET_FIELD_BOOL,
+     .offset = offsetof(struct fleetjob_volume, read_only),
+     .default_text = "false",
+     .description = "Mount it without write access."},
+    {.name = "claim",
+     .kind = FLEET_FIELD_STRING,
+     .flags = FLEET_NOT_EMPTY,
+     .offset = offsetof(struct fleetjob_volume, claim),
+     .count_max = 253,
+     .description = "Name of a PersistentVolumeClaim."},
+    {.name = "configMap",
+     .kind = FLEET_FIELD_STRING,
+     .flags = FLEET_NOT_EMPTY,
+     .offset = offsetof(struct fleetjob_volume, config_map),
+     .count_max = 253,
+     .description = "Name of a ConfigMap; its keys become files."},
+    {.name = "emptyDir",
+     .kind = FLEET_FIELD_JSON,
+     .offset = offsetof(struct fleetjob_volume, empty_dir),
+     .count_max = 1024,
+     .description = "A folder that lives as long as the pod: an EmptyDirVolumeSource, {} for its "
+                    "defaults."},
+    {.name = "hostPath",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_volume, host_path),
+     .count_max = 4096,
+     .pattern = "^/",
+     .pattern_words = "an absolute path",
+     .description = "A folder of the node."},
+    {0},
+};
+
+static const struct fleet_rule volume_rules[] = {
+    {"[has(self.claim), has(self.configMap), has(self.emptyDir), "
+     "has(self.hostPath)].filter(x, x).size() == 1",
+     "exactly one of claim, configMap, emptyDir, hostPath is required"},
+    {0},
+};
+
+static const struct fleet_object volume_type = {
+    .name = "volume",
+    .description = "A volume that is mounted into every worker: data, checkpoints.",
+    .rules = volume_rules,
+    .fields = volume_fields,
+    .size = sizeof(struct fleetjob_volume),
+};
+
+static const struct fleet_field worker_fields[] = {
+    {.name = "replicas",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_worker, replicas),
+     .default_text = "1",
+     .min = 1,
+     .max = FLEETJOB_REPLICAS_MAX,
+     .description = "Number of workers (pods). What kubectl scale changes."},
+    {.name = "minReplicas",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_worker, min_replicas),
+     .min = 1,
+     .max = FLEETJOB_REPLICAS_MAX,
+     .default_words = "replicas",
+     .description = "The job goes on with as few workers as this."},
+    {.name = "maxReplicas",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_worker, max_replicas),
+     .min = 1,
+     .max = FLEETJOB_REPLICAS_MAX,
+     .default_words = "replicas",
+     .description = "Most workers that the job may be scaled to."},
+    {.name = "processesPerPod",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_worker, processes_per_pod),
+     .min = 1,
+     .max = 64,
+     .default_words = "the GPUs that a worker asks for, else 1",
+     .description = "Trainer processes in each worker; one a device."},
+    {.name = "image",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_worker, image),
+     .default_text = "\"\"",
+     .description = "Container image of the workers; empty: the image of the runtime itself."},
+    {.name = "resources",
+     .kind = FLEET_FIELD_JSON,
+     .offset = offsetof(struct fleetjob_worker, resources),
+     .description = "Resource requests and limits of the worker container, as in a Pod."},
+    {.name = "volumes",
+     .kind = FLEET_FIELD_LIST,
+     .item = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_worker, volumes),
+     .object = &volume_type,
+     .count_max = 32,
+     .description = "Volumes that are mounted into every worker."},
+    {.name = "template",
+     .kind = FLEET_FIELD_JSON,
+     .offset = offsetof(struct fleetjob_worker, template_),
+     .count_max = 262144,
+     .description = "A whole PodTemplateSpec, for everything that the fields above cannot say; "
+                    "it replaces image, resources and volumes."},
+    {0},
+};
+
+static const struct fleet_rule worker_rules[] = {
+    {"!has(self.minReplicas) || self.minReplicas <= self.replicas",
+     "replicas must not be below minReplicas"},
+    {"!has(self.maxReplicas) || self.replicas <= self.maxReplicas",
+     "replicas must not be above maxReplicas"},
+    {"!has(self.template) || (!has(self.resources) && (!has(self.volumes) || "
+     "size(self.volumes) == 0) && self.image == '')",
+     "template replaces image, resources and volumes"},
+    {0},
+};
+
+static const struct fleet_object worker_type = {
+    .name = "worker",
+    .description = "The pods of the job.",
+    .rules = worker_rules,
+    .fields = worker_fields,
+    .size = sizeof(struct fleetjob_worker),
+};
+
+static const char *const policies[] = {"Full", "Paddle", NULL};
+
+/* ---- run policy ------------------------------------------------------------------------------ */
+
+static const char *const clean_pods[] = {"None", "Running", "All", NULL};
+static const char *const actions[] = {"Restart", "Ignore", "Fail", NULL};
+static const char *const gangs[] = {"Auto", "None", "Volcano", "SchedulerPlugins", NULL};
+
+static const struct fleet_field restart_fields[] = {
+    {.name = "maxRestarts",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_restart_policy, max_restarts),
+     .default_text = "10",
+     .min = 0,
+     .max = 1000000,
+     .description = "Failures that the job survives; resizing, eviction and preemption do not "
+                    "count."},
+    {.name = "resetAfterSteps",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN,
+     .offset = offsetof(struct fleetjob_restart_policy, reset_after_steps),
+     .default_text = "1000",
+     .min = 0,
+     .description = "Steps without a failure after which the count starts anew; 0: never."},
+    {0},
+};
+
+static const struct fleet_object restart_type = {
+    .name = "restart",
+    .description = "How often the job starts again after failures.",
+    .fields = restart_fields,
+    .size = sizeof(struct fleetjob_restart_policy),
+};
+
+static const struct fleet_field elastic_fields[] = {
+    {.name = "rejoinGraceMs",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_elastic_policy, rejoin_grace_ms),
+     .default_text = "500",
+     .min = 0,
+     .max = 600000,
+     .description = "How long the survivors wait for a lost member's trainer when its agent "
+                    "still lives, in milliseconds."},
+    {.name = "timeoutSeconds",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_elastic_policy, timeout_seconds),
+     .default_text = "300",
+     .min = 1,
+     .max = 86400,
+     .description = "How long the job waits for minReplicas workers before it counts as Stalled."},
+    {.name = "replicas",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_elastic_policy, replicas),
+     .default_text = "1",
+     .min = 0,
+     .max = 1,
+     .description = "Copies of sharded state on a buddy rank; 0: the last checkpoint is the "
+                    "fallback."},
+    {0},
+};
+
+static const struct fleet_object elastic_type = {
+    .name = "elastic",
+    .description = "How the job goes on when workers come and go.",
+    .fields = elastic_fields,
+    .size = sizeof(struct fleetjob_elastic_policy),
+};
+
+static const struct fleet_field rule_fields[] = {
+    {.name = "name",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_failure_rule, name),
+     .count_max = 63,
+     .pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+     .pattern_words = "lower-case letters, digits and '-', with a letter or digit at both ends",
+     .description = "What events call the rule."},
+    {.name = "action",
+     .kind = FLEET_FIELD_ENUM,
+     .flags = FLEET_REQUIRED,
+     .offset = offsetof(struct fleetjob_failure_rule, action),
+     .choices = actions,
+     .description = "Restart: counted against maxRestarts; Ignore: restart without counting; "
+                    "Fail: the job fails at once."},
+    {.name = "exitCodes",
+     .kind = FLEET_FIELD_LIST,
+     .item = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX | FLEET_NOT_EMPTY,
+     .offset = offsetof(struct fleetjob_failure_rule, exit_codes),
+     .min = 0,
+     .max = 255,
+     .count_max = 64,
+     .description = "Exit codes of a trainer that the rule is about (128 + signal); absent: any."},
+    {.name = "reasons",
+     .kind = FLEET_FIELD_LIST,
+     .item = FLEET_FIELD_STRING,
+     .flags = FLEET_NOT_EMPTY,
+     .offset = offsetof(struct fleetjob_failure_rule, reasons),
+     .count_max = 32,
+     .pattern = "^[A-Z][A-Za-z0-9]*$",
+     .pattern_words = "a word in CamelCase",
+     .description = "Reasons that the rule is about, as MemberLost, OOMKilled or Evicted; "
+                    "absent: any."},
+    {0},
+};
+
+static const struct fleet_object rule_type = {
+    .name = "rule",
+    .description = "What to do about a kind of failure.",
+    .fields = rule_fields,
+    .size = sizeof(struct fleetjob_failure_rule),
+};
+
+static const struct fleet_field failure_fields[] = {
+    {.name = "rules",
+     .kind = FLEET_FIELD_LIST,
+     .item = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_failure_policy, rules),
+     .object = &rule_type,
+     .count_max = 32,
+     .description = "The first rule that matches decides; without one the action is Restart."},
+    {0},
+};
+
+static const struct fleet_object failure_type = {
+    .name = "failurePolicy",
+    .description = "Which failures end the job.",
+    .fields = failure_fields,
+    .size = sizeof(struct fleetjob_failure_policy),
+};
+
+static const struct fleet_field scheduling_fields[] = {
+    {.name = "gang",
+     .kind = FLEET_FIELD_ENUM,
+     .offset = offsetof(struct fleetjob_scheduling, gang),
+     .default_text = "\"Auto\"",
+     .choices = gangs,
+     .description = "Place all workers or none: by whichever gang scheduler the cluster has, by "
+                    "none, or by the one named."},
+    {.name = "queue",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_scheduling, queue),
+     .default_text = "\"\"",
+     .count_max = 63,
+     .description = "Kueue's LocalQueue; empty: none."},
+    {0},
+};
+
+static const struct fleet_object scheduling_type = {
+    .name = "scheduling",
+    .description = "How the pods are placed.",
+    .fields = scheduling_fields,
+    .size = sizeof(struct fleetjob_scheduling),
+};
+
+static const struct fleet_field run_policy_fields[] = {
+    {.name = "suspend",
+     .kind = FLEET_FIELD_BOOL,
+     .offset = offsetof(struct fleetjob_run_policy, suspend),
+     .default_text = "false",
+     .description = "Stop: checkpoint, then delete the pods. Set back to false to go on."},
+    {.name = "cleanPodPolicy",
+     .kind = FLEET_FIELD_ENUM,
+     .offset = offsetof(struct fleetjob_run_policy, clean_pod_policy),
+     .default_text = "\"Running\"",
+     .choices = clean_pods,
+     .description = "Pods that are deleted when the job has finished: none, those still running, "
+                    "or all."},
+    {.name = "ttlSecondsAfterFinished",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_run_policy, ttl_seconds_after_finished),
+     .default_text = "86400",
+     .min = 0,
+     .max = 2147483647,
+     .description = "Seconds after which a finished job is deleted."},
+    {.name = "activeDeadlineSeconds",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_run_policy, active_deadline_seconds),
+     .min = 1,
+     .max = 2147483647,
+     .default_words = "none",
+     .description = "Seconds that the job may take in all; then it fails."},
+    {.name = "progressDeadlineSeconds",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_run_policy, progress_deadline_seconds),
+     .min = 1,
+     .max = 2147483647,
+     .default_words = "none",
+     .description = "Seconds that may pass without a step; then the job fails."},
+    {.name = "restart",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_run_policy, restart),
+     .object = &restart_type,
+     .description = "How often the job starts again after failures."},
+    {.name = "elastic",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_run_policy, elastic),
+     .object = &elastic_type,
+     .description = "How the job goes on when workers come and go."},
+    {.name = "failurePolicy",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_run_policy, failure_policy),
+     .object = &failure_type,
+     .description = "Which failures end the job."},
+    {.name = "scheduling",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_run_policy, scheduling),
+     .object = &scheduling_type,
+     .description = "How the pods are placed."},
+    {0},
+};
+
+static const struct fleet_object run_policy_type = {
+    .name = "runPolicy",
+    .description = "How the job is run.",
+    .fields = run_policy_fields,
+    .size = sizeof(struct fleetjob_run_policy),
+};
+
+/* ---- spec ------------------------------------------------------------------------------------ */
+
+static const struct fleet_field spec_fields[] = {
+    {.name = "worker",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_spec, worker),
+     .default_text = "{}",
+     .object = &worker_type,
+     .description = "The pods of the job."},
+    {.name = "strategy",
+     .kind = FLEET_FIELD_JSON,
+     .offset = offsetof(struct fleetjob_spec, strategy_json),
+     .description = "Paddle's fleet.DistributedStrategy, with its own names. Unknown knobs are "
+                    "refused by the controller."},
+    {.name = "strategyText",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_spec, strategy_text),
+     .count_max = 65536,
+     .description = "The same in protobuf text format, as Paddle's save_to_prototxt writes it."},
+    {.name = "strategyPolicy",
+     .kind = FLEET_FIELD_ENUM,
+     .offset = offsetof(struct fleetjob_spec, strategy_policy),
+     .default_text = "\"Full\"",
+     .choices = policies,
+     .description = "Full: every knob takes effect or the job is refused with the reason; "
+                    "Paddle: what Paddle 2.0 would drop is dropped and reported."},
+    {.name = "strategyOptions",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_spec, strategy_options),
+     .object = &strategy_options_type,
+     .description = "FleetJob's own choices where Paddle has no knob."},
+    {.name = "autoParallel",
+     .kind = FLEET_FIELD_JSON,
+     .offset = offsetof(struct fleetjob_spec, auto_parallel),
+     .description = "Arguments of MindSpore's set_auto_parallel_context, with its own names."},
+    {.name = "training",
+     .kind = FLEET_FIELD_JSON,
+     .offset = offsetof(struct fleetjob_spec, training_json),
+     .presence = FLEET_PRESENCE(struct fleetjob_spec, has_training),
+     .object = &training_type,
+     .description = "The built-in training runtime; without it the template's own command runs "
+                    "under the agent."},
+    {.name = "runPolicy",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_spec, run_policy),
+     .object = &run_policy_type,
+     .description = "How the job is run."},
+    {0},
+};
+
+static const struct fleet_rule spec_rules[] = {
+    {"has(self.training) || (has(self.worker) && has(self.worker.template))",
+     "training is required, unless worker.template has a command of its own to run"},
+    {0},
+};
+
+const struct fleet_object fleetjob_spec_type = {
+    .name = "spec",
+    .description = "What to run, on how many workers, with which strategy.",
+    .rules = spec_rules,
+    .fields = spec_fields,
+    .size = sizeof(struct fleetjob_spec),
+};

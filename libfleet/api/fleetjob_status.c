@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The table of `status`, and the functions that read and write a status by it. */
+#include <math.h>
+
+#include "libfleet/api/fleetjob.h"
+
+static const struct fleet_field condition_fields[] = {
+    {.name = "type",
+     .kind = FLEET_FIELD_STRING,
+     .flags = FLEET_REQUIRED | FLEET_NOT_EMPTY,
+     .offset = offsetof(struct fleetjob_condition, type),
+     .count_max = 316,
+     .description = "What is stated: Accepted, Scheduled, Running, Restarting, Suspended, "
+                    "Succeeded, Failed, Stalled."},
+    {.name = "status",
+     .kind = FLEET_FIELD_STRING,
+     .flags = FLEET_REQUIRED,
+     .offset = offsetof(struct fleetjob_condition, status),
+     .pattern = "^(True|False|Unknown)$",
+     .pattern_words = "True, False or Unknown",
+     .description = "True, False or Unknown."},
+    {.name = "reason",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_condition, reason),
+     .description = "One word of why."},
+    {.name = "message",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_condition, message),
+     .count_max = 32768,
+     .description = "Why, for people."},
+    {.name = "lastTransitionTime",
+     .kind = FLEET_FIELD_TIME,
+     .offset = offsetof(struct fleetjob_condition, last_transition_wall_ms),
+     .description = "When status changed last."},
+    {.name = "observedGeneration",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_condition, observed_generation),
+     .description = "Generation of the spec that it is about."},
+    {0},
+};
+
+static const struct fleet_object condition_type = {
+    .name = "condition",
+    .description = "One statement about the job.",
+    .fields = condition_fields,
+    .size = sizeof(struct fleetjob_condition),
+    .open = true,
+};
+
+static const struct fleet_field lineage_fields[] = {
+    {.name = "generation",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_REQUIRED,
+     .offset = offsetof(struct fleetjob_lineage, generation),
+     .description = "Its number."},
+    {.name = "firstStep",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_REQUIRED,
+     .offset = offsetof(struct fleetjob_lineage, first_step),
+     .description = "The first step it committed."},
+    {.name = "epoch",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_lineage, epoch),
+     .description = "Of the hub that made it."},
+    {0},
+};
+
+static const struct fleet_object lineage_type = {
+    .name = "lineage",
+    .description = "A generation that committed steps.",
+    .fields = lineage_fields,
+    .size = sizeof(struct fleetjob_lineage),
+    .open = true,
+};
+
+static const struct fleet_field rendezvous_fields[] = {
+    {.name = "epoch",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_rendezvous, epoch),
+     .description = "How often the hub changed hands."},
+    {.name = "generation",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_rendezvous, generation),
+     .description = "Number of the newest generation."},
+    {.name = "lineage",
+     .kind = FLEET_FIELD_LIST,
+     .item = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_rendezvous, lineage),
+     .object = &lineage_type,
+     .count_max = FLEETJOB_HISTORY_MAX,
+     .description = "The generations whose steps and checkpoints count, newest last."},
+    {0},
+};
+
+static const struct fleet_object rendezvous_type = {
+    .name = "rendezvous",
+    .description = "The newest agreement on who trains.",
+    .fields = rendezvous_fields,
+    .size = sizeof(struct fleetjob_rendezvous),
+    .open = true,
+};
+
+static const struct fleet_field workers_fields[] = {
+    {.name = "desired",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_workers, desired),
+     .default_text = "0",
+     .description = "Workers that are wanted now."},
+    {.name = "active",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_workers, active),
+     .default_text = "0",
+     .description = "Pods that exist and have not finished."},
+    {.name = "ready",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_workers, ready),
+     .default_text = "0",
+     .description = "Workers that are members of the running generation."},
+    {.name = "succeeded",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_workers, succeeded),
+     .default_text = "0",
+     .description = "Pods that succeeded."},
+    {.name = "failed",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_workers, failed),
+     .default_text = "0",
+     .description = "Pods that failed."},
+    {.name = "selector",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_workers, selector),
+     .description = "Label selector of the pods, for kubectl scale and autoscalers."},
+    {0},
+};
+
+static const struct fleet_object workers_type = {
+    .name = "workers",
+    .description = "How many workers there are.",
+    .fields = workers_fields,
+    .size = sizeof(struct fleetjob_workers),
+    .open = true,
+};
+
+static const struct fleet_field progress_fields[] = {
+    {.name = "step",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_progress, step),
+     .description = "Last committed step."},
+    {.name = "steps",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_progress, steps),
+     .description = "Steps of the whole job."},
+    {.name = "loss",
+     .kind = FLEET_FIELD_NUMBER,
+     .offset = offsetof(struct fleetjob_progress, loss),
+     .unset = NAN,
+     .description = "Loss of that step."},
+    {.name = "tokensPerSecond",
+     .kind = FLEET_FIELD_NUMBER,
+     .offset = offsetof(struct fleetjob_progress, tokens_per_second),
+     .unset = NAN,
+     .description = "Speed of the whole job; samples where the data has no tokens."},
+    {.name = "goodput",
+     .kind = FLEET_FIELD_NUMBER,
+     .offset = offsetof(struct fleetjob_progress, goodput),
+     .unset = NAN,
+     .description = "Share of the time since the start that went into steps that count."},
+    {.name = "at",
+     .kind = FLEET_FIELD_TIME,
+     .offset = offsetof(struct fleetjob_progress, at_wall_ms),
+     .description = "When this was written."},
+    {0},
+};
+
+static const struct fleet_object progress_type = {
+    .name = "progress",
+    .description = "How far the training is.",
+    .fields = progress_fields,
+    .size = sizeof(struct fleetjob_progress),
+    .open = true,
+};
+
+static const struct fleet_field checkpoint_fields[] = {
+    {.name = "step",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_checkpoint, step),
+     .description = "Step after which it was made."},
+    {.name = "path",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_checkpoint, path),
+     .count_max = 4096,
+     .description = "Its folder, as the workers see it."},
+    {.name = "at",
+     .kind = FLEET_FIELD_TIME,
+     .offset = offsetof(struct fleetjob_checkpoint, at_wall_ms),
+     .description = "When it was complete."},
+    {0},
+};
+
+static const struct fleet_object checkpoint_type = {
+    .name = "checkpoint",
+    .description = "The newest complete checkpoint.",
+    .fields = checkpoint_fields,
+    .size = sizeof(struct fleetjob_checkpoint),
+    .open = true,
+};
+
+static const struct fleet_field restart_fields[] = {
+    {.name = "generation",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_restart, generation),
+     .description = "The generation that was made."},
+    {.name = "at",
+     .kind = FLEET_FIELD_TIME,
+     .offset = offsetof(struct fleetjob_restart, at_wall_ms),
+     .description = "When the cause was seen."},
+    {.name = "cause",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_restart, cause),
+     .description = "Why, in one word."},
+    {.name = "member",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_restart, member),
+     .unset = -1,
+     .description = "Index of the worker it is about."},
+    {.name = "exitCode",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_restart, exit_code),
+     .unset = -1,
+     .description = "Exit code of its trainer; 128 + signal."},
+    {.name = "detectMs",
+     .kind = FLEET_FIELD_NUMBER,
+     .offset = offsetof(struct fleetjob_restart, detect_ms),
+     .unset = NAN,
+     .description = "From the fault until it was known."},
+    {.name = "agreeMs",
+     .kind = FLEET_FIELD_NUMBER,
+     .offset = offsetof(struct fleetjob_restart, agree_ms),
+     .unset = NAN,
+     .description = "Until the new generation was agreed."},
+    {.name = "connectMs",
+     .kind = FLEET_FIELD_NUMBER,
+     .offset = offsetof(struct fleetjob_restart, connect_ms),
+     .unset = NAN,
+     .description = "Until all members were connected."},
+    {.name = "restoreMs",
+     .kind = FLEET_FIELD_NUMBER,
+     .offset = offsetof(struct fleetjob_restart, restore_ms),
+     .unset = NAN,
+     .description = "Until every member had its state."},
+    {.name = "resumeMs",
+     .kind = FLEET_FIELD_NUMBER,
+     .offset = offsetof(struct fleetjob_restart, resume_ms),
+     .unset = NAN,
+     .description = "The four together."},
+    {.name = "firstStepMs",
+     .kind = FLEET_FIELD_NUMBER,
+     .offset = offsetof(struct fleetjob_restart, first_step_ms),
+     .unset = NAN,
+     .description = "The first step after it."},
+    {.name = "lostSteps",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_restart, lost_steps),
+     .default_text = "0",
+     .description = "Steps that had to be computed again."},
+    {0},
+};
+
+static const struct fleet_object restart_type = {
+    .name = "restart",
+    .description = "One generation that followed a failure or a resize.",
+    .fields = restart_fields,
+    .size = sizeof(struct fleetjob_restart),
+    .open = true,
+};
+
+static const struct fleet_field restarts_fields[] = {
+    {.name = "count",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_restarts, count),
+     .unset = -1, /* so that a first 0 is written, which answers the question */
+     .description =
+         "Restarts caused by failures so far. Resizes and drained workers do not count."},
+    {.name = "sinceReset",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_restarts, since_reset),
+     .default_text = "0",
+     .description = "Of these, those that count against maxRestarts: it begins anew when "
+                    "resetAfterSteps steps went well."},
+    {.name = "history",
+     .kind = FLEET_FIELD_LIST,
+     .item = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_restarts, history),
+     .object = &restart_type,
+     .count_max = FLEETJOB_HISTORY_MAX,
+     .description = "The last restarts, newest last."},
+    {0},
+};
+
+static const struct fleet_object restarts_type = {
+    .name = "restarts",
+    .description = "What went wrong so far.",
+    .fields = restarts_fields,
+    .size = sizeof(struct fleetjob_restarts),
+    .open = true,
+};
+
+static const struct fleet_field result_fields[] = {
+    {.name = "steps",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_result, steps),
+     .description = "Steps that were made."},
+    {.name = "loss",
+     .kind = FLEET_FIELD_NUMBER,
+     .offset = offsetof(struct fleetjob_result, loss),
+     .unset = NAN,
+     .description = "Loss of the last step."},
+    {.name = "weightsSha256",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_result, weights_sha256),
+     .description = "SHA-256 of the final weights."},
+    {0},
+};
+
+static const struct fleet_object result_type = {
+    .name = "result",
+    .description = "What came out.",
+    .fields = result_fields,
+    .size = sizeof(struct fleetjob_result),
+    .open = true,
+};
+
+static const struct fleet_field status_fields[] = {
+    {.name = "state",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_status, state),
+     .description = "One word for the STATE column: Pending, Running, Restarting, Suspended, "
+                    "Stalled, Succeeded, Failed or Refused."},
+    {.name = "conditions",
+     .kind = FLEET_FIELD_LIST,
+     .item = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_status, conditions),
+     .object = &condition_type,
+     .count_max = 32,
+     .description = "Statements about the job, one a type."},
+    {.name = "observedGeneration",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_status, observed_generation),
+     .description = "Generation of the spec that the status is about."},
+    {.name = "startTime",
+     .kind = FLEET_FIELD_TIME,
+     .offset = offsetof(struct fleetjob_status, started_wall_ms),
+     .description = "When the first generation ran."},
+    {.name = "completionTime",
+     .kind = FLEET_FIELD_TIME,
+     .offset = offsetof(struct fleetjob_status, finished_wall_ms),
+     .description = "When the job succeeded or failed."},
+    {.name = "rendezvous",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_status, rendezvous),
+     .object = &rendezvous_type,
+     .description = "The newest agreement on who trains."},
+    {.name = "image",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_status, image),
+     .description = "Image of the workers with its digest, frozen at the first start."},
+    {.name = "attempts",
+     .kind = FLEET_FIELD_INT_MAP,
+     .offset = offsetof(struct fleetjob_status, attempts),
+     .count_max = FLEETJOB_REPLICAS_MAX,
+     .description = "Pods remade so far, by worker index; zeros are left out."},
+    {.name = "workers",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_status, workers),
+     .presence = FLEET_PRESENCE(struct fleetjob_status, has_workers),
+     .object = &workers_type,
+     .description = "How many workers there are."},
+    {.name = "progress",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_status, progress),
+     .presence = FLEET_PRESENCE(struct fleetjob_status, has_progress),
+     .object = &progress_type,
+     .description = "How far the training is."},
+    {.name = "checkpoint",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_status, checkpoint),
+     .presence = FLEET_PRESENCE(struct fleetjob_status, has_checkpoint),
+     .object = &checkpoint_type,
+     .description = "The newest complete checkpoint."},
+    {.name = "restarts",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_status, restarts),
+     .object = &restarts_type,
+     .description = "What went wrong so far."},
+    {.name = "result",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_status, result),
+     .presence = FLEET_PRESENCE(struct fleetjob_status, has_result),
+     .object = &result_type,
+     .description = "What came out."},
+    {.name = "plan",
+     .kind = FLEET_FIELD_JSON,
+     .offset = offsetof(struct fleetjob_status, plan),
+     .count_max = 262144,
+     .description = "What the strategy means at this size: what is applied, dropped and without "
+                    "effect, degrees, bytes of a rank."},
+    {0},
+};
+
+const struct fleet_object fleetjob_status_type = {
+    .name = "status",
+    .description = "What was observed; written by the controller.",
+    .fields = status_fields,
+    .size = sizeof(struct fleetjob_status),
+    .open = true,
+};
+
+int fleetjob_status_decode(const cJSON *json, struct fleetjob_status *out,
+                           struct fleet_errors *errors)
+{
+    return fleet_object_decode(&fleetjob_status_type, json, "status", out, errors);
+}
+
+cJSON *fleetjob_status_encode(const struct fleetjob_status *status)
+{
+    return fleet_object_encode(&fleetjob_status_type, status);
+}
+
+void fleetjob_status_release(struct fleetjob_status *status)
+{
+    fleet_object_release(&fleetjob_status_type, status);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_API_MEMORY_LIMIT_H
+#define LIBFLEET_API_MEMORY_LIMIT_H
+
+/*
+ * Does a worker of a job fit into its memory? The plan knows what its trainers take, to the byte; a
+ * job that needs more than it may have is refused before it runs instead of dying of it.
+ */
+
+#include <stdint.h>
+
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/program/plan.h"
+
+struct fleet_errors;
+
+/* What an agent or a trainer takes besides what the plan counts: code, stacks, the program itself. */
+#define MEMORY_LIMIT_PROCESS_BYTES ((int64_t)12 << 20)
+
+/* Bytes that one worker of the job needs at most: its trainers, a checkpoint, the processes. */
+int64_t memory_limit_needed(const struct fleetjob *job, const struct plan *plan);
+
+/* "2.6 GB (parameters 498.0 MB, gradients 995.9 MB, …)": what memory_limit_needed() is made of. */
+void memory_limit_explain(const struct fleetjob *job, const struct plan *plan,
+                          struct fleet_strbuf *out);
+
+/*
+ * The limits.memory that the job gives its workers in spec.worker.resources, or in the first container
+ * of spec.worker.template. Returns 0 and *out = -1 if there is none; -EINVAL with an error appended if
+ * it is not a quantity. *out_path: the field.
+ */
+int memory_limit_of(const struct fleetjob *job, int64_t *out, const char **out_path,
+                    struct fleet_errors *errors);
+
+/* Compute threads of a trainer by the worker's limits.cpu; 0 if there is none. */
+int memory_limit_threads(const struct fleetjob *job);
+
+/* 0, or -EINVAL with an error that shows the table if a worker needs more than its limits.memory. */
+int memory_limit_check(const struct fleetjob *job, const struct plan *plan,
+                       struct fleet_errors *errors);
+
+#endif

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One check a function; validation_check() at the end lists them in the order of the resource. */
+#include "libfleet/api/validation.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/autoparallel/context.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/kube/meta.h"
+#include "libfleet/strategy/select.h"
+#include "libfleet/strategy/topology.h"
+
+#define WORLD_MAX TOPOLOGY_WORLD_MAX
+
+/* What every check reads. */
+struct check {
+    const struct fleetjob *job;
+    const struct validation_options *options;
+    struct fleet_errors *errors, *warnings;
+};
+
+/* ---- metadata and worker --------------------------------------------------------------------- */
+
+static void check_name(const struct check *c)
+{
+    const char *name = c->job->metadata.name;
+
+    if (strlen(name) > FLEETJOB_NAME_MAX)
+        fleet_errors_add(c->errors, "metadata.name",
+                         "has %zu bytes; at most %d fit, because pods are called "
+                         "<name>-worker-<index>-<attempt> within 63",
+                         strlen(name), FLEETJOB_NAME_MAX);
+    else if (!kube_name_is_label(name))
+        fleet_errors_add(c->errors, "metadata.name",
+                         "\"%s\" must be lower-case letters, digits and '-', with a letter or "
+                         "digit at both ends",
+                         name);
+}
+
+static void check_replicas(const struct check *c)
+{
+    const struct fleetjob_worker *worker = &c->job->spec.worker;
+
+    if (worker->min_replicas > worker->max_replicas)
+        fleet_errors_add(c->errors, "spec.worker.minReplicas",
+                         "%" PRId64 " is more than maxReplicas (%" PRId64 ")", worker->min_replicas,
+                         worker->max_replicas);
+    else if (worker->replicas < worker->min_replicas || worker->replicas > worker->max_replicas)
+        fleet_errors_add(c->errors, "spec.worker.replicas",
+                         "%" PRId64 " is not between minReplicas (%" PRId64
+                         ") and maxReplicas (%" PRId64 ")",
+                         worker->replicas, worker->min_replicas, worker->max_replicas);
+    if (fleetjob_world_size(c->job, worker->max_replicas) > WORLD_MAX)
+        fleet_errors_add(c->errors, "spec.worker.processesPerPod",
+                         "%" PRId64 " processes in each of %" PRId64
+                         " workers are more than the limit of %d ranks",
+                         worker->processes_per_pod, worker->max_replicas, WORLD_MAX);
+}
+
+static void check_volume(const struct check *c, size_t index)
+{
+    const struct fleetjob_volume *volumes = c->job->spec.worker.volumes.items;
+    const struct fleetjob_volume *volume = &volumes[index];
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    int sources =
+        !!volume->claim + !!volume->config_map + !!volume->empty_dir + !!volume->host_path;
+
+    fleet_strbuf_appendf(&path, "spec.worker.volumes[%zu]", index);
+    if (sources != 1)
+        fleet_errors_add(c->errors, path.text,
+                         "must have exactly one of claim, configMap, emptyDir, hostPath, not %d",
+                         sources);
+    for (size_t i = 0; i < index; i++) {
+        if (strcmp(volumes[i].name, volume->name) == 0)
+            fleet_errors_add(c->errors, path.text, "the name \"%s\" is taken by volumes[%zu]",
+                             volume->name, i);
+        if (strcmp(volumes[i].mount_path, volume->mount_path) == 0)
+            fleet_errors_add(c->errors, path.text, "the mountPath \"%s\" is taken by volumes[%zu]",
+                             volume->mount_path, i);
+    }
+}
+
+static void check_template(const struct check *c)
+{
+    const struct fleetjob_worker *worker = &c->job->spec.worker;
+    const cJSON *containers;
+
+    if (!worker->template_)
+        return;
+    if (worker->image[0])
+        fleet_errors_add(c->errors, "spec.worker.image",
+                         "stands beside template, which says it too; drop one of them");
+    if (worker->resources)
+        fleet_errors_add(c->errors, "spec.worker.resources",
+                         "stands beside template, which says it too; drop one of them");
+    if (worker->volumes.count > 0)
+        fleet_errors_add(c->errors, "spec.worker.volumes",
+                         "stands beside template, which says it too; drop one of them");
+    containers = fleet_json_at(worker->template_, "spec.containers");
+    if (!cJSON_IsArray(containers) || cJSON_GetArraySize(containers) == 0)
+        fleet_errors_add(c->errors, "spec.worker.template.spec.containers",
+                         "must have at least one container; the first is the worker's");
+}
+
+static void check_worker(const struct check *c)
+{
+    check_replicas(c);
+    for (size_t i = 0; i < c->job->spec.worker.volumes.count; i++)
+        check_volume(c, i);
+    check_template(c);
+    if (!c->job->spec.has_training && !c->job->spec.worker.template_)
+        fleet_errors_add(c->errors, "spec.training",
+                         "required, unless worker.template has a command of its own to run");
+}
+
+/* ---- strategy and training ------------------------------------------------------------------- */
+
+/* Ranks that share the batch: those that differ in data or sharding. 0 if there is no such grid. */
+static int64_t data_parallel_degree(const struct strategy *strategy, int64_t world)
+{
+    struct fleet_errors ignored = {0}; /* strategy_select() has told them */
+    struct topology topology;
+    int rc = topology_build(strategy, (int)world, "", &topology, &ignored);
+
+    fleet_errors_release(&ignored);
+    if (rc < 0)
+        return 0;
+    return (int64_t)topology.degree[TOPOLOGY_DATA] * topology.degree[TOPOLOGY_SHARDING];
+}
+
+/* globalBatchSize = data-parallel degree × micro_batch × microBatchSize. */
+static void check_pipeline(const struct check *c, int64_t degree)
+{
+    const struct strategy *strategy = &c->job->spec.strategy;
+    const struct training_config *training = &c->job->spec.training;
+    int64_t per_rank = training_micro_batches(training) / degree;
+
+    if (!strategy->pipeline)
+        return;
+    if (strategy->pipeline_configs.has_micro_batch_size &&
+        strategy->pipeline_configs.micro_batch_size != training->micro_batch_size)
+        fleet_errors_add(c->errors, "spec.strategy.pipeline_configs.micro_batch_size",
+                         "%d differs from training.microBatchSize (%" PRId64 ")",
+                         strategy->pipeline_configs.micro_batch_size, training->micro_batch_size);
+    if (!strategy->pipeline_configs.has_micro_batch ||
+        degree * strategy->pipeline_configs.micro_batch == training_micro_batches(training))
+        return;
+    if (training_micro_batches(training) % degree == 0)
+        fleet_errors_add(c->errors, "spec.strategy.pipeline_configs.micro_batch",
+                         "%d does not fit globalBatchSize %" PRId64 " = %" PRId64
+                         " data-parallel × micro_batch × microBatchSize %" PRId64 "; %" PRId64
+                         " would",
+                         strategy->pipeline_configs.micro_batch, training->global_batch_size,
+                         degree, training->micro_batch_size, per_rank);
+    else
+        fleet_errors_add(c->errors, "spec.strategy.pipeline_configs.micro_batch",
+                         "globalBatchSize %" PRId64 " / microBatchSize %" PRId64
+                         " is not a multiple of the %" PRId64
+                         " data-parallel pipelines; leave micro_batch out",
+                         training->global_batch_size, training->micro_batch_size, degree);
+}
+
+/* Is there a micro-batch for everybody? `field` says how many workers there are. */
+static void check_size(const struct check *c, int64_t world, const char *field)
+{
+    const struct training_config *training = &c->job->spec.training;
+    struct training_surroundings surroundings = {
+        .world_size = data_parallel_degree(&c->job->spec.strategy, world),
+        .world_path = field,
+        .gradient_merge_k = fleetjob_gradient_merge_k(c->job),
+        .amp = c->job->spec.strategy.amp,
+    };
+
+    (void)training_config_check(training, "spec.training", &surroundings, c->errors);
+    if (surroundings.world_size > 0)
+        check_pipeline(c, surroundings.world_size);
+}
+
+static int64_t nominal_world(const struct check *c)
+{
+    if (c->options->world_size > 0)
+        return c->options->world_size;
+    return fleetjob_world_size(c->job, c->job->spec.worker.replicas);
+}
+
+/* The largest world of an elastic job must have work for everybody too. */
+static void check_largest(const struct check *c)
+{
+    const struct fleetjob_worker *worker = &c->job->spec.worker;
+    struct training_surroundings surroundings = {
+        .world_size = data_parallel_degree(&c->job->spec.strategy,
+                                           fleetjob_world_size(c->job, worker->max_replicas)),
+        .world_path = "spec.worker.maxReplicas",
+        .gradient_merge_k = fleetjob_gradient_merge_k(c->job),
+    };
+
+    if (c->options->world_size > 0 || worker->max_replicas <= worker->replicas)
+        return;
+    (void)training_config_check(&c->job->spec.training, "spec.training", &surroundings, c->errors);
+}
+
+/* The strategy's elastic states what the resource has to allow. */
+static void check_elastic(const struct check *c)
+{
+    const struct fleetjob_spec *spec = &c->job->spec;
+
+    if (spec->strategy.elastic && !spec->worker.elastic)
+        fleet_errors_add(
+            c->errors, spec->strategy_json ? "spec.strategy.elastic" : "spec.strategyText",
+            "elastic: true needs minReplicas < maxReplicas, not %lld and %lld",
+            (long long)spec->worker.min_replicas, (long long)spec->worker.max_replicas);
+}
+
+static void check_strategy(const struct check *c)
+{
+    const struct fleetjob_spec *spec = &c->job->spec;
+    int64_t world = nominal_world(c);
+    struct select_options options = {
+        .policy = spec->strategy_policy == FLEETJOB_POLICY_PADDLE ? STRATEGY_PADDLE : STRATEGY_FULL,
+        .world_size = (int)world,
+        .optimizer =
+            spec->has_training ? training_optimizer_text(spec->training.optimizer.name) : NULL,
+    };
+    struct select_result selected = {0};
+
+    if (world > WORLD_MAX)
+        return; /* told at the replicas */
+    if (strategy_select(&spec->strategy, &options,
+                        spec->strategy_json ? "spec.strategy" : "spec.strategyText", &selected,
+                        c->errors) == 0)
+        select_result_release(&selected);
+    check_elastic(c);
+    if (!spec->has_training)
+        return;
+    check_size(c, world,
+               c->options->world_size > 0 ? "spec.training.globalBatchSize"
+                                          : "spec.worker.replicas");
+    check_largest(c);
+}
+
+static void check_auto_parallel(const struct check *c)
+{
+    if (c->job->spec.auto_parallel)
+        (void)context_check(c->job->spec.auto_parallel, "spec.autoParallel", c->errors,
+                            c->warnings);
+}
+
+/* ---- paths ----------------------------------------------------------------------------------- */
+
+static bool is_below(const char *path, const char *folder)
+{
+    size_t length = strlen(folder);
+
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    return strncmp(path, folder, length) == 0 &&
+           (length == 1 || path[length] == '/' || path[length] == '\0');
+}
+
+static bool climbs(const char *path)
+{
+    for (const char *p = strstr(path, ".."); p; p = strstr(p + 1, ".."))
+        if ((p == path || p[-1] == '/') && (p[2] == '/' || p[2] == '\0'))
+            return true;
+    return false;
+}
+
+/* The deepest volume that holds the path, or NULL. */
+static const struct fleetjob_volume *volume_of(const struct fleetjob_worker *worker,
+                                               const char *path)
+{
+    const struct fleetjob_volume *best = NULL;
+
+    for (size_t i = 0; i < worker->volumes.count; i++) {
+        const struct fleetjob_volume *volume = &worker->volumes.items[i];
+        if (is_below(path, volume->mount_path) &&
+            (!best || strlen(volume->mount_path) > strlen(best->mount_path)))
+            best = volume;
+    }
+    return best;
+}
+
+static void check_path(void *context, const char *name, char **value)
+{
+    const struct check *c = context;
+
+    if (!c->options->in_cluster)
+        return;
+    if ((*value)[0] != '/')
+        fleet_errors_add(c->errors, name,
+                         "\"%.200s\" must be absolute in a cluster, where no job file is near",
+                         *value);
+    else if (climbs(*value))
+        fleet_errors_add(c->errors, name, "\"%.200s\" must not contain \"..\"", *value);
+}
+
+/* What is written must outlive the pod. */
+static void check_written(const struct check *c, const char *name, const char *path)
+{
+    const struct fleetjob_worker *worker = &c->job->spec.worker;
+    const struct fleetjob_volume *volume = volume_of(worker, path);
+
+    if (!c->options->in_cluster || worker->template_ || path[0] != '/')
+        return;
+    if (!volume)
+        fleet_errors_add(c->errors, name,
+                         "\"%.200s\" lies on no volume of spec.worker.volumes, so it would be lost "
+                         "with the pod",
+                         path);
+    else if (volume->read_only || volume->config_map)
+        fleet_errors_add(c->errors, name, "\"%.200s\" lies on volume %s, which cannot be written",
+                         path, volume->name);
+    else if (volume->empty_dir && c->warnings)
+        fleet_errors_add(c->warnings, name,
+                         "\"%.200s\" lies on volume %s, an emptyDir that is lost with its pod",
+                         path, volume->name);
+}
+
+static void check_paths(const struct check *c)
+{
+    const struct training_config *training = &c->job->spec.training;
+
+    if (!c->job->spec.has_training)
+        return;
+    /* The visitor only reads, so the job stays as it is. */
+    fleet_object_paths(&training_type, (void *)training, "spec.training", check_path, (void *)c);
+    if (training->has_checkpoint)
+        check_written(c, "spec.training.checkpoint.path", training->checkpoint.path);
+}
+
+int validation_check(const struct fleetjob *job, const struct validation_options *options,
+                     struct fleet_errors *errors, struct fleet_errors *warnings)
+{
+    size_t before = errors->count;
+    struct check check = {.job = job, .options = options, .errors = errors, .warnings = warnings};
+
+    check_name(&check);
+    check_worker(&check);
+    check_strategy(&check);
+    check_auto_parallel(&check);
+    check_paths(&check);
+    return errors->count > before ? -EINVAL : 0;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_API_VALIDATION_H
+#define LIBFLEET_API_VALIDATION_H
+
+/*
+ * Do the parts of a FleetJob fit together? All errors at once, each with its path. The same checks
+ * run in the controller (condition Accepted), in `fleetjob validate` and before `fleetjob run`.
+ *
+ * Checked are: the name (so that pod names and labels fit), replicas within [min, max], volumes,
+ * template beside the fields it replaces, paths, strategy and its knobs together at the job's size,
+ * autoParallel's keys,
+ * more workers than micro-batches, pipeline's batch arithmetic, precision beside amp, failure
+ * rules, and that there is something to run.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fleet_errors;
+struct fleetjob;
+
+struct validation_options {
+    bool in_cluster;    /* paths must be absolute and checkpoints lie on a volume */
+    int64_t world_size; /* check for this many ranks instead of what `worker` says; 0 = not */
+};
+
+/*
+ * Append what is wrong to `errors` and what is only odd to `warnings` (may be NULL). The job must
+ * have been decoded without errors. Returns 0, or -EINVAL if errors were appended.
+ */
+int validation_check(const struct fleetjob *job, const struct validation_options *options,
+                     struct fleet_errors *errors, struct fleet_errors *warnings);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_API_WELLKNOWN_H
+#define LIBFLEET_API_WELLKNOWN_H
+
+/*
+ * Every name that one program writes and another reads: group, labels, annotations, condition types
+ * and reasons, event reasons. Each says who writes and who reads it. All of them are part of the
+ * API.
+ */
+
+/* ---- group ----------------------------------------------------------------------------------- */
+
+#define WELLKNOWN_GROUP       "fleetjob.dev"
+#define WELLKNOWN_VERSION     "v1alpha1"
+#define WELLKNOWN_API_VERSION WELLKNOWN_GROUP "/" WELLKNOWN_VERSION
+#define WELLKNOWN_KIND        "FleetJob"
+#define WELLKNOWN_PLURAL      "fleetjobs"
+
+/* Field manager of everything the controller writes. */
+#define WELLKNOWN_FIELD_MANAGER "fleetjob"
+
+/* ---- labels ---------------------------------------------------------------------------------- */
+
+/* Pods, Secret, Service. Written by the controller; read by its watches, the Service's selector,
+ * status.workers.selector and people. Value: the job's name. */
+#define WELLKNOWN_LABEL_JOB WELLKNOWN_GROUP "/job-name"
+
+/* Pods. Written by the controller, read by its watches: the job's UID, because names come back. */
+#define WELLKNOWN_LABEL_JOB_UID WELLKNOWN_GROUP "/job-uid"
+
+/* Pods. Written by the controller; read by the controller and people. Value: 0 … maxReplicas-1. */
+#define WELLKNOWN_LABEL_INDEX WELLKNOWN_GROUP "/worker-index"
+
+/* Pods. Written by the controller; read by the controller and people. Value: 0, 1, 2 …: how often
+ * this index was remade. */
+#define WELLKNOWN_LABEL_ATTEMPT WELLKNOWN_GROUP "/worker-attempt"
+
+/* Pods. Written by the API server, which copies it from the node (or by the pod's template); read by the
+ * controller: the workers of one zone get neighbouring ranks. */
+#define WELLKNOWN_LABEL_TOPOLOGY "topology.kubernetes.io/zone"
+
+/* Pods, for tools of the ecosystem (app.kubernetes.io/managed-by: fleetjob). Nothing of ours
+ * reads. */
+#define WELLKNOWN_LABEL_MANAGED_BY "app.kubernetes.io/managed-by"
+
+/* ---- annotations ----------------------------------------------------------------------------- */
+
+/* Pods. Written and read by the controller: digest of the template a pod was made from, by which an
+ * answer 409 to a create is told from a foreign pod. */
+#define WELLKNOWN_ANNOTATION_TEMPLATE WELLKNOWN_GROUP "/template-hash"
+
+/* ---- conditions (status.conditions[].type) --------------------------------------------------- */
+/* Written by the controller; read by people, `kubectl wait` and the reasons below. */
+
+#define WELLKNOWN_CONDITION_ACCEPTED  "Accepted"  /* the spec makes sense; False lists all errors */
+#define WELLKNOWN_CONDITION_SCHEDULED "Scheduled" /* every wanted pod has a node */
+#define WELLKNOWN_CONDITION_RUNNING   "Running"   /* a generation is committing steps */
+#define WELLKNOWN_CONDITION_RESTARTING \
+    "Restarting"                                  /* a generation ended, the next has no step yet */
+#define WELLKNOWN_CONDITION_SUSPENDED "Suspended" /* runPolicy.suspend took effect: no pods */
+#define WELLKNOWN_CONDITION_SUCCEEDED "Succeeded" /* terminal */
+#define WELLKNOWN_CONDITION_FAILED    "Failed"    /* terminal; the reason says why */
+#define WELLKNOWN_CONDITION_STALLED   "Stalled" /* no progress; the message says what is awaited */
+
+/* ---- reasons of conditions ------------------------------------------------------------------- */
+
+#define WELLKNOWN_REASON_VALID             "Valid"       /* Accepted=True */
+#define WELLKNOWN_REASON_INVALID_SPEC      "InvalidSpec" /* Accepted=False: paths and messages */
+#define WELLKNOWN_REASON_INVALID_POD       "InvalidPod"  /* Accepted=False: the API server's 422 */
+#define WELLKNOWN_REASON_PODS_PENDING      "PodsPending" /* Scheduled=False */
+#define WELLKNOWN_REASON_PODS_SCHEDULED    "PodsScheduled"    /* Scheduled=True */
+#define WELLKNOWN_REASON_TRAINING          "Training"         /* Running=True */
+#define WELLKNOWN_REASON_NOT_STARTED       "NotStarted"       /* Running=False */
+#define WELLKNOWN_REASON_MEMBER_LOST       "MemberLost"       /* Restarting; causes of the hub */
+#define WELLKNOWN_REASON_SUSPENDED         "SuspendedByUser"  /* Suspended=True */
+#define WELLKNOWN_REASON_RESUMED           "Resumed"          /* Suspended=False */
+#define WELLKNOWN_REASON_COMPLETED         "Completed"        /* Succeeded=True */
+#define WELLKNOWN_REASON_RESTARTS_EXCEEDED "RestartsExceeded" /* Failed=True: runPolicy.restart */
+#define WELLKNOWN_REASON_FAILURE_POLICY    "FailurePolicy"    /* Failed=True: a rule said so */
+#define WELLKNOWN_REASON_DEADLINE_EXCEEDED \
+    "DeadlineExceeded" /* Failed=True: activeDeadlineSeconds */
+#define WELLKNOWN_REASON_PROGRESS_DEADLINE "ProgressDeadlineExceeded" /* Failed=True */
+#define WELLKNOWN_REASON_TOO_FEW_WORKERS   "TooFewWorkers" /* Stalled=True: below minReplicas */
+#define WELLKNOWN_REASON_NO_PROGRESS       "NoProgress"    /* Stalled=True: a step takes too long */
+
+/* ---- reasons of events ----------------------------------------------------------------------- */
+/* Written by the controller on the FleetJob; read by people (`kubectl describe`). */
+
+#define WELLKNOWN_EVENT_ACCEPTED         "Accepted"
+#define WELLKNOWN_EVENT_INVALID          "InvalidSpec" /* Warning */
+#define WELLKNOWN_EVENT_AUTO_IGNORED     "AutoIgnored" /* strategy.auto beside other knobs */
+#define WELLKNOWN_EVENT_KNOB_DROPPED     "KnobDropped" /* strategyPolicy Paddle */
+#define WELLKNOWN_EVENT_CREATED_PODS     "CreatedPods" /* one event, however many */
+#define WELLKNOWN_EVENT_DELETED_PODS     "DeletedPods"
+#define WELLKNOWN_EVENT_REPLACED_POD     "ReplacedPod"   /* index, cause */
+#define WELLKNOWN_EVENT_STARTED          "Started"       /* the first generation runs */
+#define WELLKNOWN_EVENT_RESTARTED        "Restarted"     /* Warning when it counts: cause, times */
+#define WELLKNOWN_EVENT_RESIZED          "Resized"       /* a generation of another size */
+#define WELLKNOWN_EVENT_TRAINER_FAILED   "TrainerFailed" /* Warning: rank, exit code, last lines */
+#define WELLKNOWN_EVENT_STATE_LOST       "StateLost" /* Warning: committed steps are made again */
+#define WELLKNOWN_EVENT_CHECKPOINT       "Checkpoint"
+#define WELLKNOWN_EVENT_CHECKPOINT_ERROR "CheckpointFailed" /* Warning: training goes on */
+#define WELLKNOWN_EVENT_STALLED          "Stalled"          /* Warning */
+#define WELLKNOWN_EVENT_SUSPENDED        "Suspended"
+#define WELLKNOWN_EVENT_RESUMED          "Resumed"
+#define WELLKNOWN_EVENT_SUCCEEDED        "Succeeded"
+#define WELLKNOWN_EVENT_FAILED           "Failed"        /* Warning */
+#define WELLKNOWN_EVENT_CREATE_REFUSED   "CreateRefused" /* Warning: quota, admission */
+
+#endif

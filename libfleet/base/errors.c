@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/base/errors.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
+
+#define WORD_MAX 64
+
+void fleet_errors_release(struct fleet_errors *errors)
+{
+    for (size_t i = 0; i < errors->count && i < FLEET_ERRORS_MAX; i++) {
+        free(errors->items[i].path);
+        free(errors->items[i].message);
+    }
+    free(errors->items);
+    *errors = (struct fleet_errors){0};
+}
+
+void fleet_errors_add(struct fleet_errors *errors, const char *path, const char *format, ...)
+{
+    struct fleet_strbuf message = {0};
+    va_list args;
+
+    if (errors->count >= FLEET_ERRORS_MAX) {
+        errors->count++;
+        return;
+    }
+    if (!errors->items)
+        errors->items = calloc(FLEET_ERRORS_MAX, sizeof(*errors->items));
+    fleet_assert(errors->items != NULL);
+    va_start(args, format);
+    fleet_strbuf_appendv(&message, format, args);
+    va_end(args);
+    errors->items[errors->count].path = strdup(path);
+    errors->items[errors->count].message = fleet_strbuf_take(&message);
+    fleet_assert(errors->items[errors->count].path != NULL);
+    errors->count++;
+}
+
+static void append_error(const struct fleet_errors *errors, size_t i, struct fleet_strbuf *out)
+{
+    if (errors->items[i].path[0])
+        fleet_strbuf_appendf(out, "%s: ", errors->items[i].path);
+    fleet_strbuf_append(out, errors->items[i].message);
+}
+
+void fleet_errors_print(const struct fleet_errors *errors, struct fleet_strbuf *out)
+{
+    for (size_t i = 0; i < errors->count && i < FLEET_ERRORS_MAX; i++) {
+        append_error(errors, i, out);
+        fleet_strbuf_append_char(out, '\n');
+    }
+    if (errors->count > FLEET_ERRORS_MAX)
+        fleet_strbuf_appendf(out, "and %zu more\n", errors->count - FLEET_ERRORS_MAX);
+}
+
+int fleet_errors_result(const struct fleet_errors *errors, struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    if (errors->count == 0)
+        return 0;
+    for (size_t i = 0; i < errors->count && i < FLEET_ERRORS_MAX; i++) {
+        if (i > 0)
+            fleet_strbuf_append(&text, "; ");
+        append_error(errors, i, &text);
+    }
+    return fleet_error(err, -EINVAL, "%s", text.text);
+}
+
+/* Lower case without separators, so that learning_rate, learningRate and learning-rate are one. */
+static size_t fold(const char *word, char out[WORD_MAX])
+{
+    size_t n = 0;
+
+    for (; *word && n < WORD_MAX; word++)
+        if (*word != '_' && *word != '-')
+            out[n++] = (char)tolower((unsigned char)*word);
+    return n;
+}
+
+static size_t smallest(size_t a, size_t b, size_t c)
+{
+    size_t least = a < b ? a : b;
+
+    return least < c ? least : c;
+}
+
+/* Optimal string alignment distance, three rows of the table at a time. */
+static size_t distance(const char *a, size_t a_count, const char *b, size_t b_count)
+{
+    size_t rows[3][WORD_MAX + 1];
+    size_t *before = rows[0], *last = rows[1], *now = rows[2];
+
+    for (size_t j = 0; j <= b_count; j++)
+        last[j] = j;
+    for (size_t i = 1; i <= a_count; i++) {
+        now[0] = i;
+        for (size_t j = 1; j <= b_count; j++) {
+            now[j] = smallest(last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                before[j - 2] + 1 < now[j])
+                now[j] = before[j - 2] + 1;
+        }
+        size_t *oldest = before;
+        before = last;
+        last = now;
+        now = oldest;
+    }
+    return last[b_count];
+}
+
+const char *fleet_closest_word(const char *word, const char *const *candidates, size_t count)
+{
+    char folded[WORD_MAX], other[WORD_MAX];
+    const char *best = NULL;
+    size_t length, limit, best_distance;
+
+    if (strnlen(word, WORD_MAX + 1) > WORD_MAX)
+        return NULL;
+    length = fold(word, folded);
+    limit = length / 3 > 1 ? length / 3 : 1;
+    best_distance = limit + 1;
+    for (size_t i = 0; i < count; i++) {
+        size_t other_length = fold(candidates[i], other);
+        size_t d = distance(folded, length, other, other_length);
+        if (d < best_distance) {
+            best_distance = d;
+            best = candidates[i];
+        }
+    }
+    return best;
+}

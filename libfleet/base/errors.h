@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_BASE_ERRORS_H
+#define LIBFLEET_BASE_ERRORS_H
+
+/*
+ * All that is wrong with one input, at once: a list of (field path, message).
+ *
+ * Checks append and go on; the caller looks at `count` at the end. A list is empty when all zero.
+ * After FLEET_ERRORS_MAX entries only `count` grows.
+ */
+
+#include <stddef.h>
+
+#include "libfleet/base/strbuf.h"
+
+struct fleet_error;
+
+#define FLEET_ERRORS_MAX 100
+
+struct fleet_errors {
+    struct {
+        char *path; /* "spec.worker.replicas"; never NULL, "" for the whole input */
+        char *message;
+    } * items;    /* [min(count, FLEET_ERRORS_MAX)], in the order found */
+    size_t count; /* all that were found */
+};
+
+void fleet_errors_release(struct fleet_errors *errors);
+
+/* Append one. The message says value, what is allowed and, where known, what was meant. */
+void fleet_errors_add(struct fleet_errors *errors, const char *path, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* One line each, "path: message\n" ("message\n" if the path is empty). */
+void fleet_errors_print(const struct fleet_errors *errors, struct fleet_strbuf *out);
+
+/* -EINVAL and *err = "path: message; path: message; …" if there are any, else 0. */
+int fleet_errors_result(const struct fleet_errors *errors, struct fleet_error *err);
+
+/*
+ * The candidate closest to `word`, for "did you mean": the smallest edit distance (insert, delete,
+ * replace, swap neighbours; case ignored, '-' and '_' and camelCase humps alike) if that is at most
+ * a third of the word's length, at least 1; else NULL. Words over 64 bytes get NULL.
+ */
+const char *fleet_closest_word(const char *word, const char *const *candidates, size_t count);
+
+#endif

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/base/json.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json_scan.h"
+#include "libfleet/base/map.h"
+
+#define PATH_MAX_BYTES 512
+#define INTEGER_MAX    9007199254740992.0 /* 2^53: beyond it doubles skip integers */
+
+static int refuse_at(const char *text, const char *at, const char *what, struct fleet_error *err)
+{
+    int line = 1, column = 1;
+
+    for (const char *p = text; p < at; p++) {
+        column++;
+        if (*p == '\n') {
+            line++;
+            column = 1;
+        }
+    }
+    return fleet_error(err, -EINVAL, "line %d, column %d: not JSON: %s", line, column, what);
+}
+
+/* The first key that stands twice in one object anywhere below `item`, or NULL. Depth is bounded. */
+static const char *find_duplicate_key(const cJSON *item)
+{
+    struct fleet_map seen = {0};
+    const char *duplicate = NULL;
+
+    for (const cJSON *child = item->child; child && !duplicate; child = child->next) {
+        if (cJSON_IsObject(item) && !fleet_map_insert(&seen, child->string, (void *)child))
+            duplicate = child->string;
+        else if (child->child)
+            duplicate = find_duplicate_key(child);
+    }
+    fleet_map_release(&seen);
+    return duplicate;
+}
+
+int fleet_json_parse(const char *text, size_t size, size_t size_max, cJSON **out_root,
+                     struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *root = NULL;
+    struct json_scan_error wrong;
+    const char *end = NULL, *duplicate;
+
+    if (size > size_max)
+        return fleet_error(err, -EFBIG, "JSON of %zu bytes is larger than the limit of %zu", size,
+                           size_max);
+    if (memchr(text, '\0', size))
+        return refuse_at(text, memchr(text, '\0', size), "a NUL byte", err);
+    wrong = json_scan(text, size, FLEET_JSON_DEPTH_MAX);
+    if (wrong.what)
+        return refuse_at(text, wrong.at, wrong.what, err);
+    root = cJSON_ParseWithLengthOpts(text, size, &end, 0);
+    if (!root) /* halves of surrogate pairs */
+        return refuse_at(text, end ? end : text, "half of a surrogate pair", err);
+    duplicate = find_duplicate_key(root);
+    if (duplicate)
+        return fleet_error(err, -EINVAL, "key \"%.100s\" stands twice in one object", duplicate);
+    *out_root = root;
+    root = NULL;
+    return 0;
+}
+
+/* One step of a path at *p ("name" or "[3]"), which moves behind it; NULL if there is no such. */
+static const cJSON *step_into(const cJSON *at, const char **p)
+{
+    char name[PATH_MAX_BYTES];
+    size_t length;
+
+    if (**p == '[') {
+        char *end;
+        long index = strtol(*p + 1, &end, 10);
+        if (end == *p + 1 || *end != ']' || index < 0 || index > 1000000)
+            return NULL;
+        *p = end + 1;
+        return cJSON_IsArray(at) ? cJSON_GetArrayItem(at, (int)index) : NULL;
+    }
+    length = strcspn(*p, ".[");
+    if (length == 0 || length >= sizeof(name))
+        return NULL;
+    memcpy(name, *p, length);
+    name[length] = '\0';
+    *p += length;
+    return cJSON_IsObject(at) ? cJSON_GetObjectItemCaseSensitive(at, name) : NULL;
+}
+
+const cJSON *fleet_json_at(const cJSON *root, const char *path)
+{
+    const cJSON *at = root;
+    const char *p = path;
+
+    while (at && *p) {
+        at = step_into(at, &p);
+        if (*p == '.')
+            p++;
+    }
+    return at;
+}
+
+/* Absent and null are the same to a reader; false means: use the default. */
+static bool is_present(const cJSON *item)
+{
+    return item && !cJSON_IsNull(item);
+}
+
+static int refuse_absent(const char *path, struct fleet_error *err)
+{
+    return fleet_error(err, -ENOENT, "%s: required, but absent", path);
+}
+
+int fleet_json_item_int(const cJSON *item, int64_t *out)
+{
+    if (!cJSON_IsNumber(item) || item->valuedouble != floor(item->valuedouble) ||
+        fabs(item->valuedouble) > INTEGER_MAX)
+        return -EINVAL;
+    *out = (int64_t)item->valuedouble;
+    return 0;
+}
+
+int fleet_json_opt_string(const cJSON *root, const char *path, const char **out,
+                          struct fleet_error *err)
+{
+    const cJSON *item = fleet_json_at(root, path);
+
+    if (!is_present(item))
+        return 0;
+    if (!cJSON_IsString(item))
+        return fleet_error(err, -EINVAL, "%s: must be a string", path);
+    *out = item->valuestring;
+    return 0;
+}
+
+int fleet_json_opt_int(const cJSON *root, const char *path, int64_t *out, struct fleet_error *err)
+{
+    const cJSON *item = fleet_json_at(root, path);
+
+    if (!is_present(item))
+        return 0;
+    if (fleet_json_item_int(item, out) < 0)
+        return fleet_error(err, -EINVAL, "%s: must be an integer within 2^53", path);
+    return 0;
+}
+
+int fleet_json_opt_number(const cJSON *root, const char *path, double *out, struct fleet_error *err)
+{
+    const cJSON *item = fleet_json_at(root, path);
+
+    if (!is_present(item))
+        return 0;
+    if (!cJSON_IsNumber(item))
+        return fleet_error(err, -EINVAL, "%s: must be a number", path);
+    *out = item->valuedouble;
+    return 0;
+}
+
+int fleet_json_opt_bool(const cJSON *root, const char *path, bool *out, struct fleet_error *err)
+{
+    const cJSON *item = fleet_json_at(root, path);
+
+    if (!is_present(item))
+        return 0;
+    if (!cJSON_IsBool(item))
+        return fleet_error(err, -EINVAL, "%s: must be true or false", path);
+    *out = cJSON_IsTrue(item);
+    return 0;
+}
+
+int fleet_json_get_string(const cJSON *root, const char *path, const char **out,
+                          struct fleet_error *err)
+{
+    if (!is_present(fleet_json_at(root, path)))
+        return refuse_absent(path, err);
+    return fleet_json_opt_string(root, path, out, err);
+}
+
+int fleet_json_dup_string(const cJSON *root, const char *path, char **out, struct fleet_error *err)
+{
+    const char *text;
+    int rc = fleet_json_get_string(root, path, &text, err);
+
+    if (rc < 0)
+        return rc;
+    *out = strdup(text);
+    fleet_assert(*out != NULL);
+    return 0;
+}
+
+int fleet_json_get_int(const cJSON *root, const char *path, int64_t *out, struct fleet_error *err)
+{
+    if (!is_present(fleet_json_at(root, path)))
+        return refuse_absent(path, err);
+    return fleet_json_opt_int(root, path, out, err);
+}
+
+int fleet_json_get_number(const cJSON *root, const char *path, double *out, struct fleet_error *err)
+{
+    if (!is_present(fleet_json_at(root, path)))
+        return refuse_absent(path, err);
+    return fleet_json_opt_number(root, path, out, err);
+}
+
+int fleet_json_get_bool(const cJSON *root, const char *path, bool *out, struct fleet_error *err)
+{
+    if (!is_present(fleet_json_at(root, path)))
+        return refuse_absent(path, err);
+    return fleet_json_opt_bool(root, path, out, err);
+}
+
+size_t fleet_utf8_length(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    size_t length = p[0] < 0x80   ? 1
+                    : p[0] < 0xc2 ? 0
+                    : p[0] < 0xe0 ? 2
+                    : p[0] < 0xf0 ? 3
+                    : p[0] < 0xf5 ? 4
+                                  : 0;
+    for (size_t i = 1; i < length; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+        return 0;
+    return length;
+}
+
+void fleet_json_append_string(struct fleet_strbuf *out, const char *text)
+{
+    fleet_strbuf_append_char(out, '"');
+    for (const unsigned char *p = (const unsigned char *)text; *p;) {
+        size_t length = fleet_utf8_length((const char *)p);
+        if (length == 0) {
+            fleet_strbuf_append(out, "\xef\xbf\xbd");
+            p++;
+        } else if (length > 1) {
+            fleet_strbuf_append_bytes(out, p, length);
+            p += length;
+        } else {
+            if (*p == '"' || *p == '\\')
+                fleet_strbuf_appendf(out, "\\%c", *p);
+            else if (*p == '\n')
+                fleet_strbuf_append(out, "\\n");
+            else if (*p == '\t')
+                fleet_strbuf_append(out, "\\t");
+            else if (*p < 0x20)
+                fleet_strbuf_appendf(out, "\\u%04x", *p);
+            else
+                fleet_strbuf_append_char(out, (char)*p);
+            p++;
+        }
+    }
+    fleet_strbuf_append_char(out, '"');
+}
+
+void fleet_json_append_number(struct fleet_strbuf *out, double value)
+{
+    char text[40];
+
+    if (!isfinite(value)) {
+        fleet_strbuf_append(out, "null");
+        return;
+    }
+    if (value == floor(value) && fabs(value) <= INTEGER_MAX) {
+        if (value == 0 && signbit(value))
+            fleet_strbuf_append_char(out, '-');
+        fleet_strbuf_appendf(out, "%lld", (long long)value); /* faster than %.0f, the same text */
+        return;
+    }
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof(text), "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    fleet_strbuf_append(out, text);
+}
+
+static void append_item(struct fleet_strbuf *out, const cJSON *item)
+{
+    if (cJSON_IsObject(item) || cJSON_IsArray(item)) {
+        bool object = cJSON_IsObject(item);
+        fleet_strbuf_append_char(out, object ? '{' : '[');
+        for (const cJSON *child = item->child; child; child = child->next) {
+            if (child != item->child)
+                fleet_strbuf_append_char(out, ',');
+            if (object) {
+                fleet_json_append_string(out, child->string);
+                fleet_strbuf_append_char(out, ':');
+            }
+            append_item(out, child);
+        }
+        fleet_strbuf_append_char(out, object ? '}' : ']');
+    } else if (cJSON_IsString(item)) {
+        fleet_json_append_string(out, item->valuestring);
+    } else if (cJSON_IsNumber(item)) {
+        fleet_json_append_number(out, item->valuedouble);
+    } else {
+        fleet_strbuf_append(out, cJSON_IsTrue(item)    ? "true"
+                                 : cJSON_IsFalse(item) ? "false"
+                                                       : "null");
+    }
+}
+
+char *fleet_json_print(const cJSON *root)
+{
+    struct fleet_strbuf out = {0};
+
+    append_item(&out, root);
+    return fleet_strbuf_take(&out);
+}
+
+bool fleet_json_equal(const cJSON *a, const cJSON *b)
+{
+    return cJSON_Compare(a, b, 1);
+}
+
+cJSON *fleet_json_merge_patch(const cJSON *before, const cJSON *after)
+{
+    cJSON *patch = cJSON_CreateObject();
+
+    fleet_assert(patch != NULL);
+    for (const cJSON *old = before ? before->child : NULL; old; old = old->next)
+        if (!cJSON_GetObjectItemCaseSensitive(after, old->string))
+            cJSON_AddNullToObject(patch, old->string);
+    for (const cJSON *now = after->child; now; now = now->next) {
+        const cJSON *old = before ? cJSON_GetObjectItemCaseSensitive(before, now->string) : NULL;
+        if (old && fleet_json_equal(old, now))
+            continue;
+        if (cJSON_IsObject(old) && cJSON_IsObject(now))
+            cJSON_AddItemToObject(patch, now->string, fleet_json_merge_patch(old, now));
+        else
+            cJSON_AddItemToObject(patch, now->string, cJSON_Duplicate(now, 1));
+    }
+    return patch;
+}

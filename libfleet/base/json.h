@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_BASE_JSON_H
+#define LIBFLEET_BASE_JSON_H
+
+/*
+ * Reading JSON that others wrote, and writing it.
+ *
+ * cJSON does the parsing; this module adds the limits, duplicate-key refusal, paths and types.
+ * Paths are dotted, with [i] for list elements: "status.rendezvous.lineage[0].generation"; a key
+ * that contains a dot cannot be addressed. Getters come in two kinds:
+ *
+ *   fleet_json_get_*   required: -ENOENT if absent, -EINVAL if of another type (with the path)
+ *   fleet_json_opt_*   optional: absent or null leaves *out as it was and returns 0
+ *
+ * Strings that are returned are borrowed from the tree unless the name says dup.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cjson/cJSON.h>
+
+#include "libfleet/base/strbuf.h"
+
+struct fleet_error;
+
+#define FLEET_JSON_DEPTH_MAX 64
+
+/*
+ * Parse exactly one JSON value of at most `size_max` bytes. *out_root is owned by the caller.
+ *
+ * -EINVAL: not JSON, bytes that are no UTF-8, a number that overflows, more text behind the value,
+ * nested deeper than FLEET_JSON_DEPTH_MAX (all with line and column), an object with the same key
+ * twice; -EFBIG: longer than size_max.
+ */
+int fleet_json_parse(const char *text, size_t size, size_t size_max, cJSON **out_root,
+                     struct fleet_error *err);
+
+/* The value at `path` below `root`, or NULL. A path of more than 512 bytes finds nothing. */
+const cJSON *fleet_json_at(const cJSON *root, const char *path);
+
+int fleet_json_get_string(const cJSON *root, const char *path, const char **out,
+                          struct fleet_error *err);
+int fleet_json_dup_string(const cJSON *root, const char *path, char **out, struct fleet_error *err);
+int fleet_json_get_int(const cJSON *root, const char *path, int64_t *out, struct fleet_error *err);
+int fleet_json_get_number(const cJSON *root, const char *path, double *out,
+                          struct fleet_error *err);
+int fleet_json_get_bool(const cJSON *root, const char *path, bool *out, struct fleet_error *err);
+
+int fleet_json_opt_string(const cJSON *root, const char *path, const char **out,
+                          struct fleet_error *err);
+int fleet_json_opt_int(const cJSON *root, const char *path, int64_t *out, struct fleet_error *err);
+int fleet_json_opt_number(const cJSON *root, const char *path, double *out,
+                          struct fleet_error *err);
+int fleet_json_opt_bool(const cJSON *root, const char *path, bool *out, struct fleet_error *err);
+
+/* `item` as an integer if it is a number without fraction within ±2^53; else -EINVAL, no message. */
+int fleet_json_item_int(const cJSON *item, int64_t *out);
+
+/* Bytes of the UTF-8 sequence at `text` (never past the NUL; 1 at the NUL), 0 if it is not valid. */
+size_t fleet_utf8_length(const char *text);
+
+/* Append `text` as a JSON string with quotes; bytes that are not UTF-8 become U+FFFD. */
+void fleet_json_append_string(struct fleet_strbuf *out, const char *text);
+
+/* Append a number: integers without a fraction, else the shortest form that reads back equal.
+ * NaN and infinities, which JSON lacks, become null. */
+void fleet_json_append_number(struct fleet_strbuf *out, double value);
+
+/* The tree as compact text (caller frees). Aborts when out of memory. */
+char *fleet_json_print(const cJSON *root);
+
+/*
+ * RFC 7386 merge patch that turns `before` into `after`: an owned object, empty if they are equal.
+ * Lists are replaced as a whole.
+ */
+cJSON *fleet_json_merge_patch(const cJSON *before, const cJSON *after);
+
+/* Deep equality; the order of keys does not matter. */
+bool fleet_json_equal(const cJSON *a, const cJSON *b);
+
+#endif

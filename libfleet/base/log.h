@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_BASE_LOG_H
+#define LIBFLEET_BASE_LOG_H
+
+/*
+ * Structured logs: a constant message and typed pairs.
+ *
+ *     fleet_log_info("Created pod", FLEET_STR("pod", name), FLEET_INT("rank", rank));
+ *     I1121 04:41:07.123456 Created pod pod="gpt-worker-0-0" rank=0
+ *
+ * Message: capital first letter, past tense, no full stop. Keys: lowerCamelCase, the same key for
+ * the same thing everywhere (fleetJob, pod, generation, rank, step, err). libfleet and agent/runtime
+ * return errors instead of logging; programs log where an error stops travelling.
+ *
+ * Lines go to stderr in one write each, so processes that share it do not mix within a line. Any
+ * thread may log.
+ */
+
+#include <stdint.h>
+
+enum fleet_log_level {
+    FLEET_LOG_ERROR, /* someone may have to act */
+    FLEET_LOG_WARNING,
+    FLEET_LOG_INFO,  /* facts of a life cycle */
+    FLEET_LOG_DEBUG, /* decisions; shown with verbosity >= 2 */
+};
+
+enum fleet_log_form {
+    FLEET_LOG_TEXT,
+    FLEET_LOG_JSON
+};
+
+struct fleet_log_pair {
+    const char *key; /* NULL ends the list */
+    enum {
+        FLEET_LOG_STRING,
+        FLEET_LOG_INTEGER,
+        FLEET_LOG_NUMBER
+    } kind;
+    const char *text; /* NULL prints as "" */
+    int64_t integer;
+    double number;
+};
+
+#define FLEET_STR(k, v) ((struct fleet_log_pair){.key = (k), .kind = FLEET_LOG_STRING, .text = (v)})
+#define FLEET_INT(k, v) \
+    ((struct fleet_log_pair){.key = (k), .kind = FLEET_LOG_INTEGER, .integer = (int64_t)(v)})
+#define FLEET_NUM(k, v) \
+    ((struct fleet_log_pair){.key = (k), .kind = FLEET_LOG_NUMBER, .number = (double)(v)})
+
+/* Process-wide settings; call before other threads start. `prefix` is put before the message of
+ * every line ("" for none) and copied (cut at 63 bytes). */
+void fleet_log_setup(enum fleet_log_form form, int verbosity, const char *prefix);
+
+void fleet_log_write(enum fleet_log_level level, const char *message,
+                     const struct fleet_log_pair *pairs);
+
+#define FLEET_LOG_(level, message, ...) \
+    fleet_log_write((level), (message), \
+                    (const struct fleet_log_pair[]){__VA_ARGS__ __VA_OPT__(, ){.key = 0}})
+
+#define fleet_log_error(message, ...)   FLEET_LOG_(FLEET_LOG_ERROR, message, __VA_ARGS__)
+#define fleet_log_warning(message, ...) FLEET_LOG_(FLEET_LOG_WARNING, message, __VA_ARGS__)
+#define fleet_log_info(message, ...)    FLEET_LOG_(FLEET_LOG_INFO, message, __VA_ARGS__)
+#define fleet_log_debug(message, ...)   FLEET_LOG_(FLEET_LOG_DEBUG, message, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * libyaml's events become a cJSON tree on an explicit stack of open containers, so nesting costs no
+ * C stack. An alias is a copy of the subtree its anchor names; the copy is counted before it is
+ * made, which bounds what a few lines of nested aliases can grow into.
+ */
+#include "libfleet/base/yaml.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/map.h"
+#include "libfleet/base/strbuf.h"
+
+#define TAG_PREFIX "tag:yaml.org,2002:"
+
+/* A mapping or sequence whose end has not come yet. */
+struct open {
+    cJSON *node;   /* owned by its parent, the root by the reader */
+    char *key;     /* mapping: read and waiting for its value, else NULL */
+    int key_count; /* mapping */
+    char *anchor;  /* its own, usable once it is complete, or NULL */
+};
+
+struct reader {
+    yaml_parser_t parser;
+    cJSON *root;
+    cJSON *merged; /* list of the values of <<; kept, because anchors may stand in them */
+    struct open stack[FLEET_YAML_DEPTH_MAX];
+    int depth;
+    size_t node_count;
+    struct fleet_map anchors; /* name → cJSON * in the tree */
+};
+
+static int refuse_at(yaml_mark_t mark, struct fleet_error *err, const char *what, const char *word)
+{
+    return fleet_error(err, -EINVAL, "line %zu, column %zu: %s%s%.100s%s", mark.line + 1,
+                       mark.column + 1, what, word ? " \"" : "", word ? word : "",
+                       word ? "\"" : "");
+}
+
+/* libyaml tells broken characters by their place in bytes only. */
+static yaml_mark_t mark_of_byte(const char *text, size_t offset)
+{
+    yaml_mark_t mark = {0};
+
+    for (size_t i = 0; i < offset; i++) {
+        mark.column++;
+        if (text[i] == '\n') {
+            mark.line++;
+            mark.column = 0;
+        }
+    }
+    return mark;
+}
+
+static int refuse_parser(const yaml_parser_t *parser, const char *text, struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf words = {0};
+
+    fleet_strbuf_append(&words, parser->problem ? parser->problem : "not YAML");
+    if (parser->context)
+        fleet_strbuf_appendf(&words, " %s", parser->context);
+    return refuse_at(parser->error == YAML_READER_ERROR ? mark_of_byte(text, parser->problem_offset)
+                                                        : parser->problem_mark,
+                     err, words.text, NULL);
+}
+
+/* ---- plain scalars ------------------------------------------------------------------------- */
+
+static bool is_one_of(const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (strcmp(text, *words) == 0)
+            return true;
+    return false;
+}
+
+/* Integers as in Go: an optional sign, then 0x, 0o or 0, 0b, or decimal digits. */
+static bool read_integer(const char *text, double *out)
+{
+    const char *digits = text + (*text == '-' || *text == '+');
+    int base = 10;
+    char *end;
+
+    if (!isdigit((unsigned char)*digits))
+        return false;
+    if (digits[0] == '0' && digits[1]) {
+        int letter = tolower((unsigned char)digits[1]);
+        base = letter == 'x' ? 16 : letter == 'b' ? 2 : 8;
+        digits += letter == 'x' || letter == 'b' || letter == 'o' ? 2 : 1;
+    }
+    if (!isxdigit((unsigned char)*digits))
+        return false;
+    errno = 0;
+    unsigned long long value = strtoull(digits, &end, base);
+    if (*end || errno)
+        return false;
+    *out = *text == '-' ? -(double)value : (double)value;
+    return true;
+}
+
+/* [-+]? ( .digits | digits [. digits*] ) [e [-+] digits] */
+static bool is_decimal(const char *text)
+{
+    const char *p = text + (*text == '-' || *text == '+');
+    size_t before = strspn(p, "0123456789"), after = 0;
+
+    p += before;
+    if (*p == '.') {
+        after = strspn(p + 1, "0123456789");
+        p += 1 + after;
+    }
+    if (before + after == 0)
+        return false;
+    if (*p == 'e' || *p == 'E') {
+        p += 1 + (p[1] == '-' || p[1] == '+');
+        size_t digits = strspn(p, "0123456789");
+        if (digits == 0)
+            return false;
+        p += digits;
+    }
+    return *p == '\0';
+}
+
+static char *without_underscores(const char *text)
+{
+    struct fleet_strbuf out = {0};
+
+    for (; *text; text++)
+        if (*text != '_')
+            fleet_strbuf_append_char(&out, *text);
+    return fleet_strbuf_take(&out);
+}
+
+static cJSON *create_string(const char *text)
+{
+    cJSON *json = cJSON_CreateString(text);
+
+    fleet_assert(json != NULL);
+    return json;
+}
+
+/* What a plain scalar means; NULL if JSON cannot say it. */
+static cJSON *resolve_plain(const char *text)
+{
+    static const char *const yes[] = {"y",    "Y",    "yes", "Yes", "YES", "true",
+                                      "True", "TRUE", "on",  "On",  "ON",  NULL};
+    static const char *const no[] = {"n",     "N",     "no",  "No",  "NO",  "false",
+                                     "False", "FALSE", "off", "Off", "OFF", NULL};
+    static const char *const nothing[] = {"", "~", "null", "Null", "NULL", NULL};
+    static const char *const not_finite[] = {".nan",  ".NaN",  ".NAN",  ".inf",  ".Inf",
+                                             ".INF",  "+.inf", "+.Inf", "+.INF", "-.inf",
+                                             "-.Inf", "-.INF", NULL};
+    FLEET_AUTO_FREE char *digits = NULL;
+    double value;
+
+    if (is_one_of(text, nothing))
+        return cJSON_CreateNull();
+    if (is_one_of(text, yes))
+        return cJSON_CreateTrue();
+    if (is_one_of(text, no))
+        return cJSON_CreateFalse();
+    if (is_one_of(text, not_finite))
+        return NULL;
+    if (!isdigit((unsigned char)*text) && !strchr("+-.", *text))
+        return create_string(text);
+    digits = without_underscores(text);
+    if (read_integer(digits, &value))
+        return cJSON_CreateNumber(value);
+    if (!is_decimal(digits))
+        return create_string(text);
+    value = strtod(digits, NULL);
+    return isfinite(value) ? cJSON_CreateNumber(value) : NULL;
+}
+
+/* ---- building the tree --------------------------------------------------------------------- */
+
+/* Values below and including `item`; its depth is bounded by the stack that built it. */
+static size_t count_nodes(const cJSON *item)
+{
+    size_t count = 1;
+
+    for (const cJSON *child = item->child; child; child = child->next)
+        count += count_nodes(child);
+    return count;
+}
+
+static int count_more(struct reader *reader, size_t more, yaml_mark_t mark, struct fleet_error *err)
+{
+    reader->node_count += more;
+    if (reader->node_count > FLEET_YAML_NODE_MAX)
+        return refuse_at(mark, err, "more values than fit the limit of 100000", NULL);
+    return 0;
+}
+
+static struct open *top(struct reader *reader)
+{
+    return reader->depth ? &reader->stack[reader->depth - 1] : NULL;
+}
+
+/* Does the next scalar become a key? */
+static bool wants_key(struct reader *reader)
+{
+    struct open *open = top(reader);
+
+    return open && cJSON_IsObject(open->node) && !open->key;
+}
+
+static int take_key(struct reader *reader, const char *text, yaml_mark_t mark,
+                    struct fleet_error *err)
+{
+    struct open *open = top(reader);
+
+    if (cJSON_GetObjectItemCaseSensitive(open->node, text))
+        return refuse_at(mark, err, "key stands twice in one mapping:", text);
+    if (++open->key_count > FLEET_YAML_KEY_MAX)
+        return refuse_at(mark, err, "more than 4096 keys in one mapping", NULL);
+    open->key = strdup(text);
+    fleet_assert(open->key != NULL);
+    return 0;
+}
+
+/* Put a value where it belongs. Takes ownership of `value` in every case. */
+static int place_value(struct reader *reader, cJSON *value, yaml_mark_t mark,
+                       struct fleet_error *err)
+{
+    struct open *open = top(reader);
+
+    if (!open) {
+        reader->root = value;
+        return 0;
+    }
+    if (cJSON_IsArray(open->node)) {
+        cJSON_AddItemToArray(open->node, value);
+        return 0;
+    }
+    if (!open->key) {
+        cJSON_Delete(value);
+        return refuse_at(mark, err, "a key must be a single word or text", NULL);
+    }
+    cJSON_AddItemToObject(open->node, open->key, value);
+    free(open->key);
+    open->key = NULL;
+    return 0;
+}
+
+static void remember_anchor(struct reader *reader, const char *anchor, cJSON *value)
+{
+    if (anchor)
+        (void)fleet_map_set(&reader->anchors, anchor, value);
+}
+
+static bool is_string_tag(const char *tag)
+{
+    return strcmp(tag, "!") == 0 || strcmp(tag, TAG_PREFIX "str") == 0;
+}
+
+/* Is `value` what the tag says? With NULL: is the tag known at all? */
+static bool is_tag_of(const char *tag, const cJSON *value)
+{
+    if (is_string_tag(tag))
+        return !value || cJSON_IsString(value);
+    if (strcmp(tag, TAG_PREFIX "int") == 0 || strcmp(tag, TAG_PREFIX "float") == 0)
+        return !value || cJSON_IsNumber(value);
+    if (strcmp(tag, TAG_PREFIX "bool") == 0)
+        return !value || cJSON_IsBool(value);
+    return strcmp(tag, TAG_PREFIX "null") == 0 && (!value || cJSON_IsNull(value));
+}
+
+static int read_scalar(struct reader *reader, const yaml_event_t *event, struct fleet_error *err)
+{
+    const char *text = (const char *)event->data.scalar.value;
+    const char *tag = (const char *)event->data.scalar.tag;
+    cJSON *value;
+
+    if (strlen(text) != event->data.scalar.length)
+        return refuse_at(event->start_mark, err, "a NUL character in a string", NULL);
+    if (wants_key(reader) && !event->data.scalar.anchor)
+        return take_key(reader, text, event->start_mark, err);
+    if (tag && !is_tag_of(tag, NULL))
+        return refuse_at(event->start_mark, err, "unknown tag", tag);
+    if (tag ? is_string_tag(tag) : event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
+        value = create_string(text);
+    else
+        value = resolve_plain(text);
+    if (tag && value && !is_tag_of(tag, value)) {
+        cJSON_Delete(value);
+        return refuse_at(event->start_mark, err, "the value is not what its tag says:", tag);
+    }
+    if (!value)
+        return refuse_at(event->start_mark, err, "JSON has no number for", text);
+    if (wants_key(reader)) {
+        cJSON_Delete(value);
+        return refuse_at(event->start_mark, err, "an anchor on a key is not supported", NULL);
+    }
+    remember_anchor(reader, (const char *)event->data.scalar.anchor, value);
+    return place_value(reader, value, event->start_mark, err);
+}
+
+static int read_alias(struct reader *reader, const yaml_event_t *event, struct fleet_error *err)
+{
+    const char *name = (const char *)event->data.alias.anchor;
+    const cJSON *named = fleet_map_get(&reader->anchors, name);
+    cJSON *copy;
+
+    if (!named)
+        return refuse_at(event->start_mark, err, "no complete value has the anchor", name);
+    if (count_more(reader, count_nodes(named), event->start_mark, err) < 0)
+        return -EINVAL;
+    copy = cJSON_Duplicate(named, 1);
+    fleet_assert(copy != NULL);
+    return place_value(reader, copy, event->start_mark, err);
+}
+
+static int open_container(struct reader *reader, cJSON *node, const yaml_char_t *anchor,
+                          yaml_mark_t mark, struct fleet_error *err)
+{
+    fleet_assert(node != NULL);
+    if (reader->depth == FLEET_YAML_DEPTH_MAX) {
+        cJSON_Delete(node);
+        return refuse_at(mark, err, "nested deeper than 64", NULL);
+    }
+    if (place_value(reader, node, mark, err) < 0)
+        return -EINVAL;
+    reader->stack[reader->depth] = (struct open){.node = node};
+    if (anchor) {
+        /* A name that is being defined anew no longer names the old value inside itself. */
+        (void)fleet_map_remove(&reader->anchors, (const char *)anchor);
+        reader->stack[reader->depth].anchor = strdup((const char *)anchor);
+        fleet_assert(reader->stack[reader->depth].anchor != NULL);
+    }
+    reader->depth++;
+    return 0;
+}
+
+/* Add the keys that `mapping` does not have itself. False if `from` is no mapping. */
+static bool merge(cJSON *mapping, const cJSON *from)
+{
+    const cJSON *item;
+
+    if (!cJSON_IsObject(from))
+        return false;
+    cJSON_ArrayForEach(item, from)
+    {
+        if (cJSON_GetObjectItemCaseSensitive(mapping, item->string))
+            continue;
+        cJSON *copy = cJSON_Duplicate(item, 1);
+        fleet_assert(copy != NULL);
+        cJSON_AddItemToObject(mapping, item->string, copy);
+    }
+    return true;
+}
+
+/* << names one mapping or a list of them; the first that has a key gives it. */
+static int apply_merges(struct reader *reader, cJSON *mapping, yaml_mark_t mark,
+                        struct fleet_error *err)
+{
+    cJSON *from = cJSON_DetachItemFromObjectCaseSensitive(mapping, "<<");
+    const cJSON *element;
+    bool good = true;
+
+    if (!from)
+        return 0;
+    cJSON_AddItemToArray(reader->merged, from);
+    if (cJSON_IsArray(from))
+        cJSON_ArrayForEach(element, from) good = good && merge(mapping, element);
+    else
+        good = merge(mapping, from);
+    if (!good)
+        return refuse_at(mark, err, "<< must name a mapping or a list of mappings", NULL);
+    if (cJSON_GetArraySize(mapping) > FLEET_YAML_KEY_MAX)
+        return refuse_at(mark, err, "more than 4096 keys in one mapping", NULL);
+    return 0;
+}
+
+static void release_open(struct open *open)
+{
+    free(open->key);
+    free(open->anchor);
+}
+
+static int close_container(struct reader *reader, yaml_mark_t mark, struct fleet_error *err)
+{
+    struct open *open = top(reader);
+
+    if (cJSON_IsObject(open->node) && apply_merges(reader, open->node, mark, err) < 0)
+        return -EINVAL;
+    remember_anchor(reader, open->anchor, open->node);
+    release_open(open);
+    reader->depth--;
+    return 0;
+}
+
+static int read_event(struct reader *reader, const yaml_event_t *event, struct fleet_error *err)
+{
+    switch (event->type) {
+    case YAML_SCALAR_EVENT:
+        if (count_more(reader, 1, event->start_mark, err) < 0)
+            return -EINVAL;
+        return read_scalar(reader, event, err);
+    case YAML_ALIAS_EVENT:
+        return read_alias(reader, event, err);
+    case YAML_MAPPING_START_EVENT:
+        if (count_more(reader, 1, event->start_mark, err) < 0)
+            return -EINVAL;
+        return open_container(reader, cJSON_CreateObject(), event->data.mapping_start.anchor,
+                              event->start_mark, err);
+    case YAML_SEQUENCE_START_EVENT:
+        if (count_more(reader, 1, event->start_mark, err) < 0)
+            return -EINVAL;
+        return open_container(reader, cJSON_CreateArray(), event->data.sequence_start.anchor,
+                              event->start_mark, err);
+    case YAML_MAPPING_END_EVENT:
+    case YAML_SEQUENCE_END_EVENT:
+        return close_container(reader, event->start_mark, err);
+    case YAML_DOCUMENT_START_EVENT:
+        if (reader->root)
+            return refuse_at(event->start_mark, err, "a second document; one is expected", NULL);
+        return 0;
+    case YAML_NO_EVENT:
+    case YAML_STREAM_START_EVENT:
+    case YAML_STREAM_END_EVENT:
+    case YAML_DOCUMENT_END_EVENT:
+        break;
+    }
+    return 0;
+}
+
+static int read_events(struct reader *reader, const char *text, struct fleet_error *err)
+{
+    for (bool done = false; !done;) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(&reader->parser, &event))
+            return refuse_parser(&reader->parser, text, err);
+        int rc = read_event(reader, &event, err);
+        done = event.type == YAML_STREAM_END_EVENT;
+        yaml_event_delete(&event);
+        if (rc < 0)
+            return rc;
+    }
+    if (!reader->root || cJSON_IsNull(reader->root))
+        return fleet_error(err, -EINVAL, "line 1, column 1: there is no document");
+    return 0;
+}
+
+static bool looks_like_json(const char *text, size_t size)
+{
+    size_t i = 0;
+
+    while (i < size && isspace((unsigned char)text[i]))
+        i++;
+    return i < size && (text[i] == '{' || text[i] == '[');
+}
+
+/* The strict reader first: it knows the escapes of JSON that YAML lacks. */
+static bool read_json(const char *text, size_t size, cJSON **out)
+{
+    FLEET_AUTO_JSON cJSON *json = NULL;
+
+    if (!looks_like_json(text, size) || fleet_json_parse(text, size, size, &json, NULL) < 0)
+        return false;
+    *out = json;
+    json = NULL;
+    return true;
+}
+
+int fleet_yaml_to_json(const char *text, size_t size, cJSON **out, struct fleet_error *err)
+{
+    struct reader reader = {0};
+    int rc;
+
+    if (size > FLEET_YAML_SIZE_MAX)
+        return fleet_error(err, -EFBIG, "%zu bytes are more than the limit of %d", size,
+                           FLEET_YAML_SIZE_MAX);
+    if (read_json(text, size, out))
+        return 0;
+    if (!yaml_parser_initialize(&reader.parser))
+        return fleet_error(err, -ENOMEM, "no memory for the YAML parser");
+    reader.merged = cJSON_CreateArray();
+    fleet_assert(reader.merged != NULL);
+    yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, size);
+    rc = read_events(&reader, text, err);
+    while (reader.depth > 0)
+        release_open(&reader.stack[--reader.depth]);
+    fleet_map_release(&reader.anchors);
+    cJSON_Delete(reader.merged);
+    yaml_parser_delete(&reader.parser);
+    if (rc < 0) {
+        cJSON_Delete(reader.root);
+        return rc;
+    }
+    *out = reader.root;
+    return 0;
+}

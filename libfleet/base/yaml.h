@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_BASE_YAML_H
+#define LIBFLEET_BASE_YAML_H
+
+/*
+ * YAML as Kubernetes reads it, into the same JSON tree.
+ *
+ * kubectl turns YAML into JSON by the rules of YAML 1.1, and so does this module, so that a file
+ * means the same locally and in a cluster:
+ *  - plain y, yes, on, true and n, no, off, false (also Yes, YES, …) are booleans
+ *  - plain ~, null and nothing at all are null
+ *  - plain 12, 0x1f, 0o17, 017, 0b11, 1_000 are integers; 1.5, .5, 1e-3 are numbers; times and
+ *    dates stay strings
+ *  - quoted and block scalars are strings; !!str makes one of anything
+ *  - keys are taken as the text that stands there (kubectl would write y: as "true":)
+ *  - anchors, aliases and << merges are resolved
+ * JSON is YAML; it is accepted too.
+ */
+
+#include <stddef.h>
+
+#include <cjson/cJSON.h>
+
+struct fleet_error;
+
+#define FLEET_YAML_SIZE_MAX  (1024 * 1024) /* bytes of text */
+#define FLEET_YAML_DEPTH_MAX 64            /* nesting */
+#define FLEET_YAML_NODE_MAX  100000        /* values, with those that aliases repeat */
+#define FLEET_YAML_KEY_MAX   4096          /* keys of one mapping */
+
+/*
+ * Read exactly one document. *out is owned by the caller. -EINVAL with "line L, column C: …": not
+ * YAML, no document or more than one, a key twice, a key that is no scalar, an alias of nothing or
+ * of what contains it, .inf or .nan (JSON has neither), an unknown tag, a limit above; -EFBIG:
+ * larger than FLEET_YAML_SIZE_MAX.
+ */
+int fleet_yaml_to_json(const char *text, size_t size, cJSON **out, struct fleet_error *err);
+
+#endif

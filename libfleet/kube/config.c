@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A kubeconfig is three lists (clusters, users, contexts) that refer to each other by name. It is
+ * turned into a tree first, then the one context that is wanted is followed.
+ */
+#include "libfleet/kube/config.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/yaml.h"
+#include "libfleet/kube/exec.h"
+
+#define SERVICE_ACCOUNT   "/var/run/secrets/kubernetes.io/serviceaccount"
+#define EXEC_EARLY_MS     60000 /* a plug-in's token is renewed this long before it expires */
+#define EXEC_ARGUMENT_MAX 256
+#define NEVER_READ        (-1e300)
+
+/* ---- secrets ----------------------------------------------------------------------------------- */
+
+static void secret_set(struct kube_secret *secret, char *text, size_t size)
+{
+    if (secret->text)
+        OPENSSL_cleanse(secret->text, secret->size);
+    free(secret->text);
+    secret->text = text;
+    secret->size = size;
+}
+
+static void secret_release(struct kube_secret *secret)
+{
+    secret_set(secret, NULL, 0);
+    free(secret->file);
+    *secret = (struct kube_secret){0};
+}
+
+static void secret_from_file(struct kube_secret *secret, const char *folder, const char *file)
+{
+    secret->file = fleet_file_join(folder, file);
+    secret->read_ms = NEVER_READ;
+}
+
+/* Tokens often end in a line end, which must not go into a header. */
+static size_t trimmed_size(const char *text, size_t size)
+{
+    while (size > 0 && strchr(" \t\r\n", text[size - 1]))
+        size--;
+    return size;
+}
+
+static int secret_refresh(struct kube_secret *secret, double now_ms, struct fleet_error *err)
+{
+    char *text;
+    size_t size;
+    int rc;
+
+    if (!secret->file || now_ms - secret->read_ms < KUBE_CONFIG_REFRESH_MS)
+        return 0;
+    rc = fleet_file_read(secret->file, KUBE_CONFIG_SIZE_MAX, &text, &size, err);
+    if (rc < 0)
+        return secret->text ? 0 : rc; /* a file that is just being replaced: what we have will do */
+    size = trimmed_size(text, size);
+    text[size] = '\0';
+    secret_set(secret, text, size);
+    secret->read_ms = now_ms;
+    return 0;
+}
+
+static int exec_refresh(struct kube_config *config, int64_t now_wall_ms, struct fleet_error *err)
+{
+    int64_t expires = config->exec.expires_wall_ms;
+    char *token;
+    int rc;
+
+    if (!config->exec.argv || expires == 0 ||
+        (expires > 0 && now_wall_ms < expires - EXEC_EARLY_MS))
+        return 0;
+    if ((rc = kube_exec_run(&config->exec, &token, err)) < 0)
+        return rc;
+    secret_set(&config->token, token, strlen(token));
+    return 0;
+}
+
+int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_wall_ms,
+                        struct fleet_error *err)
+{
+    int rc;
+
+    if ((rc = secret_refresh(&config->ca, now_ms, err)) < 0 ||
+        (rc = secret_refresh(&config->client_certificate, now_ms, err)) < 0 ||
+        (rc = secret_refresh(&config->client_key, now_ms, err)) < 0 ||
+        (rc = secret_refresh(&config->token, now_ms, err)) < 0 ||
+        (rc = exec_refresh(config, now_wall_ms, err)) < 0)
+        return rc;
+    return 0;
+}
+
+void kube_config_doubt(struct kube_config *config)
+{
+    config->ca.read_ms = config->token.read_ms = NEVER_READ;
+    config->client_certificate.read_ms = config->client_key.read_ms = NEVER_READ;
+    if (config->exec.argv)
+        config->exec.expires_wall_ms = -1;
+}
+
+static void free_list(char **list)
+{
+    for (char **p = list; p && *p; p++)
+        free(*p);
+    free(list);
+}
+
+void kube_config_release(struct kube_config *config)
+{
+    free(config->server);
+    free(config->namespace_);
+    free(config->tls_server_name);
+    free(config->proxy);
+    secret_release(&config->ca);
+    secret_release(&config->client_certificate);
+    secret_release(&config->client_key);
+    secret_release(&config->token);
+    free_list(config->exec.argv);
+    free_list(config->exec.env);
+    free(config->exec.api_version);
+    *config = (struct kube_config){0};
+}
+
+/* ---- kubeconfig -------------------------------------------------------------------------------- */
+
+/* The entry of `list` with that name: its `part` ("cluster", …). */
+static int find_named(const cJSON *root, const char *list, const char *part, const char *name,
+                      const cJSON **out, struct fleet_error *err)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(root, list))
+    {
+        const char *here = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "name"));
+        if (here && strcmp(here, name) == 0) {
+            *out = cJSON_GetObjectItemCaseSensitive(item, part);
+            return 0;
+        }
+    }
+    return fleet_error(err, -EINVAL, "%s: there is no \"%.100s\"", list, name);
+}
+
+static int decode_base64(const char *text, char **out, size_t *out_size)
+{
+    size_t size = strlen(text), padding = 0;
+    unsigned char *bytes;
+    int count;
+
+    while (padding < 2 && size > padding && text[size - 1 - padding] == '=')
+        padding++;
+    bytes = malloc(size / 4 * 3 + 4);
+    fleet_assert(bytes != NULL);
+    count = size % 4 == 0 ? EVP_DecodeBlock(bytes, (const unsigned char *)text, (int)size) : -1;
+    if (count < 0 || (size_t)count < padding) {
+        free(bytes);
+        return -EINVAL;
+    }
+    *out_size = (size_t)count - padding;
+    bytes[*out_size] = '\0';
+    *out = (char *)bytes;
+    return 0;
+}
+
+/* "x-data" (base64) before "x" (a file): as kubectl does. */
+static int decode_secret(const cJSON *from, const char *name, const char *folder,
+                         struct kube_secret *secret, struct fleet_error *err)
+{
+    const char *data = NULL, *file = NULL;
+    char data_name[64];
+    int rc;
+
+    snprintf(data_name, sizeof(data_name), "%s-data", name);
+    if ((rc = fleet_json_opt_string(from, data_name, &data, err)) < 0 ||
+        (rc = fleet_json_opt_string(from, name, &file, err)) < 0)
+        return rc;
+    if (data && *data) {
+        if (decode_base64(data, &secret->text, &secret->size) < 0)
+            return fleet_error(err, -EINVAL, "%s: is not base64", data_name);
+    } else if (file && *file) {
+        secret_from_file(secret, folder, file);
+    }
+    return 0;
+}
+
+static int dup_optional(const cJSON *from, const char *name, char **out, struct fleet_error *err)
+{
+    const char *text = NULL;
+    int rc = fleet_json_opt_string(from, name, &text, err);
+
+    if (rc == 0 && text && *text)
+        *out = strdup(text);
+    return rc;
+}
+
+static int decode_cluster(const cJSON *cluster, const char *folder, struct kube_config *config,
+                          struct fleet_error *err)
+{
+    bool insecure = false;
+    int rc;
+
+    if ((rc = fleet_json_opt_bool(cluster, "insecure-skip-tls-verify", &insecure, err)) < 0 ||
+        (rc = dup_optional(cluster, "server", &config->server, err)) < 0 ||
+        (rc = dup_optional(cluster, "tls-server-name", &config->tls_server_name, err)) < 0 ||
+        (rc = dup_optional(cluster, "proxy-url", &config->proxy, err)) < 0 ||
+        (rc = decode_secret(cluster, "certificate-authority", folder, &config->ca, err)) < 0)
+        return rc;
+    if (insecure)
+        return fleet_error(err, -EINVAL,
+                           "insecure-skip-tls-verify: is not supported; give the "
+                           "certificate-authority");
+    if (!config->server ||
+        (strncmp(config->server, "https://", 8) != 0 && strncmp(config->server, "http://", 7) != 0))
+        return fleet_error(err, -EINVAL, "server: \"%.100s\" is not an http or https URL",
+                           config->server ? config->server : "");
+    while (config->server[strlen(config->server) - 1] == '/')
+        config->server[strlen(config->server) - 1] = '\0';
+    return 0;
+}
+
+/* argv = command and args. */
+static int decode_arguments(const cJSON *exec, struct kube_exec *out, struct fleet_error *err)
+{
+    const cJSON *args = cJSON_GetObjectItemCaseSensitive(exec, "args"), *arg;
+    const char *command;
+    size_t count = 0;
+    int rc;
+
+    if ((rc = fleet_json_get_string(exec, "command", &command, err)) < 0)
+        return rc;
+    if (cJSON_GetArraySize(args) > EXEC_ARGUMENT_MAX)
+        return fleet_error(err, -EINVAL, "args: more than %d", EXEC_ARGUMENT_MAX);
+    out->argv = calloc((size_t)cJSON_GetArraySize(args) + 2, sizeof(*out->argv));
+    fleet_assert(out->argv != NULL);
+    out->argv[count++] = strdup(command);
+    cJSON_ArrayForEach(arg, args)
+    {
+        if (!cJSON_IsString(arg))
+            return fleet_error(err, -EINVAL, "args: has an entry that is no string");
+        out->argv[count++] = strdup(arg->valuestring);
+    }
+    return 0;
+}
+
+static int decode_exec(const cJSON *exec, struct kube_exec *out, struct fleet_error *err)
+{
+    const cJSON *env = cJSON_GetObjectItemCaseSensitive(exec, "env"), *pair;
+    size_t count = 0;
+    int rc;
+
+    if (!cJSON_IsObject(exec))
+        return 0;
+    if ((rc = decode_arguments(exec, out, err)) < 0)
+        return rc;
+    if (cJSON_GetArraySize(env) > EXEC_ARGUMENT_MAX)
+        return fleet_error(err, -EINVAL, "env: more than %d", EXEC_ARGUMENT_MAX);
+    out->env = calloc((size_t)cJSON_GetArraySize(env) + 1, sizeof(*out->env));
+    fleet_assert(out->env != NULL);
+    cJSON_ArrayForEach(pair, env)
+    {
+        const char *name, *value = "";
+        struct fleet_strbuf text = {0};
+        if ((rc = fleet_json_get_string(pair, "name", &name, err)) < 0 ||
+            (rc = fleet_json_opt_string(pair, "value", &value, err)) < 0)
+            return rc;
+        fleet_strbuf_appendf(&text, "%s=%s", name, value);
+        out->env[count++] = fleet_strbuf_take(&text);
+    }
+    if ((rc = fleet_json_dup_string(exec, "apiVersion", &out->api_version, err)) < 0)
+        return rc;
+    out->expires_wall_ms = -1;
+    return 0;
+}
+
+static int decode_user(const cJSON *user, const char *folder, struct kube_config *config,
+                       struct fleet_error *err)
+{
+    const char *token = NULL, *file = NULL;
+    int rc;
+
+    if ((rc = decode_secret(user, "client-certificate", folder, &config->client_certificate, err)) <
+            0 ||
+        (rc = decode_secret(user, "client-key", folder, &config->client_key, err)) < 0 ||
+        (rc = fleet_json_opt_string(user, "token", &token, err)) < 0 ||
+        (rc = fleet_json_opt_string(user, "tokenFile", &file, err)) < 0)
+        return rc;
+    if (file && *file) { /* it wins over the text, as in kubectl */
+        secret_from_file(&config->token, folder, file);
+    } else if (token && *token) {
+        config->token.size = strlen(token);
+        config->token.text = strdup(token);
+    }
+    if ((rc = decode_exec(cJSON_GetObjectItemCaseSensitive(user, "exec"), &config->exec, err)) < 0)
+        return fleet_error_wrap(err, "exec");
+    return 0;
+}
+
+static int follow_context(const cJSON *root, const char *folder, const char *context,
+                          struct kube_config *config, struct fleet_error *err)
+{
+    const cJSON *part = NULL, *cluster = NULL, *user = NULL;
+    const char *cluster_name, *user_name = NULL;
+    int rc;
+
+    if ((rc = find_named(root, "contexts", "context", context, &part, err)) < 0)
+        return rc;
+    if ((rc = fleet_json_get_string(part, "cluster", &cluster_name, err)) < 0 ||
+        (rc = fleet_json_opt_string(part, "user", &user_name, err)) < 0 ||
+        (rc = dup_optional(part, "namespace", &config->namespace_, err)) < 0)
+        return fleet_error_wrap(err, "context \"%.100s\"", context);
+    if ((rc = find_named(root, "clusters", "cluster", cluster_name, &cluster, err)) < 0)
+        return rc;
+    if ((rc = decode_cluster(cluster, folder, config, err)) < 0)
+        return fleet_error_wrap(err, "cluster \"%.100s\"", cluster_name);
+    if (!user_name)
+        return 0;
+    if ((rc = find_named(root, "users", "user", user_name, &user, err)) < 0)
+        return rc;
+    if ((rc = decode_user(user, folder, config, err)) < 0)
+        return fleet_error_wrap(err, "user \"%.100s\"", user_name);
+    return 0;
+}
+
+int kube_config_decode(const char *text, size_t size, const char *folder, const char *context,
+                       struct kube_config *out, struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *root = NULL;
+    struct kube_config config = {0};
+    int rc;
+
+    if ((rc = fleet_yaml_to_json(text, size, &root, err)) < 0)
+        return rc;
+    if (!context && (rc = fleet_json_opt_string(root, "current-context", &context, err)) < 0)
+        return rc;
+    if (!context || !*context)
+        return fleet_error(err, -EINVAL, "current-context: is not set");
+    if (follow_context(root, folder, context, &config, err) < 0) {
+        kube_config_release(&config);
+        if (err)
+            err->code = -EINVAL;
+        return -EINVAL;
+    }
+    if (!config.namespace_)
+        config.namespace_ = strdup("default");
+    *out = config;
+    return 0;
+}
+
+/* ---- where to look ----------------------------------------------------------------------------- */
+
+static int load_file(const char *path, const char *context, struct kube_config *out,
+                     struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    FLEET_AUTO_FREE char *folder = strdup(path);
+    char *slash;
+    size_t size;
+    int rc;
+
+    fleet_assert(folder != NULL);
+    slash = strrchr(folder, '/');
+    *(slash ? slash : folder) = '\0';
+    if ((rc = fleet_file_read(path, KUBE_CONFIG_SIZE_MAX, &text, &size, err)) < 0)
+        return rc;
+    if ((rc = kube_config_decode(text, size, folder, context, out, err)) < 0)
+        return fleet_error_wrap(err, "%s", path);
+    return 0;
+}
+
+/* The first file of a list separated by colons that exists. */
+static char *first_existing(const char *list)
+{
+    FLEET_AUTO_FREE char *copy = strdup(list);
+    char *rest = copy, *path;
+
+    fleet_assert(copy != NULL);
+    while ((path = strsep(&rest, ":")))
+        if (*path && access(path, F_OK) == 0)
+            return strdup(path);
+    return NULL;
+}
+
+static int load_home(const char *context, struct kube_config *out, struct fleet_error *err)
+{
+    const char *home = getenv("HOME");
+    FLEET_AUTO_FREE char *path = NULL;
+
+    if (home && *home)
+        path = fleet_file_join(home, ".kube/config");
+    if (!path || access(path, F_OK) != 0)
+        return fleet_error(err, -ENOENT,
+                           "no Kubernetes configuration: KUBECONFIG is not set, this is not a pod, "
+                           "and there is no %s",
+                           path ? path : "~/.kube/config");
+    return load_file(path, context, out, err);
+}
+
+int kube_config_load(const char *path, const char *context, struct kube_config *out,
+                     struct fleet_error *err)
+{
+    const char *list = getenv("KUBECONFIG");
+    int rc;
+
+    if (path)
+        return load_file(path, context, out, err);
+    if (list && *list) {
+        FLEET_AUTO_FREE char *file = first_existing(list);
+        if (!file)
+            return fleet_error(err, -ENOENT, "KUBECONFIG=%.200s: no such file", list);
+        return load_file(file, context, out, err);
+    }
+    rc = kube_config_in_cluster(NULL, out, err);
+    return rc == -ENOENT ? load_home(context, out, err) : rc;
+}
+
+/* The namespace file, without which "default" is meant. */
+static char *read_namespace(const char *folder)
+{
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "namespace");
+    char *text;
+    size_t size;
+
+    if (fleet_file_read(path, 256, &text, &size, NULL) < 0)
+        return strdup("default");
+    text[trimmed_size(text, size)] = '\0';
+    return text;
+}
+
+int kube_config_in_cluster(const char *folder, struct kube_config *out, struct fleet_error *err)
+{
+    const char *host = getenv("KUBERNETES_SERVICE_HOST");
+    const char *port = getenv("KUBERNETES_SERVICE_PORT");
+    struct kube_config config = {0};
+    struct fleet_strbuf server = {0};
+
+    if (!folder)
+        folder = SERVICE_ACCOUNT;
+    if (!host || !*host || !port || !*port || access(folder, F_OK) != 0)
+        return fleet_error(err, -ENOENT,
+                           "not in a pod: KUBERNETES_SERVICE_HOST or %.200s is missing", folder);
+    fleet_strbuf_appendf(&server, strchr(host, ':') ? "https://[%s]:%s" : "https://%s:%s", host,
+                         port);
+    config.server = fleet_strbuf_take(&server);
+    config.namespace_ = read_namespace(folder);
+    secret_from_file(&config.ca, folder, "ca.crt");
+    secret_from_file(&config.token, folder, "token");
+    *out = config;
+    return 0;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_KUBE_CONFIG_H
+#define LIBFLEET_KUBE_CONFIG_H
+
+/*
+ * Where the API server is and how to prove who we are.
+ *
+ * Two sources: the service account that Kubernetes mounts into a pod, and kubeconfig files. What
+ * came from a file is read again while the program runs, because tokens live for an hour and a CA
+ * is rotated; what was written inline never changes. A token may also come from a credential plug-in
+ * (an `exec` block), which is run again shortly before the token expires.
+ *
+ * TLS verification cannot be switched off: a kubeconfig that asks for it is refused.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct fleet_error;
+
+#define KUBE_CONFIG_SIZE_MAX   (1u << 20) /* of a kubeconfig, a certificate, a token */
+#define KUBE_CONFIG_REFRESH_MS 60000.0    /* how old what a file said may become */
+#define KUBE_EXEC_TIMEOUT_MS   20000      /* how long a credential plug-in may take */
+
+/* A text that stands in the configuration, or in a file that may change. */
+struct kube_secret {
+    char *file;     /* NULL: inline */
+    char *text;     /* NULL: there is none (yet) */
+    size_t size;    /* bytes of text */
+    double read_ms; /* when the file was read last, monotonic */
+};
+
+struct kube_exec {           /* a credential plug-in; argv NULL: none */
+    char **argv;             /* [.., NULL] */
+    char **env;              /* ["NAME=value", …, NULL], added to ours */
+    char *api_version;       /* client.authentication.k8s.io/v1 or v1beta1 */
+    int64_t expires_wall_ms; /* of the token it gave; 0: does not expire; -1: not run yet */
+};
+
+struct kube_config {
+    char *server;          /* "https://172.31.250.1:6443", no slash at the end */
+    char *namespace_;      /* the default one, "default" if none is given */
+    char *tls_server_name; /* the name in the certificate, if not the server's; or NULL */
+    char *proxy;           /* URL, or NULL: as the environment says */
+    struct kube_secret ca; /* PEM; none: the system's authorities */
+    struct kube_secret client_certificate, client_key; /* PEM; none: no client certificate */
+    struct kube_secret token;                          /* none: no bearer token */
+    struct kube_exec exec;
+};
+
+/*
+ * The usual search: `path` if not NULL; else the files of $KUBECONFIG; else the pod's service
+ * account, if there is one; else ~/.kube/config. `context` NULL means the current one.
+ *
+ * -ENOENT: nothing found (with the places); -EINVAL: with file and field; -errno of reading.
+ */
+int kube_config_load(const char *path, const char *context, struct kube_config *out,
+                     struct fleet_error *err);
+
+/* The service account below `folder` (NULL: where Kubernetes mounts it) and the address in the
+ * environment. -ENOENT: this is not a pod. */
+int kube_config_in_cluster(const char *folder, struct kube_config *out, struct fleet_error *err);
+
+/* A kubeconfig's text; relative paths in it are below `folder`. -EINVAL with the field. */
+int kube_config_decode(const char *text, size_t size, const char *folder, const char *context,
+                       struct kube_config *out, struct fleet_error *err);
+
+void kube_config_release(struct kube_config *config);
+
+/*
+ * Bring the secrets up to date: read files older than KUBE_CONFIG_REFRESH_MS, run the plug-in if its
+ * token expires within a minute. A file that cannot be read now keeps its last text. Fails only where
+ * there is no text at all: -errno with the file, or what the plug-in said.
+ */
+int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_wall_ms,
+                        struct fleet_error *err);
+
+/* The server answered 401: read and run again at the next refresh, whatever the age. */
+void kube_config_doubt(struct kube_config *config);
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A child with stdout in a pipe, read until it closes or a deadline; stderr stays the user's. */
+#include "libfleet/kube/exec.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/kube/config.h"
+
+#define ENV_MAX 1024
+
+extern char **environ;
+
+/* Our environment, the plug-in's own variables, and the request. `info` is borrowed. */
+static char **build_environment(const struct kube_exec *exec, char *info)
+{
+    char **env = calloc(ENV_MAX + 1, sizeof(*env));
+    size_t count = 0;
+
+    fleet_assert(env != NULL);
+    for (char **e = exec->env; e && *e && count < ENV_MAX; e++)
+        env[count++] = *e; /* first, since the first of two wins in most C libraries */
+    for (char **e = environ; *e && count < ENV_MAX - 1; e++)
+        if (strncmp(*e, "KUBERNETES_EXEC_INFO=", 21) != 0)
+            env[count++] = *e;
+    env[count] = info;
+    return env;
+}
+
+static int spawn(const struct kube_exec *exec, int out_fd, pid_t *pid, struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf info = {0};
+    FLEET_AUTO_FREE char **env = NULL;
+    posix_spawn_file_actions_t actions;
+    int rc;
+
+    fleet_strbuf_appendf(&info,
+                         "KUBERNETES_EXEC_INFO={\"apiVersion\":\"%s\",\"kind\":\"ExecCredential\","
+                         "\"spec\":{\"interactive\":false}}",
+                         exec->api_version);
+    env = build_environment(exec, info.text);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, out_fd, STDOUT_FILENO);
+    rc = posix_spawnp(pid, exec->argv[0], &actions, NULL, exec->argv, env);
+    posix_spawn_file_actions_destroy(&actions);
+    if (rc != 0)
+        return fleet_error(err, -EACCES, "run %s: %s", exec->argv[0], strerror(rc));
+    return 0;
+}
+
+/* Everything the child writes, until it closes its end. */
+static int read_answer(int fd, struct fleet_strbuf *out, struct fleet_error *err)
+{
+    double deadline = fleet_monotonic_ms() + KUBE_EXEC_TIMEOUT_MS;
+    char chunk[4096];
+
+    for (;;) {
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        double left = deadline - fleet_monotonic_ms();
+        ssize_t got;
+
+        if (left <= 0 || out->length > KUBE_CONFIG_SIZE_MAX)
+            return fleet_error(err, -ETIMEDOUT, "it did not end within %d s or wrote over %u bytes",
+                               KUBE_EXEC_TIMEOUT_MS / 1000, KUBE_CONFIG_SIZE_MAX);
+        if (poll(&wait, 1, (int)left + 1) <= 0)
+            continue;
+        got = read(fd, chunk, sizeof(chunk));
+        if (got == 0)
+            return 0;
+        if (got > 0)
+            fleet_strbuf_append_bytes(out, chunk, (size_t)got);
+        else if (errno != EINTR)
+            return fleet_error(err, -EACCES, "read its answer: %s", strerror(errno));
+    }
+}
+
+static int decode(struct kube_exec *exec, const struct fleet_strbuf *answer, char **out_token,
+                  struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *root = NULL;
+    const char *token = NULL, *expires = NULL;
+    int64_t expires_ms = 0;
+    int rc;
+
+    if ((rc = fleet_json_parse(fleet_strbuf_text(answer), answer->length, KUBE_CONFIG_SIZE_MAX,
+                               &root, err)) < 0)
+        return rc;
+    if ((rc = fleet_json_opt_string(root, "status.token", &token, err)) < 0 ||
+        (rc = fleet_json_opt_string(root, "status.expirationTimestamp", &expires, err)) < 0)
+        return rc;
+    if (!token || !*token)
+        return fleet_error(err, -EINVAL,
+                           "status.token: is missing (client certificates from "
+                           "plug-ins are not supported)");
+    if (expires && fleet_rfc3339_parse(expires, &expires_ms) < 0)
+        return fleet_error(err, -EINVAL, "status.expirationTimestamp: \"%.40s\" is not a time",
+                           expires);
+    exec->expires_wall_ms = expires_ms;
+    *out_token = strdup(token);
+    return 0;
+}
+
+int kube_exec_run(struct kube_exec *exec, char **out_token, struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf answer = {0};
+    FLEET_AUTO_CLOSE int read_end = -1;
+    FLEET_AUTO_CLOSE int write_end = -1;
+    int fds[2], status, rc;
+    pid_t pid;
+
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return fleet_error(err, -errno, "run %s: pipe: %s", exec->argv[0], strerror(errno));
+    read_end = fds[0];
+    write_end = fds[1];
+    if ((rc = spawn(exec, write_end, &pid, err)) < 0)
+        return rc;
+    (void)close(write_end);
+    write_end = -1;
+    rc = read_answer(read_end, &answer, err);
+    if (rc < 0)
+        (void)kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (rc == 0 && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        rc = fleet_error(err, -EACCES, "it failed with %s %d",
+                         WIFSIGNALED(status) ? "signal" : "exit code",
+                         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    if (rc == 0)
+        rc = decode(exec, &answer, out_token, err);
+    return rc < 0 ? fleet_error_wrap(err, "credential plug-in %s", exec->argv[0]) : 0;
+}

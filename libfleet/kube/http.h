@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_KUBE_HTTP_H
+#define LIBFLEET_KUBE_HTTP_H
+
+/*
+ * The outside world on sockets: `struct kube_io` by libcurl on a libuv loop.
+ *
+ * All requests of a program share one multi handle: HTTP/2 where the server has it, so hundreds of
+ * requests and watches travel over one connection. curl's sockets and timers are watched by the
+ * loop; nothing blocks. Plain requests in flight are capped, the others wait in order; there is no
+ * limit on their rate.
+ */
+
+#include <uv.h>
+
+#include "libfleet/kube/io.h"
+
+struct fleet_error;
+struct kube_config;
+
+#define KUBE_RESPONSE_MAX (256u << 20) /* bytes of one answer that is not streamed */
+
+struct kube_http_options {
+    const char *user_agent; /* NULL: "fleetjob/VERSION" */
+    int in_flight_max;      /* plain requests at once; 0: 32 */
+    /* For metrics: a request has ended. `verb` is its method, or "WATCH"; status 0: no answer. */
+    void (*answered)(void *user, const char *verb, int status);
+    void *user;
+};
+
+/* `config` is borrowed and kept up to date (kube_config_refresh). -ENOMEM, or -EIO from curl. */
+int kube_http_new(uv_loop_t *loop, struct kube_config *config,
+                  const struct kube_http_options *options, struct kube_io **out,
+                  struct fleet_error *err);
+
+/*
+ * End it: every call is cancelled, every connection closed. The memory goes when the loop has turned
+ * once more: run it before closing it. NULL is fine.
+ */
+void kube_http_free(struct kube_io *io);
+
+/* For metrics: requests on their way, and waiting for a free place. */
+void kube_http_load(struct kube_io *io, int *out_in_flight, int *out_waiting);
+
+#endif

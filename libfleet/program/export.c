@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/program/export.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
+#include "libfleet/program/safetensors.h"
+
+#define MODEL_PREFIX "model-" /* files of weights; others hold optimizer states */
+
+/* A tensor or a piece of one. */
+struct part {
+    char *name;                          /* without "@first" */
+    int64_t first;                       /* element; 0 for a whole tensor */
+    const struct safetensors_file *file; /* that holds it */
+    const struct safetensors_tensor *from;
+};
+
+struct parts {
+    struct part *items; /* [count]; sorted by name, then by first */
+    size_t count;
+    struct safetensors_file *files; /* [file_count] */
+    size_t file_count;
+};
+
+static void parts_release(struct parts *parts)
+{
+    for (size_t i = 0; i < parts->count; i++)
+        free(parts->items[i].name);
+    for (size_t i = 0; i < parts->file_count; i++)
+        safetensors_release(&parts->files[i]);
+    free(parts->items);
+    free(parts->files);
+}
+
+#define AUTO_PARTS __attribute__((cleanup(parts_release)))
+
+/* ---- collecting -------------------------------------------------------------------------------- */
+
+static void add_part(struct parts *parts, const struct safetensors_file *file,
+                     const struct safetensors_tensor *tensor)
+{
+    struct part *part = &parts->items[parts->count++];
+    char *at;
+
+    *part = (struct part){.name = strdup(tensor->name), .file = file, .from = tensor};
+    fleet_assert(part->name != NULL);
+    at = strrchr(part->name, '@');
+    if (!at || tensor->ndim != 1)
+        return;
+    part->first = strtoll(at + 1, NULL, 10);
+    *at = '\0';
+}
+
+static int compare_parts(const void *a, const void *b)
+{
+    const struct part *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+
+    return order ? order : (x->first > y->first) - (x->first < y->first);
+}
+
+static int open_parts(const char *folder, const struct manifest *manifest, struct parts *parts,
+                      struct fleet_error *err)
+{
+    size_t total = 0;
+
+    parts->files = calloc(manifest->file_count + 1, sizeof(*parts->files));
+    fleet_assert(parts->files != NULL);
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        FLEET_AUTO_FREE char *path = fleet_file_join(folder, manifest->files[i].name);
+        int rc;
+        if (strncmp(manifest->files[i].name, MODEL_PREFIX, strlen(MODEL_PREFIX)) != 0)
+            continue;
+        rc = safetensors_open(path, &parts->files[parts->file_count], err);
+        if (rc < 0)
+            return rc;
+        total += parts->files[parts->file_count++].count;
+    }
+    parts->items = calloc(total + 1, sizeof(*parts->items));
+    fleet_assert(parts->items != NULL);
+    for (size_t i = 0; i < parts->file_count; i++)
+        for (size_t j = 0; j < parts->files[i].count; j++)
+            add_part(parts, &parts->files[i], &parts->files[i].tensors[j]);
+    if (parts->count)
+        qsort(parts->items, parts->count, sizeof(*parts->items), compare_parts);
+    return 0;
+}
+
+/* ---- joining ----------------------------------------------------------------------------------- */
+
+/* The shape of the tensor that `part` is a piece of, which its file's metadata hold as "[2, 3]". */
+static bool read_shape(const struct part *part, struct safetensors_tensor *to)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf key = {0};
+    const char *text;
+    char *end;
+
+    fleet_strbuf_appendf(&key, "shape:%s", part->name);
+    text = safetensors_metadata(part->file, key.text);
+    if (!text || *text++ != '[')
+        return false;
+    while (*text != ']') {
+        if (to->ndim == SAFETENSORS_DIMS_MAX)
+            return false;
+        errno = 0;
+        to->shape[to->ndim] = strtoll(text, &end, 10);
+        if (end == text || errno != 0 || to->shape[to->ndim++] < 0)
+            return false;
+        text = end + strspn(end, ", ");
+    }
+    return true;
+}
+
+/* Bytes that `to`'s shape and type make; UINT64_MAX if they do not fit. */
+static uint64_t bytes_of(const struct safetensors_tensor *to)
+{
+    uint64_t bytes = safetensors_type_size(to->type);
+
+    for (int i = 0; i < to->ndim; i++)
+        if (__builtin_mul_overflow(bytes, (uint64_t)to->shape[i], &bytes))
+            return UINT64_MAX;
+    return bytes;
+}
+
+/* Parts [first, …) of one name as the description of a whole tensor; returns the first part after
+ * them, or -EBADMSG. */
+static int64_t join(const struct parts *parts, size_t first, struct safetensors_tensor *to,
+                    struct fleet_error *err)
+{
+    const struct part *part = &parts->items[first];
+    int64_t elements = 0;
+    size_t i = first;
+
+    *to = *part->from;
+    to->name = part->name;
+    if (strcmp(part->from->name, part->name) != 0) {
+        to->ndim = 0;
+        if (!read_shape(part, to))
+            return fleet_error(err, -EBADMSG, "tensor %s: its shape is not recorded", part->name);
+    }
+    for (; i < parts->count && strcmp(parts->items[i].name, part->name) == 0; i++) {
+        if (parts->items[i].first != elements || parts->items[i].from->type != to->type)
+            return fleet_error(err, -EBADMSG, "tensor %s: element %lld is missing or there twice",
+                               part->name, (long long)elements);
+        elements += safetensors_elements(parts->items[i].from);
+    }
+    to->bytes = (uint64_t)elements * safetensors_type_size(to->type);
+    if (bytes_of(to) != to->bytes)
+        return fleet_error(err, -EBADMSG, "tensor %s: %lld elements, its shape has others",
+                           part->name, (long long)elements);
+    return (int64_t)i;
+}
+
+static int join_all(const struct parts *parts, struct safetensors_tensor *tensors,
+                    size_t *out_count, struct fleet_error *err)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < parts->count;) {
+        int64_t next = join(parts, i, &tensors[count], err);
+        if (next < 0)
+            return (int)next;
+        count++;
+        i = (size_t)next;
+    }
+    *out_count = count;
+    return 0;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------- */
+
+static bool is_buffer(const struct part *part)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf key = {0};
+
+    fleet_strbuf_appendf(&key, "buffer:%s", part->name);
+    return safetensors_metadata(part->file, key.text) != NULL;
+}
+
+static int write_parts(FILE *file, const struct parts *parts, const struct fleet_strbuf *header,
+                       char weights_sha256[FLEET_SHA256_HEX_SIZE])
+{
+    struct fleet_sha256 *sha = fleet_sha256_new();
+    uint8_t digest[FLEET_SHA256_SIZE];
+    int rc = fwrite(header->text, 1, header->length, file) == header->length ? 0 : -errno;
+
+    for (size_t i = 0; i < parts->count && rc == 0; i++) {
+        const struct safetensors_tensor *from = parts->items[i].from;
+        if (from->bytes && fwrite(from->data, from->bytes, 1, file) != 1)
+            rc = -errno;
+        if (!is_buffer(&parts->items[i]))
+            fleet_sha256_update(sha, from->data, from->bytes);
+    }
+    if (rc == 0 && (fflush(file) != 0 || fsync(fileno(file)) != 0))
+        rc = -errno;
+    fleet_sha256_finish(sha, digest);
+    fleet_hex_encode(digest, sizeof(digest), weights_sha256);
+    return rc;
+}
+
+static int write_file(const char *path, const struct parts *parts,
+                      const struct fleet_strbuf *header, char weights_sha256[FLEET_SHA256_HEX_SIZE],
+                      struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf temporary = {0};
+    FILE *file;
+    int rc;
+
+    fleet_strbuf_appendf(&temporary, "%s.%ld.tmp", path, (long)getpid());
+    file = fopen(temporary.text, "we");
+    if (!file)
+        return fleet_error(err, -errno, "create %s: %s", temporary.text, strerror(errno));
+    rc = write_parts(file, parts, header, weights_sha256);
+    if (fclose(file) != 0 && rc == 0)
+        rc = -errno;
+    if (rc == 0 && rename(temporary.text, path) != 0)
+        rc = -errno;
+    if (rc < 0) {
+        (void)unlink(temporary.text);
+        return fleet_error(err, rc, "write %s: %s", path, strerror(-rc));
+    }
+    return 0;
+}
+
+static int export_from(const char *folder, const struct manifest *manifest, const char *out_path,
+                       struct export_result *out, struct fleet_error *err)
+{
+    AUTO_PARTS struct parts parts = {0};
+    FLEET_AUTO_STRBUF struct fleet_strbuf header = {0};
+    FLEET_AUTO_FREE struct safetensors_tensor *tensors = NULL;
+    int rc = open_parts(folder, manifest, &parts, err);
+
+    if (rc < 0)
+        return rc;
+    tensors = calloc(parts.count + 1, sizeof(*tensors));
+    fleet_assert(tensors != NULL);
+    rc = join_all(&parts, tensors, &out->tensor_count, err);
+    if (rc < 0)
+        return rc;
+    out->step = manifest->step;
+    out->bytes = safetensors_header_encode(
+        tensors, out->tensor_count,
+        &(const struct safetensors_metadata){(char *)"format", (char *)"pt"}, 1, &header);
+    return write_file(out_path, &parts, &header, out->weights_sha256, err);
+}
+
+/* ---- which checkpoint -------------------------------------------------------------------------- */
+
+static int read_manifest(const char *folder, struct manifest *out, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, MANIFEST_NAME);
+    FLEET_AUTO_FREE char *text = NULL;
+    size_t size;
+    int rc = fleet_file_read(path, MANIFEST_SIZE_MAX, &text, &size, err);
+
+    if (rc < 0)
+        return rc;
+    rc = manifest_decode(text, size, out, err);
+    if (rc < 0)
+        (void)fleet_error_wrap(err, "%s", path);
+    return rc;
+}
+
+static int export_newest(const char *path, const char *out_path, struct export_result *out,
+                         struct fleet_error *err)
+{
+    struct manifest_list list;
+    int rc = manifest_scan(path, NULL, &list, NULL, err);
+
+    if (rc < 0)
+        return rc;
+    rc = fleet_error(err, -ENOENT, "%s: there is no checkpoint", path);
+    for (size_t i = 0; i < list.count && rc < 0; i++) {
+        FLEET_AUTO_FREE char *folder = fleet_file_join(path, list.entries[i].folder);
+        rc = manifest_verify(folder, &list.entries[i].manifest, err);
+        if (rc < 0)
+            continue;
+        (void)snprintf(out->folder, sizeof(out->folder), "%s", list.entries[i].folder);
+        rc = export_from(folder, &list.entries[i].manifest, out_path, out, err);
+        break;
+    }
+    manifest_list_release(&list);
+    return rc;
+}
+
+int export_checkpoint(const char *path, const char *out_path, struct export_result *out,
+                      struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *file = fleet_file_join(path, MANIFEST_NAME);
+    struct manifest manifest;
+    int rc;
+
+    *out = (struct export_result){0};
+    if (access(file, F_OK) != 0)
+        return export_newest(path, out_path, out, err);
+    rc = read_manifest(path, &manifest, err);
+    if (rc < 0)
+        return rc;
+    rc = manifest_verify(path, &manifest, err);
+    if (rc == 0)
+        rc = export_from(path, &manifest, out_path, out, err);
+    manifest_release(&manifest);
+    return rc;
+}

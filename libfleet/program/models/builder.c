@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/program/models/builder.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+
+/* Of a forward part: passes and autodiff add several for each, and PROGRAM_VARS_MAX must hold. */
+#define VARS_MAX 50000
+
+/* Targets that count for nothing; the loaders make none today. */
+#define IGNORED_TARGET (-100)
+
+void builder_init(struct builder *b, struct program *program)
+{
+    *b = (struct builder){.program = program, .layer = -1};
+}
+
+int builder_finish(const struct builder *b, struct fleet_error *err)
+{
+    if (b->rc < 0 && err)
+        *err = b->err;
+    return b->rc;
+}
+
+void builder_enter(struct builder *b, int layer, const char *prefix)
+{
+    int used = snprintf(b->prefix, sizeof(b->prefix), "%s", prefix);
+
+    fleet_assert(used < (int)sizeof(b->prefix));
+    b->layer = layer;
+}
+
+static int add_var(struct builder *b, const char *name, const char *suffix, enum program_type type,
+                   enum program_role role, int ndim, const int64_t *shape)
+{
+    char full[PROGRAM_NAME_MAX];
+    int index, used;
+
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    if (b->program->var_count >= VARS_MAX) {
+        b->rc = fleet_error(&b->err, -E2BIG, "model %s has more than %d variables",
+                            b->program->name, VARS_MAX);
+        return PROGRAM_NONE;
+    }
+    used = snprintf(full, sizeof(full), "%s%s%s", b->prefix, name, suffix);
+    fleet_assert(used < (int)sizeof(full));
+    index = program_add_var(b->program, full, type, role, ndim, shape);
+    b->program->vars[index].layer = b->layer;
+    return index;
+}
+
+int builder_input(struct builder *b, const char *name, enum program_type type, int ndim,
+                  const int64_t *shape)
+{
+    return add_var(b, name, "", type, PROGRAM_ROLE_INPUT, ndim, shape);
+}
+
+static int add_parameter(struct builder *b, const char *name, const char *suffix,
+                         enum program_initial initial, double deviation, int ndim,
+                         const int64_t *shape)
+{
+    int index = add_var(b, name, suffix, PROGRAM_FP32, PROGRAM_ROLE_PARAMETER, ndim, shape);
+
+    if (index == PROGRAM_NONE)
+        return index;
+    b->program->vars[index].trained = true;
+    b->program->vars[index].initial = initial;
+    b->program->vars[index].deviation = (float)deviation;
+    return index;
+}
+
+int builder_parameter(struct builder *b, const char *name, enum program_initial initial,
+                      double deviation, int ndim, const int64_t *shape)
+{
+    return add_parameter(b, name, "", initial, deviation, ndim, shape);
+}
+
+int builder_activation(struct builder *b, const char *name, const char *suffix,
+                       enum program_type type)
+{
+    return add_var(b, name, suffix, type, PROGRAM_ROLE_ACTIVATION, PROGRAM_UNSHAPED, NULL);
+}
+
+void builder_add_op(struct builder *b, const struct program_op *op)
+{
+    struct program_op copy = *op;
+
+    if (b->rc < 0)
+        return;
+    copy.section = PROGRAM_SECTION_MICRO_BATCH;
+    copy.layer = b->layer;
+    (void)program_add_op(b->program, &copy);
+    b->rc = op_infer(b->program, &copy, &b->err);
+}
+
+/* ---- layers ------------------------------------------------------------------------------------ */
+
+static int64_t columns_of(const struct builder *b, int var)
+{
+    const struct program_var *v = &b->program->vars[var];
+
+    return v->shape[v->ndim - 1];
+}
+
+int builder_linear(struct builder *b, const char *name, int x, const struct builder_linear *l)
+{
+    bool activated = l->activation != OP_ACTIVATION_NONE;
+    int64_t shape[2];
+    struct program_op op = {.kind = OP_LINEAR, .input_count = 3, .output_count = 2};
+
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    shape[0] = l->transposed ? l->features : columns_of(b, x);
+    shape[1] = l->transposed ? columns_of(b, x) : l->features;
+    op.inputs[0] = x;
+    op.inputs[1] = l->weight > 0
+                       ? l->weight
+                       : add_parameter(b, name, ".weight", l->initial, l->deviation, 2, shape);
+    op.inputs[2] = l->bias ? add_parameter(b, name, ".bias",
+                                           l->bias_deviation > 0 ? PROGRAM_INITIAL_UNIFORM
+                                                                 : PROGRAM_INITIAL_ZERO,
+                                           l->bias_deviation, 1, &l->features)
+                           : PROGRAM_NONE;
+    op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
+    op.outputs[1] = activated ? builder_activation(b, name, ".pre", PROGRAM_FP32) : PROGRAM_NONE;
+    op.attributes.transposed = l->transposed;
+    op.attributes.activation = l->activation;
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+int builder_layer_norm(struct builder *b, const char *name, int x, double epsilon)
+{
+    struct program_op op = {.kind = OP_LAYER_NORM,
+                            .input_count = 3,
+                            .output_count = 3,
+                            .attributes = {.epsilon = epsilon}};
+    int64_t columns;
+
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    columns = columns_of(b, x);
+    op.inputs[0] = x;
+    op.inputs[1] = add_parameter(b, name, ".weight", PROGRAM_INITIAL_ONE, 0, 1, &columns);
+    op.inputs[2] = add_parameter(b, name, ".bias", PROGRAM_INITIAL_ZERO, 0, 1, &columns);
+    op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
+    op.outputs[1] = builder_activation(b, name, ".mean", PROGRAM_FP32);
+    op.outputs[2] = builder_activation(b, name, ".rstd", PROGRAM_FP32);
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+int builder_rms_norm(struct builder *b, const char *name, int x, double epsilon)
+{
+    struct program_op op = {.kind = OP_RMS_NORM,
+                            .input_count = 2,
+                            .output_count = 2,
+                            .attributes = {.epsilon = epsilon}};
+    int64_t columns;
+
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    columns = columns_of(b, x);
+    op.inputs[0] = x;
+    op.inputs[1] = add_parameter(b, name, ".weight", PROGRAM_INITIAL_ONE, 0, 1, &columns);
+    op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
+    op.outputs[1] = builder_activation(b, name, ".rstd", PROGRAM_FP32);
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+int builder_attention(struct builder *b, const char *name, int qkv, int heads, int kv_heads)
+{
+    struct program_op op = {.kind = OP_ATTENTION,
+                            .inputs = {qkv},
+                            .input_count = 1,
+                            .outputs = {builder_activation(b, name, "", PROGRAM_FP32),
+                                        builder_activation(b, name, ".lse", PROGRAM_FP32)},
+                            .output_count = 2,
+                            .attributes = {.heads = heads, .kv_heads = kv_heads, .causal = true}};
+
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+int builder_unary(struct builder *b, const char *name, enum op_kind kind, int x,
+                  const struct op_attributes *attributes)
+{
+    struct program_op op = {.kind = kind,
+                            .inputs = {x},
+                            .input_count = 1,
+                            .outputs = {builder_activation(b, name, "", PROGRAM_FP32)},
+                            .output_count = 1};
+
+    if (attributes)
+        op.attributes = *attributes;
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+int builder_dropout(struct builder *b, const char *name, int x, double rate)
+{
+    if (rate == 0)
+        return x;
+    return builder_unary(b, name, OP_DROPOUT, x,
+                         &(struct op_attributes){.rate = rate, .stream = b->streams++});
+}
+
+int builder_add(struct builder *b, const char *name, int a, int c)
+{
+    struct program_op op = {.kind = OP_ADD,
+                            .inputs = {a, c},
+                            .input_count = 2,
+                            .outputs = {builder_activation(b, name, "", PROGRAM_FP32)},
+                            .output_count = 1};
+
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+int builder_concat(struct builder *b, const char *name, const int *parts, int count)
+{
+    struct program_op op = {.kind = OP_CONCAT,
+                            .input_count = count,
+                            .outputs = {builder_activation(b, name, "", PROGRAM_FP32)},
+                            .output_count = 1};
+
+    fleet_assert(count <= OP_INPUTS_MAX);
+    memcpy(op.inputs, parts, (size_t)count * sizeof(*parts));
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+/* ---- images ------------------------------------------------------------------------------------ */
+
+/* He et al., "Delving deep into rectifiers" (2015): normal, by the fan-out. */
+int builder_conv2d(struct builder *b, const char *name, int x, int64_t features, int kernel,
+                   int stride, int padding)
+{
+    double deviation = sqrt(2.0 / ((double)features * kernel * kernel));
+    struct program_op op = {
+        .kind = OP_CONV2D,
+        .input_count = 2,
+        .output_count = 1,
+        .attributes = {.stride = {stride, stride}, .padding = {padding, padding}}};
+
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    op.inputs[0] = x;
+    op.inputs[1] =
+        add_parameter(b, name, ".weight", PROGRAM_INITIAL_NORMAL, deviation, 4,
+                      (int64_t[]){features, b->program->vars[x].shape[1], kernel, kernel});
+    op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+static int add_buffer(struct builder *b, const char *name, const char *suffix,
+                      enum program_initial initial, int64_t elements)
+{
+    int index = add_var(b, name, suffix, PROGRAM_FP32, PROGRAM_ROLE_BUFFER, 1, &elements);
+
+    if (index != PROGRAM_NONE)
+        b->program->vars[index].initial = initial;
+    return index;
+}
+
+/* The micro-batch's statistics go to the host, which folds them into the buffers. */
+int builder_batch_norm(struct builder *b, const char *name, int x, double epsilon, double momentum)
+{
+    struct program_op op = {.kind = OP_BATCH_NORM,
+                            .input_count = 5,
+                            .output_count = 5,
+                            .attributes = {.epsilon = epsilon, .momentum = momentum}};
+    int64_t channels;
+
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    channels = b->program->vars[x].shape[1];
+    op.inputs[0] = x;
+    op.inputs[1] = add_parameter(b, name, ".weight", PROGRAM_INITIAL_ONE, 0, 1, &channels);
+    op.inputs[2] = add_parameter(b, name, ".bias", PROGRAM_INITIAL_ZERO, 0, 1, &channels);
+    op.inputs[3] = add_buffer(b, name, ".running_mean", PROGRAM_INITIAL_ZERO, channels);
+    op.inputs[4] = add_buffer(b, name, ".running_var", PROGRAM_INITIAL_ONE, channels);
+    op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
+    op.outputs[1] = builder_activation(b, name, ".mean", PROGRAM_FP32);
+    op.outputs[2] = builder_activation(b, name, ".rstd", PROGRAM_FP32);
+    op.outputs[3] =
+        add_var(b, name, ".batch_mean", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &channels);
+    op.outputs[4] = add_var(b, name, ".batch_var", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &channels);
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+int builder_max_pool2d(struct builder *b, const char *name, int x, int kernel, int stride,
+                       int padding)
+{
+    struct program_op op = {.kind = OP_MAX_POOL2D,
+                            .inputs = {x},
+                            .input_count = 1,
+                            .outputs = {builder_activation(b, name, "", PROGRAM_FP32),
+                                        builder_activation(b, name, ".indices", PROGRAM_INT32)},
+                            .output_count = 2,
+                            .attributes = {.kernel = {kernel, kernel},
+                                           .stride = {stride, stride},
+                                           .padding = {padding, padding}}};
+
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+static int shaped(struct builder *b, const char *name, const char *suffix, int ndim,
+                  const int64_t *shape)
+{
+    return add_var(b, name, suffix, PROGRAM_FP32, PROGRAM_ROLE_ACTIVATION, ndim, shape);
+}
+
+int builder_global_average(struct builder *b, const char *name, int x)
+{
+    int64_t shape[4] = {0, 0, 1, 1};
+    struct program_op op = {.input_count = 1, .output_count = 1};
+
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    shape[0] = b->program->vars[x].shape[0];
+    shape[1] = b->program->vars[x].shape[1];
+    op.kind = OP_ADAPTIVE_AVG_POOL2D;
+    op.inputs[0] = x;
+    op.outputs[0] = shaped(b, name, "", 4, shape);
+    builder_add_op(b, &op);
+    op.kind = OP_RESHAPE;
+    op.inputs[0] = op.outputs[0];
+    op.outputs[0] = shaped(b, name, ".flat", 2, shape);
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+void builder_cross_entropy(struct builder *b, int logits, int targets)
+{
+    int64_t one = 1;
+    struct program_op op = {
+        .kind = OP_CROSS_ENTROPY,
+        .inputs = {logits, targets},
+        .input_count = 2,
+        .outputs = {add_var(b, "loss", "", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &one),
+                    builder_activation(b, "loss", ".lse", PROGRAM_FP32)},
+        .output_count = 2,
+        .attributes = {.ignore_index = IGNORED_TARGET}};
+
+    builder_add_op(b, &op);
+    b->program->loss = op.outputs[0];
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_PROGRAM_MODELS_BUILDER_H
+#define LIBFLEET_PROGRAM_MODELS_BUILDER_H
+
+/*
+ * Writes a forward program, one call a layer, so that a model reads like its drawing:
+ *
+ *     x = builder_layer_norm(&b, "ln_1", x, 1e-5);
+ *     x = builder_linear(&b, "mlp.c_fc", x, &(struct builder_linear){.features = 4 * C, …});
+ *
+ * Names are relative to the prefix ("h.0."); a layer's output has the layer's name, its parameters
+ * have that name and ".weight" or ".bias". Every operator is inferred at once. The first error
+ * stays in the builder and later calls do nothing, so only builder_finish() has to be looked at.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "libfleet/base/error.h"
+#include "libfleet/program/program.h"
+
+struct builder {
+    struct program *program;
+    int layer;        /* number of the block, -1 outside */
+    char prefix[64];  /* put before every name; "" outside blocks */
+    uint64_t streams; /* dropouts so far: each has its own stream of random numbers */
+    int rc;           /* 0 or the first error */
+    struct fleet_error err;
+};
+
+void builder_init(struct builder *b, struct program *program);
+
+/* 0, or the first error. */
+int builder_finish(const struct builder *b, struct fleet_error *err);
+
+/* What follows belongs to block `layer`, names begin with `prefix`; -1 and "" go outside. */
+void builder_enter(struct builder *b, int layer, const char *prefix);
+
+int builder_input(struct builder *b, const char *name, enum program_type type, int ndim,
+                  const int64_t *shape);
+int builder_parameter(struct builder *b, const char *name, enum program_initial initial,
+                      double deviation, int ndim, const int64_t *shape);
+/* A new activation of that name (and suffix), without a shape yet. */
+int builder_activation(struct builder *b, const char *name, const char *suffix,
+                       enum program_type type);
+
+/* Append an operator and infer it. */
+void builder_add_op(struct builder *b, const struct program_op *op);
+
+/* ---- layers: the index of the output ----------------------------------------------------------- */
+
+struct builder_linear {
+    int64_t features; /* M */
+    bool bias;        /* add "name.bias", zero at first */
+    bool transposed;  /* weight [M,K] */
+    enum op_activation activation;
+    enum program_initial initial; /* of weight */
+    double deviation;
+    double bias_deviation; /* > 0: bias starts uniform in ± this */
+    int weight;            /* > 0: use this parameter instead of a new one */
+};
+
+int builder_linear(struct builder *b, const char *name, int x, const struct builder_linear *l);
+int builder_layer_norm(struct builder *b, const char *name, int x, double epsilon);
+int builder_rms_norm(struct builder *b, const char *name, int x, double epsilon);
+int builder_attention(struct builder *b, const char *name, int qkv, int heads, int kv_heads);
+
+/* x itself if rate is 0. */
+int builder_dropout(struct builder *b, const char *name, int x, double rate);
+int builder_add(struct builder *b, const char *name, int a, int c);
+
+/* One input, one output of the same or inferred shape. */
+int builder_unary(struct builder *b, const char *name, enum op_kind kind, int x,
+                  const struct op_attributes *attributes);
+
+/* The columns of all parts, side by side. */
+int builder_concat(struct builder *b, const char *name, const int *parts, int count);
+
+/* Images [B,C,h,w]. Weight "name.weight" [features,C,kernel,kernel] and no bias, as ResNets have it. */
+int builder_conv2d(struct builder *b, const char *name, int x, int64_t features, int kernel,
+                   int stride, int padding);
+
+/* With "name.weight", ".bias" and the buffers ".running_mean", ".running_var". */
+int builder_batch_norm(struct builder *b, const char *name, int x, double epsilon, double momentum);
+int builder_max_pool2d(struct builder *b, const char *name, int x, int kernel, int stride,
+                       int padding);
+
+/* [B,C,h,w] -> [B,C]: the mean over each image. */
+int builder_global_average(struct builder *b, const char *name, int x);
+
+/* Mean cross-entropy; sets the program's loss. */
+void builder_cross_entropy(struct builder *b, int logits, int targets);
+
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ *  ids ─ wte, wpe ─ dropout ─▶ x ─┬─ ln_1 ─ c_attn ─ attention ─ c_proj ─ dropout ─ + ─┐  block h.i
+ *                                 └───────────────────────────────────────────────────┘
+ *                              x ─┬─ ln_2 ─ c_fc, GELU ─ c_proj ─ dropout ─ + ─▶ x
+ *                                 └────────────────────────────────────────┘
+ *  x ─ ln_f ─ head (wteᵀ) ─ cross-entropy with targets
+ *
+ * Radford et al., "Language models are unsupervised multitask learners" (2019), section 2.3. The
+ * output of block i is called "h.i": the natural checkpoint for recomputation. Probabilities of the
+ * attention are not dropped: they are never in memory.
+ */
+#include "libfleet/program/models/gpt.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "libfleet/program/models/builder.h"
+#include "libfleet/program/training.h"
+
+#define EPSILON   1e-5
+#define DEVIATION 0.02
+
+/* A Conv1D of GPT-2: weight [in,out] and bias. */
+static int conv1d(struct builder *b, const char *name, int x, int64_t features, double deviation,
+                  enum op_activation activation)
+{
+    return builder_linear(b, name, x,
+                          &(struct builder_linear){.features = features,
+                                                   .bias = true,
+                                                   .activation = activation,
+                                                   .initial = PROGRAM_INITIAL_NORMAL,
+                                                   .deviation = deviation});
+}
+
+/* Writes onto the residual stream start smaller: there are two a block (section 2.3). */
+static int block(struct builder *b, const struct training_model *m, int layer, int x)
+{
+    double residual = DEVIATION / sqrt(2.0 * (double)m->layers);
+    char prefix[32], name[32];
+    int h;
+
+    (void)snprintf(prefix, sizeof(prefix), "h.%d.", layer);
+    (void)snprintf(name, sizeof(name), "h.%d", layer);
+    builder_enter(b, layer, prefix);
+
+    h = builder_layer_norm(b, "ln_1", x, EPSILON);
+    h = conv1d(b, "attn.c_attn", h, 3 * m->width, DEVIATION, OP_ACTIVATION_NONE);
+    h = builder_attention(b, "attn", h, (int)m->heads, (int)m->heads);
+    h = conv1d(b, "attn.c_proj", h, m->width, residual, OP_ACTIVATION_NONE);
+    h = builder_dropout(b, "attn.resid_dropout", h, m->dropout);
+    x = builder_add(b, "attn.residual", h, x);
+
+    h = builder_layer_norm(b, "ln_2", x, EPSILON);
+    h = conv1d(b, "mlp.c_fc", h, m->hidden, DEVIATION, OP_ACTIVATION_GELU);
+    h = conv1d(b, "mlp.c_proj", h, m->width, residual, OP_ACTIVATION_NONE);
+    h = builder_dropout(b, "mlp.dropout", h, m->dropout);
+
+    builder_enter(b, layer, "");
+    return builder_add(b, name, h, x);
+}
+
+static int embed(struct builder *b, const struct training_model *m, int ids, int *out_wte)
+{
+    struct program_op op = {.kind = OP_EMBEDDING, .input_count = 3, .output_count = 1};
+
+    *out_wte = builder_parameter(b, "wte.weight", PROGRAM_INITIAL_NORMAL, DEVIATION, 2,
+                                 (int64_t[]){m->vocabulary, m->width});
+    op.inputs[0] = ids;
+    op.inputs[1] = *out_wte;
+    op.inputs[2] = builder_parameter(b, "wpe.weight", PROGRAM_INITIAL_NORMAL, DEVIATION, 2,
+                                     (int64_t[]){m->context, m->width});
+    op.outputs[0] = builder_activation(b, "embedding", "", PROGRAM_FP32);
+    builder_add_op(b, &op);
+    return builder_dropout(b, "drop", op.outputs[0], m->dropout);
+}
+
+void gpt_build(struct builder *b, const struct training_config *config)
+{
+    const struct training_model *m = &config->model;
+    int64_t tokens[2] = {config->micro_batch_size, m->context};
+    int ids = builder_input(b, "ids", PROGRAM_INT32, 2, tokens);
+    int targets = builder_input(b, "targets", PROGRAM_INT32, 2, tokens);
+    int wte, x;
+
+    if (m->vocabulary == 0)
+        b->rc = fleet_error(&b->err, -ENOENT,
+                            "the vocabulary is not known before the tokenizer's file is read");
+    b->program->tokens_per_sample = m->context;
+    x = embed(b, m, ids, &wte);
+    for (int layer = 0; layer < m->layers; layer++)
+        x = block(b, m, layer, x);
+    builder_enter(b, -1, "");
+    x = builder_layer_norm(b, "ln_f", x, EPSILON);
+    x = builder_linear(b, "lm_head", x,
+                       &(struct builder_linear){.features = m->vocabulary,
+                                                .transposed = true,
+                                                .initial = PROGRAM_INITIAL_NORMAL,
+                                                .deviation = DEVIATION,
+                                                .weight = m->tie_embeddings ? wte : 0});
+    builder_cross_entropy(b, x, targets);
+}

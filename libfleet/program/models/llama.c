@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ *  ids ─ embed_tokens ─▶ x ─┬─ input_layernorm ─ q, k, v ─ rope ─ attention ─ o_proj ─ + ─┐ block i
+ *                           └─────────────────────────────────────────────────────────────┘
+ *                        x ─┬─ post_attention_layernorm ─ gate, up ─ swiglu ─ down_proj ─ + ─▶ x
+ *                           └─────────────────────────────────────────────────────────────┘
+ *  x ─ norm ─ lm_head ─ cross-entropy with targets
+ *
+ * Touvron et al., 2302.13971: RMSNorm before each part, SwiGLU, rotary positions, no biases.
+ */
+#include "libfleet/program/models/llama.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "libfleet/program/models/builder.h"
+#include "libfleet/program/training.h"
+
+#define EPSILON   1e-6
+#define DEVIATION 0.02
+#define BASE      10000.0
+
+/* torch.nn.Linear without bias: weight [out,in]. */
+static int projection(struct builder *b, const char *name, int x, int64_t features)
+{
+    return builder_linear(b, name, x,
+                          &(struct builder_linear){.features = features,
+                                                   .transposed = true,
+                                                   .initial = PROGRAM_INITIAL_NORMAL,
+                                                   .deviation = DEVIATION});
+}
+
+static int attend(struct builder *b, const struct training_model *m, int x)
+{
+    int heads = (int)m->heads, qkv;
+    int parts[3];
+
+    parts[0] = projection(b, "self_attn.q_proj", x, m->width);
+    parts[1] = projection(b, "self_attn.k_proj", x, m->width);
+    parts[2] = projection(b, "self_attn.v_proj", x, m->width);
+    qkv = builder_concat(b, "self_attn.qkv", parts, 3);
+    qkv = builder_unary(b, "self_attn.rope", OP_ROPE, qkv,
+                        &(struct op_attributes){.heads = 2 * heads,
+                                                .head_dim = (int)(m->width / m->heads),
+                                                .base = BASE});
+    x = builder_attention(b, "self_attn", qkv, heads, heads);
+    return projection(b, "self_attn.o_proj", x, m->width);
+}
+
+static int feed_forward(struct builder *b, const struct training_model *m, int x)
+{
+    struct program_op op = {.kind = OP_SWIGLU, .input_count = 2, .output_count = 1};
+
+    op.inputs[0] = projection(b, "mlp.gate_proj", x, m->hidden);
+    op.inputs[1] = projection(b, "mlp.up_proj", x, m->hidden);
+    op.outputs[0] = builder_activation(b, "mlp.swiglu", "", PROGRAM_FP32);
+    builder_add_op(b, &op);
+    return projection(b, "mlp.down_proj", op.outputs[0], m->width);
+}
+
+static int block(struct builder *b, const struct training_model *m, int layer, int x)
+{
+    char prefix[48], name[48];
+    int h;
+
+    (void)snprintf(prefix, sizeof(prefix), "model.layers.%d.", layer);
+    (void)snprintf(name, sizeof(name), "model.layers.%d", layer);
+    builder_enter(b, layer, prefix);
+    h = builder_rms_norm(b, "input_layernorm", x, EPSILON);
+    h = attend(b, m, h);
+    h = builder_dropout(b, "self_attn.dropout", h, m->dropout);
+    x = builder_add(b, "self_attn.residual", h, x);
+    h = builder_rms_norm(b, "post_attention_layernorm", x, EPSILON);
+    h = feed_forward(b, m, h);
+    h = builder_dropout(b, "mlp.dropout", h, m->dropout);
+    builder_enter(b, layer, "");
+    return builder_add(b, name, h, x);
+}
+
+static int embed(struct builder *b, const struct training_model *m, int ids, int *out_table)
+{
+    struct program_op op = {.kind = OP_EMBEDDING, .input_count = 2, .output_count = 1};
+
+    *out_table = builder_parameter(b, "model.embed_tokens.weight", PROGRAM_INITIAL_NORMAL,
+                                   DEVIATION, 2, (int64_t[]){m->vocabulary, m->width});
+    op.inputs[0] = ids;
+    op.inputs[1] = *out_table;
+    op.outputs[0] = builder_activation(b, "embedding", "", PROGRAM_FP32);
+    builder_add_op(b, &op);
+    return builder_dropout(b, "drop", op.outputs[0], m->dropout);
+}
+
+void llama_build(struct builder *b, const struct training_config *config)
+{
+    const struct training_model *m = &config->model;
+    int64_t tokens[2] = {config->micro_batch_size, m->context};
+    int ids = builder_input(b, "ids", PROGRAM_INT32, 2, tokens);
+    int targets = builder_input(b, "targets", PROGRAM_INT32, 2, tokens);
+    int table, x;
+
+    if (m->vocabulary == 0)
+        b->rc = fleet_error(&b->err, -ENOENT,
+                            "the vocabulary is not known before the tokenizer's file is read");
+    b->program->tokens_per_sample = m->context;
+    x = embed(b, m, ids, &table);
+    for (int layer = 0; layer < m->layers; layer++)
+        x = block(b, m, layer, x);
+    builder_enter(b, -1, "");
+    x = builder_rms_norm(b, "model.norm", x, EPSILON);
+    x = builder_linear(b, "lm_head", x,
+                       &(struct builder_linear){.features = m->vocabulary,
+                                                .transposed = true,
+                                                .initial = PROGRAM_INITIAL_NORMAL,
+                                                .deviation = DEVIATION,
+                                                .weight = m->tie_embeddings ? table : 0});
+    builder_cross_entropy(b, x, targets);
+}

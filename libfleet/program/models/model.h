@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_PROGRAM_MODELS_MODEL_H
+#define LIBFLEET_PROGRAM_MODELS_MODEL_H
+
+/*
+ * The forward part of a model for one micro-batch, with its loss, by the name in spec.training.
+ * A new model is one file and one line in the table of model.c.
+ *
+ * Inputs that the data loader fills for each micro-batch of B samples:
+ *   text     "ids" int32 [B,T], "targets" int32 [B,T] (the ids shifted by one)
+ *   images   "images" fp32 [B,3,h,w], (u/255 - 0.5)/0.25; "labels" int32 [B]
+ *   mlp      "images" fp32 [B,sizes[0]], "labels" int32 [B]
+ */
+
+#include "libfleet/program/program.h"
+
+struct fleet_error;
+struct training_config;
+
+/*
+ * `config` must have passed training_config_decode(). *out must be released, unless an error is
+ * returned: -EINVAL or -EOVERFLOW for sizes that do not fit together, -E2BIG for a model of too many
+ * layers; -ENOENT while the vocabulary is only known to a tokenizer's file.
+ */
+int model_build(const struct training_config *config, struct program *out, struct fleet_error *err);
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_PROGRAM_OP_H
+#define LIBFLEET_PROGRAM_OP_H
+
+/*
+ * Operators: what each takes and gives, its gradient and its cost. One file an operator in ops/;
+ * kernels are the back end's business (agent/runtime/backend.h).
+ *
+ * Operands are by position; a row of the table below fixes them. `?` marks an optional operand
+ * (PROGRAM_NONE). Letters: B micro-batch, T context, C width, H heads, V vocabulary, N rows (all
+ * leading dimensions multiplied), K, M inner and outer features.
+ *
+ * kind                   inputs                          outputs                attributes
+ * EMBEDDING              ids[B,T] table[V,C] position?[P,C]  out[B,T,C]
+ * EMBEDDING_GRAD         ids d_out                       d_table d_position?
+ * LAYER_NORM             x[…,C] scale[C] shift[C]        y mean[N] rstd[N]      epsilon
+ * LAYER_NORM_GRAD        d_y x scale mean rstd           d_x d_scale d_shift
+ * RMS_NORM               x scale                         y rstd[N]              epsilon
+ * RMS_NORM_GRAD          d_y x scale rstd                d_x d_scale
+ * LINEAR                 x[…,K] weight bias?[M]          y[…,M] pre?[…,M]       transposed activation
+ * LINEAR_GRAD            d_y x weight pre?               d_x? d_weight? d_bias? transposed activation
+ * MATMUL                 a[…,M,K] b[…,K,N]              y[…,M,N]               transposed_a transposed (b)
+ * ATTENTION              qkv[B,T,(H+2G)·D]               out[B,T,H·D] lse[B,H,T] heads kv_heads causal
+ * ATTENTION_GRAD         d_out qkv out lse               d_qkv                  as above
+ * CROSS_ENTROPY          logits[…,V] targets[…]          loss[1] lse[N]         ignore_index
+ * CROSS_ENTROPY_GRAD     logits targets lse d_loss?      d_logits               ignore_index
+ * ADD                    a b                             out                    activation (same shape, or b [C])
+ * ADD_GRAD_B             d_out                           d_b[C]                 sum over rows
+ * SCALE                  x                               y = scale · x          scale
+ * GELU RELU SILU         x                               y                      exact (GELU: by erf, not tanh)
+ * GELU_GRAD SILU_GRAD    d_y x                           d_x                    as above
+ * RELU_GRAD              d_y y                           d_x = d_y where y > 0, else 0
+ * SWIGLU                 gate up                         y = silu(gate) · up
+ * SWIGLU_GRAD            d_y gate up                     d_gate d_up
+ * ROPE                   x[B,T,…]                        y                      heads head_dim base inverse
+ * DROPOUT                x                               y                      rate stream
+ * SOFTMAX                x                               y
+ * SOFTMAX_GRAD           d_y y                           d_x
+ * CAST                   x                               y of the output's type
+ * RESHAPE                x                               y (same bytes, other shape)
+ * TRANSPOSE              x                               y                      order
+ * REDUCE                 x                               y: its first `kept`    kept mean
+ *                        dimensions, [1] if that is 0; else a sum over the others
+ * REDUCE_GRAD            d_y                             d_x                    as above
+ * CONCAT                 x0[…,C0] x1[…,C1] …             y[…,C0+C1+…]           the last dimension
+ * SPLIT                  x[…,C0+C1+…]                    y0[…,C0] y1[…,C1] …
+ * CONV2D                 x[B,I,h,w] weight[O,I,kh,kw]    y[B,O,h',w']           stride padding
+ * CONV2D_GRAD            d_y x weight                    d_x? d_weight
+ * BATCH_NORM             x scale shift mean var residual?   y batch_mean batch_rstd stat_mean stat_var  epsilon momentum activation
+ * BATCH_NORM_GRAD        d_y x scale batch_mean batch_rstd   d_x d_scale d_shift
+ * MAX_POOL2D AVG_POOL2D  x                               y indices?             kernel stride padding round_up exclude_padding
+ * …_GRAD                 d_y x indices?                  d_x
+ * ADAPTIVE_AVG_POOL2D    x                               y                      (output size from y)
+ * ADAPTIVE_AVG_POOL2D_GRAD  d_y                          d_x
+ * MEMCPY                 x                               y = x; one of them may lie in host memory
+ * FILL                   -                               y = scale              scale
+ * ALL_REDUCE             -                               -                      flat_first flat_count: the
+ *                        partial sums of that range of the gradient space, combined in tree order
+ * GRAD_NORM              grads                           norms[trained + 1]     fp32: sums of squares of every
+ *                        gradient tensor in name order, then the global norm (the root of their sum); of
+ *                        S / leaves. `grads` is the gradient at flat offset 0: it stands for the whole
+ *                        gradient space, tensors by their flat_offset
+ * CHECK_FINITE           grads                           flag[1]                fp32: 1 if any element of the
+ *                        gradient space is inf or nan, else 0
+ * SGD MOMENTUM ADAM ADAMW LAMB LARS  param grad state… norms?   param state… (the same variables, in
+ *                        place)                          their hyper-parameters. Number of states: 0 1 2 2 2 1.
+ *                        `norms` (GRAD_NORM's output) stands in the place after the last state.
+ *                        g = clip(S / leaves) · rescale, then decay as decay_kind says.
+ *
+ * ROPE turns the first `heads` groups of head_dim of the last dimension, the rest is copied; so it
+ * turns q and k of a packed qkv with heads = H + G. The two halves of a head are a pair (Llama).
+ * BATCH_NORM's stat_mean, stat_var[C] are the micro-batch's mean and unbiased variance, roles SCALAR:
+ * the host folds them into the buffers mean, var (inputs 3, 4) in micro-batch order,
+ * r = (1 - momentum) · r + momentum · stat. In an evaluation (forward operators only) it normalizes
+ * with mean and var instead, and DROPOUT copies.
+ *
+ * EMBEDDING_GRAD overwrites d_table and d_position; where a weight is used twice (tied embeddings)
+ * autodiff sums the contributions with ADD: for a parameter `add (p@GRAD, c) -> p@GRAD`, one variable
+ * read and written.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OP_INPUTS_MAX  8
+#define OP_OUTPUTS_MAX 6
+
+struct program;
+struct program_op;
+struct autodiff;
+struct fleet_error;
+
+/* X(KIND, "name"): the name is used in print, plan and golden tests. */
+#define OP_KINDS(X)                                         \
+    X(EMBEDDING, "embedding")                               \
+    X(EMBEDDING_GRAD, "embedding_grad")                     \
+    X(LAYER_NORM, "layer_norm")                             \
+    X(LAYER_NORM_GRAD, "layer_norm_grad")                   \
+    X(RMS_NORM, "rms_norm")                                 \
+    X(RMS_NORM_GRAD, "rms_norm_grad")                       \
+    X(LINEAR, "linear")                                     \
+    X(LINEAR_GRAD, "linear_grad")                           \
+    X(MATMUL, "matmul")                                     \
+    X(ATTENTION, "attention")                               \
+    X(ATTENTION_GRAD, "attention_grad")                     \
+    X(CROSS_ENTROPY, "cross_entropy")                       \
+    X(CROSS_ENTROPY_GRAD, "cross_entropy_grad")             \
+    X(ADD, "add")                                           \
+    X(ADD_GRAD_B, "add_grad_b")                             \
+    X(SCALE, "scale")                                       \
+    X(GELU, "gelu")                                         \
+    X(GELU_GRAD, "gelu_grad")                               \
+    X(RELU, "relu")                                         \
+    X(RELU_GRAD, "relu_grad")                               \
+    X(SILU, "silu")                                         \
+    X(SILU_GRAD, "silu_grad")                               \
+    X(SWIGLU, "swiglu")                                     \
+    X(SWIGLU_GRAD, "swiglu_grad")                           \
+    X(ROPE, "rope")                                         \
+    X(DROPOUT, "dropout")                                   \
+    X(SOFTMAX, "softmax")                                   \
+    X(SOFTMAX_GRAD, "softmax_grad")                         \
+    X(CAST, "cast")                                         \
+    X(RESHAPE, "reshape")                                   \
+    X(TRANSPOSE, "transpose")                               \
+    X(REDUCE, "reduce")                                     \
+    X(REDUCE_GRAD, "reduce_grad")                           \
+    X(CONCAT, "concat")                                     \
+    X(SPLIT, "split")                                       \
+    X(CONV2D, "conv2d")                                     \
+    X(CONV2D_GRAD, "conv2d_grad")                           \
+    X(BATCH_NORM, "batch_norm")                             \
+    X(BATCH_NORM_GRAD, "batch_norm_grad")                   \
+    X(MAX_POOL2D, "max_pool2d")                             \
+    X(MAX_POOL2D_GRAD, "max_pool2d_grad")                   \
+    X(AVG_POOL2D, "avg_pool2d")                             \
+    X(AVG_POOL2D_GRAD, "avg_pool2d_grad")                   \
+    X(ADAPTIVE_AVG_POOL2D, "adaptive_avg_pool2d")           \
+    X(ADAPTIVE_AVG_POOL2D_GRAD, "adaptive_avg_pool2d_grad") \
+    X(MEMCPY, "memcpy")                                     \
+    X(FILL, "fill")                                         \
+    X(ALL_REDUCE, "all_reduce")                             \
+    X(GRAD_NORM, "grad_norm")                               \
+    X(CHECK_FINITE, "check_finite")                         \
+    X(SGD, "sgd")                                           \
+    X(MOMENTUM, "momentum")                                 \
+    X(ADAM, "adam")                                         \
+    X(ADAMW, "adamw")                                       \
+    X(LAMB, "lamb")                                         \
+    X(LARS, "lars")
+
+enum op_kind {
+#define OP_KIND_ENUM(kind, name) OP_##kind,
+    OP_KINDS(OP_KIND_ENUM)
+#undef OP_KIND_ENUM
+    OP_KIND_COUNT
+};
+
+enum op_activation {
+    OP_ACTIVATION_NONE,
+    OP_ACTIVATION_GELU,
+    OP_ACTIVATION_RELU
+};
+enum op_clip {
+    OP_CLIP_NONE,
+    OP_CLIP_VALUE,
+    OP_CLIP_NORM,
+    OP_CLIP_GLOBAL_NORM
+};
+enum op_decay {
+    OP_DECAY_NONE,
+    OP_DECAY_L2,
+    OP_DECAY_L1,
+    OP_DECAY_DECOUPLED
+};
+
+/* Plain data; an operator reads only what its row in the table above names, the rest is zero. */
+struct op_attributes {
+    double epsilon, scale, rate, base, momentum;
+    int heads, kv_heads, head_dim;
+    bool causal;
+    bool transposed;   /* LINEAR: weight is [M,K] (PyTorch); false: [K,M] (GPT-2's Conv1D) */
+    bool transposed_a; /* MATMUL: a is [K,M]; `transposed` speaks of b, [N,K] */
+    bool inverse;      /* ROPE: rotate back (its own gradient) */
+    bool exact;        /* GELU: by the error function; false: its tanh form */
+    bool mean;         /* REDUCE: instead of the sum */
+    int kept;          /* REDUCE: leading dimensions that stay */
+    int order[4];      /* TRANSPOSE: dimension i of y is dimension order[i] of x */
+    enum op_activation activation;
+    int64_t ignore_index;
+    uint64_t stream; /* DROPOUT: which dropout of the model, part of the random key */
+    int kernel[2], stride[2], padding[2];
+    bool round_up;        /* pools: a last window that reaches beyond the image counts too */
+    bool exclude_padding; /* AVG_POOL2D: the mean is over what lies in the image */
+    int64_t flat_first, flat_count; /* ALL_REDUCE: elements of the flat gradient space */
+    struct {
+        double beta1, beta2, epsilon, momentum, coefficient; /* coefficient: lars */
+        double decay; /* strength of decay_kind: l1, l2 are added to g, decoupled shrinks p first */
+        double lambda;     /* LAMB, LARS: weight decay inside the trust ratio, 0: excluded */
+        bool always_adapt; /* LAMB: the ratio also where lambda is 0 */
+        double rescale;    /* multiplier on the clipped gradient; 1 = none */
+        bool nesterov;
+        enum op_decay decay_kind;
+        enum op_clip clip;
+        double clip_limit;
+        int norm_index; /* place of this tensor in GRAD_NORM's output; the last is the global one */
+    } optimizer;
+};
+
+struct op_cost {
+    double flops;         /* of one execution */
+    double bytes;         /* read + written, each operand once */
+    size_t scratch_bytes; /* working memory beyond operands, the same for any number of threads */
+};
+
+struct op_definition {
+    const char *name;
+    int input_min, input_max, output_min, output_max;
+
+    /* Shapes and types of the outputs from the inputs: fill or check `program->vars[outputs]`.
+     * -EINVAL with operator, operand and both shapes if they do not fit. */
+    int (*infer)(struct program *program, const struct program_op *op, struct fleet_error *err);
+
+    /* Append the operators that compute the gradients of `op`'s inputs, given those of its outputs.
+     * NULL: has no gradient. `gradients` maps variable -> its gradient variable (autodiff.h). */
+    int (*gradient)(struct program *program, const struct program_op *op, struct autodiff *autodiff,
+                    struct fleet_error *err);
+
+    void (*cost)(const struct program *program, const struct program_op *op, struct op_cost *out);
+
+    /* Output 0 may be written over input 0 (elementwise). */
+    bool in_place;
+};
+
+/* The definition of a kind; never NULL for a kind of the table. */
+const struct op_definition *op_definition(enum op_kind kind);
+
+/* infer / cost of one operator, with its name in front of an error. */
+int op_infer(struct program *program, const struct program_op *op, struct fleet_error *err);
+void op_cost(const struct program *program, const struct program_op *op, struct op_cost *out);
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Mean over the rows whose target is not ignore_index of log Σ exp(logits) - logits[target]; with
+ * its softmax fused, so that probabilities are never stored. lse goes to the backward part, which
+ * may write the gradient over the logits.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "libfleet/program/autodiff.h"
+#include "libfleet/program/ops/definitions.h"
+#include "libfleet/program/ops/operand.h"
+
+/* Logits [..., V] in input 0 and targets [...] in input 1. */
+static int need_logits(struct program *program, const struct program_op *op,
+                       struct fleet_error *err)
+{
+    const struct program_var *logits = operand_in(program, op, 0);
+
+    if (operand_need_ndim(program, op, 0, 2, PROGRAM_DIMS_MAX, err) < 0 ||
+        operand_need_type(program, op, 0, OPERAND_FLOAT, err) < 0 ||
+        operand_need_type(program, op, 1, OPERAND_INT32, err) < 0)
+        return -EINVAL;
+    return operand_need_shape(program, op, 1, logits->ndim - 1, logits->shape, err);
+}
+
+static int cross_entropy_infer(struct program *program, const struct program_op *op,
+                               struct fleet_error *err)
+{
+    const struct program_var *logits = operand_in(program, op, 0);
+    int64_t one = 1, rows;
+
+    if (need_logits(program, op, err) < 0)
+        return -EINVAL;
+    rows = operand_rows(logits);
+    if (operand_give(program, op, 0, OPERAND_FP32, 1, &one, err) < 0)
+        return -EINVAL;
+    return operand_give(program, op, 1, OPERAND_FP32, 1, &rows, err);
+}
+
+static int cross_entropy_gradient(struct program *program, const struct program_op *op,
+                                  struct autodiff *ad, struct fleet_error *err)
+{
+    struct program_op grad = {
+        .kind = OP_CROSS_ENTROPY_GRAD,
+        .inputs = {op->inputs[0], op->inputs[1], op->outputs[1], autodiff_of(ad, op->outputs[0])},
+        .input_count = 4,
+        .outputs = {autodiff_slot(ad, op->inputs[0])},
+        .output_count = 1,
+        .attributes = op->attributes};
+
+    (void)program;
+    return autodiff_add_op(ad, &grad, err);
+}
+
+static int cross_entropy_grad_infer(struct program *program, const struct program_op *op,
+                                    struct fleet_error *err)
+{
+    struct program_var logits = *operand_in(program, op, 0);
+    int64_t one = 1, rows;
+
+    if (need_logits(program, op, err) < 0)
+        return -EINVAL;
+    rows = operand_rows(&logits);
+    if (operand_need_shape(program, op, 2, 1, &rows, err) < 0 ||
+        operand_need_type(program, op, 2, OPERAND_FP32, err) < 0 ||
+        operand_need_shape(program, op, 3, 1, &one, err) < 0 ||
+        operand_need_type(program, op, 3, OPERAND_FP32, err) < 0)
+        return -EINVAL;
+    return operand_give_like(program, op, 0, OPERAND_FLOAT, &logits, err);
+}
+
+static void cross_entropy_cost(const struct program *program, const struct program_op *op,
+                               struct op_cost *out)
+{
+    const struct program_var *logits = operand_in(program, op, 0);
+
+    out->flops = 5 * operand_in_elements(program, op, 0);
+    out->scratch_bytes = (size_t)operand_rows(logits) * sizeof(float); /* loss of each row */
+}
+
+static void cross_entropy_grad_cost(const struct program *program, const struct program_op *op,
+                                    struct op_cost *out)
+{
+    out->flops = 4 * operand_in_elements(program, op, 0);
+}
+
+const struct op_definition cross_entropy_definition = {
+    .name = "cross_entropy",
+    .input_min = 2,
+    .input_max = 2,
+    .output_min = 2,
+    .output_max = 2,
+    .infer = cross_entropy_infer,
+    .gradient = cross_entropy_gradient,
+    .cost = cross_entropy_cost,
+};
+
+const struct op_definition cross_entropy_grad_definition = {
+    .name = "cross_entropy_grad",
+    .input_min = 3,
+    .input_max = 4,
+    .output_min = 1,
+    .output_max = 1,
+    .infer = cross_entropy_grad_infer,
+    .cost = cross_entropy_grad_cost,
+    .in_place = true,
+};

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Operators outside the micro-batch: all_reduce (section exchange), grad_norm and check_finite
+ * (section check). They work on ranges of the flat gradient space.
+ */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "libfleet/base/error.h"
+#include "libfleet/program/ops/definitions.h"
+#include "libfleet/program/ops/operand.h"
+
+static int all_reduce_infer(struct program *program, const struct program_op *op,
+                            struct fleet_error *err)
+{
+    int64_t first = op->attributes.flat_first, count = op->attributes.flat_count;
+
+    if (first < 0 || count < 1 || first > program->flat_count ||
+        count > program->flat_count - first)
+        return fleet_error(err, -EINVAL,
+                           "elements %" PRId64 " … %" PRId64
+                           " do not lie in the gradient space of %" PRId64,
+                           first, first + count, program->flat_count);
+    return 0;
+}
+
+/* Input 0 stands for the whole gradient space. */
+static int need_gradients(const struct program *program, const struct program_op *op,
+                          struct fleet_error *err)
+{
+    const struct program_var *first = operand_in(program, op, 0);
+
+    if (first->role != PROGRAM_ROLE_GRADIENT || first->flat_offset > 0)
+        return fleet_error(err, -EINVAL,
+                           "input 0 (%s) must be the gradient at the start of the gradient space",
+                           first->name);
+    return 0;
+}
+
+static int grad_norm_infer(struct program *program, const struct program_op *op,
+                           struct fleet_error *err)
+{
+    int64_t norms = 1;
+
+    if (need_gradients(program, op, err) < 0)
+        return -EINVAL;
+    for (int i = 0; i < program->var_count; i++)
+        norms += program->vars[i].role == PROGRAM_ROLE_PARAMETER && program->vars[i].trained;
+    return operand_give(program, op, 0, OPERAND_FP32, 1, &norms, err);
+}
+
+static int check_finite_infer(struct program *program, const struct program_op *op,
+                              struct fleet_error *err)
+{
+    int64_t one = 1;
+
+    if (need_gradients(program, op, err) < 0)
+        return -EINVAL;
+    return operand_give(program, op, 0, OPERAND_FP32, 1, &one, err);
+}
+
+static void all_reduce_cost(const struct program *program, const struct program_op *op,
+                            struct op_cost *out)
+{
+    (void)program;
+    out->flops = (double)op->attributes.flat_count;
+    out->bytes = 2.0 * sizeof(float) * (double)op->attributes.flat_count;
+}
+
+/* A sum of squares, in double, for every 4096 elements, spec/training.md 2. */
+static void grad_norm_cost(const struct program *program, const struct program_op *op,
+                           struct op_cost *out)
+{
+    (void)op;
+    out->flops = 2.0 * (double)program->flat_count;
+    out->bytes = sizeof(float) * (double)program->flat_count;
+    out->scratch_bytes =
+        ((size_t)program->flat_count / 4096 + (size_t)program->var_count) * sizeof(double);
+}
+
+static void check_finite_cost(const struct program *program, const struct program_op *op,
+                              struct op_cost *out)
+{
+    (void)op;
+    out->flops = (double)program->flat_count;
+    out->bytes = sizeof(float) * (double)program->flat_count;
+}
+
+const struct op_definition all_reduce_definition = {
+    .name = "all_reduce",
+    .infer = all_reduce_infer,
+    .cost = all_reduce_cost,
+};
+
+const struct op_definition grad_norm_definition = {
+    .name = "grad_norm",
+    .input_min = 1,
+    .input_max = 1,
+    .output_min = 1,
+    .output_max = 1,
+    .infer = grad_norm_infer,
+    .cost = grad_norm_cost,
+};
+
+const struct op_definition check_finite_definition = {
+    .name = "check_finite",
+    .input_min = 1,
+    .input_max = 1,
+    .output_min = 1,
+    .output_max = 1,
+    .infer = check_finite_infer,
+    .cost = check_finite_cost,
+};

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One optimizer step on one parameter, in place: spec/strategy.md 6, 10, 11. Inputs param grad
+ * state… norms?; outputs are the same param state….
+ */
+#include <errno.h>
+
+#include "libfleet/base/error.h"
+#include "libfleet/program/ops/definitions.h"
+#include "libfleet/program/ops/operand.h"
+
+#define STATES_MAX 2
+
+/* The definition fixes the number of states by its number of outputs. */
+static int update_infer(struct program *program, const struct program_op *op,
+                        struct fleet_error *err)
+{
+    const struct program_var *param = operand_in(program, op, 0);
+    int states = op->output_count - 1;
+    enum op_clip clip = op->attributes.optimizer.clip;
+    bool normed = clip == OP_CLIP_NORM || clip == OP_CLIP_GLOBAL_NORM;
+    int norms = 2 + states;
+    const struct program_var *norm = operand_in(program, op, norms);
+
+    if (param->role != PROGRAM_ROLE_PARAMETER || !param->trained)
+        return fleet_error(err, -EINVAL, "input 0 (%s) is not a trained parameter", param->name);
+    for (int i = 0; i < norms; i++) {
+        const struct program_var *var = operand_in(program, op, i);
+        if (!var)
+            return fleet_error(err, -EINVAL, "input %d is missing", i);
+        if (i > 0 && var->of != op->inputs[0])
+            return fleet_error(err, -EINVAL, "input %d (%s) does not belong to %s", i, var->name,
+                               param->name);
+        if (operand_need_type(program, op, i, OPERAND_FP32, err) < 0 ||
+            operand_need_like(program, op, i, param, err) < 0)
+            return -EINVAL;
+    }
+    for (int i = 0; i < op->output_count; i++)
+        if (op->outputs[i] != op->inputs[i ? i + 1 : 0])
+            return fleet_error(err, -EINVAL, "output %d is not the variable that is read", i);
+    if (normed && !norm)
+        return fleet_error(err, -EINVAL, "input %d, the norms to clip by, is missing", norms);
+    if (norm && (op->attributes.optimizer.norm_index < 0 ||
+                 op->attributes.optimizer.norm_index + 1 >= program_var_elements(norm)))
+        return fleet_error(err, -EINVAL, "norm_index %d lies outside %s",
+                           op->attributes.optimizer.norm_index, norm->name);
+    return 0;
+}
+
+static void update_cost(const struct program *program, const struct program_op *op,
+                        struct op_cost *out)
+{
+    static const double flops[OP_KIND_COUNT] = {[OP_SGD] = 2,    [OP_MOMENTUM] = 4, [OP_ADAM] = 12,
+                                                [OP_ADAMW] = 14, [OP_LAMB] = 20,    [OP_LARS] = 10};
+
+    out->flops = flops[op->kind] * operand_in_elements(program, op, 0);
+    /* LAMB's and LARS' norms: a sum for every 4096 elements, of p and of u or g. */
+    if (op->kind == OP_LAMB || op->kind == OP_LARS)
+        out->scratch_bytes =
+            ((size_t)operand_in_elements(program, op, 0) / 4096 + 1) * 2 * sizeof(double);
+}
+
+#define UPDATE(id, states)                                                    \
+    const struct op_definition id##_definition = {.name = #id,                \
+                                                  .input_min = 2 + (states),  \
+                                                  .input_max = 3 + (states),  \
+                                                  .output_min = 1 + (states), \
+                                                  .output_max = 1 + (states), \
+                                                  .infer = update_infer,      \
+                                                  .cost = update_cost}
+
+UPDATE(sgd, 0);
+UPDATE(momentum, 1);
+UPDATE(adam, STATES_MAX);
+UPDATE(adamw, STATES_MAX);
+UPDATE(lamb, STATES_MAX);
+UPDATE(lars, 1);

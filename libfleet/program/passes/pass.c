@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/program/passes/pass.h"
+
+#include <string.h>
+
+#include "libfleet/program/passes/amp.h"
+#include "libfleet/program/passes/data_parallel.h"
+#include "libfleet/program/passes/dead_code.h"
+#include "libfleet/program/passes/fuse_activations.h"
+#include "libfleet/program/passes/fuse_casts.h"
+#include "libfleet/program/passes/gradient_merge.h"
+#include "libfleet/program/passes/lamb.h"
+#include "libfleet/program/passes/lars.h"
+#include "libfleet/program/passes/optimizer.h"
+#include "libfleet/program/passes/recompute.h"
+
+const struct pass pass_table[] = {
+    {"amp", PASS_FORWARD, amp_wanted, amp_apply},
+    {"recompute", PASS_BACKWARD, recompute_wanted, recompute_apply},
+    {"fuse_activations", PASS_BACKWARD, fuse_activations_wanted, fuse_activations_apply},
+    {"fuse_casts", PASS_BACKWARD, fuse_casts_wanted, fuse_casts_apply},
+    {"dead_code", PASS_BACKWARD, NULL, dead_code_apply},
+    {"optimizer", PASS_BACKWARD, NULL, optimizer_apply},
+    {"lars", PASS_BACKWARD, lars_wanted, lars_apply},
+    {"lamb", PASS_BACKWARD, lamb_wanted, lamb_apply},
+    {"gradient_merge", PASS_BACKWARD, gradient_merge_wanted, gradient_merge_apply},
+    {"data_parallel", PASS_BACKWARD, NULL, data_parallel_apply},
+    {0},
+};
+
+bool pass_exists(const char *name)
+{
+    for (const struct pass *pass = pass_table; pass->name; pass++)
+        if (strcmp(pass->name, name) == 0)
+            return true;
+    return false;
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ *   forward    |—— segment 0 ——|c0|—— segment 1 ——|c1|—— kept ——| loss
+ *   backward   of what is kept, repeat segment 1, backward of it, repeat segment 0, backward of it
+ *
+ * Inside a segment everything is made again, except what is held: checkpoints, and tensors that
+ * operators behind the segment read. Repeated tensors get the names x.subprog_k, k counted from the
+ * last segment; backward operators then read those, so that the originals die in the forward part
+ * and the memory plan reuses their places. The same kernels on the same operands give the same bits;
+ * dropout masks are functions of their key. What a batch_norm hands to the host is not handed over
+ * a second time.
+ *
+ * Chen et al., 1604.06174.
+ */
+#include "libfleet/program/passes/recompute.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/program/passes/offload.h"
+#include "libfleet/program/passes/pass.h"
+#include "libfleet/strategy/strategy.h"
+
+struct segment {
+    int first, end; /* forward operators [first, end) */
+};
+
+struct recompute {
+    struct program *program;
+    int forward_count;
+    int *first_read, *last_write; /* [vars] forward operators; forward_count, -1: none */
+    int *checkpoints;             /* ascending by last_write, each once */
+    int checkpoint_count;
+    struct segment *segments;
+    int segment_count;
+    bool *held; /* [vars] */
+};
+
+static void recompute_init(struct recompute *r, struct program *program)
+{
+    size_t vars = (size_t)program->var_count + 1;
+
+    *r = (struct recompute){.program = program,
+                            .first_read = calloc(vars, sizeof(int)),
+                            .last_write = calloc(vars, sizeof(int)),
+                            .held = calloc(vars, sizeof(bool))};
+    fleet_assert(r->first_read && r->last_write && r->held);
+    while (r->forward_count < program->op_count && !program->ops[r->forward_count].backward &&
+           program->ops[r->forward_count].section == PROGRAM_SECTION_MICRO_BATCH)
+        r->forward_count++;
+    for (int i = 0; i < program->var_count; i++) {
+        r->first_read[i] = r->forward_count;
+        r->last_write[i] = -1;
+    }
+    for (int i = r->forward_count - 1; i >= 0; i--) {
+        const struct program_op *op = &program->ops[i];
+        for (int j = 0; j < op->input_count; j++)
+            if (op->inputs[j] != PROGRAM_NONE)
+                r->first_read[op->inputs[j]] = i;
+        for (int j = 0; j < op->output_count; j++)
+            if (op->outputs[j] != PROGRAM_NONE && r->last_write[op->outputs[j]] < 0)
+                r->last_write[op->outputs[j]] = i;
+    }
+}
+
+static void recompute_release(struct recompute *r)
+{
+    free(r->first_read);
+    free(r->last_write);
+    free(r->held);
+    free(r->checkpoints);
+    free(r->segments);
+}
+
+/* ---- segments: spec/strategy.md 8.2 ----------------------------------------------------------- */
+
+static bool is_checkpoint(const struct recompute *r, int var)
+{
+    for (int i = 0; i < r->checkpoint_count; i++)
+        if (r->checkpoints[i] == var)
+            return true;
+    return false;
+}
+
+/* Rules 1 and 2: by producer, each once. Insertion sort; there are few. */
+static void sort_checkpoints(struct recompute *r, const int *given, int count)
+{
+    r->checkpoints = calloc((size_t)count + 1, sizeof(int));
+    fleet_assert(r->checkpoints);
+    for (int i = 0; i < count; i++) {
+        int at = r->checkpoint_count, key = r->last_write[given[i]];
+
+        if (is_checkpoint(r, given[i]))
+            continue;
+        while (at > 0 && r->last_write[r->checkpoints[at - 1]] > key)
+            at--;
+        memmove(&r->checkpoints[at + 1], &r->checkpoints[at],
+                (size_t)(r->checkpoint_count - at) * sizeof(int));
+        r->checkpoints[at] = given[i];
+        r->checkpoint_count++;
+    }
+}
+
+static bool casts_parameter(const struct program *program, int at)
+{
+    const struct program_op *op = &program->ops[at];
+
+    return op->kind == OP_CAST && program->vars[op->inputs[0]].role == PROGRAM_ROLE_PARAMETER;
+}
+
+/* Rule 4: from the first reader of a to the producer of b; no segment if they do not follow. */
+static void add_between(struct recompute *r, int a, int b)
+{
+    int first = r->first_read[a], last = r->last_write[b];
+
+    if (first >= last)
+        return;
+    while (first > 0 && casts_parameter(r->program, first - 1))
+        first--;
+    r->segments[r->segment_count++] = (struct segment){first, last + 1};
+}
+
+static void find_segments(struct recompute *r)
+{
+    int count = r->checkpoint_count;
+
+    r->segments = calloc((size_t)count + 1, sizeof(*r->segments));
+    fleet_assert(r->segments);
+    if (count == 1 && r->last_write[r->checkpoints[0]] > 0) /* rule 3 */
+        r->segments[r->segment_count++] = (struct segment){0, r->last_write[r->checkpoints[0]] + 1};
+    for (int i = 0; i + 1 < count; i++)
+        add_between(r, r->checkpoints[i], r->checkpoints[i + 1]);
+    if (r->segment_count && r->segments[0].first > 0) { /* rule 5 */
+        memmove(&r->segments[1], &r->segments[0], (size_t)r->segment_count * sizeof(*r->segments));
+        r->segments[0] = (struct segment){0, r->segments[1].first};
+        r->segment_count++;
+    }
+}
+
+/* Number of the segment that operator `at` lies in, -1 for none. */
+static int segment_of(const struct recompute *r, int at)
+{
+    for (int i = 0; i < r->segment_count; i++)
+        if (at >= r->segments[i].first && at < r->segments[i].end)
+            return i;
+    return -1;
+}
+
+/* Everything but what a segment makes for itself alone. */
+static void find_held(struct recompute *r)
+{
+    const struct program *p = r->program;
+
+    for (int i = 0; i < p->var_count; i++)
+        r->held[i] = r->last_write[i] < 0 || segment_of(r, r->last_write[i]) < 0 ||
+                     p->vars[i].role != PROGRAM_ROLE_ACTIVATION;
+    for (int i = 0; i < r->checkpoint_count; i++)
+        r->held[r->checkpoints[i]] = true;
+    for (int i = 0; i < r->forward_count; i++)
+        for (int j = 0; j < p->ops[i].input_count; j++) {
+            int var = p->ops[i].inputs[j];
+            if (var != PROGRAM_NONE && segment_of(r, i) != segment_of(r, r->last_write[var]))
+                r->held[var] = true;
+        }
+}
+
+/* ---- repeating -------------------------------------------------------------------------------- */
+
+static bool all_held(const struct recompute *r, const struct program_op *op)
+{
+    for (int i = 0; i < op->output_count; i++)
+        if (op->outputs[i] != PROGRAM_NONE && !r->held[op->outputs[i]])
+            return false;
+    return true;
+}
+
+static int add_copy(struct program *p, int var, int number)
+{
+    char name[PROGRAM_NAME_MAX + 64];
+    struct program_var like = p->vars[var];
+    int copy;
+
+    (void)snprintf(name, sizeof(name), "%s.subprog_%d", like.name, number);
+    copy = program_add_var(p, name, like.type, PROGRAM_ROLE_ACTIVATION, like.ndim, like.shape);
+    p->vars[copy].layer = like.layer;
+    return copy;
+}
+
+/* Insert copies of the segment's operators at `at`; copies[var] = what stands for var from here on.
+ * Returns their number. */
+static int repeat(struct recompute *r, const struct segment *segment, int number, int at,
+                  int *copies)
+{
+    int inserted = 0;
+
+    for (int i = segment->first; i < segment->end; i++) {
+        struct program_op op = r->program->ops[i];
+
+        if (all_held(r, &op))
+            continue;
+        for (int j = 0; j < op.input_count; j++)
+            if (op.inputs[j] != PROGRAM_NONE && copies[op.inputs[j]] != PROGRAM_NONE)
+                op.inputs[j] = copies[op.inputs[j]];
+        for (int j = 0; j < op.output_count; j++) {
+            int var = op.outputs[j], copy;
+            if (var == PROGRAM_NONE)
+                continue;
+            if (r->program->vars[var].role != PROGRAM_ROLE_ACTIVATION) {
+                op.outputs[j] = PROGRAM_NONE;
+                continue;
+            }
+            copy = add_copy(r->program, var, number);
+            op.outputs[j] = copy;
+            if (!r->held[var])
+                copies[var] = copy;
+        }
+        op.backward = true;
+        op.source = PROGRAM_NONE;
+        (void)program_insert_op(r->program, at + inserted++, &op);
+    }
+    return inserted;
+}
+
+/* First backward operator of the segment's operators, or PROGRAM_NONE. */
+static int backward_start(const struct recompute *r, const struct segment *segment)
+{
+    for (int i = r->forward_count; i < r->program->op_count; i++) {
+        const struct program_op *op = &r->program->ops[i];
+        if (op->section != PROGRAM_SECTION_MICRO_BATCH)
+            break;
+        if (op->backward && op->source >= segment->first && op->source < segment->end)
+            return i;
+    }
+    return PROGRAM_NONE;
+}
+
+static void rewrite_segment(struct recompute *r, const struct segment *segment, int number)
+{
+    struct program *p = r->program;
+    int vars = p->var_count, at = backward_start(r, segment), inserted;
+    FLEET_AUTO_FREE int *copies = malloc(((size_t)vars + 1) * sizeof(int));
+
+    fleet_assert(copies);
+    if (at == PROGRAM_NONE)
+        return;
+    for (int i = 0; i < vars; i++)
+        copies[i] = PROGRAM_NONE;
+    inserted = repeat(r, segment, number, at, copies);
+    for (int i = at + inserted; i < p->op_count; i++)
+        for (int j = 0; j < p->ops[i].input_count; j++) {
+            int var = p->ops[i].inputs[j];
+            if (var != PROGRAM_NONE && var < vars && copies[var] != PROGRAM_NONE)
+                p->ops[i].inputs[j] = copies[var];
+        }
+}
+
+static void rewrite(struct recompute *r, const int *checkpoints, int count)
+{
+    sort_checkpoints(r, checkpoints, count);
+    find_segments(r);
+    find_held(r);
+    for (int i = 0; i < r->segment_count; i++)
+        rewrite_segment(r, &r->segments[r->segment_count - 1 - i], i);
+}
+
+void recompute_at(struct program *program, const int *checkpoints, int count)
+{
+    struct recompute r;
+
+    recompute_init(&r, program);
+    rewrite(&r, checkpoints, count);
+    recompute_release(&r);
+}
+
+/* ---- which checkpoints ------------------------------------------------------------------------ */
+
+static int refuse_name(const struct program *program, const char *name, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE const char **names = calloc((size_t)program->var_count + 1, sizeof(*names));
+    const char *meant;
+    size_t count = 0;
+
+    fleet_assert(names);
+    for (int i = 0; i < program->var_count; i++)
+        if (program->vars[i].role == PROGRAM_ROLE_ACTIVATION && !strchr(program->vars[i].name, '@'))
+            names[count++] = program->vars[i].name;
+    meant = fleet_closest_word(name, names, count);
+    return fleet_error(err, -EINVAL,
+                       "recompute_configs.checkpoints: the program has no tensor %s%s%s", name,
+                       meant ? ", did you mean " : "", meant ? meant : "");
+}
+
+static int find_named(const struct program *program, const struct strategy_strings *names, int *out,
+                      struct fleet_error *err)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        out[i] = program_find_var(program, names->items[i]);
+        if (out[i] == PROGRAM_NONE || strchr(names->items[i], '@')) /* of the backward part */
+            return refuse_name(program, names->items[i], err);
+    }
+    return (int)names->count;
+}
+
+/* What the last forward operator of block `layer` writes, or PROGRAM_NONE. */
+static int block_output(const struct recompute *r, int layer)
+{
+    for (int i = r->forward_count - 1; i >= 0; i--)
+        if (r->program->ops[i].layer == layer)
+            return r->program->ops[i].outputs[0];
+    return PROGRAM_NONE;
+}
+
+/* Blocks fall into about √blocks segments; what follows the last checkpoint is kept. */
+static int choose(const struct recompute *r, int *out)
+{
+    int blocks = 0, segments, count = 0;
+
+    for (int i = 0; i < r->forward_count; i++)
+        if (r->program->ops[i].layer >= blocks)
+            blocks = r->program->ops[i].layer + 1;
+    segments = (int)lround(sqrt((double)blocks));
+    if (segments < 2)
+        segments = 2;
+    for (int i = 1; i < segments && blocks > 1; i++) {
+        int var = block_output(r, (blocks * i + segments - 1) / segments - 1);
+        if (var != PROGRAM_NONE)
+            out[count++] = var;
+    }
+    return count;
+}
+
+bool recompute_wanted(const struct pass_context *context)
+{
+    return context->strategy->recompute;
+}
+
+int recompute_apply(struct program *program, const struct pass_context *context,
+                    struct fleet_error *err)
+{
+    const struct strategy *s = context->strategy;
+    FLEET_AUTO_FREE int *found = calloc(
+        (size_t)program->var_count + s->recompute_configs.checkpoints.count + 1, sizeof(*found));
+    struct recompute r;
+    int rc = 0, count;
+
+    fleet_assert(found);
+    recompute_init(&r, program);
+    count = s->recompute_configs.checkpoints.count
+                ? find_named(program, &s->recompute_configs.checkpoints, found, err)
+                : choose(&r, found);
+    if (count < 0) {
+        rc = count;
+    } else {
+        rewrite(&r, found, count);
+        if (s->recompute_configs.enable_offload)
+            rc = offload_apply(program, r.checkpoints, r.checkpoint_count,
+                               &s->recompute_configs.checkpoint_shape, err);
+    }
+    recompute_release(&r);
+    return rc;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_PROGRAM_PASSES_RECOMPUTE_H
+#define LIBFLEET_PROGRAM_PASSES_RECOMPUTE_H
+
+#include <stdbool.h>
+
+struct fleet_error;
+struct pass_context;
+struct program;
+
+/*
+ * Keep only checkpoints from the forward part and repeat the rest, segment by segment, in the
+ * backward part: spec/strategy.md 8. Runs right behind autodiff (it needs program_op.source).
+ *
+ * Checkpoints are the tensors recompute_configs.checkpoints names; if it names none, outputs of
+ * blocks are chosen so that there are about √blocks segments. With enable_offload all but the last
+ * move to host memory and back.
+ *
+ * -EINVAL if a name is no tensor of the program, a checkpoint has another shape than
+ * checkpoint_shape, or an offloaded one is not made by exactly one operator.
+ */
+bool recompute_wanted(const struct pass_context *context);
+int recompute_apply(struct program *program, const struct pass_context *context,
+                    struct fleet_error *err);
+
+/*
+ * The same for given checkpoints, as indices of variables, in any order and with repetitions; for
+ * tests against recorded programs.
+ */
+void recompute_at(struct program *program, const int *checkpoints, int count);
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/program/plan.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/field.h"
+#include "libfleet/base/json.h"
+#include "libfleet/program/autodiff.h"
+#include "libfleet/program/models/model.h"
+#include "libfleet/program/passes/pass.h"
+#include "libfleet/program/plan_cost.h"
+#include "libfleet/program/print.h"
+#include "libfleet/program/runtime_memory.h"
+#include "libfleet/program/training.h"
+#include "libfleet/program/verify.h"
+#include "libfleet/strategy/strategy_json.h"
+#include "libfleet/strategy/strategy_options.h"
+
+/* ---- from the request to the program ----------------------------------------------------------- */
+
+static int run_passes(struct program *program, enum pass_stage stage,
+                      const struct pass_context *context, struct fleet_error *err)
+{
+    for (const struct pass *pass = pass_table; pass->name; pass++) {
+        enum verify_stage reached = stage == PASS_FORWARD ? VERIFY_FORWARD : VERIFY_BACKWARD;
+
+        if (pass->stage != stage || (pass->wanted && !pass->wanted(context)))
+            continue;
+        if (pass->apply(program, context, err) < 0 || verify_program(program, reached, err) < 0)
+            return fleet_error_wrap(err, "pass %s", pass->name);
+    }
+    return 0;
+}
+
+static int build_program(struct program *program, const struct pass_context *context,
+                         struct fleet_errors *errors)
+{
+    const char *blamed = "spec.training.model";
+    struct fleet_error err;
+    int rc = model_build(context->training, program, &err);
+
+    if (rc == 0) {
+        if ((rc = verify_program(program, VERIFY_FORWARD, &err)) == 0) {
+            blamed = "spec.strategy";
+            rc = run_passes(program, PASS_FORWARD, context, &err);
+        }
+        if (rc == 0 && (rc = autodiff_run(program, &err)) == 0 &&
+            (rc = verify_program(program, VERIFY_BACKWARD, &err)) == 0 &&
+            (rc = run_passes(program, PASS_BACKWARD, context, &err)) == 0)
+            rc = verify_program(program, VERIFY_COMPLETE, &err);
+        if (rc < 0)
+            program_release(program);
+    }
+    if (rc < 0)
+        fleet_errors_add(errors, blamed, "%s", err.text);
+    return rc;
+}
+
+static const char *path_of(const struct plan_request *request)
+{
+    return request->strategy_path ? request->strategy_path : "spec.strategy";
+}
+
+/* ---- what cannot run --------------------------------------------------------------------------- */
+
+static bool has_batch_norm(const struct training_config *training)
+{
+    return training && training->model.name == TRAINING_MODEL_RESNET;
+}
+
+/* Paddle's policy keeps a unit whose axis has one rank: there is nothing to divide, nothing to run. */
+static bool is_alone(const struct topology *topology, const char *knob)
+{
+    return (strcmp(knob, "pipeline") == 0 && topology->degree[TOPOLOGY_PIPELINE] == 1) ||
+           (strcmp(knob, "sharding") == 0 && topology->degree[TOPOLOGY_SHARDING] == 1) ||
+           (topology->world == 1 && strcmp(knob, "fp16_allreduce") == 0);
+}
+
+/* What takes effect and the built-in runtime cannot run. */
+static void list_obstacles(const struct plan_request *request, struct plan *plan)
+{
+    const struct strategy *final = &plan->selection.final;
+    const struct select_names *applied = &plan->selection.applied;
+
+    for (size_t i = 0; i < applied->count; i++)
+        if (!pass_exists(applied->items[i]) && !is_alone(&plan->topology, applied->items[i]))
+            select_note(&plan->cannot_run, applied->items[i],
+                        "the built-in runtime has no pass for it");
+    if (request->world > 1 && final->sync_batch_norm && has_batch_norm(request->training))
+        select_note(&plan->cannot_run, "sync_batch_norm",
+                    "the built-in runtime has no pass for it: statistics are those of a "
+                    "micro-batch");
+    if (request->world > 1 && strcmp(final->gradient_scale_configs.scale_strategy, "avg") != 0)
+        select_note(&plan->cannot_run, "gradient_scale_configs.scale_strategy",
+                    "%s: the built-in runtime averages gradients (avg)",
+                    final->gradient_scale_configs.scale_strategy);
+}
+
+/* Refused, never ignored: unless the plan is only to be explained. */
+static int refuse_obstacles(const struct plan_request *request, const struct plan *plan,
+                            struct fleet_errors *errors)
+{
+    if (request->only_explain)
+        return 0;
+    for (size_t i = 0; i < plan->cannot_run.count; i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+        fleet_strbuf_appendf(&path, "%s%s%s", path_of(request), *path_of(request) ? "." : "",
+                             plan->cannot_run.items[i].knob);
+        fleet_errors_add(errors, path.text, "%s", plan->cannot_run.items[i].because);
+    }
+    return plan->cannot_run.count > 0 ? -EINVAL : 0;
+}
+
+/* ---- the digest ------------------------------------------------------------------------------ */
+
+static cJSON *encode_options(const struct strategy_options *options)
+{
+    struct strategy_options defaults;
+
+    strategy_options_init(&defaults);
+    return fleet_object_encode(&strategy_options_type, options ? options : &defaults);
+}
+
+/* Program and configuration, so that ranks with different settings never step together. What was
+ * asked for, not what takes effect: that may change with the world. */
+static void digest_plan(struct plan *plan, const struct plan_request *request,
+                        const struct strategy *asked)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    FLEET_AUTO_JSON cJSON *training = training_config_encode(request->training);
+    FLEET_AUTO_JSON cJSON *strategy = strategy_json_encode(asked);
+    FLEET_AUTO_JSON cJSON *options = encode_options(request->options);
+    FLEET_AUTO_FREE char *training_text = fleet_json_print(training);
+    FLEET_AUTO_FREE char *strategy_text = fleet_json_print(strategy);
+    FLEET_AUTO_FREE char *options_text = fleet_json_print(options);
+    uint8_t digest[FLEET_SHA256_SIZE];
+
+    print_program(&plan->program, &text);
+    fleet_strbuf_appendf(&text, "%s\n%s\n%s\n", training_text, strategy_text, options_text);
+    fleet_sha256(text.text, text.length, digest);
+    fleet_hex_encode(digest, sizeof(digest), plan->digest);
+}
+
+/* ---- the whole --------------------------------------------------------------------------------- */
+
+static int select_strategy(const struct plan_request *request, const struct strategy *asked,
+                           struct plan *plan, struct fleet_errors *errors)
+{
+    struct select_options options = {.policy = request->policy, .world_size = request->world};
+    int rc;
+
+    if (request->training)
+        options.optimizer = training_optimizer_text(request->training->optimizer.name);
+    if ((rc = strategy_select(asked, &options, path_of(request), &plan->selection, errors)) < 0 ||
+        (rc = topology_build(&plan->selection.final, request->world, path_of(request),
+                             &plan->topology, errors)) < 0)
+        return rc;
+    list_obstacles(request, plan);
+    return refuse_obstacles(request, plan, errors);
+}
+
+/* More ranks than leaves, amp beside an explicit fp32: spec/training.md 1. */
+static int check_surroundings(const struct plan_request *request, const struct plan *plan,
+                              struct fleet_errors *errors)
+{
+    const struct strategy *final = &plan->selection.final;
+    struct training_surroundings around = {
+        .world_size = plan_replicas(plan),
+        .gradient_merge_k = final->gradient_merge ? final->gradient_merge_configs.k_steps : 1,
+        .amp = final->amp};
+
+    return training_config_check(request->training, "spec.training", &around, errors);
+}
+
+/* Program and memory; the selection is made. */
+static int build_program_parts(const struct plan_request *request, struct plan *plan,
+                               struct fleet_errors *errors)
+{
+    struct pass_context context = {.training = request->training,
+                                   .strategy = &plan->selection.final,
+                                   .options = request->options,
+                                   .world = request->world};
+    struct fleet_error err;
+
+    if (check_surroundings(request, plan, errors) < 0 ||
+        build_program(&plan->program, &context, errors) < 0)
+        return -EINVAL;
+    plan->has_program = true;
+    if (memory_plan_build(&plan->program, &plan->memory, &err) < 0) {
+        fleet_errors_add(errors, "spec.training.model", "%s", err.text);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int divide(const struct plan_request *request, struct plan *plan,
+                  struct fleet_errors *errors)
+{
+    const int *degree = plan->topology.degree;
+    struct plan_division division = {.stages = degree[TOPOLOGY_PIPELINE],
+                                     .model_ranks = degree[TOPOLOGY_MODEL],
+                                     .shards = degree[TOPOLOGY_SHARDING],
+                                     .greedy = request->options && request->options->partition ==
+                                                                       STRATEGY_PARTITION_GREEDY};
+    struct fleet_error err;
+    int rc =
+        plan_parts_build(plan->has_program ? &plan->program : NULL, &division, &plan->parts, &err);
+
+    if (rc < 0)
+        fleet_errors_add(errors, path_of(request), "%s", err.text);
+    return rc;
+}
+
+/* What the formulas need to know of the job. */
+static void measure(const struct plan_request *request, struct plan *plan)
+{
+    const struct training_config *training = request->training;
+    const struct strategy *final = &plan->selection.final;
+
+    if (!training) { /* one micro-batch for each, or as many as the pipeline is told */
+        plan->program.merge_steps =
+            final->gradient_merge ? final->gradient_merge_configs.k_steps : 1;
+        plan->micro_batches = (int64_t)plan_replicas(plan) *
+                              (final->pipeline ? final->pipeline_configs.micro_batch : 1);
+    } else {
+        plan->is_16_bit = training_precision(training, final->amp) != TRAINING_FP32;
+        plan->micro_batches = training_micro_batches(training);
+        if (training->model.name == TRAINING_MODEL_GPT ||
+            training->model.name == TRAINING_MODEL_LLAMA)
+            plan->layer_output_bytes =
+                (size_t)(training->micro_batch_size * plan->program.tokens_per_sample *
+                         training->model.width * (plan->is_16_bit ? 2 : 4));
+    }
+    plan->leaves = plan->micro_batches * plan->program.merge_steps;
+}
+
+static int build(const struct plan_request *request, const struct strategy *asked,
+                 struct plan *plan, struct fleet_errors *errors)
+{
+    if (select_strategy(request, asked, plan, errors) < 0 ||
+        (request->training && build_program_parts(request, plan, errors) < 0) ||
+        divide(request, plan, errors) < 0)
+        return -EINVAL;
+    measure(request, plan);
+    plan_cost(plan);
+    if (request->training && request->training->has_checkpoint)
+        plan->snapshot_bytes = runtime_snapshot_bytes(plan->bytes[PLAN_BYTES_PARAMETERS] +
+                                                      plan->bytes[PLAN_BYTES_OPTIMIZER] +
+                                                      plan->memory.bytes[MEMORY_BUFFERS]);
+    if (plan->has_program)
+        digest_plan(plan, request, asked);
+    return 0;
+}
+
+int plan_build(const struct plan_request *request, struct plan *out, struct fleet_errors *errors)
+{
+    STRATEGY_AUTO struct strategy none = {0};
+    const struct strategy *asked = request->strategy ? request->strategy : &none;
+    struct plan plan = {.world = request->world,
+                        .threads = request->threads > 0 ? request->threads : 1,
+                        .own_trainer = request->own_trainer};
+
+    fleet_assert(request->world >= 1 && (request->training || request->only_explain));
+    strategy_init(&none);
+    if (build(request, asked, &plan, errors) < 0) {
+        plan_release(&plan);
+        return -EINVAL;
+    }
+    *out = plan;
+    return 0;
+}
+
+void plan_release(struct plan *plan)
+{
+    memory_plan_release(&plan->memory);
+    plan_parts_release(&plan->parts);
+    if (plan->has_program)
+        program_release(&plan->program);
+    select_notes_release(&plan->cannot_run);
+    select_result_release(&plan->selection);
+    *plan = (struct plan){0};
+}
+
+size_t plan_bytes_total(const struct plan *plan)
+{
+    size_t total = 0;
+
+    for (int i = 0; i < PLAN_BYTES_COUNT; i++)
+        total += plan->bytes[i];
+    return total;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/program/step_line.h"
+
+#include <math.h>
+
+void step_line_append_duration(double seconds, struct fleet_strbuf *out)
+{
+    long whole = lround(fmax(seconds, 0.0));
+
+    if (whole < 60)
+        fleet_strbuf_appendf(out, "%lds", whole);
+    else if (whole < 3600)
+        fleet_strbuf_appendf(out, "%ldm%02lds", whole / 60, whole % 60);
+    else
+        fleet_strbuf_appendf(out, "%ldh%02ldm", whole / 3600, whole / 60 % 60);
+}
+
+static void append_rate(double per_second, struct fleet_strbuf *out)
+{
+    if (per_second >= 1e6)
+        fleet_strbuf_appendf(out, "%.2fM tok/s", per_second / 1e6);
+    else if (per_second >= 1e3)
+        fleet_strbuf_appendf(out, "%.1fk tok/s", per_second / 1e3);
+    else
+        fleet_strbuf_appendf(out, "%.0f tok/s", per_second);
+}
+
+void step_line_append(const struct step_line *line, struct fleet_strbuf *out)
+{
+    fleet_strbuf_appendf(out, "step %lld", (long long)line->step);
+    if (line->steps > 0)
+        fleet_strbuf_appendf(out, "/%lld", (long long)line->steps);
+    fleet_strbuf_appendf(out, "  loss %.4f", line->loss);
+    if (!isnan(line->learning_rate))
+        fleet_strbuf_appendf(out, "  norm %.2f  lr %.1e ", line->norm, line->learning_rate);
+    else
+        fleet_strbuf_append(out, line->is_skipped ? "  update skipped  " : "  ");
+    append_rate(line->tokens_per_second, out);
+    if (!isnan(line->eta_s)) {
+        fleet_strbuf_append(out, "  eta ");
+        step_line_append_duration(line->eta_s, out);
+    }
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_RENDEZVOUS_GENERATION_H
+#define LIBFLEET_RENDEZVOUS_GENERATION_H
+
+/*
+ * One agreement on who trains: a pair (epoch, counter).
+ *
+ * `epoch` counts the hubs of a job (the Lease's leaseTransitions; always 1 in `fleetjob run`),
+ * `counter` the generations; it goes on counting when the epoch changes and is the number users
+ * see. Pairs are ordered by epoch, then counter. All zero means "none yet".
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct generation {
+    int64_t epoch;
+    int64_t counter;
+};
+
+/* < 0, 0, > 0 as `a` is older than, equal to, newer than `b`. */
+static inline int generation_compare(struct generation a, struct generation b)
+{
+    if (a.epoch != b.epoch)
+        return a.epoch < b.epoch ? -1 : 1;
+    return a.counter < b.counter ? -1 : a.counter > b.counter;
+}
+
+static inline bool generation_is_none(struct generation g)
+{
+    return g.epoch == 0 && g.counter == 0;
+}
+
+#endif

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_RENDEZVOUS_HUB_H
+#define LIBFLEET_RENDEZVOUS_HUB_H
+
+/*
+ * The hub of one job: knows its members, makes generations. A pure state machine: it is told what
+ * happened and when, and answers with a list of actions; it has no socket, clock or thread.
+ *
+ * Every call that takes `out` appends to it. The owner carries out the actions in order, clears the
+ * list, and calls hub_tick() when hub_deadline() has come. `now_ms` is monotonic milliseconds and
+ * never goes back. Times in events are on that one clock.
+ *
+ *     struct hub_output out = {0};
+ *     hub_receive(hub, connection, &message, now_ms, &out);
+ *     … for each out.items[i]: send, close, record, event …
+ *     hub_output_release(&out);
+ *
+ * (hub_server.h does this for hubs behind a network.)
+ *
+ * A *member* is a pod with its agent; it is known by its pod UID, talks over a *connection* (any
+ * number the owner chooses, never used twice), and holds one rank per trainer process.
+ *
+ * The state machine, its invariants and the elastic policy are described at the head of hub.c.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "libfleet/rendezvous/generation.h"
+#include "libfleet/rendezvous/message.h"
+
+struct hub;
+
+/* What the user asked for; may change at any time (hub_configure). */
+struct hub_policy {
+    int min, max;                /* members, 1 <= min <= max <= MESSAGE_MEMBERS_MAX */
+    int desired;                 /* min <= desired <= max */
+    double rejoin_grace_ms;      /* elastic.rejoinGraceMs */
+    double timeout_ms;           /* elastic.timeoutSeconds */
+    int restarts_max;            /* restart.maxRestarts */
+    int64_t reset_after_steps;   /* restart.resetAfterSteps; 0 = never */
+    double progress_interval_ms; /* least time between two progress messages; 0 = every step */
+};
+
+/* What is known when the hub starts; all zero (but secret and job_uid) for a job's first hub. */
+struct hub_start {
+    const char *job_uid;
+    const char *plan_digest;               /* put into assign; NULL = "" */
+    int64_t epoch;                         /* >= 1; 0 is taken as 1 */
+    struct generation recorded;            /* the newest recorded generation */
+    const struct message_lineage *lineage; /* [lineage_count], as recorded */
+    size_t lineage_count;
+    int64_t progress_step;               /* last step reported before */
+    int64_t checkpoint_step;             /* of the newest checkpoint; 0 = none */
+    int restarts;                        /* counted since the last reset */
+    int restarts_total;                  /* counted ever */
+    bool is_alone;                       /* no pod of the job lives: nobody is waited for */
+    uint8_t secret[MESSAGE_SECRET_SIZE]; /* unpredictable; keys of generations derive from it */
+};
+
+enum hub_phase {
+    HUB_GATHERING, /* waits for members */
+    HUB_RECORDING, /* waits for hub_record_done() */
+    HUB_FORMING,   /* assigned; members connect and restore */
+    HUB_RUNNING,   /* the generation has committed a step */
+    HUB_FINISHED,
+    HUB_FAILED,
+};
+
+enum hub_event_type {
+    HUB_EVENT_JOINED,         /* a member said hello for the first time */
+    HUB_EVENT_LOST,           /* a member no longer counts: cause, message */
+    HUB_EVENT_TRAINER_FAILED, /* a trainer ended: local_rank, exit_code, signal, cause, lines */
+    HUB_EVENT_EVICTED,    /* told to leave after accusations; the owner should replace the pod */
+    HUB_EVENT_ASSIGNED,   /* a generation was sent out: members, world */
+    HUB_EVENT_RUNNING,    /* the first step of a generation */
+    HUB_EVENT_RESTART,    /* a generation after the first: cause, timeline, lost_steps */
+    HUB_EVENT_STEP,       /* each committed step once, ascending */
+    HUB_EVENT_EVALUATION, /* step.step, step.loss */
+    HUB_EVENT_CHECKPOINT, /* step.step, path */
+    HUB_EVENT_STATE_LOST, /* nobody holds the newest state any more: message, lost_steps */
+    HUB_EVENT_STALLED,    /* waits for something: message says for what */
+    HUB_EVENT_FAILED,     /* the job cannot go on: the first cause, message, lines; terminal */
+    HUB_EVENT_FINISHED,   /* step.step, step.loss, weights_sha256; terminal */
+    HUB_EVENT_SUPERSEDED, /* a member knows a newer epoch: this hub must stop acting; terminal */
+};
+
+/* Phases of a restart; they add up: detect + agree + connect + restore = resume. -1 = not reached. */
+struct hub_timeline {
+    double detect_ms;     /* fault → the hub aborted the generation */
+    double agree_ms;      /* → assign sent */
+    double connect_ms;    /* → the last member connected */
+    double restore_ms;    /* → the last member restored */
+    double resume_ms;     /* fault → restored */
+    double first_step_ms; /* restored → first step committed */
+};
+
+struct hub_event {
+    enum hub_event_type type;
+    struct generation generation; /* the newest; for RESTART the one that was made */
+    double at_ms;                 /* when it happened */
+
+    int member;  /* pod index it is about, -1 = none */
+    int attempt; /* of that pod */
+    char pod_uid[MESSAGE_UID_MAX + 1];
+    char cause[MESSAGE_CAUSE_MAX + 1]; /* CamelCase: MemberLost, TrainerFailed, Resize, … */
+    char message[MESSAGE_REASON_MAX + 1];
+    int local_rank, exit_code, signal; /* exit_code: 128 + signal if ended by one; -1 unknown */
+    bool counted;                      /* RESTART: counts against maxRestarts */
+    int restarts;                      /* counted so far, since the last reset */
+    int members, world;                /* of `generation` */
+    int64_t lost_steps;                /* RESTART: steps reported before that are computed again */
+    struct hub_timeline timeline;      /* RESTART */
+    struct message_step step;
+    bool weights_differ;     /* FINISHED: two members told different digests */
+    char weights_sha256[65]; /* FINISHED */
+    char *text;              /* last log lines, or the path of a checkpoint; NULL = none */
+};
+
+/*
+ * Write this down (status.rendezvous) before anybody is assigned; then hub_record_done(). Records
+ * only grow: if a newer generation was written already, there is nothing to write, and it is done.
+ */
+struct hub_record {
+    struct generation generation;
+    int64_t first_step; /* the step it continues with */
+};
+
+enum hub_action_type {
+    HUB_SEND,
+    HUB_CLOSE,
+    HUB_RECORD,
+    HUB_EVENT
+};
+
+struct hub_action {
+    enum hub_action_type type;
+    uint64_t connection;       /* SEND, CLOSE */
+    struct message_text *text; /* SEND; one use, released with the list */
+    char *reason;              /* CLOSE */
+    bool is_refusal;           /* CLOSE: for what it did, not for what became of the member */
+    struct hub_record record;  /* RECORD */
+    struct hub_event *event;   /* EVENT */
+};
+
+/* All zero is empty. */
+struct hub_output {
+    struct hub_action *items; /* [count] */
+    size_t count, capacity;
+};
+
+void hub_output_release(struct hub_output *out);
+
+/* Never NULL. Strings in `start` are copied. */
+struct hub *hub_new(const struct hub_start *start, const struct hub_policy *policy, double now_ms);
+void hub_free(struct hub *hub); /* NULL is fine */
+
+/* A changed `desired` makes a generation of another size, which does not count as a restart. */
+void hub_configure(struct hub *hub, const struct hub_policy *policy, double now_ms,
+                   struct hub_output *out);
+
+/* A connection was opened (its token checked), brought a message, is gone. */
+void hub_connected(struct hub *hub, uint64_t connection, double now_ms, struct hub_output *out);
+void hub_receive(struct hub *hub, uint64_t connection, const struct message *message, double now_ms,
+                 struct hub_output *out);
+void hub_disconnected(struct hub *hub, uint64_t connection, double now_ms, struct hub_output *out);
+
+/* The record was written; late answers to given-up generations are ignored. */
+void hub_record_done(struct hub *hub, struct generation generation, double now_ms,
+                     struct hub_output *out);
+
+/*
+ * The record cannot be written now. The hub goes on if the new generation holds a strict majority of
+ * the newest one, else waits; it asks for the record again every second until it is done.
+ */
+void hub_record_failed(struct hub *hub, struct generation generation, double now_ms,
+                       struct hub_output *out);
+
+/* The owner knows that the pod is gone for good (deleted, its agent's process has ended). */
+void hub_member_gone(struct hub *hub, const char *pod_uid, const char *cause, double now_ms,
+                     struct hub_output *out);
+
+/*
+ * In which order the members of a first generation get their ranks: by their place in this list of
+ * [count] pod UIDs (near ones beside each other), else by index. Later generations keep the ranks
+ * that there are.
+ */
+void hub_order(struct hub *hub, const char *const *pod_uids, size_t count);
+
+/* Ask the members for a checkpoint (before a suspend, by hand). */
+void hub_checkpoint(struct hub *hub, double now_ms, struct hub_output *out);
+
+/* End the job from outside (policy, deletion): members are told `done`. No event follows. */
+void hub_end(struct hub *hub, bool succeeded, const char *reason, double now_ms,
+             struct hub_output *out);
+
+/* When to call hub_tick() at the latest; INFINITY = no need. Earlier calls do no harm. */
+double hub_deadline(const struct hub *hub);
+void hub_tick(struct hub *hub, double now_ms, struct hub_output *out);
+
+/* ---- what an observer may see ------------------------------------------------------------------ */
+
+struct hub_member {
+    const char *pod_uid; /* borrowed until the next call on the hub */
+    int index, attempt;
+    int place; /* in the newest generation, -1 = not in it */
+    bool is_connected;
+    enum message_state state;
+    int64_t step;
+};
+
+enum hub_phase hub_phase(const struct hub *hub);
+struct generation hub_generation(const struct hub *hub); /* the newest assigned, none at first */
+/* Made for a generation that may run, of which it has not heard yet: nothing is known to be wrong. */
+bool hub_is_learning(const struct hub *hub);
+int hub_restarts_total(const struct hub *hub); /* counted ever */
+int hub_restarts(const struct hub *hub);       /* counted since the last reset */
+
+/* The lineage as it will be once `record` is done, oldest first; returns how many entries. */
+size_t hub_record_lineage(const struct hub *hub, const struct hub_record *record,
+                          struct message_lineage out[MESSAGE_LINEAGE_MAX]);
+
+/* Is this lost member waited for, because it alone holds the state? */
+bool hub_is_awaited(const struct hub *hub, const char *pod_uid);
+
+/* The recorded lineage, oldest first: writes at most MESSAGE_LINEAGE_MAX entries, returns how many. */
+size_t hub_lineage(const struct hub *hub, struct message_lineage out[MESSAGE_LINEAGE_MAX]);
+
+/* Members that count, in order of arrival: writes at most `capacity`, returns how many there are. */
+size_t hub_members(const struct hub *hub, struct hub_member *out, size_t capacity);
+
+const char *hub_phase_name(enum hub_phase phase);
+const char *hub_event_name(enum hub_event_type type);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * When a collective breaks, both ends say the other was lost, and one accusation starts a cascade:
+ * everybody who stops is accused by the next. So the first accusation of a generation counts, and
+ * only if no member was seen to fail meanwhile (then that is the explanation). What remains is a
+ * link between two healthy members. The first time the generation is simply made again; the second
+ * time the same two accuse each other, the one with fewer working links has to go (design rule 7);
+ * the accused one if that does not tell.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/rendezvous/hub_internal.h"
+
+#define PAIRS_MAX 4096
+
+void hub_accuse_note(struct hub *hub, const struct hub_peer *accuser,
+                     const struct hub_peer *accused)
+{
+    if (hub->accusation.accuser[0] != '\0')
+        return;
+    hub_output_text(hub->accusation.accuser, "%s", accuser->pod_uid);
+    hub_output_text(hub->accusation.accused, "%s", accused->pod_uid);
+}
+
+static bool is_same_pair(const struct hub_pair *a, const struct hub_pair *b)
+{
+    return (strcmp(a->accuser, b->accuser) == 0 && strcmp(a->accused, b->accused) == 0) ||
+           (strcmp(a->accuser, b->accused) == 0 && strcmp(a->accused, b->accuser) == 0);
+}
+
+static struct hub_pair *obtain_pair(struct hub *hub, const struct hub_pair *wanted)
+{
+    for (size_t i = 0; i < hub->pair_count; i++)
+        if (is_same_pair(&hub->pairs[i], wanted))
+            return &hub->pairs[i];
+    if (hub->pair_count == PAIRS_MAX)
+        hub->pair_count = 0; /* so many broken links are no member's fault */
+    hub->pairs = realloc(hub->pairs, (hub->pair_count + 1) * sizeof(*hub->pairs));
+    fleet_assert(hub->pairs != NULL);
+    hub->pairs[hub->pair_count] = *wanted;
+    hub->pairs[hub->pair_count].count = 0;
+    return &hub->pairs[hub->pair_count++];
+}
+
+static int broken_links(const struct hub *hub, const char *pod_uid)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < hub->pair_count; i++)
+        if (strcmp(hub->pairs[i].accuser, pod_uid) == 0 ||
+            strcmp(hub->pairs[i].accused, pod_uid) == 0)
+            count++;
+    return count;
+}
+
+void hub_accuse_judge(struct hub *hub, struct hub_output *out)
+{
+    struct hub_pair accusation = hub->accusation, *pair;
+    struct hub_peer *accuser = fleet_map_get(&hub->by_uid, accusation.accuser);
+    struct hub_peer *accused = fleet_map_get(&hub->by_uid, accusation.accused);
+    struct hub_peer *guilty;
+    struct message leave = {.type = MESSAGE_LEAVE};
+    char reason[MESSAGE_REASON_MAX + 1];
+
+    hub->accusation = (struct hub_pair){0};
+    if (hub->incident.is_explained || !accuser || !accused)
+        return;
+    pair = obtain_pair(hub, &accusation);
+    if (++pair->count < 2)
+        return;
+
+    guilty = broken_links(hub, accuser->pod_uid) > broken_links(hub, accused->pod_uid) ? accuser
+                                                                                       : accused;
+    hub_output_text(reason, "members %d and %d lost each other %d times; member %d has fewer links",
+                    accuser->index, accused->index, pair->count, guilty->index);
+    hub_output_text(hub_output_event(out, hub, HUB_EVENT_EVICTED, guilty)->message, "%s", reason);
+    leave.leave.reason = reason;
+    hub_output_message(out, guilty, &leave);
+    hub_peer_lose(hub, guilty, "Evicted", reason, false, hub->now_ms, out);
+}
+
+void hub_accuse_forget(struct hub *hub, const char *pod_uid)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < hub->pair_count; i++) {
+        const struct hub_pair *pair = &hub->pairs[i];
+        if (pod_uid && strcmp(pair->accuser, pod_uid) != 0 && strcmp(pair->accused, pod_uid) != 0)
+            hub->pairs[kept++] = *pair;
+    }
+    hub->pair_count = kept;
+}

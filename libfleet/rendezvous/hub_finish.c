@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* How a job ends: all steps done, failed for good, or by the owner's wish. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/rendezvous/hub_internal.h"
+
+bool hub_finish_is_over(const struct hub *hub)
+{
+    return hub->phase == HUB_FINISHED || hub->phase == HUB_FAILED;
+}
+
+/* Everybody hears that the job is over. */
+void hub_finish_end(struct hub *hub, bool succeeded, const char *reason, struct hub_output *out)
+{
+    struct message done = {.type = MESSAGE_DONE,
+                           .done = {.succeeded = succeeded, .reason = hub->end_reason}};
+
+    hub_output_text(hub->end_reason, "%s", reason);
+    hub->phase = succeeded ? HUB_FINISHED : HUB_FAILED;
+    hub->has_ended_well = succeeded;
+    for (size_t i = 0; i < hub->peer_count; i++)
+        hub_output_message(out, hub->peers[i], &done);
+}
+
+void hub_finish_fail(struct hub *hub, const struct hub_cause *cause, struct hub_output *out)
+{
+    struct hub_event *event;
+    char reason[MESSAGE_REASON_MAX + 1];
+
+    if (hub_finish_is_over(hub))
+        return;
+    hub_timeline_tell(hub, true, out);
+    event = hub_output_event(out, hub, HUB_EVENT_FAILED, cause->peer);
+    hub_output_text(event->cause, "%s", hub->incident.is_open ? hub->incident.cause : cause->cause);
+    if (cause->message)
+        hub_output_text(reason, "%s", cause->message);
+    else
+        hub_output_text(reason, "%d restarts are used up; the last cause was %s",
+                        hub->policy.restarts_max, event->cause);
+    hub_output_text(event->message, "%s", reason);
+    event->exit_code = cause->exit_code;
+    event->signal = cause->signal;
+    if (cause->lines) {
+        event->text = strdup(cause->lines);
+        fleet_assert(event->text != NULL);
+    }
+    hub_finish_end(hub, false, reason, out);
+}
+
+/* It runs, or has not taken up the newest assign yet: trainers that do not work together (foreign
+ * ones) may finish before others have begun. */
+static bool can_still_finish(const struct hub *hub, const struct hub_peer *peer)
+{
+    return peer->status.state == MESSAGE_STATE_RUNNING ||
+           generation_compare(peer->status.generation, hub->newest) < 0;
+}
+
+/* All steps are done: wait for the members that can still finish, whatever happens to others. */
+void hub_finish_try(struct hub *hub, struct hub_output *out)
+{
+    const struct hub_peer *teller = NULL;
+    struct hub_event *event;
+    bool differ = false;
+
+    if (!hub->is_finishing || hub_finish_is_over(hub))
+        return;
+    for (size_t i = 0; i < hub->peer_count; i++) {
+        const struct hub_peer *peer = hub->peers[i];
+        if (peer->place < 0)
+            continue;
+        if (!peer->is_finished && peer->is_connected && can_still_finish(hub, peer))
+            return;
+        if (!peer->is_finished || peer->weights_sha256[0] == '\0')
+            continue;
+        differ |= teller && strcmp(teller->weights_sha256, peer->weights_sha256) != 0;
+        if (!teller || peer->place < teller->place)
+            teller = peer;
+    }
+    event = hub_output_event(out, hub, HUB_EVENT_FINISHED, NULL);
+    event->step.step = hub->finished_steps;
+    event->step.loss = hub->finished_loss;
+    event->weights_differ = differ;
+    if (teller)
+        hub_output_text(event->weights_sha256, "%s", teller->weights_sha256);
+    hub_finish_end(hub, true, "all steps are done", out);
+}
+
+void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct message_finished *m,
+                     struct hub_output *out)
+{
+    /* Steps of a checkpoint that it all began from were never told here. */
+    int64_t known =
+        hub->progress_floor > hub->progress_step ? hub->progress_floor : hub->progress_step;
+
+    if (peer->place < 0 || generation_compare(m->generation, hub->newest) != 0 || m->steps > known)
+        return; /* steps were lost on their way: both will come again */
+    peer->is_finished = true;
+    hub_output_text(peer->weights_sha256, "%s", m->weights_sha256);
+    if (!hub->is_finishing || !isnan(m->loss)) {
+        hub->finished_steps = m->steps;
+        hub->finished_loss = m->loss;
+    }
+    hub->is_finishing = true;
+    hub_finish_try(hub, out);
+}
+
+void hub_finish_take_late(struct hub *hub, struct hub_peer *peer, const struct message *message,
+                          struct hub_output *out)
+{
+    struct message done = {.type = MESSAGE_DONE,
+                           .done = {.succeeded = hub->has_ended_well, .reason = hub->end_reason}};
+
+    switch (message->type) {
+    case MESSAGE_PROGRESS:
+    case MESSAGE_EVALUATION:
+    case MESSAGE_CHECKPOINT_DONE:
+        hub_message_take(hub, peer, message, out);
+        break;
+    case MESSAGE_LEFT:
+        hub_peer_remove(hub, peer, "it has left", out);
+        break;
+    case MESSAGE_HEARTBEAT:
+        if (!message->heartbeat.status.is_leaving)
+            hub_output_message(out, peer, &done); /* it was lost on its way */
+        break;
+    default:
+        break;
+    }
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A member introduces itself: new, back, or known to a hub before this one. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "libfleet/rendezvous/hub_internal.h"
+
+static void refuse(uint64_t connection, const char *reason, struct hub_output *out)
+{
+    struct message message = {.type = MESSAGE_REFUSED, .refused = {.reason = reason}};
+
+    hub_output_reply(out, connection, &message);
+    hub_output_close(out, connection, true, reason);
+}
+
+struct message hub_hello_greeting(const struct hub *hub)
+{
+    const struct hub_peer *holder = hub_holder_best(hub, true);
+    int64_t held = holder ? holder->status.step : 0;
+
+    return (struct message){
+        .type = MESSAGE_HEARTBEAT,
+        .heartbeat = {.status = {.generation = hub->newest, .step = -1},
+                      .progress_step = hub->progress_step,
+                      .checkpoint_step = hub->checkpoint_step,
+                      .held_step = held > hub->checkpoint_step ? held : hub->checkpoint_step,
+                      .interval_ms = hub_heartbeat_interval(hub)}};
+}
+
+/* One pod an index: a later attempt replaces an earlier one. False: the newcomer was refused. */
+static bool claim_index(struct hub *hub, const struct message_hello *hello, uint64_t connection,
+                        struct hub_output *out)
+{
+    for (size_t i = 0; i < hub->peer_count; i++) {
+        struct hub_peer *other = hub->peers[i];
+        char reason[MESSAGE_REASON_MAX + 1];
+        if (other->index != hello->index || strcmp(other->pod_uid, hello->pod_uid) == 0)
+            continue;
+        if (other->attempt > hello->attempt ||
+            (other->attempt == hello->attempt && other->is_connected)) {
+            hub_output_text(reason, "index %d is held by attempt %d of pod %s", hello->index,
+                            other->attempt, other->pod_uid);
+            refuse(connection, reason, out);
+            return false;
+        }
+        hub_output_text(reason, "attempt %d of index %d takes its place", hello->attempt,
+                        hello->index);
+        hub_peer_lose(hub, other, "MemberLost", reason, true, hub->now_ms, out);
+        break;
+    }
+    return true;
+}
+
+static void describe_peer(struct hub_peer *peer, const struct message_hello *hello)
+{
+    peer->index = hello->index;
+    peer->attempt = hello->attempt;
+    peer->level = hello->level;
+    peer->processes = hello->processes;
+    memcpy(peer->ports, hello->ports, (size_t)hello->processes * sizeof(peer->ports[0]));
+    hub_output_text(peer->address, "%s", hello->address);
+}
+
+/* A generation beyond the record: made by a hub before us that could not write it down. */
+static void learn_generation(struct hub *hub, const struct message_hello *hello,
+                             struct hub_output *out)
+{
+    hub->newest = hello->status.generation;
+    hub->newest_members = hello->members;
+    hub->newest_heard = 0;
+    hub->is_broken = false;
+    message_text_release(hub->newest_text);
+    hub->newest_text = NULL;
+    for (size_t i = 0; i < hub->peer_count; i++)
+        hub->peers[i]->place = -1;
+    hub->unrecorded = hub->newest;
+    hub->unrecorded_first_step = hello->status.step >= 0 ? hello->status.step + 1 : 1;
+    hub->unrecorded_ms = INFINITY;
+    hub_output_record(out, hub->unrecorded, hub->unrecorded_first_step);
+}
+
+/* Its place in the newest generation, as it remembers it: a new hub, or one that had given it up. */
+static void adopt(struct hub *hub, struct hub_peer *peer, const struct message_hello *hello)
+{
+    if (peer->place >= 0 || hello->place < 0 || hello->place >= hello->members ||
+        generation_compare(hello->status.generation, hub->newest) != 0 ||
+        (hub->newest_members > 0 && hub->newest_members != hello->members))
+        return;
+    if (hub->newest_text && !hub->is_broken)
+        return; /* ours and whole: it is not in it */
+    for (size_t i = 0; i < hub->peer_count; i++)
+        if (hub->peers[i]->place == hello->place)
+            return; /* (5) */
+    hub->newest_members = hello->members;
+    peer->place = hello->place;
+    hub->newest_heard++;
+    if (hub->phase == HUB_GATHERING && !hub->is_broken &&
+        hello->status.state == MESSAGE_STATE_RUNNING) {
+        hub->phase = hello->status.phase == MESSAGE_PHASE_FIRST_STEP ? HUB_RUNNING : HUB_FORMING;
+        hub->progress_ms = hub->now_ms;
+    }
+}
+
+/* The job is over. Who was known may have something to tell still. */
+static void receive_late(struct hub *hub, uint64_t connection, const struct message *message,
+                         struct hub_output *out)
+{
+    struct message greeting = hub_hello_greeting(hub);
+    struct message done = {.type = MESSAGE_DONE,
+                           .done = {.succeeded = hub->has_ended_well, .reason = hub->end_reason}};
+    struct hub_peer *peer = fleet_map_get(&hub->by_uid, message->hello.pod_uid);
+
+    if (peer) {
+        hub_peer_unbind(hub, peer);
+        hub_peer_bind(hub, peer, connection);
+        peer->sequence = message->sequence;
+        hub_output_reply(out, connection, &greeting);
+    }
+    hub_output_reply(out, connection, &done);
+}
+
+void hub_hello_receive(struct hub *hub, uint64_t connection, const struct message *message,
+                       struct hub_output *out)
+{
+    const struct message_hello *hello = &message->hello;
+    struct hub_peer *peer;
+    struct message greeting;
+    bool is_new;
+
+    if (strcmp(hello->job_uid, hub->job_uid) != 0) {
+        refuse(connection, "this hub serves another job", out);
+        return;
+    }
+    if (hub_finish_is_over(hub)) {
+        receive_late(hub, connection, message, out);
+        return;
+    }
+    if (hello->status.generation.epoch > hub->epoch) {
+        hub->is_superseded = true;
+        hub_output_event(out, hub, HUB_EVENT_SUPERSEDED, NULL);
+        return;
+    }
+    if (!claim_index(hub, hello, connection, out) || hub_finish_is_over(hub))
+        return;
+    peer = fleet_map_get(&hub->by_uid, hello->pod_uid);
+    is_new = peer == NULL;
+    if (is_new && hub->peer_count >= MESSAGE_MEMBERS_MAX) {
+        refuse(connection, "the job has as many members as a hub can hold", out);
+        return;
+    }
+    if (is_new)
+        peer = hub_peer_add(hub, hello->pod_uid);
+    if (peer->is_connected && peer->connection != connection)
+        hub_output_close(out, peer->connection, false, "the member has opened another connection");
+    hub_peer_unbind(hub, peer);
+    hub_peer_bind(hub, peer, connection);
+    peer->sequence = message->sequence;
+    describe_peer(peer, hello);
+    hub_holder_forget(hub, hello->pod_uid);
+    if (is_new)
+        hub_output_event(out, hub, HUB_EVENT_JOINED, peer);
+    greeting = hub_hello_greeting(hub);
+    hub_output_message(out, peer, &greeting);
+    if (generation_compare(hello->status.generation, hub->newest) > 0)
+        learn_generation(hub, hello, out);
+    adopt(hub, peer, hello);
+    hub_status_take(hub, peer, &hello->status, 0, true, out);
+}

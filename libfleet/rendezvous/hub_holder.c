@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Who holds the job's state when no member that is ready does.
+ *
+ * Normally the members of the newest generation hold it, and go on. If all of them have lost it, two
+ * things are better than the last checkpoint: an older state on the lineage in the memory of a member
+ * that was left behind (it was frozen, and is back), and, while it lasts, waiting for a member
+ * that is out of reach but not known to be dead (it is frozen, and may come back).
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/rendezvous/hub_internal.h"
+
+#define ABSENT_MAX          64
+#define PATIENCE_CHECKPOINT 20000.0 /* ms; there is something to go on from */
+
+static double patience_ms(const struct hub *hub)
+{
+    return hub->checkpoint_step > 0 ? fmin(PATIENCE_CHECKPOINT, hub->policy.timeout_ms)
+                                    : hub->policy.timeout_ms;
+}
+
+/* Worth going on from, rather than from the last checkpoint? */
+static bool is_worth(const struct hub *hub, struct generation generation, int64_t step)
+{
+    return step > hub->checkpoint_step && !generation_is_none(generation) &&
+           hub_lineage_has(hub, generation, step);
+}
+
+void hub_holder_miss(struct hub *hub, const struct hub_peer *peer)
+{
+    const struct message_status *s = &peer->status;
+    struct hub_absent *absent;
+
+    if (!is_worth(hub, s->state_generation, s->step))
+        return;
+    if (hub->absent_count == ABSENT_MAX)
+        memmove(hub->absent, hub->absent + 1, --hub->absent_count * sizeof(hub->absent[0]));
+    hub->absent = realloc(hub->absent, (hub->absent_count + 1) * sizeof(hub->absent[0]));
+    fleet_assert(hub->absent != NULL);
+    absent = &hub->absent[hub->absent_count++];
+    *absent = (struct hub_absent){.index = peer->index,
+                                  .generation = s->state_generation,
+                                  .step = s->step,
+                                  .since_ms = hub->now_ms};
+    hub_output_text(absent->pod_uid, "%s", peer->pod_uid);
+}
+
+void hub_holder_forget(struct hub *hub, const char *pod_uid)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < hub->absent_count; i++)
+        if (strcmp(hub->absent[i].pod_uid, pod_uid) != 0)
+            hub->absent[kept++] = hub->absent[i];
+    hub->is_dirty |= kept != hub->absent_count;
+    hub->absent_count = kept;
+}
+
+const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready)
+{
+    const struct hub_peer *best = NULL;
+
+    for (size_t i = 0; i < hub->peer_count; i++) {
+        const struct hub_peer *peer = hub->peers[i];
+        const struct message_status *s = &peer->status;
+        if (!hub_form_is_present(peer) || (only_ready && s->state != MESSAGE_STATE_WAITING) ||
+            !is_worth(hub, s->state_generation, s->step))
+            continue;
+        if (!best || s->step > best->status.step)
+            best = peer;
+    }
+    return best;
+}
+
+/* Tell once for whom everybody waits. */
+static void tell_waiting(struct hub *hub, int index, int64_t step, struct hub_output *out)
+{
+    struct hub_event *event;
+
+    if (hub->is_stalled)
+        return;
+    hub->is_stalled = true;
+    event = hub_output_event(out, hub, HUB_EVENT_STALLED, NULL);
+    hub_output_text(event->cause, "HolderAway");
+    hub_output_text(event->message,
+                    "worker %d alone holds the state of step %" PRId64
+                    " and does not answer; if it does not come back within %.0f s, training goes "
+                    "on from an older state",
+                    index, step, patience_ms(hub) / 1000);
+}
+
+/* Until when to wait, -INFINITY = for nobody. */
+static double wait_until(struct hub *hub, struct hub_output *out)
+{
+    const struct hub_peer *ready = hub_holder_best(hub, true), *any = hub_holder_best(hub, false);
+    int64_t step = ready ? ready->status.step : hub->checkpoint_step;
+    double until_ms = -INFINITY;
+    int index = -1;
+
+    if (any && any->status.step > step) { /* connected, its trainer does not answer */
+        until_ms = fmax(any->down_ms, hub->gather_ms) + patience_ms(hub); /* it may be just back */
+        index = any->index;
+        step = any->status.step;
+    }
+    for (size_t i = 0; i < hub->absent_count; i++) {
+        const struct hub_absent *absent = &hub->absent[i];
+        if (absent->step <= step || !hub_lineage_has(hub, absent->generation, absent->step))
+            continue;
+        until_ms = absent->since_ms + patience_ms(hub);
+        index = absent->index;
+        step = absent->step;
+    }
+    if (until_ms > hub->now_ms)
+        tell_waiting(hub, index, step, out);
+    return until_ms;
+}
+
+bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out)
+{
+    double until_ms = wait_until(hub, out);
+
+    if (hub->now_ms >= until_ms)
+        return false;
+    hub_wake_at(hub, until_ms);
+    return true;
+}
+
+bool hub_is_awaited(const struct hub *hub, const char *pod_uid)
+{
+    for (size_t i = 0; i < hub->absent_count; i++)
+        if (strcmp(hub->absent[i].pod_uid, pod_uid) == 0)
+            return hub->phase == HUB_GATHERING && hub->is_stalled &&
+                   hub->now_ms < hub->absent[i].since_ms + patience_ms(hub);
+    return false;
+}

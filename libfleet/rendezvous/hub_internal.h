@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_RENDEZVOUS_HUB_INTERNAL_H
+#define LIBFLEET_RENDEZVOUS_HUB_INTERNAL_H
+
+/*
+ * The state of a hub, shared by the files that make it: hub.c (the whole, time), hub_peer.c
+ * (members), hub_hello.c, hub_status.c and hub_message.c (what they say), hub_form.c (making
+ * generations), hub_accuse.c (peers that lose each other), hub_timeline.c (how long a restart
+ * took), hub_finish.c (the end), hub_output.c (what goes out). Nobody else includes this.
+ */
+
+#include "libfleet/base/map.h"
+#include "libfleet/rendezvous/hub.h"
+
+struct kv;
+
+#define HUB_QUIET_MS          10000.0 /* a new hub declares nobody lost for so long, … */
+#define HUB_QUIET_MEMBER_MS   1.0     /* … and so much more a member */
+#define HUB_HEARTBEAT_MS      500.0   /* of a job of up to HUB_HEARTBEAT_MEMBERS */
+#define HUB_HEARTBEAT_MEMBERS 64
+#define HUB_HEARTBEATS_MISSED 5       /* 2.5 s for small jobs */
+#define HUB_ABORT_MS_MAX      30000.0 /* a survivor may take so long to leave a generation */
+#define HUB_GAP_BEATS         3 /* so long for members to say that they can tell missing steps */
+#define HUB_SETTLE_MS         200.0 /* newcomers that come within it join together */
+#define HUB_RECORD_RETRY_MS   1000.0
+#define HUB_STALL_FACTOR      10.0    /* a step this much longer than the mean … */
+#define HUB_STALL_MS_MIN      30000.0 /* … and longer than this is worth telling */
+
+/* A member: a pod with its agent. */
+struct hub_peer {
+    char pod_uid[MESSAGE_UID_MAX + 1];
+    int index, attempt;
+    size_t order; /* by which a first generation is ranked; equal ones by index */
+    char address[MESSAGE_ADDRESS_MAX + 1];
+    int ports[MESSAGE_PROCESSES_MAX];
+    int processes;
+    enum message_level level;
+
+    bool is_connected;
+    uint64_t connection;    /* while connected */
+    int64_t sequence;       /* of the last message accepted on it */
+    double heard_ms;        /* when */
+    double disconnected_ms; /* while not connected: since when */
+
+    struct message_status status; /* as it said last */
+    int place;                    /* in hub->newest, -1 = not in it */
+    double phase_ms[4];           /* when it reached each phase of hub->newest */
+    double abort_sent_ms;         /* when it was last told to abort; -INFINITY = never */
+    double assign_sent_ms;        /* when it was last sent the newest assign */
+    double ready_ms;              /* when it last became WAITING */
+    double down_ms;               /* when it last became STARTING */
+
+    int failures;    /* of its trainers, in a row without a step of the job */
+    bool is_dropped; /* told to leave, or says that it does: in no further generation */
+    bool holds;      /* chosen: its state counts in the generation that is being made */
+    bool is_finished;
+    char weights_sha256[65];
+};
+
+/* Why the newest generation ended: the first cause, kept until the next one is assigned. */
+struct hub_incident {
+    bool is_open;
+    bool is_failure;   /* counts against maxRestarts */
+    bool is_explained; /* a member was seen to fail: accusations need no guilty one */
+    char cause[MESSAGE_CAUSE_MAX + 1];
+    int member, attempt; /* index, attempt; -1 = none */
+    int exit_code, signal;
+    double fault_ms, aborted_ms;
+    int64_t progress_step; /* last step reported then */
+};
+
+/* The restart that made the newest generation, until its first step. */
+struct hub_restart {
+    bool is_open;
+    struct hub_incident incident;
+    double assigned_ms, connected_ms, restored_ms, first_step_ms; /* NAN = not yet */
+    int64_t step;                                                 /* the members held, -1 = none */
+    int64_t restored_step; /* where training went on, -1 = not known yet */
+};
+
+/* Two members of which one lost the other, with neither seen to fail. */
+struct hub_pair {
+    char accuser[MESSAGE_UID_MAX + 1], accused[MESSAGE_UID_MAX + 1];
+    int count;
+};
+
+/* A member that is out of reach, not known to be dead, and holds a state worth waiting for. */
+struct hub_absent {
+    char pod_uid[MESSAGE_UID_MAX + 1];
+    int index;
+    struct generation generation;
+    int64_t step;
+    double since_ms;
+};
+
+struct hub {
+    char job_uid[MESSAGE_UID_MAX + 1];
+    char *plan_digest;
+    struct hub_policy policy;
+    uint8_t secret[MESSAGE_SECRET_SIZE];
+    int64_t epoch;
+
+    enum hub_phase phase;
+    bool is_superseded; /* a newer hub exists: nothing is done any more */
+    bool is_dirty;      /* something changed that may let a generation be made */
+    double now_ms;      /* of the last call */
+    double wake_ms;     /* when to tick */
+
+    struct hub_peer **peers; /* [peer_count], in order of arrival */
+    size_t peer_count, peer_capacity;
+    struct fleet_map by_uid;        /* pod UID -> struct hub_peer */
+    struct fleet_map by_connection; /* decimal number -> struct hub_peer */
+
+    /* The newest generation that any member may obey. */
+    struct generation newest;
+    int newest_members; /* 0 = not known (a new hub) */
+    int newest_heard;   /* of them were ever heard of; the others are unknown, not lost */
+    struct message_text *newest_text; /* its assign; NULL = not ours */
+    bool is_broken;                   /* it was aborted, or never was whole */
+    struct generation live;           /* the newest that has committed a step */
+    double quiet_until_ms;            /* a new hub: nobody is lost before */
+
+    int64_t counter;            /* of the newest generation proposed */
+    struct generation proposed; /* RECORDING */
+    struct hub_peer **chosen;   /* [chosen_count], in rank order; RECORDING */
+    size_t chosen_count;
+    int64_t chosen_step; /* newest state among them, -1 = none */
+    int64_t chosen_first_step;
+    double record_ms;             /* when to ask for the record again, INFINITY = asked */
+    struct generation unrecorded; /* assigned with a majority, record still to be done */
+    int64_t unrecorded_first_step;
+    double unrecorded_ms; /* when to ask for it again, INFINITY = asked */
+
+    struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
+    size_t lineage_count;
+
+    struct hub_incident incident;
+    struct hub_restart restart;
+    int restarts, restarts_total;
+    int64_t steps_since_restart;
+
+    double gather_ms;    /* GATHERING since */
+    double changed_ms;   /* the members last changed */
+    bool is_stalled;     /* and said so */
+    double heartbeat_ms; /* when to send the next */
+    double progress_ms;  /* of the last progress, or of assign */
+    double step_ms_mean; /* between progresses, 0 = not known */
+    int64_t progress_step;
+    int64_t progress_floor; /* the newest generation began from a checkpoint of this step */
+    double progress_gap_ms; /* since when steps in between are missing, INFINITY = none are */
+    int64_t evaluation_step;
+    int64_t checkpoint_step;
+    int64_t checkpoint_due_step; /* of a checkpoint whose steps are not all told yet, … */
+    char *checkpoint_path;       /* … NULL = none */
+
+    bool is_finishing; /* a member has done all steps */
+    int64_t finished_steps;
+    double finished_loss;
+    char end_reason[MESSAGE_REASON_MAX + 1];
+    bool has_ended_well;
+
+    struct hub_pair *pairs; /* [pair_count] */
+    size_t pair_count;
+    struct hub_pair accusation; /* of the newest generation; accuser "" = none */
+
+    struct fleet_map order; /* pod UID -> its number, from 1, as (void *) */
+
+    struct hub_absent *absent; /* [absent_count] */
+    size_t absent_count;
+
+    struct kv *kv;
+};
+
+/* ---- hub_output.c ------------------------------------------------------------------------------ */
+
+void hub_output_send(struct hub_output *out, const struct hub_peer *peer,
+                     struct message_text *text);
+/* Encodes once for one peer; nothing if it is not connected. */
+void hub_output_message(struct hub_output *out, const struct hub_peer *peer,
+                        const struct message *message);
+void hub_output_reply(struct hub_output *out, uint64_t connection, const struct message *message);
+void hub_output_close(struct hub_output *out, uint64_t connection, bool is_refusal,
+                      const char *reason);
+void hub_output_record(struct hub_output *out, struct generation generation, int64_t first_step);
+/* Borrowed until the output is released; the caller may fill in more. `peer` may be NULL. */
+struct hub_event *hub_output_event(struct hub_output *out, const struct hub *hub,
+                                   enum hub_event_type type, const struct hub_peer *peer);
+/* printf into a fixed array, cut if too long. */
+#define hub_output_text(array, ...) ((void)snprintf((array), sizeof(array), __VA_ARGS__))
+
+/* ---- hub_form.c -------------------------------------------------------------------------------- */
+
+/* What ended the newest generation, for hub_form_break(). */
+struct hub_cause {
+    const char *cause;
+    const struct hub_peer *peer; /* NULL = none */
+    bool is_failure, is_explained;
+    int exit_code, signal;
+    double fault_ms;
+    const char *message, *lines; /* shown if the job fails of it; NULL = none */
+};
+
+/* End the newest generation (or note one more cause): abort at all members, gather anew. */
+void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_output *out);
+/* Make a generation if one can be made now; else see to it that hub_tick() tries again. */
+void hub_form_try(struct hub *hub, struct hub_output *out);
+/* Send out the proposed generation. */
+void hub_form_assign(struct hub *hub, struct hub_output *out);
+void hub_form_resend_assign(struct hub *hub, struct hub_peer *peer, struct hub_output *out);
+void hub_form_abort(struct hub *hub, struct hub_peer *peer, struct hub_output *out);
+/* Stop waiting for a record if `peer` (about to go) is part of the proposal. */
+void hub_form_give_up(struct hub *hub, const struct hub_peer *peer);
+/* Connected, and not on its way out. */
+bool hub_form_is_present(const struct hub_peer *peer);
+/* Are its trainers up with state that may be continued? */
+bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer);
+
+/* ---- hub_lineage.c ----------------------------------------------------------------------------- */
+
+/* Does the state of `step`, reached in `generation`, count? */
+bool hub_lineage_has(const struct hub *hub, struct generation generation, int64_t step);
+
+/* ---- hub_leave.c ------------------------------------------------------------------------------- */
+
+/* A member of the newest generation that is on its way out, NULL = none. */
+const struct hub_peer *hub_leave_find(const struct hub *hub);
+/* What a generation ends of that it leaves. */
+struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *peer);
+/* Its status has come: is it leaving? */
+void hub_leave_note(struct hub *hub, struct hub_peer *peer);
+
+/* ---- hub_holder.c ------------------------------------------------------------------------------ */
+
+/* It is out of reach, about to be forgotten; what it holds may be needed. */
+void hub_holder_miss(struct hub *hub, const struct hub_peer *peer);
+/* It is back, or known to be dead. */
+void hub_holder_forget(struct hub *hub, const char *pod_uid);
+/* The member with the newest state on the lineage, if that is better than the checkpoint. */
+const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready);
+/* Nobody who is ready holds the state: should everybody wait for one who does? */
+bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out);
+
+/* ---- hub.c ------------------------------------------------------------------------------------- */
+
+void hub_wake_at(struct hub *hub, double at_ms);
+double hub_heartbeat_interval(const struct hub *hub);
+double hub_silence_max(const struct hub *hub); /* ms after which a member is lost */
+
+/* ---- hub_peer.c -------------------------------------------------------------------------------- */
+
+struct hub_peer *hub_peer_add(struct hub *hub, const char *pod_uid);
+struct hub_peer *hub_peer_of(const struct hub *hub, uint64_t connection); /* NULL = nobody's */
+void hub_peer_bind(struct hub *hub, struct hub_peer *peer, uint64_t connection);
+void hub_peer_unbind(struct hub *hub, struct hub_peer *peer);
+/* It no longer counts, and is freed; nobody is told. */
+void hub_peer_remove(struct hub *hub, struct hub_peer *peer, const char *reason,
+                     struct hub_output *out);
+/* The same with an event, and the generation that needs it ends. `is_failure`: the generation that loses it is a counted
+ * restart. */
+void hub_peer_lose(struct hub *hub, struct hub_peer *peer, const char *cause, const char *message,
+                   bool is_failure, double fault_ms, struct hub_output *out);
+
+/* ---- hub_hello.c, hub_status.c, hub_message.c --------------------------------------------------- */
+
+void hub_hello_receive(struct hub *hub, uint64_t connection, const struct message *message,
+                       struct hub_output *out);
+struct message hub_hello_greeting(const struct hub *hub); /* the hub's heartbeat */
+/* The newest generation has committed a step. */
+void hub_status_running(struct hub *hub, struct hub_output *out);
+void hub_status_take(struct hub *hub, struct hub_peer *peer, const struct message_status *status,
+                     double age_ms, bool is_hello, struct hub_output *out);
+void hub_message_take(struct hub *hub, struct hub_peer *peer, const struct message *message,
+                      struct hub_output *out);
+
+/* ---- hub_finish.c ------------------------------------------------------------------------------ */
+
+bool hub_finish_is_over(const struct hub *hub);
+/* Everybody hears that the job is over. */
+void hub_finish_end(struct hub *hub, bool succeeded, const char *reason, struct hub_output *out);
+void hub_finish_fail(struct hub *hub, const struct hub_cause *cause, struct hub_output *out);
+void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct message_finished *m,
+                     struct hub_output *out);
+/* The job is over: what members say as they leave, and nothing else. */
+void hub_finish_take_late(struct hub *hub, struct hub_peer *peer, const struct message *message,
+                          struct hub_output *out);
+/* End the job if a member has finished and no other can any more. */
+void hub_finish_try(struct hub *hub, struct hub_output *out);
+
+/* ---- hub_accuse.c ------------------------------------------------------------------------------ */
+
+void hub_accuse_note(struct hub *hub, const struct hub_peer *accuser,
+                     const struct hub_peer *accused);
+/* Before a generation is chosen: judge the open accusation; evicts at most one member. */
+void hub_accuse_judge(struct hub *hub, struct hub_output *out);
+void hub_accuse_forget(struct hub *hub, const char *pod_uid); /* NULL = everybody */
+
+/* ---- hub_timeline.c ---------------------------------------------------------------------------- */
+
+void hub_timeline_begin(struct hub *hub); /* the newest generation has just been assigned */
+void hub_timeline_phase(struct hub *hub); /* a member has reached a phase */
+void hub_timeline_step(struct hub *hub, double at_ms);
+/* Tell the restart if its first step is done, or, with `is_over`, as far as it came. */
+void hub_timeline_tell(struct hub *hub, bool is_over, struct hub_output *out);
+
+#endif

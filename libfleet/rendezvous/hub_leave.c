@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Members that go because they were asked to: by the hub (a smaller wish), or by their pod's end
+ * (a drain, a suspend, Ctrl-C). Such a member says so in its status and goes on until its trainers
+ * have reached the end of a step; then they save what they hold and leave. Nothing is aborted
+ * for that: the others notice at their next collective, and what ends with it is nobody's failure.
+ * The member stays connected until its last checkpoint is known, then it says `left`.
+ */
+#include "libfleet/rendezvous/hub_internal.h"
+
+const struct hub_peer *hub_leave_find(const struct hub *hub)
+{
+    for (size_t i = 0; i < hub->peer_count; i++)
+        if (hub->peers[i]->place >= 0 && hub->peers[i]->is_dropped)
+            return hub->peers[i];
+    return NULL;
+}
+
+struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *peer)
+{
+    return (struct hub_cause){.cause = peer->index >= hub->policy.desired ? "Resize" : "MemberLeft",
+                              .peer = peer,
+                              .is_explained = true,
+                              .exit_code = -1,
+                              .fault_ms = hub->now_ms};
+}
+
+void hub_leave_note(struct hub *hub, struct hub_peer *peer)
+{
+    if (!peer->status.is_leaving || peer->is_dropped)
+        return;
+    peer->is_dropped = true;
+    hub->is_dirty = true;
+    hub_form_give_up(hub, peer);
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What members tell, other than their status: steps, failures, lost peers, the store. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
+#include "libfleet/rendezvous/hub_internal.h"
+#include "libfleet/rendezvous/kv.h"
+
+/*
+ * A checkpoint is told after the steps it contains: if everybody died now, the job would go on from
+ * it, and steps that were never told would not be made again.
+ */
+static void tell_checkpoint(struct hub *hub, struct hub_output *out)
+{
+    struct hub_event *event;
+
+    if (!hub->checkpoint_path || hub->checkpoint_due_step > hub->progress_step)
+        return;
+    hub->checkpoint_step = hub->checkpoint_due_step;
+    event = hub_output_event(out, hub, HUB_EVENT_CHECKPOINT, NULL);
+    event->step.step = hub->checkpoint_step;
+    event->text = hub->checkpoint_path;
+    hub->checkpoint_path = NULL;
+}
+
+static void note_step(struct hub *hub, const struct message_step *step, struct hub_output *out)
+{
+    if (step->step <= hub->progress_step)
+        return; /* (7) */
+    hub->progress_step = step->step;
+    hub_output_event(out, hub, HUB_EVENT_STEP, NULL)->step = *step;
+    tell_checkpoint(hub, out);
+    hub->steps_since_restart++;
+    if (hub->policy.reset_after_steps > 0 &&
+        hub->steps_since_restart == hub->policy.reset_after_steps) {
+        hub->restarts = 0;
+        hub_accuse_forget(hub, NULL);
+    }
+}
+
+/*
+ * Are steps missing before `first` that somebody can tell? Those of a checkpoint that nobody held in
+ * memory are nobody's to tell; others are waited for while a member says that it has them, or has
+ * not had the time to say so.
+ */
+static bool is_gap(struct hub *hub, int64_t first)
+{
+    int64_t known =
+        hub->progress_step > hub->progress_floor ? hub->progress_step : hub->progress_floor;
+
+    if (first <= known + 1) {
+        hub->progress_gap_ms = INFINITY;
+        return false;
+    }
+    for (size_t i = 0; i < hub->peer_count; i++) {
+        const struct hub_peer *peer = hub->peers[i];
+        int64_t from = peer->status.steps_from;
+        if (peer->place >= 0 && peer->is_connected && from > 0 && from <= known + 1)
+            return true;
+    }
+    hub->progress_gap_ms = fmin(hub->progress_gap_ms, hub->now_ms);
+    return hub->now_ms < hub->progress_gap_ms + HUB_GAP_BEATS * hub_heartbeat_interval(hub);
+}
+
+static void on_progress(struct hub *hub, struct hub_peer *peer, const struct message_progress *m,
+                        struct hub_output *out)
+{
+    double step_ms;
+
+    peer->status.steps_from = m->steps_from;
+    if (peer->place < 0 || m->count == 0 || is_gap(hub, m->steps[0].step))
+        return; /* whoever has the missing ones will send them, and these come again */
+    step_ms = (hub->now_ms - hub->progress_ms) / (double)m->count;
+    hub->step_ms_mean = hub->step_ms_mean > 0 ? 0.9 * hub->step_ms_mean + 0.1 * step_ms : step_ms;
+    hub->progress_ms = hub->now_ms;
+    hub->is_stalled = false;
+    if (generation_compare(m->generation, hub->newest) == 0 &&
+        m->steps[m->count - 1].generation == hub->newest.counter)
+        hub_status_running(hub, out); /* a step may be told before "first step reached" is */
+    for (size_t i = 0; i < m->count; i++)
+        note_step(hub, &m->steps[i], out);
+}
+
+static void on_failed(struct hub *hub, struct hub_peer *peer, const struct message_failed *m,
+                      struct hub_output *out)
+{
+    struct hub_event *event = hub_output_event(out, hub, HUB_EVENT_TRAINER_FAILED, peer);
+    struct hub_cause cause = {.cause = m->cause[0] ? m->cause
+                                       : m->signal ? "MemberLost"
+                                                   : "TrainerFailed",
+                              .peer = peer,
+                              .is_failure = true,
+                              .is_explained = true,
+                              .exit_code = m->signal ? 128 + m->signal : m->exit_code,
+                              .signal = m->signal,
+                              .fault_ms = hub->now_ms - m->age_ms,
+                              .lines = m->lines};
+    char message[MESSAGE_REASON_MAX + 1];
+
+    if (m->signal)
+        hub_output_text(message, "the trainer of member %d was ended by signal %d", peer->index,
+                        m->signal);
+    else
+        hub_output_text(message, "the trainer of member %d exited with code %d", peer->index,
+                        m->exit_code);
+    hub_output_text(event->cause, "%s", cause.cause);
+    hub_output_text(event->message, "%s", message);
+    event->local_rank = m->local_rank;
+    event->exit_code = cause.exit_code;
+    event->signal = m->signal;
+    event->text = strdup(m->lines);
+    fleet_assert(event->text != NULL);
+
+    peer->status = (struct message_status){.generation = peer->status.generation, .step = -1};
+    peer->down_ms = hub->now_ms;
+    hub->is_dirty = true;
+    if (hub->is_finishing) {
+        hub_finish_try(hub, out);
+        return;
+    }
+    if (m->fatal || ++peer->failures > hub->policy.restarts_max) {
+        cause.message = message;
+        hub_finish_fail(hub, &cause, out);
+    } else if (peer->place >= 0) {
+        hub_form_break(hub, &cause, out);
+    }
+}
+
+static struct hub_peer *peer_with_rank(const struct hub *hub, int rank)
+{
+    int first = 0;
+
+    for (int place = 0; place < hub->newest_members; place++) {
+        struct hub_peer *at = NULL;
+        for (size_t i = 0; i < hub->peer_count && !at; i++)
+            if (hub->peers[i]->place == place)
+                at = hub->peers[i];
+        if (!at)
+            return NULL; /* a new hub does not know it yet */
+        if (rank >= first && rank < first + at->processes)
+            return at;
+        first += at->processes;
+    }
+    return NULL;
+}
+
+static void on_peer_lost(struct hub *hub, struct hub_peer *peer, const struct message_peer_lost *m,
+                         struct hub_output *out)
+{
+    struct hub_peer *accused;
+    struct hub_cause cause = {.cause = "PeerUnreachable",
+                              .is_failure = true,
+                              .exit_code = -1,
+                              .fault_ms = hub->now_ms - m->age_ms};
+
+    if (peer->place < 0 || generation_compare(m->generation, hub->newest) != 0 ||
+        hub->is_finishing || hub->is_broken)
+        return; /* (8), and what follows an abort is its echo */
+    accused = peer_with_rank(hub, m->rank);
+    if (accused && !accused->is_connected) {
+        hub_peer_lose(hub, accused, "MemberLost", "its connection is broken and a peer lost it",
+                      true, cause.fault_ms, out);
+        return;
+    }
+    if (hub_leave_find(hub)) { /* it went, as it said it would */
+        cause = hub_leave_cause(hub, hub_leave_find(hub));
+        hub_form_break(hub, &cause, out);
+        return;
+    }
+    if (accused && accused != peer)
+        hub_accuse_note(hub, peer, accused);
+    cause.peer = accused;
+    hub_form_break(hub, &cause, out);
+}
+
+/*
+ * An older generation's may come late: it counts if it is on the lineage. The member repeats it until
+ * it hears that it is known, or of no use; one that leaves waits for that.
+ */
+static void on_checkpoint(struct hub *hub, const struct hub_peer *peer,
+                          const struct message_checkpoint_done *m, struct hub_output *out)
+{
+    struct message answer = hub_hello_greeting(hub);
+    bool counts = hub_lineage_has(hub, m->generation, m->step);
+
+    if (counts && m->step > hub->checkpoint_step &&
+        (!hub->checkpoint_path || m->step >= hub->checkpoint_due_step)) {
+        free(hub->checkpoint_path);
+        hub->checkpoint_path = strdup(m->path);
+        fleet_assert(hub->checkpoint_path != NULL);
+        hub->checkpoint_due_step = m->step;
+        tell_checkpoint(hub, out);
+    }
+    answer.heartbeat.progress_step = hub->progress_step;
+    answer.heartbeat.checkpoint_step = counts ? hub->checkpoint_step : m->step;
+    hub_output_message(out, peer, &answer);
+}
+
+static void on_evaluation(struct hub *hub, const struct hub_peer *peer,
+                          const struct message_evaluation *m, struct hub_output *out)
+{
+    struct hub_event *event;
+
+    if (peer->place < 0 || m->step <= hub->evaluation_step)
+        return;
+    hub->evaluation_step = m->step;
+    event = hub_output_event(out, hub, HUB_EVENT_EVALUATION, NULL);
+    event->step.step = m->step;
+    event->step.loss = m->loss;
+}
+
+struct answering {
+    const struct message_value *value;
+    struct hub_output *out;
+};
+
+static void answer(void *user, uint64_t connection)
+{
+    struct answering *answering = user;
+    struct message message = {.type = MESSAGE_VALUE, .value = *answering->value};
+
+    hub_output_reply(answering->out, connection, &message);
+}
+
+/* A store that is full ends the connection that filled it: its trainer would wait for ever. */
+static void on_put(struct hub *hub, struct hub_peer *peer, const struct message_value *m,
+                   struct hub_output *out)
+{
+    struct answering answering = {m, out};
+    struct fleet_error err;
+
+    if (kv_put(hub->kv, m->generation, m->key, m->value, m->value_size, answer, &answering, &err) <
+            0 &&
+        generation_compare(m->generation, hub->newest) == 0)
+        hub_output_close(out, peer->connection, true, err.text);
+}
+
+static void on_get(struct hub *hub, struct hub_peer *peer, const struct message_get *m,
+                   struct hub_output *out)
+{
+    struct message message = {.type = MESSAGE_VALUE,
+                              .value = {.generation = m->generation, .key = m->key}};
+    struct fleet_error err;
+    int rc = kv_get(hub->kv, m->generation, m->key, peer->connection, &message.value.value,
+                    &message.value.value_size, &err);
+
+    if (rc == 1)
+        hub_output_message(out, peer, &message);
+    else if (rc < 0 && generation_compare(m->generation, hub->newest) == 0)
+        hub_output_close(out, peer->connection, true, err.text);
+}
+
+void hub_message_take(struct hub *hub, struct hub_peer *peer, const struct message *message,
+                      struct hub_output *out)
+{
+    char reason[MESSAGE_REASON_MAX + 1];
+
+    switch (message->type) {
+    case MESSAGE_READY:
+        hub_status_take(hub, peer, &message->ready.status, message->ready.age_ms, false, out);
+        break;
+    case MESSAGE_HEARTBEAT:
+        hub_status_take(hub, peer, &message->heartbeat.status, 0, false, out);
+        break;
+    case MESSAGE_PROGRESS:
+        on_progress(hub, peer, &message->progress, out);
+        break;
+    case MESSAGE_EVALUATION:
+        on_evaluation(hub, peer, &message->evaluation, out);
+        break;
+    case MESSAGE_FAILED:
+        on_failed(hub, peer, &message->failed, out);
+        break;
+    case MESSAGE_PEER_LOST:
+        on_peer_lost(hub, peer, &message->peer_lost, out);
+        break;
+    case MESSAGE_CHECKPOINT_DONE:
+        on_checkpoint(hub, peer, &message->checkpoint_done, out);
+        break;
+    case MESSAGE_FINISHED:
+        hub_finish_take(hub, peer, &message->finished, out);
+        break;
+    case MESSAGE_LEFT:
+        hub_output_text(reason, "it has left: %s", message->left.reason);
+        hub_peer_lose(hub, peer, "MemberLeft", reason, false, hub->now_ms, out);
+        break;
+    case MESSAGE_PUT:
+        on_put(hub, peer, &message->put, out);
+        break;
+    case MESSAGE_GET:
+        on_get(hub, peer, &message->get, out);
+        break;
+    default:
+        hub_output_text(reason, "a member does not send \"%s\"", message_type_name(message->type));
+        hub_output_close(out, peer->connection, true, reason);
+        break;
+    }
+}

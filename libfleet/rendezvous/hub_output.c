@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The list of actions a hub answers with. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/rendezvous/hub_internal.h"
+
+static struct hub_action *append(struct hub_output *out, enum hub_action_type type)
+{
+    if (out->count == out->capacity) {
+        out->capacity = out->capacity ? 2 * out->capacity : 8;
+        out->items = realloc(out->items, out->capacity * sizeof(*out->items));
+        fleet_assert(out->items != NULL);
+    }
+    out->items[out->count] = (struct hub_action){.type = type};
+    return &out->items[out->count++];
+}
+
+void hub_output_release(struct hub_output *out)
+{
+    for (size_t i = 0; i < out->count; i++) {
+        message_text_release(out->items[i].text);
+        free(out->items[i].reason);
+        if (out->items[i].event)
+            free(out->items[i].event->text);
+        free(out->items[i].event);
+    }
+    free(out->items);
+    *out = (struct hub_output){0};
+}
+
+void hub_output_send(struct hub_output *out, const struct hub_peer *peer, struct message_text *text)
+{
+    struct hub_action *action;
+
+    if (!peer->is_connected)
+        return;
+    action = append(out, HUB_SEND);
+    action->connection = peer->connection;
+    action->text = message_text_use(text);
+}
+
+void hub_output_message(struct hub_output *out, const struct hub_peer *peer,
+                        const struct message *message)
+{
+    if (peer->is_connected)
+        hub_output_reply(out, peer->connection, message);
+}
+
+void hub_output_reply(struct hub_output *out, uint64_t connection, const struct message *message)
+{
+    struct hub_action *action = append(out, HUB_SEND);
+
+    action->connection = connection;
+    action->text = message_encode(message);
+}
+
+void hub_output_close(struct hub_output *out, uint64_t connection, bool is_refusal,
+                      const char *reason)
+{
+    struct hub_action *action = append(out, HUB_CLOSE);
+
+    action->connection = connection;
+    action->is_refusal = is_refusal;
+    action->reason = strdup(reason);
+    fleet_assert(action->reason != NULL);
+}
+
+void hub_output_record(struct hub_output *out, struct generation generation, int64_t first_step)
+{
+    append(out, HUB_RECORD)->record = (struct hub_record){generation, first_step};
+}
+
+struct hub_event *hub_output_event(struct hub_output *out, const struct hub *hub,
+                                   enum hub_event_type type, const struct hub_peer *peer)
+{
+    struct hub_event *event = calloc(1, sizeof(*event));
+
+    fleet_assert(event != NULL);
+    *event = (struct hub_event){
+        .type = type,
+        .generation = hub->newest,
+        .at_ms = hub->now_ms,
+        .member = peer ? peer->index : -1,
+        .attempt = peer ? peer->attempt : 0,
+        .exit_code = -1,
+        .restarts = hub->restarts,
+        .members = hub->newest_members,
+    };
+    if (peer)
+        hub_output_text(event->pod_uid, "%s", peer->pod_uid);
+    append(out, HUB_EVENT)->event = event;
+    return event;
+}

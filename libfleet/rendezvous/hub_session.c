@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One connection of a member, from its upgrade to its end. It lives in lws' memory; the hub
+ * knows it by a number that is never used twice.
+ */
+#include <math.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <libwebsockets.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/rendezvous/hub_server_internal.h"
+
+#define CLOSE_TIMEOUT_MS 2000.0      /* for a peer that does not take its last messages */
+#define QUEUE_BYTES_MAX  (16u << 20) /* waiting for one peer */
+#define PATH_PREFIX      "/rendezvous/"
+
+/* lws_write() sends a close frame by this number, but lws.h of 4.1 leaves it out of the enum. */
+#define WRITE_CLOSE ((enum lws_write_protocol)4)
+
+/* ---- words ------------------------------------------------------------------------------------- */
+
+void hub_session_tell_refused(const struct hub_server *server, const char *job_uid,
+                              const char *peer, const char *reason)
+{
+    if (server->refused)
+        server->refused(server->user, job_uid, peer, reason);
+}
+
+static void peer_name(struct lws *wsi, char out[64])
+{
+    struct sockaddr_storage address;
+    socklen_t size = sizeof(address);
+    char host[48] = "?", port[8] = "?";
+
+    if (getpeername(lws_get_socket_fd(wsi), (struct sockaddr *)&address, &size) == 0)
+        (void)getnameinfo((struct sockaddr *)&address, size, host, sizeof(host), port, sizeof(port),
+                          NI_NUMERICHOST | NI_NUMERICSERV);
+    (void)snprintf(out, 64, "%s:%s", host, port);
+}
+
+/* ---- sessions ---------------------------------------------------------------------------------- */
+
+struct session *hub_session_of(const struct hub_server *server, uint64_t connection)
+{
+    size_t slot = connection & ((1u << HUB_SERVER_SLOT_BITS) - 1);
+    struct session *session = slot < server->connections_max ? server->slots[slot] : NULL;
+
+    return session && session->connection == connection ? session : NULL;
+}
+
+static void forget_queue(struct session *session)
+{
+    while (session->first) {
+        struct queued *next = session->first->next;
+        message_text_release(session->first->text);
+        free(session->first);
+        session->first = next;
+    }
+    session->last = NULL;
+    session->queued_bytes = 0;
+}
+
+/* What is queued is still sent; the job hears nothing more of it. */
+void hub_session_close(struct session *session, const char *reason)
+{
+    if (session->is_closing)
+        return;
+    session->is_closing = true;
+    session->job = NULL;
+    (void)snprintf(session->close_reason, sizeof(session->close_reason), "%s", reason);
+    lws_set_timer_usecs(session->wsi, (lws_usec_t)(CLOSE_TIMEOUT_MS * 1000));
+    lws_callback_on_writable(session->wsi);
+}
+
+void hub_session_queue(struct session *session, struct message_text *text)
+{
+    struct queued *queued;
+
+    if (session->is_closing)
+        return;
+    if (session->queued_bytes + text->size > QUEUE_BYTES_MAX) {
+        forget_queue(session);
+        hub_session_close(session, "the member does not read what it is sent");
+        return;
+    }
+    queued = calloc(1, sizeof(*queued));
+    fleet_assert(queued != NULL);
+    queued->text = message_text_use(text);
+    if (session->last)
+        session->last->next = queued;
+    else
+        session->first = queued;
+    session->last = queued;
+    session->queued_bytes += text->size;
+    lws_callback_on_writable(session->wsi);
+}
+
+/* ---- the HTTP part ----------------------------------------------------------------------------- */
+
+/* The job uid of the path, "" if it is none. */
+static void read_job_uid(struct lws *wsi, char out[MESSAGE_UID_MAX + 1])
+{
+    char path[sizeof(PATH_PREFIX) + MESSAGE_UID_MAX] = "";
+
+    out[0] = '\0';
+    if (lws_hdr_copy(wsi, path, sizeof(path), WSI_TOKEN_GET_URI) > 0 &&
+        strncmp(path, PATH_PREFIX, strlen(PATH_PREFIX)) == 0)
+        (void)snprintf(out, MESSAGE_UID_MAX + 1, "%s", path + strlen(PATH_PREFIX));
+}
+
+static bool has_token(const struct hub_server *server, struct lws *wsi, const char *job_uid)
+{
+    char given[sizeof("Bearer ") + FLEET_SHA256_HEX_SIZE] = "",
+                                   expected[sizeof("Bearer ") + FLEET_SHA256_HEX_SIZE] = "Bearer ";
+
+    hub_server_token(server->install_key, server->install_key_size, job_uid,
+                     expected + strlen("Bearer "));
+    if (lws_hdr_copy(wsi, given, sizeof(given), WSI_TOKEN_HTTP_AUTHORIZATION) <= 0)
+        return false;
+    return fleet_secret_equal(given, expected, sizeof(given));
+}
+
+static bool asks_protocol(struct lws *wsi)
+{
+    char protocol[sizeof(MESSAGE_PROTOCOL)] = "";
+
+    return lws_hdr_copy(wsi, protocol, sizeof(protocol), WSI_TOKEN_PROTOCOL) > 0 &&
+           strcmp(protocol, MESSAGE_PROTOCOL) == 0;
+}
+
+/* 0: go on; 1: answered with a refusal. */
+static int check_upgrade(const struct hub_server *server, struct lws *wsi)
+{
+    char job_uid[MESSAGE_UID_MAX + 1], peer[64];
+    const char *reason;
+    unsigned status;
+
+    read_job_uid(wsi, job_uid);
+    peer_name(wsi, peer);
+    if (job_uid[0] == '\0' || !asks_protocol(wsi)) {
+        status = HTTP_STATUS_BAD_REQUEST;
+        reason = "it asked for another path or subprotocol";
+    } else if (!has_token(server, wsi, job_uid)) {
+        status = HTTP_STATUS_UNAUTHORIZED;
+        reason = "wrong token";
+    } else if (!fleet_map_get(&server->jobs, job_uid)) {
+        status = HTTP_STATUS_NOT_FOUND;
+        reason = "the job is not hosted here";
+    } else {
+        return 0;
+    }
+    hub_session_tell_refused(server, job_uid, peer, reason);
+    (void)lws_return_http_status(wsi, status, NULL);
+    return 1;
+}
+
+int hub_session_http(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                     size_t size)
+{
+    struct hub_server *server = lws_context_user(lws_get_context(wsi));
+
+    (void)user;
+    (void)in;
+    (void)size;
+    switch (reason) {
+    case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
+        return check_upgrade(server, wsi);
+    case LWS_CALLBACK_HTTP: /* no upgrade asked for */
+        (void)lws_return_http_status(wsi, HTTP_STATUS_NOT_FOUND, NULL);
+        return -1;
+    case LWS_CALLBACK_WSI_DESTROY:
+        if (lws_get_vhost(wsi) == server->vhost && server->socket_count > 0) {
+            server->socket_count--;
+            hub_server_gate(server);
+        }
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* ---- the WebSocket part ------------------------------------------------------------------------ */
+
+static int open_session(struct hub_server *server, struct session *session, struct lws *wsi)
+{
+    char job_uid[MESSAGE_UID_MAX + 1];
+    struct hub_output out = {0};
+    size_t slot = 0;
+
+    *session = (struct session){.server = server, .wsi = wsi};
+    read_job_uid(wsi, job_uid);
+    peer_name(wsi, session->peer);
+    session->job = fleet_map_get(&server->jobs, job_uid);
+    while (slot < server->connections_max && server->slots[slot])
+        slot++;
+    if (!session->job || slot == server->connections_max)
+        return -1;
+    server->slots[slot] = session;
+    session->connection = ++server->connection_count << HUB_SERVER_SLOT_BITS | slot;
+    lws_set_timer_usecs(wsi, (lws_usec_t)(server->hello_timeout_ms * 1000));
+    hub_connected(session->job->hub, session->connection, fleet_monotonic_ms(), &out);
+    hub_server_apply(session->job, &out);
+    return 0;
+}
+
+static void end_session(struct session *session)
+{
+    struct hub_server_job *job = session->job;
+    struct hub_output out = {0};
+
+    if (session->connection)
+        session->server->slots[session->connection & ((1u << HUB_SERVER_SLOT_BITS) - 1)] = NULL;
+    session->job = NULL;
+    forget_queue(session);
+    fleet_strbuf_release(&session->received);
+    if (!job)
+        return;
+    hub_disconnected(job->hub, session->connection, fleet_monotonic_ms(), &out);
+    hub_server_apply(job, &out);
+}
+
+/* The peer did what it must not: it is told, the job is told, others are not touched. */
+static void refuse_session(struct session *session, const char *reason)
+{
+    struct hub_server_job *job = session->job;
+    struct hub_output out = {0};
+
+    if (!job)
+        return;
+    hub_session_tell_refused(session->server, job->job_uid, session->peer, reason);
+    forget_queue(session);
+    fleet_strbuf_release(&session->received);
+    hub_session_close(session, reason);
+    hub_disconnected(job->hub, session->connection, fleet_monotonic_ms(), &out);
+    hub_server_apply(job, &out);
+}
+
+static void take_message(struct session *session)
+{
+    struct hub_server_job *job = session->job;
+    struct message message;
+    struct fleet_error err;
+    struct hub_output out = {0};
+
+    if (message_decode(fleet_strbuf_text(&session->received), session->received.length, &message,
+                       &err) < 0) {
+        refuse_session(session, err.text);
+        return;
+    }
+    fleet_strbuf_clear(&session->received);
+    if (session->received.capacity > 65536)
+        fleet_strbuf_release(&session->received);
+    if (!session->is_greeted) {
+        session->is_greeted = true;
+        lws_set_timer_usecs(session->wsi, LWS_SET_TIMER_USEC_CANCEL);
+    }
+    hub_receive(job->hub, session->connection, &message, fleet_monotonic_ms(), &out);
+    message_release(&message);
+    hub_server_apply(job, &out);
+}
+
+static void receive(struct session *session, const char *bytes, size_t size)
+{
+    char reason[100];
+
+    if (!session->job)
+        return;
+    if (lws_frame_is_binary(session->wsi)) {
+        refuse_session(session, "messages are text, this one is binary");
+        return;
+    }
+    if (session->received.length + size > MESSAGE_SIZE_MAX) {
+        (void)snprintf(reason, sizeof(reason), "the message is larger than %u bytes",
+                       MESSAGE_SIZE_MAX);
+        refuse_session(session, reason);
+        return;
+    }
+    fleet_strbuf_append_bytes(&session->received, bytes, size);
+    if (lws_is_final_fragment(session->wsi) && lws_remaining_packet_payload(session->wsi) == 0)
+        take_message(session);
+}
+
+/* Write `size` bytes as one frame of `kind`. -1: the connection is broken. */
+static int write_frame(struct session *session, const void *bytes, size_t size,
+                       enum lws_write_protocol kind)
+{
+    struct fleet_strbuf *scratch = &session->server->scratch;
+    static const char room[LWS_PRE];
+
+    fleet_strbuf_clear(scratch);
+    fleet_strbuf_append_bytes(scratch, room, sizeof(room));
+    fleet_strbuf_append_bytes(scratch, bytes, size);
+    return lws_write(session->wsi, (unsigned char *)scratch->text + LWS_PRE, size, kind) < 0 ? -1
+                                                                                             : 0;
+}
+
+/*
+ * The close frame with its reason is written here: lws_close_reason() has no effect on a libuv loop
+ * with Debian's lws 4.1, which calls its close twice there (a leftover check of a debug build). The
+ * peer answers by closing; if it does not, the timer ends the connection.
+ */
+static int write_close(struct session *session)
+{
+    unsigned char frame[2 + sizeof(session->close_reason)] = {
+        LWS_CLOSE_STATUS_POLICY_VIOLATION >> 8, LWS_CLOSE_STATUS_POLICY_VIOLATION & 255};
+    size_t length = strlen(session->close_reason);
+
+    if (session->is_close_sent)
+        return 0;
+    session->is_close_sent = true;
+    memcpy(frame + 2, session->close_reason, length);
+    return write_frame(session, frame, 2 + length, WRITE_CLOSE);
+}
+
+/* 0, or -1: the connection is broken. */
+static int write_next(struct session *session)
+{
+    struct queued *queued = session->first;
+    int rc;
+
+    if (!queued)
+        return session->is_closing ? write_close(session) : 0;
+    rc = write_frame(session, queued->text->text, queued->text->size, LWS_WRITE_TEXT);
+    session->first = queued->next;
+    if (!session->first)
+        session->last = NULL;
+    session->queued_bytes -= queued->text->size;
+    message_text_release(queued->text);
+    free(queued);
+    if (session->first || session->is_closing)
+        lws_callback_on_writable(session->wsi);
+    return rc;
+}
+
+int hub_session_websocket(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                          size_t size)
+{
+    struct hub_server *server = lws_context_user(lws_get_context(wsi));
+    struct session *session = user;
+
+    switch (reason) {
+    case LWS_CALLBACK_ESTABLISHED:
+        return open_session(server, session, wsi);
+    case LWS_CALLBACK_RECEIVE:
+        receive(session, in, size);
+        return 0;
+    case LWS_CALLBACK_SERVER_WRITEABLE:
+        return write_next(session);
+    case LWS_CALLBACK_TIMER:
+        if (session->is_closing)
+            return -1;
+        if (!session->is_greeted)
+            refuse_session(session, "it said nothing");
+        return 0;
+    case LWS_CALLBACK_CLOSED:
+        end_session(session);
+        return 0;
+    default:
+        return 0;
+    }
+}

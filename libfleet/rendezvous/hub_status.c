@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What a member says of itself, in hello, ready and heartbeat alike, and what the hub says to a
+ * member that is not where it should be.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "libfleet/rendezvous/hub_internal.h"
+
+void hub_status_running(struct hub *hub, struct hub_output *out)
+{
+    if (hub->phase != HUB_FORMING)
+        return;
+    hub->phase = HUB_RUNNING;
+    hub->live = hub->newest;
+    hub->is_dirty = true; /* newcomers may have waited for this */
+    for (size_t i = 0; i < hub->peer_count; i++)
+        hub->peers[i]->failures = 0;
+    hub_output_event(out, hub, HUB_EVENT_RUNNING, NULL);
+}
+
+static void note_restored(struct hub *hub, int64_t step)
+{
+    hub->restart.restored_step = step;
+    if (hub->restart.step < 0 && step > hub->progress_floor)
+        hub->progress_floor = step;
+}
+
+/*
+ * Training goes on from the state that was agreed upon, or from nowhere. Without one, from a
+ * checkpoint that is known (an older one, if that is damaged); a job's start may find any.
+ */
+static bool is_right_step(const struct hub *hub, int64_t step)
+{
+    if (!hub->newest_text)
+        return true; /* made by the hub before us: what was agreed is not known */
+    if (hub->restart.step >= 0)
+        return step == hub->restart.step;
+    return step <= hub->checkpoint_step || hub->lineage[hub->lineage_count - 1].first_step == 1;
+}
+
+static bool refuse_wrong_step(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
+{
+    char reason[MESSAGE_REASON_MAX + 1];
+    struct message refused = {.type = MESSAGE_REFUSED, .refused = {.reason = reason}};
+
+    if (peer->status.phase != MESSAGE_PHASE_RESTORED || is_right_step(hub, peer->status.step))
+        return false;
+    hub_output_text(reason, "it restored step %" PRId64 ", agreed was step %" PRId64,
+                    peer->status.step,
+                    hub->restart.step >= 0 ? hub->restart.step : hub->checkpoint_step);
+    hub_output_message(out, peer, &refused);
+    hub_peer_lose(hub, peer, "WrongState", reason, true, hub->now_ms, out);
+    return true;
+}
+
+/* A member of the newest generation has reached status.phase, `age_ms` ago. */
+static void note_phases(struct hub *hub, struct hub_peer *peer, double age_ms,
+                        struct hub_output *out)
+{
+    double at_ms = hub->now_ms - age_ms;
+
+    for (unsigned phase = 0; phase <= peer->status.phase; phase++)
+        if (isnan(peer->phase_ms[phase])) {
+            peer->phase_ms[phase] = at_ms;
+            hub->progress_ms = hub->now_ms;
+        }
+    hub_timeline_phase(hub);
+    if (peer->status.phase == MESSAGE_PHASE_RESTORED)
+        note_restored(hub, peer->status.step);
+    if (peer->status.phase == MESSAGE_PHASE_FIRST_STEP) {
+        hub_timeline_step(hub, at_ms);
+        hub_status_running(hub, out);
+    }
+    hub_timeline_tell(hub, false, out);
+}
+
+/* It is not in the newest generation although it should be: lost trainers or a lost peer. */
+static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
+{
+    bool is_down = peer->status.state == MESSAGE_STATE_STARTING;
+    struct hub_cause cause = {.cause = is_down ? "MemberLost" : "PeerUnreachable",
+                              .peer = peer,
+                              .is_failure = true,
+                              .is_explained = is_down,
+                              .exit_code = -1,
+                              .fault_ms = hub->now_ms};
+
+    if (!is_down && hub_leave_find(hub)) /* its peer went, as it said it would */
+        cause = hub_leave_cause(hub, hub_leave_find(hub));
+    if (hub->is_finishing)
+        hub_finish_try(hub, out);
+    else
+        hub_form_break(hub, &cause, out);
+}
+
+static bool is_due(const struct hub *hub, double sent_ms)
+{
+    return hub->now_ms - sent_ms >= hub_heartbeat_interval(hub);
+}
+
+/* A member whose generation is not the one it should be in is told so, again if need be: (9). */
+static void correct(struct hub *hub, struct hub_peer *peer, double age_ms, bool is_hello,
+                    struct hub_output *out)
+{
+    bool is_current =
+        peer->place >= 0 && generation_compare(peer->status.generation, hub->newest) == 0;
+    bool is_whole = hub->phase == HUB_FORMING || hub->phase == HUB_RUNNING;
+    bool is_running = peer->status.state == MESSAGE_STATE_RUNNING;
+
+    if (is_whole && is_current && is_running) {
+        if (!refuse_wrong_step(hub, peer, out))
+            note_phases(hub, peer, age_ms, out);
+    } else if (peer->is_dropped && !(is_whole && is_current))
+        return; /* it goes anyway */
+    else if (is_whole && is_current)
+        note_departure(hub, peer, out);
+    else if (is_whole && peer->place >= 0 && peer->status.state == MESSAGE_STATE_STARTING)
+        note_departure(hub, peer, out);
+    else if (is_whole && peer->place >= 0 && (is_hello || is_due(hub, peer->assign_sent_ms)))
+        hub_form_resend_assign(hub, peer, out);
+    else if (is_current && !is_running && !hub->is_broken && hub->phase == HUB_GATHERING)
+        note_departure(hub, peer, out);
+    else if ((peer->place >= 0 ? hub->is_broken && (is_running || !is_current) : is_running) &&
+             (is_hello || is_due(hub, peer->abort_sent_ms)))
+        hub_form_abort(hub, peer, out);
+}
+
+void hub_status_take(struct hub *hub, struct hub_peer *peer, const struct message_status *status,
+                     double age_ms, bool is_hello, struct hub_output *out)
+{
+    if (peer->status.state != status->state || is_hello) {
+        hub->is_dirty = true;
+        if (status->state == MESSAGE_STATE_WAITING)
+            peer->ready_ms = hub->changed_ms = hub->now_ms;
+        else if (status->state == MESSAGE_STATE_STARTING)
+            peer->down_ms = hub->now_ms;
+    }
+    peer->status = *status;
+    hub_leave_note(hub, peer);
+    if (status->state == MESSAGE_STATE_RUNNING && status->phase == MESSAGE_PHASE_FIRST_STEP &&
+        generation_compare(status->generation, hub->live) > 0)
+        hub->live = status->generation;
+    correct(hub, peer, age_ms, is_hello, out);
+}

@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The agent's side: its connection and its generations. member_trainer.c takes what trainers report,
+ * member_report.c tells the hub, member_store.c keeps this member's part of the store.
+ *
+ * Two machines run beside each other; what trainers report never waits for the connection, and what
+ * the hub wants is repeated by it until it is so.
+ *
+ *   connection   IDLE ── back-off over ──▶ DIALLING ── connected ──▶ OPEN ── first heartbeat ──▶ GREETED
+ *                  ▲                          │                       │                          │
+ *                  └──── failed, broken, silent hub ──────────────────┴──────────────────────────┘
+ *
+ *   trainers     STARTING ── all are up ──▶ WAITING ── assign ──▶ RUNNING ── all steps ──▶ finished
+ *                  ▲                          ▲  │                   │
+ *                  │                          └──┼─ all have left ───┤ abort, or one left by itself
+ *                  └───────── one has ended ─────┴───────────────────┘
+ *
+ *  IDLE     -> DIALLING  member_tick()          MEMBER_DIAL; jittered, growing with the members
+ *  DIALLING -> OPEN      member_connected()     hello with what is running
+ *  OPEN     -> GREETED   on_heartbeat()         what the hub may have missed is told (again)
+ *  *        -> IDLE      member_disconnected(), leave_hub()
+ *  WAITING  -> RUNNING   member_deliver()       each process gets the assignment exactly once
+ *  RUNNING  -> WAITING   member_trainer_up()    each process says that it has left
+ *  *        -> STARTING  member_trainer_failed()
+ *
+ *  (1) Only a generation greater than any obeyed before is obeyed.
+ *  (2) Trainers get an assignment only when all of them wait; so between two assignments each has
+ *      said that it left the first.
+ *  (3) What a trainer says about a generation that is not the one obeyed is dropped.
+ *  (4) A member holds the newest state that one of its processes holds; who has what is settled
+ *      among the trainers when they connect.
+ */
+#include "libfleet/rendezvous/member.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/rendezvous/member_internal.h"
+
+#define HEARTBEAT_MS        500.0   /* until the hub says another interval */
+#define HUB_SILENT_BEATS    10      /* intervals after which a hub is left */
+#define STEPS_ACK_BEATS     3       /* intervals after which steps are sent again */
+#define DIAL_MS_MAX         10000.0 /* a connection that takes longer to open is given up */
+#define BACK_OFF_MS         100.0
+#define BACK_OFF_MEMBER_MS  1.0
+#define BACK_OFF_MS_MAX     5000.0
+#define BACK_OFF_DOUBLE_MAX 10
+
+/* ---- actions ----------------------------------------------------------------------------------- */
+
+struct member_action *member_append(struct member_output *out, enum member_action_type type)
+{
+    if (out->count == out->capacity) {
+        out->capacity = out->capacity ? 2 * out->capacity : 8;
+        out->items = realloc(out->items, out->capacity * sizeof(*out->items));
+        fleet_assert(out->items != NULL);
+    }
+    out->items[out->count] = (struct member_action){.type = type};
+    return &out->items[out->count++];
+}
+
+void member_output_release(struct member_output *out)
+{
+    for (size_t i = 0; i < out->count; i++) {
+        message_text_release(out->items[i].text);
+        free(out->items[i].reason);
+        free(out->items[i].key);
+        free(out->items[i].value);
+    }
+    free(out->items);
+    *out = (struct member_output){0};
+}
+
+char *member_copy_text(const char *text)
+{
+    char *copy = strdup(text ? text : "");
+
+    fleet_assert(copy != NULL);
+    return copy;
+}
+
+static void append_reason(struct member_output *out, enum member_action_type type,
+                          const char *reason)
+{
+    member_append(out, type)->reason = member_copy_text(reason);
+}
+
+/* ---- life cycle -------------------------------------------------------------------------------- */
+
+void member_forget_failure(struct member_process *process)
+{
+    free((char *)process->failure.cause);
+    free((char *)process->failure.lines);
+    process->failure = (struct member_failure){0};
+    process->has_failed = false;
+}
+
+struct member *member_new(const struct member_config *config, double now_ms)
+{
+    struct member *member = calloc(1, sizeof(*member));
+
+    fleet_assert(member != NULL);
+    fleet_assert(config->processes >= 1 && config->processes <= MESSAGE_PROCESSES_MAX);
+    *member = (struct member){
+        .job_uid = member_copy_text(config->job_uid),
+        .pod_uid = member_copy_text(config->pod_uid),
+        .address = member_copy_text(config->address),
+        .devices = member_copy_text(config->devices),
+        .version = member_copy_text(config->version),
+        .index = config->index,
+        .attempt = config->attempt,
+        .level = config->level,
+        .process_count = config->processes,
+        .now_ms = now_ms,
+        .dial_ms = now_ms,
+        .jitter = fleet_random_key(config->seed, "rendezvous back-off", 0),
+        .interval_ms = HEARTBEAT_MS,
+        .heartbeat_ms = INFINITY,
+        .steps_due_ms = INFINITY,
+        .steps_sent_ms = -INFINITY,
+        .place = -1,
+    };
+    for (int i = 0; i < config->processes; i++)
+        member->processes[i] = (struct member_process){.port = config->ports[i], .step = -1};
+    return member;
+}
+
+void member_free(struct member *member)
+{
+    if (!member)
+        return;
+    for (int i = 0; i < member->process_count; i++)
+        member_forget_failure(&member->processes[i]);
+    member_store_forget(member);
+    member_steps_release(&member->steps);
+    if (member->has_assignment)
+        message_release(&member->assignment);
+    free(member->job_uid);
+    free(member->pod_uid);
+    free(member->address);
+    free(member->devices);
+    free(member->version);
+    free(member->left_reason);
+    free(member->checkpoint_path);
+    free(member);
+}
+
+/* ---- the connection ---------------------------------------------------------------------------- */
+
+void member_enter(struct member *member, double now_ms)
+{
+    fleet_assert(now_ms >= member->now_ms);
+    member->now_ms = now_ms;
+}
+
+/* Half to one and a half of a time that doubles with each failure and grows with the job. */
+static double back_off_ms(struct member *member)
+{
+    int doublings =
+        member->dial_failures < BACK_OFF_DOUBLE_MAX ? member->dial_failures : BACK_OFF_DOUBLE_MAX;
+    double members = member->has_assignment ? (double)member->assignment.assign.member_count : 0;
+    double ms = (BACK_OFF_MS + BACK_OFF_MEMBER_MS * members) * (double)(1 << doublings);
+    double max = BACK_OFF_MS_MAX + 10 * BACK_OFF_MEMBER_MS * members;
+
+    return fmin(ms, max) * (0.5 + fleet_random_uniform(member->jitter, member->jitter_count++));
+}
+
+static void go_idle(struct member *member)
+{
+    member->link = LINK_IDLE;
+    member->heartbeat_ms = INFINITY;
+    member->steps_due_ms = INFINITY;
+    member->dial_ms = member->is_over ? INFINITY : member->now_ms + back_off_ms(member);
+    member->dial_failures++;
+}
+
+void member_connected(struct member *member, double now_ms, struct member_output *out)
+{
+    member_enter(member, now_ms);
+    member->link = LINK_OPEN;
+    member->heard_ms = now_ms;
+    member->heartbeat_ms = now_ms + member->interval_ms;
+    member_report_hello(member, out);
+}
+
+void member_disconnected(struct member *member, double now_ms, struct member_output *out)
+{
+    (void)out;
+    member_enter(member, now_ms);
+    if (member->link != LINK_IDLE)
+        go_idle(member);
+}
+
+static void leave_hub(struct member *member, const char *reason, struct member_output *out)
+{
+    append_reason(out, MEMBER_CLOSE, reason);
+    go_idle(member);
+}
+
+static void forget_checkpoint(struct member *member)
+{
+    free(member->checkpoint_path);
+    member->checkpoint_path = NULL;
+}
+
+static void on_heartbeat(struct member *member, const struct message_heartbeat *m,
+                         struct member_output *out)
+{
+    if (m->interval_ms > 0)
+        member->interval_ms = m->interval_ms;
+    if (m->progress_step > member->steps.acked)
+        member->steps_acked_ms = member->now_ms;
+    member_steps_ack(&member->steps, m->progress_step);
+    member->hub_generation = m->status.generation;
+    member->held_step = m->held_step;
+    if (member->checkpoint_step <= m->checkpoint_step)
+        forget_checkpoint(member);
+    if (member->link != LINK_OPEN) {
+        member_report_left(member, out);
+        return;
+    }
+    member->link = LINK_GREETED;
+    member->dial_failures = 0;
+    member_steps_rewind(&member->steps);
+    member_report_failures(member, out);
+    member_report_store(member, true, out);
+    member_report_steps(member, out);
+    member_report_checkpoint(member, out);
+    member_report_finished(member, out);
+    member_report_left(member, out);
+}
+
+/* ---- generations ------------------------------------------------------------------------------- */
+
+/* (2): every process waits, so each gets it once. */
+void member_deliver(struct member *member, struct member_output *out)
+{
+    struct member_action *action = member_append(out, MEMBER_ASSIGN);
+
+    member->is_pending = false;
+    member->delivered = member->obeyed;
+    for (int i = 0; i < member->process_count; i++) {
+        member->processes[i].state = PROCESS_RUNNING;
+        member->processes[i].phase = MESSAGE_PHASE_WAITING;
+    }
+    action->assign = &member->assignment.assign;
+    action->generation = member->obeyed;
+    action->place = member->place;
+    action->first_rank = member->first_rank;
+}
+
+void member_abort_trainers(struct member *member, const char *cause, struct member_output *out)
+{
+    struct member_action *action;
+
+    if (member_count(member, PROCESS_RUNNING) == 0)
+        return;
+    action = member_append(out, MEMBER_ABORT);
+    action->generation = member->obeyed;
+    action->reason = member_copy_text(cause);
+}
+
+static int find_place(const struct member *member, const struct message_assign *assign)
+{
+    for (size_t i = 0; i < assign->member_count; i++)
+        if (strcmp(assign->members[i].pod_uid, member->pod_uid) == 0)
+            return (int)i;
+    return -1;
+}
+
+static void on_assign(struct member *member, const struct message *message,
+                      struct member_output *out)
+{
+    const struct message_assign *assign = &message->assign;
+    int place = find_place(member, assign);
+
+    if (place < 0 || generation_compare(assign->generation, member->obeyed) <= 0 ||
+        assign->members[place].processes != member->process_count || member->is_finished ||
+        member->is_leaving)
+        return; /* (1) */
+    if (member->is_joined && !member->is_pending)
+        member_abort_trainers(member, "Superseded", out);
+    if (member->has_assignment)
+        message_release(&member->assignment);
+    message_copy(message, &member->assignment);
+    member->has_assignment = true;
+    member->obeyed = assign->generation;
+    member->place = place;
+    member->first_rank = message_first_rank(assign, place);
+    member_store_forget(member);
+    member_steps_ack(&member->steps, assign->progress_step);
+    member_steps_rewind(&member->steps);
+
+    member->is_joined = member_count(member, PROCESS_DOWN) == 0;
+    member->is_pending = member->is_joined;
+    if (!member->is_joined)
+        member_report_heartbeat(member, out); /* the hub does not know yet that a trainer is down */
+    else if (member_count(member, PROCESS_RUNNING) == 0)
+        member_deliver(member, out);
+}
+
+static void on_abort(struct member *member, const struct message_abort *m,
+                     struct member_output *out)
+{
+    bool was_delivered = member->is_joined && !member->is_pending, is_news;
+
+    if (generation_compare(m->generation, member->obeyed) < 0 || member->is_finished)
+        return; /* (1) */
+    if (was_delivered)
+        member_abort_trainers(member, m->cause, out);
+    if (generation_compare(m->generation, member->obeyed) > 0 && member->has_assignment) {
+        message_release(&member->assignment); /* the assign of the aborted one never came */
+        member->has_assignment = false;
+        member->place = -1;
+    }
+    is_news = member->is_joined || generation_compare(m->generation, member->obeyed) > 0;
+    member->obeyed = m->generation;
+    member->is_joined = member->is_pending = false;
+    if (!is_news)
+        return;
+    member_store_forget(member);
+    if (member_count(member, PROCESS_RUNNING) == 0)
+        member_report_ready(member, 0, out);
+}
+
+void member_receive(struct member *member, const struct message *message, double now_ms,
+                    struct member_output *out)
+{
+    struct member_action *action;
+
+    member_enter(member, now_ms);
+    member->heard_ms = now_ms;
+    switch (message->type) {
+    case MESSAGE_HEARTBEAT:
+        on_heartbeat(member, &message->heartbeat, out);
+        break;
+    case MESSAGE_ASSIGN:
+        on_assign(member, message, out);
+        break;
+    case MESSAGE_ABORT:
+        on_abort(member, &message->abort, out);
+        break;
+    case MESSAGE_CHECKPOINT:
+        if (member->is_joined &&
+            generation_compare(message->checkpoint.generation, member->obeyed) == 0)
+            member_append(out, MEMBER_CHECKPOINT)->generation = member->obeyed;
+        break;
+    case MESSAGE_VALUE:
+        member_store_value(member, &message->value, out);
+        break;
+    case MESSAGE_LEAVE:
+        if (member->is_told)
+            break;
+        member->is_told = member->is_leaving = true;
+        append_reason(out, MEMBER_LEAVE, message->leave.reason);
+        break;
+    case MESSAGE_DONE:
+        if (member->is_told)
+            break;
+        member->is_told = member->is_leaving = true;
+        action = member_append(out, MEMBER_DONE);
+        action->succeeded = message->done.succeeded;
+        action->reason = member_copy_text(message->done.reason);
+        break;
+    case MESSAGE_REFUSED:
+        member->is_over = true;
+        append_reason(out, MEMBER_REFUSED, message->refused.reason);
+        break;
+    default:
+        leave_hub(member, "a hub does not send such a message", out);
+        break;
+    }
+}
+
+/* ---- time -------------------------------------------------------------------------------------- */
+
+double member_deadline(const struct member *member)
+{
+    double deadline;
+
+    if (member->link == LINK_IDLE || member->link == LINK_DIALLING)
+        return member->dial_ms;
+    deadline = fmin(member->heartbeat_ms, member->steps_due_ms);
+    return fmin(deadline, member->heard_ms + HUB_SILENT_BEATS * member->interval_ms);
+}
+
+static void beat(struct member *member, struct member_output *out)
+{
+    member->heartbeat_ms = member->now_ms + member->interval_ms;
+    if (member->link == LINK_OPEN) {
+        member_report_hello(member, out); /* not answered yet: lost? */
+        return;
+    }
+    member_report_heartbeat(member, out);
+    member_report_failures(member, out);
+    member_report_store(member, false, out);
+    if (member->steps.count == 0)
+        member->steps_acked_ms = member->now_ms;
+    if (member->now_ms - member->steps_acked_ms >= STEPS_ACK_BEATS * member->interval_ms) {
+        member->steps_acked_ms = member->now_ms;
+        member_steps_rewind(&member->steps);
+        member_report_steps(member, out);
+    }
+    member_report_checkpoint(member, out);
+    member_report_finished(member, out);
+    member_report_left(member, out);
+}
+
+void member_tick(struct member *member, double now_ms, struct member_output *out)
+{
+    member_enter(member, now_ms);
+    switch (member->link) {
+    case LINK_IDLE:
+        if (now_ms < member->dial_ms)
+            return;
+        member->link = LINK_DIALLING;
+        member->dial_ms = now_ms + DIAL_MS_MAX;
+        member_append(out, MEMBER_DIAL);
+        return;
+    case LINK_DIALLING:
+        if (now_ms >= member->dial_ms)
+            leave_hub(member, "the hub did not answer in time", out);
+        return;
+    case LINK_OPEN:
+    case LINK_GREETED:
+        if (now_ms >= member->heard_ms + HUB_SILENT_BEATS * member->interval_ms) {
+            leave_hub(member, "the hub is silent", out);
+            return;
+        }
+        if (now_ms >= member->heartbeat_ms)
+            beat(member, out);
+        if (now_ms >= member->steps_due_ms)
+            member_report_steps(member, out);
+        return;
+    }
+}
+
+void member_peer_lost(struct member *member, struct generation generation, int rank, double at_ms,
+                      double now_ms, struct member_output *out)
+{
+    struct message message = {
+        .type = MESSAGE_PEER_LOST,
+        .peer_lost = {.generation = generation, .rank = rank, .age_ms = now_ms - at_ms}};
+
+    member_enter(member, now_ms);
+    if (member_report_can_send(member) && member->is_joined &&
+        generation_compare(generation, member->obeyed) == 0)
+        member_report_send(member, &message, out);
+}
+
+void member_leaving(struct member *member, double now_ms, struct member_output *out)
+{
+    member_enter(member, now_ms);
+    member->is_leaving = true;
+    member_report_heartbeat(member, out);
+}
+
+void member_leave(struct member *member, const char *reason, double now_ms,
+                  struct member_output *out)
+{
+    member_enter(member, now_ms);
+    member->is_leaving = true;
+    free(member->left_reason);
+    member->left_reason = member_copy_text(reason);
+    member_report_steps(member, out);
+    member_report_left(member, out);
+}
+
+/* ---- what may be seen -------------------------------------------------------------------------- */
+
+int member_count(const struct member *member, enum process_state state)
+{
+    int count = 0;
+
+    for (int i = 0; i < member->process_count; i++)
+        count += member->processes[i].state == state;
+    return count;
+}
+
+enum message_state member_state(const struct member *member)
+{
+    if (member_count(member, PROCESS_DOWN) > 0)
+        return MESSAGE_STATE_STARTING;
+    if (member->is_joined || member_count(member, PROCESS_RUNNING) > 0)
+        return MESSAGE_STATE_RUNNING;
+    return MESSAGE_STATE_WAITING;
+}
+
+struct generation member_generation(const struct member *member)
+{
+    return member->delivered;
+}
+
+bool member_is_spare(const struct member *member, int64_t step)
+{
+    return generation_compare(member->hub_generation, member->obeyed) > 0 ||
+           step <= member->held_step;
+}
+
+bool member_has_left(const struct member *member)
+{
+    return member->is_over;
+}
+
+bool member_owes_checkpoint(const struct member *member)
+{
+    return member->checkpoint_path != NULL;
+}
+
+bool member_is_connected(const struct member *member)
+{
+    return member->link == LINK_GREETED;
+}
+
+const struct message_assign *member_assignment(const struct member *member)
+{
+    return member->has_assignment ? &member->assignment.assign : NULL;
+}

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One vhost in the caller's context, with the CA of the installation and nothing else to trust; one
+ * connection at a time. `wsi` is the connection that counts: what lws still says about an earlier
+ * one is ignored. The member's actions go through one queue, because carrying one out may bring the
+ * next ones (a handler calls the member, dialling fails at once).
+ *
+ * lws may speak of a connection after member_client_free(); so the struct goes with the vhost.
+ */
+#include "libfleet/rendezvous/member_client.h"
+
+#include <errno.h>
+#include <math.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <libwebsockets.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/rendezvous/tls_identity.h"
+
+struct queued {
+    struct queued *next;
+    struct message_text *text;
+};
+
+struct member_client {
+    struct lws_context *context;
+    struct lws_vhost *vhost;
+    struct lws_protocols protocols[2];
+    SSL_CTX *tls;          /* trusts the CA of the installation and nothing else */
+    struct member *member; /* NULL: freed, waits for lws to let go */
+    char *address, *tls_name, *job_uid, *token;
+    int port;
+    void (*deliver)(void *user, const struct member_action *action);
+    void (*connection)(void *user, bool is_connected, const char *detail);
+    void *user;
+
+    struct lws *wsi; /* being opened or open, NULL = none */
+    bool is_dialling, is_open;
+    char detail[256]; /* why the connection ended, as far as known */
+    struct queued *first, *last;
+    struct fleet_strbuf received; /* of a message that is not complete yet */
+    struct fleet_strbuf scratch;  /* LWS_PRE bytes and the message being written */
+
+    lws_sorted_usec_list_t timer;
+    struct member_output pending; /* actions not carried out yet */
+    size_t done;                  /* of them were */
+    bool is_applying;
+};
+
+static char *copy_text(const char *text)
+{
+    char *copy = strdup(text);
+
+    fleet_assert(copy != NULL);
+    return copy;
+}
+
+/* ---- timer ------------------------------------------------------------------------------------- */
+
+static void on_timer(lws_sorted_usec_list_t *timer)
+{
+    struct member_client *client = lws_container_of(timer, struct member_client, timer);
+    struct member_output out = {0};
+
+    member_tick(client->member, fleet_monotonic_ms(), &out);
+    member_client_apply(client, &out);
+}
+
+static void set_timer(struct member_client *client)
+{
+    double wait_ms = member_deadline(client->member) - fleet_monotonic_ms();
+
+    if (isinf(wait_ms))
+        lws_sul_cancel(&client->timer);
+    else
+        lws_sul_schedule(client->context, 0, &client->timer, on_timer,
+                         wait_ms > 0 ? (lws_usec_t)(wait_ms * 1000) + 1 : 1);
+}
+
+/* ---- the connection ---------------------------------------------------------------------------- */
+
+static void forget_queue(struct member_client *client)
+{
+    while (client->first) {
+        struct queued *next = client->first->next;
+        message_text_release(client->first->text);
+        free(client->first);
+        client->first = next;
+    }
+    client->last = NULL;
+}
+
+/* Whatever comes of it, the connection counts no more. */
+static void forget_connection(struct member_client *client)
+{
+    client->wsi = NULL;
+    client->is_dialling = client->is_open = false;
+    forget_queue(client);
+    fleet_strbuf_release(&client->received);
+}
+
+static void drop_connection(struct member_client *client)
+{
+    if (client->wsi)
+        lws_set_timeout(client->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_ASYNC);
+    forget_connection(client);
+}
+
+static void lose_connection(struct member_client *client, const char *detail)
+{
+    struct member_output out = {0};
+
+    if (client->connection)
+        client->connection(client->user, false, detail);
+    forget_connection(client);
+    member_disconnected(client->member, fleet_monotonic_ms(), &out);
+    member_client_apply(client, &out);
+}
+
+static void dial(struct member_client *client)
+{
+    char path[sizeof("/rendezvous/") + MESSAGE_UID_MAX];
+    struct lws_client_connect_info info = {
+        .context = client->context,
+        .vhost = client->vhost,
+        .address = client->address,
+        .port = client->port,
+        .ssl_connection = LCCSCF_USE_SSL,
+        .path = path,
+        .host = client->tls_name,
+        .origin = client->tls_name,
+        .protocol = MESSAGE_PROTOCOL,
+        .local_protocol_name = MESSAGE_PROTOCOL,
+        .alpn = "http/1.1",
+        .pwsi = &client->wsi,
+    };
+
+    (void)snprintf(path, sizeof(path), "/rendezvous/%s", client->job_uid);
+    drop_connection(client);
+    client->detail[0] = '\0';
+    client->is_dialling = true;
+    if (!lws_client_connect_via_info(&info) && client->is_dialling) /* not told by a callback */
+        lose_connection(client, client->detail[0] ? client->detail : "cannot dial");
+}
+
+static void queue_text(struct member_client *client, struct message_text *text)
+{
+    struct queued *queued;
+
+    if (!client->is_open)
+        return;
+    queued = calloc(1, sizeof(*queued));
+    fleet_assert(queued != NULL);
+    queued->text = message_text_use(text);
+    if (client->last)
+        client->last->next = queued;
+    else
+        client->first = queued;
+    client->last = queued;
+    lws_callback_on_writable(client->wsi);
+}
+
+static int write_next(struct member_client *client)
+{
+    struct queued *queued = client->first;
+    static const char room[LWS_PRE];
+    int written;
+
+    if (!queued)
+        return 0;
+    fleet_strbuf_clear(&client->scratch);
+    fleet_strbuf_append_bytes(&client->scratch, room, sizeof(room));
+    fleet_strbuf_append_bytes(&client->scratch, queued->text->text, queued->text->size);
+    written = lws_write(client->wsi, (unsigned char *)client->scratch.text + LWS_PRE,
+                        queued->text->size, LWS_WRITE_TEXT);
+    client->first = queued->next;
+    if (!client->first)
+        client->last = NULL;
+    message_text_release(queued->text);
+    free(queued);
+    if (written < 0)
+        return -1;
+    if (client->first)
+        lws_callback_on_writable(client->wsi);
+    return 0;
+}
+
+/* ---- actions ----------------------------------------------------------------------------------- */
+
+static void append_pending(struct member_output *to, struct member_output *from)
+{
+    size_t count = to->count + from->count;
+
+    if (count > to->capacity) {
+        to->capacity = 2 * count;
+        to->items = realloc(to->items, to->capacity * sizeof(*to->items));
+        fleet_assert(to->items != NULL);
+    }
+    if (from->count > 0)
+        memcpy(to->items + to->count, from->items, from->count * sizeof(*from->items));
+    to->count = count;
+    free(from->items); /* what the items own has moved */
+    *from = (struct member_output){0};
+}
+
+static void carry_out(struct member_client *client, const struct member_action *action)
+{
+    switch (action->type) {
+    case MEMBER_DIAL:
+        dial(client);
+        break;
+    case MEMBER_SEND:
+        queue_text(client, action->text);
+        break;
+    case MEMBER_CLOSE:
+        if (client->connection)
+            client->connection(client->user, false, action->reason);
+        drop_connection(client);
+        break;
+    default:
+        client->deliver(client->user, action);
+        break;
+    }
+}
+
+void member_client_apply(struct member_client *client, struct member_output *out)
+{
+    append_pending(&client->pending, out);
+    if (client->is_applying)
+        return;
+    client->is_applying = true;
+    while (client->done < client->pending.count) {
+        struct member_action action = client->pending.items[client->done++];
+        carry_out(client, &action); /* a copy: handlers may make the list move */
+    }
+    member_output_release(&client->pending);
+    client->done = 0;
+    client->is_applying = false;
+    set_timer(client);
+}
+
+/* ---- what lws says ----------------------------------------------------------------------------- */
+
+static int add_token(const struct member_client *client, struct lws *wsi, void *in, size_t size)
+{
+    unsigned char **p = in;
+    char value[sizeof("Bearer ") + 128];
+    int length = snprintf(value, sizeof(value), "Bearer %s", client->token);
+
+    if (length < 0 || (size_t)length >= sizeof(value))
+        return -1;
+    return lws_add_http_header_by_token(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, (unsigned char *)value,
+                                        length, p, *p + size);
+}
+
+static void on_opened(struct member_client *client)
+{
+    struct member_output out = {0};
+
+    client->is_dialling = false;
+    client->is_open = true;
+    if (client->connection)
+        client->connection(client->user, true, "connected");
+    member_connected(client->member, fleet_monotonic_ms(), &out);
+    member_client_apply(client, &out);
+}
+
+/* 0, or -1: the hub talks nonsense, close. */
+static int receive(struct member_client *client, const char *bytes, size_t size)
+{
+    struct message message;
+    struct fleet_error err;
+    struct member_output out = {0};
+
+    if (client->received.length + size > MESSAGE_SIZE_MAX) {
+        (void)snprintf(client->detail, sizeof(client->detail), "the hub's message is too large");
+        return -1;
+    }
+    fleet_strbuf_append_bytes(&client->received, bytes, size);
+    if (!lws_is_final_fragment(client->wsi) || lws_remaining_packet_payload(client->wsi) > 0)
+        return 0;
+    if (message_decode(fleet_strbuf_text(&client->received), client->received.length, &message,
+                       &err) < 0) {
+        (void)snprintf(client->detail, sizeof(client->detail), "%.250s", err.text);
+        return -1;
+    }
+    fleet_strbuf_clear(&client->received);
+    member_receive(client->member, &message, fleet_monotonic_ms(), &out);
+    message_release(&message);
+    member_client_apply(client, &out);
+    return 0;
+}
+
+/* lws only says that TLS failed; why is known here. Nonzero refuses the certificate. */
+static int check_certificate(struct member_client *client, X509_STORE_CTX *chain, bool is_fine)
+{
+    if (!is_fine)
+        (void)snprintf(client->detail, sizeof(client->detail), "the hub's certificate: %s",
+                       X509_verify_cert_error_string(X509_STORE_CTX_get_error(chain)));
+    return !is_fine;
+}
+
+/* A close frame: two bytes of code, then the hub's reason. */
+static void note_close(struct member_client *client, const char *bytes, size_t size)
+{
+    if (size > 2)
+        (void)snprintf(client->detail, sizeof(client->detail), "the hub closed it: %.*s",
+                       (int)(size - 2), bytes + 2);
+}
+
+static void free_client(struct member_client *client)
+{
+    SSL_CTX_free(client->tls);
+    fleet_strbuf_release(&client->scratch);
+    free(client);
+}
+
+static int serve(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                 size_t size)
+{
+    struct lws_vhost *vhost = lws_get_vhost(wsi);
+    struct member_client *client = vhost ? lws_vhost_user(vhost) : NULL;
+
+    if (reason == LWS_CALLBACK_PROTOCOL_DESTROY && client && !client->member) {
+        free_client(client);
+        return 0;
+    }
+    if (!client || !client->member || wsi != client->wsi)
+        return 0;
+    switch (reason) {
+    case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER:
+        return add_token(client, wsi, in, size);
+    case LWS_CALLBACK_CLIENT_ESTABLISHED:
+        on_opened(client);
+        return 0;
+    case LWS_CALLBACK_OPENSSL_PERFORM_SERVER_CERT_VERIFICATION:
+        return check_certificate(client, user, size != 0);
+    case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
+        lose_connection(client, client->detail[0] ? client->detail : in ? in : "refused");
+        return 0;
+    case LWS_CALLBACK_CLIENT_RECEIVE:
+        return receive(client, in, size);
+    case LWS_CALLBACK_CLIENT_WRITEABLE:
+        return write_next(client);
+    case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
+        note_close(client, in, size);
+        return 0;
+    case LWS_CALLBACK_CLIENT_CLOSED:
+        lose_connection(client, client->detail[0] ? client->detail : "the connection broke");
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* ---- life cycle -------------------------------------------------------------------------------- */
+
+static int trust(SSL_CTX *tls, const char *ca_pem, struct fleet_error *err)
+{
+    BIO *bio = BIO_new_mem_buf(ca_pem, -1);
+    X509 *ca = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    int rc = 0;
+
+    if (!ca || !X509_STORE_add_cert(SSL_CTX_get_cert_store(tls), ca))
+        rc = fleet_error(err, -EINVAL, "the CA is not a certificate in PEM");
+    X509_free(ca);
+    BIO_free(bio);
+    SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION);
+    return rc;
+}
+
+static int make_vhost(struct member_client *client, const char *ca_pem, struct fleet_error *err)
+{
+    struct lws_context_creation_info info = {
+        .options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
+        .port = CONTEXT_PORT_NO_LISTEN,
+        .protocols = client->protocols,
+        .vhost_name = "fleetjob-rendezvous",
+        .timeout_secs = 10,
+        .user = client,
+    };
+
+    client->tls = SSL_CTX_new(TLS_client_method());
+    fleet_assert(client->tls != NULL);
+    if (trust(client->tls, ca_pem, err) < 0)
+        return -EINVAL;
+    info.provided_client_ssl_ctx = client->tls;
+    client->vhost = lws_create_vhost(client->context, &info);
+    if (!client->vhost)
+        return fleet_error(err, -EIO, "libwebsockets refused the vhost");
+    return 0;
+}
+
+int member_client_new(const struct member_client_config *config, struct member *member,
+                      struct member_client **out_client, struct fleet_error *err)
+{
+    struct member_client *client = calloc(1, sizeof(*client));
+    int rc;
+
+    fleet_assert(client != NULL);
+    *client = (struct member_client){
+        .context = config->context,
+        .member = member,
+        .address = copy_text(config->address),
+        .port = config->port,
+        .tls_name = copy_text(config->tls_name ? config->tls_name : TLS_IDENTITY_HUB_NAME),
+        .job_uid = copy_text(config->job_uid),
+        .token = copy_text(config->token),
+        .deliver = config->deliver,
+        .connection = config->connection,
+        .user = config->user,
+        .protocols = {{.name = MESSAGE_PROTOCOL, .callback = serve, .rx_buffer_size = 16384}},
+    };
+    rc = make_vhost(client, config->ca_pem, err);
+    if (rc < 0) {
+        member_client_free(client);
+        return fleet_error_wrap(err, "connect to the hub");
+    }
+    set_timer(client);
+    *out_client = client;
+    return 0;
+}
+
+void member_client_free(struct member_client *client)
+{
+    if (!client)
+        return;
+    fleet_assert(!client->is_applying);
+    lws_sul_cancel(&client->timer);
+    forget_connection(client);
+    member_output_release(&client->pending);
+    member_free(client->member);
+    client->member = NULL;
+    free(client->address);
+    free(client->tls_name);
+    free(client->job_uid);
+    OPENSSL_cleanse(client->token, strlen(client->token));
+    free(client->token);
+    if (client->vhost)
+        lws_vhost_destroy(client->vhost); /* ends in LWS_CALLBACK_PROTOCOL_DESTROY */
+    else
+        free_client(client);
+}
+
+struct member *member_client_member(struct member_client *client)
+{
+    return client->member;
+}
+
+void member_client_redirect(struct member_client *client, const char *address, int port)
+{
+    free(client->address);
+    client->address = copy_text(address);
+    client->port = port;
+}
+
+bool member_client_is_flushed(const struct member_client *client)
+{
+    return !client->first &&
+           (!client->wsi || !client->is_open || !lws_partial_buffered(client->wsi));
+}

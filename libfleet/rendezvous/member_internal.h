@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_RENDEZVOUS_MEMBER_INTERNAL_H
+#define LIBFLEET_RENDEZVOUS_MEMBER_INTERNAL_H
+
+/*
+ * The state of a member, shared by the files that make it: member.c (connection and generations),
+ * member_trainer.c (what trainers report), member_report.c (what the hub is told), member_store.c
+ * (the store of the generation). Nobody else includes this.
+ */
+
+#include "libfleet/base/random.h"
+#include "libfleet/rendezvous/member.h"
+#include "libfleet/rendezvous/member_steps.h"
+
+enum process_state {
+    PROCESS_DOWN,
+    PROCESS_WAITING,
+    PROCESS_RUNNING
+};
+
+struct member_process {
+    enum process_state state;
+    int port;
+    int64_t step;                       /* state held, -1 = none */
+    struct generation state_generation; /* in which it was last complete, none if none */
+    enum message_phase phase;
+    double phase_at_ms;
+    bool is_finished;
+    bool has_failed; /* and the hub has not been told yet: `failure` */
+    struct member_failure failure;
+    struct generation failed_in;
+};
+
+/* A put of this generation, kept for a hub that forgot it, or a get that waits for its answer. */
+struct member_entry {
+    char *key;
+    void *value; /* NULL: a get */
+    size_t value_size;
+    int local_rank; /* of a get */
+};
+
+struct member {
+    char *job_uid, *pod_uid, *address, *devices, *version;
+    int index, attempt;
+    enum message_level level;
+    struct member_process processes[MESSAGE_PROCESSES_MAX];
+    int process_count;
+
+    enum {
+        LINK_IDLE,
+        LINK_DIALLING,
+        LINK_OPEN,
+        LINK_GREETED
+    } link;
+    bool is_over;      /* refused, or has said goodbye: no more dialling */
+    bool is_leaving;   /* asked to go: no further generation */
+    bool is_told;      /* leave or done came: once is enough */
+    char *left_reason; /* the trainers have ended: say so once all is told; NULL = they have not */
+    double now_ms;
+    double dial_ms; /* IDLE: when to dial; DIALLING: when to give up */
+    int dial_failures;
+    uint64_t jitter_count;
+    struct fleet_random_key jitter;
+    double heard_ms, heartbeat_ms, interval_ms;
+    int64_t sequence;
+
+    struct generation obeyed, delivered; /* delivered: the newest the trainers were given */
+    struct message assignment;           /* of `obeyed`, if has_assignment */
+    bool has_assignment;
+    int place, first_rank;
+    bool is_joined;  /* obeyed and not left */
+    bool is_pending; /* joined, waits for the trainers to leave the one before */
+
+    struct member_steps steps;
+    double steps_sent_ms, steps_due_ms;
+    double steps_acked_ms; /* when the hub last knew more, or all */
+    /* The newest checkpoint that the hub may not know, path NULL = none. */
+    char *checkpoint_path;
+    int64_t checkpoint_step;
+    struct generation checkpoint_generation;
+    struct generation hub_generation; /* the newest it said there is */
+    int64_t held_step;                /* the newest it said is safe without us */
+    bool is_finished;
+    int64_t finished_steps;
+    double finished_loss;
+    char finished_sha256[65];
+
+    struct member_entry *store; /* [store_count] */
+    size_t store_count, store_bytes;
+};
+
+/* ---- member.c ---------------------------------------------------------------------------------- */
+
+struct member_action *member_append(struct member_output *out, enum member_action_type type);
+char *member_copy_text(const char *text);                /* heap; NULL gives "" */
+void member_enter(struct member *member, double now_ms); /* every call begins with it */
+int member_count(const struct member *member, enum process_state state);
+void member_forget_failure(struct member_process *process);
+/* Give the assignment to the trainers; all of them wait. */
+void member_deliver(struct member *member, struct member_output *out);
+void member_abort_trainers(struct member *member, const char *cause, struct member_output *out);
+
+/* ---- member_report.c --------------------------------------------------------------------------- */
+
+bool member_report_can_send(const struct member *member);
+void member_report_send(struct member *member, struct message *message, struct member_output *out);
+void member_report_hello(struct member *member, struct member_output *out);
+void member_report_heartbeat(struct member *member, struct member_output *out);
+void member_report_ready(struct member *member, double age_ms, struct member_output *out);
+void member_report_failures(struct member *member, struct member_output *out);
+void member_report_checkpoint(struct member *member, struct member_output *out);
+/* Once nothing is owed: `left`, after which the hub knows us no more. */
+void member_report_left(struct member *member, struct member_output *out);
+void member_report_finished(struct member *member, struct member_output *out);
+/* Is it the one that tells steps in this generation? */
+bool member_report_is_reporter(const struct member *member);
+/* All steps that were not sent on this connection. */
+void member_report_steps(struct member *member, struct member_output *out);
+/* The same, but not more often than the hub wishes, and only as the reporter. */
+void member_report_steps_when_due(struct member *member, struct member_output *out);
+void member_report_store_entry(struct member *member, const struct member_entry *entry,
+                               struct member_output *out);
+/* All gets that wait, and all puts if the hub may have forgotten them. */
+void member_report_store(struct member *member, bool with_puts, struct member_output *out);
+/* The phase that all processes have reached. */
+enum message_phase member_report_phase(const struct member *member);
+
+/* ---- member_store.c ---------------------------------------------------------------------------- */
+
+void member_store_forget(struct member *member);
+void member_store_value(struct member *member, const struct message_value *m,
+                        struct member_output *out);
+
+#endif

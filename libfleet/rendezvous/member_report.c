@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What a member tells the hub. Nothing but hello goes out before the hub has answered the hello. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/rendezvous/member_internal.h"
+
+/* Nothing but hello goes out before the hub has answered the hello: it would not know us. */
+bool member_report_can_send(const struct member *member)
+{
+    return member->link == LINK_GREETED;
+}
+
+void member_report_send(struct member *member, struct message *message, struct member_output *out)
+{
+    message->sequence = ++member->sequence;
+    member_append(out, MEMBER_SEND)->text = message_encode(message);
+}
+
+enum message_phase member_report_phase(const struct member *member)
+{
+    enum message_phase phase = MESSAGE_PHASE_FIRST_STEP;
+
+    for (int i = 0; i < member->process_count; i++)
+        if (member->processes[i].phase < phase)
+            phase = member->processes[i].phase;
+    return phase;
+}
+
+/* (4) */
+static const struct member_process *newest_holder(const struct member *member)
+{
+    const struct member_process *best = &member->processes[0];
+
+    for (int i = 1; i < member->process_count; i++) {
+        const struct member_process *process = &member->processes[i];
+        int newer = generation_compare(process->state_generation, best->state_generation);
+        if (newer > 0 || (newer == 0 && process->step > best->step))
+            best = process;
+    }
+    return best;
+}
+
+static struct message_status status(const struct member *member)
+{
+    const struct member_process *holder = newest_holder(member);
+    struct message_status s = {.state = member_state(member),
+                               .generation = member->obeyed,
+                               .step = holder->step,
+                               .state_generation = holder->state_generation,
+                               .is_leaving = member->is_leaving,
+                               .steps_from = member_steps_oldest(&member->steps)};
+
+    if (s.state == MESSAGE_STATE_RUNNING && member->is_joined && !member->is_pending)
+        s.phase = member_report_phase(member);
+    return s;
+}
+
+void member_report_hello(struct member *member, struct member_output *out)
+{
+    int ports[MESSAGE_PROCESSES_MAX];
+    struct message message = {.type = MESSAGE_HELLO,
+                              .hello = {.job_uid = member->job_uid,
+                                        .pod_uid = member->pod_uid,
+                                        .index = member->index,
+                                        .attempt = member->attempt,
+                                        .address = member->address,
+                                        .ports = ports,
+                                        .processes = member->process_count,
+                                        .devices = member->devices,
+                                        .level = member->level,
+                                        .version = member->version,
+                                        .status = status(member),
+                                        .place = member->has_assignment ? member->place : -1,
+                                        .members = member->has_assignment
+                                                       ? (int)member->assignment.assign.member_count
+                                                       : 0}};
+
+    for (int i = 0; i < member->process_count; i++)
+        ports[i] = member->processes[i].port;
+    member_report_send(member, &message, out);
+}
+
+void member_report_heartbeat(struct member *member, struct member_output *out)
+{
+    struct message message = {.type = MESSAGE_HEARTBEAT, .heartbeat = {.status = status(member)}};
+
+    if (member_report_can_send(member))
+        member_report_send(member, &message, out);
+}
+
+void member_report_failures(struct member *member, struct member_output *out)
+{
+    for (int i = 0; i < member->process_count && member_report_can_send(member); i++) {
+        struct member_process *process = &member->processes[i];
+        struct message message = {.type = MESSAGE_FAILED,
+                                  .failed = {.generation = process->failed_in,
+                                             .local_rank = i,
+                                             .exit_code = process->failure.exit_code,
+                                             .signal = process->failure.signal,
+                                             .cause = process->failure.cause,
+                                             .fatal = process->failure.fatal,
+                                             .lines = process->failure.lines,
+                                             .age_ms = member->now_ms - process->failure.at_ms}};
+        if (!process->has_failed)
+            continue;
+        member_report_send(member, &message, out);
+        member_forget_failure(process);
+    }
+}
+
+bool member_report_is_reporter(const struct member *member)
+{
+    return member->has_assignment && member->place == member->assignment.assign.reporter;
+}
+
+void member_report_steps(struct member *member, struct member_output *out)
+{
+    struct message_step steps[MESSAGE_STEPS_MAX];
+    struct message message = {.type = MESSAGE_PROGRESS,
+                              .progress = {.generation = member->obeyed,
+                                           .steps_from = member_steps_oldest(&member->steps),
+                                           .steps = steps}};
+
+    member->steps_due_ms = INFINITY;
+    while (member_report_can_send(member) && member_steps_has_unsent(&member->steps)) {
+        message.progress.count = member_steps_take(&member->steps, steps);
+        member_report_send(member, &message, out);
+        member->steps_sent_ms = member->now_ms;
+    }
+}
+
+/* Before a member waits for the next generation it says what it knows of the last one. */
+void member_report_ready(struct member *member, double age_ms, struct member_output *out)
+{
+    struct message message = {.type = MESSAGE_READY,
+                              .ready = {.status = status(member), .age_ms = age_ms}};
+
+    if (message.ready.status.state == MESSAGE_STATE_WAITING)
+        member_report_steps(member, out);
+    if (member_report_can_send(member))
+        member_report_send(member, &message, out);
+}
+
+/* Send now, or once the interval the hub wishes is over. */
+void member_report_steps_when_due(struct member *member, struct member_output *out)
+{
+    double due_ms = member->now_ms;
+
+    if (!member_steps_has_unsent(&member->steps) || !member_report_is_reporter(member))
+        return;
+    if (member->has_assignment)
+        due_ms = member->steps_sent_ms + member->assignment.assign.progress_interval_ms;
+    if (member->now_ms >= due_ms)
+        member_report_steps(member, out);
+    else
+        member->steps_due_ms = due_ms;
+}
+
+/* After the steps it contains. */
+void member_report_checkpoint(struct member *member, struct member_output *out)
+{
+    struct message message = {.type = MESSAGE_CHECKPOINT_DONE,
+                              .checkpoint_done = {.generation = member->checkpoint_generation,
+                                                  .step = member->checkpoint_step,
+                                                  .path = member->checkpoint_path}};
+
+    if (!member->checkpoint_path || !member_report_can_send(member))
+        return;
+    member_report_steps(member, out);
+    member_report_send(member, &message, out);
+}
+
+void member_report_left(struct member *member, struct member_output *out)
+{
+    struct message message = {.type = MESSAGE_LEFT, .left = {.reason = member->left_reason}};
+
+    if (!member->left_reason || member->checkpoint_path || member->is_over ||
+        !member_report_can_send(member))
+        return;
+    member_report_send(member, &message, out);
+    member->is_over = true;
+}
+
+void member_report_finished(struct member *member, struct member_output *out)
+{
+    struct message message = {.type = MESSAGE_FINISHED,
+                              .finished = {.generation = member->obeyed,
+                                           .steps = member->finished_steps,
+                                           .loss = member->finished_loss,
+                                           .weights_sha256 = member->finished_sha256}};
+
+    if (!member->is_finished || !member_report_can_send(member))
+        return;
+    member_report_steps(member, out);
+    member_report_send(member, &message, out);
+}
+
+void member_report_store_entry(struct member *member, const struct member_entry *entry,
+                               struct member_output *out)
+{
+    struct message message = {.type = entry->value ? MESSAGE_PUT : MESSAGE_GET};
+
+    if (!member_report_can_send(member))
+        return;
+    if (entry->value)
+        message.put =
+            (struct message_value){member->obeyed, entry->key, entry->value, entry->value_size};
+    else
+        message.get = (struct message_get){member->obeyed, entry->key};
+    member_report_send(member, &message, out);
+}
+
+void member_report_store(struct member *member, bool with_puts, struct member_output *out)
+{
+    for (size_t i = 0; i < member->store_count; i++)
+        if (with_puts || !member->store[i].value)
+            member_report_store_entry(member, &member->store[i], out);
+}

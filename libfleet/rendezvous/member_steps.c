@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/rendezvous/member_steps.h"
+
+#include <stdlib.h>
+
+#include "libfleet/base/assert.h"
+
+void member_steps_release(struct member_steps *steps)
+{
+    free(steps->ring);
+    *steps = (struct member_steps){0};
+}
+
+static const struct message_step *at(const struct member_steps *steps, size_t i)
+{
+    return &steps->ring[(steps->first + i) % MEMBER_STEPS_MAX];
+}
+
+static void drop_first(struct member_steps *steps)
+{
+    steps->first = (steps->first + 1) % MEMBER_STEPS_MAX;
+    steps->count--;
+}
+
+void member_steps_add(struct member_steps *steps, const struct message_step *step)
+{
+    if (step->step <= steps->last || step->step <= steps->acked)
+        return;
+    if (!steps->ring) {
+        steps->ring = calloc(MEMBER_STEPS_MAX, sizeof(*steps->ring));
+        fleet_assert(steps->ring != NULL);
+    }
+    if (steps->count == MEMBER_STEPS_MAX)
+        drop_first(steps);
+    steps->ring[(steps->first + steps->count) % MEMBER_STEPS_MAX] = *step;
+    steps->count++;
+    steps->last = step->step;
+}
+
+void member_steps_ack(struct member_steps *steps, int64_t step)
+{
+    if (step > steps->acked)
+        steps->acked = step;
+    if (steps->sent < steps->acked)
+        steps->sent = steps->acked;
+    while (steps->count > 0 && at(steps, 0)->step <= steps->acked)
+        drop_first(steps);
+}
+
+void member_steps_rewind(struct member_steps *steps)
+{
+    steps->sent = steps->acked;
+}
+
+size_t member_steps_take(struct member_steps *steps, struct message_step out[MESSAGE_STEPS_MAX])
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < steps->count && count < MESSAGE_STEPS_MAX; i++) {
+        if (at(steps, i)->step <= steps->sent)
+            continue;
+        if (count > 0 && at(steps, i)->step != out[count - 1].step + 1)
+            break;
+        out[count++] = *at(steps, i);
+    }
+    if (count > 0)
+        steps->sent = out[count - 1].step;
+    return count;
+}
+
+int64_t member_steps_oldest(const struct member_steps *steps)
+{
+    return steps->count > 0 ? at(steps, 0)->step : 0;
+}
+
+bool member_steps_has_unsent(const struct member_steps *steps)
+{
+    return steps->count > 0 && at(steps, steps->count - 1)->step > steps->sent;
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_RENDEZVOUS_MESSAGE_H
+#define LIBFLEET_RENDEZVOUS_MESSAGE_H
+
+/*
+ * What agent and hub say to each other: one JSON object a message, {"type": "hello", …}.
+ *
+ *   agent → hub   hello ready progress evaluation failed peer_lost checkpoint_done finished left
+ *   hub → agent   assign abort checkpoint leave done refused value
+ *   both          heartbeat put get
+ *
+ * Invariants a caller may rely on:
+ *  (1) A decoded message is within all limits below; every string is non-NULL, valid UTF-8 without
+ *      NUL; every list has its stated length.
+ *  (2) Unknown fields are ignored (a newer peer may send them), an unknown type is refused.
+ *  (3) encode then decode gives the same message.
+ *
+ * Ownership: all pointers inside a message are borrowed. One built by hand points to the caller's
+ * storage and needs no release; one from message_decode() points into its own storage, which
+ * message_release() frees.
+ *
+ * Times do not travel as clock readings, since clocks of two machines differ: a message about
+ * something that happened says how long ago it was when sent (`age_ms`).
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "libfleet/rendezvous/generation.h"
+
+struct fleet_error;
+
+#define MESSAGE_PROTOCOL "fleetjob.rendezvous.v1" /* WebSocket subprotocol */
+
+#define MESSAGE_SIZE_MAX      (2u << 20) /* bytes of one encoded message */
+#define MESSAGE_MEMBERS_MAX   4096       /* members of a generation */
+#define MESSAGE_PROCESSES_MAX 64         /* processes of a member */
+#define MESSAGE_LINEAGE_MAX   20
+#define MESSAGE_STEPS_MAX     256 /* steps in one progress message */
+#define MESSAGE_UID_MAX       64  /* bytes of a job or pod UID, without the NUL */
+#define MESSAGE_ADDRESS_MAX   64
+#define MESSAGE_CAUSE_MAX     64
+#define MESSAGE_REASON_MAX    512
+#define MESSAGE_TEXT_MAX      256 /* devices, version, plan digest */
+#define MESSAGE_PATH_MAX      4096
+#define MESSAGE_LINES_MAX     16384 /* bytes of last log lines */
+#define MESSAGE_KEY_MAX       1024
+#define MESSAGE_VALUE_MAX     (1u << 20)
+#define MESSAGE_SECRET_SIZE   32
+
+enum message_type {
+    MESSAGE_HELLO,
+    MESSAGE_READY,
+    MESSAGE_PROGRESS,
+    MESSAGE_EVALUATION,
+    MESSAGE_FAILED,
+    MESSAGE_PEER_LOST,
+    MESSAGE_CHECKPOINT_DONE,
+    MESSAGE_FINISHED,
+    MESSAGE_LEFT,
+    MESSAGE_ASSIGN,
+    MESSAGE_ABORT,
+    MESSAGE_CHECKPOINT,
+    MESSAGE_LEAVE,
+    MESSAGE_DONE,
+    MESSAGE_REFUSED,
+    MESSAGE_HEARTBEAT,
+    MESSAGE_PUT,
+    MESSAGE_GET,
+    MESSAGE_VALUE,
+};
+
+/* Instruction-set levels, lowest first; a generation runs at the lowest of its members. */
+enum message_level {
+    MESSAGE_LEVEL_PLAIN,
+    MESSAGE_LEVEL_AVX2,
+    MESSAGE_LEVEL_AVX512,
+    MESSAGE_LEVEL_AVX512BF16,
+    MESSAGE_LEVEL_AMX,
+};
+
+/* What a member's trainer processes are doing. */
+enum message_state {
+    MESSAGE_STATE_STARTING, /* at least one process is not up: "not ready" */
+    MESSAGE_STATE_WAITING,  /* all are up, in no generation: ready for an assign */
+    MESSAGE_STATE_RUNNING,  /* all are up, in `generation` */
+};
+
+enum message_phase {
+    MESSAGE_PHASE_WAITING,    /* left `generation` (or never had one) and waits for an assign */
+    MESSAGE_PHASE_CONNECTED,  /* data connections of `generation` are up */
+    MESSAGE_PHASE_RESTORED,   /* state of step `step` is complete on this member */
+    MESSAGE_PHASE_FIRST_STEP, /* committed the first step of `generation`, number `step` */
+};
+
+/* Where a member is: everything a hub must know of it, so that one heartbeat heals a lost message. */
+struct message_status {
+    enum message_state state;
+    struct generation generation; /* the newest obeyed, none if none */
+    enum message_phase phase;     /* reached in `generation` by all its processes, while RUNNING */
+    int64_t step;                 /* last step committed and held by its trainers, -1 = no state */
+    struct generation state_generation; /* in which that state was last complete, none if none */
+    bool is_leaving;    /* it was asked to go: its trainers save what they hold and end */
+    int64_t steps_from; /* oldest committed step it could still tell the hub of, 0 = none */
+};
+
+struct message_hello {
+    const char *job_uid;
+    const char *pod_uid; /* the identity of a member */
+    int index, attempt;  /* of the pod */
+    const char *address; /* where peers reach its trainers */
+    const int *ports;    /* [processes], one a trainer process, by local rank; 0 = not known yet */
+    int processes;       /* >= 1 */
+    const char *devices; /* for people, e.g. "cpu" or "8 x NVIDIA H200" */
+    enum message_level level;
+    const char *version;
+    struct message_status status;
+    int place;   /* its place in the member list of status.generation, or -1 */
+    int members; /* number of members of that generation, 0 if none */
+};
+
+/* Said at once when a phase is reached; status.phase WAITING with state WAITING after an abort. */
+struct message_ready {
+    struct message_status status;
+    double age_ms;
+};
+
+/* One committed step. A number that does not exist is NaN. */
+struct message_step {
+    int64_t step;       /* from 1 */
+    int64_t generation; /* counter of the generation that committed it */
+    double loss;
+    double grad_norm;     /* NaN for a batch without update */
+    double learning_rate; /* NaN for a batch without update */
+    int64_t tokens;       /* tokens (else samples) of the step */
+    double tokens_per_second;
+    double data_s, forward_s, backward_s, exchange_s, optimizer_s; /* where its time went */
+};
+
+struct message_progress {
+    struct generation generation;     /* of the sender now */
+    int64_t steps_from;               /* as in its status */
+    const struct message_step *steps; /* [count], ascending without holes */
+    size_t count;
+};
+
+struct message_evaluation {
+    struct generation generation;
+    int64_t step;
+    double loss;
+};
+
+struct message_failed {
+    struct generation generation; /* it was running, none if none */
+    int local_rank;
+    int exit_code;     /* -1 if ended by a signal */
+    int signal;        /* 0 if it exited */
+    const char *cause; /* CamelCase, e.g. "OutOfMemory"; "" = derive from exit code and signal */
+    bool fatal;        /* trying again cannot help: a bad job */
+    const char *lines; /* the last lines of its log, "" if none */
+    double age_ms;
+};
+
+/* An accusation: the sender's collectives lost `rank`. */
+struct message_peer_lost {
+    struct generation generation;
+    int rank; /* the accused process */
+    double age_ms;
+};
+
+struct message_checkpoint_done {
+    struct generation generation;
+    int64_t step;
+    const char *path;
+};
+
+struct message_finished {
+    struct generation generation;
+    int64_t steps;
+    double loss;
+    const char *weights_sha256; /* 64 hex digits, or "" where this member has none to tell */
+};
+
+struct message_left {
+    const char *reason;
+};
+
+struct message_member {
+    const char *pod_uid;
+    int index;
+    const char *address;
+    const int *ports; /* [processes] */
+    int processes;
+    int64_t step; /* newest state one of its processes holds in memory, -1 = none: a newcomer */
+};
+
+/* Checkpoints of `generation` count from `first_step` up to the next entry's first step. */
+struct message_lineage {
+    struct generation generation;
+    int64_t first_step;
+};
+
+/*
+ * The same text for every member. Ranks are per process: member i holds the `processes` ranks that
+ * follow those of member i-1; the first of member 0 is rank 0.
+ */
+struct message_assign {
+    struct generation generation;
+    const struct message_member *members; /* [member_count], in rank order */
+    size_t member_count;
+    int world;                             /* sum of processes */
+    uint8_t key[MESSAGE_SECRET_SIZE];      /* of the generation; never logged */
+    const char *plan_digest;               /* "" if the owner gives none */
+    enum message_level level;              /* lowest of the members */
+    const struct message_lineage *lineage; /* [lineage_count], oldest first, with this one last */
+    size_t lineage_count;
+    int64_t step; /* newest step held by a member, -1: start from a checkpoint or afresh */
+    int reporter; /* place of the member that sends progress, evaluation, checkpoint_done */
+    int64_t progress_step;       /* last step the hub was told of */
+    double progress_interval_ms; /* least time between two progress messages */
+};
+
+struct message_abort {
+    struct generation generation;
+    const char *cause;
+    int member; /* index of the pod that caused it, -1 = none */
+};
+
+struct message_checkpoint {
+    struct generation generation;
+};
+
+struct message_leave {
+    const char *reason;
+};
+
+struct message_done {
+    bool succeeded;
+    const char *reason;
+};
+
+struct message_refused {
+    const char *reason;
+};
+
+struct message_heartbeat {
+    struct message_status status; /* from an agent; from a hub only its generation */
+    int64_t progress_step;        /* hub: last step it was told of */
+    int64_t checkpoint_step;      /* hub: newest checkpoint it was told of, 0 = none */
+    int64_t held_step;  /* hub: newest step that is safe without whoever does not answer: a
+                                     ready member or a checkpoint has it; 0 = none */
+    double interval_ms; /* hub: how often to send one; 0 from an agent */
+};
+
+/* put: agent → hub. value: hub → agent, the answer to get once the key was put. */
+struct message_value {
+    struct generation generation;
+    const char *key;
+    const void *value; /* [value_size] opaque bytes; not for get */
+    size_t value_size;
+};
+
+struct message_get {
+    struct generation generation;
+    const char *key;
+};
+
+struct message {
+    enum message_type type;
+    /* Counts the messages of one agent, so that a repeated or overtaken one is told apart; 0 from a
+     * hub, whose messages are safe to repeat. */
+    int64_t sequence;
+    union {
+        struct message_hello hello;
+        struct message_ready ready;
+        struct message_progress progress;
+        struct message_evaluation evaluation;
+        struct message_failed failed;
+        struct message_peer_lost peer_lost;
+        struct message_checkpoint_done checkpoint_done;
+        struct message_finished finished;
+        struct message_left left;
+        struct message_assign assign;
+        struct message_abort abort;
+        struct message_checkpoint checkpoint;
+        struct message_leave leave;
+        struct message_done done;
+        struct message_refused refused;
+        struct message_heartbeat heartbeat;
+        struct message_value put;
+        struct message_get get;
+        struct message_value value;
+    };
+    struct message_chunk *storage; /* what message_decode() allocated, else NULL */
+};
+
+/*
+ * An encoded message that may wait in many queues: made once, counted. `uses` starts at 1.
+ */
+struct message_text {
+    size_t uses;
+    size_t size;
+    char text[]; /* [size], and a NUL */
+};
+
+/* The encoded message, one use held by the caller. Texts longer than their limit are cut at a UTF-8
+ * boundary (log lines: at the front); a list longer than its limit is a bug and aborts. */
+struct message_text *message_encode(const struct message *message);
+
+struct message_text *message_text_use(struct message_text *text);
+void message_text_release(struct message_text *text); /* NULL is fine */
+
+/*
+ * -EINVAL: not JSON, a field missing, of another type or outside its limits (named), an unknown
+ * type; -EFBIG: longer than MESSAGE_SIZE_MAX.
+ */
+int message_decode(const char *text, size_t size, struct message *out_message,
+                   struct fleet_error *err);
+
+/* A copy with storage of its own, e.g. to keep an assign. */
+void message_copy(const struct message *message, struct message *out_copy);
+
+/* Frees what message_decode() or message_copy() allocated. */
+void message_release(struct message *message);
+
+/* "hello", "assign", … */
+const char *message_type_name(enum message_type type);
+
+/* "plain", "avx2", "avx512", "avx512bf16", "amx"; the inverse gives -EINVAL for other words. */
+const char *message_level_name(enum message_level level);
+int message_level_parse(const char *name, enum message_level *out_level, struct fleet_error *err);
+
+/* First rank of member `place` of an assignment: the sum of the processes before it. */
+int message_first_rank(const struct message_assign *assign, int place);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_RENDEZVOUS_TLS_IDENTITY_H
+#define LIBFLEET_RENDEZVOUS_TLS_IDENTITY_H
+
+/*
+ * The certificates of the hub, made in memory: one CA for an installation, one leaf for each hub,
+ * all with the same fixed name, so that agents dial an address and verify a name without DNS.
+ * ECDSA P-256, SHA-256, PEM text.
+ */
+
+struct fleet_error;
+
+#define TLS_IDENTITY_HUB_NAME "fleetjob-hub"
+
+struct tls_identity {
+    char *certificate_pem; /* heap; NULL when empty */
+    char *key_pem;         /* heap, PKCS #8; secret */
+};
+
+void tls_identity_release(struct tls_identity *identity);
+
+/* A self-signed CA valid from an hour ago for `days`. -EIO with OpenSSL's words. */
+int tls_identity_make_ca(const char *common_name, int days, struct tls_identity *out,
+                         struct fleet_error *err);
+
+/* A server certificate for the DNS name `name`, signed by `ca`. -EINVAL: `ca` is not readable. */
+int tls_identity_sign(const struct tls_identity *ca, const char *name, int days,
+                      struct tls_identity *out, struct fleet_error *err);
+
+/* -EINVAL if either is not PEM or they do not belong together. */
+int tls_identity_check(const char *certificate_pem, const char *key_pem, struct fleet_error *err);
+
+#endif

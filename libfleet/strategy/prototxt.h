@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_STRATEGY_PROTOTXT_H
+#define LIBFLEET_STRATEGY_PROTOTXT_H
+
+/*
+ * Strategies as text: what Paddle's save_to_prototxt() writes and load_from_prototxt() reads, the
+ * text format of protocol buffers.
+ *
+ * Reading merges into a strategy: the last of two singular values wins, lists append, blocks of one
+ * message add up, an empty block marks its message as set. Both schema generations are read. Any
+ * mistake is one error "name:line:column: text" (columns in bytes, from 1) and changes nothing.
+ *
+ * Writing is canonical, byte for byte what Paddle writes: set fields only, ordered by number, two
+ * spaces a level, repeated values one a line.
+ *
+ * Limits: PROTOTXT_SIZE_MAX bytes, KNOB_LIST_MAX elements, KNOB_STRING_MAX bytes of a string;
+ * nesting is bounded by the schema. A string cannot hold a NUL byte.
+ */
+
+#include <stddef.h>
+
+#include "libfleet/strategy/schema.h"
+#include "libfleet/strategy/strategy.h"
+
+struct fleet_error;
+struct fleet_strbuf;
+
+#define PROTOTXT_SIZE_MAX (1024 * 1024)
+
+/*
+ * Merge `text` into *s. -EINVAL with file, line and column: not the grammar, an unknown field, a
+ * value of the wrong type, the two names of one setting with different values, a string that is
+ * not UTF-8, a limit; -EFBIG: longer than PROTOTXT_SIZE_MAX. On failure *s is unchanged.
+ */
+int prototxt_merge(struct strategy *s, const char *name, const char *text, size_t size,
+                   struct fleet_error *err);
+
+/*
+ * Append the canonical form of *s to `out`, with the names that were read or those of one
+ * generation. -EINVAL, and nothing appended: something set cannot be said in that generation.
+ */
+int prototxt_print(const struct strategy *s, enum strategy_schema schema, struct fleet_strbuf *out,
+                   struct fleet_error *err);
+
+#endif

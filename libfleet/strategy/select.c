@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The frame of the selection and its Full policy, which is two tables: pairs that contradict each
+ * other, and the order in which units contain each other. Paddle's policy is in select_paddle.c,
+ * what is said about the outcome in select_explain.c.
+ */
+#include "libfleet/strategy/select.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/map.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/strategy/check.h"
+#include "libfleet/strategy/topology.h"
+#include "libfleet/strategy/units.h"
+
+/* ---- Full ---------------------------------------------------------------------------------- */
+
+static const char two_optimizers[] = "two optimizers for one parameter";
+static const char two_intervals[] = "two rules for one interval";
+static const char no_exchange[] = "there is no gradient exchange left to compress";
+static const char whole_replica[] = "local steps need a whole replica per rank";
+static const char sparse_exchange[] =
+    "the exchange is sparse; residuals need whole local gradients";
+
+static const struct {
+    enum unit a, b;
+    const char *reason;
+} contradictions[] = {
+    {UNIT_LARS, UNIT_LAMB, two_optimizers},
+    {UNIT_LARS, UNIT_DGC, two_optimizers},
+    {UNIT_LAMB, UNIT_DGC, two_optimizers},
+    {UNIT_LOCALSGD, UNIT_ADAPTIVE_LOCALSGD, two_intervals},
+    {UNIT_LOCALSGD, UNIT_DGC, no_exchange},
+    {UNIT_LOCALSGD, UNIT_FP16_ALLREDUCE, no_exchange},
+    {UNIT_ADAPTIVE_LOCALSGD, UNIT_DGC, no_exchange},
+    {UNIT_ADAPTIVE_LOCALSGD, UNIT_FP16_ALLREDUCE, no_exchange},
+    {UNIT_LOCALSGD, UNIT_SHARDING, whole_replica},
+    {UNIT_ADAPTIVE_LOCALSGD, UNIT_SHARDING, whole_replica},
+    {UNIT_DGC, UNIT_FP16_ALLREDUCE, sparse_exchange},
+    {UNIT_DGC, UNIT_SHARDING, sparse_exchange},
+};
+
+/* Outermost first. Tensor parallelism, no unit of Paddle 2.0, stands behind the second. */
+static const enum unit containment[] = {
+    UNIT_PIPELINE,
+    UNIT_SHARDING,
+    UNIT_FP16_ALLREDUCE,
+    UNIT_LOCALSGD,
+    UNIT_ADAPTIVE_LOCALSGD,
+    UNIT_GRADIENT_MERGE,
+    UNIT_AMP,
+    UNIT_RECOMPUTE,
+    UNIT_LARS,
+    UNIT_LAMB,
+    UNIT_DGC,
+};
+
+struct selection {
+    const struct select_options *options;
+    const char *path;
+    struct strategy strategy; /* becomes `final` */
+    struct fleet_errors *errors;
+};
+
+__attribute__((format(printf, 3, 4))) static void refuse(struct selection *x, const char *field,
+                                                         const char *format, ...)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    FLEET_AUTO_STRBUF struct fleet_strbuf message = {0};
+    va_list args;
+
+    va_start(args, format);
+    fleet_strbuf_appendv(&message, format, args);
+    va_end(args);
+    fleet_strbuf_appendf(&path, "%s%s%s", x->path, *x->path ? "." : "", field);
+    fleet_errors_add(x->errors, path.text, "%s", fleet_strbuf_text(&message));
+}
+
+static void refuse_contradictions(struct selection *x)
+{
+    const struct strategy *s = &x->strategy;
+
+    for (size_t i = 0; i < FLEET_COUNT(contradictions); i++) {
+        enum unit a = contradictions[i].a, b = contradictions[i].b;
+
+        if (unit_is_on(s, a) && unit_is_on(s, b))
+            refuse(x, unit_name(b), "%s and %s contradict each other: %s", unit_name(a),
+                   unit_name(b), contradictions[i].reason);
+    }
+    for (int i = 0; i < UNITS; i++)
+        if (unit_is_on(s, (enum unit)i) &&
+            !unit_fits_optimizer((enum unit)i, x->options->optimizer))
+            refuse(
+                x, unit_name((enum unit)i),
+                "works with the optimizer %s only, and the optimizer is %s: the knob replaces or "
+                "assumes that optimizer",
+                unit_optimizer((enum unit)i), x->options->optimizer);
+}
+
+/* Lists of operators that contradict themselves, and two 16-bit types at once. */
+static void refuse_amp_contradictions(struct selection *x)
+{
+    const struct strategy_amp_config *amp = &x->strategy.amp_configs;
+    const struct strategy_strings *white = &amp->custom_white_list,
+                                  *black = &amp->custom_black_list;
+    struct fleet_map names = {0};
+
+    if (!x->strategy.amp)
+        return;
+    if (amp->use_pure_fp16 && amp->use_pure_bf16)
+        refuse(x, "amp_configs.use_pure_bf16",
+               "use_pure_fp16 and use_pure_bf16 contradict each other: two types for one value");
+    for (size_t i = 0; i < white->count; i++)
+        (void)fleet_map_insert(&names, white->items[i], white->items[i]);
+    for (size_t i = 0; i < black->count; i++)
+        if (fleet_map_get(&names, black->items[i]))
+            refuse(x, "amp_configs.custom_black_list", "\"%.60s\" is in custom_white_list too",
+                   black->items[i]);
+    fleet_map_release(&names);
+}
+
+/* hybrid_configs switches on by degrees what the static graph switches on by flags. */
+static void switch_on_by_degrees(struct strategy *s)
+{
+    if (s->hybrid_configs.pp_degree > 1)
+        unit_set(s, UNIT_PIPELINE, true);
+    if (s->hybrid_configs.sharding_degree > 1)
+        unit_set(s, UNIT_SHARDING, true);
+}
+
+static void refuse_unsupported(struct selection *x)
+{
+    if (x->strategy.hybrid_configs.sep_degree > 1)
+        refuse(x, "hybrid_configs.sep_degree",
+               "is %d: dividing sequences over ranks is not supported; leave it 1",
+               x->strategy.hybrid_configs.sep_degree);
+}
+
+static void select_full(struct selection *x)
+{
+    if (select_is_auto(&x->strategy)) {
+        struct select_result discarded = {0};
+
+        select_paddle(&x->strategy, x->options, &discarded);
+        select_result_release(&discarded);
+        return;
+    }
+    switch_on_by_degrees(&x->strategy);
+    refuse_contradictions(x);
+    refuse_amp_contradictions(x);
+    refuse_unsupported(x);
+}
+
+static void list_if_busy(const char *name, const struct select_notes *idle,
+                         struct select_names *applied)
+{
+    for (size_t i = 0; i < idle->count; i++)
+        if (strcmp(idle->items[i].knob, name) == 0)
+            return;
+    select_name(applied, name);
+}
+
+/* The units that are on and have something to do, by containment. */
+static void list_applied(const struct strategy *s, const struct select_notes *idle,
+                         struct select_names *applied)
+{
+    for (size_t i = 0; i < FLEET_COUNT(containment); i++) {
+        if (containment[i] == UNIT_FP16_ALLREDUCE && s->tensor_parallel)
+            list_if_busy("tensor_parallel", idle, applied);
+        if (unit_is_on(s, containment[i]))
+            list_if_busy(unit_name(containment[i]), idle, applied);
+    }
+}
+
+/* Paddle 2.0 has no tensor parallelism; later it stands behind what divides the ranks. */
+static void insert_tensor_parallel(struct select_names *applied)
+{
+    size_t place = 0;
+
+    while (place < applied->count && (strcmp(applied->items[place], "pipeline") == 0 ||
+                                      strcmp(applied->items[place], "sharding") == 0))
+        place++;
+    select_name(applied, "tensor_parallel");
+    for (size_t i = applied->count - 1; i > place; i--)
+        applied->items[i] = applied->items[i - 1];
+    applied->items[place] = "tensor_parallel";
+}
+
+/* ---- forced values ------------------------------------------------------------------------- */
+
+static void force_bool(bool *value, uint8_t *has, bool forced)
+{
+    if (*value == forced)
+        return;
+    *value = forced;
+    *has = KNOB_BY_NAME;
+}
+
+static void force_int(int32_t *value, uint8_t *has, int32_t forced)
+{
+    if (*value == forced)
+        return;
+    *value = forced;
+    *has = KNOB_BY_NAME;
+}
+
+/*
+ * What Paddle sets behind the user's back shows in the effective strategy, if it changes anything.
+ * The thread that sync_nccl_allreduce needs is only shown to who switched that on: it is the default.
+ */
+static void force_values(struct strategy *s, int world_size)
+{
+    struct strategy_build_strategy *build = &s->build_strategy;
+    struct strategy_execution_strategy *run = &s->execution_strategy;
+    int threads = run->num_threads;
+
+    if (s->recompute)
+        force_bool(&build->enable_sequential_execution, &build->has_enable_sequential_execution,
+                   true);
+    force_bool(&build->enable_backward_optimizer_op_deps,
+               &build->has_enable_backward_optimizer_op_deps, true);
+    if (world_size <= 1 || s->sync_batch_norm)
+        force_int(&s->nccl_comm_num, &s->has_nccl_comm_num, 1);
+    if (world_size <= 1 || s->sync_batch_norm)
+        force_bool(&s->use_hierarchical_allreduce, &s->has_use_hierarchical_allreduce, false);
+    if (s->has_sync_nccl_allreduce && s->sync_nccl_allreduce && threads < s->nccl_comm_num + 1)
+        threads = s->nccl_comm_num + 1;
+    if (s->sync_batch_norm)
+        threads = 1;
+    force_int(&run->num_threads, &run->has_num_threads, threads);
+    if (build->has_enable_sequential_execution || build->has_enable_backward_optimizer_op_deps)
+        s->has_build_strategy = KNOB_BY_NAME;
+    if (run->has_num_threads)
+        s->has_execution_strategy = KNOB_BY_NAME;
+}
+
+/* No degree is 0 or below, so the grid can be judged although other values are bad. */
+static bool has_legal_degrees(const struct strategy *s)
+{
+    const struct strategy_hybrid_config *h = &s->hybrid_configs;
+    const struct strategy_sharding_config *g = &s->sharding_configs;
+
+    return h->mp_degree >= 1 && h->pp_degree >= 1 && h->sharding_degree >= 1 &&
+           h->sep_degree >= 1 && (h->dp_degree >= 1 || h->dp_degree == -1) && g->mp_degree >= 1 &&
+           g->pp_degree >= 1 && g->dp_degree >= 1 && g->sharding_group_size >= 1 &&
+           s->tensor_parallel_configs.tensor_parallel_degree >= 1;
+}
+
+/* ---- the frame ----------------------------------------------------------------------------- */
+
+int strategy_select(const struct strategy *s, const struct select_options *options,
+                    const char *path, struct select_result *out, struct fleet_errors *errors)
+{
+    struct selection x = {.options = options, .path = path, .errors = errors};
+    struct select_result result = {0};
+    struct topology topology;
+    size_t before = errors->count;
+
+    (void)strategy_check(s, options->world_size, path, errors, NULL);
+    strategy_copy(&x.strategy, s);
+    if (options->policy == STRATEGY_PADDLE)
+        select_paddle(&x.strategy, options, &result);
+    else
+        select_full(&x);
+    if (has_legal_degrees(&x.strategy))
+        (void)topology_build(&x.strategy, options->world_size, path, &topology, errors);
+    result.final = x.strategy; /* moved */
+    if (errors->count > before) {
+        select_result_release(&result);
+        return -EINVAL;
+    }
+    if (topology.degree[TOPOLOGY_MODEL] > 1) {
+        result.final.tensor_parallel = true;
+        result.final.has_tensor_parallel = KNOB_BY_NAME;
+    }
+    select_explain(s, options->policy, &topology, &result);
+    if (options->policy == STRATEGY_FULL)
+        list_applied(&result.final, &result.without_effect, &result.applied);
+    else if (topology.degree[TOPOLOGY_MODEL] > 1)
+        insert_tensor_parallel(&result.applied);
+    force_values(&result.final, options->world_size);
+    *out = result;
+    return 0;
+}
+
+void select_notes_release(struct select_notes *notes)
+{
+    for (size_t i = 0; i < notes->count; i++) {
+        free(notes->items[i].knob);
+        free(notes->items[i].because);
+    }
+    free(notes->items);
+    *notes = (struct select_notes){0};
+}
+
+void select_result_release(struct select_result *result)
+{
+    select_notes_release(&result->dropped);
+    select_notes_release(&result->without_effect);
+    select_notes_release(&result->notes);
+    strategy_release(&result->final);
+}
+
+void select_name(struct select_names *names, const char *name)
+{
+    fleet_assert(names->count < SELECT_NAMES_MAX);
+    names->items[names->count++] = name;
+}
+
+void select_note(struct select_notes *notes, const char *knob, const char *format, ...)
+{
+    struct fleet_strbuf because = {0};
+    va_list args;
+
+    va_start(args, format);
+    fleet_strbuf_appendv(&because, format, args);
+    va_end(args);
+    notes->items = realloc(notes->items, (notes->count + 1) * sizeof(*notes->items));
+    fleet_assert(notes->items);
+    notes->items[notes->count].knob = strdup(knob);
+    fleet_assert(notes->items[notes->count].knob);
+    notes->items[notes->count++].because = fleet_strbuf_take(&because);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_STRATEGY_SELECT_H
+#define LIBFLEET_STRATEGY_SELECT_H
+
+/*
+ * What is on: from what was asked for to what takes effect, and why the rest does not.
+ *
+ * Two policies. Full: all knobs that have a meaning together take effect together; a contradiction
+ * is an error that names both knobs and the reason. Paddle: exactly what Paddle 2.0 would do, that
+ * is one chain of units, each containing the next; what it drops silently is reported.
+ *
+ * Guarantees:
+ *  (1) Every unit that was asked for is in `applied`, in `dropped` (Paddle only) or in
+ *      `without_effect`, and in exactly one of them.
+ *  (2) `applied` is outermost first.
+ *  (3) `final` has what was dropped switched off and Paddle's forced values set; it is legal
+ *      input again, and selecting it again gives the same `applied`.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "libfleet/strategy/strategy.h"
+
+struct fleet_errors;
+
+#define SELECT_NAMES_MAX 24
+
+enum strategy_policy {
+    STRATEGY_FULL,
+    STRATEGY_PADDLE,
+};
+
+struct select_options {
+    enum strategy_policy policy;
+    int world_size; /* ranks, at least 1 */
+    const char
+        *optimizer; /* "momentum" or "Momentum", …; NULL: unknown, taken to be the right one */
+};
+
+struct select_names {
+    const char *items[SELECT_NAMES_MAX]; /* [count], static strings */
+    size_t count;
+};
+
+struct select_notes {
+    struct {
+        char *knob;    /* field name, dotted below a message */
+        char *because; /* one sentence without full stop */
+    } * items;         /* [count] */
+    size_t count;
+};
+
+struct select_result {
+    struct select_names applied;            /* outermost first */
+    struct select_notes dropped;            /* Paddle would drop it and so do we */
+    struct select_notes without_effect;     /* accepted, nothing to do here */
+    struct select_names depends_on_workers; /* the result depends on the world size because of … */
+    struct select_notes notes;              /* what was chosen where the strategy left it open */
+    bool graph_executor;                    /* Paddle's data-parallel executor would stay in use */
+    struct strategy final;                  /* the effective strategy */
+};
+
+/*
+ * Returns 0 with *out filled (release it), or -EINVAL with errors appended and nothing in *out to
+ * release. `path` stands in front of each path. Runs strategy_check() and topology_build() first,
+ * so whoever selects need not.
+ */
+int strategy_select(const struct strategy *s, const struct select_options *options,
+                    const char *path, struct select_result *out, struct fleet_errors *errors);
+
+/* Free what a result owns; again, or all zero, is fine. */
+void select_result_release(struct select_result *result);
+
+/* Append a note; the text is one sentence without full stop. */
+__attribute__((format(printf, 3, 4))) void select_note(struct select_notes *notes, const char *knob,
+                                                       const char *format, ...);
+void select_notes_release(struct select_notes *notes);
+
+#define SELECT_AUTO_RESULT __attribute__((cleanup(select_result_release)))
+
+#endif

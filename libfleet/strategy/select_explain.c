@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What is said about a selection: knobs that were accepted and have nothing to do, knobs that tie
+ * the result to the number of workers, and what was chosen where the strategy left it open.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/strategy/knobs.h"
+#include "libfleet/strategy/topology.h"
+#include "libfleet/strategy/units.h"
+
+/* ---- units without anything to do ------------------------------------------------------------ */
+
+static void explain_exchange(const struct strategy *s, const struct topology *t,
+                             struct select_result *out)
+{
+    static const enum unit exchanges[] = {UNIT_FP16_ALLREDUCE, UNIT_LOCALSGD,
+                                          UNIT_ADAPTIVE_LOCALSGD, UNIT_DGC};
+
+    if (t->degree[TOPOLOGY_DATA] * t->degree[TOPOLOGY_SHARDING] > 1)
+        return;
+    for (size_t i = 0; i < FLEET_COUNT(exchanges); i++)
+        if (unit_is_on(s, exchanges[i]))
+            select_note(&out->without_effect, unit_name(exchanges[i]), "%s",
+                        t->world == 1 ? "one worker has nobody to exchange with"
+                                      : "no two ranks hold the same part of the model, so nothing "
+                                        "is exchanged between replicas");
+}
+
+static void explain_idle_units(const struct strategy *s, const struct topology *t,
+                               struct select_result *out)
+{
+    explain_exchange(s, t, out);
+    if (s->sharding && t->degree[TOPOLOGY_SHARDING] == 1)
+        select_note(&out->without_effect, "sharding",
+                    "a sharding group of one rank divides nothing");
+    if (s->pipeline && t->degree[TOPOLOGY_PIPELINE] == 1)
+        select_note(&out->without_effect, "pipeline", "one stage is no pipeline");
+    if (s->gradient_merge && s->gradient_merge_configs.k_steps <= 1)
+        select_note(&out->without_effect, "gradient_merge",
+                    "gradient_merge_configs.k_steps is 1, which is off");
+}
+
+/* ---- other knobs --------------------------------------------------------------------------- */
+
+enum when {
+    WHEN_SET,  /* mentioned at all */
+    WHEN_TRUE, /* switched on */
+};
+
+static const char not_here[] = "nothing here corresponds to it; accepted and stored";
+static const char no_server[] = "a collective job has no parameter server";
+static const char own_search[] = "it belongs to Paddle's own automatic parallelism";
+static const char by_bytes[] = "gradients are bucketed by bytes, fuse_grad_size_in_MB";
+static const char cudnn[] = "a hint to cuDNN, whose choice would change the bits of the result";
+static const char one_order[] = "gradients are summed in one fixed order, whichever way they take";
+static const char always_so[] = "it is always so here";
+static const char one_space[] = "all parameters lie in one flat space anyway";
+static const char known_shapes[] = "shapes of messages are known before the first step";
+
+static const struct {
+    const char *knob;
+    enum when when;
+    const char *because;
+} idle_knobs[] = {
+    {"a_sync", WHEN_SET, no_server},
+    {"trainer_desc_configs", WHEN_SET, no_server},
+    {"fs_client_param", WHEN_SET, no_server},
+    {"is_fl_ps_mode", WHEN_TRUE, no_server},
+    {"with_coordinator", WHEN_TRUE, no_server},
+    {"adam_d2sum", WHEN_TRUE, no_server},
+    {"heter_ccl_mode", WHEN_TRUE, "all workers of a job have the same kind of device"},
+    {"semi_auto", WHEN_TRUE, own_search},
+    {"auto_search", WHEN_TRUE, own_search},
+    {"split_data", WHEN_SET, own_search},
+    {"asp", WHEN_TRUE, "structured sparsity is not supported"},
+    {"qat", WHEN_TRUE, "quantization-aware training is not supported"},
+    {"downpour_table_param", WHEN_SET, no_server},
+    {"sync_nccl_allreduce", WHEN_SET, "every exchange is waited for before the update"},
+    {"use_hierarchical_allreduce", WHEN_TRUE, one_order},
+    {"fuse_grad_size_in_TFLOPS", WHEN_SET, by_bytes},
+    {"fuse_grad_size_in_num", WHEN_SET, by_bytes},
+    {"cudnn_exhaustive_search", WHEN_SET, cudnn},
+    {"conv_workspace_size_limit", WHEN_SET, cudnn},
+    {"cudnn_batchnorm_spatial_persistent", WHEN_SET, cudnn},
+    {"find_unused_parameters", WHEN_TRUE, "a static program knows which parameters get a gradient"},
+    {"recompute_configs.enable_tuning", WHEN_TRUE, own_search},
+    {"recompute_configs.refined_ops_patterns", WHEN_SET, own_search},
+    {"sharding_configs.enable_tuning", WHEN_TRUE, own_search},
+    {"sharding_configs.use_calc_stream", WHEN_TRUE, not_here},
+    {"pipeline_configs.p2p_cache_shape", WHEN_SET, known_shapes},
+    {"pipeline_configs.enable_partial_send_recv", WHEN_SET, known_shapes},
+    {"amp_configs.use_fp16_guard", WHEN_SET, "no part of a model is marked with a guard"},
+    {"amp_configs.use_optimizer_fp16", WHEN_TRUE, "optimizer state stays fp32"},
+    {"gradient_scale_configs.scale_gradient", WHEN_TRUE,
+     "gradients are divided once, after their sum"},
+    {"hybrid_configs.mp_configs", WHEN_SET, "it tunes Paddle's dynamic graph"},
+    {"hybrid_configs.pp_configs", WHEN_SET, "it tunes Paddle's dynamic graph"},
+    {"hybrid_configs.sharding_configs", WHEN_SET, "it tunes Paddle's dynamic graph"},
+    {"fuse_grad_merge", WHEN_TRUE, not_here},
+    {"calc_comm_same_stream", WHEN_TRUE, not_here},
+    {"without_graph_optimization", WHEN_SET, not_here},
+    {"execution_strategy", WHEN_SET, not_here},
+    {"build_strategy.fuse_relu_depthwise_conv", WHEN_TRUE, "no model has a depthwise convolution"},
+    {"build_strategy.fuse_broadcast_ops", WHEN_TRUE, one_space},
+    {"build_strategy.fuse_all_optimizer_ops", WHEN_TRUE, one_space},
+    {"build_strategy.enable_inplace", WHEN_TRUE, always_so},
+    {"build_strategy.enable_addto", WHEN_TRUE, always_so},
+    {"build_strategy.fix_op_run_order", WHEN_TRUE, always_so},
+    {"build_strategy.cache_runtime_context", WHEN_TRUE, always_so},
+    {"build_strategy.fuse_gemm_epilogue", WHEN_TRUE, always_so},
+    {"build_strategy.fused_attention", WHEN_TRUE, always_so},
+    {"build_strategy.fused_feedforward", WHEN_TRUE, always_so},
+    {"build_strategy.fuse_dot_product_attention", WHEN_TRUE, always_so},
+    {"build_strategy.fuse_resunit", WHEN_TRUE,
+     "fuse_bn_add_act_ops fuses the end of a residual unit"},
+    {"build_strategy.enable_auto_fusion", WHEN_TRUE, not_here},
+    {"build_strategy.allow_cuda_graph_capture", WHEN_TRUE, not_here},
+    {"build_strategy.reduce_strategy", WHEN_SET, not_here},
+    {"build_strategy.debug_graphviz_path", WHEN_SET, "fleetjob plan --program prints the program"},
+};
+
+/* Configs whose switch is off do nothing; said, because it is often a forgotten line. */
+static const struct {
+    const char *configs;
+    const char *knob;
+} switches[] = {
+    {"recompute_configs", "recompute"},
+    {"amp_configs", "amp"},
+    {"localsgd_configs", "localsgd"},
+    {"gradient_merge_configs", "gradient_merge"},
+    {"dgc_configs", "dgc"},
+    {"pipeline_configs", "pipeline"},
+    {"lars_configs", "lars"},
+    {"lamb_configs", "lamb"},
+    {"adaptive_localsgd_configs", "adaptive_localsgd"},
+    {"sharding_configs", "sharding"},
+    {"tensor_parallel_configs", "tensor_parallel"},
+    {"qat_configs", "qat"},
+    {"hierarchical_allreduce_inter_nranks", "use_hierarchical_allreduce"},
+};
+
+/* The field at a path of at most two names, and the struct it lies in. */
+static const struct knob_field *field_at(const struct strategy *s, const char *path,
+                                         const void **out_message)
+{
+    const char *dot = strchr(path, '.');
+    const struct knob_field *field;
+    char parent[64];
+
+    *out_message = s;
+    if (!dot)
+        return knobs_find(knobs_root(), path, NULL);
+    (void)snprintf(parent, sizeof(parent), "%.*s", (int)(dot - path), path);
+    field = knobs_find(knobs_root(), parent, NULL);
+    *out_message = knob_value(field, s);
+    return knobs_find(field->message(), dot + 1, NULL);
+}
+
+static bool is_set(const struct strategy *s, const char *path)
+{
+    const void *message;
+    const struct knob_field *field = field_at(s, path, &message);
+
+    return *knob_has(field, message) != 0;
+}
+
+static bool is_true(const struct strategy *s, const char *path)
+{
+    const void *message;
+    const struct knob_field *field = field_at(s, path, &message);
+
+    return *(const bool *)knob_value(field, message);
+}
+
+/* Knobs of the exchange, beside more particular reasons. */
+static void explain_lonely_knobs(const struct strategy *asked, const struct topology *t,
+                                 struct select_result *out)
+{
+    static const char *const knobs[] = {"fuse_all_reduce_ops", "fuse_grad_size_in_MB",
+                                        "last_comm_group_size_MB"};
+
+    for (size_t i = 0; i < FLEET_COUNT(knobs) && t->world == 1; i++)
+        if (is_set(asked, knobs[i]))
+            select_note(&out->without_effect, knobs[i], "one worker has nobody to exchange with");
+    if (asked->nccl_comm_num > 1)
+        select_note(&out->without_effect, "nccl_comm_num", "%s",
+                    t->world == 1            ? "one worker has nobody to exchange with"
+                    : asked->sync_batch_norm ? "sync_batch_norm uses one communicator"
+                                             : one_order);
+}
+
+static void explain_idle_knobs(const struct strategy *asked, const struct strategy *s,
+                               const struct topology *t, struct select_result *out)
+{
+    for (size_t i = 0; i < FLEET_COUNT(idle_knobs); i++)
+        if (is_set(asked, idle_knobs[i].knob) &&
+            (idle_knobs[i].when == WHEN_SET || is_true(asked, idle_knobs[i].knob)))
+            select_note(&out->without_effect, idle_knobs[i].knob, "%s", idle_knobs[i].because);
+    for (size_t i = 0; i < FLEET_COUNT(switches); i++)
+        if (is_set(asked, switches[i].configs) && !is_true(asked, switches[i].knob) &&
+            !is_true(s, switches[i].knob))
+            select_note(&out->without_effect, switches[i].configs, "%s is off", switches[i].knob);
+    if (asked->has_a_sync_configs && !asked->has_a_sync) /* a_sync sets them by itself */
+        select_note(&out->without_effect, "a_sync_configs", "%s", no_server);
+    if (asked->mode != STRATEGY_COLLECTIVE)
+        select_note(&out->without_effect, "mode", "every job here is collective");
+    if (asked->auto_ && strategy_count_set(asked) > 1)
+        select_note(&out->without_effect, "auto",
+                    "it chooses only when no other field is set, and others are");
+    if (asked->sync_batch_norm && t->degree[TOPOLOGY_DATA] * t->degree[TOPOLOGY_SHARDING] == 1)
+        select_note(&out->without_effect, "sync_batch_norm",
+                    "one replica has nobody to share statistics with");
+    explain_lonely_knobs(asked, t, out);
+}
+
+/* sharding_group_size says nothing while there is one group, the whole world. */
+static void explain_group_size(const struct strategy *s, struct select_result *out)
+{
+    const struct strategy_sharding_config *g = &s->sharding_configs;
+
+    if (s->sharding && g->has_sharding_group_size && !g->hybrid_dp && !g->has_mp_degree &&
+        !g->has_pp_degree && !g->has_dp_degree)
+        select_note(&out->without_effect,
+                    g->has_sharding_group_size == KNOB_BY_ALIAS
+                        ? "sharding_configs.sharding_degree"
+                        : "sharding_configs.sharding_group_size",
+                    "without hybrid_dp there is one sharding group, all ranks that are left");
+}
+
+/* ---- ties to the number of workers, choices --------------------------------------------------- */
+
+static void list_dependencies(const struct strategy *s, const struct topology *t,
+                              struct select_names *names)
+{
+    if (s->localsgd)
+        select_name(names, "localsgd");
+    if (s->adaptive_localsgd)
+        select_name(names, "adaptive_localsgd");
+    if (s->dgc)
+        select_name(names, "dgc");
+    if (s->fp16_allreduce)
+        select_name(names, "fp16_allreduce");
+    if (s->sync_batch_norm)
+        select_name(names, "sync_batch_norm");
+    if (t->degree[TOPOLOGY_MODEL] > 1)
+        select_name(names, "tensor_parallel");
+    if (strcmp(s->gradient_scale_configs.scale_strategy, "sum") == 0)
+        select_name(names, "gradient_scale_configs");
+}
+
+static void note_choices(const struct strategy *s, const struct topology *t,
+                         struct select_result *out)
+{
+    bool stages_given = s->hybrid_configs.has_pp_degree || s->sharding_configs.has_pp_degree;
+
+    if (s->recompute && s->recompute_configs.checkpoints.count == 0)
+        select_note(&out->notes, "recompute",
+                    "no checkpoints are given: one per layer nearest to √n segments is chosen");
+    if (s->pipeline && !stages_given && t->degree[TOPOLOGY_PIPELINE] > 1)
+        select_note(&out->notes, "pipeline",
+                    "no pp_degree is given: %d stages are chosen for %d workers",
+                    t->degree[TOPOLOGY_PIPELINE], t->world);
+}
+
+void select_explain(const struct strategy *asked, enum strategy_policy policy,
+                    const struct topology *topology, struct select_result *out)
+{
+    const struct strategy *s = &out->final;
+
+    if (policy == STRATEGY_FULL) /* Paddle's candidates are those that have something to do */
+        explain_idle_units(s, topology, out);
+    if (s->tensor_parallel && topology->degree[TOPOLOGY_MODEL] == 1)
+        select_note(&out->without_effect, "tensor_parallel", "its degree is 1");
+    explain_idle_knobs(asked, s, topology, out);
+    explain_group_size(s, out);
+    list_dependencies(s, topology, &out->depends_on_workers);
+    note_choices(s, topology, out);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_STRATEGY_STRATEGY_OPTIONS_H
+#define LIBFLEET_STRATEGY_STRATEGY_OPTIONS_H
+
+/*
+ * spec.strategyOptions: FleetJob's own choices where Paddle has no knob. Decoded by the resource,
+ * handed to whoever builds a plan. strategy_options_init() gives the defaults.
+ */
+
+#include <stdbool.h>
+
+struct fleet_object;
+
+enum strategy_overflow {
+    STRATEGY_OVERFLOW_SKIP,
+    STRATEGY_OVERFLOW_ZERO_GRAD
+};
+enum strategy_adacomm {
+    STRATEGY_ADACOMM_REFERENCE,
+    STRATEGY_ADACOMM_PAPER
+};
+enum strategy_dgc_select {
+    STRATEGY_DGC_EXACT,
+    STRATEGY_DGC_SAMPLED
+};
+enum strategy_partition {
+    STRATEGY_PARTITION_ORDERED,
+    STRATEGY_PARTITION_GREEDY
+};
+
+struct strategy_options {
+    enum strategy_overflow overflow_action;
+    bool always_adapt; /* LAMB: trust ratio for tensors without decay too */
+    enum strategy_adacomm adacomm_formula;
+    enum strategy_dgc_select dgc_select;
+    enum strategy_partition partition;
+};
+
+extern const struct fleet_object strategy_options_type;
+
+void strategy_options_init(struct strategy_options *options);
+
+#endif

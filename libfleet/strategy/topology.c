@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Three steps: collect the degrees that the strategy gives, let what is left over fill the axes
+ * that are open, refuse what does not multiply to the world. The grid itself is a mixed-radix
+ * number system.
+ */
+#include "libfleet/strategy/topology.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/strbuf.h"
+
+#define SOURCES_MAX     3 /* fields that may give one degree */
+#define SUGGESTIONS_MAX 2
+#define DIVISORS_MAX    128 /* no number up to TOPOLOGY_WORLD_MAX has more */
+
+struct source {
+    const char *field;
+    int degree;
+};
+
+/* One axis while the grid is being built. */
+struct axis {
+    struct source sources[SOURCES_MAX]; /* [count]: fields that give the degree */
+    size_t count;
+    bool open; /* no field gives it: it takes from what is left over */
+    int degree;
+};
+
+struct builder {
+    const struct strategy *strategy;
+    struct axis axes[TOPOLOGY_AXES];
+    int world;
+    const char *path;
+    struct fleet_errors *errors;
+};
+
+static const char *const axis_names[] = {"model", "sequence", "sharding", "pipeline", "data"};
+static const char *const order_names[] = {"mp", "sep", "sharding", "pp", "dp"};
+
+const char *topology_axis_name(enum topology_axis axis)
+{
+    return axis_names[axis];
+}
+
+static void refuse(struct builder *b, const char *field, const char *message)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    fleet_strbuf_appendf(&path, "%s%s%s", b->path, *b->path && *field ? "." : "", field);
+    fleet_errors_add(b->errors, fleet_strbuf_text(&path), "%s", message);
+}
+
+/* ---- degrees that are given ---------------------------------------------------------------- */
+
+static void give(struct builder *b, enum topology_axis axis, bool is_given, const char *field,
+                 int degree)
+{
+    struct axis *a = &b->axes[axis];
+
+    if (is_given)
+        a->sources[a->count++] = (struct source){field, degree};
+}
+
+static void collect(struct builder *b)
+{
+    const struct strategy *s = b->strategy;
+    const struct strategy_hybrid_config *h = &s->hybrid_configs;
+    const struct strategy_sharding_config *g = &s->sharding_configs;
+    bool degrees = s->sharding && (g->has_mp_degree || g->has_pp_degree || g->has_dp_degree);
+    bool groups = degrees || (s->sharding && g->hybrid_dp);
+
+    give(b, TOPOLOGY_MODEL, h->has_mp_degree, "hybrid_configs.mp_degree", h->mp_degree);
+    give(b, TOPOLOGY_MODEL, s->sharding && g->has_mp_degree, "sharding_configs.mp_degree",
+         g->mp_degree);
+    give(b, TOPOLOGY_MODEL,
+         s->tensor_parallel && s->tensor_parallel_configs.has_tensor_parallel_degree,
+         "tensor_parallel_configs.tensor_parallel_degree",
+         s->tensor_parallel_configs.tensor_parallel_degree);
+    give(b, TOPOLOGY_SEQUENCE, h->has_sep_degree, "hybrid_configs.sep_degree", h->sep_degree);
+    give(b, TOPOLOGY_SHARDING, h->has_sharding_degree, "hybrid_configs.sharding_degree",
+         h->sharding_degree);
+    give(b, TOPOLOGY_SHARDING, groups && (g->has_sharding_group_size || !h->has_sharding_degree),
+         g->has_sharding_group_size == KNOB_BY_ALIAS ? "sharding_configs.sharding_degree"
+                                                     : "sharding_configs.sharding_group_size",
+         g->sharding_group_size);
+    give(b, TOPOLOGY_PIPELINE, h->has_pp_degree, "hybrid_configs.pp_degree", h->pp_degree);
+    give(b, TOPOLOGY_PIPELINE, s->sharding && g->has_pp_degree, "sharding_configs.pp_degree",
+         g->pp_degree);
+    give(b, TOPOLOGY_DATA, h->has_dp_degree && h->dp_degree != -1, "hybrid_configs.dp_degree",
+         h->dp_degree);
+    give(b, TOPOLOGY_DATA, degrees && (g->has_dp_degree || (!g->hybrid_dp && !h->has_dp_degree)),
+         "sharding_configs.dp_degree", g->dp_degree);
+}
+
+/* Two fields that give one degree must agree. Axes without a field are closed at 1 or open. */
+static void settle(struct builder *b)
+{
+    const struct strategy *s = b->strategy;
+
+    for (int i = 0; i < TOPOLOGY_AXES; i++) {
+        struct axis *a = &b->axes[i];
+
+        a->degree = a->count > 0 ? a->sources[0].degree : 1;
+        for (size_t j = 1; j < a->count; j++) {
+            FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+            if (a->sources[j].degree == a->degree)
+                continue;
+            fleet_strbuf_appendf(&text, "is %d, but %s is %d: both give the %s degree",
+                                 a->sources[j].degree, a->sources[0].field, a->degree,
+                                 axis_names[i]);
+            refuse(b, a->sources[j].field, text.text);
+        }
+        if (a->degree < 1)
+            a->degree = 1; /* strategy_check() has refused it */
+    }
+    b->axes[TOPOLOGY_DATA].open = b->axes[TOPOLOGY_DATA].count == 0;
+    b->axes[TOPOLOGY_SHARDING].open = b->axes[TOPOLOGY_SHARDING].count == 0 && s->sharding;
+    b->axes[TOPOLOGY_PIPELINE].open = b->axes[TOPOLOGY_PIPELINE].count == 0 && s->pipeline;
+}
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+/* Another choice of the given degrees that would do, and how far it is from what was asked. */
+struct suggestion {
+    int degree[TOPOLOGY_AXES];
+    double distance;
+};
+
+struct search {
+    const struct builder *b;
+    bool exact; /* nothing is open: the product must be the world, not only divide it */
+    int divisors[DIVISORS_MAX]; /* [divisor_count] of the world, ascending */
+    int divisor_count;
+    int degree[TOPOLOGY_AXES];
+    struct suggestion best[SUGGESTIONS_MAX]; /* [count], nearest first */
+    size_t count;
+};
+
+static void keep_if_near(struct search *s, double distance)
+{
+    size_t place = s->count;
+
+    while (place > 0 && distance < s->best[place - 1].distance)
+        place--;
+    if (place == SUGGESTIONS_MAX)
+        return;
+    if (s->count < SUGGESTIONS_MAX)
+        s->count++;
+    for (size_t i = s->count - 1; i > place; i--)
+        s->best[i] = s->best[i - 1];
+    memcpy(s->best[place].degree, s->degree, sizeof(s->degree));
+    s->best[place].distance = distance;
+}
+
+/* All ways to give the axes from `axis` on divisors of `rest`, but for those already too far. */
+static void search_from(struct search *s, int axis, int rest, double distance)
+{
+    if (s->count == SUGGESTIONS_MAX && distance >= s->best[SUGGESTIONS_MAX - 1].distance)
+        return;
+    if (axis == TOPOLOGY_AXES) {
+        if (!s->exact || rest == 1)
+            keep_if_near(s, distance);
+        return;
+    }
+    if (s->b->axes[axis].count == 0) {
+        s->degree[axis] = 1;
+        search_from(s, axis + 1, rest, distance);
+        return;
+    }
+    for (int i = 0; i < s->divisor_count && s->divisors[i] <= rest; i++) {
+        int d = s->divisors[i];
+
+        if (rest % d != 0)
+            continue;
+        s->degree[axis] = d;
+        search_from(s, axis + 1, rest / d,
+                    distance + fabs(log((double)d / s->b->axes[axis].degree)));
+    }
+}
+
+static void print_degrees(const struct builder *b, const int *degree, struct fleet_strbuf *out)
+{
+    const char *between = "";
+
+    for (int i = 0; i < TOPOLOGY_AXES; i++) {
+        const struct axis *a = &b->axes[i];
+        const char *dot;
+
+        if (a->count == 0)
+            continue;
+        dot = strchr(a->sources[0].field, '.');
+        fleet_strbuf_appendf(out, "%s%s %d", between, dot ? dot + 1 : a->sources[0].field,
+                             degree[i]);
+        between = " × ";
+    }
+}
+
+static void refuse_product(struct builder *b, long long product, bool exact)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    struct search search = {.b = b, .exact = exact};
+    int degree[TOPOLOGY_AXES];
+    const char *field = "";
+    long long below = b->world / product * product;
+
+    for (int i = TOPOLOGY_AXES - 1; i >= 0; i--) {
+        degree[i] = b->axes[i].degree;
+        if (b->axes[i].count > 0 && (degree[i] > 1 || !*field))
+            field = b->axes[i].sources[0].field;
+    }
+    for (int d = 1; d <= b->world; d++)
+        if (b->world % d == 0)
+            search.divisors[search.divisor_count++] = d;
+    search_from(&search, 0, b->world, 0);
+
+    print_degrees(b, degree, &text);
+    fleet_strbuf_appendf(&text, " is %lld, which %s %d worker%s; nearest possible: ", product,
+                         exact ? "is not" : "does not divide", b->world, b->world > 1 ? "s" : "");
+    if (exact)
+        fleet_strbuf_appendf(&text, "%lld workers", product);
+    else if (below > 0)
+        fleet_strbuf_appendf(&text, "%lld or %lld workers", below, below + product);
+    else
+        fleet_strbuf_appendf(&text, "%lld workers", product);
+    for (size_t i = 0; i < search.count; i++) {
+        fleet_strbuf_append(&text, i == 0 ? "; or " : ", or ");
+        print_degrees(b, search.best[i].degree, &text);
+    }
+    refuse(b, field, text.text);
+}
+
+/* ---- what is left over --------------------------------------------------------------------- */
+
+static int smallest_prime_factor(int n)
+{
+    for (int d = 2; d * d <= n; d++)
+        if (n % d == 0)
+            return d;
+    return n;
+}
+
+static bool others_want_ranks(const struct strategy *s)
+{
+    return s->sharding || s->localsgd || s->adaptive_localsgd || s->dgc || s->fp16_allreduce ||
+           s->sync_batch_norm;
+}
+
+static void fill_open_axes(struct builder *b)
+{
+    struct axis *axes = b->axes;
+    long long product = 1;
+    bool exact = true;
+    int rest;
+
+    for (int i = 0; i < TOPOLOGY_AXES; i++) {
+        product *= axes[i].degree;
+        exact = exact && !axes[i].open;
+        if (product > 1LL << 40)
+            break; /* far beyond any world */
+    }
+    if (exact ? product != b->world : b->world % product != 0) {
+        refuse_product(b, product, exact);
+        return;
+    }
+    rest = (int)(b->world / product);
+    if (axes[TOPOLOGY_PIPELINE].open) {
+        axes[TOPOLOGY_PIPELINE].degree =
+            others_want_ranks(b->strategy) ? smallest_prime_factor(rest) : rest;
+        rest /= axes[TOPOLOGY_PIPELINE].degree;
+    }
+    if (axes[TOPOLOGY_SHARDING].open) {
+        axes[TOPOLOGY_SHARDING].degree = rest;
+        rest = 1;
+    }
+    if (axes[TOPOLOGY_DATA].open) {
+        axes[TOPOLOGY_DATA].degree = rest;
+        rest = 1;
+    }
+    /* Only possible with an open pipeline that left ranks to a data axis of a given degree. */
+    axes[TOPOLOGY_PIPELINE].degree *= rest;
+}
+
+/* hybrid_configs.order goes from slowest to fastest and may leave out axes of degree 1. */
+static void set_order(struct builder *b, struct topology *t)
+{
+    const struct strategy_strings *order = &b->strategy->hybrid_configs.order;
+    bool placed[TOPOLOGY_AXES] = {false};
+    int place = 0;
+
+    for (size_t i = order->count; i > 0; i--)
+        for (int axis = 0; axis < TOPOLOGY_AXES; axis++)
+            if (strcmp(order->items[i - 1], order_names[axis]) == 0 && !placed[axis]) {
+                t->order[place++] = (enum topology_axis)axis;
+                placed[axis] = true;
+            }
+    for (int axis = 0; axis < TOPOLOGY_AXES; axis++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+        if (placed[axis])
+            continue;
+        t->order[place++] = (enum topology_axis)axis;
+        if (order->count == 0 || b->axes[axis].degree == 1)
+            continue;
+        fleet_strbuf_appendf(&text, "leaves out \"%s\", whose degree is %d", order_names[axis],
+                             b->axes[axis].degree);
+        refuse(b, "hybrid_configs.order", text.text);
+    }
+}
+
+int topology_build(const struct strategy *s, int world, const char *path, struct topology *out,
+                   struct fleet_errors *errors)
+{
+    struct builder b = {.strategy = s, .world = world, .path = path, .errors = errors};
+    size_t before = errors->count;
+
+    if (world < 1 || world > TOPOLOGY_WORLD_MAX) {
+        fleet_errors_add(errors, path, "the number of workers must be from 1 to %d, not %d",
+                         TOPOLOGY_WORLD_MAX, world);
+        return -EINVAL;
+    }
+    collect(&b);
+    settle(&b);
+    if (errors->count == before)
+        fill_open_axes(&b);
+    if (errors->count == before)
+        set_order(&b, out);
+    out->world = world;
+    for (int i = 0; i < TOPOLOGY_AXES; i++)
+        out->degree[i] = b.axes[i].degree;
+    return errors->count > before ? -EINVAL : 0;
+}
+
+/* ---- the grid ------------------------------------------------------------------------------ */
+
+void topology_coordinates(const struct topology *t, int rank, int out[TOPOLOGY_AXES])
+{
+    for (int place = 0; place < TOPOLOGY_AXES; place++) {
+        enum topology_axis axis = t->order[place];
+
+        out[axis] = rank % t->degree[axis];
+        rank /= t->degree[axis];
+    }
+}
+
+int topology_rank(const struct topology *t, const int coordinates[TOPOLOGY_AXES])
+{
+    int rank = 0;
+
+    for (int place = TOPOLOGY_AXES - 1; place >= 0; place--) {
+        enum topology_axis axis = t->order[place];
+
+        rank = rank * t->degree[axis] + coordinates[axis];
+    }
+    return rank;
+}
+
+int topology_neighbour(const struct topology *t, enum topology_axis axis, int rank, int coordinate)
+{
+    int coordinates[TOPOLOGY_AXES];
+
+    topology_coordinates(t, rank, coordinates);
+    coordinates[axis] = coordinate;
+    return topology_rank(t, coordinates);
+}
+
+int topology_group(const struct topology *t, enum topology_axis axis, int rank, int *out_ranks)
+{
+    int coordinates[TOPOLOGY_AXES];
+
+    for (int i = 0; i < t->degree[axis]; i++)
+        out_ranks[i] = topology_neighbour(t, axis, rank, i);
+    topology_coordinates(t, rank, coordinates);
+    return coordinates[axis];
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_STRATEGY_UNITS_H
+#define LIBFLEET_STRATEGY_UNITS_H
+
+/*
+ * The eleven switches of a strategy that Paddle calls meta optimizers: a unit rewrites the program
+ * and may contain another unit. Internal to the selection.
+ */
+
+#include <stdbool.h>
+
+#include "libfleet/strategy/select.h"
+
+/* In the order in which Paddle lists candidates: by the name of their classes. */
+enum unit {
+    UNIT_AMP,
+    UNIT_ADAPTIVE_LOCALSGD,
+    UNIT_DGC,
+    UNIT_FP16_ALLREDUCE,
+    UNIT_GRADIENT_MERGE,
+    UNIT_LAMB,
+    UNIT_LARS,
+    UNIT_LOCALSGD,
+    UNIT_PIPELINE,
+    UNIT_RECOMPUTE,
+    UNIT_SHARDING,
+    UNITS,
+};
+
+#define UNIT_BIT(unit) (1U << (unit))
+
+/* The field that switches it: "amp". */
+const char *unit_name(enum unit unit);
+
+bool unit_is_on(const struct strategy *s, enum unit unit);
+void unit_set(struct strategy *s, enum unit unit, bool on);
+
+/* Units that `unit` may directly contain, as bits. */
+unsigned int unit_may_contain(enum unit unit);
+
+/* Paddle's data-parallel graph executor cannot be used with it. */
+bool unit_bars_graph_executor(enum unit unit);
+
+/* It works with that optimizer; NULL, the unknown optimizer, is always right. */
+bool unit_fits_optimizer(enum unit unit, const char *optimizer);
+
+/* "Momentum", "SGD or Momentum", …; NULL if it does not matter. */
+const char *unit_optimizer(enum unit unit);
+
+/* ---- parts of the selection ---- */
+
+struct topology;
+
+/*
+ * Paddle 2.0's choice among the units that are on in `s` (with `auto`: switched on by it). Fills
+ * applied, dropped and graph_executor of `out`, and switches off in `s` what was dropped.
+ */
+void select_paddle(struct strategy *s, const struct select_options *options,
+                   struct select_result *out);
+
+/* `auto` and nothing else is set: switch every unit on that needs no data of the user's. */
+bool select_is_auto(const struct strategy *s);
+void select_expand_auto(struct strategy *s);
+
+/* Fill without_effect, depends_on_workers and notes. `asked` is what the user wrote. */
+void select_explain(const struct strategy *asked, enum strategy_policy policy,
+                    const struct topology *topology, struct select_result *out);
+
+void select_name(struct select_names *names, const char *name);
+
+#endif

@@ -1,0 +1,277 @@
+"""Goal: the chart renders what the programs expect, for every kind of values, and refuses the rest.
+Method: `helm template`, and the rendered objects compared with the sources of the controller."""
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import yaml
+
+CHART = "charts/fleetjob"
+passed = failed = 0
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def helm(*arguments):
+    run = subprocess.run(["helm", *arguments], capture_output=True, text=True)
+    return run.returncode, run.stdout, run.stderr
+
+
+def render(*settings, release="fleetjob", namespace="fleetjob-system"):
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    code, out, err = helm("template", release, CHART, "-n", namespace, "--kube-version", "1.34.4", *arguments)
+    assert code == 0, err
+    return [each for each in yaml.safe_load_all(out) if each]
+
+
+def refused(*settings):
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    code, _, err = helm("template", "fleetjob", CHART, "--kube-version", "1.34.4", *arguments)
+    assert code != 0, f"{settings} was taken"
+    return err
+
+
+def the(objects, kind, name=None):
+    found = [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
+    assert len(found) == 1, f"expected one {kind} {name or ''}, actual {[(each['kind'], each['metadata']['name']) for each in objects]}"
+    return found[0]
+
+
+def equal(expected, actual, what=""):
+    assert expected == actual, f"{what}: expected {expected}\n  actual {actual}"
+
+
+def container(objects):
+    return the(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+
+
+def options(objects):
+    return dict((each.lstrip("-").split("=", 1) + [""])[:2] for each in container(objects)["args"])
+
+
+# ---- the tests ---------------------------------------------------------------------------------------
+
+def test_lint():
+    code, out, err = helm("lint", "--strict", CHART)
+    assert code == 0, out + err
+
+
+def test_crd_is_the_committed_one_and_stays():
+    crd = the(render(), "CustomResourceDefinition")
+    equal("keep", crd["metadata"].pop("annotations")["helm.sh/resource-policy"])
+    equal(yaml.safe_load(read("crds/fleetjobs.fleetjob.dev.yaml")), crd, "CRD")
+    assert not [each for each in render("crd.install=false") if each["kind"] == "CustomResourceDefinition"]
+
+
+def test_numbers_of_the_crd_stay_integers():
+    code, out, _ = helm("template", "fleetjob", CHART, "--kube-version", "1.34.4")
+    equal([], re.findall(r": [0-9.]+e\+?[0-9]+$", out, re.M), "numbers in floating point")
+
+
+def test_pod_security_is_restricted():
+    spec = the(render(), "Deployment")["spec"]["template"]["spec"]
+    equal(True, spec["securityContext"]["runAsNonRoot"])
+    equal("RuntimeDefault", spec["securityContext"]["seccompProfile"]["type"])
+    for each in spec["containers"]:
+        equal({"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
+              each["securityContext"])
+    assert not {"hostNetwork", "hostPID", "hostIPC", "volumes"} & set(spec), spec.keys()
+
+
+def test_arguments_are_the_controllers():
+    known = set(re.findall(r'\{"([a-z-]+)", (?:no|required)_argument', read("controller/main.c")))
+    every = options(render("namespaces={a,b}", "log.verbose=true"))
+    equal(set(), set(every) - known, "arguments the controller does not know")
+    equal("a,b", every["watch-namespaces"])
+    assert "watch-namespaces" not in options(render()), "all namespaces need no list"
+    equal({"POD_IP", "POD_NAMESPACE"}, {each["name"] for each in container(render())["env"]})
+
+
+def test_user_is_the_images():
+    user = re.search(r"^user (\d+):(\d+)$", read("images/controller"), re.M)
+    context = the(render(), "Deployment")["spec"]["template"]["spec"]["securityContext"]
+    equal([int(user[1]), int(user[2])], [context["runAsUser"], context["runAsGroup"]])
+
+
+def test_ports_agree():
+    objects = render("hub.port=9001", "metrics.port=9002")
+    equal("9001", options(objects)["hub-port"])
+    equal("9002", options(objects)["probe-port"])
+    equal([9001], [port["port"] for port in the(objects, "Service", "fleetjob-hub")["spec"]["ports"]])
+    equal([9002], [port["port"] for port in the(objects, "Service", "fleetjob-metrics")["spec"]["ports"]])
+    equal({"hub": 9001, "metrics": 9002}, {each["name"]: each["containerPort"] for each in container(objects)["ports"]})
+
+
+def test_hub_service_is_the_leaders():
+    hub = the(render(), "Service", "fleetjob-hub")
+    assert "selector" not in hub["spec"], hub
+    source = read("controller/fleetjob/job_service.c")
+    name = re.search(r'"%s(-[a-z]+)", service\)', source)[1]
+    assert f'"name", "{hub["spec"]["ports"][0]["name"]}")' in source, "port of the EndpointSlice"
+    rules = the(render(), "Role", "fleetjob-controller")["rules"]
+    slices = [rule for rule in rules if rule["resources"] == ["endpointslices"] and "patch" in rule["verbs"]]
+    equal([["fleetjob-hub" + name]], [rule["resourceNames"] for rule in slices])
+
+
+def test_names_in_rules_are_those_in_arguments():
+    for release in ("fleetjob", "other"):
+        objects = render(release=release)
+        given = options(objects)
+        named = {name for rule in [rule for each in objects if each["kind"] == "Role" for rule in each["rules"]]
+                 for name in rule.get("resourceNames", [])}
+        equal({given["lease"], given["identity-secret"], given["hub-service"], given["hub-service"] + "-leader"}, named)
+        the(objects, "Lease", given["lease"])
+        the(objects, "Service", given["hub-service"])
+
+
+def test_every_verb_names_the_file_that_needs_it():
+    for path in ("_helpers.tpl", "rbac-installation.yaml"):
+        verbs = re.findall(r"^ +- ([a-z]+)(?: # ([a-z/_]+\.c).*)?$", read(f"{CHART}/templates/{path}"), re.M)
+        assert verbs, path
+        for verb, file in verbs:
+            assert file, f"{path}: {verb} has no reason"
+            read(file)
+
+
+def test_no_rule_is_wide():
+    for each in render():
+        for rule in each.get("rules", []):
+            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], each
+            if "secrets" in rule["resources"] and not rule.get("resourceNames"):
+                assert not {"get", "list", "watch"} & set(rule["verbs"]), each
+
+
+def test_all_namespaces_or_a_list():
+    everywhere = the(render("rbac.aggregate=false"), "ClusterRole")["rules"]
+    listed = render("rbac.aggregate=false", "namespaces={a,b}")
+    equal([], [each["metadata"]["name"] for each in listed if each["kind"].startswith("ClusterRole")])
+    for namespace in "ab":
+        roles = [each for each in listed if each["kind"] == "Role" and each["metadata"]["namespace"] == namespace]
+        equal([everywhere], [role["rules"] for role in roles], namespace)
+        bound = [each for each in listed if each["kind"] == "RoleBinding" and each["metadata"]["namespace"] == namespace]
+        equal([{"kind": "ServiceAccount", "name": "fleetjob-controller", "namespace": "fleetjob-system"}],
+              bound[0]["subjects"])
+
+
+def test_users_get_it_with_their_roles():
+    labels = {name: the(render(), "ClusterRole", f"fleetjob-{name}")["metadata"]["labels"] for name in ("view", "edit")}
+    equal("true", labels["view"]["rbac.authorization.k8s.io/aggregate-to-view"])
+    equal("true", labels["edit"]["rbac.authorization.k8s.io/aggregate-to-edit"])
+
+
+def test_images():
+    objects = render()
+    version = yaml.safe_load(read(f"{CHART}/Chart.yaml"))["appVersion"]
+    equal(f"fleet.local/fleetjob-controller:{version}", container(objects)["image"])
+    equal(f"fleet.local/fleetjob-runtime:{version}", options(objects)["runtime-image"])
+    objects = render("image.registry=example.com/team", "image.tag=1.2", "image.runtime=other@sha256:12")
+    equal("example.com/team/fleetjob-controller:1.2", container(objects)["image"])
+    equal("other@sha256:12", options(objects)["runtime-image"])
+    objects = render("image.pullSecrets={one,two}", "image.pullPolicy=Never")
+    equal([{"name": "one"}, {"name": "two"}], the(objects, "Deployment")["spec"]["template"]["spec"]["imagePullSecrets"])
+    equal(["Never", "Never"], [container(objects)["imagePullPolicy"], options(objects)["image-pull-policy"]])
+
+
+def test_version_is_the_programs():
+    version = re.search(r"^VERSION +:= (\S+)", read("Makefile"), re.M)[1]
+    chart = yaml.safe_load(read(f"{CHART}/Chart.yaml"))
+    equal([version, version], [chart["version"], chart["appVersion"]])
+
+
+def test_two_replicas():
+    objects = render("replicas=2")
+    equal(2, the(objects, "Deployment")["spec"]["replicas"])
+    budget = the(objects, "PodDisruptionBudget")["spec"]
+    equal(1, budget["maxUnavailable"])
+    labels = the(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+    assert not [each for each in render() if each["kind"] == "PodDisruptionBudget"]
+
+
+def test_selectors_find_the_pods():
+    objects = render("podLabels.team=ours")
+    labels = the(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    equal("ours", labels["team"])
+    for selector in (the(objects, "Deployment")["spec"]["selector"]["matchLabels"],
+                     the(objects, "Service", "fleetjob-metrics")["spec"]["selector"]):
+        assert selector.items() <= labels.items(), selector
+
+
+def test_extras():
+    objects = render("metrics.serviceMonitor=true", "metrics.annotations.a=b", "priorityClassName=high",
+                     "nodeSelector.pool=system", "tolerations[0].operator=Exists", "podAnnotations.x=y",
+                     "serviceAccount.name=mine", "serviceAccount.annotations.role=arn", "affinity.nodeAffinity.a=b")
+    spec = the(objects, "Deployment")["spec"]["template"]["spec"]
+    the(objects, "ServiceMonitor")
+    equal({"a": "b"}, the(objects, "Service", "fleetjob-metrics")["metadata"]["annotations"])
+    equal(["high", {"pool": "system"}, [{"operator": "Exists"}], {"nodeAffinity": {"a": "b"}}, "mine"],
+          [spec[key] for key in ("priorityClassName", "nodeSelector", "tolerations", "affinity", "serviceAccountName")])
+    equal({"x": "y"}, the(objects, "Deployment")["spec"]["template"]["metadata"]["annotations"])
+    the(objects, "ServiceAccount", "mine")
+
+
+def test_names_fit_whatever_the_release():
+    for release in ("fleetjob", "x", "a" * 53):
+        for each in render(release=release):
+            assert len(each["metadata"]["name"]) <= 63, each["metadata"]["name"]
+    one, other = ({(each["kind"], each["metadata"]["name"]) for each in render("crd.install=false", release=release)}
+                  for release in ("one", "other"))
+    equal(set(), one & other, "names that two releases share")
+
+
+def test_every_object_says_where_it_belongs():
+    for each in render("replicas=2", "metrics.serviceMonitor=true"):
+        if each["kind"] in ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"):
+            continue
+        equal("fleetjob-system", each["metadata"].get("namespace"), each["kind"])
+        equal("fleetjob", each["metadata"]["labels"]["app.kubernetes.io/instance"], each["kind"])
+
+
+def test_wrong_values_are_refused():
+    for setting, word in (("replicas=3", "replicas"), ("replicas=0", "replicas"), ("replica=1", "replica"),
+                          ("image.pullPolicy=Sometimes", "pullPolicy"), ("hub.port=80", "hub"), ("log.format=xml", "format"),
+                          ("namespaces={A}", "namespaces"), ("namespaces={a,a}", "namespaces"), ("image.registry=", "registry"),
+                          ("metrics.annotations.a=true", "annotations"), ("image.registry=a/", "registry")):
+        assert word in refused(setting), setting
+
+
+def test_every_value_is_documented_and_in_the_schema():
+    values, schema = yaml.safe_load(read(f"{CHART}/values.yaml")), json.loads(read(f"{CHART}/values.schema.json"))
+    equal(set(values) | {"global"}, set(schema["properties"]))
+    for key, value in values.items():
+        inner = schema["properties"][key].get("properties")
+        if inner:
+            equal(set(value), set(inner), key)
+    text = read("docs/install.md")
+    for key in values:
+        assert f"`{key}" in text, f"docs/install.md does not mention {key}"
+
+
+def test_notes():
+    with tempfile.TemporaryDirectory() as folder:  # `helm template` leaves notes out, so as an object
+        chart = shutil.copytree(CHART, f"{folder}/chart")
+        with open(f"{chart}/templates/notes.yaml", "w", encoding="utf-8") as file:
+            file.write('notes: |\n{{ include (print $.Template.BasePath "/NOTES.txt") . | indent 2 }}')
+        code, out, err = helm("template", "fleetjob", chart, "-n", "x", "--kube-version", "1.34.4", "-s", "templates/notes.yaml")
+    assert code == 0, err
+    notes = yaml.safe_load(out)["notes"]
+    for part in ("kubectl get fj -w", "-n x rollout status deployment/fleetjob-controller", "all namespaces"):
+        assert part in notes, notes
+
+
+for name, test in list(globals().items()):
+    if not name.startswith("test_"):
+        continue
+    try:
+        test()
+        passed += 1
+    except Exception as error:  # whatever it is, the next test runs
+        failed += 1
+        print(f"  FAIL  {name}\n    | {type(error).__name__}: {error}")
+print(f"{passed} passed, {failed} failed")
+sys.exit(failed > 0)

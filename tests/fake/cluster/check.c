@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What must hold, after every change. The numbers are those of tests/sim/test_cluster.c. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/json.h"
+#include "libfleet/kube/meta.h"
+#include "tests/fake/apiserver.h"
+#include "tests/fake/cluster/cluster.h"
+
+static const char *text_at(const cJSON *object, const char *path)
+{
+    const char *text = cJSON_GetStringValue(fleet_json_at(object, path));
+
+    return text ? text : "";
+}
+
+static int64_t number_at(const cJSON *object, const char *path, int64_t otherwise)
+{
+    int64_t number = otherwise;
+
+    (void)fleet_json_opt_int(object, path, &number, NULL);
+    return number;
+}
+
+/* ---- who leads ---------------------------------------------------------------------------------- */
+
+static void check_leads(struct cluster *c, int replica, const char *what)
+{
+    const char *holder =
+        text_at(fake_apiserver_get(c->server, CLUSTER_LEASE), "spec.holderIdentity");
+
+    if (strcmp(holder, c->replicas[replica].identity) != 0)
+        cluster_broken(c, "(10) replica %d (%s) acts (%s), but \"%s\" holds the lease", replica,
+                       c->replicas[replica].identity, what, holder);
+}
+
+void cluster_check_request(struct cluster *c, int replica, const struct kube_request *request)
+{
+    if (strcmp(request->method, "GET") == 0 || strstr(request->path, "/leases") ||
+        strstr(request->path, "/events"))
+        return;
+    check_leads(c, replica, request->path);
+}
+
+/* ---- jobs as the server has them ---------------------------------------------------------------- */
+
+static void check_verdict(struct cluster *c, struct cluster_job *job, int number,
+                          const cJSON *object)
+{
+    const cJSON *item;
+    const char *verdict = "", *reason = "";
+
+    cJSON_ArrayForEach(item, fleet_json_at(object, "status.conditions"))
+    {
+        const char *type = text_at(item, "type");
+        if ((strcmp(type, WELLKNOWN_CONDITION_SUCCEEDED) == 0 ||
+             strcmp(type, WELLKNOWN_CONDITION_FAILED) == 0) &&
+            strcmp(text_at(item, "status"), "True") == 0) {
+            verdict = type;
+            reason = text_at(item, "reason");
+        }
+    }
+    if (job->is_terminal &&
+        (strcmp(job->verdict, verdict) != 0 || strcmp(job->reason, reason) != 0))
+        cluster_broken(c, "(7) job %d was %s (%s), now it is \"%s\" (%s)", number, job->verdict,
+                       job->reason, verdict, reason);
+    if (!verdict[0] || job->is_terminal)
+        return;
+    job->is_terminal = true;
+    (void)snprintf(job->verdict, sizeof(job->verdict), "%s", verdict);
+    (void)snprintf(job->reason, sizeof(job->reason), "%s", reason);
+    cluster_trace(c, "job %d is %s: %s", number, verdict, reason);
+    if (strcmp(verdict, WELLKNOWN_CONDITION_SUCCEEDED) == 0 && !job->has_finished)
+        cluster_broken(c, "(7) job %d has succeeded at step %" PRId64 " of %" PRId64, number,
+                       job->committed_most, job->steps);
+    c->finished += verdict[0] == 'S';
+    c->failed += verdict[0] == 'F';
+}
+
+static void check_restarts(struct cluster *c, struct cluster_job *job, int number,
+                           const cJSON *object)
+{
+    int64_t count = number_at(object, "status.restarts.count", 0), last = 0;
+    int64_t against = number_at(object, "status.restarts.sinceReset", 0);
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, fleet_json_at(object, "status.restarts.history"))
+    {
+        int64_t generation = number_at(item, "generation", -1);
+        if (generation <= last)
+            cluster_broken(c, "(8) job %d: restart of generation %" PRId64 " told after %" PRId64,
+                           number, generation, last);
+        last = generation;
+    }
+    if (last < job->history)
+        cluster_broken(c, "(8) job %d: the restart of generation %" PRId64 " is forgotten", number,
+                       job->history);
+    if (against > job->restarts_max || against > count)
+        cluster_broken(c, "(4) job %d: %" PRId64 " restarts of %" PRId64 ", %d are allowed", number,
+                       against, count, job->restarts_max);
+    if (count > job->counted + 1 + job->hubs)
+        cluster_broken(c, "(8) job %d counts %" PRId64 " restarts, there were %d", number, count,
+                       job->counted);
+    if (job->is_terminal && job->verdict[0] == 'S' && job->hubs == 1 &&
+        (count < job->counted || count > job->counted + 1)) /* the last one may end in success */
+        cluster_broken(c, "(8) job %d: %" PRId64 " restarts are written, %d happened", number,
+                       count, job->counted);
+    job->history = last;
+    job->restarts = count;
+}
+
+static void check_job(struct cluster *c, int number, const cJSON *object)
+{
+    struct cluster_job *job = &c->jobs[number];
+    int64_t progress = number_at(object, "status.progress.step", 0);
+    struct generation recorded = {number_at(object, "status.rendezvous.epoch", 0),
+                                  number_at(object, "status.rendezvous.generation", 0)};
+
+    check_verdict(c, job, number, object);
+    check_restarts(c, job, number, object);
+    if (progress < job->progress)
+        cluster_broken(c, "(9) progress of job %d went from %" PRId64 " to %" PRId64, number,
+                       job->progress, progress);
+    if (progress > job->committed_most)
+        cluster_broken(c, "(9) progress of job %d is %" PRId64 ", only %" PRId64 " are committed",
+                       number, progress, job->committed_most);
+    if (generation_compare(recorded, job->recorded) < 0)
+        cluster_broken(c, "(1) job %d: record %" PRId64 ".%" PRId64 " after %" PRId64 ".%" PRId64,
+                       number, recorded.epoch, recorded.counter, job->recorded.epoch,
+                       job->recorded.counter);
+    job->progress = progress;
+    job->recorded = recorded;
+}
+
+/* ---- pods as the server has them ---------------------------------------------------------------- */
+
+static bool is_living(const cJSON *pod)
+{
+    const char *phase = text_at(pod, "status.phase");
+
+    return strcmp(phase, "Succeeded") != 0 && strcmp(phase, "Failed") != 0 &&
+           !*text_at(pod, "metadata.deletionTimestamp");
+}
+
+static int label(const cJSON *pod, const char *key)
+{
+    const char *text = kube_meta_label(pod, key);
+
+    return text ? (int)strtol(text, NULL, 10) : -1;
+}
+
+static int find_pod(const struct cluster *c, const char *uid)
+{
+    for (int i = c->pod_count - 1; i >= 0; i--)
+        if (strcmp(c->pods[i].uid, uid) == 0)
+            return i;
+    return -1;
+}
+
+/* status.attempts leaves zero out: the first name may come back when its pod is long gone. */
+static void check_attempt(struct cluster *c, const struct cluster_pod *new, const char *name)
+{
+    const cJSON *attempts = NULL;
+    char key[16], path[128];
+
+    (void)snprintf(path, sizeof(path), CLUSTER_FLEETJOBS "/%s", c->jobs[new->job].name);
+    (void)snprintf(key, sizeof(key), "%d", new->index);
+    attempts = fleet_json_at(fake_apiserver_get(c->server, path), "status.attempts");
+    if (new->attempt == 0 && !cJSON_GetObjectItemCaseSensitive(attempts, key))
+        return;
+    for (int i = 0; i < c->pod_count; i++)
+        if (c->pods[i].job == new->job && c->pods[i].index == new->index &&
+            c->pods[i].attempt >= new->attempt)
+            cluster_broken(c, "(3) pod %s: attempt %d was there before", name, c->pods[i].attempt);
+}
+
+/* A pod that was not there before. */
+static void check_new_pod(struct cluster *c, const cJSON *const *pods, size_t count,
+                          const cJSON *pod)
+{
+    struct cluster_pod new = {
+        .job = cluster_job_find(c, text_at(pod, "metadata.ownerReferences[0].uid")),
+        .index = label(pod, WELLKNOWN_LABEL_INDEX),
+        .attempt = label(pod, WELLKNOWN_LABEL_ATTEMPT)};
+    int living = 0;
+
+    (void)snprintf(new.uid, sizeof(new.uid), "%s", text_at(pod, "metadata.uid"));
+    if (new.job < 0 || c->pod_count == CLUSTER_PODS)
+        cluster_broken(c, "pod %s is nobody's", text_at(pod, "metadata.name"));
+    cluster_trace(c, "pod %s (%s) of job %d is made", text_at(pod, "metadata.name"), new.uid + 30,
+                  new.job);
+    if (new.index >= c->jobs[new.job].workers_max)
+        cluster_broken(c, "(2) pod %s, at most %d are wanted", text_at(pod, "metadata.name"),
+                       c->jobs[new.job].workers_max);
+    if (c->jobs[new.job].is_terminal)
+        cluster_broken(c, "(7) pod %s is made for a job that is over",
+                       text_at(pod, "metadata.name"));
+    check_attempt(c, &new, text_at(pod, "metadata.name"));
+    for (size_t i = 0; i < count; i++)
+        living += is_living(pods[i]) &&
+                  label(pods[i], WELLKNOWN_LABEL_INDEX) ==
+                      new.index &&cluster_job_find(
+                          c, text_at(pods[i], "metadata.ownerReferences[0].uid")) == new.job;
+    if (living > 2) /* the predecessor's deletion may come a moment later */
+        cluster_broken(c, "(2) pod %s is made, now %d of its index live",
+                       text_at(pod, "metadata.name"), living);
+    c->pods[c->pod_count++] = new;
+}
+
+void cluster_check_server(struct cluster *c)
+{
+    size_t count;
+    FLEET_AUTO_FREE const cJSON **jobs = fake_apiserver_list(c->server, CLUSTER_FLEETJOBS, &count);
+    FLEET_AUTO_FREE const cJSON **pods = NULL;
+
+    for (size_t i = 0; i < count; i++) {
+        int number = cluster_job_find(c, text_at(jobs[i], "metadata.uid"));
+        if (number >= 0) /* else it is just being made */
+            check_job(c, number, jobs[i]);
+    }
+    pods = fake_apiserver_list(c->server, CLUSTER_PODS_PATH, &count);
+    for (size_t i = 0; i < count; i++)
+        if (find_pod(c, text_at(pods[i], "metadata.uid")) < 0)
+            check_new_pod(c, pods, count, pods[i]);
+}
+
+/* ---- what hubs say ------------------------------------------------------------------------------ */
+
+/* More than half of the newest generation are in this one. */
+static bool has_majority(const struct cluster *c, const struct cluster_job *job,
+                         const struct cluster_run *run)
+{
+    const struct cluster_run *before;
+    int kept = 0;
+
+    if (job->newest_run < 0)
+        return false;
+    before = &c->runs[job->newest_run];
+    for (int i = 0; i < before->count; i++)
+        for (int j = 0; j < run->count; j++)
+            kept += before->agents[i] == run->agents[j];
+    return 2 * kept > before->count;
+}
+
+static void check_places(struct cluster *c, struct cluster_hosted *hosted,
+                         const struct cluster_run *run)
+{
+    for (int place = 0; place < run->count; place++) {
+        struct cluster_agent *a = &c->agents[run->agents[place]];
+        for (int other = 0; other < place; other++)
+            if (c->agents[run->agents[other]].index == a->index)
+                cluster_broken(c, "(2) index %d twice in generation %" PRId64 " of job %d",
+                               a->index, run->generation.counter, run->job);
+        if (hosted->has_assigned && a->last_place >= 0 && a->last_place < run->count &&
+            a->last_place != place)
+            cluster_broken(c, "(3) agent %s moves from place %d to %d of %d", a->pod, a->last_place,
+                           place, run->count);
+    }
+    for (int i = 0; i < c->agent_count; i++)
+        if (c->agents[i].job == run->job)
+            c->agents[i].last_place = -1;
+    for (int place = 0; place < run->count; place++)
+        c->agents[run->agents[place]].last_place = place;
+}
+
+static int64_t held_step(const struct cluster *c, const struct cluster_agent *a)
+{
+    const struct cluster_job *job = &c->jobs[a->job];
+    int64_t step = -1;
+
+    for (int p = 0; p < job->processes; p++) {
+        const struct cluster_trainer *t = &a->trainers[p];
+        if (!t->is_alive)
+            return -1;
+        if (generation_compare(t->held_in, job->last_committer) >= 0 && t->step > step)
+            step = t->step;
+    }
+    return step;
+}
+
+/* Nobody who is there, and holds more than all the members do, is left out. */
+static void check_holders(struct cluster *c, struct cluster_hosted *hosted,
+                          const struct cluster_run *run)
+{
+    struct hub_member members[CLUSTER_WORKERS * 4];
+    size_t count = hub_members(hosted->hub, members, CLUSTER_WORKERS * 4);
+    int64_t step = -1;
+
+    for (int i = 0; i < run->count; i++) {
+        int64_t held = held_step(c, &c->agents[run->agents[i]]);
+        step = held > step ? held : step;
+    }
+    for (size_t i = 0; i < count && i < CLUSTER_WORKERS * 4; i++) {
+        const struct cluster_agent *a = cluster_agent_find(c, members[i].pod_uid);
+        if (a && a->is_alive && !a->is_termed && members[i].is_connected && members[i].place < 0 &&
+            a->cut_until_ms <= c->now_ms && a->stopped_until_ms <= c->now_ms &&
+            held_step(c, a) > step)
+            cluster_broken(c,
+                           "(6) generation %" PRId64 ".%" PRId64 " of job %d holds step %" PRId64
+                           ", %s is left out and holds %" PRId64,
+                           run->generation.epoch, run->generation.counter, run->job, step, a->pod,
+                           held_step(c, a));
+    }
+}
+
+static void open_run(struct cluster *c, struct cluster_hosted *hosted,
+                     const struct message_assign *assign)
+{
+    struct cluster_job *job = &c->jobs[hosted->job];
+    struct cluster_run run = {.job = hosted->job,
+                              .generation = assign->generation,
+                              .count = (int)assign->member_count,
+                              .base = -1};
+
+    if (run.count < job->workers_min || run.count > job->workers_max ||
+        c->run_count == CLUSTER_RUNS)
+        cluster_broken(c, "a generation of %d members, not %d to %d", run.count, job->workers_min,
+                       job->workers_max);
+    for (int i = 0; i < run.count; i++) {
+        const struct cluster_agent *a = cluster_agent_find(c, assign->members[i].pod_uid);
+        if (!a || a->job != hosted->job)
+            cluster_broken(c, "a stranger is a member: %s", assign->members[i].pod_uid);
+        run.agents[i] = a->number;
+    }
+    if (generation_compare(assign->generation, job->recorded) > 0 && !job->is_gone &&
+        (!hosted->is_record_stuck || !has_majority(c, job, &run)))
+        cluster_broken(c, "(5) generation %" PRId64 ".%" PRId64 " of job %d is not recorded",
+                       assign->generation.epoch, assign->generation.counter, hosted->job);
+    c->records_stuck += generation_compare(assign->generation, job->recorded) > 0;
+    check_places(c, hosted, &run);
+    check_holders(c, hosted, &run);
+    hosted->has_assigned = true;
+    hosted->is_record_stuck = false;
+    job->newest_assigned = assign->generation;
+    job->newest_run = c->run_count;
+    c->runs[c->run_count++] = run;
+    c->runs_made++;
+    cluster_trace(c, "generation %" PRId64 ".%" PRId64 " of job %d: %d members",
+                  assign->generation.epoch, assign->generation.counter, hosted->job, run.count);
+}
+
+void cluster_check_assign(struct cluster *c, struct cluster_hosted *hosted,
+                          const struct message_assign *assign)
+{
+    struct cluster_job *job = &c->jobs[hosted->job];
+    int order = generation_compare(assign->generation, job->newest_assigned);
+
+    check_leads(c, hosted->replica, "assign");
+    if (order < 0)
+        cluster_broken(c, "(1) generation %" PRId64 ".%" PRId64 " after %" PRId64 ".%" PRId64,
+                       assign->generation.epoch, assign->generation.counter,
+                       job->newest_assigned.epoch, job->newest_assigned.counter);
+    if (order > 0)
+        open_run(c, hosted, assign);
+}
+
+void cluster_check_event(struct cluster *c, struct cluster_hosted *hosted,
+                         const struct hub_event *event)
+{
+    struct cluster_job *job = &c->jobs[hosted->job];
+
+    if (event->type != HUB_EVENT_STEP && event->type != HUB_EVENT_CHECKPOINT)
+        cluster_trace(c, "hub of job %d on replica %d: %s %" PRId64 ".%" PRId64 " worker %d %s %s",
+                      hosted->job, hosted->replica, hub_event_name(event->type),
+                      event->generation.epoch, event->generation.counter, event->member,
+                      event->cause, event->message);
+    if (event->type == HUB_EVENT_STEP) {
+        if (event->step.step <= hosted->told)
+            cluster_broken(c, "(9) step %" PRId64 " of job %d is told after %" PRId64,
+                           event->step.step, hosted->job, hosted->told);
+        if (event->step.step > job->committed_most)
+            cluster_broken(c, "(9) step %" PRId64 " of job %d is told, nobody has committed it",
+                           event->step.step, hosted->job);
+        hosted->told = event->step.step;
+    }
+    if (event->type == HUB_EVENT_LOST && cluster_agent_find(c, event->pod_uid))
+        cluster_agent_find(c, event->pod_uid)->last_place =
+            -1; /* a newcomer, should it come back */
+    if (event->type == HUB_EVENT_RESTART)
+        job->counted += event->counted;
+    if (event->type == HUB_EVENT_FINISHED && !job->has_finished)
+        cluster_broken(c, "(7) job %d is told to be finished at step %" PRId64, hosted->job,
+                       job->committed_most);
+}
+
+/* ---- training ----------------------------------------------------------------------------------- */
+
+static bool shares_member(const struct cluster_run *a, const struct cluster_run *b)
+{
+    for (int i = 0; i < a->count; i++)
+        for (int j = 0; j < b->count; j++)
+            if (a->agents[i] == b->agents[j])
+                return true;
+    return false;
+}
+
+void cluster_check_commit(struct cluster *c, struct cluster_run *run, int64_t step)
+{
+    struct cluster_job *job = &c->jobs[run->job];
+
+    for (int i = 0; i < c->run_count; i++) {
+        const struct cluster_run *other = &c->runs[i];
+        if (other->job == run->job && other->has_committed &&
+            step > other->base && /* else it applies what the newer one went on from */
+            generation_compare(other->generation, run->generation) > 0 && shares_member(other, run))
+            cluster_broken(c,
+                           "(1) generation %" PRId64 ".%" PRId64 " of job %d commits step %" PRId64
+                           " after %" PRId64 ".%" PRId64,
+                           run->generation.epoch, run->generation.counter, run->job, step,
+                           other->generation.epoch, other->generation.counter);
+    }
+    run->has_committed = true;
+    job->committed = step; /* less than before after a start from a checkpoint */
+    job->committed_most = step > job->committed_most ? step : job->committed_most;
+    if (generation_compare(run->generation, job->last_committer) > 0)
+        job->last_committer = run->generation;
+}
+
+/* Before a generation starts: does it start from the newest state that one of its members holds? */
+void cluster_check_start(struct cluster *c, struct cluster_run *run)
+{
+    const struct cluster_job *job = &c->jobs[run->job];
+
+    for (int place = 0; place < run->count; place++)
+        for (int p = 0; p < job->processes; p++) {
+            const struct cluster_agent *a = &c->agents[run->agents[place]];
+            const struct cluster_trainer *t = &a->trainers[p];
+            if (generation_compare(t->held_in, job->last_committer) >= 0 && t->step > run->base)
+                cluster_broken(c,
+                               "(6) generation %" PRId64 ".%" PRId64
+                               " of job %d starts from step %" PRId64 ", %s holds %" PRId64,
+                               run->generation.epoch, run->generation.counter, run->job, run->base,
+                               a->pod, t->step);
+        }
+}
+
+/* ---- the end ------------------------------------------------------------------------------------ */
+
+bool cluster_is_settled(struct cluster *c)
+{
+    size_t count;
+    FLEET_AUTO_FREE const cJSON **pods = NULL;
+
+    if (!c->is_fault_over || c->recreates > 0)
+        return false;
+    for (int i = 0; i < c->job_count; i++)
+        if (!c->jobs[i].is_gone && !c->jobs[i].is_terminal)
+            return false;
+    for (int i = 0; i < c->agent_count; i++)
+        if (c->agents[i].is_alive)
+            return false;
+    pods = fake_apiserver_list(c->server, CLUSTER_PODS_PATH, &count);
+    for (size_t i = 0; i < count; i++) {
+        int job = cluster_job_find(c, text_at(pods[i], "metadata.ownerReferences[0].uid"));
+        if (c->jobs[job].is_gone || is_living(pods[i]))
+            return false;
+    }
+    return true;
+}
+
+void cluster_check_end(struct cluster *c)
+{
+    char path[128];
+
+    for (int i = 0; i < c->job_count; i++) {
+        const struct cluster_job *job = &c->jobs[i];
+        (void)snprintf(path, sizeof(path), CLUSTER_FLEETJOBS "/%s", job->name);
+        if (!job->is_gone && !fake_apiserver_get(c->server, path))
+            cluster_broken(c, "job %d has vanished", i);
+        if (!job->is_gone && job->verdict[0] == 'F' && job->restarts_max > 100)
+            cluster_broken(c, "job %d has failed (%s) with restarts left", i, job->reason);
+    }
+    if (!cluster_is_settled(c))
+        cluster_broken(c, "what was settled is not any more");
+}

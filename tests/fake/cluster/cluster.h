@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_FAKE_CLUSTER_CLUSTER_H
+#define TESTS_FAKE_CLUSTER_CLUSTER_H
+
+/*
+ * A whole cluster in one process under one clock and one seed.
+ *
+ * Real: the controllers (election, caches, queue, observe, reconcile, apply, hub), the members and the
+ * supervisors of the agents. Played, each a small state machine: API server (tests/fake/apiserver.h),
+ * scheduler, kubelets, garbage collector, the network, and trainers that vote before every step.
+ *
+ *   events.c      the clock, what is due, chance, the last lines of what happened
+ *   controller.c  replicas of the controller: started, killed, frozen; the network of their hubs
+ *   kube.c        scheduler, kubelets, garbage collector, jobs as users make and change them
+ *   agent.c       the pod's process 1: supervisor and member, its connection to a hub
+ *   train.c       trainers and the generations they train in
+ *   check.c       what must hold after every step
+ *   faults.c      what goes wrong, and what users want, by seed
+ *
+ * Everything below is one struct without secrets: the tests set it up and look into it.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cjson/cJSON.h>
+
+#include "agent/supervisor.h"
+#include "controller/fleetjob/reconciler.h"
+#include "libfleet/kube/io.h"
+#include "libfleet/rendezvous/hub.h"
+#include "libfleet/rendezvous/member.h"
+
+struct fake_apiserver;
+struct fake_io;
+
+#define CLUSTER_REPLICAS    2
+#define CLUSTER_NODES       3
+#define CLUSTER_JOBS        16 /* by UID, those of the past included */
+#define CLUSTER_AGENTS      512
+#define CLUSTER_RUNS        512
+#define CLUSTER_CONNECTIONS 8192
+#define CLUSTER_WORKERS     6 /* of a job */
+#define CLUSTER_PROCESSES   2 /* of a worker */
+#define CLUSTER_PODS        1024
+#define CLUSTER_CHECKPOINTS 64
+#define CLUSTER_LINES       120 /* of what happened last */
+#define CLUSTER_NAMESPACE   "team"
+
+#define CLUSTER_FLEETJOBS "/apis/fleetjob.dev/v1alpha1/namespaces/team/fleetjobs"
+#define CLUSTER_PODS_PATH "/api/v1/namespaces/team/pods"
+#define CLUSTER_LEASE     "/apis/coordination.k8s.io/v1/namespaces/system/leases/fleetjob"
+
+/* ---- what happens ------------------------------------------------------------------------------- */
+
+enum cluster_event_type {
+    CLUSTER_TO_HUB,
+    CLUSTER_TO_MEMBER,
+    CLUSTER_CUT_HUB,
+    CLUSTER_CUT_MEMBER,
+    CLUSTER_DIAL,
+    CLUSTER_DIAL_FAILED,
+    CLUSTER_TRAINER_HELLO,
+    CLUSTER_TRAINER_EXIT, /* step: the status of waitpid() */
+    CLUSTER_TRAINER_WAITING,
+    CLUSTER_TRAINER_CONNECT,
+    CLUSTER_TRAINER_RESTORE,
+    CLUSTER_TRAINER_APPLY,
+    CLUSTER_TRAINER_BROKEN, /* step: the rank that is lost */
+    CLUSTER_TRAINER_SAVE,
+    CLUSTER_STEP, /* of a run */
+    CLUSTER_SCHEDULER,
+    CLUSTER_KUBELET, /* process: the node */
+    CLUSTER_COLLECTOR,
+    CLUSTER_NODE_LOST,  /* process: the node; step 1: its machine is gone */
+    CLUSTER_NODE_EVICT, /* … its pods are deleted */
+    CLUSTER_NODE_BACK,
+    CLUSTER_ENDPOINT, /* replica, life: agents find it from now on */
+    CLUSTER_REPLICA_START,
+    CLUSTER_REPLICA_THAW,
+    CLUSTER_REPLICA_REACHABLE,
+    CLUSTER_RECREATE, /* process: the job's number */
+    CLUSTER_FAULT,
+};
+
+struct cluster_event {
+    double at_ms;
+    uint64_t order;
+    enum cluster_event_type type;
+    int agent, process, life, tries, replica, run;
+    uint64_t connection;
+    int64_t step;
+    struct message_text *text;
+};
+
+/* ---- who is there ------------------------------------------------------------------------------- */
+
+struct cluster;
+
+struct cluster_hosted { /* a hub of a replica */
+    struct cluster *cluster;
+    int replica;
+    struct hub *hub; /* NULL = free place */
+    struct hub_server_handlers handlers;
+    int job;
+    int64_t told;         /* newest STEP event */
+    bool has_assigned;    /* a generation of its own */
+    bool is_record_stuck; /* a record has failed: a majority may do */
+};
+
+struct cluster_spy { /* the replica's way to the API server, watched */
+    struct kube_io io;
+    struct kube_io *inner;
+    struct cluster *cluster;
+    int replica;
+};
+
+struct cluster_replica {
+    bool is_alive, is_over;
+    bool is_silent; /* its machine goes: nobody hears that its connections end */
+    int life;
+    double frozen_until_ms;
+    char identity[40];
+    struct fake_io *io;
+    struct cluster_spy spy;
+    struct metrics *metrics;
+    struct event_recorder *events;
+    struct leader_election_options election;
+    struct reconciler *reconciler;
+    struct cluster_hosted hubs[CLUSTER_JOBS];
+};
+
+struct cluster_trainer {
+    bool is_alive, is_leaving, is_finished;
+    int life;                     /* counts its processes */
+    struct generation generation; /* it is in, none = waits */
+    int run;                      /* the same, -1 = none */
+    int rank;
+    struct generation left;    /* the last one it was in */
+    int64_t step;              /* state, -1 = none */
+    struct generation held_in; /* in which that state was last complete */
+    enum message_phase phase;
+    bool wants_checkpoint;
+};
+
+struct cluster_agent {
+    struct cluster *cluster;
+    bool is_alive;
+    int number, node, job, index, attempt;
+    char pod[64], uid[48], address[24];
+    struct supervisor *supervisor;
+    struct member *member;
+    struct cluster_trainer trainers[CLUSTER_PROCESSES];
+    uint64_t connection;       /* 0 = none */
+    double cut_until_ms;       /* its network */
+    double stopped_until_ms;   /* its process */
+    double kill_at_ms;         /* the grace of its pod is over */
+    bool is_termed;            /* SIGTERM was sent */
+    int exit_code;             /* when it has ended */
+    double last_arrival_ms[2]; /* of its messages: to the hub, from the hub */
+    int last_place;            /* in the last generation that was assigned, -1 = not in it */
+};
+
+struct cluster_node {
+    bool is_lost;
+    double lost_until_ms;
+    bool is_pending; /* a look of its kubelet is due */
+};
+
+struct cluster_checkpoint {
+    int64_t step;
+    struct generation generation;
+};
+
+struct cluster_job { /* what is true of a job, whatever its status says */
+    char name[32], uid[48];
+    bool is_gone; /* deleted */
+    int workers_min, workers_max, desired, processes, restarts_max, elastic_s;
+    bool resets; /* the count of restarts */
+    int64_t steps;
+    bool is_suspended;
+
+    int64_t committed, committed_most; /* newest step that any trainer has applied; ever */
+    struct generation last_committer;
+    struct generation newest_assigned;
+    int newest_run;    /* its run, -1 = none */
+    bool has_finished; /* a trainer has applied the last step */
+    struct cluster_checkpoint checkpoints[CLUSTER_CHECKPOINTS];
+    int checkpoint_count;
+    int counted; /* incidents that count, as hubs told them */
+    int hubs;    /* that have assigned somebody */
+
+    /* as last seen on the server */
+    bool is_terminal;
+    char verdict[16], reason[64];
+    int64_t progress, restarts, history;
+    struct generation recorded;
+};
+
+struct cluster_run { /* a generation */
+    int job;
+    struct generation generation;
+    int agents[CLUSTER_WORKERS], count; /* by place */
+    bool is_started;                    /* restored everywhere */
+    int64_t base;                       /* step it started from */
+    int64_t voted;                      /* newest step whose vote is complete */
+    bool has_committed;
+};
+
+struct cluster_pod { /* every pod there ever was */
+    char uid[48];
+    int job, index, attempt;
+    bool is_there;
+};
+
+struct cluster_world { /* by seed */
+    double loss, latency_max_ms, step_ms, fault_interval_ms, faults_end_ms;
+    bool has_api_faults, has_leader_faults, has_node_faults, has_user;
+    int job_count;
+    double lease_ms;
+};
+
+struct cluster {
+    unsigned long seed;
+    uint64_t random;
+    double now_ms;
+    struct cluster_event *events; /* heap */
+    size_t event_count, event_capacity;
+    uint64_t order;
+    bool is_trace;
+    char lines[CLUSTER_LINES][200];
+    size_t line_count;
+    uint64_t digest; /* of all that happened */
+
+    struct cluster_world world;
+    struct fake_apiserver *server;
+    bool is_scheduler_pending, is_collector_pending, is_fault_over;
+    struct cluster_replica replicas[CLUSTER_REPLICAS];
+    int endpoint, endpoint_life; /* replica that agents find, -1 = none */
+    struct cluster_node nodes[CLUSTER_NODES];
+    struct cluster_agent agents[CLUSTER_AGENTS];
+    int agent_count;
+    struct cluster_job jobs[CLUSTER_JOBS];
+    int job_count;
+    struct cluster_run runs[CLUSTER_RUNS];
+    int run_count;
+    struct cluster_pod pods[CLUSTER_PODS];
+    int pod_count;
+    struct {
+        int agent, replica, hosted;
+        bool is_open; /* at the hub */
+    } connections[CLUSTER_CONNECTIONS];
+    uint64_t connection_count;
+
+    int recreates; /* jobs that will be made anew */
+    int faults, leaders, runs_made, records_stuck, finished, failed;
+    void (*broken)(struct cluster *cluster, const char *text); /* does not return */
+};
+
+/* ---- events.c ----------------------------------------------------------------------------------- */
+
+struct cluster *cluster_new(unsigned long seed, bool is_trace,
+                            void (*broken)(struct cluster *cluster, const char *text));
+void cluster_free(struct cluster *c);
+void cluster_turn(struct cluster *c); /* the next thing that is due */
+
+void cluster_push(struct cluster *c, double at_ms, struct cluster_event event);
+double cluster_uniform(struct cluster *c, double low, double high);
+bool cluster_chance(struct cluster *c, double probability);
+int cluster_below(struct cluster *c, int limit);
+uint64_t cluster_random(struct cluster *c);
+void cluster_trace(struct cluster *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* An invariant does not hold. */
+void cluster_broken(struct cluster *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3), noreturn));
+
+/* ---- controller.c ------------------------------------------------------------------------------- */
+
+void cluster_replica_start(struct cluster *c, int replica);
+void cluster_replica_kill(struct cluster *c, int replica);
+void cluster_replica_freeze(struct cluster *c, int replica, double duration_ms);
+void cluster_replica_cut(struct cluster *c, int replica, double duration_ms); /* from the API */
+void cluster_replicas_calm(struct cluster *c); /* what is left of the weather is latency */
+bool cluster_replica_runs(const struct cluster *c, int replica); /* alive, not frozen */
+void cluster_replica_event(struct cluster *c, const struct cluster_event *event);
+int cluster_leader(const struct cluster *c); /* -1 = none */
+double cluster_controllers_next(struct cluster *c);
+void cluster_controllers_turn(struct cluster *c);
+void cluster_hub_apply(struct cluster_hosted *hosted, struct hub_output *out);
+struct cluster_hosted *cluster_hub_of(struct cluster *c, uint64_t connection); /* NULL = closed */
+int cluster_hub_find(const struct cluster *c, int replica, int job);           /* -1 = none */
+
+/* ---- kube.c ------------------------------------------------------------------------------------- */
+
+/* All objects of a collection, sorted; the caller frees the array. */
+void cluster_kube_changed(void *user);
+void cluster_kube_event(struct cluster *c, const struct cluster_event *event);
+void cluster_kubelet_soon(struct cluster *c, int node);
+int cluster_job_create(struct cluster *c, const char *name); /* its number */
+int cluster_job_find(const struct cluster *c, const char *uid);
+void cluster_job_patch(struct cluster *c, int job, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void cluster_job_delete(struct cluster *c, int job);
+void cluster_pod_delete(struct cluster *c, const char *pod, bool at_once);
+
+/* ---- agent.c ------------------------------------------------------------------------------------ */
+
+void cluster_agent_start(struct cluster *c, int node, const cJSON *pod);
+struct cluster_agent *cluster_agent_find(struct cluster *c, const char *pod_uid);
+void cluster_agent_kill(struct cluster *c, struct cluster_agent *a, int exit_code, bool is_silent);
+void cluster_agent_event(struct cluster *c, const struct cluster_event *event);
+double cluster_agent_next(const struct cluster_agent *a);
+void cluster_agent_tick(struct cluster *c, struct cluster_agent *a);
+void cluster_agent_term(struct cluster *c, struct cluster_agent *a, double grace_ms);
+void cluster_agent_settle(struct cluster *c, struct cluster_agent *a); /* has it ended? */
+void cluster_agent_say(struct cluster_agent *a, int process, const struct link_message *message);
+void cluster_transmit(struct cluster *c, struct cluster_agent *a, enum cluster_event_type type,
+                      uint64_t connection, struct message_text *text);
+
+/* ---- train.c ------------------------------------------------------------------------------------ */
+
+void cluster_trainer_start(struct cluster *c, struct cluster_agent *a, int process);
+void cluster_trainer_die(struct cluster *c, struct cluster_agent *a, int process, int wait_status);
+void cluster_trainer_told(struct cluster *c, struct cluster_agent *a, int process,
+                          const struct link_message *message);
+void cluster_trainer_event(struct cluster *c, const struct cluster_event *event);
+void cluster_trainer_lose(struct cluster *c, struct cluster_agent *a, int process, int rank);
+void cluster_step(struct cluster *c, const struct cluster_event *event);
+int cluster_run_find(const struct cluster *c, int job, struct generation generation); /* -1 */
+
+/* ---- check.c ------------------------------------------------------------------------------------ */
+
+void cluster_check_server(struct cluster *c);
+void cluster_check_request(struct cluster *c, int replica, const struct kube_request *request);
+void cluster_check_assign(struct cluster *c, struct cluster_hosted *hosted,
+                          const struct message_assign *assign);
+void cluster_check_event(struct cluster *c, struct cluster_hosted *hosted,
+                         const struct hub_event *event);
+void cluster_check_commit(struct cluster *c, struct cluster_run *run, int64_t step);
+void cluster_check_start(struct cluster *c, struct cluster_run *run);
+bool cluster_is_settled(
+    struct cluster *c); /* every job is over or gone, and nothing is left of it */
+void cluster_check_end(struct cluster *c);
+
+/* ---- faults.c ----------------------------------------------------------------------------------- */
+
+void cluster_world_choose(struct cluster *c);
+void cluster_fault(struct cluster *c);
+
+#endif

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Replicas of the controller: the real one, with the fake API server for a world and the hubs' network
+ * in memory. A frozen replica does not run, its time goes on; when it wakes up, whatever was due is due
+ * at once, its hubs before or after the rest.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "controller/machinery/event_recorder.h"
+#include "controller/machinery/leader_election.h"
+#include "controller/machinery/metrics.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
+#include "tests/fake/apiserver.h"
+#include "tests/fake/apiserver_io.h"
+#include "tests/fake/cluster/cluster.h"
+
+#define STREAM_PAUSE_MS 20.0
+#define WALL_START_MS   INT64_C(1767225600000)
+
+/* ---- its way to the API server ------------------------------------------------------------------ */
+
+static double spy_now(struct kube_io *io)
+{
+    return kube_now_ms(((struct cluster_spy *)io)->inner);
+}
+
+static int64_t spy_wall(struct kube_io *io)
+{
+    return kube_wall_ms(((struct cluster_spy *)io)->inner);
+}
+
+static uint64_t spy_random(struct kube_io *io)
+{
+    struct kube_io *inner = ((struct cluster_spy *)io)->inner;
+
+    return inner->ops->random(inner);
+}
+
+static struct kube_call *spy_send(struct kube_io *io, const struct kube_request *request)
+{
+    struct cluster_spy *spy = (struct cluster_spy *)io;
+
+    cluster_check_request(spy->cluster, spy->replica, request);
+    return kube_send(spy->inner, request);
+}
+
+static struct kube_call *spy_after(struct kube_io *io, double delay_ms, void (*on_time)(void *),
+                                   void *user)
+{
+    return kube_after(((struct cluster_spy *)io)->inner, delay_ms, on_time, user);
+}
+
+static void spy_cancel(struct kube_io *io, struct kube_call *call)
+{
+    struct kube_io *inner = ((struct cluster_spy *)io)->inner;
+
+    inner->ops->cancel(inner, call);
+}
+
+static const struct kube_io_ops spy_ops = {.now_ms = spy_now,
+                                           .wall_ms = spy_wall,
+                                           .random = spy_random,
+                                           .send = spy_send,
+                                           .after = spy_after,
+                                           .cancel = spy_cancel};
+
+/* ---- the network of its hubs -------------------------------------------------------------------- */
+
+static int network_add(void *user, const char *job_uid, struct hub *hub,
+                       const struct hub_server_handlers *handlers, void **out_job,
+                       struct fleet_error *err)
+{
+    struct cluster_spy *spy = user;
+    struct cluster_replica *replica = &spy->cluster->replicas[spy->replica];
+    int job = cluster_job_find(spy->cluster, job_uid);
+
+    (void)err;
+    fleet_assert(job >= 0);
+    for (int i = 0; i < CLUSTER_JOBS; i++) {
+        struct cluster_hosted *hosted = &replica->hubs[i];
+        if (hosted->hub)
+            continue;
+        *hosted = (struct cluster_hosted){.cluster = spy->cluster,
+                                          .replica = spy->replica,
+                                          .hub = hub,
+                                          .handlers = *handlers,
+                                          .job = job};
+        cluster_trace(spy->cluster, "replica %d hosts a hub of job %d", spy->replica, job);
+        spy->cluster->jobs[job].hubs++;
+        *out_job = hosted;
+        return 0;
+    }
+    cluster_broken(spy->cluster, "more hubs than jobs");
+}
+
+static void close_connections(struct cluster_hosted *hosted)
+{
+    struct cluster *c = hosted->cluster;
+    int place = (int)(hosted - c->replicas[hosted->replica].hubs);
+
+    for (uint64_t i = 1; i <= c->connection_count; i++)
+        if (c->connections[i].is_open && c->connections[i].replica == hosted->replica &&
+            c->connections[i].hosted == place) {
+            c->connections[i].is_open = false;
+            if (!c->replicas[hosted->replica].is_silent)
+                cluster_transmit(c, &c->agents[c->connections[i].agent], CLUSTER_CUT_MEMBER, i,
+                                 NULL);
+        }
+}
+
+static void network_remove(void *user)
+{
+    struct cluster_hosted *hosted = user;
+
+    cluster_trace(hosted->cluster, "replica %d ends the hub of job %d", hosted->replica,
+                  hosted->job);
+    close_connections(hosted);
+    hub_free(hosted->hub);
+    hosted->hub = NULL;
+}
+
+static struct hub *network_hub(void *user)
+{
+    return ((struct cluster_hosted *)user)->hub;
+}
+
+static void network_apply(void *user, struct hub_output *out)
+{
+    cluster_hub_apply(user, out);
+}
+
+static double network_now(void *user)
+{
+    return ((struct cluster_spy *)user)->cluster->now_ms;
+}
+
+static int64_t network_wall(void *user)
+{
+    return WALL_START_MS + (int64_t)network_now(user);
+}
+
+static void network_record_done(void *user, struct generation generation)
+{
+    struct cluster_hosted *hosted = user;
+    struct hub_output out = {0};
+
+    hub_record_done(hosted->hub, generation, hosted->cluster->now_ms, &out);
+    cluster_hub_apply(hosted, &out);
+}
+
+static void network_record_failed(void *user, struct generation generation)
+{
+    struct cluster_hosted *hosted = user;
+    struct hub_output out = {0};
+
+    cluster_trace(hosted->cluster, "generation %lld.%lld of job %d cannot be recorded",
+                  (long long)generation.epoch, (long long)generation.counter, hosted->job);
+    hosted->is_record_stuck = true;
+    hub_record_failed(hosted->hub, generation, hosted->cluster->now_ms, &out);
+    cluster_hub_apply(hosted, &out);
+}
+
+static int open_network(void *user, struct hub_network *out, struct fleet_error *err)
+{
+    struct cluster_spy *spy = user;
+    struct cluster *c = spy->cluster;
+
+    (void)err;
+    *out = (struct hub_network){.user = spy,
+                                .add = network_add,
+                                .remove = network_remove,
+                                .hub = network_hub,
+                                .apply = network_apply,
+                                .record_done = network_record_done,
+                                .record_failed = network_record_failed,
+                                .now_ms = network_now,
+                                .wall_ms = network_wall};
+    c->leaders++;
+    cluster_trace(c, "replica %d leads", spy->replica);
+    cluster_push(c, c->now_ms + cluster_uniform(c, 5, 100),
+                 (struct cluster_event){.type = CLUSTER_ENDPOINT,
+                                        .replica = spy->replica,
+                                        .life = c->replicas[spy->replica].life});
+    return 0;
+}
+
+/* ---- hubs --------------------------------------------------------------------------------------- */
+
+struct cluster_hosted *cluster_hub_of(struct cluster *c, uint64_t connection)
+{
+    return c->connections[connection].is_open ? &c->replicas[c->connections[connection].replica]
+                                                     .hubs[c->connections[connection].hosted]
+                                              : NULL;
+}
+
+int cluster_hub_find(const struct cluster *c, int replica, int job)
+{
+    for (int i = 0; replica >= 0 && i < CLUSTER_JOBS; i++)
+        if (c->replicas[replica].is_alive && c->replicas[replica].hubs[i].hub &&
+            c->replicas[replica].hubs[i].job == job)
+            return i;
+    return -1;
+}
+
+static void send_text(struct cluster_hosted *hosted, const struct hub_action *action)
+{
+    struct cluster *c = hosted->cluster;
+    struct message message;
+
+    if (!c->connections[action->connection].is_open)
+        return;
+    if (strncmp(action->text->text, "{\"type\":\"assign\"", 16) == 0) {
+        int rc = message_decode(action->text->text, action->text->size, &message, NULL);
+        fleet_assert(rc == 0);
+        cluster_check_assign(c, hosted, &message.assign);
+        message_release(&message);
+    }
+    cluster_transmit(c, &c->agents[c->connections[action->connection].agent], CLUSTER_TO_MEMBER,
+                     action->connection, action->text);
+}
+
+static void close_connection(struct cluster *c, uint64_t connection)
+{
+    if (!c->connections[connection].is_open)
+        return;
+    c->connections[connection].is_open = false;
+    cluster_transmit(c, &c->agents[c->connections[connection].agent], CLUSTER_CUT_MEMBER,
+                     connection, NULL);
+}
+
+void cluster_hub_apply(struct cluster_hosted *hosted, struct hub_output *out)
+{
+    for (size_t i = 0; i < out->count && hosted->hub; i++) {
+        const struct hub_action *action = &out->items[i];
+        switch (action->type) {
+        case HUB_SEND:
+            send_text(hosted, action);
+            break;
+        case HUB_CLOSE:
+            cluster_trace(hosted->cluster, "hub of job %d closes connection %llu: %s", hosted->job,
+                          (unsigned long long)action->connection, action->reason);
+            close_connection(hosted->cluster, action->connection);
+            break;
+        case HUB_RECORD:
+            (void)hosted->handlers.record(hosted->handlers.user, &action->record);
+            break;
+        case HUB_EVENT:
+            cluster_check_event(hosted->cluster, hosted, action->event);
+            hosted->handlers.event(hosted->handlers.user, action->event);
+            break;
+        }
+    }
+    hub_output_release(out);
+}
+
+static void tick_hubs(struct cluster *c, struct cluster_replica *replica)
+{
+    for (int i = 0; i < CLUSTER_JOBS; i++) {
+        struct cluster_hosted *hosted = &replica->hubs[i];
+        struct hub_output out = {0};
+        if (!hosted->hub || hub_deadline(hosted->hub) > c->now_ms)
+            continue;
+        hub_tick(hosted->hub, c->now_ms, &out);
+        cluster_hub_apply(hosted, &out);
+    }
+}
+
+/* ---- life --------------------------------------------------------------------------------------- */
+
+static void on_end(void *user, enum manager_end end)
+{
+    struct cluster_spy *spy = user;
+
+    cluster_trace(spy->cluster, "replica %d ends: %s", spy->replica,
+                  end == MANAGER_STOPPED ? "stopped" : "it lost the lease");
+    spy->cluster->replicas[spy->replica].is_over = true;
+}
+
+static void on_trouble(void *user, const char *what, const struct fleet_error *err)
+{
+    struct cluster_spy *spy = user;
+
+    cluster_trace(spy->cluster, "replica %d: %s: %.100s", spy->replica, what, err->text);
+}
+
+static void set_weather(const struct cluster *c, struct fake_weather *w)
+{
+    w->latency_max_ms = c->world.latency_max_ms;
+    if (!c->is_fault_over) {
+        w->lost_request = w->lost_answer = c->world.loss;
+        w->cut_stream = c->world.loss / 10;
+    }
+}
+
+void cluster_replica_cut(struct cluster *c, int number, double duration_ms)
+{
+    struct cluster_replica *r = &c->replicas[number];
+
+    cluster_trace(c, "replica %d does not reach the API server for %.0f ms", number, duration_ms);
+    fake_io_weather(r->io)->unreachable = true;
+    cluster_push(c, c->now_ms + duration_ms,
+                 (struct cluster_event){
+                     .type = CLUSTER_REPLICA_REACHABLE, .replica = number, .life = r->life});
+}
+
+void cluster_replicas_calm(struct cluster *c)
+{
+    for (int i = 0; i < CLUSTER_REPLICAS; i++)
+        if (c->replicas[i].is_alive)
+            *fake_io_weather(c->replicas[i].io) = (struct fake_weather){
+                .latency_min_ms = 1, .latency_max_ms = c->world.latency_max_ms};
+}
+
+void cluster_replica_start(struct cluster *c, int number)
+{
+    static char certificate[] = "CA";
+    static struct install_identity identity = {.ca = {.certificate_pem = certificate}};
+    struct cluster_replica *r = &c->replicas[number];
+    struct reconciler_options options;
+    struct event_recorder_options events = {.controller = "fleetjob.dev/controller",
+                                            .instance = r->identity};
+    int life = r->life + 1;
+
+    *r = (struct cluster_replica){.is_alive = true, .life = life};
+    (void)snprintf(r->identity, sizeof(r->identity), "controller-%d-%d", number, life);
+    cluster_trace(c, "replica %d starts as %s", number, r->identity);
+    r->io = fake_io_new(c->server, cluster_random(c));
+    fake_io_turn(r->io, c->now_ms);
+    set_weather(c, fake_io_weather(r->io));
+    fake_io_set_stream_pause(r->io, STREAM_PAUSE_MS);
+    r->spy = (struct cluster_spy){{&spy_ops}, fake_io_kube(r->io), c, number};
+    r->metrics = metrics_new();
+    r->events = event_recorder_new(&r->spy.io, &events);
+    r->election = (struct leader_election_options){.namespace_ = "system",
+                                                   .name = "fleetjob",
+                                                   .identity = r->identity,
+                                                   .lease_duration_ms = c->world.lease_ms,
+                                                   .renew_deadline_ms = c->world.lease_ms * 2 / 3,
+                                                   .retry_ms = c->world.lease_ms / 8};
+    options = (struct reconciler_options){.io = &r->spy.io,
+                                          .metrics = r->metrics,
+                                          .election = &r->election,
+                                          .runtime_image = "runtime:1",
+                                          .hub_address = "10.0.0.1:7443",
+                                          .identity = &identity,
+                                          .events = r->events,
+                                          .open_network = open_network,
+                                          .on_end = on_end,
+                                          .on_trouble = on_trouble,
+                                          .user = &r->spy};
+    r->reconciler = reconciler_new(&options);
+}
+
+void cluster_replica_kill(struct cluster *c, int number)
+{
+    struct cluster_replica *r = &c->replicas[number];
+
+    cluster_trace(c, "replica %d is gone", number);
+    reconciler_free(r->reconciler);
+    event_recorder_free(r->events);
+    metrics_free(r->metrics);
+    fake_io_free(r->io);
+    r->is_alive = false;
+}
+
+void cluster_replica_freeze(struct cluster *c, int number, double duration_ms)
+{
+    struct cluster_replica *r = &c->replicas[number];
+
+    cluster_trace(c, "replica %d is frozen for %.0f ms", number, duration_ms);
+    r->frozen_until_ms = c->now_ms + duration_ms;
+    cluster_push(
+        c, r->frozen_until_ms,
+        (struct cluster_event){.type = CLUSTER_REPLICA_THAW, .replica = number, .life = r->life});
+}
+
+static void thaw(struct cluster *c, int number)
+{
+    struct cluster_replica *r = &c->replicas[number];
+    bool hubs_first = cluster_chance(c, 0.5);
+
+    cluster_trace(c, "replica %d wakes up", number);
+    fake_io_freeze(r->io, c->now_ms - fake_io_now_ms(r->io));
+    if (hubs_first)
+        tick_hubs(c, r);
+    fake_io_turn(r->io, c->now_ms);
+    if (!hubs_first && !r->is_over)
+        tick_hubs(c, r);
+}
+
+/* Its clock stands until it wakes up. */
+static bool is_awake(const struct cluster_replica *r)
+{
+    return r->is_alive && r->frozen_until_ms <= fake_io_now_ms(r->io);
+}
+
+bool cluster_replica_runs(const struct cluster *c, int replica)
+{
+    return is_awake(&c->replicas[replica]);
+}
+
+int cluster_leader(const struct cluster *c)
+{
+    for (int i = 0; i < CLUSTER_REPLICAS; i++)
+        if (cluster_replica_runs(c, i) && reconciler_is_leading(c->replicas[i].reconciler))
+            return i;
+    return -1;
+}
+
+void cluster_replica_event(struct cluster *c, const struct cluster_event *event)
+{
+    struct cluster_replica *r = &c->replicas[event->replica];
+
+    if (event->type == CLUSTER_REPLICA_START && !r->is_alive) {
+        cluster_replica_start(c, event->replica);
+    } else if (event->type == CLUSTER_REPLICA_THAW && r->is_alive && r->life == event->life) {
+        thaw(c, event->replica);
+    } else if (event->type == CLUSTER_REPLICA_REACHABLE && r->is_alive && r->life == event->life) {
+        cluster_trace(c, "replica %d reaches the API server again", event->replica);
+        fake_io_weather(r->io)->unreachable = false;
+    } else if (event->type == CLUSTER_ENDPOINT) {
+        c->endpoint = event->replica;
+        c->endpoint_life = event->life;
+    }
+}
+
+double cluster_controllers_next(struct cluster *c)
+{
+    double next_ms = INFINITY;
+
+    for (int i = 0; i < CLUSTER_REPLICAS; i++) {
+        struct cluster_replica *r = &c->replicas[i];
+        if (!is_awake(r))
+            continue;
+        next_ms = fmin(next_ms, fake_io_next_ms(r->io));
+        for (int j = 0; j < CLUSTER_JOBS; j++)
+            if (r->hubs[j].hub)
+                next_ms = fmin(next_ms, hub_deadline(r->hubs[j].hub));
+    }
+    return next_ms;
+}
+
+/* A process whose manager has ended goes, and comes back under another name. */
+static void bury(struct cluster *c, int number)
+{
+    struct cluster_replica *r = &c->replicas[number];
+
+    if (!r->is_alive || !r->is_over)
+        return;
+    cluster_replica_kill(c, number);
+    cluster_push(c, c->now_ms + cluster_uniform(c, 500, 4000),
+                 (struct cluster_event){.type = CLUSTER_REPLICA_START, .replica = number});
+}
+
+void cluster_controllers_turn(struct cluster *c)
+{
+    for (int i = 0; i < CLUSTER_REPLICAS; i++) {
+        struct cluster_replica *r = &c->replicas[i];
+        if (!is_awake(r))
+            continue;
+        fake_io_turn(r->io, c->now_ms);
+        if (!r->is_over)
+            tick_hubs(c, r);
+        bury(c, i);
+    }
+}

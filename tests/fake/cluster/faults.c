@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What goes wrong, and what users want, all of it by seed. */
+#include <signal.h>
+
+#include "tests/fake/apiserver.h"
+#include "tests/fake/cluster/cluster.h"
+
+void cluster_world_choose(struct cluster *c)
+{
+    struct cluster_world *w = &c->world;
+
+    w->latency_max_ms = cluster_chance(c, 0.3) ? cluster_uniform(c, 1, 200) : 5;
+    w->step_ms = cluster_uniform(c, 150, 900);
+    w->fault_interval_ms = cluster_uniform(c, 800, 8000);
+    w->faults_end_ms = cluster_uniform(c, 10000, 60000);
+    w->has_api_faults = cluster_chance(c, 0.5);
+    w->has_leader_faults = cluster_chance(c, 0.5);
+    w->has_node_faults = cluster_chance(c, 0.4);
+    w->has_user = cluster_chance(c, 0.6);
+    w->loss = w->has_api_faults && cluster_chance(c, 0.5) ? cluster_uniform(c, 0, 0.03) : 0;
+    w->job_count = cluster_chance(c, 0.2) ? 2 : 1;
+    w->lease_ms = cluster_chance(c, 0.5) ? 15000 : 5000;
+}
+
+/* ---- workers ------------------------------------------------------------------------------------ */
+
+static struct cluster_agent *any_agent(struct cluster *c)
+{
+    int first = c->agent_count > 0 ? cluster_below(c, c->agent_count) : 0;
+
+    for (int i = 0; i < c->agent_count; i++) {
+        struct cluster_agent *a = &c->agents[(first + i) % c->agent_count];
+        if (a->is_alive)
+            return a;
+    }
+    return NULL;
+}
+
+static void hurt_worker(struct cluster *c, struct cluster_agent *a, int kind)
+{
+    int process = cluster_below(c, c->jobs[a->job].processes);
+
+    if (kind < 30) {
+        cluster_trace(c, "trainer %d of %s is killed", process, a->pod);
+        cluster_trainer_die(c, a, process, cluster_chance(c, 0.8) ? SIGKILL : 1 << 8);
+    } else if (kind < 48) {
+        cluster_agent_kill(c, a, 137, false);
+    } else if (kind < 60) {
+        cluster_pod_delete(c, a->pod, kind < 52);
+    } else if (kind < 75) {
+        a->stopped_until_ms = c->now_ms + cluster_uniform(c, 100, 15000);
+        cluster_trace(c, "agent %s is stopped until %.0f", a->pod, a->stopped_until_ms);
+    } else if (kind < 90) {
+        a->cut_until_ms = c->now_ms + cluster_uniform(c, 100, 15000);
+        cluster_trace(c, "agent %s is cut off until %.0f", a->pod, a->cut_until_ms);
+    } else if (a->trainers[process].is_alive && a->trainers[process].run >= 0 &&
+               a->stopped_until_ms <= c->now_ms) {
+        cluster_trainer_lose(c, a, process, /* a link breaks: any rank may be the accused */
+                             cluster_below(c, c->runs[a->trainers[process].run].count));
+    }
+}
+
+/* ---- the API server and its clients ------------------------------------------------------------- */
+
+static void disturb_api(struct cluster *c)
+{
+    static const int statuses[] = {0, 409, 429, 500, 503, 504};
+    static const char *const methods[] = {"POST", "PATCH", "DELETE", "PUT", "GET", "WATCH"};
+    static const char *const paths[] = {NULL, "/pods", "/status", "/fleetjobs"};
+    struct fake_failure failure = {.method = methods[cluster_below(c, 6)],
+                                   .path = paths[cluster_below(c, 4)],
+                                   .count = 1 + cluster_below(c, 5),
+                                   .status = statuses[cluster_below(c, 6)],
+                                   .after = cluster_chance(c, 0.4)};
+    int kind = cluster_below(c, 100), replica = cluster_below(c, CLUSTER_REPLICAS);
+
+    if (failure.status == 429 || failure.status == 503)
+        failure.retry_after_s = cluster_below(c, 5);
+    if (failure.status == 409 && failure.method[1] == 'E')
+        failure.status = 500; /* nobody answers a GET so */
+    cluster_trace(c, "the API server is disturbed: %d", kind);
+    if (kind < 50)
+        fake_apiserver_fail(c->server, &failure);
+    else if (kind < 70)
+        fake_apiserver_cut_watches(c->server, cluster_chance(c, 0.5));
+    else if (kind < 80)
+        fake_apiserver_compact(c->server);
+    else if (kind < 88)
+        fake_apiserver_bookmark(c->server);
+    else if (cluster_replica_runs(c, replica))
+        cluster_replica_cut(c, replica, cluster_uniform(c, 500, 30000));
+}
+
+static void disturb_leader(struct cluster *c)
+{
+    int replica = cluster_chance(c, 0.8) ? cluster_leader(c) : cluster_below(c, CLUSTER_REPLICAS);
+
+    if (replica < 0 || !cluster_replica_runs(c, replica))
+        return;
+    if (cluster_chance(c, 0.5)) {
+        cluster_replica_freeze(c, replica, cluster_uniform(c, 500, 2.5 * c->world.lease_ms));
+        return;
+    }
+    c->replicas[replica].is_silent = cluster_chance(c, 0.3);
+    cluster_replica_kill(c, replica);
+    cluster_push(c, c->now_ms + cluster_uniform(c, 500, 20000),
+                 (struct cluster_event){.type = CLUSTER_REPLICA_START, .replica = replica});
+}
+
+/* ---- users -------------------------------------------------------------------------------------- */
+
+static void have_a_wish(struct cluster *c)
+{
+    int number = cluster_below(c, c->job_count), kind = cluster_below(c, 100);
+    struct cluster_job *job = &c->jobs[number];
+
+    if (job->is_gone)
+        return;
+    if (kind < 45) {
+        job->desired = job->workers_min + cluster_below(c, job->workers_max - job->workers_min + 1);
+        cluster_job_patch(c, number, "{\"spec\":{\"worker\":{\"replicas\":%d}}}", job->desired);
+    } else if (kind < 80) {
+        job->is_suspended = !job->is_suspended;
+        cluster_job_patch(c, number, "{\"spec\":{\"runPolicy\":{\"suspend\":%s}}}",
+                          job->is_suspended ? "true" : "false");
+    } else {
+        cluster_job_delete(c, number);
+        if (kind >= 95)
+            return;
+        c->recreates++;
+        cluster_push(c, c->now_ms + cluster_uniform(c, 0, cluster_chance(c, 0.5) ? 5 : 5000),
+                     (struct cluster_event){.type = CLUSTER_RECREATE, .process = number});
+    }
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------- */
+
+static void inject(struct cluster *c)
+{
+    const struct cluster_world *w = &c->world;
+    int kind = cluster_below(c, 100);
+    struct cluster_agent *a = any_agent(c);
+
+    c->faults++;
+    if (kind < 15 && w->has_user)
+        have_a_wish(c);
+    else if (kind >= 15 && kind < 30 && w->has_api_faults)
+        disturb_api(c);
+    else if (kind >= 30 && kind < 42 && w->has_leader_faults)
+        disturb_leader(c);
+    else if (kind >= 42 && kind < 50 && w->has_node_faults)
+        cluster_push(c, c->now_ms,
+                     (struct cluster_event){.type = CLUSTER_NODE_LOST,
+                                            .process = cluster_below(c, CLUSTER_NODES),
+                                            .step = cluster_chance(c, 0.5)});
+    else if (a)
+        hurt_worker(c, a, cluster_below(c, 100));
+}
+
+static void calm(struct cluster *c)
+{
+    cluster_trace(c, "the faults are over");
+    c->is_fault_over = true;
+    cluster_replicas_calm(c);
+    for (int i = 0; i < c->job_count; i++)
+        if (c->jobs[i].is_suspended && !c->jobs[i].is_gone)
+            cluster_job_patch(c, i, "{\"spec\":{\"runPolicy\":{\"suspend\":false}}}");
+}
+
+void cluster_fault(struct cluster *c)
+{
+    if (c->now_ms > c->world.faults_end_ms) {
+        calm(c);
+        return;
+    }
+    for (int count = 1 + (int)cluster_chance(c, 0.3); count > 0; count--) /* also two at once */
+        inject(c);
+    cluster_push(c, c->now_ms + cluster_uniform(c, 0, 2 * c->world.fault_interval_ms) + 1,
+                 (struct cluster_event){.type = CLUSTER_FAULT});
+}

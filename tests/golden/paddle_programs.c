@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * paddle/programs_gpu_build.json: our passes against programs that the real Paddle built, with the
+ * knobs whose passes exist: the same operators in the same order (see paddle_networks.c).
+ */
+#include "tests/golden/paddle_programs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/program/autodiff.h"
+#include "libfleet/program/passes/pass.h"
+#include "libfleet/program/print.h"
+#include "libfleet/program/training.h"
+#include "libfleet/program/verify.h"
+#include "libfleet/strategy/check.h"
+#include "libfleet/strategy/select.h"
+#include "libfleet/strategy/strategy_json.h"
+#include "tests/golden/readers.h"
+#include "tests/golden/runner.h"
+
+/* ---- comparing --------------------------------------------------------------------------------- */
+
+/*
+ * Our program as Paddle's types. Casts behind the forward part are left out on both sides: Paddle
+ * casts gradients of weights back to fp32, ours are written in fp32. With pure fp16 Paddle's
+ * parameters are fp16 beside fp32 copies; ours are the fp32 copies and are cast where they are used.
+ */
+static char *list_ours(const struct program *program, bool pure)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+
+    for (int i = 0; i < program->op_count; i++) {
+        const char *type = recorded_type(program->ops[i].kind);
+        bool forward =
+            program->ops[i].section == PROGRAM_SECTION_MICRO_BATCH && !program->ops[i].backward;
+        if (type && ((forward && !pure) || program->ops[i].kind != OP_CAST))
+            recorded_append(&out, type);
+    }
+    return fleet_strbuf_take(&out);
+}
+
+/*
+ * A recorded list of types (block 0 and, for gradient_merge, the conditional block behind it).
+ * Besides `not_ours`: the cast in front of softmax_with_cross_entropy is inside ours, and so are
+ * the accumulators' additions of gradient_merge (behind the backward part, in the tree).
+ */
+static void append_recorded(struct fleet_strbuf *out, const cJSON *block, bool merges)
+{
+    bool behind_forward = false, behind_backward = false;
+    const cJSON *type;
+
+    cJSON_ArrayForEach(type, block)
+    {
+        const char *text = type->valuestring;
+
+        if (strcmp(text, "softmax_with_cross_entropy") == 0)
+            behind_forward = true;
+        if (strcmp(text, "increment") == 0)
+            behind_backward = true;
+        if (recorded_has_no_counterpart(text) || (behind_forward && strcmp(text, "cast") == 0) ||
+            (merges && behind_backward && strcmp(text, "elementwise_add") == 0))
+            continue;
+        if (strcmp(text, "cast") == 0 && type->next &&
+            strcmp(type->next->valuestring, "softmax_with_cross_entropy") == 0)
+            continue;
+        recorded_append(out, text);
+    }
+}
+
+static bool is_update(const char *type)
+{
+    static const char *const updates[] = {"sgd",   "momentum", "adam",
+                                          "adamw", "lamb",     "lars_momentum"};
+
+    for (size_t i = 0; i < FLEET_COUNT(updates); i++)
+        if (strcmp(type, updates[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Exchanges stand behind the whole backward part here; overlap is the executor's business. */
+static void move_exchanges_back(char *types)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf before = {0}, exchanges = {0}, after = {0};
+    char *save = NULL;
+
+    for (char *word = strtok_r(types, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        recorded_append(strcmp(word, "c_allreduce_sum") == 0 ? &exchanges
+                        : is_update(word)                    ? &after
+                                                             : &before,
+                        word);
+    (void)sprintf(types, "%s%s%s%s%s", fleet_strbuf_text(&before), exchanges.length ? " " : "",
+                  fleet_strbuf_text(&exchanges), after.length ? " " : "",
+                  fleet_strbuf_text(&after));
+}
+
+/* With one worker Paddle has no exchange; with gradient_merge and without fusing it has one a
+ * tensor, ours are buckets all the same. */
+static void drop_exchanges(char *types)
+{
+    static const char word[] = " c_allreduce_sum";
+    char *at;
+
+    while ((at = strstr(types, word)))
+        memmove(at, at + strlen(word), strlen(at + strlen(word)) + 1);
+}
+
+/* ---- one row ----------------------------------------------------------------------------------- */
+
+/* {"amp": true, …} from the names of the switches and their configs. */
+static void read_strategy(const cJSON *row, struct strategy *out)
+{
+    FLEET_AUTO_JSON cJSON *json =
+        cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(row, "configs"), 1);
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    struct fleet_errors errors = {0};
+    const cJSON *name;
+
+    if (!json)
+        json = cJSON_CreateObject();
+    cJSON_ArrayForEach(name, golden_array(row, "requested"))
+        cJSON_AddTrueToObject(json, name->valuestring);
+    if (strategy_json_decode(json, "", out, &errors) < 0) {
+        fleet_errors_print(&errors, &text);
+        golden_fail("ours refuses %s", text.text);
+    }
+}
+
+/* Rows of units whose passes do not exist yet, and rows without a program. */
+static void skip_uncovered(const cJSON *row)
+{
+    const cJSON *name;
+
+    cJSON_ArrayForEach(name, golden_array(row, "requested"))
+    {
+        golden_check(cJSON_IsString(name));
+        if (!pass_exists(name->valuestring))
+            golden_skip("there is no pass for %s", name->valuestring);
+    }
+    if (cJSON_GetObjectItemCaseSensitive(row, "minimize_error"))
+        golden_skip("Paddle failed to build the program");
+}
+
+/* What takes effect of `asked`. */
+static void select_final(const struct strategy *asked, int workers, const char *optimizer,
+                         struct select_result *out)
+{
+    struct select_options options = {STRATEGY_PADDLE, workers, optimizer};
+    struct fleet_errors errors = {0};
+
+    if (strategy_select(asked, &options, "", out, &errors) < 0)
+        golden_fail("ours refuses %s: %s", errors.items[0].path, errors.items[0].message);
+}
+
+static char *list_wanted(const cJSON *blocks, bool merges)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf wanted = {0};
+
+    fleet_strbuf_append(&wanted, "");
+    append_recorded(&wanted, cJSON_GetArrayItem(blocks, 0), merges);
+    if (merges)
+        append_recorded(&wanted, cJSON_GetArrayItem(blocks, 1), merges);
+    move_exchanges_back(wanted.text);
+    return fleet_strbuf_take(&wanted);
+}
+
+static void check_program(void *context)
+{
+    const cJSON *row = context, *blocks = golden_array(row, "main_program");
+    int hidden = (int)golden_number_or(row, "hidden_width", 64);
+    int workers = golden_int(row, "workers");
+    STRATEGY_AUTO struct strategy asked = {0};
+    SELECT_AUTO_RESULT struct select_result selection = {0};
+    FLEET_AUTO_FREE char *found = NULL, *wanted = NULL;
+    struct training_config training;
+    struct pass_context passes = {.training = &training, .world = workers};
+    struct program program;
+    struct fleet_error err;
+
+    skip_uncovered(row);
+    read_strategy(row, &asked);
+    recorded_optimizer(golden_string(row, "optimizer"), &training);
+    select_final(&asked, workers, training_optimizer_text(training.optimizer.name), &selection);
+    passes.strategy = &selection.final;
+    recorded_network(hidden, &program);
+    if (recorded_rewrite(&program, &passes, &err) < 0)
+        golden_fail("%s", err.text);
+    wanted = list_wanted(blocks, selection.final.gradient_merge);
+    found = list_ours(&program, selection.final.amp_configs.use_pure_fp16 ||
+                                    selection.final.amp_configs.use_pure_bf16);
+    if (workers == 1 || selection.final.gradient_merge) {
+        drop_exchanges(found);
+        drop_exchanges(wanted);
+    }
+    if (strcmp(found, wanted) != 0)
+        golden_fail("ours:\n      %s\n    recorded:\n      %s", found, wanted);
+    program_release(&program);
+    training_config_release(&training);
+}
+
+void golden_paddle_programs(const struct golden_file *file)
+{
+    cJSON *root = golden_json(file->path), *row;
+
+    cJSON_ArrayForEach(row, golden_array(root, "cases"))
+        golden_case(check_program, row, "%s", golden_string(row, "case"));
+    cJSON_Delete(root);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_GOLDEN_READERS_H
+#define TESTS_GOLDEN_READERS_H
+
+/* Readers that kinds.c lists; what each compares, and how closely, is at the head of its file. */
+
+#include "tests/golden/runner.h"
+
+void golden_paddle_prototxt(const struct golden_file *file);
+void golden_paddle_prototxt_style(const struct golden_file *file);
+void golden_paddle_prototxt_read(const struct golden_file *file);
+void golden_paddle_assignments(const struct golden_file *file);
+void golden_paddle_selection_lists(const struct golden_file *file);
+void golden_paddle_selection(const struct golden_file *file);
+void golden_paddle_optimizer(const struct golden_file *file);
+void golden_paddle_schedules(const struct golden_file *file);
+void golden_paddle_op_lists(const struct golden_file *file);
+void golden_paddle_loss_scaling(const struct golden_file *file);
+void golden_paddle_programs(const struct golden_file *file);
+void golden_paddle_recompute(const struct golden_file *file);
+void golden_paddle_pipeline(const struct golden_file *file);
+void golden_paddle_owners(const struct golden_file *file);
+void golden_mindspore_assignments(const struct golden_file *file);
+void golden_torch_ops(const struct golden_file *file);
+void golden_torch_gpt_forward(const struct golden_file *file);
+void golden_torch_gpt(const struct golden_file *file);
+void golden_torch_resnet(const struct golden_file *file);
+void golden_torch_job(const struct golden_file *file);
+
+#endif

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The promise that keeps everything else honest: the weights depend on the job, not on the number
+ * of workers, on who was killed when, or on where the job was resumed. Real processes, real signals;
+ * what is compared is the SHA-256 of all weights and the loss of every step.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/strbuf.h"
+#include "tests/support/job_run.h"
+
+#define LIMIT_S 120.0
+
+/* A job in a folder of its own. `extra` is put below `training`, `strategy` below `spec`. */
+struct job {
+    char *folder, *path;
+};
+
+static void job_write(struct job *job, int steps, int batch, int micro_batch, const char *strategy,
+                      const char *extra)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    char here[4096];
+
+    assert_non_null(getcwd(here, sizeof(here)));
+    job->folder = job_run_folder();
+    job->path = fleet_file_join(job->folder, "job.yaml");
+    fleet_strbuf_appendf(
+        &text,
+        "apiVersion: fleetjob.dev/v1alpha1\n"
+        "kind: FleetJob\n"
+        "metadata: {name: equality}\n"
+        "spec:\n"
+        "  worker: {replicas: 1}\n"
+        "  runPolicy: {restart: {maxRestarts: 100}}\n"
+        "%s"
+        "  training:\n"
+        "    model: {name: gpt, layers: 2, heads: 2, width: 32, context: 32}\n"
+        "    data: {path: %s/tests/golden/torch/jobs/text.txt}\n"
+        "    optimizer: {name: adamw, learningRate: 0.003, clip: {globalNorm: 1}}\n"
+        "    schedule: {name: cosine, warmupSteps: 3}\n"
+        "    globalBatchSize: %d\n"
+        "    microBatchSize: %d\n"
+        "    steps: %d\n"
+        "    seed: 7\n"
+        "%s",
+        strategy, here, batch, micro_batch, steps, extra);
+    assert_int_equal(fleet_file_write(job->path, text.text, text.length, NULL), 0);
+}
+
+static void job_remove(struct job *job)
+{
+    job_run_remove(job->folder);
+    free(job->folder);
+    free(job->path);
+}
+
+static void run_job(const struct job *job, const char *workers, job_run_watch watch, void *context,
+                    struct job_run *out)
+{
+    const char *arguments[] = {"--workers", workers, job->path, NULL};
+
+    job_run(arguments, LIMIT_S, watch, context, out);
+}
+
+static void expect_success(const struct job_run *run, int steps)
+{
+    if (run->exit_code != 0 || run->problem[0])
+        fail_msg("exit %d, problem \"%s\", after %d steps: %s", run->exit_code, run->problem,
+                 run->step_count, run->errors);
+    assert_string_equal(run->state, "Succeeded");
+    assert_int_equal(run->step_count, steps);
+    assert_int_equal(run->steps[0].step, 1);
+}
+
+/* Weights and every loss of `run` are those of `reference`, to the last bit. */
+static void expect_equal(const struct job_run *run, const struct job_run *reference)
+{
+    assert_int_equal(run->step_count, reference->step_count);
+    for (int i = 0; i < run->step_count; i++)
+        if (run->steps[i].loss != reference->steps[i].loss)
+            fail_msg("step %d: loss %.9g, expected %.9g", i + 1, run->steps[i].loss,
+                     reference->steps[i].loss);
+    assert_string_equal(run->sha256, reference->sha256);
+}
+
+/* ---- the number of workers ----------------------------------------------------------------------- */
+
+static void compare_workers(int batch, int micro_batch, const char *strategy, int workers_max)
+{
+    struct job_run reference, run;
+    struct job job;
+
+    job_write(&job, 12, batch, micro_batch, strategy, "");
+    run_job(&job, "1", NULL, NULL, &reference);
+    expect_success(&reference, 12);
+    for (int workers = 2; workers <= workers_max; workers++) {
+        char text[16];
+        (void)snprintf(text, sizeof(text), "%d", workers);
+        run_job(&job, text, NULL, NULL, &run);
+        expect_success(&run, 12);
+        expect_equal(&run, &reference);
+        job_run_release(&run);
+    }
+    job_run_release(&reference);
+    job_remove(&job);
+}
+
+static void test_equality__weights_do_not_depend_on_the_number_of_workers(void **state)
+{
+    (void)state;
+    compare_workers(8, 2, "", 4);
+}
+
+static void test_equality__nor_do_they_where_the_batch_does_not_divide(void **state)
+{
+    (void)state;
+    compare_workers(14, 2, "", 4); /* 7 micro-batches: unaligned ranges of leaves */
+}
+
+static void test_equality__nor_with_gradient_merge_and_an_unfinished_group(void **state)
+{
+    (void)state;
+    compare_workers(6, 2,
+                    "  strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 5}}\n",
+                    4); /* 12 steps: two groups of 5, and 2 steps without update */
+}
+
+/* ---- kills --------------------------------------------------------------------------------------- */
+
+struct kills {
+    unsigned int seed;
+    int remaining;   /* kills still to be done */
+    int64_t next_at; /* step after which the next one comes */
+    int victims;     /* processes at once */
+    bool agents;     /* kill agents, not trainers */
+    bool first;      /* always the first process found, which is rank 0's at the start */
+    int sent;
+};
+
+static void kill_some(void *context, struct job_run *run, const cJSON *event)
+{
+    struct kills *kills = context;
+    pid_t pids[16];
+    int count;
+
+    (void)event;
+    if (kills->remaining == 0 || run->step_count < kills->next_at)
+        return;
+    count =
+        kills->agents ? job_run_agents(run->pid, pids, 16) : job_run_trainers(run->pid, pids, 16);
+    for (int i = 0; i < kills->victims && count > 0; i++) {
+        int victim = kills->first ? 0 : rand_r(&kills->seed) % count;
+        if (kill(pids[victim], SIGKILL) == 0)
+            kills->sent++;
+        pids[victim] = pids[--count];
+    }
+    kills->remaining--;
+    kills->next_at = run->step_count + 3 + rand_r(&kills->seed) % 6;
+}
+
+static void compare_kills(struct kills kills)
+{
+    struct job_run reference, run;
+    struct job job;
+
+    /* Long enough that the last kill comes before the end, however late this reader is. */
+    job_write(&job, 150, 8, 2, "", "");
+    run_job(&job, "2", NULL, NULL, &reference);
+    expect_success(&reference, 150);
+    run_job(&job, "4", kill_some, &kills, &run);
+    expect_success(&run, 150);
+    assert_true(kills.sent > 0);
+    if (run.restart_count == 0)
+        fail_msg("%d processes were killed, but no restart was told", kills.sent);
+    expect_equal(&run, &reference);
+    job_run_release(&run);
+    job_run_release(&reference);
+    job_remove(&job);
+}
+
+static void test_equality__killed_trainers_leave_no_trace(void **state)
+{
+    (void)state;
+    compare_kills((struct kills){.seed = 1, .remaining = 3, .next_at = 5, .victims = 1});
+}
+
+static void test_equality__two_at_once_leave_no_trace(void **state)
+{
+    (void)state;
+    compare_kills((struct kills){.seed = 2, .remaining = 2, .next_at = 4, .victims = 2});
+}
+
+static void test_equality__the_first_worker_is_not_special(void **state)
+{
+    (void)state;
+    compare_kills(
+        (struct kills){.seed = 3, .remaining = 2, .next_at = 6, .victims = 1, .first = true});
+}
+
+static void test_equality__a_killed_agent_leaves_no_trace(void **state)
+{
+    (void)state;
+    compare_kills(
+        (struct kills){.seed = 4, .remaining = 2, .next_at = 5, .victims = 1, .agents = true});
+}
+
+static void test_equality__all_at_once_start_again(void **state)
+{
+    (void)state;
+    compare_kills((struct kills){.seed = 5, .remaining = 1, .next_at = 7, .victims = 4});
+}
+
+/* ---- resuming ------------------------------------------------------------------------------------ */
+
+static void interrupt_at(void *context, struct job_run *run, const cJSON *event)
+{
+    int *signal_and_step = context;
+
+    (void)event;
+    if (run->step_count == signal_and_step[1])
+        (void)kill(run->pid, signal_and_step[0]);
+}
+
+/* Interrupt a job of 3 workers by `signal`, resume it on 2: the same weights as never interrupted. */
+static void compare_resume(int signal, int exit_code)
+{
+    int signal_and_step[2] = {signal, 17};
+    struct job_run reference, first, second;
+    pid_t left[32];
+    struct job job, whole;
+
+    job_write(&whole, 30, 8, 2, "", "");
+    run_job(&whole, "1", NULL, NULL, &reference);
+    expect_success(&reference, 30);
+
+    job_write(&job, 30, 8, 2, "", "    checkpoint: {path: checkpoints, everySteps: 5}\n");
+    run_job(&job, "3", interrupt_at, signal_and_step, &first);
+    assert_int_equal(first.exit_code, exit_code);
+    assert_true(first.step_count >= 17 && first.step_count < 30);
+    assert_int_equal(job_run_left(left, job_run_agents(first.pid, left, 32), 5.0), 0);
+
+    run_job(&job, "2", NULL, NULL, &second);
+    if (second.exit_code != 0)
+        fail_msg("resume: exit %d: %s", second.exit_code, second.errors);
+    assert_true(second.step_count < 30);
+    assert_true(second.steps[0].step > 10);
+    assert_int_equal(second.steps[second.step_count - 1].step, 30);
+    assert_string_equal(second.sha256, reference.sha256);
+    job_run_release(&reference);
+    job_run_release(&first);
+    job_run_release(&second);
+    job_remove(&job);
+    job_remove(&whole);
+}
+
+static void test_equality__resume_after_ctrl_c_on_fewer_workers(void **state)
+{
+    (void)state;
+    compare_resume(SIGINT, 130);
+}
+
+static void test_equality__resume_after_fleetjob_itself_was_killed(void **state)
+{
+    (void)state;
+    compare_resume(SIGKILL, 128 + SIGKILL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equality__weights_do_not_depend_on_the_number_of_workers),
+        cmocka_unit_test(test_equality__nor_do_they_where_the_batch_does_not_divide),
+        cmocka_unit_test(test_equality__nor_with_gradient_merge_and_an_unfinished_group),
+        cmocka_unit_test(test_equality__killed_trainers_leave_no_trace),
+        cmocka_unit_test(test_equality__two_at_once_leave_no_trace),
+        cmocka_unit_test(test_equality__the_first_worker_is_not_special),
+        cmocka_unit_test(test_equality__a_killed_agent_leaves_no_trace),
+        cmocka_unit_test(test_equality__all_at_once_start_again),
+        cmocka_unit_test(test_equality__resume_after_ctrl_c_on_fewer_workers),
+        cmocka_unit_test(test_equality__resume_after_fleetjob_itself_was_killed),
+    };
+    return cmocka_run_group_tests_name("equality", tests, NULL, NULL);
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The weights depend on the job, not on the number of workers: for every model, every optimizer and
+ * every knob that does not depend on workers by definition. A table of jobs; each is run on one
+ * to four workers, some then with a worker killed on the way, then interrupted and resumed on yet
+ * another number. Compared are every loss, norm and rate, and the exported weights and running
+ * statistics, byte by byte.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/random.h"
+#include "libfleet/base/strbuf.h"
+#include "tests/support/job_run.h"
+
+#define LIMIT_S     240.0
+#define IMAGES      40
+#define IMAGE_BYTES 3073
+
+static char *images; /* folder with a CIFAR-10 file of noise */
+
+#define GPT    "model: {name: gpt, layers: 2, heads: 2, width: 32, context: 16}"
+#define RESNET "model: {name: resnet, preset: resnet18, baseWidth: 4}"
+#define ADAMW  "optimizer: {name: adamw, learningRate: 0.003, clip: {globalNorm: 1}}"
+#define O1                                                                       \
+    "amp: true, amp_configs: {init_loss_scaling: 1.0e9, incr_every_n_steps: 2, " \
+    "decr_every_n_nan_or_inf: 1, decr_ratio: 0.03125}"
+
+struct job {
+    const char *name;
+    const char *model, *optimizer;
+    const char *training; /* more of the block, or "" */
+    const char *spec;     /* strategy …, or "" */
+    unsigned int flags;
+};
+
+enum {
+    NONE = 0,
+    OVERFLOWS = 1, /* some of its updates are skipped */
+    FAULTS = 2,    /* killed and resumed, too; also under sanitizers */
+};
+
+static const struct job jobs[] = {
+    {"gpt", GPT, ADAMW, "", "", NONE},
+    {"gpt with dropout, own head",
+     "model: {name: gpt, layers: 2, heads: 2, width: 32, context: 16, dropout: 0.1, "
+     "tieEmbeddings: false}",
+     ADAMW, "schedule: {name: cosine, warmupSteps: 2}", "", NONE},
+    {"llama", "model: {name: llama, layers: 2, heads: 4, width: 32, context: 16}", ADAMW, "", "",
+     NONE},
+    {"mlp", "model: {name: mlp, sizes: [3072, 16, 10]}",
+     "optimizer: {name: sgd, learningRate: 0.1}", "", "", NONE},
+    {"resnet", RESNET, "optimizer: {name: momentum, learningRate: 0.05, nesterov: true}", "", "",
+     FAULTS},
+    {"resnet with bottlenecks, lars",
+     "model: {name: resnet, preset: resnet50, depths: [1, 1, 1, 1], baseWidth: 4}",
+     "optimizer: {name: lars, learningRate: 0.5}", "", "", NONE},
+    {"sgd, clipped values", GPT,
+     "optimizer: {name: sgd, learningRate: 0.1, clip: {value: 0.01}, weightDecay: 0.1}", "", "",
+     NONE},
+    {"momentum, l1", GPT,
+     "optimizer: {name: momentum, learningRate: 0.1, weightDecay: 0.001, regularizer: l1}", "", "",
+     NONE},
+    {"adam, clipped norms", GPT,
+     "optimizer: {name: adam, learningRate: 0.003, clip: {norm: 0.1}, weightDecayOn: all}", "", "",
+     NONE},
+    {"lamb", GPT, "optimizer: {name: lamb, learningRate: 0.01}", "", "", NONE},
+    {"amp, overflowing", GPT, ADAMW, "", "strategy: {" O1 "}", OVERFLOWS},
+    {"amp, zero gradients", GPT, ADAMW, "",
+     "strategyOptions: {overflowAction: zeroGrad}, strategy: {" O1 "}", NONE},
+    {"amp in bf16", GPT, ADAMW, "precision: bf16", "strategy: {amp: true}", NONE},
+    {"pure fp16", GPT, ADAMW, "",
+     "strategy: {amp: true, amp_configs: {use_pure_fp16: true, init_loss_scaling: 1024}}", NONE},
+    {"bf16 alone", GPT, ADAMW, "precision: bf16", "", NONE},
+    {"resnet in amp", RESNET, "optimizer: {name: momentum, learningRate: 0.05}", "",
+     "strategy: {" O1 "}", OVERFLOWS},
+    {"recompute", GPT, ADAMW, "", "strategy: {recompute: true}", NONE},
+    {"recompute of batch_norm", RESNET, "optimizer: {name: momentum, learningRate: 0.05}", "",
+     "strategy: {recompute: true}", NONE},
+    {"recompute, offloaded", GPT, ADAMW, "",
+     "strategy: {recompute: true, recompute_configs: {enable_offload: true, "
+     "checkpoint_shape: [2, 16, 32]}}",
+     NONE},
+    {"gradient_merge", GPT, ADAMW, "",
+     "strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 3}}", NONE},
+    {"gradient_merge, summed", RESNET, "optimizer: {name: momentum, learningRate: 0.01}", "",
+     "strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 2, avg: false}}", NONE},
+    {"lars as a knob", GPT, "optimizer: {name: momentum, learningRate: 0.1}", "",
+     "strategy: {lars: true}", NONE},
+    {"lamb as a knob", GPT, "optimizer: {name: adam, learningRate: 0.01}", "",
+     "strategyOptions: {alwaysAdapt: false}, strategy: {lamb: true, lamb_configs: "
+     "{exclude_from_weight_decay: [bias]}}",
+     NONE},
+    {"all at once", GPT, ADAMW, "",
+     "strategy: {recompute: true, gradient_merge: true, gradient_merge_configs: {k_steps: 2}, " O1
+     "}",
+     FAULTS | OVERFLOWS},
+};
+
+#define STEPS 12
+
+/* ---- one run ------------------------------------------------------------------------------------- */
+
+struct result {
+    struct job_run run;
+    char *weights; /* the exported file */
+    size_t size;
+};
+
+static void result_release(struct result *result)
+{
+    job_run_release(&result->run);
+    free(result->weights);
+}
+
+static char *write_job(const struct job *job, const char *folder)
+{
+    char *path = fleet_file_join(folder, "job.yaml");
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    bool is_text = strstr(job->model, "gpt") || strstr(job->model, "llama");
+    char here[4096];
+
+    assert_non_null(getcwd(here, sizeof(here)));
+    fleet_strbuf_append(&text, "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\n"
+                               "metadata: {name: equality}\nspec: {worker: {replicas: 1}, "
+                               "runPolicy: {restart: {maxRestarts: 100}}, ");
+    if (job->spec[0])
+        fleet_strbuf_appendf(&text, "%s, ", job->spec);
+    fleet_strbuf_appendf(&text, "training: {%s, %s, ", job->model, job->optimizer);
+    if (job->training[0])
+        fleet_strbuf_appendf(&text, "%s, ", job->training);
+    if (is_text)
+        fleet_strbuf_appendf(&text, "data: {path: %s/tests/golden/torch/jobs/text.txt}, ", here);
+    else
+        fleet_strbuf_appendf(&text, "data: {path: %s, tokenizer: cifar10}, ", images);
+    fleet_strbuf_appendf(&text,
+                         "globalBatchSize: 8, microBatchSize: 2, steps: %d, seed: 5, "
+                         "checkpoint: {path: checkpoints, everySteps: 4}}}\n",
+                         STEPS);
+    assert_int_equal(fleet_file_write(path, text.text, text.length, NULL), 0);
+    return path;
+}
+
+static void run_in(const char *path, const char *workers, job_run_watch watch, void *context,
+                   struct job_run *out)
+{
+    const char *arguments[] = {"--workers", workers, path, NULL};
+
+    job_run(arguments, LIMIT_S, watch, context, out);
+}
+
+static void export_weights(const char *folder, struct result *out)
+{
+    FLEET_AUTO_FREE char *checkpoints = fleet_file_join(folder, "checkpoints");
+    FLEET_AUTO_FREE char *file = fleet_file_join(folder, "weights.safetensors");
+    FLEET_AUTO_FREE char *errors = NULL;
+    const char *arguments[] = {"export", checkpoints, file, NULL};
+
+    if (job_run_command("fleetjob", arguments, NULL, &errors) != 0)
+        fail_msg("export: %s", errors);
+    assert_int_equal(fleet_file_read(file, 64 << 20, &out->weights, &out->size, NULL), 0);
+}
+
+static void expect_success(const struct job *job, const struct job_run *run)
+{
+    if (run->exit_code != 0 || run->problem[0] || strcmp(run->state, "Succeeded") != 0)
+        fail_msg("%s: exit %d, problem \"%s\", after %d steps: %s", job->name, run->exit_code,
+                 run->problem, run->step_count, run->errors);
+}
+
+static void run_job(const struct job *job, const char *workers, job_run_watch watch, void *context,
+                    struct result *out)
+{
+    FLEET_AUTO_FREE char *folder = job_run_folder();
+    FLEET_AUTO_FREE char *path = write_job(job, folder);
+
+    run_in(path, workers, watch, context, &out->run);
+    expect_success(job, &out->run);
+    assert_int_equal(out->run.step_count, STEPS);
+    export_weights(folder, out);
+    job_run_remove(folder);
+}
+
+/* ---- comparing ----------------------------------------------------------------------------------- */
+
+static bool same(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
+static void expect_equal(const struct job *job, const char *how, const struct result *found,
+                         const struct result *wanted)
+{
+    const struct job_run *a = &found->run, *b = &wanted->run;
+
+    for (int i = 0; i < a->step_count; i++) {
+        const struct job_step *x = &a->steps[i], *y = &b->steps[x->step - 1];
+        if (!same(x->loss, y->loss) || !same(x->grad_norm, y->grad_norm) ||
+            !same(x->learning_rate, y->learning_rate))
+            fail_msg("%s, %s: step %lld: loss %.9g norm %.9g rate %.9g, expected %.9g %.9g %.9g",
+                     job->name, how, (long long)x->step, x->loss, x->grad_norm, x->learning_rate,
+                     y->loss, y->grad_norm, y->learning_rate);
+    }
+    if (strcmp(a->sha256, b->sha256) != 0)
+        fail_msg("%s, %s: weights %s, expected %s", job->name, how, a->sha256, b->sha256);
+    if (found->size != wanted->size || memcmp(found->weights, wanted->weights, found->size) != 0)
+        fail_msg("%s, %s: the exported tensors differ", job->name, how);
+}
+
+static void expect_sense(const struct job *job, const struct result *result)
+{
+    int skipped = 0;
+
+    for (int i = 0; i < result->run.step_count; i++) {
+        if (!isfinite(result->run.steps[i].loss))
+            fail_msg("%s: step %d: loss %g", job->name, i + 1, result->run.steps[i].loss);
+        skipped += isnan(result->run.steps[i].learning_rate);
+    }
+    if ((job->flags & OVERFLOWS) && skipped == 0)
+        fail_msg("%s: expected skipped updates, there was none", job->name);
+    if ((job->flags & OVERFLOWS) && skipped == STEPS)
+        fail_msg("%s: every update was skipped", job->name);
+}
+
+/* ---- faults -------------------------------------------------------------------------------------- */
+
+static void kill_one(void *context, struct job_run *run, const cJSON *event)
+{
+    int *at = context;
+    pid_t pids[16];
+    int count;
+
+    (void)event;
+    if (run->step_count != *at || *at == 0)
+        return;
+    count = job_run_trainers(run->pid, pids, 16);
+    if (count > 0 && kill(pids[*at % count], SIGKILL) == 0)
+        *at = 0;
+}
+
+/* Kill fleetjob as soon as a checkpoint is complete. */
+static void interrupt(void *context, struct job_run *run, const cJSON *event)
+{
+    (void)context;
+    (void)event;
+    if (run->checkpoint_count == 1)
+        (void)kill(run->pid, SIGKILL);
+}
+
+static void compare_killed(const struct job *job, const struct result *wanted)
+{
+    struct result found;
+    int at = 3;
+
+    run_job(job, "3", kill_one, &at, &found);
+    expect_equal(job, "one of 3 workers killed", &found, wanted);
+    result_release(&found);
+}
+
+/* fleetjob itself is killed, with all its workers; the rest is done by another number of them. */
+static void compare_resumed(const struct job *job, const struct result *wanted)
+{
+    FLEET_AUTO_FREE char *folder = job_run_folder();
+    FLEET_AUTO_FREE char *path = write_job(job, folder);
+    struct job_run first;
+    struct result found;
+
+    run_in(path, "3", interrupt, NULL, &first);
+    run_in(path, "2", NULL, NULL, &found.run);
+    expect_success(job, &found.run);
+    if (found.run.step_count == 0 || found.run.steps[0].step == 1)
+        fail_msg("%s: expected to go on from a checkpoint, made %d steps", job->name,
+                 found.run.step_count);
+    export_weights(folder, &found);
+    expect_equal(job, "resumed on 2", &found, wanted);
+    job_run_release(&first);
+    result_release(&found);
+    job_run_remove(folder);
+}
+
+/* ---- the table ----------------------------------------------------------------------------------- */
+
+static void test_equality_knobs__job(void **state)
+{
+    const struct job *job = *state;
+    const char *variant = getenv("FLEET_TEST_VARIANT");
+    bool has_faults = (job->flags & FAULTS) != 0;
+    struct result reference;
+
+    if (variant && strcmp(variant, "release") != 0 && !has_faults)
+        skip(); /* the others run every line of code there is */
+    run_job(job, "1", NULL, NULL, &reference);
+    expect_sense(job, &reference);
+    for (const char *digit = "234"; *digit; digit++) {
+        char workers[2] = {*digit};
+        struct result found;
+        run_job(job, workers, NULL, NULL, &found);
+        expect_equal(job, workers, &found, &reference);
+        result_release(&found);
+    }
+    if (has_faults) {
+        compare_killed(job, &reference);
+        compare_resumed(job, &reference);
+    }
+    result_release(&reference);
+}
+
+static int make_images(void **state)
+{
+    struct fleet_random_key key = fleet_random_key(1, "images", 0);
+    FLEET_AUTO_FREE float *noise = malloc((size_t)IMAGES * IMAGE_BYTES * sizeof(*noise));
+    FLEET_AUTO_FREE uint8_t *bytes = malloc((size_t)IMAGES * IMAGE_BYTES);
+    FLEET_AUTO_FREE char *file = NULL;
+
+    (void)state;
+    images = job_run_folder();
+    file = fleet_file_join(images, "data_batch_1.bin");
+    fleet_random_normal(key, 0, (size_t)IMAGES * IMAGE_BYTES, 128.0f, 40.0f, noise);
+    for (int i = 0; i < IMAGES * IMAGE_BYTES; i++)
+        bytes[i] = (uint8_t)(i % IMAGE_BYTES == 0 ? i / IMAGE_BYTES % 10
+                                                  : fminf(fmaxf(noise[i], 0.0f), 255.0f));
+    return fleet_file_write(file, bytes, (size_t)IMAGES * IMAGE_BYTES, NULL);
+}
+
+static int remove_images(void **state)
+{
+    (void)state;
+    job_run_remove(images);
+    free(images);
+    return 0;
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[FLEET_COUNT(jobs)] = {0};
+
+    for (size_t i = 0; i < FLEET_COUNT(jobs); i++)
+        tests[i] = (struct CMUnitTest){.name = jobs[i].name,
+                                       .test_func = test_equality_knobs__job,
+                                       .initial_state = (void *)&jobs[i]};
+    return cmocka_run_group_tests_name("equality_knobs", tests, make_images, remove_images);
+}

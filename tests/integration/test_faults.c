@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Bad input and broken surroundings, as a user meets them: each ends with one clear message that
+ * names the field and the value, the right exit code, and nothing left behind.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/strbuf.h"
+#include "tests/support/job_run.h"
+
+#define LIMIT_S 60.0
+
+struct parts {
+    const char *worker, *strategy, *model, *data, *batch, *steps, *extra; /* NULL: as below */
+};
+
+static const char *or_else(const char *text, const char *otherwise)
+{
+    return text ? text : otherwise;
+}
+
+/* A job file in a fresh folder, with a good data file beside it. Returns the folder. */
+static char *write_job(const struct parts *parts)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0}, data = {0};
+    char *folder = job_run_folder();
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "job.yaml");
+    FLEET_AUTO_FREE char *data_path = fleet_file_join(folder, "text.txt");
+
+    for (int i = 0; i < 400; i++)
+        fleet_strbuf_appendf(&data, "line %d of some text to learn\n", i);
+    assert_int_equal(fleet_file_write(data_path, data.text, data.length, NULL), 0);
+    fleet_strbuf_appendf(
+        &text,
+        "apiVersion: fleetjob.dev/v1alpha1\n"
+        "kind: FleetJob\n"
+        "metadata: {name: faults}\n"
+        "spec:\n"
+        "  worker: %s\n"
+        "  strategy: %s\n"
+        "  training:\n"
+        "    model: %s\n"
+        "    data: %s\n"
+        "    optimizer: {name: adamw, learningRate: 0.001}\n"
+        "    %s\n"
+        "    steps: %s\n"
+        "%s",
+        or_else(parts->worker, "{replicas: 2}"), or_else(parts->strategy, "{}"),
+        or_else(parts->model, "{name: gpt, layers: 1, heads: 2, width: 32, context: 32}"),
+        or_else(parts->data, "{path: text.txt}"),
+        or_else(parts->batch, "globalBatchSize: 4\n    microBatchSize: 2"),
+        or_else(parts->steps, "20"), or_else(parts->extra, ""));
+    assert_int_equal(fleet_file_write(path, text.text, text.length, NULL), 0);
+    return folder;
+}
+
+static void run_in(const char *folder, job_run_watch watch, void *context, struct job_run *out)
+{
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "job.yaml");
+    const char *arguments[] = {path, NULL};
+
+    job_run(arguments, LIMIT_S, watch, context, out);
+}
+
+/* The job ends with exit code 1 and a message that holds all of `words` (NULL at the end). */
+static void expect_refused(const struct parts *parts, const char *const *words)
+{
+    char *folder = write_job(parts);
+    struct job_run run;
+
+    run_in(folder, NULL, NULL, &run);
+    if (run.exit_code != 1)
+        fail_msg("exit code %d, expected 1; it said: %s", run.exit_code, run.errors);
+    for (; *words; words++)
+        if (!strstr(run.errors, *words))
+            fail_msg("no \"%s\" in: %s", *words, run.errors);
+    job_run_release(&run);
+    job_run_remove(folder);
+    free(folder);
+}
+
+#define REFUSED(parts, ...) expect_refused(parts, (const char *[]){__VA_ARGS__, NULL})
+#define PARTS(...)          (&(struct parts){__VA_ARGS__})
+
+static void test_faults__numbers_of_workers(void **state)
+{
+    (void)state;
+    REFUSED(PARTS(.worker = "{replicas: 0}"), "spec.worker.replicas", "0");
+    REFUSED(PARTS(.worker = "{replicas: 3, minReplicas: 4, maxReplicas: 2}"),
+            "spec.worker.minReplicas", "4", "2");
+    REFUSED(PARTS(.worker = "{replicas: 3}"), "spec.worker.replicas", "3", "2");
+}
+
+static void test_faults__unknown_names(void **state)
+{
+    (void)state;
+    REFUSED(PARTS(.model = "{name: gtp, layers: 1, heads: 2, width: 32, context: 32}"),
+            "spec.training.model.name", "gtp", "gpt");
+    REFUSED(PARTS(.strategy = "{gradient_merg: true}"), "spec.strategy.gradient_merg",
+            "gradient_merge");
+    REFUSED(PARTS(.model = "{name: gpt, layer: 1, heads: 2, width: 32, context: 32}"),
+            "spec.training.model.layer", "layers");
+    REFUSED(PARTS(.model = "{name: gpt, layers: 1, heads: 3, width: 32, context: 32}"),
+            "spec.training.model", "32", "3");
+}
+
+static void test_faults__all_errors_are_told_at_once(void **state)
+{
+    (void)state;
+    REFUSED(PARTS(.worker = "{replicas: 0}", .strategy = "{ampp: true}",
+                  .model = "{name: gpt, layers: -1, heads: 2, width: 32, context: 32}"),
+            "spec.worker.replicas", "spec.strategy.ampp", "spec.training.model.layers");
+}
+
+static void test_faults__data_that_cannot_be_read(void **state)
+{
+    (void)state;
+    REFUSED(PARTS(.data = "{path: nowhere.txt}"), "data.path", "nowhere.txt", "No such file");
+    REFUSED(PARTS(.data = "{path: /dev/null/x}"), "data.path", "/dev/null/x");
+    REFUSED(PARTS(.data = "{path: text.txt}",
+                  .model = "{name: gpt, layers: 1, heads: 2, width: 32, context: 20000}"),
+            "data.path", "text.txt");
+    REFUSED(PARTS(.data = "{path: '*.nothing'}"), "data.path", "*.nothing");
+}
+
+static void test_faults__an_empty_file(void **state)
+{
+    struct parts parts = {.data = "{path: empty.txt}"};
+    char *folder = write_job(&parts);
+    FLEET_AUTO_FREE char *empty = fleet_file_join(folder, "empty.txt");
+    struct job_run run;
+
+    (void)state;
+    assert_int_equal(fleet_file_write(empty, "", 0, NULL), 0);
+    run_in(folder, NULL, NULL, &run);
+    assert_int_equal(run.exit_code, 1);
+    assert_non_null(strstr(run.errors, "data.path"));
+    assert_non_null(strstr(run.errors, "empty.txt"));
+    job_run_release(&run);
+    job_run_remove(folder);
+    free(folder);
+}
+
+static void append_at_step_5(void *context, struct job_run *run, const cJSON *event)
+{
+    FILE *file;
+
+    (void)event;
+    if (run->step_count != 5)
+        return;
+    file = fopen(context, "a");
+    assert_non_null(file);
+    assert_true(fputs("another line\n", file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_faults__data_that_changes_during_the_run(void **state)
+{
+    struct parts parts = {.steps = "2000"}; /* not over before this reader has seen step 5 */
+    char *folder = write_job(&parts);
+    FLEET_AUTO_FREE char *data = fleet_file_join(folder, "text.txt");
+    struct job_run run;
+
+    (void)state;
+    run_in(folder, append_at_step_5, data, &run);
+    assert_int_equal(run.exit_code, 1);
+    if (!strstr(run.errors, "text.txt") || !strstr(run.errors, "changed"))
+        fail_msg("neither file nor cause in: %s", run.errors);
+    job_run_release(&run);
+    job_run_remove(folder);
+    free(folder);
+}
+
+static void test_faults__checkpoints_that_cannot_be_written_do_not_stop_training(void **state)
+{
+    struct parts parts = {.extra = "    checkpoint: {path: text.txt/inside, everySteps: 5}\n"};
+    char *folder = write_job(&parts);
+    struct job_run run;
+
+    (void)state;
+    run_in(folder, NULL, NULL, &run);
+    if (run.exit_code == 0)
+        assert_string_equal(run.state, "Succeeded");
+    if (!strstr(run.errors, "checkpoint") || !strstr(run.errors, "text.txt/inside"))
+        fail_msg("neither field nor path in: %s", run.errors);
+    job_run_release(&run);
+    job_run_remove(folder);
+    free(folder);
+}
+
+static int count_folders(const char *path)
+{
+    DIR *folder = opendir(path);
+    struct dirent *entry;
+    int count = 0;
+
+    if (!folder)
+        return 0;
+    while ((entry = readdir(folder)))
+        count += entry->d_name[0] != '.';
+    (void)closedir(folder);
+    return count;
+}
+
+/* A file system that holds one checkpoint and a half: the first stays, training goes on. */
+static void test_faults__a_full_disk_costs_the_new_checkpoint_only(void **state)
+{
+    struct parts parts = {.extra = "    checkpoint: {path: small/checkpoints, everySteps: 5}\n"};
+    char *folder = write_job(&parts);
+    FLEET_AUTO_FREE char *small = fleet_file_join(folder, "small");
+    FLEET_AUTO_FREE char *checkpoints = fleet_file_join(folder, "small/checkpoints");
+    struct job_run run;
+    int left;
+
+    (void)state;
+    assert_int_equal(mkdir(small, 0777), 0);
+    if (mount("tmpfs", small, "tmpfs", 0, "size=450k") < 0) {
+        print_message("not allowed to mount a small file system (%s): left out\n", strerror(errno));
+        job_run_remove(folder);
+        free(folder);
+        skip();
+    }
+    run_in(folder, NULL, NULL, &run);
+    (void)fprintf(stderr, "%s", run.errors);
+    left = count_folders(checkpoints);
+    (void)umount(small);
+    assert_int_equal(run.exit_code, 0);
+    assert_int_equal(run.step_count, 20);
+    assert_non_null(strstr(run.errors, "No space left"));
+    assert_int_equal(run.checkpoint_count, 1);
+    assert_int_equal(left, 1);
+    job_run_release(&run);
+    job_run_remove(folder);
+    free(folder);
+}
+
+static void expect_code(int code, const char *const *arguments)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    FLEET_AUTO_FREE char *errors = NULL;
+    int actual = job_run_command("fleetjob", arguments, &text, &errors);
+
+    if (actual != code)
+        fail_msg("fleetjob %s %s: exit %d, expected %d: %s", arguments[0] ? arguments[0] : "",
+                 arguments[0] && arguments[1] ? arguments[1] : "", actual, code, errors);
+    if (code != 0 && errors[0] == '\0')
+        fail_msg("fleetjob %s failed without a word", arguments[0] ? arguments[0] : "");
+}
+
+#define CODE(code, ...) expect_code(code, (const char *[]){__VA_ARGS__, NULL})
+
+static void test_faults__wrong_command_lines_exit_2(void **state)
+{
+    (void)state;
+    CODE(2, "run");
+    CODE(2, "rum", "x.yaml");
+    CODE(2, "run", "--no-such-option", "x.yaml");
+    CODE(2, "run", "--workers", "many", "x.yaml");
+    CODE(2, "run", "a.yaml", "b.yaml");
+    CODE(0, "--help");
+    CODE(0, "run", "--help");
+    CODE(1, "run", "/nowhere/job.yaml");
+}
+
+static void interrupt_once(void *context, struct job_run *run, const cJSON *event)
+{
+    pid_t *pids = context;
+
+    (void)event;
+    if (run->step_count == 3 && pids[0] == 0) { /* other events may follow this step */
+        pids[0] = job_run_agents(run->pid, pids + 1, 20);
+        pids[0] += job_run_trainers(run->pid, pids + 1 + pids[0], 20);
+        (void)kill(run->pid, SIGINT);
+    }
+}
+
+static void test_faults__ctrl_c_leaves_nothing_running(void **state)
+{
+    struct parts parts = {.steps = "5000"};
+    char *folder = write_job(&parts);
+    pid_t pids[42] = {0};
+    struct job_run run;
+
+    (void)state;
+    run_in(folder, interrupt_once, pids, &run);
+    assert_int_equal(run.exit_code, 130);
+    assert_true(pids[0] >= 4);
+    assert_int_equal(job_run_left(pids + 1, pids[0], 0.5), 0);
+    job_run_release(&run);
+    job_run_remove(folder);
+    free(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_faults__numbers_of_workers),
+        cmocka_unit_test(test_faults__unknown_names),
+        cmocka_unit_test(test_faults__all_errors_are_told_at_once),
+        cmocka_unit_test(test_faults__data_that_cannot_be_read),
+        cmocka_unit_test(test_faults__an_empty_file),
+        cmocka_unit_test(test_faults__data_that_changes_during_the_run),
+        cmocka_unit_test(test_faults__checkpoints_that_cannot_be_written_do_not_stop_training),
+        cmocka_unit_test(test_faults__a_full_disk_costs_the_new_checkpoint_only),
+        cmocka_unit_test(test_faults__wrong_command_lines_exit_2),
+        cmocka_unit_test(test_faults__ctrl_c_leaves_nothing_running),
+    };
+    return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
+}

@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * rest on http on a socket, against the fake API server on the same loop: verbs, refusals, repeated
+ * requests, the cap, deadlines, cancelling anywhere, watches cut anywhere, connections lost.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/kube/api_error.h"
+#include "libfleet/kube/config.h"
+#include "libfleet/kube/http.h"
+#include "libfleet/kube/rest.h"
+#include "tests/fake/apiserver.h"
+#include "tests/fake/apiserver_http.h"
+
+#define PODS "/api/v1/namespaces/default/pods"
+
+struct world {
+    uv_loop_t loop;
+    struct fake_apiserver *server;
+    struct fake_apiserver_http *front;
+    struct kube_config config;
+    struct kube_io *io;
+};
+
+static int set_up(void **state)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    char server[64];
+    int port;
+
+    assert_int_equal(uv_loop_init(&w->loop), 0);
+    w->server = fake_apiserver_new();
+    w->front = fake_apiserver_http_new(&w->loop, w->server, &port);
+    snprintf(server, sizeof(server), "http://127.0.0.1:%d", port);
+    w->config.server = strdup(server);
+    assert_int_equal(kube_http_new(&w->loop, &w->config,
+                                   &(struct kube_http_options){.in_flight_max = 4}, &w->io, NULL),
+                     0);
+    *state = w;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct world *w = *state;
+
+    kube_http_free(w->io);
+    fake_apiserver_http_free(w->front);
+    assert_int_equal(uv_run(&w->loop, UV_RUN_DEFAULT), 0); /* everything closes by itself */
+    assert_int_equal(uv_loop_close(&w->loop), 0);
+    fake_apiserver_free(w->server);
+    kube_config_release(&w->config);
+    free(w);
+    return 0;
+}
+
+/* Turn the loop until *flag is at least `value`; ten seconds at most. */
+static void turn_until(struct world *w, const int *flag, int value)
+{
+    double end = fleet_monotonic_ms() + 10000;
+
+    while (*flag < value) {
+        if (fleet_monotonic_ms() > end)
+            fail_msg("waited 10 s for %d, got to %d", value, *flag);
+        (void)uv_run(&w->loop, UV_RUN_ONCE);
+    }
+}
+
+struct answer {
+    int count;  /* of on_done */
+    char *text; /* the object */
+    struct fleet_error err;
+    bool failed;
+};
+
+static void on_answer(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct answer *a = user;
+
+    a->count++;
+    free(a->text);
+    a->text = object ? fleet_json_print(object) : NULL;
+    a->failed = err != NULL;
+    if (err)
+        a->err = *err;
+}
+
+/* Send and wait. The caller frees answer.text. */
+static struct answer do_request(struct world *w, const struct kube_rest_request *request)
+{
+    struct answer a = {0};
+
+    (void)kube_rest_start(w->io, request, on_answer, &a);
+    assert_int_equal(a.count, 0); /* io.h (1): never from within */
+    turn_until(w, &a.count, 1);
+    return a;
+}
+
+static cJSON *pod(const char *name)
+{
+    cJSON *root = cJSON_CreateObject();
+
+    cJSON_AddStringToObject(root, "apiVersion", "v1");
+    cJSON_AddStringToObject(root, "kind", "Pod");
+    cJSON_AddStringToObject(cJSON_AddObjectToObject(root, "metadata"), "name", name);
+    return root;
+}
+
+static void test_kube_rest__does_every_verb(void **state)
+{
+    struct world *w = *state;
+    FLEET_AUTO_JSON cJSON *body = pod("a");
+    FLEET_AUTO_JSON cJSON *patch = cJSON_Parse("{\"metadata\":{\"labels\":{\"x\":\"1\"}}}");
+    FLEET_AUTO_JSON cJSON *ready = cJSON_Parse("{\"status\":{\"phase\":\"Running\"}}");
+    struct kube_rest_request r = {.verb = KUBE_CREATE,
+                                  .resource = &kube_pods,
+                                  .namespace_ = "default",
+                                  .body = body,
+                                  .field_manager = "fleetjob"};
+    struct answer a = do_request(w, &r);
+
+    assert_false(a.failed);
+    free(a.text);
+    r.verb = KUBE_MERGE_PATCH;
+    r.name = "a";
+    r.body = patch;
+    a = do_request(w, &r);
+    assert_non_null(strstr(a.text, "\"x\":\"1\""));
+    free(a.text);
+    r.subresource = "status";
+    r.body = ready;
+    a = do_request(w, &r);
+    assert_non_null(strstr(a.text, "\"phase\":\"Running\""));
+    free(a.text);
+    r = (struct kube_rest_request){
+        .verb = KUBE_LIST, .resource = &kube_pods, .label_selector = "x=1"};
+    a = do_request(w, &r);
+    assert_non_null(strstr(a.text, "\"name\":\"a\""));
+    free(a.text);
+    r = (struct kube_rest_request){.verb = KUBE_DELETE,
+                                   .resource = &kube_pods,
+                                   .namespace_ = "default",
+                                   .name = "a",
+                                   .uid = "someone else"};
+    a = do_request(w, &r);
+    assert_true(a.failed && kube_is_conflict(&a.err));
+    r.uid = NULL;
+    a = do_request(w, &r);
+    assert_false(a.failed);
+    free(a.text);
+    r.verb = KUBE_GET;
+    a = do_request(w, &r);
+    assert_true(a.failed && kube_is_not_found(&a.err));
+    assert_string_equal(a.err.text, "GET " PODS "/a: 404 NotFound: not found");
+    assert_int_equal(fake_apiserver_http_accepted(w->front), 1); /* one connection for all of it */
+}
+
+static void test_kube_rest__apply_creates_and_updates(void **state)
+{
+    struct world *w = *state;
+    FLEET_AUTO_JSON cJSON *body = pod("a");
+    struct kube_rest_request r = {.verb = KUBE_APPLY,
+                                  .resource = &kube_pods,
+                                  .namespace_ = "default",
+                                  .name = "a",
+                                  .body = body,
+                                  .field_manager = "fleetjob",
+                                  .force = true};
+    struct answer a;
+
+    for (int i = 0; i < 2; i++) {
+        a = do_request(w, &r);
+        assert_false(a.failed);
+        free(a.text);
+    }
+    assert_int_equal(
+        fake_apiserver_requests(w->server, "PATCH " PODS "/a?fieldManager=fleetjob&force=true"), 2);
+}
+
+static void test_kube_rest__pages_carry_their_token(void **state)
+{
+    struct world *w = *state;
+    char token[256] = "";
+    int pages = 0, items = 0;
+
+    for (int i = 0; i < 7; i++) {
+        char text[64];
+        snprintf(text, sizeof(text), "{\"metadata\":{\"name\":\"p%d\"}}", i);
+        assert_int_equal(fake_apiserver_do(w->server, "POST", PODS, text), 201);
+    }
+    do {
+        struct kube_rest_request r = {
+            .verb = KUBE_LIST, .resource = &kube_pods, .limit = 3, .continue_token = token};
+        struct answer a = do_request(w, &r);
+        FLEET_AUTO_JSON cJSON *list = cJSON_Parse(a.text);
+        const char *next = "";
+        assert_false(a.failed);
+        items += cJSON_GetArraySize(fleet_json_at(list, "items"));
+        (void)fleet_json_opt_string(list, "metadata.continue", &next, NULL);
+        snprintf(token, sizeof(token), "%s", next);
+        free(a.text);
+        pages++;
+    } while (*token && pages < 10);
+    assert_int_equal(pages, 3);
+    assert_int_equal(items, 7);
+}
+
+static void test_kube_rest__a_busy_server_is_asked_again(void **state)
+{
+    struct world *w = *state;
+    struct kube_rest_request r = {.verb = KUBE_LIST, .resource = &kube_pods};
+    double began = fleet_monotonic_ms(), took;
+    struct answer a;
+
+    fake_apiserver_fail(w->server,
+                        &(struct fake_failure){.count = 1, .status = 429, .retry_after_s = 1});
+    a = do_request(w, &r);
+    took = fleet_monotonic_ms() - began;
+    assert_false(a.failed);
+    free(a.text);
+    if (took < 999 || took > 3000)
+        fail_msg("expected to wait the 1 s asked for, took %.0f ms", took);
+
+    fake_apiserver_fail(w->server,
+                        &(struct fake_failure){.count = 9, .status = 429, .retry_after_s = 20});
+    r.timeout_ms = 5000; /* no time to wait that long: the caller hears of it at once */
+    a = do_request(w, &r);
+    assert_true(a.failed && kube_is_too_many_requests(&a.err));
+}
+
+static void test_kube_rest__tells_no_answer_from_a_refusal(void **state)
+{
+    struct world *w = *state;
+    struct kube_rest_request r = {.verb = KUBE_LIST, .resource = &kube_pods};
+    struct answer a;
+
+    fake_apiserver_fail(w->server, &(struct fake_failure){.count = 1, .status = 500});
+    a = do_request(w, &r);
+    assert_true(a.failed && kube_is_retryable(&a.err) && !kube_is_unreachable(&a.err));
+    fake_apiserver_fail(w->server, &(struct fake_failure){.count = 2, .status = 0});
+    a = do_request(w, &r);
+    assert_true(a.failed && kube_is_unreachable(&a.err));
+    free(w->config.server);
+    w->config.server = strdup("http://127.0.0.1:1");
+    a = do_request(w, &r);
+    assert_true(a.failed && kube_is_unreachable(&a.err));
+    assert_non_null(strstr(a.err.text, "127.0.0.1"));
+}
+
+static void test_kube_http__caps_what_is_in_flight_and_lets_the_urgent_pass(void **state)
+{
+    struct world *w = *state;
+    struct answer answers[50] = {0}, urgent = {0};
+    struct kube_rest_request r = {.verb = KUBE_LIST, .resource = &kube_pods};
+    int in_flight, waiting;
+
+    for (size_t i = 0; i < 50; i++)
+        (void)kube_rest_start(w->io, &r, on_answer, &answers[i]);
+    kube_http_load(w->io, &in_flight, &waiting);
+    assert_int_equal(in_flight, 4);
+    assert_int_equal(waiting, 46);
+    r.urgent = true;
+    (void)kube_rest_start(w->io, &r, on_answer, &urgent);
+    turn_until(w, &urgent.count, 1);
+    assert_int_equal(answers[49].count, 0); /* it did not wait behind them */
+    for (size_t i = 0; i < 50; i++)
+        turn_until(w, &answers[i].count, 1);
+    assert_true(fake_apiserver_http_accepted(w->front) <= 5);
+    kube_http_load(w->io, &in_flight, &waiting);
+    assert_int_equal(in_flight + waiting, 0);
+    for (size_t i = 0; i < 50; i++)
+        free(answers[i].text);
+    free(urgent.text);
+}
+
+static void test_kube_http__a_cancelled_call_says_nothing(void **state)
+{
+    struct world *w = *state;
+    struct answer answers[12] = {0}, last = {0};
+    struct kube_rest_call *calls[12];
+    struct kube_rest_request r = {.verb = KUBE_LIST, .resource = &kube_pods};
+
+    for (size_t i = 0; i < 12; i++)
+        calls[i] = kube_rest_start(w->io, &r, on_answer, &answers[i]);
+    (void)uv_run(&w->loop, UV_RUN_NOWAIT);
+    for (size_t i = 0; i < 12; i++) /* some on their way, some waiting */
+        kube_rest_cancel(&calls[i]);
+    (void)kube_rest_start(w->io, &r, on_answer, &last);
+    turn_until(w, &last.count, 1);
+    for (size_t i = 0; i < 12; i++)
+        assert_int_equal(answers[i].count, 0);
+    free(last.text);
+}
+
+/* A port that takes connections and never answers. */
+static int listen_silently(int *out_port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+    *out_port = ntohs(address.sin_port);
+    return fd;
+}
+
+static void test_kube_http__a_deadline_holds(void **state)
+{
+    struct world *w = *state;
+    struct kube_rest_request r = {.verb = KUBE_LIST, .resource = &kube_pods, .timeout_ms = 300};
+    struct answer answers[6] = {0}; /* more than may be in flight: waiting counts too */
+    double began = fleet_monotonic_ms(), took;
+    char server[64];
+    int port;
+    FLEET_AUTO_CLOSE int fd = listen_silently(&port);
+
+    snprintf(server, sizeof(server), "http://127.0.0.1:%d", port);
+    free(w->config.server);
+    w->config.server = strdup(server);
+    for (size_t i = 0; i < 6; i++)
+        (void)kube_rest_start(w->io, &r, on_answer, &answers[i]);
+    for (size_t i = 0; i < 6; i++) {
+        turn_until(w, &answers[i].count, 1);
+        assert_true(answers[i].failed && kube_is_unreachable(&answers[i].err));
+    }
+    took = fleet_monotonic_ms() - began;
+    if (took < 299 || took > 3000)
+        fail_msg("expected an end after 300 ms, took %.0f ms", took);
+}
+
+/* ---- watches ----------------------------------------------------------------------------------- */
+
+struct log {
+    struct fleet_strbuf events; /* one line each: type, name */
+    int event_count, end_count;
+    struct fleet_error err;
+    bool failed;
+    struct kube_rest_call *call;
+    int cancel_at; /* cancel within this event; 0: never */
+};
+
+static void on_event(void *user, enum kube_watch_type type, const cJSON *object)
+{
+    struct log *log = user;
+    const char *name = "";
+
+    (void)fleet_json_opt_string(object, "metadata.name", &name, NULL);
+    fleet_strbuf_appendf(&log->events, "%c%s ", "AMDB"[type], name);
+    if (++log->event_count == log->cancel_at)
+        kube_rest_cancel(&log->call);
+}
+
+static void on_end(void *user, const struct fleet_error *err)
+{
+    struct log *log = user;
+
+    log->end_count++;
+    log->failed = err != NULL;
+    if (err)
+        log->err = *err;
+}
+
+static void make_history(struct world *w)
+{
+    assert_int_equal(fake_apiserver_do(w->server, "POST", PODS, "{\"metadata\":{\"name\":\"a\"}}"),
+                     201);
+    assert_int_equal(fake_apiserver_do(w->server, "POST", PODS, "{\"metadata\":{\"name\":\"b\"}}"),
+                     201);
+    assert_int_equal(fake_apiserver_do(w->server, "PATCH", PODS "/a",
+                                       "{\"metadata\":{\"labels\":{\"x\":\"1\"}}}"),
+                     200);
+    assert_int_equal(fake_apiserver_do(w->server, "DELETE", PODS "/b", NULL), 200);
+}
+
+static void test_kube_watch__replays_and_follows_in_any_pieces(void **state)
+{
+    struct world *w = *state;
+
+    for (size_t piece = 1; piece <= 64; piece = piece * 3 + 1) {
+        struct kube_rest_request r = {.resource = &kube_pods, .resource_version = "1000000"};
+        struct log log = {0};
+        char version[32];
+        const char *now;
+        fake_apiserver_http_cut(w->front, piece);
+        (void)fake_apiserver_do(w->server, "POST", PODS, "{\"metadata\":{\"name\":\"mark\"}}");
+        assert_int_equal(fleet_json_get_string(fake_apiserver_get(w->server, PODS "/mark"),
+                                               "metadata.resourceVersion", &now, NULL),
+                         0);
+        snprintf(version, sizeof(version), "%s", now);
+        r.resource_version = version;
+        (void)fake_apiserver_do(w->server, "DELETE", PODS "/mark", NULL);
+        make_history(w);
+        log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
+        turn_until(w, &log.event_count, 5);
+        (void)fake_apiserver_do(w->server, "DELETE", PODS "/a", NULL);
+        fake_apiserver_bookmark(w->server);
+        turn_until(w, &log.event_count, 7);
+        assert_string_equal(log.events.text, "Dmark Aa Ab Ma Db Da B ");
+        fake_apiserver_cut_watches(w->server, false);
+        turn_until(w, &log.end_count, 1);
+        assert_false(log.failed);
+        fleet_strbuf_release(&log.events);
+    }
+}
+
+static void test_kube_watch__an_end_in_mid_event_is_a_failure(void **state)
+{
+    struct world *w = *state;
+    struct kube_rest_request r = {.resource = &kube_pods};
+    struct log log = {0};
+
+    make_history(w);
+    log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
+    turn_until(w, &log.event_count, 4);
+    fake_apiserver_cut_watches(w->server, true);
+    turn_until(w, &log.end_count, 1);
+    assert_true(log.failed);
+    assert_string_equal(log.err.text,
+                        "WATCH /api/v1/pods: the watch ended in the middle of an event");
+    fleet_strbuf_release(&log.events);
+}
+
+static void test_kube_watch__an_old_version_is_gone(void **state)
+{
+    struct world *w = *state;
+    struct kube_rest_request r = {.resource = &kube_pods, .resource_version = "1"};
+    struct log log = {0};
+
+    make_history(w);
+    fake_apiserver_compact(w->server);
+    log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
+    turn_until(w, &log.end_count, 1);
+    assert_true(log.failed && kube_is_gone(&log.err));
+    fake_apiserver_fail(w->server,
+                        &(struct fake_failure){.method = "WATCH", .count = 1, .status = 410});
+    log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
+    turn_until(w, &log.end_count, 2);
+    assert_true(log.failed && kube_is_gone(&log.err)); /* both ways it can be told */
+}
+
+static void test_kube_watch__a_lost_connection_ends_it(void **state)
+{
+    struct world *w = *state;
+    struct kube_rest_request r = {.resource = &kube_pods};
+    struct log log = {0};
+
+    make_history(w);
+    log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
+    turn_until(w, &log.event_count, 4);
+    fake_apiserver_http_drop(w->front);
+    turn_until(w, &log.end_count, 1);
+    assert_true(log.failed && kube_is_unreachable(&log.err));
+    fleet_strbuf_release(&log.events);
+}
+
+static void test_kube_watch__can_be_cancelled_within_any_event(void **state)
+{
+    struct world *w = *state;
+    struct kube_rest_request r = {.resource = &kube_pods};
+
+    make_history(w);
+    for (int at = 1; at <= 4; at++) {
+        struct log log = {.cancel_at = at};
+        struct answer a;
+        log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
+        turn_until(w, &log.event_count, at);
+        a = do_request(w, &(struct kube_rest_request){.verb = KUBE_LIST, .resource = &kube_pods});
+        assert_int_equal(log.event_count, at);
+        assert_int_equal(log.end_count, 0);
+        free(a.text);
+        fleet_strbuf_release(&log.events);
+    }
+}
+
+/* ---- timers ------------------------------------------------------------------------------------ */
+
+static void count_up(void *user)
+{
+    ++*(int *)user;
+}
+
+static void test_kube_http__timers_fire_once_unless_cancelled(void **state)
+{
+    struct world *w = *state;
+    int fired = 0, never = 0;
+    double began = fleet_monotonic_ms();
+    struct kube_call *cancelled = kube_after(w->io, 5, count_up, &never);
+
+    (void)kube_after(w->io, 20, count_up, &fired);
+    kube_cancel(w->io, &cancelled);
+    assert_null(cancelled);
+    turn_until(w, &fired, 1);
+    assert_true(fleet_monotonic_ms() - began >= 19.0);
+    assert_int_equal(never, 0);
+}
+
+static void test_kube_http__can_be_freed_with_everything_under_way(void **state)
+{
+    struct world *w = *state;
+    struct kube_rest_request r = {.resource = &kube_pods, .verb = KUBE_LIST};
+    struct kube_rest_call *calls[12];
+    struct answer a[12] = {0};
+    struct log log = {0};
+    int fired = 0;
+
+    log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
+    for (size_t i = 0; i < 12; i++)
+        calls[i] = kube_rest_start(w->io, &r, on_answer, &a[i]);
+    (void)kube_after(w->io, 1000, count_up, &fired);
+    (void)uv_run(&w->loop, UV_RUN_NOWAIT);
+    for (size_t i = 0; i < 12; i++)
+        if (a[i].count == 0)
+            kube_rest_cancel(&calls[i]); /* rest's own memory; the io is freed by tear_down */
+    kube_rest_cancel(&log.call);
+    for (size_t i = 0; i < 12; i++)
+        free(a[i].text);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_kube_rest__does_every_verb),
+        TEST(test_kube_rest__apply_creates_and_updates),
+        TEST(test_kube_rest__pages_carry_their_token),
+        TEST(test_kube_rest__a_busy_server_is_asked_again),
+        TEST(test_kube_rest__tells_no_answer_from_a_refusal),
+        TEST(test_kube_http__caps_what_is_in_flight_and_lets_the_urgent_pass),
+        TEST(test_kube_http__a_cancelled_call_says_nothing),
+        TEST(test_kube_http__a_deadline_holds),
+        TEST(test_kube_watch__replays_and_follows_in_any_pieces),
+        TEST(test_kube_watch__an_end_in_mid_event_is_a_failure),
+        TEST(test_kube_watch__an_old_version_is_gone),
+        TEST(test_kube_watch__a_lost_connection_ends_it),
+        TEST(test_kube_watch__can_be_cancelled_within_any_event),
+        TEST(test_kube_http__timers_fire_once_unless_cancelled),
+        TEST(test_kube_http__can_be_freed_with_everything_under_way),
+    };
+    return cmocka_run_group_tests_name("kube_http", tests, NULL, NULL);
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What a trainer takes of the machine's memory is what `fleetjob plan` said, and it takes nothing more
+ * once it steps. Real trainers: the kernel says how much anonymous memory they hold (RssAnon), a
+ * preloaded library counts every allocation of every library (tests/preload/allocations.h).
+ *
+ * A process holds something before it has a model: measured with a model of next to nothing, on as
+ * many workers, and taken off.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "tests/preload/allocations.h"
+#include "tests/support/job_run.h"
+
+#define PRELOADED    "build/release/tests/preload/allocations.so"
+#define LIMIT_S      120.0
+#define STEPS        100000 /* never reached: the job is stopped once it has been measured */
+#define ARM_AT       2      /* step after which nothing may be allocated */
+#define MEASURE_AT   8
+#define TRAINERS_MAX 8
+#define TOLERANCE    0.02
+
+#define TINY   "{name: gpt, layers: 1, heads: 1, width: 16, context: 8}"
+#define GPT    "{name: gpt, layers: 2, heads: 4, width: 256, context: 64, dropout: 0.1}"
+#define LLAMA  "{name: llama, layers: 2, heads: 4, width: 256, context: 64}"
+#define RESNET "{preset: resnet18, baseWidth: 32}"
+#define MLP    "{name: mlp, sizes: [3072, 768, 10]}"
+
+/* What is 0 or NULL stands for: nothing, 1 worker, batches of 8, micro-batches of 2. */
+struct measured_job {
+    const char *model, *strategy, *extra;
+    bool has_images;
+    int workers, batch, micro_batch;
+};
+
+struct measure {
+    char *folder; /* where the counts are */
+    struct allocations *counts[TRAINERS_MAX];
+    pid_t pids[TRAINERS_MAX];
+    int count;
+    uint64_t calls_armed[TRAINERS_MAX];
+    /* results */
+    bool is_done;
+    double anonymous; /* bytes, of the trainer that holds most */
+    uint64_t calls;   /* between the two steps, of all trainers */
+    double planned;
+};
+
+/* ---- looking at trainers ------------------------------------------------------------------------- */
+
+static double anonymous_bytes(pid_t pid)
+{
+    FLEET_AUTO_FCLOSE FILE *file = NULL;
+    char path[64], line[256];
+    double kilobytes = -1;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    file = fopen(path, "re");
+    while (file && fgets(line, sizeof(line), file))
+        if (sscanf(line, "RssAnon: %lf kB", &kilobytes) == 1)
+            break;
+    if (kilobytes < 0)
+        fail_msg("%s says no RssAnon: has the trainer ended?", path);
+    return kilobytes * 1024;
+}
+
+static void map_counts(struct measure *m)
+{
+    DIR *folder = opendir(m->folder);
+    struct dirent *entry;
+
+    assert_non_null(folder);
+    while ((entry = readdir(folder))) {
+        FLEET_AUTO_FREE char *path = fleet_file_join(m->folder, entry->d_name);
+        int fd;
+        if (entry->d_name[0] == '.')
+            continue;
+        assert_true(m->count < TRAINERS_MAX);
+        fd = open(path, O_RDWR | O_CLOEXEC);
+        assert_true(fd >= 0);
+        m->pids[m->count] = (pid_t)atoi(entry->d_name);
+        m->counts[m->count] =
+            mmap(NULL, sizeof(struct allocations), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        assert_true(m->counts[m->count++] != MAP_FAILED);
+        (void)close(fd);
+    }
+    (void)closedir(folder);
+}
+
+static void arm(struct measure *m)
+{
+    map_counts(m);
+    for (int i = 0; i < m->count; i++) {
+        __atomic_store_n(&m->counts[i]->is_armed, 1, __ATOMIC_SEQ_CST);
+        m->calls_armed[i] = __atomic_load_n(&m->counts[i]->calls, __ATOMIC_SEQ_CST);
+    }
+}
+
+static void read_all(struct measure *m)
+{
+    for (int i = 0; i < m->count; i++) {
+        double bytes = anonymous_bytes(m->pids[i]);
+        m->calls += __atomic_load_n(&m->counts[i]->calls, __ATOMIC_SEQ_CST) - m->calls_armed[i];
+        m->anonymous = bytes > m->anonymous ? bytes : m->anonymous;
+    }
+    m->is_done = true;
+}
+
+static void watch(void *context, struct job_run *run, const cJSON *event)
+{
+    struct measure *m = context;
+
+    (void)event;
+    if (m->is_done || run->step_count == 0)
+        return;
+    if (m->count == 0 && run->step_count >= ARM_AT)
+        arm(m);
+    if (run->step_count >= MEASURE_AT) {
+        read_all(m);
+        (void)kill(run->pid, SIGINT);
+    }
+}
+
+static void print_sites(const struct measure *m)
+{
+    for (int i = 0; i < m->count; i++)
+        for (uint32_t s = 0; s < m->counts[i]->site_count && s < ALLOCATIONS_SITES_MAX; s++) {
+            print_error("trainer %d took %llu bytes:\n", i,
+                        (unsigned long long)m->counts[i]->sites[s].bytes);
+            for (int f = 0; f < ALLOCATIONS_DEPTH && m->counts[i]->sites[s].frames[f][0]; f++)
+                print_error("    %s\n", m->counts[i]->sites[s].frames[f]);
+        }
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------------- */
+
+static void write_images(const char *folder)
+{
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "images.bin");
+    uint8_t *records = malloc(64 * 3073);
+
+    assert_non_null(records);
+    for (int i = 0; i < 64 * 3073; i++)
+        records[i] = (uint8_t)(i % 3073 == 0 ? i / 3073 % 10 : (i * 7919) >> 5);
+    assert_int_equal(fleet_file_write(path, (const char *)records, 64 * 3073, NULL), 0);
+    free(records);
+}
+
+static char *write_job(const struct measured_job *job, const char *folder)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    char here[4096], *path = fleet_file_join(folder, "job.yaml");
+
+    assert_non_null(getcwd(here, sizeof(here)));
+    fleet_strbuf_appendf(
+        &text,
+        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\n"
+        "metadata: {name: memory}\nspec:\n"
+        "  worker: {replicas: %d}\n"
+        "%s"
+        "  training:\n"
+        "    model: %s\n"
+        "    optimizer: {name: adamw, learningRate: 0.001, clip: {globalNorm: 1}}\n"
+        "    globalBatchSize: %d\n    microBatchSize: %d\n    steps: %d\n%s",
+        job->workers, job->strategy, job->model, job->batch, job->micro_batch, STEPS, job->extra);
+    if (job->has_images) {
+        write_images(folder);
+        fleet_strbuf_appendf(&text, "    data: {path: %s/images.bin, tokenizer: cifar10}\n",
+                             folder);
+    } else {
+        fleet_strbuf_appendf(&text, "    data: {path: %s/tests/golden/torch/jobs/text.txt}\n",
+                             here);
+    }
+    assert_int_equal(fleet_file_write(path, text.text, text.length, NULL), 0);
+    return path;
+}
+
+/* Run the job until it has been measured. */
+static void measure(const struct measured_job *job, struct measure *m)
+{
+    char *folder = job_run_folder(), here[4096];
+    FLEET_AUTO_FREE char *path = write_job(job, folder);
+    FLEET_AUTO_STRBUF struct fleet_strbuf library = {0};
+    const char *arguments[] = {path, NULL};
+    struct job_run run;
+
+    *m = (struct measure){.folder = job_run_folder()};
+    assert_non_null(getcwd(here, sizeof(here)));
+    fleet_strbuf_appendf(&library, "%s/%s", here, PRELOADED);
+    assert_int_equal(setenv("LD_PRELOAD", library.text, 1), 0);
+    assert_int_equal(setenv("ALLOCATIONS_FOLDER", m->folder, 1), 0);
+    job_run(arguments, LIMIT_S, watch, m, &run);
+    assert_int_equal(unsetenv("LD_PRELOAD"), 0);
+    if (!m->is_done || m->count != job->workers)
+        fail_msg("%s: %d of %d trainers seen, %d steps, %s: %s", job->model, m->count, job->workers,
+                 run.step_count, run.problem, run.errors);
+    assert_int_equal(fleet_json_get_number(run.plan, "bytesPerRank.total", &m->planned, NULL), 0);
+    job_run_release(&run);
+    job_run_remove(folder);
+    free(folder);
+}
+
+static void measure_release(struct measure *m)
+{
+    for (int i = 0; i < m->count; i++)
+        (void)munmap(m->counts[i], sizeof(struct allocations));
+    job_run_remove(m->folder);
+    free(m->folder);
+}
+
+static void complete(struct measured_job *job)
+{
+    job->strategy = job->strategy ? job->strategy : "";
+    job->extra = job->extra ? job->extra : "";
+    job->workers = job->workers ? job->workers : 1;
+    job->batch = job->batch ? job->batch : 8;
+    job->micro_batch = job->micro_batch ? job->micro_batch : 2;
+}
+
+static double baseline(int workers)
+{
+    static double of_workers[TRAINERS_MAX + 1];
+
+    if (of_workers[workers] == 0) {
+        struct measured_job tiny = {.model = TINY,
+                                    .strategy = "",
+                                    .extra = "",
+                                    .workers = workers,
+                                    .batch = 2 * workers,
+                                    .micro_batch = 1};
+        struct measure m;
+        measure(&tiny, &m);
+        of_workers[workers] = m.anonymous - m.planned;
+        measure_release(&m);
+    }
+    return of_workers[workers];
+}
+
+/* The job holds what was planned, and has allocated nothing in its steps. Returns what it holds. */
+static double expect_planned(struct measured_job *job, double *out_planned)
+{
+    double base, grown;
+    struct measure m;
+
+    complete(job);
+    base = baseline(job->workers);
+    measure(job, &m);
+    grown = m.anonymous - base;
+    print_message("%s%s%s on %d: planned %.0f kB, grown %.0f kB, %+.2f %%\n", job->model,
+                  job->strategy, job->extra, job->workers, m.planned / 1e3, grown / 1e3,
+                  100 * (grown / m.planned - 1));
+    if (m.calls != 0) {
+        print_sites(&m);
+        fail_msg("%s: %llu allocations in %d steps, expected none", job->model,
+                 (unsigned long long)m.calls, MEASURE_AT - ARM_AT);
+    }
+    if (grown < (1 - TOLERANCE) * m.planned || grown > (1 + TOLERANCE) * m.planned)
+        fail_msg("%s on %d workers: planned %.0f bytes, grown by %.0f", job->model, job->workers,
+                 m.planned, grown);
+    *out_planned = m.planned;
+    measure_release(&m);
+    return grown;
+}
+
+#define JOB(...) (&(struct measured_job){__VA_ARGS__})
+
+static void test_memory__is_what_was_planned_for_a_gpt(void **state)
+{
+    double planned;
+
+    (void)state;
+    (void)expect_planned(JOB(.model = GPT), &planned);
+    (void)expect_planned(JOB(.model = GPT, .workers = 2), &planned);
+    (void)expect_planned(JOB(.model = GPT, .workers = 3), &planned);
+    (void)expect_planned(JOB(.model = GPT, .extra = "    precision: bf16\n"), &planned);
+}
+
+static void test_memory__is_what_was_planned_for_other_models(void **state)
+{
+    double planned;
+
+    (void)state;
+    (void)expect_planned(JOB(.model = LLAMA, .workers = 2), &planned);
+    (void)expect_planned(JOB(.model = RESNET, .has_images = true, .batch = 4), &planned);
+    (void)expect_planned(JOB(.model = RESNET, .has_images = true, .batch = 4, .workers = 2),
+                         &planned);
+    (void)expect_planned(JOB(.model = MLP, .has_images = true, .workers = 2), &planned);
+}
+
+static void test_memory__recompute_and_amp_lower_it(void **state)
+{
+    static const struct {
+        const char *strategy, *extra;
+    } lower[] = {{"  strategy: {recompute: true}\n", ""},
+                 {"  strategy: {amp: true}\n", "    precision: bf16\n"},
+                 {"  strategy: {amp: true, recompute: true}\n", ""}};
+    double planned, plain_planned, plain, with;
+
+    (void)state;
+    plain = expect_planned(JOB(.model = GPT, .micro_batch = 8), &plain_planned);
+    for (size_t i = 0; i < FLEET_COUNT(lower); i++) {
+        with = expect_planned(JOB(.model = GPT, .micro_batch = 8, .strategy = lower[i].strategy,
+                                  .extra = lower[i].extra),
+                              &planned);
+        if (planned >= plain_planned || with >= plain)
+            fail_msg("%s: planned %.0f bytes instead of %.0f, grown by %.0f instead of %.0f",
+                     lower[i].strategy, planned, plain_planned, with, plain);
+    }
+}
+
+/* ---- refusals ------------------------------------------------------------------------------------ */
+
+static void expect_refused(const char *command, const char *worker, const char *expected)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    char *folder = job_run_folder(), here[4096];
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "job.yaml"), *errors = NULL;
+    const char *arguments[] = {command, path, NULL};
+    int code;
+
+    assert_non_null(getcwd(here, sizeof(here)));
+    fleet_strbuf_appendf(&text,
+                         "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\n"
+                         "metadata: {name: memory}\nspec:\n  worker: %s\n"
+                         "  training:\n    model: {preset: gpt2-1558m}\n"
+                         "    data: {path: %s/tests/golden/torch/jobs/text.txt}\n"
+                         "    optimizer: {name: adamw, learningRate: 0.001}\n"
+                         "    globalBatchSize: 256\n    microBatchSize: 1\n    steps: 1\n",
+                         worker, here);
+    assert_int_equal(fleet_file_write(path, text.text, text.length, NULL), 0);
+    code = job_run_command("fleetjob", arguments, NULL, &errors);
+    if (code != 1 || !strstr(errors, expected) || !strstr(errors, "(parameters 6.2 GB, gradients "))
+        fail_msg("fleetjob %s, worker %s: exit %d, \"%s\"; expected 1 and \"%s\" with the table",
+                 command, worker, code, errors, expected);
+    job_run_remove(folder);
+    free(folder);
+}
+
+static void test_memory__too_much_is_refused_before_it_runs(void **state)
+{
+    static const char limited[] = "{replicas: 1, resources: {limits: {memory: 4Gi}}}";
+    static const char because[] =
+        "spec.worker.resources.limits.memory: 4.3 GB are not enough for a "
+        "worker, which needs ";
+
+    (void)state;
+    expect_refused("plan", limited, because);
+    expect_refused("run", limited, because);
+    expect_refused("run", "{replicas: 256, minReplicas: 1, maxReplicas: 256}",
+                   "spec.worker.replicas: 256 workers need ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory__too_much_is_refused_before_it_runs),
+        cmocka_unit_test(test_memory__is_what_was_planned_for_a_gpt),
+        cmocka_unit_test(test_memory__is_what_was_planned_for_other_models),
+        cmocka_unit_test(test_memory__recompute_and_amp_lower_it),
+    };
+    const char *variant = getenv("FLEET_TEST_VARIANT");
+
+    /* A sanitizer has an allocator of its own, and memory of its own. */
+    if (variant && strcmp(variant, "release") != 0)
+        return cmocka_run_group_tests_name("memory", ((const struct CMUnitTest[]){tests[0]}), NULL,
+                                           NULL);
+    return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_NUMERICS_KERNEL_RIG_H
+#define TESTS_NUMERICS_KERNEL_RIG_H
+
+/*
+ * One operator on a bench: give it inputs, run it at a level, read its outputs.
+ *
+ * Each run is made with 1, 2 and 3 threads, with tensors that start on and off the 64-byte grid, and
+ * the outputs are compared bit by bit: so every test that uses the rig also checks that threads and
+ * addresses do not matter. Memory is exactly as large as op_cost() and the shapes say, so that the
+ * address sanitizer sees a step beyond.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/runtime/backend.h"
+#include "libfleet/base/error.h"
+#include "libfleet/program/program.h"
+#include "tests/numerics/rig_fail.h"
+
+#define RIG_THREADS_MAX 3
+
+struct rig {
+    struct program program;
+    struct program_op op;
+    const void *in[OP_INPUTS_MAX]; /* borrowed, of the variable's type */
+    void *out[OP_OUTPUTS_MAX];     /* owned; the result of the last run */
+    int in_place[OP_OUTPUTS_MAX];  /* 1 + the input that the output lies over; 0: none */
+    struct run_scalars scalars;
+    bool once; /* run with two threads only, where bits are compared elsewhere */
+};
+
+static inline void rig_init(struct rig *rig, enum op_kind kind)
+{
+    memset(rig, 0, sizeof(*rig));
+    program_init(&rig->program, "rig");
+    rig->op.kind = kind;
+    rig->op.attributes.optimizer.rescale = 1;
+    rig->scalars = (struct run_scalars){.gradient_scale = 1, .update_1based = 1};
+}
+
+static inline void rig_release(struct rig *rig)
+{
+    for (int i = 0; i < OP_OUTPUTS_MAX; i++)
+        free(rig->out[i]);
+    program_release(&rig->program);
+}
+
+static inline int rig_var(struct rig *rig, char side, int i, enum program_type type, int ndim,
+                          const int64_t *shape)
+{
+    char name[16];
+
+    (void)snprintf(name, sizeof(name), "%c%d", side, i);
+    return program_add_var(&rig->program, name, type, PROGRAM_ROLE_ACTIVATION, ndim, shape);
+}
+
+/* The next input; data NULL: absent. */
+static inline void rig_in(struct rig *rig, enum program_type type, int ndim, const int64_t *shape,
+                          const void *data)
+{
+    int i = rig->op.input_count++;
+
+    rig->op.inputs[i] = data ? rig_var(rig, 'i', i, type, ndim, shape) : PROGRAM_NONE;
+    rig->in[i] = data;
+}
+
+/* The next output; shape NULL: absent. */
+static inline void rig_out(struct rig *rig, enum program_type type, int ndim, const int64_t *shape)
+{
+    int i = rig->op.output_count++;
+
+    rig->op.outputs[i] = shape ? rig_var(rig, 'o', i, type, ndim, shape) : PROGRAM_NONE;
+}
+
+/* The next output is input `input` itself, changed in place. */
+static inline void rig_out_in_place(struct rig *rig, int input)
+{
+    int i = rig->op.output_count++;
+
+    rig->op.outputs[i] = rig->op.inputs[input];
+    rig->in_place[i] = 1 + input;
+}
+
+/* Back ends are made once; those of a level above the machine's are NULL. */
+static inline struct backend *rig_backend(enum backend_level level, int threads)
+{
+    static struct backend *made[BACKEND_LEVEL_COUNT][RIG_THREADS_MAX + 1];
+    struct fleet_error err;
+
+    if (level > backend_level_of_machine())
+        return NULL;
+    if (!made[level][threads] && backend_cpu_new(level, threads, &made[level][threads], &err) < 0)
+        rig_fail("%s", err.text);
+    return made[level][threads];
+}
+
+/* A block of exactly `bytes` that starts `off` bytes after a multiple of 64; *to_free owns it. */
+static inline void *rig_block(size_t bytes, size_t off, void **to_free)
+{
+    char *memory = NULL;
+
+    if (posix_memalign((void **)&memory, 64, off + bytes + (off + bytes == 0)) != 0)
+        abort();
+    memset(memory, 0x5a, off + bytes);
+    *to_free = memory;
+    return memory + off;
+}
+
+static inline size_t rig_bytes(const struct rig *rig, int var)
+{
+    return program_var_bytes(&rig->program.vars[var]);
+}
+
+/* One run; results go to new blocks in `out`. Returns what the kernel returns. */
+static inline int rig_run_once(struct rig *rig, struct backend *backend, size_t off, void **out,
+                               struct fleet_error *err)
+{
+    void *own_in[OP_INPUTS_MAX] = {0}, *own_out[OP_OUTPUTS_MAX] = {0}, *own_scratch;
+    struct kernel_call call = {.program = &rig->program, .op = &rig->op, .scalars = &rig->scalars};
+    kernel_fn kernel = backend->vtable->kernel(backend, rig->op.kind);
+    struct op_cost cost;
+    int rc;
+
+    if (!kernel)
+        rig_fail("no kernel for %s", op_definition(rig->op.kind)->name);
+    op_cost(&rig->program, &rig->op, &cost);
+    call.scratch = rig_block(cost.scratch_bytes, 0, &own_scratch);
+    for (int i = 0; i < rig->op.input_count; i++)
+        if (rig->op.inputs[i] != PROGRAM_NONE) {
+            call.in[i] = rig_block(rig_bytes(rig, rig->op.inputs[i]), off, &own_in[i]);
+            memcpy((void *)(uintptr_t)call.in[i], rig->in[i], rig_bytes(rig, rig->op.inputs[i]));
+        }
+    for (int i = 0; i < rig->op.output_count; i++)
+        if (rig->in_place[i])
+            call.out[i] = (void *)(uintptr_t)call.in[rig->in_place[i] - 1];
+        else if (rig->op.outputs[i] != PROGRAM_NONE)
+            call.out[i] = rig_block(rig_bytes(rig, rig->op.outputs[i]), off, &own_out[i]);
+    rc = kernel(backend, &call, err);
+    for (int i = 0; i < rig->op.output_count; i++) {
+        out[i] = NULL;
+        if (!call.out[i])
+            continue;
+        out[i] = malloc(rig_bytes(rig, rig->op.outputs[i]) + 1);
+        memcpy(out[i], call.out[i], rig_bytes(rig, rig->op.outputs[i]));
+    }
+    for (int i = 0; i < OP_INPUTS_MAX; i++)
+        free(own_in[i]);
+    for (int i = 0; i < OP_OUTPUTS_MAX; i++)
+        free(own_out[i]);
+    free(own_scratch);
+    return rc;
+}
+
+/* Run at `level` with 1, 2, 3 threads, on and off the grid; rig->out holds what all of them gave. */
+static inline void rig_run(struct rig *rig, enum backend_level level)
+{
+    struct fleet_error err;
+
+    if (op_infer(&rig->program, &rig->op, &err) < 0)
+        rig_fail("%s", err.text);
+    for (int i = 0; i < OP_OUTPUTS_MAX; i++) {
+        free(rig->out[i]);
+        rig->out[i] = NULL;
+    }
+    for (int threads = rig->once ? 2 : 1; threads <= (rig->once ? 2 : RIG_THREADS_MAX); threads++) {
+        void *out[OP_OUTPUTS_MAX] = {0};
+        if (rig_run_once(rig, rig_backend(level, threads), threads == 2 ? 4 : 0, out, &err) < 0)
+            rig_fail("%s", err.text);
+        for (int i = 0; i < rig->op.output_count; i++) {
+            if (!rig->out[i]) {
+                rig->out[i] = out[i];
+                continue;
+            }
+            if (out[i] && memcmp(out[i], rig->out[i], rig_bytes(rig, rig->op.outputs[i])) != 0)
+                rig_fail("%s at level %s: output %d with %d threads differs from 1 thread's",
+                         op_definition(rig->op.kind)->name, backend_level_name(level), i, threads);
+            free(out[i]);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,660 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Operators against formulas in double: the forward kernel against the formula, the backward kernel
+ * against the formula's central differences, element by element. Shapes are odd on purpose and cross
+ * the edges of vectors and tiles. At every level.
+ *
+ * Tolerances: fp32 sums of n terms are off by about √n · 6e-8 of their size; differences in double
+ * with h = 1e-4 by 1e-8. 2e-5 of the largest element covers both for the sums of up to 70 terms here.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/random.h"
+#include "tests/numerics/kernel_rig.h"
+
+#define INPUTS_MAX 4
+#define STEP       1e-4
+#define TOLERANCE  2e-5
+
+/* An operator under test. Shapes end with 0. */
+struct formula {
+    const char *name;
+    enum op_kind kind, grad;
+    struct op_attributes attributes;
+    int64_t in[INPUTS_MAX][PROGRAM_DIMS_MAX + 1]; /* float inputs; {0}: none */
+    int64_t out[2][PROGRAM_DIMS_MAX + 1];         /* results, and what is kept for backward */
+    int kept;                                     /* outputs 1 … kept are inputs of `grad` */
+    bool grad_reads_inputs;                       /* grad takes d_y, then all inputs */
+    bool grad_reads_output;                       /* … and output 0 */
+    int integers;                                 /* input that holds ids or classes, -1: none */
+    int gradients;                                /* inputs 0 … that get one */
+    void (*forward)(const struct formula *f, double *const in[], double *y);
+};
+
+static int ndim_of(const int64_t *shape)
+{
+    int ndim = 0;
+
+    while (ndim <= PROGRAM_DIMS_MAX && shape[ndim] > 0)
+        ndim++;
+    return ndim;
+}
+
+static int64_t count_of(const int64_t *shape)
+{
+    int64_t count = 1;
+
+    for (int i = 0; i < ndim_of(shape); i++)
+        count *= shape[i];
+    return count;
+}
+
+static int inputs_of(const struct formula *f)
+{
+    int count = 0;
+
+    while (count < INPUTS_MAX && f->in[count][0] > 0)
+        count++;
+    return count;
+}
+
+/* ---- the formulas ------------------------------------------------------------------------------- */
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static void linear_formula(const struct formula *f, double *const in[], double *y)
+{
+    int64_t rows = f->in[0][0], k = f->in[0][1], m = f->out[0][1];
+
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < m; j++) {
+            double sum = in[2][j];
+            for (int64_t i = 0; i < k; i++)
+                sum += in[0][r * k + i] *
+                       (f->attributes.transposed ? in[1][j * k + i] : in[1][i * m + j]);
+            if (f->attributes.activation == OP_ACTIVATION_GELU)
+                sum = gelu(sum);
+            if (f->attributes.activation == OP_ACTIVATION_RELU)
+                sum = fmax(sum, 0);
+            y[r * m + j] = sum;
+        }
+}
+
+static void norm_formula(const struct formula *f, double *const in[], double *y)
+{
+    int64_t rows = f->in[0][0], c = f->in[0][1];
+    bool centred = f->kind == OP_LAYER_NORM;
+
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = in[0] + r * c;
+        double mean = 0, square = 0;
+        for (int64_t j = 0; j < c && centred; j++)
+            mean += x[j] / (double)c;
+        for (int64_t j = 0; j < c; j++)
+            square += (x[j] - mean) * (x[j] - mean) / (double)c;
+        for (int64_t j = 0; j < c; j++)
+            y[r * c + j] = (x[j] - mean) / sqrt(square + f->attributes.epsilon) * in[1][j] +
+                           (centred ? in[2][j] : 0);
+    }
+}
+
+static void batch_norm_formula(const struct formula *f, double *const in[], double *y)
+{
+    int64_t b = f->in[0][0], c = f->in[0][1], plane = f->in[0][2] * f->in[0][3];
+    double n = (double)(b * plane);
+
+    for (int64_t j = 0; j < c; j++) {
+        double mean = 0, square = 0;
+        for (int64_t i = 0; i < b * plane; i++)
+            mean += in[0][(i / plane * c + j) * plane + i % plane] / n;
+        for (int64_t i = 0; i < b * plane; i++) {
+            double x = in[0][(i / plane * c + j) * plane + i % plane] - mean;
+            square += x * x / n;
+        }
+        for (int64_t i = 0; i < b * plane; i++) {
+            int64_t at = (i / plane * c + j) * plane + i % plane;
+            y[at] = (in[0][at] - mean) / sqrt(square + f->attributes.epsilon) * in[1][j] + in[2][j];
+        }
+    }
+}
+
+static void elementwise_formula(const struct formula *f, double *const in[], double *y)
+{
+    for (int64_t i = 0; i < count_of(f->out[0]); i++)
+        switch (f->kind) {
+        case OP_GELU:
+            y[i] = gelu(in[0][i]);
+            break;
+        case OP_SILU:
+            y[i] = in[0][i] * sigmoid(in[0][i]);
+            break;
+        case OP_SWIGLU:
+            y[i] = in[0][i] * sigmoid(in[0][i]) * in[1][i];
+            break;
+        default:
+            y[i] = fmax(in[0][i], 0);
+            break;
+        }
+}
+
+static void softmax_formula(const struct formula *f, double *const in[], double *y)
+{
+    int64_t c = f->in[0][1];
+
+    for (int64_t r = 0; r < f->in[0][0]; r++) {
+        double sum = 0;
+        for (int64_t j = 0; j < c; j++)
+            sum += exp(in[0][r * c + j]);
+        for (int64_t j = 0; j < c; j++)
+            y[r * c + j] = exp(in[0][r * c + j]) / sum;
+    }
+}
+
+static void rope_formula(const struct formula *f, double *const in[], double *y)
+{
+    int64_t t = f->in[0][1], width = f->in[0][2], d = f->attributes.head_dim;
+
+    memcpy(y, in[0], (size_t)count_of(f->in[0]) * sizeof(*y));
+    for (int64_t row = 0; row < f->in[0][0] * t; row++)
+        for (int64_t h = 0; h < f->attributes.heads; h++)
+            for (int64_t i = 0; i < d / 2; i++) {
+                double angle =
+                    (double)(row % t) * pow(f->attributes.base, -2 * (double)i / (double)d);
+                int64_t at = row * width + h * d + i;
+                y[at] = in[0][at] * cos(angle) - in[0][at + d / 2] * sin(angle);
+                y[at + d / 2] = in[0][at + d / 2] * cos(angle) + in[0][at] * sin(angle);
+            }
+}
+
+/* One query row of one head. */
+static void attention_row(const struct formula *f, const double *qkv, int64_t b, int64_t h,
+                          int64_t q, double *y)
+{
+    int64_t t = f->in[0][1], width = f->in[0][2], heads = f->attributes.heads;
+    int64_t groups = f->attributes.kv_heads, d = width / (heads + 2 * groups);
+    int64_t g = h / (heads / groups), seen = f->attributes.causal ? q + 1 : t;
+    double scores[128], sum = 0;
+
+    for (int64_t k = 0; k < seen; k++) {
+        double dot = 0;
+        for (int64_t i = 0; i < d; i++)
+            dot += qkv[(b * t + q) * width + h * d + i] *
+                   qkv[(b * t + k) * width + (heads + g) * d + i];
+        scores[k] = exp(dot / sqrt((double)d));
+        sum += scores[k];
+    }
+    for (int64_t i = 0; i < d; i++) {
+        double out = 0;
+        for (int64_t k = 0; k < seen; k++)
+            out += scores[k] / sum * qkv[(b * t + k) * width + (heads + groups + g) * d + i];
+        y[((b * t + q) * heads + h) * d + i] = out;
+    }
+}
+
+static void attention_formula(const struct formula *f, double *const in[], double *y)
+{
+    for (int64_t b = 0; b < f->in[0][0]; b++)
+        for (int64_t h = 0; h < f->attributes.heads; h++)
+            for (int64_t q = 0; q < f->in[0][1]; q++)
+                attention_row(f, in[0], b, h, q, y);
+}
+
+static void cross_entropy_formula(const struct formula *f, double *const in[], double *y)
+{
+    int64_t c = f->in[0][1], count = 0;
+
+    y[0] = 0;
+    for (int64_t r = 0; r < f->in[0][0]; r++) {
+        int64_t target = (int64_t)in[1][r];
+        double sum = 0;
+        if (target == f->attributes.ignore_index)
+            continue;
+        count++;
+        for (int64_t j = 0; j < c; j++)
+            sum += exp(in[0][r * c + j]);
+        y[0] += log(sum) - in[0][r * c + target];
+    }
+    y[0] /= (double)count;
+}
+
+static void conv2d_formula(const struct formula *f, double *const in[], double *y)
+{
+    const int64_t *x = f->in[0], *w = f->in[1], *out = f->out[0];
+    const int *s = f->attributes.stride, *p = f->attributes.padding;
+
+    for (int64_t i = 0; i < count_of(out); i++) {
+        int64_t c = i % out[3], r = i / out[3] % out[2];
+        int64_t o = i / out[3] / out[2] % out[1], b = i / out[3] / out[2] / out[1];
+        y[i] = 0;
+        for (int64_t k = 0; k < w[1] * w[2] * w[3]; k++) {
+            int64_t v = k % w[3], u = k / w[3] % w[2], ch = k / w[3] / w[2];
+            int64_t row = r * s[0] + u - p[0], column = c * s[1] + v - p[1];
+            if (row >= 0 && row < x[2] && column >= 0 && column < x[3])
+                y[i] += in[1][(o * w[1] + ch) * w[2] * w[3] + u * w[3] + v] *
+                        in[0][((b * x[1] + ch) * x[2] + row) * x[3] + column];
+        }
+    }
+}
+
+/* ---- the harness -------------------------------------------------------------------------------- */
+
+struct check {
+    const struct formula *f;
+    enum backend_level level;
+    float *in[INPUTS_MAX];
+    double *wide[INPUTS_MAX];
+    int32_t *ids;     /* input f->integers */
+    float *cotangent; /* d_y */
+    double *y;
+};
+
+static void give_input(struct rig *rig, const struct check *c, int i)
+{
+    const int64_t *shape = c->f->in[i];
+    bool integers = i == c->f->integers;
+
+    rig_in(rig, integers ? PROGRAM_INT32 : PROGRAM_FP32, ndim_of(shape), shape,
+           integers ? (void *)c->ids : (void *)c->in[i]);
+}
+
+static void compare(const struct check *c, const char *what, const float *actual,
+                    const double *expected, int64_t count)
+{
+    double largest = 1e-3;
+
+    for (int64_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs(expected[i]));
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabs((double)actual[i] - expected[i]) <= TOLERANCE * largest))
+            fail_msg("%s at level %s, %s[%ld]: %.9g, expected %.9g ± %g", c->f->name,
+                     backend_level_name(c->level), what, (long)i, (double)actual[i], expected[i],
+                     TOLERANCE * largest);
+}
+
+static double scalar_of(const struct check *c)
+{
+    double sum = 0;
+
+    c->f->forward(c->f, c->wide, c->y);
+    for (int64_t i = 0; i < count_of(c->f->out[0]); i++)
+        sum += (double)c->cotangent[i] * c->y[i];
+    return sum;
+}
+
+static void run_forward(const struct check *c, struct rig *rig)
+{
+    const struct formula *f = c->f;
+    float zeros[64] = {0};
+    int64_t channels = f->in[0][1];
+
+    rig_init(rig, f->kind);
+    rig->op.attributes = f->attributes;
+    for (int i = 0; i < inputs_of(f); i++)
+        give_input(rig, c, i);
+    if (f->kind == OP_BATCH_NORM) { /* running statistics, which training leaves alone */
+        rig_in(rig, PROGRAM_FP32, 1, &channels, zeros);
+        rig_in(rig, PROGRAM_FP32, 1, &channels, zeros);
+    }
+    rig_out(rig, PROGRAM_FP32, ndim_of(f->out[0]), f->out[0]);
+    for (int i = 0; i < (f->kind == OP_BATCH_NORM ? 4 : f->kept); i++)
+        rig_out(rig, PROGRAM_FP32, ndim_of(f->out[1]), f->out[1]);
+    rig_run(rig, c->level);
+    f->forward(f, c->wide, c->y);
+    compare(c, "y", rig->out[0], c->y, count_of(f->out[0]));
+}
+
+static void run_backward(const struct check *c, const struct rig *forward, struct rig *rig)
+{
+    const struct formula *f = c->f;
+    bool loss_last = f->kind == OP_CROSS_ENTROPY;
+    int inputs = inputs_of(f);
+
+    rig_init(rig, f->grad);
+    rig->op.attributes = f->attributes;
+    rig->op.attributes.inverse = f->kind == OP_ROPE;
+    if (!loss_last)
+        rig_in(rig, PROGRAM_FP32, ndim_of(f->out[0]), f->out[0], c->cotangent);
+    /* Of linear and the norms: without the bias or shift. */
+    if (f->kind == OP_LINEAR || f->kind == OP_LAYER_NORM || f->kind == OP_BATCH_NORM)
+        inputs = 2;
+    for (int i = 0; i < inputs && f->grad_reads_inputs; i++)
+        give_input(rig, c, i);
+    if (f->grad_reads_output)
+        rig_in(rig, PROGRAM_FP32, ndim_of(f->out[0]), f->out[0], forward->out[0]);
+    for (int i = 0; i < f->kept; i++)
+        rig_in(rig, PROGRAM_FP32, ndim_of(f->out[1]), f->out[1], forward->out[1 + i]);
+    if (loss_last)
+        rig_in(rig, PROGRAM_FP32, ndim_of(f->out[0]), f->out[0], c->cotangent);
+    for (int i = 0; i < f->gradients; i++)
+        rig_out(rig, PROGRAM_FP32, ndim_of(f->in[i]), f->in[i]);
+    rig_run(rig, c->level);
+}
+
+static void check_slopes(const struct check *c, const struct rig *rig)
+{
+    for (int i = 0; i < c->f->gradients; i++) {
+        int64_t count = count_of(c->f->in[i]);
+        double *slopes = malloc((size_t)count * sizeof(*slopes));
+        char what[16];
+        for (int64_t e = 0; e < count; e++) {
+            double x = c->wide[i][e], up, down;
+            c->wide[i][e] = x + STEP;
+            up = scalar_of(c);
+            c->wide[i][e] = x - STEP;
+            down = scalar_of(c);
+            c->wide[i][e] = x;
+            slopes[e] = (up - down) / (2 * STEP);
+        }
+        (void)snprintf(what, sizeof(what), "d_in%d", i);
+        compare(c, what, rig->out[i], slopes, count);
+        free(slopes);
+    }
+}
+
+static void fill(struct check *c)
+{
+    const struct formula *f = c->f;
+
+    for (int i = 0; i < inputs_of(f); i++) {
+        int64_t count = count_of(f->in[i]);
+        c->in[i] = malloc((size_t)count * sizeof(float));
+        c->wide[i] = malloc((size_t)count * sizeof(double));
+        fleet_random_normal(fleet_random_key(3, f->name, (uint64_t)i), 0, (size_t)count, 0, 1,
+                            c->in[i]);
+        if (i == f->integers) {
+            c->ids = malloc((size_t)count * sizeof(int32_t));
+            for (int64_t e = 0; e < count; e++) {
+                c->ids[e] =
+                    (int32_t)(e % 5 == 4 ? f->attributes.ignore_index : e * 7 % f->in[0][1]);
+                c->in[i][e] = (float)c->ids[e];
+            }
+        }
+        for (int64_t e = 0; e < count; e++) {
+            /* Not within a step of relu's edge. */
+            if (i != f->integers && fabsf(c->in[i][e]) < 1e-2f)
+                c->in[i][e] = 0.5f;
+            c->wide[i][e] = (double)c->in[i][e];
+        }
+    }
+    c->cotangent = malloc((size_t)count_of(f->out[0]) * sizeof(float));
+    c->y = malloc((size_t)count_of(f->out[0]) * sizeof(double));
+    fleet_random_normal(fleet_random_key(4, f->name, 0), 0, (size_t)count_of(f->out[0]), 0, 1,
+                        c->cotangent);
+}
+
+static void run_formula(const struct formula *f, enum backend_level level)
+{
+    struct check c = {.f = f, .level = level};
+    struct rig forward, backward;
+
+    fill(&c);
+    run_forward(&c, &forward);
+    run_backward(&c, &forward, &backward);
+    check_slopes(&c, &backward);
+    rig_release(&forward);
+    rig_release(&backward);
+    for (int i = 0; i < INPUTS_MAX; i++) {
+        free(c.in[i]);
+        free(c.wide[i]);
+    }
+    free(c.ids);
+    free(c.cotangent);
+    free(c.y);
+}
+
+static const struct formula formulas[] = {
+    {"linear, [K,M], gelu",
+     OP_LINEAR,
+     OP_LINEAR_GRAD,
+     {.activation = OP_ACTIVATION_GELU},
+     {{19, 21}, {21, 37}, {37}},
+     {{19, 37}, {19, 37}},
+     1,
+     true,
+     false,
+     -1,
+     3,
+     linear_formula},
+    {"linear, [M,K], relu",
+     OP_LINEAR,
+     OP_LINEAR_GRAD,
+     {.activation = OP_ACTIVATION_RELU, .transposed = true},
+     {{9, 5}, {35, 5}, {35}},
+     {{9, 35}, {9, 35}},
+     1,
+     true,
+     false,
+     -1,
+     3,
+     linear_formula},
+    {"linear, [K,M]",
+     OP_LINEAR,
+     OP_LINEAR_GRAD,
+     {.heads = 0},
+     {{1, 17}, {17, 1}, {1}},
+     {{1, 1}, {0}},
+     0,
+     true,
+     false,
+     -1,
+     3,
+     linear_formula},
+    {"layer_norm",
+     OP_LAYER_NORM,
+     OP_LAYER_NORM_GRAD,
+     {.epsilon = 1e-5},
+     {{7, 37}, {37}, {37}},
+     {{7, 37}, {7}},
+     2,
+     true,
+     false,
+     -1,
+     3,
+     norm_formula},
+    {"rms_norm",
+     OP_RMS_NORM,
+     OP_RMS_NORM_GRAD,
+     {.epsilon = 1e-5},
+     {{70, 18}, {18}},
+     {{70, 18}, {70}},
+     1,
+     true,
+     false,
+     -1,
+     2,
+     norm_formula},
+    {"batch_norm",
+     OP_BATCH_NORM,
+     OP_BATCH_NORM_GRAD,
+     {.epsilon = 1e-5, .momentum = 0.1},
+     {{3, 4, 5, 7}, {4}, {4}},
+     {{3, 4, 5, 7}, {4}},
+     2,
+     true,
+     false,
+     -1,
+     3,
+     batch_norm_formula},
+    {"gelu",
+     OP_GELU,
+     OP_GELU_GRAD,
+     {.heads = 0},
+     {{5, 13}},
+     {{5, 13}},
+     0,
+     true,
+     false,
+     -1,
+     1,
+     elementwise_formula},
+    {"relu",
+     OP_RELU,
+     OP_RELU_GRAD,
+     {.heads = 0},
+     {{5, 13}},
+     {{5, 13}},
+     0,
+     true,
+     false,
+     -1,
+     1,
+     elementwise_formula},
+    {"silu",
+     OP_SILU,
+     OP_SILU_GRAD,
+     {.heads = 0},
+     {{5, 13}},
+     {{5, 13}},
+     0,
+     true,
+     false,
+     -1,
+     1,
+     elementwise_formula},
+    {"swiglu",
+     OP_SWIGLU,
+     OP_SWIGLU_GRAD,
+     {.heads = 0},
+     {{5, 13}, {5, 13}},
+     {{5, 13}},
+     0,
+     true,
+     false,
+     -1,
+     2,
+     elementwise_formula},
+    {"softmax",
+     OP_SOFTMAX,
+     OP_SOFTMAX_GRAD,
+     {.heads = 0},
+     {{4, 37}},
+     {{4, 37}},
+     0,
+     false,
+     true,
+     -1,
+     1,
+     softmax_formula},
+    {"rope, part of the columns",
+     OP_ROPE,
+     OP_ROPE,
+     {.heads = 2, .head_dim = 6, .base = 10000},
+     {{2, 9, 15}},
+     {{2, 9, 15}},
+     0,
+     false,
+     false,
+     -1,
+     1,
+     rope_formula},
+    {"rope, wide heads",
+     OP_ROPE,
+     OP_ROPE,
+     {.heads = 1, .head_dim = 34, .base = 500},
+     {{1, 5, 34}},
+     {{1, 5, 34}},
+     0,
+     false,
+     false,
+     -1,
+     1,
+     rope_formula},
+    {"attention, causal, shared keys",
+     OP_ATTENTION,
+     OP_ATTENTION_GRAD,
+     {.heads = 2, .kv_heads = 1, .causal = true},
+     {{1, 67, 12}},
+     {{1, 67, 6}, {1, 2, 67}},
+     1,
+     true,
+     true,
+     -1,
+     1,
+     attention_formula},
+    {"attention, everything seen",
+     OP_ATTENTION,
+     OP_ATTENTION_GRAD,
+     {.heads = 2, .kv_heads = 2},
+     {{2, 21, 30}},
+     {{2, 21, 10}, {2, 2, 21}},
+     1,
+     true,
+     true,
+     -1,
+     1,
+     attention_formula},
+    {"cross_entropy",
+     OP_CROSS_ENTROPY,
+     OP_CROSS_ENTROPY_GRAD,
+     {.ignore_index = -7},
+     {{11, 37}, {11}},
+     {{1}, {11}},
+     1,
+     true,
+     false,
+     1,
+     1,
+     cross_entropy_formula},
+    {"conv2d, stride 2 and 1",
+     OP_CONV2D,
+     OP_CONV2D_GRAD,
+     {.stride = {2, 1}, .padding = {1, 2}},
+     {{2, 3, 7, 6}, {5, 3, 3, 4}},
+     {{2, 5, 4, 7}},
+     0,
+     true,
+     false,
+     -1,
+     2,
+     conv2d_formula},
+    {"conv2d, stride 1",
+     OP_CONV2D,
+     OP_CONV2D_GRAD,
+     {.stride = {1, 1}, .padding = {1, 1}},
+     {{1, 2, 6, 9}, {9, 2, 3, 3}},
+     {{1, 9, 6, 9}},
+     0,
+     true,
+     false,
+     -1,
+     2,
+     conv2d_formula},
+};
+
+static void test_gradients__are_the_formulas_slopes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(formulas); i++)
+        for (int level = 0; level <= (int)backend_level_of_machine(); level++)
+            run_formula(&formulas[i], (enum backend_level)level);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients__are_the_formulas_slopes),
+    };
+
+    for (int level = (int)backend_level_of_machine() + 1; level < BACKEND_LEVEL_COUNT; level++)
+        printf("level %s is skipped: the machine lacks it\n",
+               backend_level_name((enum backend_level)level));
+    return cmocka_run_group_tests_name("gradients", tests, NULL, NULL);
+}

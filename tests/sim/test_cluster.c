@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A whole cluster under one seeded clock (tests/fake/cluster/cluster.h): two controllers, agents and
+ * hubs as they are, everything around them played, with faults from the seed. Every history must keep
+ * these, checked at every change, request, message and step:
+ *
+ *  (1) Generations only grow, on the wire and in the record; once one has committed a step, none of an
+ *      older one that shares a member with it commits any more.
+ *  (2) A generation has no index twice, places 0 … n-1, min to max members; of an index live one pod
+ *      and, for a moment, the one it replaces.
+ *  (3) No attempt of an index comes back; a survivor keeps its place under one hub.
+ *  (4) No more restarts than maxRestarts.
+ *  (5) A generation is recorded before it is assigned, but for a majority of the last one while the
+ *      record cannot be written.
+ *  (6) A generation starts from the newest state that one of its members holds.
+ *  (7) Succeeded means that the last step was committed; a job that is over stays what it was, and gets
+ *      no pods.
+ *  (8) Each restart is told once, in order, and counted once.
+ *  (9) Progress never goes back, and nothing is told that nobody has committed.
+ * (10) Who does not hold the lease sends nothing to the API server and assigns nobody, killed, cut off,
+ *      or frozen and resumed.
+ * (11) Once faults are over every job comes to its end, nothing is left of those deleted, and no worker
+ *      of any outlives it.
+ *
+ *     SEED=n plays one history, TRACE=1 prints it; HISTORIES=n how many, from FIRST=1.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/clock.h"
+#include "libfleet/base/map.h"
+#include "tests/fake/cluster/cluster.h"
+#include "tests/support/seeds.h"
+
+#define HISTORIES 60
+#define END_MS    900000.0 /* every job has come to its end by then */
+#define AFTER_MS  20000.0  /* and nothing happens any more */
+
+struct tally {
+    int faults, leaders, runs, stuck, finished, failed;
+};
+
+static unsigned long number_from(const char *variable, unsigned long otherwise)
+{
+    const char *text = getenv(variable);
+
+    return text ? strtoul(text, NULL, 10) : otherwise;
+}
+
+static void on_broken(struct cluster *c, const char *text)
+{
+    size_t first = c->line_count > CLUSTER_LINES ? c->line_count - CLUSTER_LINES : 0;
+
+    if (!c->is_trace)
+        for (size_t i = first; i < c->line_count; i++)
+            print_error("%s\n", c->lines[i % CLUSTER_LINES]);
+    print_error("SEED=%lu at %.1f ms: %s\n", c->seed, c->now_ms, text);
+    fail();
+}
+
+static uint64_t play(unsigned long seed, bool is_trace, struct tally *tally)
+{
+    struct cluster *c = cluster_new(seed, is_trace, on_broken);
+    uint64_t digest;
+    double end_ms;
+
+    while (!cluster_is_settled(c)) {
+        cluster_turn(c);
+        if (c->now_ms > END_MS)
+            cluster_broken(c, "(11) it does not come to an end");
+    }
+    end_ms = c->now_ms + AFTER_MS;
+    while (c->now_ms < end_ms)
+        cluster_turn(c);
+    cluster_check_end(c);
+    tally->faults += c->faults;
+    tally->leaders += c->leaders;
+    tally->runs += c->runs_made;
+    tally->stuck += c->records_stuck;
+    tally->finished += c->finished;
+    tally->failed += c->failed;
+    digest = c->digest;
+    cluster_free(c);
+    return digest;
+}
+
+static void test_cluster__keeps_its_invariants_through_random_histories(void **state)
+{
+    unsigned long seed = number_from("SEED", 0), first = number_from("FIRST", 1);
+    unsigned long count = seed ? 1 : number_from("HISTORIES", seeds_count(HISTORIES));
+    struct tally tally = {0};
+    double start_ms = fleet_monotonic_ms();
+
+    (void)state;
+    for (unsigned long i = 0; i < count; i++)
+        (void)play(seed ? seed : first + i, number_from("TRACE", 0) > 0, &tally);
+    print_message("%lu histories, %.1f a second: %d faults, %d leaders, %d generations (%d before "
+                  "their record), %d jobs succeeded, %d failed\n",
+                  count, 1e3 * (double)count / (fleet_monotonic_ms() - start_ms), tally.faults,
+                  tally.leaders, tally.runs, tally.stuck, tally.finished, tally.failed);
+    if (count < 10)
+        return;
+    assert_true(tally.faults > 3 * (int)count); /* the simulation does simulate */
+    assert_true(tally.leaders > (int)count);
+    assert_true(tally.runs > (int)count);
+    assert_true(tally.finished > (int)count / 2);
+    assert_true(tally.failed > 0 || count < 100);
+}
+
+static void test_cluster__replays_a_history_from_its_seed(void **state)
+{
+    struct tally tally = {0};
+
+    (void)state;
+    for (unsigned long seed = 1; seed <= 2; seed++)
+        assert_true(play(seed, false, &tally) == play(seed, false, &tally));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cluster__keeps_its_invariants_through_random_histories),
+        cmocka_unit_test(test_cluster__replays_a_history_from_its_seed),
+    };
+
+    fleet_map_set_seed(1); /* the order of maps is part of a history */
+    return cmocka_run_group_tests_name("cluster", tests, NULL, NULL);
+}

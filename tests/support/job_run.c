@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/job_run.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+
+#define ARGUMENTS_MAX 32
+
+struct child {
+    pid_t pid;
+    int out, err;
+};
+
+static struct child start(const char *program, const char *const *arguments)
+{
+    const char *folder = getenv("FLEET_BIN");
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder ? folder : "build/bin", program);
+    const char *argv[ARGUMENTS_MAX + 2] = {path};
+    int out[2], err[2], count = 1;
+    struct child child;
+
+    for (; arguments[count - 1]; count++) {
+        fleet_assert(count < ARGUMENTS_MAX);
+        argv[count] = arguments[count - 1];
+    }
+    fleet_assert(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
+    child.pid = fork();
+    fleet_assert(child.pid >= 0);
+    if (child.pid == 0) {
+        (void)dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+        (void)dup2(out[1], STDOUT_FILENO);
+        (void)dup2(err[1], STDERR_FILENO);
+        execv(path, (char *const *)argv);
+        (void)fprintf(stderr, "cannot run %s: %s\n", path, strerror(errno));
+        _exit(127);
+    }
+    (void)close(out[1]);
+    (void)close(err[1]);
+    child.out = out[0];
+    child.err = err[0];
+    return child;
+}
+
+static int exit_code_of(int status)
+{
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Append what is there; false at the end of the stream. */
+static bool drain(int fd, struct fleet_strbuf *into)
+{
+    char chunk[65536];
+    ssize_t got = read(fd, chunk, sizeof(chunk));
+
+    if (got > 0)
+        fleet_strbuf_append_bytes(into, chunk, (size_t)got);
+    return got > 0 || (got < 0 && errno == EINTR);
+}
+
+static double number_or_nan(const cJSON *event, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(event, key);
+
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+}
+
+static void take_step(struct job_run *run, const cJSON *event)
+{
+    struct job_step step = {.loss = number_or_nan(event, "loss"),
+                            .grad_norm = number_or_nan(event, "gradNorm"),
+                            .learning_rate = number_or_nan(event, "learningRate")};
+
+    (void)fleet_json_opt_int(event, "step", &step.step, NULL);
+    (void)fleet_json_opt_int(event, "generation", &step.generation, NULL);
+    (void)fleet_json_opt_int(event, "tokens", &step.tokens, NULL);
+    if (run->step_count > 0 && step.step != run->steps[run->step_count - 1].step + 1)
+        (void)snprintf(run->problem, sizeof(run->problem), "step %lld follows step %lld",
+                       (long long)step.step, (long long)run->steps[run->step_count - 1].step);
+    fleet_assert(run->step_count < JOB_RUN_STEPS_MAX);
+    run->steps[run->step_count++] = step;
+}
+
+static void take_end(struct job_run *run, const cJSON *event)
+{
+    const char *text = "";
+
+    run->end = cJSON_Duplicate(event, 1);
+    (void)fleet_json_opt_string(event, "state", &text, NULL);
+    (void)snprintf(run->state, sizeof(run->state), "%s", text);
+    text = "";
+    (void)fleet_json_opt_string(event, "weightsSha256", &text, NULL);
+    (void)snprintf(run->sha256, sizeof(run->sha256), "%s", text);
+    run->loss = number_or_nan(event, "loss");
+}
+
+static void take_event(struct job_run *run, const cJSON *event)
+{
+    const char *name = "";
+
+    (void)fleet_json_opt_string(event, "event", &name, NULL);
+    if (run->end)
+        (void)snprintf(run->problem, sizeof(run->problem), "event %.40s after the end", name);
+    if (strcmp(name, "step") == 0) {
+        take_step(run, event);
+    } else if (strcmp(name, "plan") == 0) {
+        cJSON_Delete(run->plan);
+        run->plan = cJSON_Duplicate(event, 1);
+    } else if (strcmp(name, "restart") == 0) {
+        cJSON_Delete(run->last_restart);
+        run->last_restart = cJSON_Duplicate(event, 1);
+        run->restart_count++;
+    } else if (strcmp(name, "checkpoint") == 0) {
+        run->checkpoint_count++;
+    } else if (strcmp(name, "evaluation") == 0) {
+        run->evaluation_count++;
+    } else if (strcmp(name, "end") == 0) {
+        take_end(run, event);
+    } else {
+        (void)snprintf(run->problem, sizeof(run->problem), "unknown event %.100s", name);
+    }
+}
+
+/* Hand out the whole lines of `text` and drop them. */
+static void take_lines(struct job_run *run, struct fleet_strbuf *text, job_run_watch watch,
+                       void *context)
+{
+    char *newline;
+
+    while (text->length > 0 && (newline = memchr(text->text, '\n', text->length))) {
+        size_t size = (size_t)(newline - text->text);
+        FLEET_AUTO_JSON cJSON *event = NULL;
+        if (fleet_json_parse(text->text, size, 1 << 20, &event, NULL) < 0) {
+            (void)snprintf(run->problem, sizeof(run->problem), "not JSON: %.*s",
+                           (int)(size < 200 ? size : 200), text->text);
+        } else {
+            take_event(run, event);
+            if (watch)
+                watch(context, run, event);
+        }
+        fleet_strbuf_consume(text, size + 1);
+    }
+}
+
+void job_run(const char *const *arguments, double limit_s, job_run_watch watch, void *context,
+             struct job_run *out)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf lines = {0};
+    struct fleet_strbuf errors = {0};
+    const char *argv[ARGUMENTS_MAX] = {"run", "--json"};
+    double end_ms = fleet_monotonic_ms() + limit_s * 1e3;
+    struct child child;
+    bool open_out = true, open_err = true;
+    int status;
+
+    *out = (struct job_run){.steps = calloc(JOB_RUN_STEPS_MAX, sizeof(*out->steps))};
+    fleet_assert(out->steps != NULL);
+    for (int i = 0; arguments[i]; i++)
+        argv[i + 2] = arguments[i];
+    child = start("fleetjob", argv);
+    out->pid = child.pid;
+    while (open_out || open_err) {
+        struct pollfd fds[2] = {{.fd = open_out ? child.out : -1, .events = POLLIN},
+                                {.fd = open_err ? child.err : -1, .events = POLLIN}};
+        double left_ms = end_ms - fleet_monotonic_ms();
+        if (left_ms <= 0) {
+            (void)snprintf(out->problem, sizeof(out->problem), "still running after %.0f s",
+                           limit_s);
+            (void)kill(child.pid, SIGKILL);
+            break;
+        }
+        (void)poll(fds, 2, (int)fmin(left_ms, 1000));
+        if (fds[0].revents && !drain(child.out, &lines))
+            open_out = false;
+        if (fds[1].revents && !drain(child.err, &errors))
+            open_err = false;
+        take_lines(out, &lines, watch, context);
+    }
+    (void)waitpid(child.pid, &status, 0);
+    (void)close(child.out);
+    (void)close(child.err);
+    out->exit_code = exit_code_of(status);
+    out->errors = fleet_strbuf_take(&errors);
+}
+
+void job_run_release(struct job_run *run)
+{
+    cJSON_Delete(run->plan);
+    cJSON_Delete(run->end);
+    cJSON_Delete(run->last_restart);
+    free(run->steps);
+    free(run->errors);
+    *run = (struct job_run){0};
+}
+
+int job_run_command(const char *program, const char *const *arguments, char **out_text,
+                    char **out_errors)
+{
+    struct fleet_strbuf text = {0}, errors = {0};
+    struct child child = start(program, arguments);
+    bool open_out = true, open_err = true;
+    int status;
+
+    while (open_out || open_err) {
+        struct pollfd fds[2] = {{.fd = open_out ? child.out : -1, .events = POLLIN},
+                                {.fd = open_err ? child.err : -1, .events = POLLIN}};
+        (void)poll(fds, 2, -1);
+        if (fds[0].revents && !drain(child.out, &text))
+            open_out = false;
+        if (fds[1].revents && !drain(child.err, &errors))
+            open_err = false;
+    }
+    (void)waitpid(child.pid, &status, 0);
+    (void)close(child.out);
+    (void)close(child.err);
+    if (out_text)
+        *out_text = fleet_strbuf_take(&text);
+    if (out_errors)
+        *out_errors = fleet_strbuf_take(&errors);
+    fleet_strbuf_release(&text);
+    fleet_strbuf_release(&errors);
+    return exit_code_of(status);
+}
+
+/* Parent and name of a process; false if there is none (or it is a zombie). */
+static bool look_at(pid_t pid, pid_t *out_parent, char name[32])
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    char path[64], state;
+    size_t size;
+    char *open, *close;
+    long parent;
+
+    (void)snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+    if (fleet_file_read(path, 4096, &text, &size, NULL) < 0)
+        return false;
+    open = strchr(text, '(');
+    close = strrchr(text, ')');
+    if (!open || !close || sscanf(close + 1, " %c %ld", &state, &parent) != 2 || state == 'Z')
+        return false;
+    *close = '\0';
+    (void)snprintf(name, 32, "%s", open + 1);
+    *out_parent = (pid_t)parent;
+    return true;
+}
+
+int job_run_children(pid_t parent, const char *name, pid_t *out, int capacity)
+{
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+    int count = 0;
+
+    fleet_assert(proc != NULL);
+    while ((entry = readdir(proc)) && count < capacity) {
+        char comm[32];
+        pid_t pid = (pid_t)atol(entry->d_name), its_parent;
+        /* The kernel cuts names at 15 bytes. */
+        if (isdigit((unsigned char)entry->d_name[0]) && look_at(pid, &its_parent, comm) &&
+            its_parent == parent && strncmp(comm, name, 15) == 0)
+            out[count++] = pid;
+    }
+    (void)closedir(proc);
+    return count;
+}
+
+int job_run_agents(pid_t pid, pid_t *out, int capacity)
+{
+    return job_run_children(pid, "fleetjob-agent", out, capacity);
+}
+
+int job_run_trainers(pid_t pid, pid_t *out, int capacity)
+{
+    pid_t agents[64];
+    int agent_count = job_run_agents(pid, agents, 64), count = 0;
+
+    for (int i = 0; i < agent_count; i++)
+        count += job_run_children(agents[i], "fleetjob-train", out + count, capacity - count);
+    return count;
+}
+
+int job_run_left(const pid_t *pids, int count, double wait_s)
+{
+    double end_ms = fleet_monotonic_ms() + wait_s * 1e3;
+    int left;
+
+    do {
+        char name[32];
+        pid_t parent;
+        left = 0;
+        for (int i = 0; i < count; i++)
+            left += look_at(pids[i], &parent, name) && strncmp(name, "fleetjob", 8) == 0;
+        if (left > 0)
+            (void)poll(NULL, 0, 20);
+    } while (left > 0 && fleet_monotonic_ms() < end_ms);
+    return left;
+}
+
+char *job_run_folder(void)
+{
+    const char *base = getenv("TMPDIR");
+    char *path = fleet_file_join(base && base[0] ? base : "/tmp", "fleetjob-test-XXXXXX");
+
+    fleet_assert(mkdtemp(path) != NULL);
+    return path;
+}
+
+void job_run_remove(const char *folder)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        execlp("rm", "rm", "-rf", "--", folder, (char *)NULL);
+        _exit(127);
+    }
+    if (pid > 0)
+        (void)waitpid(pid, NULL, 0);
+}

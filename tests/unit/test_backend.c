@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Levels have names, FLEET_ISA lowers them, and the CPU back end keeps the promises of backend.h. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/runtime/backend.h"
+#include "libfleet/base/error.h"
+
+static void test_backend__levels_have_names(void **state)
+{
+    (void)state;
+    for (int i = 0; i < BACKEND_LEVEL_COUNT; i++)
+        assert_int_equal(backend_level_parse(backend_level_name((enum backend_level)i)), i);
+    assert_int_equal(backend_level_parse("sse"), BACKEND_LEVEL_COUNT);
+    assert_int_equal(backend_level_parse(""), BACKEND_LEVEL_COUNT);
+}
+
+static void test_backend__the_environment_lowers_the_level_only(void **state)
+{
+    enum backend_level machine = backend_level_of_machine();
+
+    (void)state;
+    for (int i = 0; i < BACKEND_LEVEL_COUNT; i++) {
+        int expected = i < (int)machine ? i : (int)machine;
+        setenv("FLEET_ISA", backend_level_name((enum backend_level)i), 1);
+        assert_int_equal(backend_level_detect(), expected);
+    }
+    setenv("FLEET_ISA", "nonsense", 1);
+    assert_int_equal(backend_level_detect(), machine);
+    unsetenv("FLEET_ISA");
+    assert_int_equal(backend_level_detect(), machine);
+}
+
+static void test_backend__a_level_the_machine_lacks_is_refused(void **state)
+{
+    struct backend *backend = NULL;
+    struct fleet_error err;
+
+    (void)state;
+    if (backend_level_of_machine() + 1 == BACKEND_LEVEL_COUNT)
+        skip();
+    assert_int_equal(backend_cpu_new(BACKEND_LEVEL_AMX, 1, &backend, &err), -ENOTSUP);
+    assert_non_null(strstr(err.text, "level amx is not supported here, the machine has "));
+    assert_null(backend);
+    backend_free(NULL);
+}
+
+static void test_backend__memory_is_aligned_and_zero(void **state)
+{
+    struct backend *backend = NULL;
+    struct fleet_error err;
+
+    (void)state;
+    assert_int_equal(backend_cpu_new(BACKEND_LEVEL_PLAIN, 1, &backend, &err), 0);
+    for (size_t bytes = 0; bytes < 300; bytes += 37) {
+        char *memory = backend->vtable->allocate(backend, bytes, &err);
+        assert_non_null(memory);
+        assert_int_equal((uintptr_t)memory % 64, 0);
+        for (size_t i = 0; i < bytes; i++)
+            assert_int_equal(memory[i], 0);
+        backend->vtable->deallocate(backend, memory);
+    }
+    assert_null(backend->vtable->allocate(backend, SIZE_MAX - 100, &err));
+    assert_int_equal(err.code, -ENOMEM);
+    backend_free(backend);
+}
+
+static void test_backend__add_and_copies(void **state)
+{
+    (void)state;
+    for (int level = 0; level <= (int)backend_level_of_machine(); level++) {
+        struct backend *backend = NULL;
+        float sum[37], addend[37], expected[37], out[37];
+        assert_int_equal(backend_cpu_new((enum backend_level)level, 2, &backend, NULL), 0);
+        for (int i = 0; i < 37; i++) {
+            sum[i] = (float)i / 3;
+            addend[i] = 1.0f / (float)(i + 1);
+            expected[i] = i < 35 ? sum[i] + addend[i] : sum[i];
+        }
+        backend->vtable->add(backend, sum, addend, 35);
+        backend->vtable->copy_out(backend, out, sum, sizeof(sum));
+        assert_memory_equal(out, expected, sizeof(expected));
+        assert_string_equal(backend->vtable->name, "cpu");
+        assert_null(backend->vtable->kernel(backend, OP_ALL_REDUCE));
+        backend_free(backend);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_backend__levels_have_names),
+        cmocka_unit_test(test_backend__the_environment_lowers_the_level_only),
+        cmocka_unit_test(test_backend__a_level_the_machine_lacks_is_refused),
+        cmocka_unit_test(test_backend__memory_is_aligned_and_zero),
+        cmocka_unit_test(test_backend__add_and_copies),
+    };
+
+    return cmocka_run_group_tests_name("backend", tests, NULL, NULL);
+}

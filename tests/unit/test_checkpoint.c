@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Checkpoints: what is saved comes back bit by bit, by any number of shards; what is torn, corrupt,
+ * of another history or of another model does not. A save that is killed at any system call is in
+ * test_checkpoint_kill.c.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/runtime/checkpoint/checkpoint.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+#include "libfleet/program/safetensors.h"
+#include "libfleet/program/training.h"
+#include "tests/unit/checkpoint_fixture.h"
+
+static void check_restored(const struct fixture *f, const char *path, int64_t step)
+{
+    struct fixture other;
+    struct manifest manifest;
+    struct fleet_error err = {.text = ""};
+    char folder[CHECKPOINT_FOLDER_MAX];
+
+    fixture_init(&other, 0);
+    if (checkpoint_restore(path, TRAINING_RESUME_AUTO, NULL, &other.state, &manifest, folder, NULL,
+                           &err) != 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(manifest.step, step);
+    assert_int_equal(manifest.updates, step / 2);
+    assert_int_equal(manifest.samples, step * 16);
+    assert_string_equal(manifest.instruction_set, "plain");
+    fixture_assert_equal(f, &other);
+    manifest_release(&manifest);
+    fixture_release(&other);
+}
+
+static void test_checkpoint__comes_back_bit_by_bit(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    fixture_save(&f, 10, 1, 3);
+    check_restored(&f, f.path, 10);
+    fixture_release(&f);
+}
+
+static void test_checkpoint__any_number_of_shards_gives_the_same(void **state)
+{
+    (void)state;
+    for (int shards = 1; shards <= 7; shards++) {
+        struct checkpoint_shard written[7];
+        struct manifest about = fixture_about(20, 1);
+        char folder[CHECKPOINT_FOLDER_MAX];
+        struct fixture f;
+        fixture_init(&f, (unsigned int)shards);
+        assert_int_equal(checkpoint_begin(f.path, &about, folder, NULL), 0);
+        for (int i = 0; i < shards; i++)
+            assert_int_equal(
+                checkpoint_write_shard(f.path, folder, &f.state, i, shards, &written[i], NULL), 0);
+        assert_int_equal(
+            checkpoint_commit(f.path, folder, 1, NULL, &about, NULL, written, shards, NULL), 0);
+        check_restored(&f, f.path, 20);
+        fixture_release(&f);
+    }
+}
+
+static void test_checkpoint__extra_values_come_back(void **state)
+{
+    struct manifest about = fixture_about(4, 1), back;
+    char folder[CHECKPOINT_FOLDER_MAX];
+    struct fixture f;
+    double scale = 0;
+
+    (void)state;
+    fixture_init(&f, 1);
+    about.extra = cJSON_CreateObject();
+    cJSON_AddNumberToObject(about.extra, "lossScale", 32768);
+    assert_int_equal(checkpoint_save(f.path, 1, &f.state, &about, folder, NULL), 0);
+    assert_int_equal(checkpoint_restore(f.path, 4, NULL, &f.state, &back, folder, NULL, NULL), 0);
+    assert_int_equal(fleet_json_get_number(back.extra, "lossScale", &scale, NULL), 0);
+    assert_true(scale == 32768);
+    cJSON_Delete(about.extra);
+    manifest_release(&back);
+    fixture_release(&f);
+}
+
+/* ---- which one --------------------------------------------------------------------------------- */
+
+static void test_checkpoint__the_newest_are_kept(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    for (int64_t step = 1; step <= 5; step++)
+        fixture_save(&f, step, 1, 2);
+    fixture_assert_steps(&f, "5 4");
+    fixture_release(&f);
+}
+
+static void test_checkpoint__an_older_generation_deletes_nothing(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    fixture_save(&f, 1, 1, 9);
+    fixture_save(&f, 2, 1, 9);
+    fixture_save(&f, 3, 2, 9); /* a new generation … */
+    fixture_save(&f, 8, 1, 1); /* … and one that does not know */
+    fixture_assert_steps(&f, "3 8 2 1");
+    fixture_save(&f, 4, 2, 2); /* the newest cleans up */
+    fixture_assert_steps(&f, "4 3");
+    fixture_release(&f);
+}
+
+static void test_checkpoint__only_the_lineage_is_read(void **state)
+{
+    static const struct manifest_lineage_entry entries[] = {{{1, 1}, 0}, {{1, 2}, 5}, {{1, 4}, 7}};
+    const struct manifest_lineage lineage = {entries, 3};
+    static const struct {
+        int64_t counter, step;
+        bool is_on;
+    } cases[] = {{1, 5, true},  {1, 6, false}, {2, 7, true},  {2, 8, false},
+                 {3, 6, false}, {4, 7, true},  {4, 90, true}, {5, 1, false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct manifest_generation generation = {1, cases[i].counter};
+        bool is_on = manifest_is_on_lineage(&lineage, generation, cases[i].step);
+        if (is_on != cases[i].is_on)
+            fail_msg("generation %lld, step %lld: expected %d, got %d", (long long)cases[i].counter,
+                     (long long)cases[i].step, cases[i].is_on, is_on);
+    }
+    assert_true(manifest_is_on_lineage(&lineage, (struct manifest_generation){0, 9}, 0));
+    assert_false(manifest_is_on_lineage(&lineage, (struct manifest_generation){0, 9}, 1 + 5));
+}
+
+static void test_checkpoint__a_fenced_off_one_is_not_chosen(void **state)
+{
+    static const struct manifest_lineage_entry entries[] = {{{1, 1}, 0}, {{1, 3}, 2}};
+    const struct manifest_lineage lineage = {entries, 2};
+    struct manifest manifest;
+    char folder[CHECKPOINT_FOLDER_MAX];
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    fixture_save(&f, 2, 1, 9);
+    fixture_save(&f, 6, 1, 9); /* after generation 3 had begun at step 2 */
+    fixture_save(&f, 7, 2, 9); /* never recorded */
+    assert_int_equal(checkpoint_restore(f.path, TRAINING_RESUME_AUTO, &lineage, &f.state, &manifest,
+                                        folder, NULL, NULL),
+                     0);
+    assert_int_equal(manifest.step, 2);
+    manifest_release(&manifest);
+    fixture_release(&f);
+}
+
+static void test_checkpoint__a_step_can_be_asked_for(void **state)
+{
+    struct manifest manifest;
+    struct fleet_error err;
+    char folder[CHECKPOINT_FOLDER_MAX];
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    assert_int_equal(checkpoint_restore(f.path, TRAINING_RESUME_AUTO, NULL, &f.state, &manifest,
+                                        folder, NULL, &err),
+                     -ENOENT);
+    fixture_save(&f, 1, 1, 9);
+    fixture_save(&f, 2, 1, 9);
+    assert_int_equal(checkpoint_restore(f.path, 1, NULL, &f.state, &manifest, folder, NULL, &err),
+                     0);
+    assert_int_equal(manifest.step, 1);
+    manifest_release(&manifest);
+    assert_int_equal(checkpoint_restore(f.path, 3, NULL, &f.state, &manifest, folder, NULL, &err),
+                     -ENOENT);
+    assert_non_null(strstr(err.text, "step 3"));
+    fixture_release(&f);
+}
+
+/* ---- damage ------------------------------------------------------------------------------------ */
+
+enum damage {
+    FLIP_A_BIT,
+    CUT_A_BYTE,
+    ADD_A_BYTE,
+    REMOVE,
+    EMPTY
+};
+
+static void damage_file(const char *path, enum damage damage, off_t at)
+{
+    struct stat st;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    char byte;
+
+    assert_true(fd >= 0 && fstat(fd, &st) == 0);
+    at = at % st.st_size;
+    if (damage == FLIP_A_BIT) {
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= 4;
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    } else if (damage == REMOVE) {
+        assert_int_equal(unlink(path), 0);
+    } else {
+        off_t size = damage == EMPTY ? 0 : st.st_size + (damage == ADD_A_BYTE ? 1 : -1);
+        assert_int_equal(ftruncate(fd, size), 0);
+    }
+    (void)close(fd);
+}
+
+static void check_damage(const char *file, enum damage damage, off_t at)
+{
+    struct fleet_errors warnings = {0};
+    struct manifest manifest;
+    struct fleet_error err;
+    char folder[CHECKPOINT_FOLDER_MAX], victim[600];
+    struct fixture f;
+    int rc;
+
+    fixture_init(&f, 1);
+    fixture_save(&f, 1, 1, 9);
+    fixture_save(&f, 2, 1, 9);
+    (void)snprintf(victim, sizeof(victim), "%s/step-00000002-g1.1/%s", f.path, file);
+    damage_file(victim, damage, at);
+    rc = checkpoint_restore(f.path, TRAINING_RESUME_AUTO, NULL, &f.state, &manifest, folder,
+                            &warnings, &err);
+    if (rc != 0)
+        fail_msg("%s damaged by %d at %ld: %s", file, damage, (long)at, err.text);
+    if (manifest.step != 1)
+        fail_msg("%s damaged by %d at %ld: expected step 1, got %lld", file, damage, (long)at,
+                 (long long)manifest.step);
+    if (!(strcmp(file, MANIFEST_NAME) == 0 && damage == REMOVE)) /* that is a torn one: silent */
+        assert_int_equal(warnings.count, 1);
+    manifest_release(&manifest);
+    fleet_errors_release(&warnings);
+    fixture_release(&f);
+}
+
+static void test_checkpoint__a_damaged_one_is_passed_over(void **state)
+{
+    static const char *const files[] = {"model-00001-of-00001.safetensors",
+                                        "optimizer-00001-of-00001.safetensors"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int damage = FLIP_A_BIT; damage <= EMPTY; damage++)
+            for (off_t at = 0; at < (damage == FLIP_A_BIT ? 4000 : 1); at += 797)
+                check_damage(files[i], (enum damage)damage, at);
+    check_damage(MANIFEST_NAME, CUT_A_BYTE, 0);
+    check_damage(MANIFEST_NAME, EMPTY, 0);
+    check_damage(MANIFEST_NAME, REMOVE, 0);
+    check_damage(MANIFEST_NAME, FLIP_A_BIT, 0);
+}
+
+static void test_checkpoint__none_sound_is_not_the_same_as_none(void **state)
+{
+    struct manifest manifest;
+    struct fleet_error err;
+    char folder[CHECKPOINT_FOLDER_MAX], victim[600];
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    fixture_save(&f, 2, 1, 9);
+    (void)snprintf(victim, sizeof(victim), "%s/step-00000002-g1.1/model-00001-of-00001.safetensors",
+                   f.path);
+    damage_file(victim, FLIP_A_BIT, 900);
+    assert_int_equal(checkpoint_restore(f.path, TRAINING_RESUME_AUTO, NULL, &f.state, &manifest,
+                                        folder, NULL, &err),
+                     -EBADMSG);
+    fixture_release(&f);
+}
+
+static void test_checkpoint__of_another_model_is_refused_with_all_reasons(void **state)
+{
+    struct manifest manifest;
+    struct fleet_error err;
+    char folder[CHECKPOINT_FOLDER_MAX];
+    struct fixture f, other;
+
+    (void)state;
+    fixture_init(&f, 1);
+    fixture_save(&f, 1, 1, 9);
+    fixture_init(&other, 2);
+    other.program.vars[0].shape[0] -= 1;
+    other.program.vars[0].shape[1] -= 1;
+    free(other.program.vars[1].name);
+    other.program.vars[1].name = strdup("renamed");
+    assert_int_equal(checkpoint_restore(f.path, TRAINING_RESUME_AUTO, NULL, &other.state, &manifest,
+                                        folder, NULL, &err),
+                     -EINVAL);
+    assert_non_null(strstr(err.text, "renamed: missing"));
+    assert_non_null(strstr(err.text, "bias: not in the model"));
+    assert_non_null(strstr(err.text, "matrix: shape [70, 90], the model's is [69, 89]"));
+    fixture_release(&f);
+    fixture_release(&other);
+}
+
+/* ---- no room, no right ------------------------------------------------------------------------- */
+
+static void check_failed_save(struct fixture *f, int expected)
+{
+    struct manifest about = fixture_about(2, 1);
+    struct fleet_error err = {.text = ""};
+    char folder[CHECKPOINT_FOLDER_MAX];
+    int rc = checkpoint_save(f->path, 1, &f->state, &about, folder, &err);
+
+    if (rc != expected)
+        fail_msg("expected %d, got %d: %s", expected, rc, err.text);
+    assert_non_null(strstr(err.text, f->path));
+    fixture_assert_steps(f, "1");
+    assert_int_equal(fixture_count_entries(f), 1); /* nothing half-written */
+}
+
+static void test_checkpoint__a_full_disk_keeps_the_older_one(void **state)
+{
+    struct rlimit old, small = {.rlim_cur = 20000, .rlim_max = RLIM_INFINITY};
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    fixture_save(&f, 1, 1, 1);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small.rlim_max = old.rlim_max;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    check_failed_save(&f, -EFBIG);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    fixture_save(&f, 3, 1, 1); /* and once there is room again */
+    fixture_assert_steps(&f, "3");
+    fixture_release(&f);
+}
+
+static void test_checkpoint__a_full_file_system_keeps_the_older_one(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    if (mount("none", f.path, "tmpfs", 0, "size=160k") != 0) {
+        fixture_release(&f);
+        skip(); /* needs root */
+    }
+    fixture_save(&f, 1, 1, 1); /* takes more than half of it */
+    check_failed_save(&f, -ENOSPC);
+    check_restored(&f, f.path, 1);
+    assert_int_equal(umount(f.path), 0);
+    fixture_release(&f);
+}
+
+static void test_checkpoint__a_path_that_cannot_be_written_is_named(void **state)
+{
+    struct manifest about = fixture_about(2, 1);
+    struct fleet_error err = {.text = ""};
+    char folder[CHECKPOINT_FOLDER_MAX], path[600];
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    (void)snprintf(path, sizeof(path), "%s/file", f.path);
+    assert_int_equal(fleet_file_write(path, "x", 1, NULL), 0);
+    assert_int_equal(checkpoint_save(path, 1, &f.state, &about, folder, &err), -ENOTDIR);
+    assert_non_null(strstr(err.text, path));
+    assert_true(checkpoint_save("/proc/nowhere", 1, &f.state, &about, folder, &err) < 0);
+    assert_non_null(strstr(err.text, "/proc/nowhere"));
+    fixture_release(&f);
+}
+
+static void test_checkpoint__folders_of_others_are_left_alone(void **state)
+{
+    char path[600];
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    (void)snprintf(path, sizeof(path), "%s/step-00000001-g1.1", f.path); /* torn, with a guest */
+    assert_int_equal(mkdir(path, 0777), 0);
+    (void)snprintf(path, sizeof(path), "%s/step-00000001-g1.1/notes.txt", f.path);
+    assert_int_equal(fleet_file_write(path, "x", 1, NULL), 0);
+    (void)snprintf(path, sizeof(path), "%s/mine", f.path);
+    assert_int_equal(mkdir(path, 0777), 0);
+    fixture_save(&f, 2, 1, 1);
+    fixture_save(&f, 3, 1, 1);
+    assert_int_equal(fixture_count_entries(&f), 3); /* mine, the torn one, step 3 */
+    fixture_release(&f);
+}
+
+/* ---- weights ----------------------------------------------------------------------------------- */
+
+static void test_checkpoint_weights_sha256__is_over_names_in_byte_order(void **state)
+{
+    char hex[FLEET_SHA256_HEX_SIZE], expected[FLEET_SHA256_HEX_SIZE];
+    uint8_t digest[FLEET_SHA256_SIZE];
+    struct fleet_sha256 *sha = fleet_sha256_new();
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 3);
+    /* "bias" < "matrix" < "matrix.10" < "matrix.2" */
+    for (int i = 0; i < 4; i++) {
+        static const char *const names[] = {"bias", "matrix", "matrix.10", "matrix.2"};
+        const struct program_var *var = &f.program.vars[program_find_var(&f.program, names[i])];
+        fleet_sha256_update(sha, f.state.spaces[0].data + var->flat_offset,
+                            (size_t)program_var_elements(var) * 4);
+    }
+    fleet_sha256_finish(sha, digest);
+    fleet_hex_encode(digest, sizeof(digest), expected);
+    checkpoint_weights_sha256(&f.program, f.state.spaces[0].data, hex);
+    assert_string_equal(hex, expected);
+    fixture_release(&f);
+}
+
+static void write_weights(const char *path, const struct safetensors_tensor *tensors, size_t count,
+                          const void *const *data, const size_t *bytes)
+{
+    struct fleet_strbuf file = {0};
+
+    (void)safetensors_header_encode(tensors, count, NULL, 0, &file);
+    for (size_t i = 0; i < count; i++)
+        fleet_strbuf_append_bytes(&file, data[i], bytes[i]);
+    assert_int_equal(fleet_file_write(path, file.text, file.length, NULL), 0);
+    fleet_strbuf_release(&file);
+}
+
+static void
+test_checkpoint_load_weights__takes_other_types_and_lists_what_does_not_fit(void **state)
+{
+    static uint16_t bf16[70 * 90], f16[33];
+    static float f32[2000];
+    struct safetensors_tensor tensors[] = {
+        {.name = (char *)"transformer.matrix",
+         .type = SAFETENSORS_BF16,
+         .ndim = 2,
+         .shape = {70, 90}},
+        {.name = (char *)"bias", .type = SAFETENSORS_F16, .ndim = 1, .shape = {33}},
+        {.name = (char *)"matrix.2", .type = SAFETENSORS_F32, .ndim = 2, .shape = {10, 10}},
+        {.name = (char *)"matrix.10", .type = SAFETENSORS_F32, .ndim = 2, .shape = {40, 50}},
+        {.name = (char *)"running", .type = SAFETENSORS_F32, .ndim = 1, .shape = {21}},
+        {.name = (char *)"x.num_batches_tracked", .type = SAFETENSORS_F32, .ndim = 1, .shape = {1}},
+    };
+    const void *data[] = {bf16, f16, f32, f32, f32, f32};
+    const size_t bytes[] = {sizeof(bf16), sizeof(f16), 400, 8000, 84, 4};
+    struct fleet_error err = {.text = ""};
+    char path[600];
+    struct fixture f;
+
+    (void)state;
+    bf16[1] = 0x3f80; /* 1 */
+    f16[1] = 0xc000;  /* -2 */
+    f16[2] = 0x0001;  /* 2^-24, the smallest subnormal */
+    f32[3] = 0.5f;
+    fixture_init(&f, 4);
+    (void)snprintf(path, sizeof(path), "%s/w.safetensors", f.path);
+    write_weights(path, tensors, 6, data, bytes);
+    if (checkpoint_load_weights(path, &f.state, &err) != 0)
+        fail_msg("%s", err.text);
+    assert_true(fixture_value(&f, "matrix", 1) == 1.0f);
+    assert_true(fixture_value(&f, "bias", 1) == -2.0f);
+    assert_true(fixture_value(&f, "bias", 2) == 0x1p-24f);
+    assert_true(fixture_value(&f, "matrix.2", 3) == 0.5f);
+
+    tensors[1].shape[0] = 32;
+    tensors[3].name = (char *)"matrix.11";
+    tensors[4].type = SAFETENSORS_I32;
+    write_weights(path, tensors, 6, data, (const size_t[]){sizeof(bf16), 64, 400, 8000, 84, 4});
+    assert_int_equal(checkpoint_load_weights(path, &f.state, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "bias: shape [32], the model's is [33]"));
+    assert_non_null(strstr(err.text, "matrix.11: not in the model"));
+    assert_non_null(strstr(err.text, "matrix.10: missing"));
+    assert_non_null(strstr(err.text, "running: type I32"));
+    assert_int_equal(checkpoint_load_weights("/nowhere/w", &f.state, &err), -ENOENT);
+    fixture_release(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_checkpoint__comes_back_bit_by_bit),
+        cmocka_unit_test(test_checkpoint__any_number_of_shards_gives_the_same),
+        cmocka_unit_test(test_checkpoint__extra_values_come_back),
+        cmocka_unit_test(test_checkpoint__the_newest_are_kept),
+        cmocka_unit_test(test_checkpoint__an_older_generation_deletes_nothing),
+        cmocka_unit_test(test_checkpoint__only_the_lineage_is_read),
+        cmocka_unit_test(test_checkpoint__a_fenced_off_one_is_not_chosen),
+        cmocka_unit_test(test_checkpoint__a_step_can_be_asked_for),
+        cmocka_unit_test(test_checkpoint__a_damaged_one_is_passed_over),
+        cmocka_unit_test(test_checkpoint__none_sound_is_not_the_same_as_none),
+        cmocka_unit_test(test_checkpoint__of_another_model_is_refused_with_all_reasons),
+        cmocka_unit_test(test_checkpoint__a_full_disk_keeps_the_older_one),
+        cmocka_unit_test(test_checkpoint__a_full_file_system_keeps_the_older_one),
+        cmocka_unit_test(test_checkpoint__a_path_that_cannot_be_written_is_named),
+        cmocka_unit_test(test_checkpoint__folders_of_others_are_left_alone),
+        cmocka_unit_test(test_checkpoint_weights_sha256__is_over_names_in_byte_order),
+        cmocka_unit_test(
+            test_checkpoint_load_weights__takes_other_types_and_lists_what_does_not_fit),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

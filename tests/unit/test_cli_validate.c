@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* `fleetjob validate`: exit codes and what stands on standard output. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cli/validate.h"
+#include "libfleet/base/cleanup.h"
+
+#define EXAMPLE "docs/examples/gpt-text.yaml"
+
+/* Run the command on the arguments (NULL ends them), standard output into *out_text (heap). */
+static int run(char **out_text, ...)
+{
+    char *argv[8] = {(char *)"validate"};
+    int argc = 1, code, saved = dup(STDOUT_FILENO);
+    FILE *file = tmpfile();
+    va_list args;
+    size_t size;
+
+    va_start(args, out_text);
+    while ((argv[argc] = va_arg(args, char *)))
+        argc++;
+    va_end(args);
+    assert_non_null(file);
+    (void)fflush(stdout);
+    assert_true(dup2(fileno(file), STDOUT_FILENO) >= 0);
+    code = cli_validate(argc, argv);
+    (void)fflush(stdout);
+    assert_true(dup2(saved, STDOUT_FILENO) >= 0);
+    (void)close(saved);
+    size = (size_t)ftell(file);
+    rewind(file);
+    *out_text = calloc(1, size + 1);
+    assert_non_null(*out_text);
+    (void)!fread(*out_text, 1, size, file);
+    (void)fclose(file);
+    return code;
+}
+
+static void test_cli_validate__a_good_job_says_nothing(void **state)
+{
+    FLEET_AUTO_FREE char *text = NULL, *again = NULL;
+
+    (void)state;
+    assert_int_equal(run(&text, EXAMPLE, NULL), 0);
+    assert_string_equal(text, "");
+    assert_int_equal(run(&again, "--cluster", "--world-size", "4", EXAMPLE, NULL), 0);
+    assert_string_equal(again, "");
+}
+
+static void test_cli_validate__a_bad_one_is_told_line_by_line(void **state)
+{
+    FLEET_AUTO_FREE char *text = NULL, *missing = NULL;
+
+    (void)state;
+    assert_int_equal(run(&text, EXAMPLE, "--world-size", "5", NULL), 1);
+    assert_string_equal(text, "spec.training.globalBatchSize: 5 workers, but a step has only 4 "
+                              "micro-batches (globalBatchSize 16 / microBatchSize 4): some would "
+                              "have nothing to do\n");
+    assert_int_equal(run(&missing, "no/such/file.yaml", NULL), 1);
+    assert_string_equal(missing, "open no/such/file.yaml: No such file or directory\n");
+}
+
+static void test_cli_validate__a_wrong_command_line_is_two(void **state)
+{
+    static const char *const sizes[] = {"0", "65537", "four", "4x", ""};
+    FLEET_AUTO_FREE char *none = NULL, *two = NULL, *unknown = NULL;
+
+    (void)state;
+    assert_int_equal(run(&none, NULL), 2);
+    assert_int_equal(run(&two, EXAMPLE, EXAMPLE, NULL), 2);
+    assert_int_equal(run(&unknown, "--wrold-size", "3", EXAMPLE, NULL), 2);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        FLEET_AUTO_FREE char *text = NULL;
+        int code = run(&text, EXAMPLE, "--world-size", sizes[i], NULL);
+        if (code != 2)
+            fail_msg("--world-size \"%s\": expected exit code 2, got %d", sizes[i], code);
+    }
+}
+
+static void test_cli_validate__help_goes_to_standard_output(void **state)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+
+    (void)state;
+    assert_int_equal(run(&text, "--help", NULL), 0);
+    assert_non_null(strstr(text, "Usage: fleetjob validate FILE"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cli_validate__a_good_job_says_nothing),
+        cmocka_unit_test(test_cli_validate__a_bad_one_is_told_line_by_line),
+        cmocka_unit_test(test_cli_validate__a_wrong_command_line_is_two),
+        cmocka_unit_test(test_cli_validate__help_goes_to_standard_output),
+    };
+    return cmocka_run_group_tests_name("cli_validate", tests, NULL, NULL);
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What a foreign trainer finds in its environment (agent/environment.h), for 2 pods of 2 processes,
+ * and what the termination message says (agent/reporter.h).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/environment.h"
+#include "agent/foreign_files.h"
+#include "agent/reporter.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/json.h"
+
+static const int first_ports[] = {5000, 5001}, second_ports[] = {6000, 6001};
+static const struct message_member members[] = {
+    {.pod_uid = "a", .index = 0, .address = "10.0.0.1", .ports = first_ports, .processes = 2},
+    {.pod_uid = "b", .index = 1, .address = "fd00::2", .ports = second_ports, .processes = 2},
+};
+static const struct message_assign assign = {
+    .generation = {1, 7}, .members = members, .member_count = 2, .world = 4};
+
+static const char *value_of(char *const *environment, const char *name)
+{
+    size_t size = strlen(name);
+
+    for (; *environment; environment++)
+        if (strncmp(*environment, name, size) == 0 && (*environment)[size] == '=')
+            return *environment + size + 1;
+    return NULL;
+}
+
+static void expect(char *const *environment, const char *name, const char *expected)
+{
+    const char *actual = value_of(environment, name);
+
+    if (!actual || strcmp(actual, expected) != 0)
+        fail_msg("%s: expected \"%s\", got \"%s\"", name, expected, actual ? actual : "(none)");
+}
+
+static void test_environment__says_what_the_frameworks_expect(void **state)
+{
+    static const char *const expected[][2] = {
+        {"PADDLE_TRAINER_ID", "3"},
+        {"PADDLE_TRAINERS_NUM", "4"},
+        {"PADDLE_CURRENT_ENDPOINT", "[fd00::2]:6001"},
+        {"PADDLE_TRAINER_ENDPOINTS", "10.0.0.1:5000,10.0.0.1:5001,[fd00::2]:6000,[fd00::2]:6001"},
+        {"PADDLE_RANK_IN_NODE", "1"},
+        {"PADDLE_LOCAL_SIZE", "2"},
+        {"PADDLE_NNODES", "2"},
+        {"PADDLE_MASTER", "10.0.0.1:5000"},
+        {"PADDLE_JOB_ID", "gpt"},
+        {"PADDLE_DISTRI_BACKEND", "gloo"},
+        {"POD_NAME", "gpt-worker-1-0"},
+        {"MASTER_ADDR", "10.0.0.1"},
+        {"MASTER_PORT", "5000"},
+        {"RANK", "3"},
+        {"WORLD_SIZE", "4"},
+        {"LOCAL_RANK", "1"},
+        {"LOCAL_WORLD_SIZE", "2"},
+        {"GROUP_RANK", "1"},
+        {"MS_WORKER_NUM", "4"},
+        {"MS_SCHED_HOST", "10.0.0.1"},
+        {"RANK_ID", "3"},
+        {"RANK_SIZE", "4"},
+        {"PATH", "/bin"},
+    };
+    char *base[] = {(char *)"PATH=/bin", (char *)"RANK=99", (char *)"http_proxy=x",
+                    (char *)"FLEET_TOKEN_FILE=/secret", NULL};
+    struct environment_input input = {.base = base,
+                                      .assign = &assign,
+                                      .place = 1,
+                                      .first_rank = 2,
+                                      .local_rank = 1,
+                                      .job_id = "gpt",
+                                      .pod_name = "gpt-worker-1-0"};
+    char **environment = environment_build(&input);
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(expected); i++)
+        expect(environment, expected[i][0], expected[i][1]);
+    assert_null(value_of(environment, "http_proxy"));
+    assert_null(value_of(environment, "FLEET_TOKEN_FILE"));
+    environment_free(environment);
+}
+
+static void test_environment__keeps_a_master_the_user_has_set(void **state)
+{
+    char *base[] = {(char *)"MASTER_ADDR=master", (char *)"MASTER_PORT=1234", NULL};
+    struct environment_input input = {
+        .base = base, .assign = &assign, .job_id = "gpt", .pod_name = "p"};
+    char **environment = environment_build(&input);
+
+    (void)state;
+    expect(environment, "MASTER_ADDR", "master");
+    expect(environment, "MASTER_PORT", "1234");
+    expect(environment, "PADDLE_MASTER", "10.0.0.1:5000");
+    environment_free(environment);
+}
+
+static void test_environment__puts_aside_what_is_too_long(void **state)
+{
+    static int port = 5000;
+    size_t count = MESSAGE_MEMBERS_MAX;
+    struct message_member *many = calloc(count, sizeof(*many));
+    struct message_assign big = {.members = many, .member_count = count, .world = (int)count};
+    char *base[] = {NULL};
+    struct environment_input input = {
+        .base = base, .assign = &big, .job_id = "gpt", .pod_name = "p"};
+    char **environment, *backup = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < count; i++)
+        many[i] = (struct message_member){
+            .address = "2001:db8:1111:2222:3333:4444:5555:6666", .ports = &port, .processes = 1};
+    environment = environment_shorten(environment_build(&input), &backup);
+    assert_null(value_of(environment, "PADDLE_TRAINER_ENDPOINTS"));
+    expect(environment, "WORLD_SIZE", "4096");
+    assert_non_null(backup);
+    assert_ptr_equal(strstr(backup, "{\"PADDLE_TRAINER_ENDPOINTS\":\"[2001:db8:"), backup);
+    environment = environment_set(environment, "PADDLE_BACKUP_ENV_PATH", "/x");
+    expect(environment, "PADDLE_BACKUP_ENV_PATH", "/x");
+    free(backup);
+    environment_free(environment);
+    free(many);
+}
+
+static void test_environment__names_the_files_of_the_job(void **state)
+{
+    char *base[] = {NULL};
+    struct environment_input input = {.base = base,
+                                      .assign = &assign,
+                                      .job_id = "gpt",
+                                      .pod_name = "p",
+                                      .folder = "/tmp/f",
+                                      .strategy_json = "{\"amp\":true}",
+                                      .strategy_file = "/tmp/f/strategy.prototxt",
+                                      .rank_table_file = "/tmp/f/rank_table.json",
+                                      .nccl_rings = 3};
+    char *backup, **environment = environment_shorten(environment_build(&input), &backup);
+
+    (void)state;
+    assert_null(backup);
+    expect(environment, "FLEET_STRATEGY_JSON", "{\"amp\":true}");
+    expect(environment, "FLEET_STRATEGY_FILE", "/tmp/f/strategy.prototxt");
+    expect(environment, "RANK_TABLE_FILE", "/tmp/f/rank_table.json");
+    expect(environment, "PADDLE_LOG_DIR", "/tmp/f");
+    expect(environment, "FLAGS_nccl_nrings", "3");
+    expect(environment, "FLEET_GENERATION", "7");
+    environment_free(environment);
+}
+
+static void test_environment__rank_table_lists_every_rank_once(void **state)
+{
+    FLEET_AUTO_FREE char *text = foreign_files_format_rank_table(&assign);
+
+    (void)state;
+    assert_string_equal(text, "{\"version\":\"1.0\",\"server_count\":\"2\",\"server_list\":["
+                              "{\"server_id\":\"10.0.0.1\",\"device\":["
+                              "{\"device_id\":\"0\",\"device_ip\":\"10.0.0.1\",\"rank_id\":\"0\"},"
+                              "{\"device_id\":\"1\",\"device_ip\":\"10.0.0.1\",\"rank_id\":\"1\"}],"
+                              "\"host_nic_ip\":\"reserve\"},"
+                              "{\"server_id\":\"fd00::2\",\"device\":["
+                              "{\"device_id\":\"0\",\"device_ip\":\"fd00::2\",\"rank_id\":\"2\"},"
+                              "{\"device_id\":\"1\",\"device_ip\":\"fd00::2\",\"rank_id\":\"3\"}],"
+                              "\"host_nic_ip\":\"reserve\"}],\"status\":\"completed\"}");
+}
+
+/* ---- the termination message ------------------------------------------------------------------ */
+
+static void test_reporter__says_cause_code_and_last_lines(void **state)
+{
+    struct member_failure failure = {
+        .exit_code = -1, .signal = 9, .cause = "", .lines = "one\ntwo\n", .local_rank = 1};
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+
+    (void)state;
+    reporter_format(&failure, "", &out);
+    assert_string_equal(out.text,
+                        "{\"cause\":\"Killed\",\"localRank\":1,\"exitCode\":137,"
+                        "\"permanent\":false,\"message\":\"\",\"lines\":\"one\\ntwo\\n\"}");
+}
+
+static void test_reporter__drops_old_lines_until_it_fits(void **state)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0}, lines = {0};
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    struct member_failure failure = {.exit_code = 1, .cause = "", .fatal = true};
+
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        fleet_strbuf_appendf(&lines, "line \"%d\" of the log\n", i);
+    failure.lines = lines.text;
+    reporter_format(&failure, "why", &out);
+    assert_true(out.length <= REPORTER_TERMINATION_SIZE_MAX && out.length > 3900);
+    assert_int_equal(fleet_json_parse(out.text, out.length, out.length, &json, NULL), 0);
+    assert_non_null(strstr(out.text, "999"));
+    failure.lines = "";
+    fleet_strbuf_clear(&lines);
+    for (int i = 0; i < 5000; i++)
+        fleet_strbuf_append_char(&lines, 'x'); /* one line that is too long alone */
+    failure.lines = lines.text;
+    reporter_format(&failure, "why", &out);
+    assert_true(out.length <= REPORTER_TERMINATION_SIZE_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_environment__says_what_the_frameworks_expect),
+        cmocka_unit_test(test_environment__keeps_a_master_the_user_has_set),
+        cmocka_unit_test(test_environment__names_the_files_of_the_job),
+        cmocka_unit_test(test_environment__rank_table_lists_every_rank_once),
+        cmocka_unit_test(test_environment__puts_aside_what_is_too_long),
+        cmocka_unit_test(test_reporter__says_cause_code_and_last_lines),
+        cmocka_unit_test(test_reporter__drops_old_lines_until_it_fits),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,818 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The hub as a machine, situation by situation: generations that form, fail, resize and finish; what
+ * it sends to whom, what it tells its owner, and that it does nothing more. Random histories are in
+ * tests/sim/test_rendezvous.c.
+ */
+#include "tests/unit/hub_fixture.h"
+
+/* ---- the first generation ---------------------------------------------------------------------- */
+
+static void test_hub__waits_for_all_and_orders_ranks_by_index(void **state)
+{
+    (void)state;
+    start(2, 3, NULL);
+    ready(2);
+    ready(0);
+    hello(1); /* its trainer is not up yet */
+    assert_phase(HUB_GATHERING);
+    ready(1);
+    assert_phase(HUB_FORMING);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(w.peers[i].assigns, 1);
+        assert_int_equal(w.peers[i].place, i);
+    }
+    run(0);
+    assert_phase(HUB_RUNNING);
+    assert_int_equal(count_events(HUB_EVENT_RUNNING), 1);
+    assert_int_equal(count_events(HUB_EVENT_RESTART), 0);
+    stop();
+}
+
+static void test_hub__a_first_generation_follows_the_order_it_was_given(void **state)
+{
+    static const char *const order[] = {"pod-2-0", "pod-0-0", "pod-1-0"};
+
+    (void)state;
+    start(1, 3, NULL);
+    hub_order(w.hub, order, 3);
+    for (int i = 0; i < 3; i++)
+        ready(i);
+    assert_int_equal(w.peers[2].place, 0);
+    assert_int_equal(w.peers[0].place, 1);
+    assert_int_equal(w.peers[1].place, 2);
+    run(0);
+    fail_trainer(2);
+    left_generation(0);
+    left_generation(1);
+    ready(2);
+    assert_int_equal(w.peers[2].place, 0); /* and later ones keep it */
+    stop();
+}
+
+static void test_hub__assigns_nobody_before_the_record(void **state)
+{
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 2, NULL);
+    w.confirms = false;
+    ready(0);
+    ready(1);
+    assert_phase(HUB_RECORDING);
+    assert_int_equal(w.records, 1);
+    assert_int_equal(w.record.generation.epoch, 1);
+    assert_int_equal(w.record.generation.counter, 1);
+    assert_int_equal(w.record.first_step, 1);
+    assert_int_equal(w.peers[0].assigns, 0);
+    hub_record_done(w.hub, (struct generation){1, 7}, w.now_ms, &out); /* of something else */
+    carry_out(&out);
+    assert_int_equal(w.peers[0].assigns, 0);
+    hub_record_done(w.hub, w.record.generation, w.now_ms, &out);
+    carry_out(&out);
+    assert_int_equal(w.peers[0].assigns, 1);
+    assert_int_equal(w.peers[1].assigns, 1);
+    stop();
+}
+
+static void test_hub__gives_up_a_proposal_whose_member_went(void **state)
+{
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 2, NULL);
+    w.confirms = false;
+    ready(0);
+    ready(1);
+    gone(1);
+    assert_phase(HUB_GATHERING);
+    hub_record_done(w.hub, (struct generation){1, 1}, w.now_ms, &out);
+    carry_out(&out);
+    assert_int_equal(w.peers[0].assigns, 0);
+    w.confirms = true;
+    w.peers[1].attempt = 1;
+    ready(1);
+    assert_generation(2); /* the first was never told */
+    stop();
+}
+
+static void test_hub__starts_with_fewer_after_the_timeout(void **state)
+{
+    (void)state;
+    start(2, 4, NULL);
+    ready(0);
+    ready(1);
+    wait_quietly(29000, true);
+    assert_phase(HUB_GATHERING);
+    ready(2); /* a change starts the wait again */
+    wait_quietly(29000, true);
+    assert_phase(HUB_GATHERING);
+    wait_quietly(1500, true);
+    assert_phase(HUB_FORMING);
+    assert_int_equal(w.peers[0].last_assign.assign.member_count, 3);
+    stop();
+}
+
+static void test_hub__processes_of_a_member_hold_ranks_in_a_row(void **state)
+{
+    const struct message_assign *assign;
+
+    (void)state;
+    start(1, 3, NULL);
+    for (int i = 0; i < 3; i++)
+        w.peers[i].processes = 2;
+    w.peers[1].level = MESSAGE_LEVEL_AVX2;
+    for (int i = 0; i < 3; i++)
+        ready(i);
+    assign = &w.peers[2].last_assign.assign;
+    assert_int_equal(assign->world, 6);
+    assert_int_equal(w.peers[0].first_rank, 0);
+    assert_int_equal(w.peers[2].first_rank, 4);
+    assert_int_equal(assign->members[2].ports[1], 7001);
+    assert_int_equal(assign->level, MESSAGE_LEVEL_AVX2); /* the lowest */
+    assert_int_equal(assign->lineage_count, 1);
+    assert_int_equal(assign->step, -1);
+    stop();
+}
+
+/* ---- failures ---------------------------------------------------------------------------------- */
+
+static void test_hub__aborts_survivors_at_once_and_goes_on_when_the_trainer_is_back(void **state)
+{
+    const struct hub_event *restart;
+
+    (void)state;
+    start(2, 3, NULL);
+    form(3);
+    progress(0, 2, 20);
+    for (int i = 0; i < 3; i++)
+        w.peers[i].status.step = 20;
+    w.now_ms += 10;
+    fail_trainer(1); /* 4 ms ago */
+    assert_phase(HUB_GATHERING);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(w.peers[i].aborts, 1);
+    left_generation(0);
+    left_generation(2);
+    assert_phase(HUB_GATHERING); /* the agent of 1 lives: its trainer may come back */
+    w.now_ms += 100;
+    ready(1);
+    assert_generation(2);
+    assert_int_equal(w.peers[1].place, 1);
+    assert_int_equal(w.peers[2].place, 2);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 20);
+    assert_int_equal(w.peers[0].last_assign.assign.members[1].step, -1);
+    assert_int_equal(w.peers[0].last_assign.assign.lineage[1].first_step, 21);
+    w.now_ms += 9;
+    for (int i = 0; i < 3; i++)
+        tell_phase(i, MESSAGE_PHASE_CONNECTED, 20, 2); /* two ms ago */
+    w.now_ms += 50;
+    for (int i = 0; i < 3; i++)
+        tell_phase(i, MESSAGE_PHASE_RESTORED, 20, 0);
+    w.now_ms += 40;
+    tell_phase(2, MESSAGE_PHASE_FIRST_STEP, 21, 0);
+
+    restart = last_event(HUB_EVENT_RESTART);
+    assert_string_equal(restart->cause, "MemberLost");
+    assert_int_equal(restart->member, 1);
+    assert_int_equal(restart->exit_code, 137);
+    assert_int_equal(restart->generation.counter, 2);
+    assert_true(restart->counted);
+    assert_int_equal(restart->restarts, 1);
+    assert_int_equal(restart->lost_steps, 0);
+    assert_true(fabs(restart->timeline.detect_ms - 4) < 1e-9);
+    assert_true(fabs(restart->timeline.agree_ms - 100) < 1e-9);
+    assert_true(fabs(restart->timeline.connect_ms - 7) < 1e-9);
+    assert_true(fabs(restart->timeline.restore_ms - 52) < 1e-9);
+    assert_true(fabs(restart->timeline.resume_ms - 163) < 1e-9);
+    assert_true(fabs(restart->timeline.first_step_ms - 40) < 1e-9);
+    stop();
+}
+
+static void test_hub__goes_on_without_a_trainer_that_takes_too_long(void **state)
+{
+    (void)state;
+    start(2, 3, NULL);
+    form(3);
+    fail_trainer(0);
+    left_generation(1);
+    left_generation(2);
+    wait_quietly(450, true);
+    assert_generation(1);
+    wait_quietly(100, true);
+    assert_generation(2);
+    assert_int_equal(w.peers[1].place, 1); /* survivors keep their place … */
+    assert_int_equal(w.peers[2].place, 0); /* … unless it is a hole to be filled */
+    run(1);
+    ready(0); /* the newcomer joins in a generation of its own */
+    assert_phase(HUB_GATHERING);
+    left_generation(1);
+    left_generation(2);
+    assert_generation(3);
+    run(2);
+    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "Resize");
+    assert_false(last_event(HUB_EVENT_RESTART)->counted);
+    assert_int_equal(hub_restarts(w.hub), 1);
+    stop();
+}
+
+static void test_hub__goes_on_at_once_when_the_agent_is_gone(void **state)
+{
+    (void)state;
+    start(2, 3, NULL);
+    form(3);
+    gone(2);
+    left_generation(0);
+    left_generation(1);
+    assert_generation(2);
+    assert_int_equal(w.peers[0].last_assign.assign.member_count, 2);
+    assert_string_equal(last_event(HUB_EVENT_LOST)->cause, "MemberLost");
+    stop();
+}
+
+static void test_hub__is_stalled_below_the_minimum_until_somebody_comes(void **state)
+{
+    (void)state;
+    start(2, 2, NULL);
+    form(2);
+    gone(1);
+    left_generation(0);
+    wait_quietly(29500, true);
+    assert_int_equal(count_events(HUB_EVENT_STALLED), 0);
+    wait_quietly(5000, true);
+    assert_int_equal(count_events(HUB_EVENT_STALLED), 1); /* once */
+    assert_string_equal(last_event(HUB_EVENT_STALLED)->message,
+                        "1 members are ready, at least 2 are needed (0 have trainers that do not "
+                        "start)");
+    w.peers[1].attempt = 1;
+    w.peers[1].status = (struct message_status){.step = -1};
+    ready(1);
+    assert_generation(2);
+    assert_int_equal(w.peers[0].place, 0);
+    stop();
+}
+
+static void test_hub__counts_failures_that_come_together_once(void **state)
+{
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    fail_trainer(0);
+    fail_trainer(1);
+    left_generation(2);
+    wait_quietly(600, true);
+    assert_generation(2);
+    assert_int_equal(hub_restarts(w.hub), 1);
+    run(1);
+    assert_int_equal(count_events(HUB_EVENT_RESTART), 1);
+    assert_int_equal(last_event(HUB_EVENT_RESTART)->member, 0); /* the first cause */
+    stop();
+}
+
+static void test_hub__survives_a_failure_while_forming(void **state)
+{
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    gone(0);
+    left_generation(1);
+    left_generation(2);
+    assert_generation(2);
+    tell_phase(1, MESSAGE_PHASE_CONNECTED, 1, 0);
+    fail_trainer(2); /* in the new generation, before it connected */
+    left_generation(1);
+    wait_quietly(600, true);
+    assert_generation(3);
+    assert_int_equal(w.peers[1].last_assign.assign.member_count, 1);
+    run(1);
+    assert_phase(HUB_RUNNING);
+    assert_int_equal(hub_restarts(w.hub), 2);
+    assert_int_equal(count_events(HUB_EVENT_RESTART), 2); /* the first as far as it came */
+    stop();
+}
+
+static void test_hub__fails_when_restarts_are_used_up(void **state)
+{
+    (void)state;
+    start(1, 1, NULL);
+    form(1);
+    for (int i = 0; i < 3; i++) {
+        fail_trainer(0);
+        ready(0);
+        assert_generation(2 + i);
+        run(1);
+    }
+    assert_int_equal(hub_restarts(w.hub), 3);
+    fail_trainer_with(0, 3, 0, "OutOfMemory", false);
+    assert_phase(HUB_FAILED);
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->cause, "OutOfMemory");
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->message,
+                        "3 restarts are used up; the last cause was OutOfMemory");
+    assert_int_equal(last_event(HUB_EVENT_FAILED)->exit_code, 3);
+    assert_int_equal(w.peers[0].dones, 1);
+    assert_false(w.peers[0].done_succeeded);
+    for (int i = 0; i < PEERS_MAX; i++)
+        if (w.peers[i].connection)
+            leave(i);
+    assert_true(isinf(hub_deadline(w.hub)));
+    stop();
+}
+
+static void test_hub__forgets_restarts_after_enough_steps(void **state)
+{
+    (void)state;
+    start(1, 1, NULL);
+    form(1);
+    fail_trainer(0);
+    ready(0);
+    run(1);
+    assert_int_equal(hub_restarts(w.hub), 1);
+    progress(0, 2, 100);
+    assert_int_equal(hub_restarts(w.hub), 1);
+    progress(0, 101, 101); /* the hundredth since */
+    assert_int_equal(hub_restarts(w.hub), 0);
+    stop();
+}
+
+static void test_hub__fails_at_once_of_a_fatal_cause(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    ready(0);
+    ready(1);
+    fail_trainer_with(1, 1, 0, "DataNotFound", true);
+    assert_phase(HUB_FAILED);
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->cause, "DataNotFound");
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->message,
+                        "the trainer of member 1 exited with code 1");
+    assert_int_equal(w.peers[0].dones, 1);
+    stop();
+}
+
+static void test_hub__fails_of_a_trainer_that_never_starts(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    ready(0);
+    hello(1);
+    for (int i = 0; i < 3; i++) {
+        fail_trainer_with(1, 1, 0, "", false);
+        assert_phase(HUB_GATHERING);
+    }
+    fail_trainer_with(1, 1, 0, "", false);
+    assert_phase(HUB_FAILED);
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->cause, "TrainerFailed");
+    stop();
+}
+
+/* ---- other sizes ------------------------------------------------------------------------------- */
+
+static void test_hub__grows_and_shrinks_without_counting(void **state)
+{
+    struct hub_policy p = policy(1, 4);
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    ready(2); /* more than desired: a spare */
+    wait_quietly(1000, true);
+    assert_generation(1);
+    hub_configure(w.hub, &p, w.now_ms, &out);
+    carry_out(&out);
+    ready(3);
+    assert_phase(HUB_GATHERING);
+    left_generation(0);
+    left_generation(1);
+    assert_generation(2);
+    assert_int_equal(w.peers[0].last_assign.assign.member_count, 4);
+    run(1);
+    p = policy(1, 3);
+    hub_configure(w.hub, &p, w.now_ms, &out);
+    carry_out(&out);
+    for (int i = 0; i < 4; i++)
+        left_generation(i);
+    assert_generation(3);
+    assert_int_equal(w.peers[3].leaves, 1); /* the highest index goes */
+    assert_int_equal(w.peers[2].place, 2);
+    run(2);
+    assert_int_equal(hub_restarts(w.hub), 0);
+    assert_int_equal(count_events(HUB_EVENT_RESTART), 2);
+    stop();
+}
+
+static void test_hub__newcomers_that_come_together_join_together(void **state)
+{
+    struct hub_policy p = policy(1, 4);
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 1, NULL);
+    form(1);
+    hub_configure(w.hub, &p, w.now_ms, &out);
+    carry_out(&out);
+    ready(1);
+    tick(100);
+    ready(2);
+    assert_phase(HUB_RUNNING);
+    tick(150);
+    assert_phase(HUB_RUNNING);
+    tick(60);
+    assert_phase(HUB_GATHERING);
+    left_generation(0);
+    assert_int_equal(w.peers[0].last_assign.assign.member_count, 3);
+    stop();
+}
+
+/* ---- progress, checkpoints, the end ------------------------------------------------------------ */
+
+/* An observer must not see steps of a generation that does not run yet. */
+static void test_hub__a_step_says_that_the_generation_runs(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    ready(0);
+    ready(1);
+    for (int i = 0; i < 2; i++) {
+        tell_phase(i, MESSAGE_PHASE_CONNECTED, 0, 0);
+        tell_phase(i, MESSAGE_PHASE_RESTORED, 0, 0);
+    }
+    assert_int_equal(hub_phase(w.hub), HUB_FORMING);
+    progress(0, 1, 1); /* before anybody's "first step" */
+    assert_int_equal(hub_phase(w.hub), HUB_RUNNING);
+    assert_int_equal(count_events(HUB_EVENT_RUNNING), 1);
+    run(0);
+    assert_int_equal(count_events(HUB_EVENT_RUNNING), 1);
+    stop();
+}
+
+static void test_hub__tells_each_step_once_and_waits_for_missing_ones(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    progress(0, 2, 4);
+    progress(1, 3, 5); /* another reporter, after a restart say */
+    assert_int_equal(count_events(HUB_EVENT_STEP), 5);
+    w.peers[0].status.steps_from = 6;
+    heartbeat(0); /* member 0 has step 6 and will tell it */
+    progress(1, 7, 7);
+    assert_int_equal(count_events(HUB_EVENT_STEP), 5);
+    wait_quietly(4000, true);
+    progress(1, 7, 7);
+    assert_int_equal(count_events(HUB_EVENT_STEP), 5);
+    progress(0, 6, 6);
+    progress(1, 7, 7);
+    assert_int_equal(count_events(HUB_EVENT_STEP), 7);
+    for (int i = 0, step = 1; i < w.event_count; i++)
+        if (w.events[i].type == HUB_EVENT_STEP)
+            assert_int_equal(w.events[i].step.step, step++);
+    stop();
+}
+
+static void test_hub__tells_a_checkpoint_after_its_steps(void **state)
+{
+    struct message message = {.type = MESSAGE_CHECKPOINT_DONE,
+                              .checkpoint_done = {.step = 10, .path = "/c/10"}};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    message.checkpoint_done.generation = hub_generation(w.hub);
+    send_to_hub(&w.peers[1], &message);
+    assert_int_equal(count_events(HUB_EVENT_CHECKPOINT), 0);
+    progress(0, 2, 10);
+    assert_int_equal(count_events(HUB_EVENT_CHECKPOINT), 1);
+    assert_int_equal(last_event(HUB_EVENT_CHECKPOINT)->step.step, 10);
+    progress(0, 11, 12);
+    gone(0); /* nobody is left with the state: back to the checkpoint */
+    gone(1);
+    w.peers[0].attempt = w.peers[1].attempt = 1;
+    w.peers[0].status = w.peers[1].status = (struct message_status){.step = -1};
+    ready(0);
+    ready(1);
+    assert_int_equal(w.record.first_step, 11);
+    run(10);
+    assert_int_equal(last_event(HUB_EVENT_RESTART)->lost_steps, 2);
+    stop();
+}
+
+/* The members of a suspended job save what they hold; the hub is to know before they go. */
+static void test_hub__hears_the_last_checkpoint_of_a_job_that_is_over(void **state)
+{
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    progress(0, 2, 5);
+    hub_end(w.hub, false, "Suspended", w.now_ms, &out);
+    carry_out(&out);
+    assert_int_equal(w.peers[0].dones, 1);
+    leave(1);
+    assert_int_equal(count_events(HUB_EVENT_LOST), 0);
+    checkpoint(0, 1, 7); /* the steps follow, because they went another way */
+    assert_int_equal(count_events(HUB_EVENT_CHECKPOINT), 0);
+    progress(0, 6, 7);
+    assert_int_equal(last_event(HUB_EVENT_STEP)->step.step, 7);
+    assert_int_equal(last_event(HUB_EVENT_CHECKPOINT)->step.step, 7);
+    disconnect(0); /* and again, over another connection, because no answer came */
+    hello(0);
+    checkpoint(0, 1, 7);
+    assert_int_equal(w.peers[0].checkpoint_step, 7);
+    assert_int_equal(count_events(HUB_EVENT_CHECKPOINT), 1);
+    leave(0);
+    assert_int_equal(hub_members(w.hub, NULL, 0), 0);
+    stop();
+}
+
+/* A generation that has made no step may have saved the one it began with. */
+static void test_hub__takes_the_checkpoint_of_a_generation_without_steps(void **state)
+{
+    struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    progress(0, 2, 5);
+    for (int i = 0; i < 2; i++) /* the member is lost before the second one commits anything */
+    {
+        gone(1);
+        left_generation(0);
+        w.peers[1].attempt++;
+        w.peers[1].status = (struct message_status){.step = -1};
+        ready(1);
+        left_generation(0);
+    }
+    assert_true(hub_generation(w.hub).counter >= 3);
+    assert_true(hub_lineage(w.hub, lineage) >= 3);
+    checkpoint(0, 2, 5);
+    assert_int_equal(last_event(HUB_EVENT_CHECKPOINT)->step.step, 5);
+    stop();
+}
+
+static void test_hub__says_loudly_that_the_state_is_lost(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    progress(0, 2, 40);
+    gone(0);
+    gone(1);
+    w.peers[0].attempt = w.peers[1].attempt = 1;
+    w.peers[0].status = w.peers[1].status = (struct message_status){.step = -1};
+    ready(0);
+    ready(1);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 1);
+    assert_int_equal(last_event(HUB_EVENT_STATE_LOST)->lost_steps, 40);
+    assert_non_null(strstr(last_event(HUB_EVENT_STATE_LOST)->message, "there is no checkpoint"));
+    run(0);
+    assert_int_equal(last_event(HUB_EVENT_RESTART)->lost_steps, 40);
+    stop();
+}
+
+/* Two of three die while the third, which was left behind, is out of reach: it is waited for, and
+ * what it holds is better than nothing. */
+static void test_hub__waits_for_a_frozen_member_that_alone_holds_state(void **state)
+{
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    progress(0, 2, 10);
+    w.peers[2].status.step = 10;
+    heartbeat(2);
+    disconnect(2); /* frozen */
+    wait_quietly(1000, true);
+    left_generation(0);
+    left_generation(1);
+    run(10);
+    progress(0, 11, 30);
+    assert_generation(2);
+    fail_trainer(0);
+    fail_trainer(1);
+    ready(0);
+    ready(1);
+    wait_quietly(20000, true);
+    assert_generation(2); /* they wait */
+    assert_string_equal(last_event(HUB_EVENT_STALLED)->cause, "HolderAway");
+    assert_int_equal(last_event(HUB_EVENT_STALLED)->generation.counter, 2);
+    ready(2); /* it thaws */
+    assert_generation(3);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 10);
+    assert_int_equal(w.peers[0].last_assign.assign.members[0].step, -1);
+    assert_int_equal(last_event(HUB_EVENT_STATE_LOST)->lost_steps, 20);
+    run(0);
+    assert_int_equal(last_event(HUB_EVENT_RESTART)->lost_steps, 20);
+    stop();
+}
+
+/* It is back, but its trainer has yet to leave the generation that it was stopped in. */
+static void test_hub__waits_for_a_holder_that_is_just_back(void **state)
+{
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    progress(0, 2, 10);
+    w.peers[2].status.step = 10;
+    heartbeat(2);
+    wait_quietly(600000, true);
+    disconnect(2); /* frozen */
+    wait_quietly(1000, true);
+    left_generation(0);
+    left_generation(1);
+    run(10);
+    progress(0, 11, 30);
+    fail_trainer(0);
+    fail_trainer(1);
+    ready(0);
+    ready(1);
+    hello(2); /* and still in the first generation */
+    wait_quietly(1000, true);
+    assert_generation(2);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    left_generation(2);
+    assert_generation(3);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 10);
+    stop();
+}
+
+static void test_hub__waits_no_longer_for_a_member_that_is_known_to_be_dead(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    progress(0, 2, 10);
+    w.peers[1].status.step = 10;
+    heartbeat(1);
+    disconnect(1);
+    wait_quietly(1000, true);
+    fail_trainer(0);
+    ready(0);
+    wait_quietly(1000, true);
+    assert_phase(HUB_GATHERING);
+    gone(1); /* now the API says so */
+    wait_quietly(1000, true);
+    assert_true(hub_generation(w.hub).counter > 1);
+    assert_int_equal(w.peers[0].last_assign.assign.step, -1);
+    stop();
+}
+
+static void finish(int index, int64_t steps, const char *sha256)
+{
+    struct message message = {.type = MESSAGE_FINISHED,
+                              .finished = {.generation = hub_generation(w.hub),
+                                           .steps = steps,
+                                           .loss = 1.5,
+                                           .weights_sha256 = sha256}};
+
+    send_to_hub(&w.peers[index], &message);
+}
+
+static void test_hub__finishes_when_all_have_and_restarts_no_more(void **state)
+{
+    (void)state;
+    start(2, 3, NULL);
+    form(3);
+    progress(0, 2, 30);
+    finish(0, 30, "aa");
+    assert_phase(HUB_RUNNING); /* the others may still finish */
+    fail_trainer(2);
+    assert_phase(HUB_RUNNING); /* but nobody is waited for to come back */
+    finish(1, 30, "");
+    assert_phase(HUB_FINISHED);
+    assert_string_equal(last_event(HUB_EVENT_FINISHED)->weights_sha256, "aa");
+    assert_false(last_event(HUB_EVENT_FINISHED)->weights_differ);
+    assert_int_equal(last_event(HUB_EVENT_FINISHED)->step.step, 30);
+    assert_true(w.peers[2].done_succeeded);
+    heartbeat(1); /* its done was lost */
+    assert_int_equal(w.peers[1].dones, 2);
+    stop();
+}
+
+/* A job that is run again after its end: its members read the last checkpoint and have no step to make. */
+static void test_hub__finishes_a_job_that_had_finished_before(void **state)
+{
+    (void)state;
+    start(1, 1, NULL);
+    ready(0);
+    tell_phase(0, MESSAGE_PHASE_CONNECTED, -1, 0);
+    tell_phase(0, MESSAGE_PHASE_RESTORED, 300, 0);
+    finish(0, 300, "ab");
+    assert_phase(HUB_FINISHED);
+    assert_int_equal(last_event(HUB_EVENT_FINISHED)->step.step, 300);
+    stop();
+}
+
+static void test_hub__says_when_weights_differ(void **state)
+{
+    (void)state;
+    start(2, 2, NULL);
+    form(2);
+    finish(1, 1, "bb");
+    finish(0, 1, "aa");
+    assert_true(last_event(HUB_EVENT_FINISHED)->weights_differ);
+    assert_string_equal(last_event(HUB_EVENT_FINISHED)->weights_sha256, "aa");
+    stop();
+}
+
+static void test_hub__says_when_a_step_takes_far_too_long(void **state)
+{
+    (void)state;
+    start(1, 1, NULL);
+    form(1);
+    for (int step = 2; step < 12; step++) {
+        wait_quietly(100, true);
+        progress(0, step, step);
+    }
+    wait_quietly(29000, true);
+    assert_int_equal(count_events(HUB_EVENT_STALLED), 0);
+    wait_quietly(2000, true);
+    assert_int_equal(count_events(HUB_EVENT_STALLED), 1);
+    assert_string_equal(last_event(HUB_EVENT_STALLED)->cause, "StepTooLong");
+    stop();
+}
+
+static void test_hub__can_be_ended_from_outside(void **state)
+{
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    hub_end(w.hub, false, "deleted", w.now_ms, &out);
+    carry_out(&out);
+    assert_phase(HUB_FAILED);
+    assert_int_equal(w.peers[1].dones, 1);
+    assert_string_equal(w.peers[1].reason, "deleted");
+    assert_int_equal(count_events(HUB_EVENT_FAILED), 0);
+    disconnect(1);
+    hello(1); /* who comes later hears it too */
+    assert_int_equal(w.peers[1].dones, 2);
+    stop();
+}
+
+static void test_hub__the_store_is_the_generations(void **state)
+{
+    struct message put = {.type = MESSAGE_PUT, .put = {{1, 1}, "id", "x", 1}};
+    struct message get = {.type = MESSAGE_GET, .get = {{1, 1}, "id"}};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    send_to_hub(&w.peers[1], &get);
+    assert_int_equal(w.peers[1].values, 0);
+    send_to_hub(&w.peers[0], &put);
+    assert_int_equal(w.peers[1].values, 1);
+    gone(0);
+    left_generation(1);
+    run(1);
+    get.get.generation.counter = 2;
+    send_to_hub(&w.peers[1], &get);
+    send_to_hub(&w.peers[1], &put); /* a straggler of generation 1 */
+    assert_int_equal(w.peers[1].values, 1);
+    assert_int_equal(w.peers[1].closed, 0);
+    stop();
+}
+
+#define TEST(name) cmocka_unit_test(test_hub__##name)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(waits_for_all_and_orders_ranks_by_index),
+        TEST(a_first_generation_follows_the_order_it_was_given),
+        TEST(assigns_nobody_before_the_record),
+        TEST(gives_up_a_proposal_whose_member_went),
+        TEST(starts_with_fewer_after_the_timeout),
+        TEST(processes_of_a_member_hold_ranks_in_a_row),
+        TEST(aborts_survivors_at_once_and_goes_on_when_the_trainer_is_back),
+        TEST(goes_on_without_a_trainer_that_takes_too_long),
+        TEST(goes_on_at_once_when_the_agent_is_gone),
+        TEST(is_stalled_below_the_minimum_until_somebody_comes),
+        TEST(counts_failures_that_come_together_once),
+        TEST(survives_a_failure_while_forming),
+        TEST(fails_when_restarts_are_used_up),
+        TEST(forgets_restarts_after_enough_steps),
+        TEST(fails_at_once_of_a_fatal_cause),
+        TEST(fails_of_a_trainer_that_never_starts),
+        TEST(grows_and_shrinks_without_counting),
+        TEST(newcomers_that_come_together_join_together),
+        TEST(a_step_says_that_the_generation_runs),
+        TEST(tells_each_step_once_and_waits_for_missing_ones),
+        TEST(tells_a_checkpoint_after_its_steps),
+        TEST(hears_the_last_checkpoint_of_a_job_that_is_over),
+        TEST(takes_the_checkpoint_of_a_generation_without_steps),
+        TEST(says_loudly_that_the_state_is_lost),
+        TEST(waits_for_a_frozen_member_that_alone_holds_state),
+        TEST(waits_for_a_holder_that_is_just_back),
+        TEST(waits_no_longer_for_a_member_that_is_known_to_be_dead),
+        TEST(finishes_when_all_have_and_restarts_no_more),
+        TEST(finishes_a_job_that_had_finished_before),
+        TEST(says_when_weights_differ),
+        TEST(says_when_a_step_takes_far_too_long),
+        TEST(can_be_ended_from_outside),
+        TEST(the_store_is_the_generations),
+    };
+    return cmocka_run_group_tests_name("hub", tests, NULL, NULL);
+}

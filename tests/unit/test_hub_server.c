@@ -1,0 +1,755 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The hub behind its network, for real: a server on a libuv loop and clients in an lws context, on
+ * the loopback interface with TLS. Members come and go through the public API; bad peers are played
+ * by a thread with a plain OpenSSL connection, which sends what no member would send.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <openssl/ssl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include <cmocka.h>
+#include <libwebsockets.h>
+
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/rendezvous/hub_server.h"
+#include "libfleet/rendezvous/member_client.h"
+#include "libfleet/rendezvous/tls_identity.h"
+
+#define PATIENCE_MS 20000.0
+#define MEMBERS_MAX 8
+
+static const char install_key[] = "the key of this installation";
+
+/* ---- a server with one job --------------------------------------------------------------------- */
+
+struct agent {
+    struct world *world;
+    struct member_client *client;
+    bool is_connected;
+    char detail[256];
+    struct generation generation; /* last assigned */
+    int place;
+    int aborts;
+    bool is_done, has_value;
+    char value[16];
+};
+
+struct world {
+    uv_loop_t loop;
+    struct tls_identity ca, leaf;
+    struct hub_server *server;
+    struct hub_server_job *job;
+    struct lws_context *context; /* of the agents */
+    struct agent agents[MEMBERS_MAX];
+    int agent_count;
+    int events[HUB_EVENT_SUPERSEDED + 1];
+    struct generation recorded;
+    struct hub_event restart; /* the last */
+    char refused_job[80], refused_reason[256];
+    int refused;
+};
+
+static void note_refused(void *user, const char *job_uid, const char *peer, const char *reason)
+{
+    struct world *world = user;
+
+    (void)peer;
+    world->refused++;
+    (void)snprintf(world->refused_job, sizeof(world->refused_job), "%s", job_uid);
+    (void)snprintf(world->refused_reason, sizeof(world->refused_reason), "%s", reason);
+}
+
+static bool note_record(void *user, const struct hub_record *record)
+{
+    struct world *world = user;
+
+    world->recorded = record->generation;
+    return true;
+}
+
+static void note_event(void *user, const struct hub_event *event)
+{
+    struct world *world = user;
+
+    world->events[event->type]++;
+    if (event->type == HUB_EVENT_RESTART)
+        world->restart = *event;
+}
+
+static struct hub_server_config server_config(struct world *world)
+{
+    return (struct hub_server_config){.loop = &world->loop,
+                                      .address = "127.0.0.1",
+                                      .certificate_pem = world->leaf.certificate_pem,
+                                      .key_pem = world->leaf.key_pem,
+                                      .install_key = install_key,
+                                      .install_key_size = sizeof(install_key),
+                                      .refused = note_refused,
+                                      .user = world};
+}
+
+static void host_job(struct world *world, const char *uid, int members, struct generation recorded,
+                     struct hub_server_job **out_job)
+{
+    struct hub_start start = {.job_uid = uid, .recorded = recorded, .secret = {1}};
+    struct hub_policy policy = {.min = 1,
+                                .max = MEMBERS_MAX,
+                                .desired = members,
+                                .rejoin_grace_ms = 500,
+                                .timeout_ms = 5000,
+                                .restarts_max = 10};
+    struct hub_server_handlers handlers = {note_record, note_event, world};
+    struct fleet_error err;
+    struct hub *hub = hub_new(&start, &policy, fleet_monotonic_ms());
+
+    if (hub_server_add(world->server, uid, hub, &handlers, out_job, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static struct world *world_new(int members, const struct hub_server_config *change)
+{
+    struct world *world = calloc(1, sizeof(*world));
+    struct hub_server_config config;
+    struct fleet_error err = {.text = ""};
+    struct lws_context_creation_info info = {.options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT |
+                                                        LWS_SERVER_OPTION_EXPLICIT_VHOSTS,
+                                             .port = CONTEXT_PORT_NO_LISTEN};
+
+    uv_loop_init(&world->loop);
+    assert_int_equal(tls_identity_make_ca("test CA", 1, &world->ca, &err), 0);
+    assert_int_equal(tls_identity_sign(&world->ca, TLS_IDENTITY_HUB_NAME, 1, &world->leaf, &err),
+                     0);
+    config = server_config(world);
+    if (change) {
+        config.hello_timeout_ms = change->hello_timeout_ms;
+        config.connections_max = change->connections_max;
+    }
+    if (hub_server_new(&config, &world->server, &err) < 0)
+        fail_msg("%s", err.text);
+    host_job(world, "job", members, (struct generation){0}, &world->job);
+    world->context = lws_create_context(&info);
+    assert_non_null(world->context);
+    return world;
+}
+
+static void turn(struct world *world)
+{
+    uv_run(&world->loop, UV_RUN_NOWAIT);
+    lws_service(world->context, -1);
+    usleep(500);
+}
+
+#define run_until(world, condition)                            \
+    do {                                                       \
+        double end_ms = fleet_monotonic_ms() + PATIENCE_MS;    \
+        while (!(condition)) {                                 \
+            if (fleet_monotonic_ms() > end_ms)                 \
+                fail_msg("waited in vain for %s", #condition); \
+            turn(world);                                       \
+        }                                                      \
+    } while (0)
+
+/* Every connected agent has the assignment of a generation. */
+static bool has_joined(const struct world *world, int64_t counter)
+{
+    for (int i = 0; i < world->agent_count; i++)
+        if (world->agents[i].client && world->agents[i].generation.counter != counter)
+            return false;
+    return world->events[HUB_EVENT_RUNNING] > 0;
+}
+
+static void run_for(struct world *world, double ms)
+{
+    double end_ms = fleet_monotonic_ms() + ms;
+
+    while (fleet_monotonic_ms() < end_ms)
+        turn(world);
+}
+
+static void close_agent(struct agent *agent)
+{
+    member_client_free(agent->client);
+    agent->client = NULL;
+}
+
+static void world_free(struct world *world)
+{
+    for (int i = 0; i < world->agent_count; i++)
+        close_agent(&world->agents[i]);
+    lws_context_destroy(world->context);
+    hub_server_free(world->server);
+    uv_run(&world->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&world->loop), 0);
+    tls_identity_release(&world->ca);
+    tls_identity_release(&world->leaf);
+    free(world);
+}
+
+/* ---- agents with a trainer that does everything at once ---------------------------------------- */
+
+static void join(struct agent *agent, const struct member_action *action, struct member_output *out)
+{
+    struct member *member = member_client_member(agent->client);
+    double now_ms = fleet_monotonic_ms();
+    int64_t step = action->assign->step < 0 ? 0 : action->assign->step;
+    struct message_step told = {.step = step + 1, .loss = 2};
+
+    agent->generation = action->generation;
+    agent->place = action->place;
+    for (int phase = MESSAGE_PHASE_CONNECTED; phase <= MESSAGE_PHASE_RESTORED; phase++)
+        member_trainer_phase(member, 0, action->generation, (enum message_phase)phase, step, now_ms,
+                             now_ms, out);
+    member_trainer_phase(member, 0, action->generation, MESSAGE_PHASE_FIRST_STEP, step + 1, now_ms,
+                         now_ms, out);
+    member_trainer_step(member, &told, now_ms, out);
+}
+
+static void deliver(void *user, const struct member_action *action)
+{
+    struct agent *agent = user;
+    struct member *member = member_client_member(agent->client);
+    struct member_output out = {0};
+
+    switch (action->type) {
+    case MEMBER_ASSIGN:
+        join(agent, action, &out);
+        break;
+    case MEMBER_ABORT:
+        agent->aborts++;
+        member_trainer_up(member, 0, 1, fleet_monotonic_ms(), &out);
+        break;
+    case MEMBER_VALUE:
+        agent->has_value = true;
+        (void)snprintf(agent->value, sizeof(agent->value), "%.*s", (int)action->value_size,
+                       (const char *)action->value);
+        break;
+    case MEMBER_DONE:
+        agent->is_done = action->succeeded;
+        break;
+    default:
+        break;
+    }
+    member_client_apply(agent->client, &out);
+}
+
+static void note_connection(void *user, bool is_connected, const char *detail)
+{
+    struct agent *agent = user;
+
+    agent->is_connected = is_connected;
+    (void)snprintf(agent->detail, sizeof(agent->detail), "%s", detail);
+}
+
+static struct agent *add_agent(struct world *world, const char *ca_pem, const char *tls_name,
+                               const char *token)
+{
+    struct agent *agent = &world->agents[world->agent_count];
+    char uid[32], expected[FLEET_SHA256_HEX_SIZE];
+    static const int port = 7000;
+    struct member_config config = {.job_uid = "job",
+                                   .pod_uid = uid,
+                                   .index = world->agent_count,
+                                   .address = "127.0.0.1",
+                                   .ports = &port,
+                                   .processes = 1,
+                                   .devices = "cpu",
+                                   .version = "test",
+                                   .seed = (uint64_t)world->agent_count};
+    struct member_client_config client = {.context = world->context,
+                                          .address = "127.0.0.1",
+                                          .port = hub_server_port(world->server),
+                                          .ca_pem = ca_pem ? ca_pem : world->ca.certificate_pem,
+                                          .tls_name = tls_name,
+                                          .job_uid = "job",
+                                          .token = token ? token : expected,
+                                          .deliver = deliver,
+                                          .connection = note_connection,
+                                          .user = agent};
+    struct member_output out = {0};
+    struct fleet_error err;
+    struct member *member;
+
+    (void)snprintf(uid, sizeof(uid), "pod-%d", world->agent_count);
+    hub_server_token(install_key, sizeof(install_key), "job", expected);
+    world->agent_count++;
+    agent->world = world;
+    member = member_new(&config, fleet_monotonic_ms());
+    if (member_client_new(&client, member, &agent->client, &err) < 0)
+        fail_msg("%s", err.text);
+    member_trainer_up(member, 0, -1, fleet_monotonic_ms(), &out);
+    member_client_apply(agent->client, &out);
+    return agent;
+}
+
+/* ---- a peer that does as it likes -------------------------------------------------------------- */
+
+struct stranger {
+    int port;
+    const char *ca_pem;
+    const char *path, *token, *protocol; /* NULL: the right one */
+    const char *token_job;               /* whose token; NULL: "job" */
+    bool speaks_tls;
+    size_t fragments, fragment_size; /* sends so many of a message after the upgrade */
+    char fill;
+    const char *text; /* or this */
+    int opcode;       /* 1 text, 2 binary; 0: nothing is sent */
+    /* what it saw */
+    char status[32], reason[200];
+    int close_code;
+    double lasted_ms;
+    atomic_bool is_over;
+    pthread_t thread;
+};
+
+static int dial_port(int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct timeval patience = {.tv_sec = 10};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static bool read_exactly(SSL *ssl, void *out, size_t size)
+{
+    for (size_t done = 0; done < size;) {
+        int got = SSL_read(ssl, (char *)out + done, (int)(size - done));
+        if (got <= 0)
+            return false;
+        done += (size_t)got;
+    }
+    return true;
+}
+
+static void upgrade(struct stranger *s, SSL *ssl)
+{
+    char request[1024], token[FLEET_SHA256_HEX_SIZE], line[4096] = "";
+    size_t length = 0;
+
+    hub_server_token(install_key, sizeof(install_key), s->token_job ? s->token_job : "job", token);
+    (void)snprintf(request, sizeof(request),
+                   "GET %s HTTP/1.1\r\nHost: fleetjob-hub\r\nUpgrade: websocket\r\n"
+                   "Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                   "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: %s\r\n"
+                   "Authorization: Bearer %s\r\n\r\n",
+                   s->path ? s->path : "/rendezvous/job",
+                   s->protocol ? s->protocol : MESSAGE_PROTOCOL, s->token ? s->token : token);
+    SSL_write(ssl, request, (int)strlen(request));
+    while (length + 1 < sizeof(line) && !strstr(line, "\r\n\r\n") &&
+           read_exactly(ssl, line + length, 1))
+        line[++length] = '\0';
+    (void)snprintf(s->status, sizeof(s->status), "%.3s", strlen(line) > 9 ? line + 9 : line);
+}
+
+/* A masked frame; the mask is zero, so that the payload stays as it is. */
+static bool send_frame(SSL *ssl, int opcode, bool is_final, const char *payload, size_t size)
+{
+    unsigned char head[14] = {(unsigned char)((is_final ? 0x80 : 0) | opcode), 0x80 | 127};
+
+    for (int i = 0; i < 8; i++)
+        head[2 + i] = (unsigned char)((uint64_t)size >> (56 - 8 * i));
+    return SSL_write(ssl, head, sizeof(head)) > 0 && SSL_write(ssl, payload, (int)size) > 0;
+}
+
+static void say(struct stranger *s, SSL *ssl)
+{
+    char *payload = malloc(s->fragment_size + 1);
+
+    memset(payload, s->fill, s->fragment_size);
+    if (s->text)
+        send_frame(ssl, s->opcode, true, s->text, strlen(s->text));
+    for (size_t i = 0; i < s->fragments; i++)
+        if (!send_frame(ssl, i == 0 ? s->opcode : 0, i + 1 == s->fragments, payload,
+                        s->fragment_size))
+            break;
+    free(payload);
+}
+
+/* Reads until the server closes; keeps code and reason of the close frame. */
+static void listen_to_the_end(struct stranger *s, SSL *ssl)
+{
+    unsigned char head[2], payload[70000];
+
+    while (read_exactly(ssl, head, 2)) {
+        size_t size = head[1] & 127;
+        unsigned char more[8];
+        if (size == 126 && read_exactly(ssl, more, 2))
+            size = (size_t)more[0] << 8 | more[1];
+        if (size > sizeof(payload) - 1 || !read_exactly(ssl, payload, size))
+            return;
+        payload[size] = '\0';
+        if ((head[0] & 15) == 8 && size >= 2) {
+            s->close_code = payload[0] << 8 | payload[1];
+            (void)snprintf(s->reason, sizeof(s->reason), "%.190s", (char *)payload + 2);
+        }
+    }
+}
+
+static void *be_strange(void *user)
+{
+    struct stranger *s = user;
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    double start_ms = fleet_monotonic_ms();
+    int fd = dial_port(s->port);
+    char byte;
+
+    if (fd >= 0 && !s->speaks_tls) {
+        (void)recv(fd, &byte, 1, 0);
+    } else if (fd >= 0) {
+        SSL *ssl = SSL_new(context);
+        SSL_set_fd(ssl, fd);
+        if (SSL_connect(ssl) == 1) {
+            upgrade(s, ssl);
+            if (s->opcode)
+                say(s, ssl);
+            if (strcmp(s->status, "101") == 0)
+                listen_to_the_end(s, ssl);
+        }
+        SSL_free(ssl);
+    }
+    s->lasted_ms = fleet_monotonic_ms() - start_ms;
+    if (fd >= 0)
+        close(fd);
+    SSL_CTX_free(context);
+    atomic_store(&s->is_over, true);
+    return NULL;
+}
+
+static void meet(struct world *world, struct stranger *s)
+{
+    s->port = hub_server_port(world->server);
+    pthread_create(&s->thread, NULL, be_strange, s);
+}
+
+static void part(struct world *world, struct stranger *s)
+{
+    run_until(world, atomic_load(&s->is_over));
+    pthread_join(s->thread, NULL);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------- */
+
+static void test_hub_server__members_form_lose_one_and_go_on(void **state)
+{
+    struct world *world = world_new(3, NULL);
+    struct member_output out = {0};
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(world->agents[i].generation.counter, 1);
+        assert_int_equal(world->agents[i].place, i); /* a first generation is ordered by index */
+    }
+    assert_int_equal(world->recorded.counter, 1);
+    run_until(world, world->events[HUB_EVENT_STEP] == 1);
+
+    close_agent(&world->agents[1]);
+    run_until(world, world->events[HUB_EVENT_RESTART] == 1);
+    assert_string_equal(world->restart.cause, "MemberLost");
+    assert_int_equal(world->restart.member, 1);
+    assert_int_equal(world->restart.lost_steps, 0);
+    assert_true(world->restart.timeline.resume_ms >= 500); /* the grace for a broken connection */
+    assert_true(world->restart.timeline.resume_ms < 5000);
+    assert_int_equal(world->agents[2].aborts, 1);
+    assert_int_equal(world->agents[2].generation.counter, 2);
+    assert_int_equal(world->agents[2].place, 1); /* the highest fills the hole */
+
+    for (int i = 0; i < 3; i += 2) {
+        struct agent *agent = &world->agents[i];
+        member_trainer_finished(member_client_member(agent->client), 0, 2, 1.25,
+                                i == 0 ? "abc" : "", fleet_monotonic_ms(), &out);
+        member_client_apply(agent->client, &out);
+    }
+    run_until(world, world->agents[0].is_done && world->agents[2].is_done);
+    assert_int_equal(world->events[HUB_EVENT_FINISHED], 1);
+    world_free(world);
+}
+
+static void test_hub_server__the_store_carries_bytes_between_members(void **state)
+{
+    struct world *world = world_new(2, NULL);
+    struct member_output out = {0};
+    struct agent *a, *b;
+
+    (void)state;
+    a = add_agent(world, NULL, NULL, NULL);
+    b = add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    assert_int_equal(
+        member_get(member_client_member(b->client), 0, "id", fleet_monotonic_ms(), &out, NULL), 0);
+    member_client_apply(b->client, &out);
+    run_for(world, 50);
+    assert_false(b->has_value);
+    assert_int_equal(member_put(member_client_member(a->client), "id", "unique", 6,
+                                fleet_monotonic_ms(), &out, NULL),
+                     0);
+    member_client_apply(a->client, &out);
+    run_until(world, b->has_value);
+    assert_string_equal(b->value, "unique");
+    world_free(world);
+}
+
+static void test_hub_server__a_server_that_comes_back_disturbs_nothing(void **state)
+{
+    struct world *world = world_new(2, NULL);
+    struct hub_server_config config = server_config(world);
+    struct fleet_error err;
+
+    (void)state;
+    add_agent(world, NULL, NULL, NULL);
+    add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    config.port = hub_server_port(world->server);
+    hub_server_free(world->server);
+    run_until(world, !world->agents[0].is_connected && !world->agents[1].is_connected);
+    run_for(world, 50);
+    if (hub_server_new(&config, &world->server, &err) < 0)
+        fail_msg("%s", err.text);
+    host_job(world, "job", 2, world->recorded, &world->job);
+    run_until(world, world->agents[0].is_connected && world->agents[1].is_connected);
+    run_until(world, hub_phase(hub_server_hub(world->job)) == HUB_RUNNING);
+    run_for(world, 1200);
+    assert_int_equal(world->agents[0].aborts + world->agents[1].aborts, 0);
+    assert_int_equal(hub_generation(hub_server_hub(world->job)).counter, 1);
+    world_free(world);
+}
+
+static void test_hub_server__refuses_strangers_and_leaves_others_alone(void **state)
+{
+    static const struct {
+        struct stranger stranger;
+        const char *status, *job, *reason;
+    } cases[] = {
+        {{.token = "0123"}, "401", "job", "wrong token"},
+        {{.token_job = "other"}, "401", "job", "wrong token"},
+        {{.path = "/rendezvous/other", .token_job = "other"},
+         "404",
+         "other",
+         "the job is not hosted here"},
+        {{.path = "/rendezvous/other"}, "401", "other", "wrong token"},
+        {{.path = "/elsewhere"}, "400", "", "it asked for another path or subprotocol"},
+        {{.protocol = "chat"}, "400", "job", "it asked for another path or subprotocol"},
+    };
+    struct world *world = world_new(1, NULL);
+
+    (void)state;
+    add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct stranger stranger = cases[i].stranger;
+        stranger.speaks_tls = true;
+        meet(world, &stranger);
+        part(world, &stranger);
+        assert_string_equal(stranger.status, cases[i].status);
+        assert_string_equal(world->refused_job, cases[i].job);
+        assert_string_equal(world->refused_reason, cases[i].reason);
+    }
+    assert_true(world->agents[0].is_connected);
+    assert_int_equal(world->agents[0].aborts, 0);
+    world_free(world);
+}
+
+static void test_hub_server__closes_connections_that_talk_nonsense(void **state)
+{
+    static const struct {
+        struct stranger stranger;
+        const char *reason;
+    } cases[] = {
+        {{.opcode = 1, .text = "hello?"},
+         "decode message: line 1, column 1: not JSON: no value starts like this"},
+        {{.opcode = 1, .text = "{\"type\":\"dance\"}"},
+         "decode message: type: \"dance\" is no message of fleetjob.rendezvous.v1"},
+        {{.opcode = 1, .text = "{\"type\":\"left\"}"}, "the first message must be hello"},
+        {{.opcode = 2, .text = "{}"}, "messages are text, this one is binary"},
+        {{.opcode = 1, .fragments = 40, .fragment_size = 65536, .fill = ' '},
+         "the message is larger than 2097152 bytes"},
+        {{.opcode = 1, .fragments = 1, .fragment_size = 3 << 20, .fill = ' '},
+         "the message is larger than 2097152 bytes"},
+    };
+    struct world *world = world_new(1, NULL);
+
+    (void)state;
+    add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct stranger stranger = cases[i].stranger;
+        stranger.speaks_tls = true;
+        world->refused_reason[0] = '\0';
+        meet(world, &stranger);
+        part(world, &stranger);
+        assert_string_equal(world->refused_reason, cases[i].reason);
+        if (stranger.fragments == 0) { /* else its own sending may break before it reads */
+            assert_string_equal(stranger.reason, cases[i].reason);
+            assert_int_equal(stranger.close_code, 1008);
+        }
+    }
+    assert_true(world->agents[0].is_connected);
+    assert_int_equal(world->agents[0].aborts, 0);
+    world_free(world);
+}
+
+static void test_hub_server__closes_connections_that_say_nothing(void **state)
+{
+    struct hub_server_config change = {.hello_timeout_ms = 1000};
+    struct world *world = world_new(1, &change);
+    struct stranger upgraded = {.speaks_tls = true}, dumb = {.speaks_tls = false};
+
+    (void)state;
+    meet(world, &upgraded);
+    part(world, &upgraded);
+    assert_string_equal(upgraded.reason, "it said nothing");
+    assert_true(upgraded.lasted_ms >= 900 && upgraded.lasted_ms < 5000);
+    meet(world, &dumb); /* not even TLS */
+    part(world, &dumb);
+    if (dumb.lasted_ms < 500 || dumb.lasted_ms > 8000)
+        fail_msg("a connection without TLS lasted %.0f ms", dumb.lasted_ms);
+
+    add_agent(world, NULL, NULL, NULL); /* who says hello may stay */
+    run_until(world, has_joined(world, 1));
+    run_for(world, 1500);
+    assert_true(world->agents[0].is_connected);
+    world_free(world);
+}
+
+static void test_hub_server__a_client_trusts_its_ca_and_the_fixed_name_only(void **state)
+{
+    struct world *world = world_new(1, NULL);
+    struct tls_identity other = {0};
+    struct agent *wrong_ca, *wrong_name, *wrong_token;
+
+    (void)state;
+    assert_int_equal(tls_identity_make_ca("test CA", 1, &other, NULL), 0);
+    wrong_ca = add_agent(world, other.certificate_pem, NULL, NULL);
+    wrong_name = add_agent(world, NULL, "another-hub", NULL);
+    wrong_token = add_agent(world, NULL, NULL, "00");
+    run_until(world, wrong_ca->detail[0] && wrong_name->detail[0] && wrong_token->detail[0]);
+    assert_false(wrong_ca->is_connected);
+    assert_false(wrong_name->is_connected);
+    assert_false(wrong_token->is_connected);
+    if (!strstr(wrong_ca->detail, "the hub's certificate: "))
+        fail_msg("wrong CA: %s", wrong_ca->detail);
+    if (!strstr(wrong_name->detail, "hostname"))
+        fail_msg("wrong name: %s", wrong_name->detail);
+    if (!strstr(wrong_token->detail, "unauthorized"))
+        fail_msg("wrong token: %s", wrong_token->detail);
+    assert_int_equal(world->events[HUB_EVENT_JOINED], 0);
+    tls_identity_release(&other);
+    world_free(world);
+}
+
+static void test_hub_server__accepts_no_more_connections_than_allowed(void **state)
+{
+    struct hub_server_config change = {.connections_max = 2};
+    struct world *world = world_new(3, &change);
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        add_agent(world, NULL, NULL, NULL);
+    run_until(world, world->events[HUB_EVENT_JOINED] == 2);
+    run_for(world, 300);
+    assert_int_equal(world->events[HUB_EVENT_JOINED], 2);
+    close_agent(&world->agents[world->agents[0].is_connected ? 0 : 1]);
+    run_until(world, world->events[HUB_EVENT_JOINED] == 3); /* the third had to wait */
+    world_free(world);
+}
+
+static void test_hub_server__serves_many_jobs_and_stops_serving_one(void **state)
+{
+    struct world *world = world_new(1, NULL);
+    struct hub_server_job *other, *again = NULL;
+    struct hub_start start = {.job_uid = "job"};
+    struct hub_policy policy = {.min = 1, .max = 1, .desired = 1};
+    struct hub *hub = hub_new(&start, &policy, fleet_monotonic_ms());
+    struct hub_server_handlers handlers = {0};
+    struct fleet_error err;
+
+    (void)state;
+    host_job(world, "other", 1, (struct generation){0}, &other);
+    assert_int_equal(hub_server_add(world->server, "job", hub, &handlers, &again, &err), -EEXIST);
+    assert_string_equal(err.text, "job job is hosted already");
+    hub_free(hub);
+    add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    hub_server_remove(other);
+    run_for(world, 50);
+    assert_true(world->agents[0].is_connected);
+    hub_server_remove(world->job);
+    run_until(world, !world->agents[0].is_connected);
+    assert_string_equal(world->agents[0].detail,
+                        "the hub closed it: the job is not hosted here any more");
+    world_free(world);
+}
+
+static void test_hub_server__says_why_it_cannot_start(void **state)
+{
+    struct world *world = world_new(1, NULL);
+    struct hub_server_config config = server_config(world);
+    struct hub_server *server = NULL;
+    struct fleet_error err;
+    char expected[200];
+
+    (void)state;
+    config.port = hub_server_port(world->server);
+    assert_int_equal(hub_server_new(&config, &server, &err), -EADDRINUSE);
+    (void)snprintf(expected, sizeof(expected),
+                   "start the hub's server: listen on 127.0.0.1 port %d: Address already in use",
+                   config.port);
+    assert_string_equal(err.text, expected);
+    config.port = 0;
+    config.key_pem = world->ca.key_pem;
+    assert_int_equal(hub_server_new(&config, &server, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "key does not belong to the certificate"));
+    config.certificate_pem = "nonsense";
+    assert_int_equal(hub_server_new(&config, &server, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "certificate is not PEM"));
+    config = server_config(world);
+    config.address = "nowhere";
+    assert_int_equal(hub_server_new(&config, &server, &err), -EINVAL);
+    assert_null(server);
+    world_free(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hub_server__members_form_lose_one_and_go_on),
+        cmocka_unit_test(test_hub_server__the_store_carries_bytes_between_members),
+        cmocka_unit_test(test_hub_server__a_server_that_comes_back_disturbs_nothing),
+        cmocka_unit_test(test_hub_server__refuses_strangers_and_leaves_others_alone),
+        cmocka_unit_test(test_hub_server__closes_connections_that_talk_nonsense),
+        cmocka_unit_test(test_hub_server__closes_connections_that_say_nothing),
+        cmocka_unit_test(test_hub_server__a_client_trusts_its_ca_and_the_fixed_name_only),
+        cmocka_unit_test(test_hub_server__accepts_no_more_connections_than_allowed),
+        cmocka_unit_test(test_hub_server__serves_many_jobs_and_stops_serving_one),
+        cmocka_unit_test(test_hub_server__says_why_it_cannot_start),
+    };
+    return cmocka_run_group_tests_name("hub_server", tests, NULL, NULL);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What fleet_json_parse() refuses, where it says the fault is, and that what it reads can be printed
+ * and read again.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+
+#define SIZE_LIMIT 4096
+
+static void test_json__says_where_a_text_is_wrong(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *message;
+    } rows[] = {
+        {"", "line 1, column 1: not JSON: the text ends where a value must stand"},
+        {" \n ", "line 2, column 2: not JSON: the text ends where a value must stand"},
+        {"{\"a\": 1e999}", "line 1, column 7: not JSON: a number beyond all limits"},
+        {"[1,\n -1e400]", "line 2, column 2: not JSON: a number beyond all limits"},
+        {"[01]", "line 1, column 2: not JSON: a number that starts with 0"},
+        {"[-]", "line 1, column 2: not JSON: not a number"},
+        {"[1.]", "line 1, column 2: not JSON: not a number"},
+        {"[.5]", "line 1, column 2: not JSON: no value starts like this"},
+        {"[+1]", "line 1, column 2: not JSON: no value starts like this"},
+        {"[1e]", "line 1, column 2: not JSON: not a number"},
+        {"[NaN]", "line 1, column 2: not JSON: no value starts like this"},
+        {"[Infinity]", "line 1, column 2: not JSON: no value starts like this"},
+        {"\"\xff\"", "line 1, column 2: not JSON: a byte that is not UTF-8"},
+        {"{\"\xc0\x80\": 1}", "line 1, column 3: not JSON: a byte that is not UTF-8"},
+        {"\"\xed\xa0\x80\"", "line 1, column 2: not JSON: a byte that is not UTF-8"},
+        {"\"\xe4\"", "line 1, column 2: not JSON: a byte that is not UTF-8"},
+        {"\"\xe4\xb8", "line 1, column 2: not JSON: a byte that is not UTF-8"},
+        {"\"a\nb\"", "line 1, column 3: not JSON: a control character in a string"},
+        {"\"\\q\"", "line 1, column 2: not JSON: no such escape in a string"},
+        {"\"\\u12g4\"", "line 1, column 2: not JSON: \\u needs four hexadecimal digits"},
+        {"\"\\", "line 1, column 2: not JSON: no such escape in a string"},
+        {"\"ab", "line 1, column 1: not JSON: a string that does not end"},
+        {"{\"a\" 1}", "line 1, column 6: not JSON: a colon must stand behind a key"},
+        {"{a: 1}", "line 1, column 2: not JSON: a key in quotes must stand here"},
+        {"{\"a\": 1,}", "line 1, column 9: not JSON: a key in quotes must stand here"},
+        {"{\"a\": 1", "line 1, column 8: not JSON: a comma or } must stand here"},
+        {"[1 2]", "line 1, column 4: not JSON: a comma or ] must stand here"},
+        {"[1,]", "line 1, column 4: not JSON: no value starts like this"},
+        {"[1}", "line 1, column 3: not JSON: a comma or ] must stand here"},
+        {"{} {}", "line 1, column 4: not JSON: text after the end of the value"},
+        {"tru", "line 1, column 1: not JSON: no value starts like this"},
+        {"{\"a\": 1, \"a\": 2}", "key \"a\" stands twice in one object"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        struct fleet_error err;
+        cJSON *root = NULL;
+        int rc = fleet_json_parse(rows[i].text, strlen(rows[i].text), SIZE_LIMIT, &root, &err);
+
+        if (rc != -EINVAL || root)
+            fail_msg("%s: expected a refusal, got %d", rows[i].text, rc);
+        if (strcmp(err.text, rows[i].message) != 0)
+            fail_msg("%s: expected \"%s\", got \"%s\"", rows[i].text, rows[i].message, err.text);
+    }
+}
+
+static void test_json__keeps_its_limits(void **state)
+{
+    char deep[2 * FLEET_JSON_DEPTH_MAX + 3];
+    struct fleet_error err;
+    cJSON *root = NULL;
+
+    (void)state;
+    memset(deep, '[', FLEET_JSON_DEPTH_MAX);
+    memset(deep + FLEET_JSON_DEPTH_MAX, ']', FLEET_JSON_DEPTH_MAX);
+    assert_int_equal(
+        fleet_json_parse(deep, 2 * (size_t)FLEET_JSON_DEPTH_MAX, SIZE_LIMIT, &root, &err), 0);
+    cJSON_Delete(root);
+    memset(deep, '[', FLEET_JSON_DEPTH_MAX + 1);
+    memset(deep + FLEET_JSON_DEPTH_MAX + 1, ']', FLEET_JSON_DEPTH_MAX + 1);
+    assert_int_equal(
+        fleet_json_parse(deep, 2 * (size_t)FLEET_JSON_DEPTH_MAX + 2, SIZE_LIMIT, &root, &err),
+        -EINVAL);
+    assert_string_equal(err.text, "line 1, column 65: not JSON: nested too deeply");
+    assert_int_equal(fleet_json_parse("[]", 2, 1, &root, &err), -EFBIG);
+    assert_int_equal(fleet_json_parse("1\0", 2, SIZE_LIMIT, &root, &err), -EINVAL);
+    assert_string_equal(err.text, "line 1, column 2: not JSON: a NUL byte");
+}
+
+static void test_json__reads_what_it_prints(void **state)
+{
+    static const char *const texts[] = {
+        "{}",
+        "[]",
+        "[[],{},[{}]]",
+        "{\"a\":[1,-0.5,1e-07,1.7976931348623157e+308,5e-324],\"b\":{\"c\":null}}",
+        "[true,false,null,\"\",\"\\\"\\\\\\n\\t\\u0001\"]",
+        "\"\xc3\xa4\xe4\xb8\xad\xf0\x9f\x98\x80\"",
+        "0",
+        "-0.25",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(texts); i++) {
+        struct fleet_error err;
+        FLEET_AUTO_JSON cJSON *root = NULL;
+        FLEET_AUTO_FREE char *printed = NULL;
+
+        if (fleet_json_parse(texts[i], strlen(texts[i]), SIZE_LIMIT, &root, &err) < 0)
+            fail_msg("%s: %s", texts[i], err.text);
+        printed = fleet_json_print(root);
+        assert_string_equal(printed, texts[i]);
+    }
+}
+
+static void test_json__reads_white_space_and_escapes(void **state)
+{
+    static const char text[] =
+        "\xef\xbb\xbf \r\n{ \"a\" : [ 1 , \"\\u00e4\\ud83d\\ude00\\/\" ] }\t";
+    FLEET_AUTO_JSON cJSON *root = NULL;
+    const char *value;
+
+    (void)state;
+    assert_int_equal(fleet_json_parse(text, sizeof(text) - 1, SIZE_LIMIT, &root, NULL), 0);
+    assert_int_equal(fleet_json_get_string(root, "a[1]", &value, NULL), 0);
+    assert_string_equal(value, "\xc3\xa4\xf0\x9f\x98\x80/");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_json__says_where_a_text_is_wrong),
+        cmocka_unit_test(test_json__keeps_its_limits),
+        cmocka_unit_test(test_json__reads_what_it_prints),
+        cmocka_unit_test(test_json__reads_white_space_and_escapes),
+    };
+    return cmocka_run_group_tests_name("json", tests, NULL, NULL);
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Objects as the API server sends them, through the cache's projection into what is observed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "controller/fleetjob/observe.h"
+#include "controller/fleetjob/projection.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+
+#define META(name, more)                                                             \
+    "\"metadata\":{\"name\":\"" name "\",\"namespace\":\"team\",\"uid\":\"uid-" name \
+    "\",\"resourceVersion\":\"7\"" more "}"
+
+#define POD(name, index, attempt)                                                  \
+    META(name, ",\"labels\":{\"fleetjob.dev/worker-index\":\"" index               \
+               "\",\"fleetjob.dev/worker-attempt\":\"" attempt                     \
+               "\"},\"ownerReferences\":[{\"kind\":\"FleetJob\",\"name\":\"gpt\"," \
+               "\"uid\":\"uid-gpt\",\"controller\":true}]")
+
+#define JOB(spec)                                                                             \
+    "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\","                        \
+    "\"metadata\":{\"name\":\"gpt\",\"namespace\":\"team\",\"uid\":\"uid-gpt\","              \
+    "\"resourceVersion\":\"9\",\"generation\":4,\"managedFields\":[{\"manager\":\"x\"}]},"    \
+    "\"spec\":{" spec "\"training\":{\"model\":{\"name\":\"gpt\",\"layers\":1,"               \
+    "\"heads\":1,\"width\":8,\"context\":8},\"data\":{\"path\":\"/data/t\"},\"optimizer\":"   \
+    "{\"name\":\"adamw\",\"learningRate\":0.001},\"globalBatchSize\":8,\"microBatchSize\":1," \
+    "\"steps\":3}}}"
+
+static cJSON *parse(const char *text)
+{
+    cJSON *json = NULL;
+    struct fleet_error err;
+
+    if (fleet_json_parse(text, strlen(text), 65536, &json, &err) < 0)
+        fail_msg("%s: %s", text, err.text);
+    return json;
+}
+
+static struct projection_pod *project_pod(const char *text)
+{
+    FLEET_AUTO_JSON cJSON *json = parse(text);
+    struct projection_pod *pod = projection_pod_kind.project(json, NULL);
+
+    assert_non_null(pod);
+    return pod;
+}
+
+/* ---- pods ------------------------------------------------------------------------------------- */
+
+static void a_pod_that_was_killed_for_memory(void **state)
+{
+    struct projection_pod *pod = project_pod("{" POD(
+        "gpt-worker-2-1", "2", "1") ",\"spec\":{\"nodeName\":\"n1\",\"containers\":[{"
+                                    "\"name\":\"worker\"}]},\"status\":{\"phase\":\"Failed\","
+                                    "\"containerStatuses\":[{\"name\":\"side\"},{\"name\":"
+                                    "\"worker\",\"imageID\":\"r@sha256:1\",\"state\":{"
+                                    "\"terminated\":{\"exitCode\":137,\"reason\":"
+                                    "\"OOMKilled\",\"startedAt\":\"2026-01-01T00:00:01Z\","
+                                    "\"finishedAt\":\"2026-01-01T00:00:03Z\"}}}]}}");
+
+    (void)state;
+    assert_string_equal(pod->owner_uid, "uid-gpt");
+    assert_int_equal(pod->index, 2);
+    assert_int_equal(pod->attempt, 1);
+    assert_int_equal(pod->phase, OBSERVED_FAILED);
+    assert_int_equal(pod->exit_code, 137);
+    assert_string_equal(pod->reason, "OOMKilled");
+    assert_string_equal(pod->node, "n1");
+    assert_string_equal(pod->image_id, "r@sha256:1");
+    assert_int_equal(pod->finished_wall_ms - pod->started_wall_ms, 2000);
+    projection_pod_kind.release(pod);
+}
+
+static void the_agents_last_words_are_read(void **state)
+{
+    struct projection_pod *pod = project_pod("{" POD(
+        "p", "0", "0") ",\"spec\":{\"containers\":[{\"name\":\"w\"}]},\"status\":{\"phase\":"
+                       "\"Failed\",\"containerStatuses\":[{\"name\":\"w\",\"state\":{"
+                       "\"terminated\":{\"exitCode\":1,\"reason\":\"Error\",\"message\":"
+                       "\"{\\\"cause\\\":\\\"BadData\\\",\\\"message\\\":\\\"no "
+                       "file\\\"}\"}}}]}}");
+
+    (void)state;
+    assert_string_equal(pod->reason, "BadData");
+    assert_string_equal(pod->message, "no file");
+    projection_pod_kind.release(pod);
+}
+
+static void an_evicted_pod_says_why(void **state)
+{
+    struct projection_pod *pod = project_pod(
+        "{" POD("p", "0", "0") ",\"status\":{\"phase\":\"Failed\",\"message\":\"low on memory\","
+                               "\"conditions\":[{\"type\":\"DisruptionTarget\",\"status\":\"True\","
+                               "\"reason\":\"PreemptionByScheduler\"}]}}");
+
+    (void)state;
+    assert_string_equal(pod->reason, "PreemptionByScheduler");
+    assert_string_equal(pod->message, "low on memory");
+    assert_int_equal(pod->exit_code, -1);
+    projection_pod_kind.release(pod);
+}
+
+static void strangers_are_nobodys_pods(void **state)
+{
+    struct projection_pod *pod = project_pod("{" META("x", "") "}");
+
+    (void)state;
+    assert_null(pod->owner_uid);
+    assert_int_equal(pod->index, -1);
+    projection_pod_kind.release(pod);
+}
+
+/* ---- the job ---------------------------------------------------------------------------------- */
+
+struct world {
+    struct projection_job *job;
+    struct store *pods;
+    struct observe_plan plan;
+    struct hub_view hub;
+    struct observation observation;
+};
+
+static void look(struct world *w, const char *job, const char *pod_error)
+{
+    FLEET_AUTO_JSON cJSON *json = parse(job);
+    FLEET_AUTO_JSON cJSON *pod = parse("{" POD("gpt-worker-0-0", "0", "0") "}");
+    FLEET_AUTO_JSON cJSON *other = parse("{" META("x", "") "}");
+    const char *gone[] = {"uid-lost"};
+    struct observe_input input = {.hub = &w->hub,
+                                  .gone_uids = gone,
+                                  .gone_count = 1,
+                                  .pod_error = pod_error,
+                                  .plan = &w->plan,
+                                  .now_wall_ms = 5};
+
+    w->job = projection_job_kind.project(json, NULL);
+    w->pods = store_new(&projection_pod_kind, NULL, NULL);
+    assert_int_equal(store_set(w->pods, 0, pod, NULL), 0);
+    assert_int_equal(store_set(w->pods, 0, other, NULL), 0);
+    input.job = w->job;
+    input.pods = w->pods;
+    assert_int_equal(observe(&input, &w->observation, NULL), 0);
+}
+
+static void release(struct world *w)
+{
+    observe_release(&w->observation);
+    observe_plan_release(&w->plan);
+    store_free(w->pods);
+    projection_job_kind.release(w->job);
+}
+
+static void a_valid_job_is_planned(void **state)
+{
+    struct world w = {0};
+    struct actions actions = {0};
+
+    (void)state;
+    look(&w, JOB("\"worker\":{\"replicas\":2},"), NULL);
+    assert_null(strstr(w.job->text, "managedFields"));
+    assert_int_equal(w.observation.errors.count, 0);
+    assert_int_equal(w.observation.observed.pod_count, 1);
+    assert_string_equal(w.observation.observed.pods[0].name, "gpt-worker-0-0");
+    assert_string_equal(w.observation.observed.gone_uids[0], "uid-lost");
+    assert_int_equal(w.plan.world, 2);
+    assert_int_equal(strlen(w.plan.digest), 64);
+    observe_complete(&w.observation, &actions);
+    assert_true(actions.is_status_changed);
+    actions.is_status_changed = false;
+    observe_complete(&w.observation, &actions);
+    assert_false(actions.is_status_changed); /* it stands there already */
+    actions_release(&actions);
+    release(&w);
+}
+
+static void a_bad_job_says_what_is_wrong(void **state)
+{
+    struct world w = {0};
+    struct actions actions = {0};
+
+    (void)state;
+    look(&w, JOB("\"strategy\":{\"shardding\":true},"), NULL);
+    assert_int_equal(w.observation.errors.count, 1);
+    assert_string_equal(w.observation.errors.items[0].path, "spec.strategy.shardding");
+    observe_complete(&w.observation, &actions);
+    assert_false(actions.is_status_changed);
+    release(&w);
+}
+
+/* A trainer of the user's own: degrees and knobs are told, bytes are not known, nothing is refused
+ * because the built-in runtime could not run it. */
+static void a_foreign_job_is_explained(void **state)
+{
+    struct world w = {0};
+
+    (void)state;
+    look(&w,
+         "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\"," META(
+             "gpt",
+             "") ",\"spec\":{\"worker\":{\"replicas\":4,\"template\":{\"spec\":{\"containers\":"
+                 "[{\"name\":\"x\"}]}}},\"strategy\":{\"sharding\":true,\"amp\":true}}}",
+         NULL);
+    assert_int_equal(w.observation.errors.count, 0);
+    assert_non_null(w.plan.json);
+    assert_string_equal(fleet_json_at(w.plan.json, "applied[0]")->valuestring, "sharding");
+    assert_int_equal(fleet_json_at(w.plan.json, "degrees.sharding")->valueint, 4);
+    assert_null(fleet_json_at(w.plan.json, "bytesPerRank"));
+    assert_string_equal(w.plan.digest, "");
+    release(&w);
+}
+
+/* What of the strategy does not come true is told, once for a generation of the spec. */
+static void dropped_knobs_are_told_once(void **state)
+{
+    struct world w = {0};
+    struct actions actions = {0};
+
+    (void)state;
+    look(
+        &w,
+        "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\"," META(
+            "gpt",
+            ",\"generation\":3") ",\"spec\":{\"worker\":{\"replicas\":4,\"template\":{\"spec\":{\"containers\":"
+                                 "[{\"name\":\"x\"}]}}},\"strategyPolicy\":\"Paddle\",\"strategy\":{\"auto\":true,"
+                                 "\"dgc\":true,\"localsgd\":true,\"amp\":true}}}",
+        NULL);
+    assert_int_equal(w.observation.errors.count, 0);
+    observe_complete(&w.observation, &actions);
+    assert_int_equal(actions.event_count, 2);
+    assert_string_equal(actions.events[0].reason, "KnobDropped");
+    if (!strstr(actions.events[0].message, "dgc: "))
+        fail_msg("expected \"dgc: …\", got \"%s\"", actions.events[0].message);
+    assert_string_equal(actions.events[1].reason, "AutoIgnored");
+    actions_release(&actions);
+    w.observation.job.status.observed_generation = w.observation.job.metadata.generation;
+    observe_complete(&w.observation, &actions);
+    assert_int_equal(actions.event_count, 0);
+    actions_release(&actions);
+    release(&w);
+}
+
+/* Every reason at once: the misspelt name, and what is out of range beside it. */
+static void a_bad_job_says_all_that_is_wrong(void **state)
+{
+    struct world w = {0};
+
+    (void)state;
+    look(&w, JOB("\"strategy\":{\"lars\":true,\"lamb\":true,\"nccl_comm_num\":9},"), NULL);
+    assert_int_equal(w.observation.errors.count, 4); /* range, pair, two optimizers */
+    assert_null(w.plan.json);
+    release(&w);
+}
+
+static void a_knob_without_a_pass_is_refused_before_pods(void **state)
+{
+    struct world w = {0};
+
+    (void)state;
+    look(&w, JOB("\"worker\":{\"replicas\":2},\"strategy\":{\"sharding\":true},"), NULL);
+    assert_int_equal(w.observation.errors.count, 1);
+    assert_string_equal(w.observation.errors.items[0].path, "spec.strategy.sharding");
+    release(&w);
+}
+
+static void a_job_over_its_memory_is_refused_before_pods(void **state)
+{
+    struct world w = {0};
+
+    (void)state;
+    look(&w, JOB("\"worker\":{\"resources\":{\"limits\":{\"memory\":\"16Mi\"}}},"), NULL);
+    assert_int_equal(w.observation.errors.count, 1);
+    assert_string_equal(w.observation.errors.items[0].path, "spec.worker.resources.limits.memory");
+    assert_non_null(strstr(w.observation.errors.items[0].message, "(parameters "));
+    release(&w);
+}
+
+static void what_the_api_server_refused_is_an_error_of_the_spec(void **state)
+{
+    struct world w = {0};
+
+    (void)state;
+    look(&w, JOB("\"worker\":{\"replicas\":2},"), "422 Invalid: no");
+    assert_int_equal(w.observation.errors.count, 1);
+    assert_string_equal(w.observation.errors.items[0].path, "spec.worker");
+    release(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pod_that_was_killed_for_memory),
+        cmocka_unit_test(the_agents_last_words_are_read),
+        cmocka_unit_test(an_evicted_pod_says_why),
+        cmocka_unit_test(strangers_are_nobodys_pods),
+        cmocka_unit_test(a_valid_job_is_planned),
+        cmocka_unit_test(a_bad_job_says_what_is_wrong),
+        cmocka_unit_test(a_foreign_job_is_explained),
+        cmocka_unit_test(dropped_knobs_are_told_once),
+        cmocka_unit_test(a_bad_job_says_all_that_is_wrong),
+        cmocka_unit_test(a_knob_without_a_pass_is_refused_before_pods),
+        cmocka_unit_test(a_job_over_its_memory_is_refused_before_pods),
+        cmocka_unit_test(what_the_api_server_refused_is_an_error_of_the_spec),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

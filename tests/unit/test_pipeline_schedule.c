@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Orders of passes against what Paddle's own schedulers recorded, makespans and peaks against
+ * closed formulas and the published sequences.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/strategy/pipeline_schedule.h"
+#include "tests/golden/golden.h"
+
+static struct pipeline_shape shape_of(const cJSON *row)
+{
+    struct pipeline_shape shape = {0};
+    const char *name = "";
+    int64_t stages = 0, micro_batches = 0, chunks = 0;
+
+    (void)fleet_json_get_string(row, "schedule", &name, NULL);
+    (void)fleet_json_get_int(row, "stages", &stages, NULL);
+    (void)fleet_json_get_int(row, "micro_batches", &micro_batches, NULL);
+    (void)fleet_json_get_int(row, "chunks", &chunks, NULL);
+    shape.stages = (int)stages;
+    shape.micro_batches = (int)micro_batches;
+    shape.chunks = (int)chunks;
+    shape.all_forward = strcmp(name, "F-then-B") == 0;
+    return shape;
+}
+
+/* The recording's spelling: "f3_vp1;" */
+static void print_recorded(const struct pipeline_shape *shape, int stage, struct fleet_strbuf *out)
+{
+    size_t count = pipeline_step_count(shape);
+    struct pipeline_step *steps = calloc(count, sizeof(*steps));
+
+    assert_non_null(steps);
+    pipeline_steps(shape, stage, steps);
+    for (size_t i = 0; i < count; i++) {
+        fleet_strbuf_appendf(out, "%c%d", steps[i].is_backward ? 'b' : 'f', steps[i].micro_batch);
+        if (shape->chunks > 1)
+            fleet_strbuf_appendf(out, "_vp%d", steps[i].chunk);
+        fleet_strbuf_append_char(out, ';');
+    }
+    free(steps);
+}
+
+static void test_pipeline_schedule__orders_passes_as_recorded(void **state)
+{
+    cJSON *root = golden_json("paddle/pipeline_schedules.json");
+    const cJSON *row;
+    int rows = 0;
+
+    (void)state;
+    cJSON_ArrayForEach(row, fleet_json_at(root, "schedules"))
+    {
+        struct pipeline_shape shape = shape_of(row);
+        const cJSON *orders = cJSON_GetObjectItem(row, "order_by_stage");
+
+        if (cJSON_GetObjectItem(row, "error")) /* Paddle refuses the shape: there is no order */
+            continue;
+        assert_int_equal(cJSON_GetArraySize(orders), shape.stages);
+        for (int stage = 0; stage < shape.stages; stage++) {
+            FLEET_AUTO_STRBUF struct fleet_strbuf ours = {0};
+            const char *wanted = cJSON_GetArrayItem(orders, stage)->valuestring;
+
+            print_recorded(&shape, stage, &ours);
+            if (strcmp(fleet_strbuf_text(&ours), wanted) != 0)
+                fail_msg("P=%d M=%d V=%d stage %d: expected %s, got %s", shape.stages,
+                         shape.micro_batches, shape.chunks, stage, wanted,
+                         fleet_strbuf_text(&ours));
+            rows++;
+        }
+    }
+    assert_true(rows > 10);
+    cJSON_Delete(root);
+}
+
+static void expect_printed(struct pipeline_shape shape, int stage, const char *wanted)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    pipeline_print(&shape, stage, &text);
+    assert_string_equal(fleet_strbuf_text(&text), wanted);
+}
+
+static void test_pipeline_schedule__prints_for_people(void **state)
+{
+    (void)state;
+    expect_printed((struct pipeline_shape){4, 8, 1, false}, 1,
+                   "f0 f1 f2 b0 f3 b1 f4 b2 f5 b3 f6 b4 f7 b5 b6 b7");
+    expect_printed((struct pipeline_shape){4, 3, 1, true}, 2, "f0 f1 f2 b0 b1 b2");
+    expect_printed((struct pipeline_shape){3, 6, 2, false}, 2,
+                   "f0 f1 f2 f0' b0' f1' b1' f2' b2' f3 b0 f4 b1 f5 b2 f3' b3' f4' b4' f5' b5' b3 "
+                   "b4 b5");
+}
+
+static void test_pipeline_schedule__takes_the_published_time(void **state)
+{
+    static const struct {
+        struct pipeline_shape shape;
+        double makespan; /* forward 1, backward 2 */
+    } rows[] = {
+        {{4, 8, 1, false}, 33},    {{4, 8, 1, true}, 33},     {{4, 8, 2, false}, 28.5},
+        {{4, 8, 4, false}, 26.25}, {{8, 32, 1, false}, 117},  {{8, 32, 2, false}, 106.5},
+        {{3, 7, 3, false}, 23},    {{4, 10, 2, false}, 34.5},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        double ours = pipeline_makespan(&rows[i].shape, 1, 2);
+        if (fabs(ours - rows[i].makespan) > 1e-9)
+            fail_msg("P=%d M=%d V=%d: expected %g, got %g", rows[i].shape.stages,
+                     rows[i].shape.micro_batches, rows[i].shape.chunks, rows[i].makespan, ours);
+    }
+}
+
+/* (M + P - 1)(t_f + t_b) for both orders, whatever the sizes. */
+static void test_pipeline_schedule__takes_the_time_of_the_formula(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= 9; p++)
+        for (int m = 1; m <= 12; m++)
+            for (int all_forward = 0; all_forward < 2; all_forward++) {
+                struct pipeline_shape shape = {p, m, 1, all_forward != 0};
+                double ours = pipeline_makespan(&shape, 1, 2), wanted = 3.0 * (m + p - 1);
+                if (fabs(ours - wanted) > 1e-9)
+                    fail_msg("P=%d M=%d %s: expected %g, got %g", p, m,
+                             all_forward ? "F-then-B" : "1F1B", wanted, ours);
+            }
+}
+
+static void test_pipeline_schedule__holds_the_published_activations(void **state)
+{
+    static const int f_then_b[] = {8, 8, 8, 8}, one[] = {4, 3, 2, 1}, two_chunks[] = {11, 9, 7, 5};
+
+    (void)state;
+    for (int stage = 0; stage < 4; stage++) {
+        assert_int_equal(pipeline_peak(&(struct pipeline_shape){4, 8, 1, true}, stage),
+                         f_then_b[stage]);
+        assert_int_equal(pipeline_peak(&(struct pipeline_shape){4, 8, 1, false}, stage),
+                         one[stage]);
+        assert_int_equal(pipeline_peak(&(struct pipeline_shape){4, 8, 2, false}, stage),
+                         two_chunks[stage]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pipeline_schedule__orders_passes_as_recorded),
+        cmocka_unit_test(test_pipeline_schedule__prints_for_people),
+        cmocka_unit_test(test_pipeline_schedule__takes_the_published_time),
+        cmocka_unit_test(test_pipeline_schedule__takes_the_time_of_the_formula),
+        cmocka_unit_test(test_pipeline_schedule__holds_the_published_activations),
+    };
+    return cmocka_run_group_tests_name("pipeline_schedule", tests, NULL, NULL);
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Pods as the builder makes them, looked at through the paths that the kubelet would read. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "controller/fleetjob/job_secret.h"
+#include "controller/fleetjob/job_service.h"
+#include "controller/fleetjob/pod_builder.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/json.h"
+
+#define RUNTIME "registry.local/runtime:1"
+
+#define TRAINING                                                                                   \
+    "training: {model: {name: gpt, layers: 1, heads: 1, width: 8, context: 8},"                    \
+    " data: {path: /data/t.txt, tokenizer: bytes}, optimizer: {name: adamw, learningRate: 0.001}," \
+    " globalBatchSize: 8, microBatchSize: 1, steps: 3}"
+
+static void read_job(const char *worker, const char *rest, struct fleetjob *job)
+{
+    struct fleet_strbuf text = {0}, words = {0};
+    struct fleet_errors errors = {0};
+
+    fleet_strbuf_appendf(&text,
+                         "{apiVersion: fleetjob.dev/v1alpha1, kind: FleetJob, metadata: {name: gpt,"
+                         " namespace: team, uid: 0123456789-abc, generation: 1},"
+                         " spec: {worker: %s, %s}}",
+                         worker, rest);
+    (void)fleetjob_read(text.text, text.length, job, &errors);
+    fleet_errors_print(&errors, &words);
+    if (errors.count > 0)
+        fail_msg("%s: %s", worker, words.text);
+    fleet_strbuf_release(&text);
+}
+
+static cJSON *build(const struct fleetjob *job, int index, int attempt, const char *avoid)
+{
+    struct pod_builder_request request = {.job = job,
+                                          .index = index,
+                                          .attempt = attempt,
+                                          .runtime_image = RUNTIME,
+                                          .hub_address = "10.96.0.9:7443",
+                                          .secret = "gpt-abc",
+                                          .avoid_node = avoid};
+
+    return pod_builder_build(&request);
+}
+
+static void expect(const cJSON *pod, const char *path, const char *wanted)
+{
+    const cJSON *item = fleet_json_at(pod, path);
+    FLEET_AUTO_FREE char *printed = item ? fleet_json_print(item) : strdup("(none)");
+
+    if (strcmp(printed, wanted) != 0)
+        fail_msg("%s: expected %s, got %s", path, wanted, printed);
+}
+
+/* The value of a variable of the first container, or its field path. */
+static const char *variable(const cJSON *pod, const char *name)
+{
+    const cJSON *item;
+    const char *found = "(none)";
+    int count = 0;
+
+    cJSON_ArrayForEach(item, fleet_json_at(pod, "spec.containers[0].env"))
+    {
+        const char *field = NULL;
+        if (strcmp(cJSON_GetObjectItem(item, "name")->valuestring, name) != 0)
+            continue;
+        (void)fleet_json_opt_string(item, "valueFrom.fieldRef.fieldPath", &field, NULL);
+        found = field ? field : cJSON_GetObjectItem(item, "value")->valuestring;
+        count++;
+    }
+    if (count > 1)
+        fail_msg("%s is set %d times", name, count);
+    return found;
+}
+
+static void runs_the_runtime_image_as_it_is(void **state)
+{
+    struct fleetjob job;
+    FLEET_AUTO_JSON cJSON *pod = NULL;
+
+    (void)state;
+    read_job("{replicas: 2, resources: {limits: {memory: 1Gi}},"
+             " volumes: [{name: text, mountPath: /data, configMap: text}]}",
+             TRAINING, &job);
+    pod = build(&job, 1, 2, NULL);
+    expect(pod, "metadata.name", "\"gpt-worker-1-2\"");
+    expect(pod, "metadata.namespace", "\"team\"");
+    expect(pod, "metadata.ownerReferences[0].uid", "\"0123456789-abc\"");
+    expect(pod, "metadata.ownerReferences[0].controller", "true");
+    expect(pod, "metadata.ownerReferences[1]", "(none)");
+    expect(pod, "spec.restartPolicy", "\"Never\"");
+    expect(pod, "spec.automountServiceAccountToken", "false");
+    expect(pod, "spec.hostname", "\"gpt-worker-1-2\"");
+    expect(pod, "spec.subdomain", "\"gpt-workers\"");
+    expect(pod, "spec.initContainers", "(none)");
+    expect(pod, "spec.containers[0].image", "\"" RUNTIME "\"");
+    expect(pod, "spec.containers[0].command", "[\"/fleetjob/bin/fleetjob-agent\"]");
+    expect(pod, "spec.containers[0].resources.limits.memory", "\"1Gi\"");
+    expect(pod, "spec.containers[0].terminationMessagePolicy", "\"FallbackToLogsOnError\"");
+    expect(pod, "spec.containers[0].volumeMounts[0]",
+           "{\"name\":\"text\",\"mountPath\":\"/data\"}");
+    expect(pod, "spec.containers[0].volumeMounts[1].mountPath", "\"/run/fleetjob\"");
+    expect(pod, "spec.containers[0].volumeMounts[2].mountPath", "\"/dev/shm\"");
+    expect(pod, "spec.volumes[0].configMap.name", "\"text\"");
+    expect(pod, "spec.volumes[1].secret.secretName", "\"gpt-abc\"");
+    expect(pod, "spec.volumes[2].emptyDir.medium", "\"Memory\"");
+    assert_string_equal(variable(pod, "FLEET_INDEX"), "1");
+    assert_string_equal(variable(pod, "FLEET_ATTEMPT"), "2");
+    assert_string_equal(variable(pod, "FLEET_HUB"), "10.96.0.9:7443");
+    assert_string_equal(variable(pod, "FLEET_POD_UID"), "metadata.uid");
+    assert_string_equal(variable(pod, "FLEET_ADDRESS"), "status.podIP");
+    assert_string_equal(variable(pod, "FLEET_GRACE_SECONDS"), "30");
+    fleetjob_release(&job);
+}
+
+static void is_restricted_unless_the_user_says_otherwise(void **state)
+{
+    struct fleetjob job;
+    FLEET_AUTO_JSON cJSON *pod = NULL, *own = NULL;
+
+    (void)state;
+    read_job("{replicas: 1}", TRAINING, &job);
+    pod = build(&job, 0, 0, NULL);
+    expect(pod, "spec.securityContext.runAsNonRoot", "true");
+    expect(pod, "spec.securityContext.seccompProfile.type", "\"RuntimeDefault\"");
+    expect(pod, "spec.containers[0].securityContext",
+           "{\"allowPrivilegeEscalation\":false,\"capabilities\":{\"drop\":[\"ALL\"]}}");
+    fleetjob_release(&job);
+    read_job("{replicas: 1, template: {spec: {securityContext: {runAsUser: 0}, containers: [{name: "
+             "w, image: " RUNTIME ", securityContext: {privileged: true}}]}}}",
+             TRAINING, &job);
+    own = build(&job, 0, 0, NULL);
+    expect(own, "spec.securityContext", "{\"runAsUser\":0}");
+    expect(own, "spec.containers[0].securityContext", "{\"privileged\":true}");
+    expect(own, "spec.initContainers", "(none)");
+    fleetjob_release(&job);
+}
+
+static void brings_the_agent_into_another_image(void **state)
+{
+    struct fleetjob job;
+    FLEET_AUTO_JSON cJSON *pod = NULL;
+
+    (void)state;
+    read_job("{replicas: 1, template: {metadata: {labels: {team: a}}, spec: {"
+             "terminationGracePeriodSeconds: 90, initContainers: [{name: first, image: x}],"
+             " volumes: [{name: shm, emptyDir: {}}], tolerations: [{key: "
+             "node.kubernetes.io/unreachable, operator: Exists}],"
+             " containers: [{name: trainer, image: my/torch:2, command: [python3], args: [train.py,"
+             " --fast], env: [{name: FLEET_INDEX, value: '7'}, {name: LR, value: '1'}],"
+             " volumeMounts: [{name: shm, mountPath: /dev/shm}]}, {name: side, image: other}]}}}",
+             "strategyPolicy: Full", &job);
+    pod = build(&job, 0, 0, NULL);
+    expect(pod, "metadata.labels.team", "\"a\"");
+    expect(pod, "spec.initContainers[0].image", "\"" RUNTIME "\"");
+    expect(pod, "spec.initContainers[0].command",
+           "[\"/fleetjob/bin/fleetjob-agent\",\"--install\",\"/target\"]");
+    expect(pod, "spec.initContainers[1].name", "\"first\"");
+    expect(pod, "spec.containers[0].image", "\"my/torch:2\"");
+    expect(pod, "spec.containers[0].command",
+           "[\"/fleetjob/bin/fleetjob-agent\",\"--\",\"python3\",\"train.py\",\"--fast\"]");
+    expect(pod, "spec.containers[0].args", "(none)");
+    expect(pod, "spec.containers[0].volumeMounts[2]",
+           "{\"name\":\"fleetjob-agent\",\"mountPath\":\"/fleetjob\",\"readOnly\":true}");
+    expect(pod, "spec.containers[0].volumeMounts[3]", "(none)"); /* /dev/shm is the user's */
+    expect(pod, "spec.containers[1].image", "\"other\"");
+    expect(pod, "spec.containers[1].command", "(none)");
+    expect(pod, "spec.tolerations[1].key", "\"node.kubernetes.io/not-ready\"");
+    expect(pod, "spec.tolerations[2]", "(none)");
+    assert_string_equal(variable(pod, "FLEET_INDEX"), "0"); /* ours, once */
+    assert_string_equal(variable(pod, "LR"), "1");
+    assert_string_equal(variable(pod, "FLEET_GRACE_SECONDS"), "90");
+    fleetjob_release(&job);
+}
+
+static void the_hash_tells_templates_apart(void **state)
+{
+    struct fleetjob job, other;
+    FLEET_AUTO_JSON cJSON *pod = NULL, *same = NULL, *elsewhere = NULL, *changed = NULL;
+
+    (void)state;
+    read_job("{replicas: 1}", TRAINING, &job);
+    read_job("{replicas: 1, resources: {limits: {cpu: 2}}}", TRAINING, &other);
+    pod = build(&job, 0, 1, NULL);
+    same = build(&job, 0, 1, NULL);
+    elsewhere = build(&job, 0, 1, "node-2");
+    changed = build(&other, 0, 1, NULL);
+    assert_int_equal(strlen(pod_builder_hash(pod)), 64);
+    assert_string_equal(pod_builder_hash(pod), pod_builder_hash(same));
+    assert_string_equal(pod_builder_hash(pod), pod_builder_hash(elsewhere));
+    assert_string_not_equal(pod_builder_hash(pod), pod_builder_hash(changed));
+    expect(pod, "spec.affinity", "(none)");
+    expect(elsewhere,
+           "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0]"
+           ".preference.matchFields[0].values",
+           "[\"node-2\"]");
+    fleetjob_release(&job);
+    fleetjob_release(&other);
+}
+
+static void a_frozen_image_stays(void **state)
+{
+    struct fleetjob job;
+    FLEET_AUTO_JSON cJSON *pod = NULL;
+
+    (void)state;
+    read_job("{replicas: 1}", TRAINING, &job);
+    job.status.image = strdup("registry.local/runtime@sha256:abc");
+    pod = build(&job, 0, 0, NULL);
+    expect(pod, "spec.containers[0].image", "\"registry.local/runtime@sha256:abc\"");
+    expect(pod, "spec.initContainers", "(none)");
+    fleetjob_release(&job);
+}
+
+static void secret_and_service(void **state)
+{
+    struct fleetjob job;
+    FLEET_AUTO_JSON cJSON *secret = NULL, *service = NULL, *file = NULL;
+    const char *text = "";
+
+    (void)state;
+    read_job("{replicas: 1}", TRAINING, &job);
+    secret = job_secret_build(&job, "t0ken", "PEM");
+    service = job_service_build(&job);
+    expect(secret, "metadata.name", "\"gpt-abc\"");
+    expect(secret, "stringData.token", "\"t0ken\"");
+    expect(secret, "metadata.ownerReferences[0].uid", "\"0123456789-abc\"");
+    text = cJSON_GetObjectItem(cJSON_GetObjectItem(secret, "stringData"), "job.json")->valuestring;
+    assert_int_equal(fleet_json_parse(text, strlen(text), 65536, &file, NULL), 0);
+    expect(file, "training.steps", "3");
+    expect(file, "baseDir", "\"/\"");
+    expect(file, "jobName", "\"gpt\"");
+    expect(service, "spec.clusterIP", "\"None\"");
+    expect(service, "spec.publishNotReadyAddresses", "true");
+    fleetjob_release(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_the_runtime_image_as_it_is),
+        cmocka_unit_test(is_restricted_unless_the_user_says_otherwise),
+        cmocka_unit_test(brings_the_agent_into_another_image),
+        cmocka_unit_test(the_hash_tells_templates_apart),
+        cmocka_unit_test(a_frozen_image_stays),
+        cmocka_unit_test(secret_and_service),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

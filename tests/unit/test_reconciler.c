@@ -1,0 +1,702 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The whole controller on the fake API server in virtual time, its hubs in memory. The test plays
+ * kubelet (it writes pods' status) and members (they say hello). What is looked at is what stands on
+ * the server, and in which order it came there.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "controller/fleetjob/reconciler.h"
+#include "controller/machinery/event_recorder.h"
+#include "controller/machinery/metrics.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/kube/meta.h"
+#include "tests/fake/apiserver.h"
+#include "tests/fake/apiserver_io.h"
+
+#define JOBS           "/apis/fleetjob.dev/v1alpha1/namespaces/team/fleetjobs"
+#define VOLCANO_GROUPS "/apis/scheduling.volcano.sh/v1beta1/namespaces/team/podgroups"
+#define PODS           "/api/v1/namespaces/team/pods"
+#define SECRETS        "/api/v1/namespaces/team/secrets"
+#define EVENTS         "/apis/events.k8s.io/v1/namespaces/team/events"
+
+#define MEMBERS_MAX 8
+
+#define JOB_TEXT                                                                                 \
+    "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":"    \
+    "\"gpt\"},\"spec\":{\"worker\":{\"replicas\":3,\"minReplicas\":1},\"training\":{\"model\":{" \
+    "\"name\":\"gpt\",\"layers\":1,\"heads\":1,\"width\":8,\"context\":8},\"data\":{\"path\":"   \
+    "\"/data/train.txt\"},\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001},"            \
+    "\"globalBatchSize\":8,\"microBatchSize\":1,\"steps\":300}}}"
+
+/* One hub in memory. */
+struct network_job {
+    struct world *world;
+    struct hub *hub; /* NULL = free place */
+    struct hub_server_handlers handlers;
+    char uid[64];
+};
+
+struct world {
+    struct fake_apiserver *server;
+    struct fake_io *io;
+    struct metrics *metrics;
+    struct event_recorder *events;
+    struct install_identity identity;
+    struct reconciler *reconciler;
+    struct network_job jobs[4];
+    int hubs;                         /* made so far */
+    int assigns;                      /* messages with ranks that were sent */
+    int64_t recorded_at_first_assign; /* status.rendezvous.generation then */
+    int ends;
+    uint64_t connection; /* of the member that came last; 1, 2, … */
+    int64_t sequence;    /* of messages */
+};
+
+/* ---- hubs in memory --------------------------------------------------------------------------- */
+
+static int64_t number_at(const struct world *w, const char *object, const char *path)
+{
+    int64_t number = -1;
+
+    (void)fleet_json_opt_int(fake_apiserver_get(w->server, object), path, &number, NULL);
+    return number;
+}
+
+static void network_apply(void *user, struct hub_output *out)
+{
+    struct network_job *job = user;
+    struct world *w = job->world;
+
+    for (size_t i = 0; i < out->count; i++) {
+        const struct hub_action *action = &out->items[i];
+        if (action->type == HUB_SEND && strstr(action->text->text, "\"assign\"") &&
+            w->assigns++ == 0)
+            w->recorded_at_first_assign = number_at(w, JOBS "/gpt", "status.rendezvous.generation");
+        if (action->type == HUB_RECORD)
+            assert_false(job->handlers.record(job->handlers.user, &action->record));
+        if (action->type == HUB_EVENT)
+            job->handlers.event(job->handlers.user, action->event);
+    }
+    hub_output_release(out);
+}
+
+static int network_add(void *user, const char *job_uid, struct hub *hub,
+                       const struct hub_server_handlers *handlers, void **out_job,
+                       struct fleet_error *err)
+{
+    struct world *w = user;
+
+    (void)err;
+    for (size_t i = 0; i < FLEET_COUNT(w->jobs); i++) {
+        struct network_job *job = &w->jobs[i];
+        if (job->hub)
+            continue;
+        *job = (struct network_job){.world = w, .hub = hub, .handlers = *handlers};
+        snprintf(job->uid, sizeof(job->uid), "%s", job_uid);
+        w->hubs++;
+        *out_job = job;
+        return 0;
+    }
+    fail_msg("more hubs than there is room for");
+    return -1;
+}
+
+static void network_remove(void *user)
+{
+    struct network_job *job = user;
+
+    hub_free(job->hub);
+    job->hub = NULL;
+}
+
+static struct hub *network_hub(void *user)
+{
+    return ((struct network_job *)user)->hub;
+}
+
+static double network_now(void *user)
+{
+    return fake_io_now_ms(((struct world *)user)->io);
+}
+
+static int64_t network_wall(void *user)
+{
+    return 1767225600000 + (int64_t)network_now(user);
+}
+
+static void network_record_done(void *user, struct generation generation)
+{
+    struct network_job *job = user;
+    struct hub_output out = {0};
+
+    hub_record_done(job->hub, generation, network_now(job->world), &out);
+    network_apply(job, &out);
+}
+
+static void network_record_failed(void *user, struct generation generation)
+{
+    struct network_job *job = user;
+    struct hub_output out = {0};
+
+    hub_record_failed(job->hub, generation, network_now(job->world), &out);
+    network_apply(job, &out);
+}
+
+static int open_network(void *user, struct hub_network *out, struct fleet_error *err)
+{
+    (void)err;
+    *out = (struct hub_network){.user = user,
+                                .add = network_add,
+                                .remove = network_remove,
+                                .hub = network_hub,
+                                .apply = network_apply,
+                                .record_done = network_record_done,
+                                .record_failed = network_record_failed,
+                                .now_ms = network_now,
+                                .wall_ms = network_wall};
+    return 0;
+}
+
+/* ---- the world -------------------------------------------------------------------------------- */
+
+static void on_end(void *user, enum manager_end end)
+{
+    (void)end;
+    ((struct world *)user)->ends++;
+}
+
+static void start_controller(struct world *w)
+{
+    struct reconciler_options options = {.io = fake_io_kube(w->io),
+                                         .metrics = w->metrics,
+                                         .runtime_image = "runtime:1",
+                                         .hub_address = "10.0.0.1:7443",
+                                         .identity = &w->identity,
+                                         .events = w->events,
+                                         .open_network = open_network,
+                                         .on_end = on_end,
+                                         .user = w};
+
+    w->reconciler = reconciler_new(&options);
+}
+
+static void start(struct world *w, uint64_t seed)
+{
+    static char certificate[] = "CA";
+
+    *w = (struct world){.server = fake_apiserver_new(), .metrics = metrics_new()};
+    w->identity.ca.certificate_pem = certificate;
+    w->io = fake_io_new(w->server, seed);
+    w->events = event_recorder_new(
+        fake_io_kube(w->io), &(struct event_recorder_options){.controller = "c", .instance = "i"});
+    start_controller(w);
+}
+
+static void stop(struct world *w)
+{
+    reconciler_free(w->reconciler);
+    event_recorder_free(w->events);
+    fake_io_free(w->io);
+    fake_apiserver_free(w->server);
+    metrics_free(w->metrics);
+}
+
+static void make_job(struct world *w)
+{
+    assert_int_equal(fake_apiserver_do(w->server, "POST", JOBS, JOB_TEXT), 201);
+}
+
+static const char *text_at(const struct world *w, const char *object, const char *path)
+{
+    const char *text = "";
+
+    (void)fleet_json_opt_string(fake_apiserver_get(w->server, object), path, &text, NULL);
+    return text;
+}
+
+/* "True", "False" or "" of a condition of the job. */
+static const char *condition(const struct world *w, const char *type)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(
+        item, fleet_json_at(fake_apiserver_get(w->server, JOBS "/gpt"), "status.conditions"))
+    {
+        if (strcmp(cJSON_GetObjectItem(item, "type")->valuestring, type) == 0)
+            return cJSON_GetObjectItem(item, "status")->valuestring;
+    }
+    return "";
+}
+
+static const cJSON *find_pod(const struct world *w, const char *name)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    fleet_strbuf_appendf(&path, PODS "/%s", name);
+    return fake_apiserver_get(w->server, path.text);
+}
+
+static void expect_pods(const struct world *w, size_t count, ...)
+{
+    va_list names;
+
+    va_start(names, count);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = va_arg(names, const char *);
+        if (!find_pod(w, name))
+            fail_msg("there is no pod %s", name);
+    }
+    va_end(names);
+    assert_int_equal(fake_apiserver_count(w->server, PODS), count);
+}
+
+static void set_pod(struct world *w, const char *name, const char *status)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    fleet_strbuf_appendf(&path, PODS "/%s/status", name);
+    assert_int_equal(fake_apiserver_do(w->server, "PATCH", path.text, status), 200);
+}
+
+static void run_pods(struct world *w)
+{
+    for (int i = 0; i < 3; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "gpt-worker-%d-0", i);
+        set_pod(w, name, "{\"spec\":{\"nodeName\":\"n\"},\"status\":{\"phase\":\"Running\"}}");
+    }
+}
+
+/* The agent of a pod says hello, with its trainers up. */
+static void say_hello(struct world *w, int index)
+{
+    struct network_job *job = &w->jobs[0];
+    static const int ports[] = {4000};
+    struct hub_output out = {0};
+    const char *uid = "";
+    char name[32];
+    struct message hello = {.type = MESSAGE_HELLO, .sequence = ++w->sequence};
+
+    snprintf(name, sizeof(name), "gpt-worker-%d-0", index);
+    (void)fleet_json_opt_string(find_pod(w, name), "metadata.uid", &uid, NULL);
+    hello.hello = (struct message_hello){
+        .job_uid = job->uid,
+        .pod_uid = uid,
+        .index = index,
+        .address = "10.0.0.2",
+        .ports = ports,
+        .processes = 1,
+        .devices = "cpu",
+        .version = "1",
+        .status = {.state = MESSAGE_STATE_WAITING, .step = -1},
+        .place = -1,
+    };
+    w->connection++;
+    hub_connected(job->hub, w->connection, network_now(w), &out);
+    hub_receive(job->hub, w->connection, &hello, network_now(w), &out);
+    network_apply(job, &out);
+}
+
+/* All members that said hello still live. */
+static void beat(struct world *w)
+{
+    struct message heartbeat = {.type = MESSAGE_HEARTBEAT, .sequence = ++w->sequence};
+    struct network_job *job = &w->jobs[0];
+
+    heartbeat.heartbeat.status =
+        (struct message_status){.state = MESSAGE_STATE_WAITING, .step = -1};
+    for (uint64_t i = 1; job->hub && i <= w->connection; i++) {
+        struct hub_output out = {0};
+        hub_receive(job->hub, i, &heartbeat, network_now(w), &out);
+        network_apply(job, &out);
+    }
+}
+
+static void tick(struct world *w, double duration_ms)
+{
+    for (double t = 0; t < duration_ms; t += 50) {
+        fake_io_run(w->io, 50);
+        beat(w);
+        for (size_t i = 0; i < FLEET_COUNT(w->jobs); i++) {
+            struct hub_output out = {0};
+            if (!w->jobs[i].hub)
+                continue;
+            hub_tick(w->jobs[i].hub, network_now(w), &out);
+            network_apply(&w->jobs[i], &out);
+        }
+    }
+}
+
+/* ---- tests ------------------------------------------------------------------------------------ */
+
+static void makes_what_a_job_needs_once(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
+    assert_int_equal(fake_apiserver_count(w.server, SECRETS), 1);
+    assert_int_equal(fake_apiserver_count(w.server, "/api/v1/namespaces/team/services"), 1);
+    assert_string_equal(condition(&w, "Accepted"), "True");
+    assert_string_equal(text_at(&w, JOBS "/gpt", "status.plan.digest")[0] ? "a plan" : "no plan",
+                        "a plan");
+    assert_int_equal(w.hubs, 1);
+    fake_io_run(w.io, 60000);
+    assert_int_equal(fake_apiserver_requests(w.server, "POST " PODS), 4); /* one a dry run */
+    assert_int_equal(fake_apiserver_requests(w.server, "POST " SECRETS), 1);
+    assert_int_equal(fake_apiserver_requests(w.server, "PATCH " JOBS), 2); /* then the counts */
+    stop(&w);
+}
+
+static void lost_answers_make_no_second_pod(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct world w;
+        start(&w, seed);
+        fake_io_weather(w.io)->lost_answer = 0.2;
+        fake_io_weather(w.io)->lost_request = 0.1;
+        fake_io_weather(w.io)->cut_stream = 0.1;
+        make_job(&w);
+        fake_io_run(w.io, 300000);
+        *fake_io_weather(w.io) = (struct fake_weather){1, 1, 0, 0, 0, false};
+        fake_io_run(w.io, 300000);
+        expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
+        stop(&w);
+    }
+}
+
+static void a_taken_name_costs_an_attempt(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    assert_int_equal(
+        fake_apiserver_do(w.server, "POST", PODS, "{\"metadata\":{\"name\":\"gpt-worker-1-0\"}}"),
+        201);
+    make_job(&w);
+    fake_io_run(w.io, 5000);
+    expect_pods(&w, 4, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-1-1", "gpt-worker-2-0");
+    stop(&w);
+}
+
+static void a_pod_that_will_never_do_refuses_the_job(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    fake_apiserver_fail(
+        w.server,
+        &(struct fake_failure){.method = "POST", .path = "dryRun=All", .count = 1, .status = 422});
+    make_job(&w);
+    fake_io_run(w.io, 60000);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 0);
+    assert_string_equal(condition(&w, "Accepted"), "False");
+    stop(&w);
+}
+
+static void a_gang_scheduler_that_is_there_places_all_or_none(void **state)
+{
+    const char *group;
+    char path[256];
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    fake_apiserver_offer(w.server, "scheduling.volcano.sh/v1beta1");
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
+    group = kube_meta_annotation(find_pod(&w, "gpt-worker-0-0"), "scheduling.k8s.io/group-name");
+    assert_non_null(group);
+    (void)snprintf(path, sizeof(path), VOLCANO_GROUPS "/%s", group);
+    assert_int_equal(number_at(&w, path, "spec.minMember"), 1); /* worker.minReplicas */
+    assert_string_equal(text_at(&w, PODS "/gpt-worker-0-0", "spec.schedulerName"), "volcano");
+    stop(&w);
+}
+
+static void without_a_gang_scheduler_pods_are_placed_one_by_one(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    assert_int_equal(fake_apiserver_requests(w.server, "podgroups"), 0);
+    assert_null(fleet_json_at(find_pod(&w, "gpt-worker-0-0"), "spec.schedulerName"));
+    stop(&w);
+}
+
+static void a_gang_scheduler_that_is_named_must_be_there(void **state)
+{
+    FLEET_AUTO_JSON cJSON *job = cJSON_Parse(JOB_TEXT);
+    FLEET_AUTO_FREE char *text = NULL;
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    fake_apiserver_fail(
+        w.server,
+        &(struct fake_failure){.method = "POST", .path = "podgroups", .count = 1, .status = 404});
+    cJSON_AddStringToObject(
+        cJSON_AddObjectToObject(
+            cJSON_AddObjectToObject(cJSON_GetObjectItem(job, "spec"), "runPolicy"), "scheduling"),
+        "gang", "SchedulerPlugins");
+    text = fleet_json_print(job);
+    assert_int_equal(fake_apiserver_do(w.server, "POST", JOBS, text), 201);
+    fake_io_run(w.io, 5000);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 0);
+    assert_string_equal(condition(&w, "Accepted"), "False");
+    stop(&w);
+}
+
+/* Its namespace is being deleted: pods vanish, none can be made, and asking again and again helps
+ * nobody. */
+static void a_namespace_that_ends_is_left_alone(void **state)
+{
+    struct world w;
+    size_t requests;
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    run_pods(&w);
+    fake_apiserver_fail(w.server, &(struct fake_failure){.method = "POST",
+                                                         .count = 1000,
+                                                         .status = 403,
+                                                         .cause = "NamespaceTerminating"});
+    requests = fake_apiserver_requests(w.server, "POST");
+    for (int i = 0; i < 3; i++) {
+        char path[128];
+        (void)snprintf(path, sizeof(path), PODS "/gpt-worker-%d-0", i);
+        assert_int_equal(fake_apiserver_do(w.server, "DELETE", path, NULL), 200);
+        fake_io_run(w.io, 5000);
+    }
+    assert_in_range(fake_apiserver_requests(w.server, "POST") - requests, 1, 4);
+    stop(&w);
+}
+
+static void nothing_follows_a_write_that_was_refused(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    fake_apiserver_fail(w.server, &(struct fake_failure){.method = "PATCH",
+                                                         .path = "fleetjobs/gpt/status",
+                                                         .count = 1,
+                                                         .status = 409});
+    make_job(&w);
+    while (fake_apiserver_requests(w.server, "PATCH " JOBS) == 0)
+        fake_io_run(w.io, 1);
+    fake_io_run(w.io, 100);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 0);
+    assert_int_equal(fake_apiserver_count(w.server, EVENTS), 0);
+    assert_int_equal(w.hubs, 0);
+    fake_io_run(w.io, 2000);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 3);
+    assert_int_equal(fake_apiserver_count(w.server, EVENTS), 2); /* Accepted, CreatedPods */
+    stop(&w);
+}
+
+static void a_failed_pod_is_replaced(void **state)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    run_pods(&w);
+    set_pod(&w, "gpt-worker-1-0",
+            "{\"status\":{\"phase\":\"Failed\",\"reason\":\"Evicted\",\"containerStatuses\":[{"
+            "\"name\":\"worker\",\"state\":{\"terminated\":{\"exitCode\":137}}}]}}");
+    fake_io_run(w.io, 5000);
+    expect_pods(&w, 4, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-1-1", "gpt-worker-2-0");
+    assert_int_equal(number_at(&w, JOBS "/gpt", "status.attempts.1"), 1);
+    assert_int_equal(number_at(&w, JOBS "/gpt", "status.workers.failed"), 1);
+    metrics_print(w.metrics, &text);
+    assert_non_null(strstr(text.text, "fleetjob_jobs{state=\"Pending\"} 1\n"));
+    stop(&w);
+}
+
+/* The server makes the pod and answers with an error of its own, and the cache is late. */
+static void a_pod_made_in_spite_of_an_error_is_not_made_again(void **state)
+{
+    struct fake_failure failure = {
+        .method = "POST", .path = "/pods", .count = 1, .status = 500, .after = true};
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    run_pods(&w);
+    fake_io_run(w.io, 1000);
+    fake_apiserver_fail(w.server, &failure);
+    set_pod(&w, "gpt-worker-1-0", "{\"status\":{\"phase\":\"Failed\"}}");
+    while (fake_apiserver_count(w.server, PODS) == 3)
+        fake_io_run(w.io, 0.5);
+    fake_io_weather(w.io)->cut_stream = 1;
+    fake_io_run(w.io, 2000);
+    fake_io_weather(w.io)->cut_stream = 0;
+    fake_io_run(w.io, 60000);
+    expect_pods(&w, 4, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-1-1", "gpt-worker-2-0");
+    stop(&w);
+}
+
+static void a_generation_is_recorded_before_it_is_assigned(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    run_pods(&w);
+    for (int i = 0; i < 3; i++)
+        say_hello(&w, i);
+    tick(&w, 15000);
+    assert_true(w.assigns >= 3); /* and again, for members that do not say they have it */
+    assert_int_equal(w.recorded_at_first_assign, 1);
+    assert_int_equal(number_at(&w, JOBS "/gpt", "status.rendezvous.epoch"), 1);
+    stop(&w);
+}
+
+static void nobody_is_assigned_while_nothing_can_be_recorded(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    run_pods(&w);
+    fake_io_run(w.io, 1000);
+    fake_io_weather(w.io)->unreachable = true;
+    for (int i = 0; i < 3; i++)
+        say_hello(&w, i);
+    tick(&w, 20000);
+    assert_int_equal(w.assigns, 0);
+    fake_io_weather(w.io)->unreachable = false;
+    tick(&w, 20000);
+    assert_true(w.assigns >= 3);
+    assert_int_equal(w.recorded_at_first_assign, 1);
+    stop(&w);
+}
+
+static void a_deleted_job_leaves_no_hub_and_its_name_is_free(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    assert_non_null(w.jobs[0].hub);
+    assert_int_equal(fake_apiserver_do(w.server, "DELETE", JOBS "/gpt", NULL), 200);
+    make_job(&w); /* at once: the pods of the first are still there */
+    fake_io_run(w.io, 5000);
+    assert_int_equal(w.hubs, 2);
+    expect_pods(&w, 6, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0", "gpt-worker-0-1",
+                "gpt-worker-1-1", "gpt-worker-2-1");
+    assert_int_equal(fake_apiserver_count(w.server, SECRETS), 2); /* of different names */
+    assert_int_equal(fake_apiserver_do(w.server, "DELETE", JOBS "/gpt", NULL), 200);
+    fake_io_run(w.io, 2000);
+    assert_null(w.jobs[0].hub);
+    assert_null(w.jobs[1].hub);
+    stop(&w);
+}
+
+static void the_next_controller_makes_nothing_again(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    run_pods(&w);
+    fake_io_run(w.io, 2000);
+    reconciler_stop(w.reconciler);
+    fake_io_run(w.io, 1000);
+    assert_int_equal(w.ends, 1);
+    reconciler_free(w.reconciler);
+    metrics_free(w.metrics);
+    w.metrics = metrics_new();
+    start_controller(&w);
+    fake_io_run(w.io, 5000);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 3);
+    assert_int_equal(w.hubs, 2);
+    assert_int_equal(fake_apiserver_count(w.server, SECRETS), 1);
+    stop(&w);
+}
+
+static void suspended_jobs_have_no_pods(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    assert_int_equal(fake_apiserver_do(w.server, "PATCH", JOBS "/gpt",
+                                       "{\"spec\":{\"runPolicy\":{\"suspend\":true}}}"),
+                     200);
+    fake_io_run(w.io, 5000);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 0);
+    assert_string_equal(condition(&w, "Suspended"), "True");
+    assert_int_equal(fake_apiserver_do(w.server, "PATCH", JOBS "/gpt",
+                                       "{\"spec\":{\"runPolicy\":{\"suspend\":false}}}"),
+                     200);
+    fake_io_run(w.io, 5000);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 3);
+    assert_string_equal(condition(&w, "Suspended"), "False");
+    stop(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(makes_what_a_job_needs_once),
+        cmocka_unit_test(lost_answers_make_no_second_pod),
+        cmocka_unit_test(a_taken_name_costs_an_attempt),
+        cmocka_unit_test(a_pod_that_will_never_do_refuses_the_job),
+        cmocka_unit_test(a_gang_scheduler_that_is_there_places_all_or_none),
+        cmocka_unit_test(without_a_gang_scheduler_pods_are_placed_one_by_one),
+        cmocka_unit_test(a_gang_scheduler_that_is_named_must_be_there),
+        cmocka_unit_test(a_namespace_that_ends_is_left_alone),
+        cmocka_unit_test(nothing_follows_a_write_that_was_refused),
+        cmocka_unit_test(a_failed_pod_is_replaced),
+        cmocka_unit_test(a_pod_made_in_spite_of_an_error_is_not_made_again),
+        cmocka_unit_test(a_generation_is_recorded_before_it_is_assigned),
+        cmocka_unit_test(nobody_is_assigned_while_nothing_can_be_recorded),
+        cmocka_unit_test(a_deleted_job_leaves_no_hub_and_its_name_is_free),
+        cmocka_unit_test(the_next_controller_makes_nothing_again),
+        cmocka_unit_test(suspended_jobs_have_no_pods),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

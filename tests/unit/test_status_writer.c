@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Writes of a status against the fake API server, with somebody else writing in between. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "controller/fleetjob/status_writer.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/kube/api_error.h"
+#include "tests/fake/apiserver.h"
+#include "tests/fake/apiserver_io.h"
+
+#define JOBS "/apis/fleetjob.dev/v1alpha1/namespaces/team/fleetjobs"
+#define JOB  JOBS "/gpt"
+
+struct world {
+    struct fake_apiserver *server;
+    struct fake_io *io;
+    struct status_writer *writer;
+    int written, conflicts, failures;
+    int recorded, refused;
+    struct generation generation;
+};
+
+static const char *text_at(struct world *w, const char *path)
+{
+    const char *text = "";
+
+    (void)fleet_json_opt_string(fake_apiserver_get(w->server, JOB), path, &text, NULL);
+    return text;
+}
+
+static int64_t number_at(struct world *w, const char *path)
+{
+    int64_t number = -1;
+
+    (void)fleet_json_opt_int(fake_apiserver_get(w->server, JOB), path, &number, NULL);
+    return number;
+}
+
+static void start(struct world *w)
+{
+    *w = (struct world){.server = fake_apiserver_new()};
+    w->io = fake_io_new(w->server, 1);
+    assert_int_equal(fake_apiserver_do(w->server, "POST", JOBS,
+                                       "{\"metadata\":{\"name\":\"gpt\"},\"spec\":{},"
+                                       "\"status\":{\"future\":{\"kept\":true}}}"),
+                     201);
+    w->writer = status_writer_new(fake_io_kube(w->io), "team", "gpt", text_at(w, "metadata.uid"));
+    status_writer_seen(w->writer, text_at(w, "metadata.resourceVersion"));
+}
+
+static void stop(struct world *w)
+{
+    status_writer_free(w->writer);
+    fake_io_free(w->io);
+    fake_apiserver_free(w->server);
+}
+
+static void on_written(void *user, const struct fleet_error *err)
+{
+    struct world *w = user;
+
+    w->written += !err;
+    w->conflicts += err && kube_is_conflict(err);
+    w->failures += err && !kube_is_conflict(err);
+}
+
+static void on_recorded(void *user, struct generation generation, bool is_recorded)
+{
+    struct world *w = user;
+
+    w->recorded += is_recorded;
+    w->refused += !is_recorded;
+    w->generation = generation;
+}
+
+static void write_state(struct world *w, const char *before, const char *after)
+{
+    struct fleetjob_status old = {.state = (char *)before}, new = {.state = (char *)after};
+
+    status_writer_write(w->writer, &old, &new, on_written, w);
+}
+
+static void record(struct world *w, int64_t epoch, int64_t counter)
+{
+    struct fleetjob_lineage lineage[] = {{counter, 1, epoch}};
+
+    status_writer_record(w->writer, (struct generation){epoch, counter}, lineage, 1, on_recorded,
+                         w);
+}
+
+static void touch(struct world *w, const char *patch)
+{
+    assert_int_equal(fake_apiserver_do(w->server, "PATCH", JOB "/status", patch), 200);
+}
+
+static bool is_current(struct world *w)
+{
+    return status_writer_is_current(w->writer, fake_io_now_ms(w->io));
+}
+
+static void writes_the_difference_and_waits_for_the_cache(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    assert_true(is_current(&w));
+    write_state(&w, NULL, "Running");
+    assert_false(is_current(&w));
+    fake_io_run(w.io, 100);
+    assert_int_equal(w.written, 1);
+    assert_string_equal(text_at(&w, "status.state"), "Running");
+    assert_true(
+        cJSON_IsTrue(fleet_json_at(fake_apiserver_get(w.server, JOB), "status.future.kept")));
+    assert_false(is_current(&w)); /* (3) */
+    status_writer_seen(w.writer, text_at(&w, "metadata.resourceVersion"));
+    assert_true(is_current(&w));
+    write_state(&w, "Running", "Running"); /* nothing to write */
+    assert_int_equal(w.written, 2);
+    assert_int_equal(fake_apiserver_requests(w.server, "PATCH"), 1);
+    stop(&w);
+}
+
+static void loses_patience_with_the_cache(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    write_state(&w, NULL, "Running");
+    fake_io_run(w.io, 100);
+    assert_false(is_current(&w));
+    fake_io_run(w.io, STATUS_WRITER_PATIENCE_MS);
+    assert_true(is_current(&w));
+    stop(&w);
+}
+
+static void refuses_an_old_state(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    touch(&w, "{\"status\":{\"state\":\"Failed\"}}");
+    write_state(&w, NULL, "Running");
+    fake_io_run(w.io, 100);
+    assert_int_equal(w.conflicts, 1);
+    assert_int_equal(w.written, 0);
+    assert_string_equal(text_at(&w, "status.state"), "Failed");
+    stop(&w);
+}
+
+static void records_though_others_write(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    touch(&w, "{\"status\":{\"state\":\"Failed\"}}");
+    record(&w, 2, 5);
+    fake_io_run(w.io, 1000);
+    assert_int_equal(w.recorded, 1);
+    assert_int_equal(number_at(&w, "status.rendezvous.epoch"), 2);
+    assert_int_equal(number_at(&w, "status.rendezvous.generation"), 5);
+    assert_int_equal(number_at(&w, "status.rendezvous.lineage[0].epoch"), 2);
+    assert_string_equal(text_at(&w, "status.state"), "Failed");
+    stop(&w);
+}
+
+static void records_nothing_over_a_newer_epoch(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    touch(&w, "{\"status\":{\"rendezvous\":{\"epoch\":3,\"generation\":1}}}");
+    record(&w, 2, 5);
+    fake_io_run(w.io, 1000);
+    assert_int_equal(w.refused, 1);
+    assert_int_equal(number_at(&w, "status.rendezvous.generation"), 1);
+    stop(&w);
+}
+
+static void a_newer_record_needs_no_write(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    touch(&w, "{\"status\":{\"rendezvous\":{\"epoch\":2,\"generation\":6}}}");
+    record(&w, 2, 5);
+    fake_io_run(w.io, 1000);
+    assert_int_equal(w.recorded, 1);
+    assert_int_equal(number_at(&w, "status.rendezvous.generation"), 6);
+    stop(&w);
+}
+
+static void records_nothing_of_another_job(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    assert_int_equal(fake_apiserver_do(w.server, "DELETE", JOB, NULL), 200);
+    assert_int_equal(fake_apiserver_do(w.server, "POST", JOBS, "{\"metadata\":{\"name\":\"gpt\"}}"),
+                     201);
+    record(&w, 2, 5);
+    fake_io_run(w.io, 1000);
+    assert_int_equal(w.refused, 1);
+    assert_int_equal(number_at(&w, "status.rendezvous.generation"), -1);
+    stop(&w);
+}
+
+static void a_record_waits_for_the_write_before_it(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    write_state(&w, NULL, "Running");
+    record(&w, 1, 1);
+    record(&w, 1, 2); /* in place of the one that waits */
+    fake_io_run(w.io, 1000);
+    assert_int_equal(w.written, 1);
+    assert_int_equal(w.recorded, 1);
+    assert_int_equal(w.generation.counter, 2);
+    assert_int_equal(fake_apiserver_requests(w.server, "PATCH"), 2);
+    assert_string_equal(text_at(&w, "status.state"), "Running");
+    stop(&w);
+}
+
+static void tells_that_the_server_is_out_of_reach(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    fake_io_weather(w.io)->unreachable = true;
+    record(&w, 1, 1);
+    fake_io_run(w.io, 20000);
+    assert_int_equal(w.refused, 1);
+    stop(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_the_difference_and_waits_for_the_cache),
+        cmocka_unit_test(loses_patience_with_the_cache),
+        cmocka_unit_test(refuses_an_old_state),
+        cmocka_unit_test(records_though_others_write),
+        cmocka_unit_test(records_nothing_over_a_newer_epoch),
+        cmocka_unit_test(a_newer_record_needs_no_write),
+        cmocka_unit_test(records_nothing_of_another_job),
+        cmocka_unit_test(a_record_waits_for_the_write_before_it),
+        cmocka_unit_test(tells_that_the_server_is_out_of_reach),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The supervisor's machine (agent/supervisor.c), with a host that records what it is asked for and
+ * the real member behind it: what trainers, the system and the hub do comes in, what the supervisor
+ * does about it is compared as text, one line each ("start 0", "send 0 assign", "hub failed").
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/supervisor.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/strbuf.h"
+
+#define EXITED(code)   ((code) << 8)
+#define SIGNALED(code) (code)
+
+struct world {
+    struct supervisor *supervisor;
+    struct member *member;
+    enum message_level level;
+    struct fleet_strbuf log; /* what the supervisor did */
+    bool cannot_start;
+    double now;
+    int64_t counter; /* generations assigned */
+};
+
+/* ---- the host --------------------------------------------------------------------------------- */
+
+static int host_start(void *user, int local_rank, const struct supervisor_place *place,
+                      struct fleet_error *err)
+{
+    struct world *w = user;
+
+    if (w->cannot_start)
+        return fleet_error(err, -2, "start \"nothing\": No such file or directory");
+    fleet_strbuf_appendf(&w->log, "start %d%s\n", local_rank, place ? " placed" : "");
+    return 0;
+}
+
+static void host_signal(void *user, int local_rank, int signal_number)
+{
+    fleet_strbuf_appendf(&((struct world *)user)->log, "signal %d %d\n", local_rank, signal_number);
+}
+
+static void host_send(void *user, int local_rank, const struct link_message *m)
+{
+    struct world *w = user;
+
+    fleet_strbuf_appendf(&w->log, "send %d %s", local_rank, link_kind_name(m->kind));
+    if (m->kind == LINK_ASSIGN)
+        fleet_strbuf_appendf(&w->log, " %d/%d %s", m->assign.rank, m->assign.world,
+                             m->assign.addresses[m->assign.rank]);
+    fleet_strbuf_append_char(&w->log, '\n');
+}
+
+static void host_rank(void *user, int local_rank, int rank)
+{
+    (void)user;
+    (void)local_rank;
+    (void)rank;
+}
+
+/* To the hub: the types of the messages, but heartbeats. */
+static void host_apply(void *user, struct member_output *out)
+{
+    struct world *w = user;
+
+    for (size_t i = 0; i < out->count; i++) {
+        struct message m;
+        if (out->items[i].type != MEMBER_SEND) {
+            if (out->items[i].type >= MEMBER_ASSIGN)
+                supervisor_order(w->supervisor, &out->items[i], w->now);
+            continue;
+        }
+        assert_int_equal(
+            message_decode(out->items[i].text->text, out->items[i].text->size, &m, NULL), 0);
+        if (m.type != MESSAGE_HEARTBEAT)
+            fleet_strbuf_appendf(&w->log, "hub %s\n", message_type_name(m.type));
+        message_release(&m);
+    }
+    member_output_release(out);
+}
+
+/* A member that is connected and greeted. */
+static struct member *host_member(void *user, enum message_level level)
+{
+    struct world *w = user;
+    static const int ports[] = {4000, 4001};
+    struct member_config config = {.job_uid = "job",
+                                   .pod_uid = "pod",
+                                   .address = "127.0.0.1",
+                                   .ports = ports,
+                                   .processes = 1,
+                                   .devices = "cpu",
+                                   .level = level,
+                                   .version = "1"};
+    struct message heartbeat = {.type = MESSAGE_HEARTBEAT, .heartbeat = {.interval_ms = 500}};
+    struct member_output out = {0};
+
+    if (w->member && w->level == level)
+        return w->member;
+    member_free(w->member);
+    w->member = member_new(&config, w->now);
+    w->level = level;
+    fleet_strbuf_appendf(&w->log, "member level %d\n", level);
+    member_tick(w->member, w->now, &out);
+    member_connected(w->member, w->now, &out);
+    member_receive(w->member, &heartbeat, w->now, &out);
+    member_output_release(&out);
+    return w->member;
+}
+
+static double host_now(void *user)
+{
+    return ((struct world *)user)->now;
+}
+
+static const char *host_last_lines(void *user, int local_rank)
+{
+    (void)user;
+    (void)local_rank;
+    return "the last line\n";
+}
+
+static void host_failed(void *user, const struct member_failure *failure, const char *text)
+{
+    fleet_strbuf_appendf(&((struct world *)user)->log, "failed %d %d%s: %s\n", failure->exit_code,
+                         failure->signal, failure->fatal ? " for good" : "", text);
+}
+
+/* ---- driving it ------------------------------------------------------------------------------- */
+
+static void open_world(struct world *w, bool is_foreign)
+{
+    static const int ports[] = {4000};
+    struct supervisor_config config = {
+        .processes = 1, .is_foreign = is_foreign, .grace_ms = 30000, .ports = ports, .seed = 7};
+    struct supervisor_host host = {.start = host_start,
+                                   .signal = host_signal,
+                                   .send = host_send,
+                                   .rank = host_rank,
+                                   .member = host_member,
+                                   .now = host_now,
+                                   .apply = host_apply,
+                                   .last_lines = host_last_lines,
+                                   .failed = host_failed,
+                                   .user = w};
+
+    *w = (struct world){.now = 1000};
+    w->supervisor = supervisor_new(&config, &host);
+}
+
+static void close_world(struct world *w)
+{
+    supervisor_free(w->supervisor);
+    member_free(w->member);
+    fleet_strbuf_release(&w->log);
+}
+
+static void expect(struct world *w, const char *expected)
+{
+    if (strcmp(fleet_strbuf_text(&w->log), expected) != 0)
+        fail_msg("expected\n%s\nactual\n%s", expected, fleet_strbuf_text(&w->log));
+    fleet_strbuf_clear(&w->log);
+}
+
+static void say(struct world *w, struct link_message m)
+{
+    m.generation = (struct link_generation){1, w->counter};
+    supervisor_message(w->supervisor, 0, &m, ++w->now);
+}
+
+static void say_hello(struct world *w)
+{
+    say(w, (struct link_message){.kind = LINK_HELLO,
+                                 .hello = {.port = 4000, .level = MESSAGE_LEVEL_AVX2, .pid = 9}});
+}
+
+static void say_ready(struct world *w, enum link_phase phase, int64_t step)
+{
+    say(w, (struct link_message){.kind = LINK_READY,
+                                 .ready = {.phase = phase, .at_ms = w->now, .step = step}});
+}
+
+/* The hub speaks; what the member makes of it is carried out. */
+static void hub_says(struct world *w, struct message m)
+{
+    struct member_output out = {0};
+
+    member_receive(w->member, &m, ++w->now, &out);
+    host_apply(w, &out);
+}
+
+static void hub_assigns(struct world *w)
+{
+    static const int ports[] = {4000};
+    const struct message_member members[] = {{.pod_uid = "other",
+                                              .index = 0,
+                                              .address = "10.0.0.9",
+                                              .ports = ports,
+                                              .processes = 1,
+                                              .step = -1},
+                                             {.pod_uid = "pod",
+                                              .index = 1,
+                                              .address = "127.0.0.1",
+                                              .ports = ports,
+                                              .processes = 1,
+                                              .step = -1}};
+    struct message_lineage lineage = {{1, ++w->counter}, 1};
+    struct message m = {.type = MESSAGE_ASSIGN,
+                        .assign = {.generation = {1, w->counter},
+                                   .members = members,
+                                   .member_count = 2,
+                                   .world = 2,
+                                   .plan_digest = "",
+                                   .level = MESSAGE_LEVEL_AVX2,
+                                   .lineage = &lineage,
+                                   .lineage_count = 1,
+                                   .step = -1}};
+
+    hub_says(w, m);
+}
+
+static void hub_aborts(struct world *w)
+{
+    hub_says(w, (struct message){
+                    .type = MESSAGE_ABORT,
+                    .abort = {.generation = {1, w->counter}, .cause = "MemberLost", .member = 0}});
+}
+
+static void hub_is_done(struct world *w, bool succeeded)
+{
+    hub_says(
+        w, (struct message){.type = MESSAGE_DONE, .done = {.succeeded = succeeded, .reason = "x"}});
+}
+
+/* Time passes; the trainer's heart beats. */
+static void pass(struct world *w, double ms)
+{
+    struct link_message beat = {.kind = LINK_HEARTBEAT};
+
+    for (double end = w->now + ms; w->now < end;) {
+        w->now = fmin(w->now + LINK_HEARTBEAT_MS / 2.0, end);
+        supervisor_message(w->supervisor, 0, &beat, w->now);
+        supervisor_tick(w->supervisor, w->now);
+    }
+}
+
+/* Up to the first step. */
+static void train(struct world *w)
+{
+    open_world(w, false);
+    supervisor_start(w->supervisor, w->now);
+    say_hello(w);
+    hub_assigns(w);
+    say_ready(w, LINK_PHASE_CONNECTED, -1);
+    say_ready(w, LINK_PHASE_RESTORED, 0);
+    say_ready(w, LINK_PHASE_FIRST_STEP, 1);
+    fleet_strbuf_clear(&w->log);
+}
+
+static void expect_over(struct world *w, int exit_code)
+{
+    int actual = -1;
+
+    assert_true(supervisor_is_over(w->supervisor, &actual));
+    assert_int_equal(actual, exit_code);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------ */
+
+static void test_supervisor__brings_a_trainer_into_a_generation(void **state)
+{
+    struct world w;
+
+    (void)state;
+    open_world(&w, false);
+    supervisor_start(w.supervisor, w.now);
+    expect(&w, "start 0\n");
+    say_hello(&w);
+    expect(&w, "member level 1\nhub hello\n");
+    hub_assigns(&w);
+    expect(&w, "send 0 assign 1/2 127.0.0.1:4000\n");
+    say_ready(&w, LINK_PHASE_CONNECTED, -1);
+    expect(&w, "hub ready\n");
+    close_world(&w);
+}
+
+static void test_supervisor__reports_a_killed_trainer_at_once_and_starts_it_again(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    supervisor_exited(w.supervisor, 0, SIGNALED(SIGKILL), w.now);
+    expect(&w, "failed -1 9: \nhub failed\n"); /* (1) */
+    assert_true(supervisor_deadline(w.supervisor) <= w.now);
+    supervisor_tick(w.supervisor, w.now);
+    expect(&w, "start 0\n");
+    say_hello(&w);
+    expect(&w, "hub hello\n");
+    close_world(&w);
+}
+
+static void test_supervisor__backs_off_from_a_trainer_that_keeps_failing(void **state)
+{
+    struct world w;
+    double last_wait = 0;
+
+    (void)state;
+    open_world(&w, false);
+    supervisor_start(w.supervisor, w.now);
+    for (int failure = 1; failure <= 8; failure++) {
+        double wait;
+        supervisor_exited(w.supervisor, 0, EXITED(1), w.now);
+        wait = supervisor_deadline(w.supervisor) - w.now;
+        if (failure == 1)
+            assert_true(wait == 0);
+        if (failure > 2 && wait < last_wait * 1.1)
+            fail_msg("failure %d waits %.0f ms after %.0f", failure, wait, last_wait);
+        assert_true(wait <= 12500);
+        last_wait = wait;
+        supervisor_tick(w.supervisor, w.now + wait - 1e-3);
+        assert_null(failure > 1 ? strstr(strrchr(w.log.text, 'f'), "start") : NULL);
+        w.now += wait;
+        supervisor_tick(w.supervisor, w.now);
+        fleet_strbuf_clear(&w.log);
+    }
+    close_world(&w);
+}
+
+static void test_supervisor__does_not_restart_what_cannot_help(void **state)
+{
+    struct world w;
+    struct link_message words = {.kind = LINK_FAILED, .failed = {.permanent = true}};
+
+    (void)state;
+    open_world(&w, false);
+    supervisor_start(w.supervisor, w.now);
+    fleet_strbuf_clear(&w.log);
+    strcpy(words.failed.text, "data.path: no such file");
+    say(&w, words);
+    supervisor_exited(w.supervisor, 0, EXITED(1), w.now);
+    expect(&w, "failed 1 0 for good: data.path: no such file\nmember level 0\nhub failed\n");
+    assert_true(isinf(supervisor_deadline(w.supervisor)));
+    hub_is_done(&w, false);
+    expect_over(&w, 1);
+    close_world(&w);
+}
+
+static void test_supervisor__reports_a_trainer_that_cannot_be_started(void **state)
+{
+    struct world w;
+
+    (void)state;
+    open_world(&w, false);
+    w.cannot_start = true;
+    supervisor_start(w.supervisor, w.now);
+    expect(&w, "failed 127 0 for good: start \"nothing\": No such file or directory\n"
+               "member level 0\nhub failed\n");
+    close_world(&w);
+}
+
+static void test_supervisor__takes_a_survivor_through_an_abort(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    hub_aborts(&w);
+    expect(&w, "send 0 abort\n");
+    say_ready(&w, LINK_PHASE_WAITING, 7);
+    expect(&w, "hub ready\n");
+    hub_assigns(&w);
+    expect(&w, "send 0 assign 1/2 127.0.0.1:4000\n");
+    close_world(&w);
+}
+
+static void test_supervisor__kills_a_trainer_that_does_not_leave_a_generation(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    hub_aborts(&w);
+    fleet_strbuf_clear(&w.log);
+    pass(&w, 59000);
+    expect(&w, "");
+    pass(&w, 2000);
+    expect(&w, "signal 0 9\n"); /* (4) */
+    supervisor_exited(w.supervisor, 0, SIGNALED(SIGKILL), w.now);
+    expect(&w, "failed -1 9: it did not stop when told to\nhub failed\n");
+    close_world(&w);
+}
+
+static void test_supervisor__ends_well_with_the_job(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    say(&w, (struct link_message){.kind = LINK_FINISHED, .finished = {.steps = 300, .loss = 2}});
+    expect(&w, "hub finished\n");
+    hub_is_done(&w, true);
+    expect(&w, "send 0 done\n");
+    supervisor_exited(w.supervisor, 0, EXITED(0), w.now);
+    expect(&w, "hub left\n");
+    expect_over(&w, 0);
+    close_world(&w);
+}
+
+static void test_supervisor__leaves_on_a_signal_and_kills_on_the_second(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    supervisor_signal(w.supervisor, SIGTERM, w.now);
+    expect(&w, "send 0 leave\n");
+    supervisor_signal(w.supervisor, SIGTERM, w.now);
+    expect(&w, "signal 0 9\n");
+    supervisor_exited(w.supervisor, 0, SIGNALED(SIGKILL), w.now);
+    expect(&w, "hub left\n"); /* (3): it was told to end */
+    expect_over(&w, 128 + SIGTERM);
+    close_world(&w);
+}
+
+/* What a trainer saves as it leaves is told before the pod says goodbye. */
+static void test_supervisor__tells_of_the_last_checkpoint_before_it_leaves(void **state)
+{
+    struct message known = {.type = MESSAGE_HEARTBEAT,
+                            .heartbeat = {.checkpoint_step = 12, .interval_ms = 500}};
+    struct link_message saved = {.kind = LINK_CHECKPOINT_DONE, .checkpoint_done = {12, "/c/12"}};
+    struct member_output out = {0};
+    struct world w;
+
+    (void)state;
+    train(&w);
+    supervisor_signal(w.supervisor, SIGTERM, w.now);
+    expect(&w, "send 0 leave\n");
+    say(&w, saved);
+    expect(&w, "hub checkpointDone\n");
+    supervisor_exited(w.supervisor, 0, EXITED(0), w.now);
+    expect(&w, "");
+    assert_true(member_owes_checkpoint(w.member));
+    member_receive(w.member, &known, w.now, &out);
+    host_apply(&w, &out);
+    expect(&w, "hub left\n");
+    assert_true(member_has_left(w.member));
+    close_world(&w);
+}
+
+static void test_supervisor__gives_a_leaving_trainer_its_grace_and_no_more(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    supervisor_signal(w.supervisor, SIGTERM, w.now);
+    fleet_strbuf_clear(&w.log);
+    pass(&w, 29900);
+    expect(&w, "");
+    pass(&w, 200);
+    expect(&w, "signal 0 9\n"); /* (2) */
+    close_world(&w);
+}
+
+static void tick_for(struct world *w, double ms)
+{
+    for (double end = w->now + ms; w->now < end;)
+        supervisor_tick(w->supervisor, w->now += LINK_HEARTBEAT_MS);
+}
+
+static void hub_has_gone_on(struct world *w)
+{
+    struct message m = {
+        .type = MESSAGE_HEARTBEAT,
+        .heartbeat = {.status = {.generation = {1, w->counter + 1}}, .interval_ms = 500}};
+    struct member_output out = {0};
+
+    member_receive(w->member, &m, w->now, &out);
+    host_apply(w, &out);
+}
+
+/* It may be the last that holds the state: it is killed only once others have gone on. */
+static void test_supervisor__kills_a_stopped_trainer_that_is_not_needed(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    tick_for(&w, 2500);
+    expect(&w, "");
+    tick_for(&w, 1000);
+    expect(&w, "send 0 abort\n");
+    tick_for(&w, 1000);
+    expect(&w, "");
+    hub_has_gone_on(&w);
+    tick_for(&w, 500);
+    expect(&w, "signal 0 9\n");
+    supervisor_exited(w.supervisor, 0, SIGNALED(SIGKILL), w.now);
+    expect(&w, "failed -1 9: it was silent for too long: stopped or stuck\nhub failed\n");
+    close_world(&w);
+}
+
+static void test_supervisor__takes_a_stopped_trainer_back_that_wakes_up(void **state)
+{
+    struct link_message waits = {.kind = LINK_READY,
+                                 .ready = {.phase = LINK_PHASE_WAITING, .step = 1}};
+    struct world w;
+
+    (void)state;
+    train(&w);
+    tick_for(&w, 10000);
+    expect(&w, "send 0 abort\n");
+    assert_int_equal(member_state(w.member), MESSAGE_STATE_STARTING);
+    say(&w, waits);
+    assert_int_equal(member_state(w.member), MESSAGE_STATE_WAITING);
+    expect(&w, "hub hello\n");
+    tick_for(&w, 2000);
+    expect(&w, "");
+    close_world(&w);
+}
+
+static void test_supervisor__gives_up_a_stopped_trainer_at_last(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    tick_for(&w, 59000);
+    expect(&w, "send 0 abort\n");
+    tick_for(&w, 2000);
+    expect(&w, "signal 0 9\n");
+    close_world(&w);
+}
+
+static void test_supervisor__blames_no_trainer_for_its_own_sleep(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    w.now += 60000; /* the agent was stopped, not the trainer */
+    supervisor_tick(w.supervisor, w.now);
+    pass(&w, 5000);
+    expect(&w, "");
+    close_world(&w);
+}
+
+static void test_supervisor__one_signal_after_the_hubs_word_kills_nobody(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    hub_is_done(&w, false); /* the job is suspended, and its pods are deleted as well */
+    expect(&w, "send 0 leave\n");
+    supervisor_signal(w.supervisor, SIGTERM, w.now);
+    expect(&w, "");
+    close_world(&w);
+}
+
+static void test_supervisor__ends_a_trainer_that_breaks_the_protocol(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    say_hello(&w); /* a second time */
+    expect(&w, "signal 0 9\n");
+    supervisor_exited(w.supervisor, 0, SIGNALED(SIGKILL), w.now);
+    expect(&w, "failed -1 9: the trainer was ended: it spoke out of turn\nhub failed\n");
+    close_world(&w);
+}
+
+static void test_supervisor__starts_a_foreign_trainer_for_each_generation(void **state)
+{
+    struct world w;
+
+    (void)state;
+    open_world(&w, true);
+    supervisor_start(w.supervisor, w.now);
+    expect(&w, "member level 4\nhub hello\n");
+    hub_assigns(&w);
+    assert_non_null(strstr(w.log.text, "start 0 placed\n"));
+    fleet_strbuf_clear(&w.log);
+    hub_aborts(&w);
+    expect(&w, "signal 0 15\n");
+    supervisor_exited(w.supervisor, 0, SIGNALED(SIGTERM), w.now);
+    expect(&w, "hub ready\n");
+    hub_assigns(&w);
+    assert_non_null(strstr(w.log.text, "start 0 placed\n"));
+    fleet_strbuf_clear(&w.log);
+    supervisor_exited(w.supervisor, 0, EXITED(0), w.now);
+    expect(&w, "hub finished\n");
+    close_world(&w);
+}
+
+static void test_supervisor__a_failed_foreign_trainer_waits_for_the_next_generation(void **state)
+{
+    struct world w;
+
+    (void)state;
+    open_world(&w, true);
+    supervisor_start(w.supervisor, w.now);
+    hub_assigns(&w);
+    fleet_strbuf_clear(&w.log);
+    supervisor_exited(w.supervisor, 0, EXITED(3), w.now);
+    expect(&w, "failed 3 0: \nhub failed\nhub hello\n");
+    assert_true(isinf(supervisor_deadline(w.supervisor)));
+    close_world(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_supervisor__brings_a_trainer_into_a_generation),
+        cmocka_unit_test(test_supervisor__reports_a_killed_trainer_at_once_and_starts_it_again),
+        cmocka_unit_test(test_supervisor__backs_off_from_a_trainer_that_keeps_failing),
+        cmocka_unit_test(test_supervisor__does_not_restart_what_cannot_help),
+        cmocka_unit_test(test_supervisor__reports_a_trainer_that_cannot_be_started),
+        cmocka_unit_test(test_supervisor__takes_a_survivor_through_an_abort),
+        cmocka_unit_test(test_supervisor__kills_a_trainer_that_does_not_leave_a_generation),
+        cmocka_unit_test(test_supervisor__ends_well_with_the_job),
+        cmocka_unit_test(test_supervisor__leaves_on_a_signal_and_kills_on_the_second),
+        cmocka_unit_test(test_supervisor__gives_a_leaving_trainer_its_grace_and_no_more),
+        cmocka_unit_test(test_supervisor__tells_of_the_last_checkpoint_before_it_leaves),
+        cmocka_unit_test(test_supervisor__kills_a_stopped_trainer_that_is_not_needed),
+        cmocka_unit_test(test_supervisor__takes_a_stopped_trainer_back_that_wakes_up),
+        cmocka_unit_test(test_supervisor__gives_up_a_stopped_trainer_at_last),
+        cmocka_unit_test(test_supervisor__blames_no_trainer_for_its_own_sleep),
+        cmocka_unit_test(test_supervisor__one_signal_after_the_hubs_word_kills_nobody),
+        cmocka_unit_test(test_supervisor__ends_a_trainer_that_breaks_the_protocol),
+        cmocka_unit_test(test_supervisor__starts_a_foreign_trainer_for_each_generation),
+        cmocka_unit_test(test_supervisor__a_failed_foreign_trainer_waits_for_the_next_generation),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One child of the agent (agent/trainer_process.h): its start, output, last lines and end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/trainer_process.h"
+#include "libfleet/base/error.h"
+
+extern char **environ;
+
+struct output {
+    int read_fd, write_fd;
+    char text[1 << 16];
+};
+
+static void open_output(struct output *o, struct trainer_process *p)
+{
+    int fds[2];
+
+    assert_int_equal(pipe2(fds, O_NONBLOCK | O_CLOEXEC), 0);
+    *o = (struct output){.read_fd = fds[0], .write_fd = fds[1]};
+    trainer_process_init(p);
+    strcpy(p->prefix, "[3] ");
+    p->streams[0].out_fd = p->streams[1].out_fd = fds[1];
+}
+
+static void close_output(struct output *o, struct trainer_process *p)
+{
+    trainer_process_release(p);
+    (void)close(o->read_fd);
+    (void)close(o->write_fd);
+}
+
+static int start_shell(struct trainer_process *p, const char *script, bool has_link,
+                       struct fleet_error *err)
+{
+    char *arguments[] = {(char *)"bash", (char *)"-c", (char *)script, NULL};
+    struct trainer_launch launch = {.path = "bash",
+                                    .arguments = arguments,
+                                    .environment = environ,
+                                    .has_link = has_link,
+                                    .listener = -1};
+
+    return trainer_process_start(p, &launch, err);
+}
+
+/* Read both streams to their end, then reap. Returns the status of waitpid(). */
+static int run_to_end(struct trainer_process *p, struct output *o)
+{
+    siginfo_t info;
+    pid_t pid = p->pid;
+    ssize_t size;
+    int status;
+
+    while (p->streams[0].fd >= 0 || p->streams[1].fd >= 0) {
+        struct pollfd fds[2] = {{.fd = p->streams[0].fd, .events = POLLIN},
+                                {.fd = p->streams[1].fd, .events = POLLIN}};
+        assert_true(poll(fds, 2, 10000) > 0);
+        for (int i = 0; i < 2; i++)
+            if (p->streams[i].fd >= 0)
+                (void)trainer_process_read(p, &p->streams[i]);
+    }
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    trainer_process_ended(p);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    size = read(o->read_fd, o->text, sizeof(o->text) - 1);
+    o->text[size > 0 ? size : 0] = '\0';
+    return status;
+}
+
+/* The same, and one message from the link on the way. */
+static int run_to_end_with_link(struct trainer_process *p, struct output *o,
+                                struct link_message *out)
+{
+    struct pollfd fd = {.fd = p->link.fd, .events = POLLIN};
+
+    assert_true(poll(&fd, 1, 10000) > 0);
+    assert_int_equal(link_receive(&p->link, out, NULL), 0);
+    return run_to_end(p, o);
+}
+
+static void test_trainer_process__passes_lines_on_with_its_prefix(void **state)
+{
+    struct trainer_process p;
+    struct output o;
+
+    (void)state;
+    open_output(&o, &p);
+    assert_int_equal(start_shell(&p, "printf 'a\\n\\nb'; printf 'c\\nlast'; exit 4", false, NULL),
+                     0);
+    assert_int_equal(WEXITSTATUS(run_to_end(&p, &o)), 4);
+    assert_string_equal(o.text, "[3] a\n[3] \n[3] bc\n[3] last\n");
+    assert_string_equal(p.tail.text, "a\n\nbc\nlast\n");
+    close_output(&o, &p);
+}
+
+static void test_trainer_process__keeps_the_last_lines_only(void **state)
+{
+    struct trainer_process p;
+    struct output o;
+
+    (void)state;
+    open_output(&o, &p);
+    p.streams[0].out_fd = p.streams[1].out_fd = -1; /* nobody reads: it goes on all the same */
+    assert_int_equal(start_shell(&p,
+                                 "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done",
+                                 false, NULL),
+                     0);
+    assert_int_equal(write(o.write_fd, "x", 1), 1);
+    (void)run_to_end(&p, &o);
+    assert_true(p.tail.length <= TRAINER_TAIL_SIZE_MAX);
+    assert_int_equal(strncmp(p.tail.text, "line ", 5), 0);
+    assert_non_null(strstr(p.tail.text, "line 2999\n"));
+    close_output(&o, &p);
+}
+
+static void test_trainer_process__breaks_endless_lines(void **state)
+{
+    struct trainer_process p;
+    struct output o;
+
+    (void)state;
+    open_output(&o, &p);
+    assert_int_equal(start_shell(&p, "head -c 20000 /dev/zero | tr '\\0' x", false, NULL), 0);
+    (void)run_to_end(&p, &o);
+    assert_int_equal(strlen(o.text), 20000 + 3 * strlen("[3] \n"));
+    close_output(&o, &p);
+}
+
+static void test_trainer_process__says_what_cannot_be_started(void **state)
+{
+    char *arguments[] = {(char *)"/no/such/program", NULL};
+    struct trainer_launch launch = {
+        .path = arguments[0], .arguments = arguments, .environment = environ, .listener = -1};
+    struct trainer_process p;
+    struct fleet_error err;
+
+    (void)state;
+    trainer_process_init(&p);
+    assert_int_equal(trainer_process_start(&p, &launch, &err), -ENOENT);
+    assert_string_equal(err.text, "start \"/no/such/program\": No such file or directory");
+    assert_int_equal(p.pid, 0);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no zombie is left */
+    trainer_process_release(&p);
+}
+
+static void test_trainer_process__hands_over_the_link_and_nothing_else(void **state)
+{
+    struct trainer_process p;
+    struct output o;
+    struct link_message m;
+    char expected[80];
+    int link_fd;
+
+    (void)state;
+    open_output(&o, &p);
+    assert_int_equal(
+        start_shell(&p,
+                    "echo '{\"message\":\"warning\",\"text\":\"hi\"}' >&$FLEET_LINK_FD; "
+                    "echo $FLEET_LINK_FD; exec ls /proc/self/fd",
+                    true, NULL),
+        0);
+    assert_int_equal(WEXITSTATUS(run_to_end_with_link(&p, &o, &m)), 0);
+    assert_int_equal(m.kind, LINK_WARNING);
+    assert_string_equal(m.warning.text, "hi");
+    link_fd = atoi(o.text + 4);
+    (void)snprintf(expected, sizeof(expected), /* ls reads the folder through 3 */
+                   "[3] %1$d\n[3] 0\n[3] 1\n[3] %1$d\n[3] 2\n[3] 3\n", link_fd);
+    if (strcmp(o.text, expected) != 0)
+        fail_msg("expected the link, 0, 1 and 2, got:\n%s", o.text);
+    close_output(&o, &p);
+}
+
+static void test_trainer_process__a_signal_reaches_what_it_has_started(void **state)
+{
+    struct trainer_process p;
+    struct output o;
+    int status;
+
+    (void)state;
+    open_output(&o, &p);
+    assert_int_equal(start_shell(&p, "sleep 1000 & sleep 1000", false, NULL), 0);
+    trainer_process_signal(&p, SIGKILL);
+    status = run_to_end(&p, &o); /* its streams end only when both sleepers are gone */
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+    close_output(&o, &p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_trainer_process__passes_lines_on_with_its_prefix),
+        cmocka_unit_test(test_trainer_process__keeps_the_last_lines_only),
+        cmocka_unit_test(test_trainer_process__breaks_endless_lines),
+        cmocka_unit_test(test_trainer_process__says_what_cannot_be_started),
+        cmocka_unit_test(test_trainer_process__hands_over_the_link_and_nothing_else),
+        cmocka_unit_test(test_trainer_process__a_signal_reaches_what_it_has_started),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

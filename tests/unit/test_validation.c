@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Parts of a job that do not fit together, by the words of their refusal; and every example. */
+#include <dirent.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/api/validation.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/file.h"
+
+/* %s: name, then lines of the spec. */
+#define JOB                                                                              \
+    "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: %s}\nspec:\n%s" \
+    "  training:\n"                                                                      \
+    "    model: {name: gpt, layers: 2, heads: 4, width: 64, context: 32}\n"              \
+    "    data: {path: %s}\n"                                                             \
+    "    optimizer: {name: %s, learningRate: 0.001}\n"                                   \
+    "    globalBatchSize: 16\n"                                                          \
+    "    microBatchSize: 2\n"                                                            \
+    "    steps: 10\n"
+
+static void validate(const char *yaml, struct validation_options options, struct fleet_strbuf *out,
+                     struct fleet_strbuf *out_warnings)
+{
+    struct fleet_errors errors = {0}, warnings = {0};
+    struct fleetjob job;
+
+    if (fleetjob_read(yaml, strlen(yaml), &job, &errors) == 0)
+        (void)validation_check(&job, &options, &errors, &warnings);
+    fleet_errors_print(&errors, out);
+    if (out_warnings)
+        fleet_errors_print(&warnings, out_warnings);
+    fleet_errors_release(&errors);
+    fleet_errors_release(&warnings);
+    fleetjob_release(&job);
+}
+
+static void assert_result(const char *yaml, struct validation_options options, const char *lines)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    validate(yaml, options, &text, NULL);
+    assert_string_equal(fleet_strbuf_text(&text), lines);
+}
+
+/* A job of this name and these lines of the spec. */
+static void assert_job(const char *name, const char *spec, const char *lines)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf yaml = {0};
+
+    fleet_strbuf_appendf(&yaml, JOB, name, spec, "/data", "adamw");
+    assert_result(yaml.text, (struct validation_options){0}, lines);
+}
+
+static void test_validation__names_must_fit_pods(void **state)
+{
+    (void)state;
+    assert_job("a-job-of-forty-six-bytes-is-the-longest-that-f", "", "");
+    assert_job("a-job-of-forty-seven-bytes-is-one-byte-too-long", "",
+               "metadata.name: has 47 bytes; at most 46 fit, because pods are called "
+               "<name>-worker-<index>-<attempt> within 63\n");
+    assert_job(
+        "My_Job", "",
+        "metadata.name: \"My_Job\" must be lower-case letters, digits and '-', with a letter "
+        "or digit at both ends\n");
+}
+
+static void test_validation__replicas_lie_between_their_bounds(void **state)
+{
+    (void)state;
+    assert_job("j", "  worker: {replicas: 4, minReplicas: 2, maxReplicas: 8}\n", "");
+    assert_job("j", "  worker: {replicas: 4, minReplicas: 8, maxReplicas: 2}\n",
+               "spec.worker.minReplicas: 8 is more than maxReplicas (2)\n");
+    assert_job("j", "  worker: {replicas: 1, minReplicas: 2, maxReplicas: 4}\n",
+               "spec.worker.replicas: 1 is not between minReplicas (2) and maxReplicas (4)\n");
+    assert_job("j", "  worker: {replicas: 5, maxReplicas: 4}\n",
+               "spec.worker.replicas: 5 is not between minReplicas (4) and maxReplicas (4)\n");
+    assert_job(
+        "j", "  worker: {replicas: 4096, processesPerPod: 17}\n",
+        "spec.worker.processesPerPod: 17 processes in each of 4096 workers are more than the "
+        "limit of 65536 ranks\n");
+}
+
+static void test_validation__an_elastic_strategy_needs_room(void **state)
+{
+    (void)state;
+    assert_job("j",
+               "  worker: {replicas: 2, minReplicas: 1, maxReplicas: 4}\n"
+               "  strategy: {elastic: true}\n",
+               "");
+    assert_job(
+        "j", "  worker: {replicas: 2}\n  strategy: {elastic: true}\n",
+        "spec.strategy.elastic: elastic: true needs minReplicas < maxReplicas, not 2 and 2\n");
+}
+
+static void test_validation__every_worker_has_a_micro_batch(void **state)
+{
+    (void)state;
+    assert_job("j", "  worker: {replicas: 8}\n", "");
+    assert_job("j", "  worker: {replicas: 9}\n",
+               "spec.worker.replicas: 9 workers, but a step has only 8 micro-batches "
+               "(globalBatchSize 16 / microBatchSize 2): some would have nothing to do\n");
+    assert_job("j", "  worker: {replicas: 4, maxReplicas: 9}\n",
+               "spec.worker.maxReplicas: 9 workers, but a step has only 8 micro-batches "
+               "(globalBatchSize 16 / microBatchSize 2): some would have nothing to do\n");
+    assert_job("j", "  worker: {replicas: 4, processesPerPod: 3}\n",
+               "spec.worker.replicas: 12 workers, but a step has only 8 micro-batches "
+               "(globalBatchSize 16 / microBatchSize 2): some would have nothing to do\n");
+    assert_job("j",
+               "  worker: {replicas: 16}\n"
+               "  strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 2}}\n",
+               "");
+    /* Stages of a pipeline share one batch. */
+    assert_job("j",
+               "  worker: {replicas: 16}\n"
+               "  strategy: {pipeline: true, hybrid_configs: {pp_degree: 2}}\n",
+               "");
+}
+
+static void test_validation__another_world_can_be_asked_for(void **state)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf yaml = {0};
+
+    (void)state;
+    fleet_strbuf_appendf(&yaml, JOB, "j", "", "data", "adamw");
+    assert_result(yaml.text, (struct validation_options){.world_size = 8}, "");
+    assert_result(
+        yaml.text, (struct validation_options){.world_size = 9},
+        "spec.training.globalBatchSize: 9 workers, but a step has only 8 micro-batches (globalBatchSize 16 "
+        "/ microBatchSize 2): some would have nothing to do\n");
+}
+
+static void test_validation__pipelines_count_their_micro_batches(void **state)
+{
+    (void)state;
+    assert_job("j",
+               "  worker: {replicas: 4}\n"
+               "  strategy: {pipeline: true, hybrid_configs: {pp_degree: 2}, "
+               "pipeline_configs: {micro_batch: 4}}\n",
+               "");
+    assert_job("j",
+               "  worker: {replicas: 4}\n"
+               "  strategy: {pipeline: true, hybrid_configs: {pp_degree: 2}, "
+               "pipeline_configs: {micro_batch: 8, micro_batch_size: 3}}\n",
+               "spec.strategy.pipeline_configs.micro_batch_size: 3 differs from "
+               "training.microBatchSize (2)\n"
+               "spec.strategy.pipeline_configs.micro_batch: 8 does not fit globalBatchSize 16 = 2 "
+               "data-parallel × micro_batch × microBatchSize 2; 4 would\n");
+}
+
+static void test_validation__volumes_have_one_source_and_one_place(void **state)
+{
+    (void)state;
+    assert_job("j",
+               "  worker:\n    volumes:\n"
+               "    - {name: a, mountPath: /a, claim: c}\n"
+               "    - {name: a, mountPath: /a, claim: c, hostPath: /x}\n"
+               "    - {name: b, mountPath: /b}\n",
+               "spec.worker.volumes[1]: must have exactly one of claim, configMap, emptyDir, "
+               "hostPath, not 2\n"
+               "spec.worker.volumes[1]: the name \"a\" is taken by volumes[0]\n"
+               "spec.worker.volumes[1]: the mountPath \"/a\" is taken by volumes[0]\n"
+               "spec.worker.volumes[2]: must have exactly one of claim, configMap, emptyDir, "
+               "hostPath, not 0\n");
+}
+
+static void test_validation__a_template_stands_alone(void **state)
+{
+    (void)state;
+    assert_job("j", "  worker: {image: x, template: {spec: {}}}\n",
+               "spec.worker.image: stands beside template, which says it too; drop one of them\n"
+               "spec.worker.template.spec.containers: must have at least one container; the first "
+               "is the worker's\n");
+    assert_result("apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: j}\n"
+                  "spec: {worker: {replicas: 1}}\n",
+                  (struct validation_options){0},
+                  "spec.training: required, unless worker.template has a command of its own to "
+                  "run\n");
+}
+
+static void test_validation__the_strategy_is_checked_at_the_jobs_size(void **state)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    FLEET_AUTO_STRBUF struct fleet_strbuf yaml = {0};
+
+    (void)state;
+    assert_job("j", "  strategy: {amp: true, amp_configs: {decr_ratio: 2}}\n",
+               "spec.strategy.amp_configs.decr_ratio: must be finite and greater than 0 and less "
+               "than 1, not 2\n");
+    fleet_strbuf_appendf(&yaml, JOB, "j", "  strategy: {lars: true, lamb: true}\n", "data",
+                         "momentum");
+    validate(yaml.text, (struct validation_options){0}, &text, NULL);
+    if (!strstr(fleet_strbuf_text(&text), "two optimizers for one parameter"))
+        fail_msg("expected lars and lamb to be refused, got: %s", fleet_strbuf_text(&text));
+}
+
+static void test_validation__precision_and_amp_agree(void **state)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf yaml = {0};
+
+    (void)state;
+    fleet_strbuf_appendf(&yaml, JOB "    precision: fp32\n", "j", "  strategy: {amp: true}\n",
+                         "data", "adamw");
+    assert_result(yaml.text, (struct validation_options){0},
+                  "spec.training.precision: fp32 contradicts strategy.amp, which asks for bf16 or "
+                  "fp16; drop one of them\n");
+}
+
+static void test_validation__paths_of_a_cluster_are_absolute(void **state)
+{
+    static const struct validation_options cluster = {.in_cluster = true};
+    FLEET_AUTO_STRBUF struct fleet_strbuf relative = {0}, climbing = {0}, lost = {0}, kept = {0},
+                                          fixed = {0}, passing = {0}, warned = {0}, text = {0};
+
+    (void)state;
+    fleet_strbuf_appendf(&relative, JOB, "j", "", "text.txt", "adamw");
+    assert_result(relative.text, (struct validation_options){0}, "");
+    assert_result(relative.text, cluster,
+                  "spec.training.data.path: \"text.txt\" must be absolute in a cluster, where no "
+                  "job file is near\n");
+    fleet_strbuf_appendf(&climbing, JOB, "j", "", "/data/../etc", "adamw");
+    assert_result(climbing.text, cluster,
+                  "spec.training.data.path: \"/data/../etc\" must not contain \"..\"\n");
+    fleet_strbuf_appendf(&lost, JOB "    checkpoint: {path: /ckpt2/a}\n", "j",
+                         "  worker: {volumes: [{name: c, mountPath: /ckpt, claim: c}]}\n", "/d",
+                         "adamw");
+    assert_result(lost.text, (struct validation_options){0}, "");
+    assert_result(lost.text, cluster,
+                  "spec.training.checkpoint.path: \"/ckpt2/a\" lies on no volume of "
+                  "spec.worker.volumes, so it would be lost with the pod\n");
+    fleet_strbuf_appendf(&kept, JOB "    checkpoint: {path: /ckpt/a}\n", "j",
+                         "  worker: {volumes: [{name: c, mountPath: /ckpt/, claim: c}]}\n", "/d",
+                         "adamw");
+    assert_result(kept.text, cluster, "");
+    fleet_strbuf_appendf(&fixed, JOB "    checkpoint: {path: /ckpt}\n", "j",
+                         "  worker: {volumes: [{name: c, mountPath: /ckpt, configMap: c}]}\n", "/d",
+                         "adamw");
+    assert_result(fixed.text, cluster,
+                  "spec.training.checkpoint.path: \"/ckpt\" lies on volume c, which cannot be "
+                  "written\n");
+    fleet_strbuf_appendf(&passing, JOB "    checkpoint: {path: /ckpt}\n", "j",
+                         "  worker: {volumes: [{name: c, mountPath: /ckpt, emptyDir: {}}]}\n", "/d",
+                         "adamw");
+    validate(passing.text, cluster, &text, &warned);
+    assert_string_equal(fleet_strbuf_text(&text), "");
+    assert_string_equal(fleet_strbuf_text(&warned),
+                        "spec.training.checkpoint.path: \"/ckpt\" lies on volume c, an emptyDir "
+                        "that is lost with its pod\n");
+}
+
+/* Every file of docs/examples is good, locally and in a cluster. */
+static void test_validation__the_examples_are_good(void **state)
+{
+    DIR *folder = opendir("docs/examples");
+    struct dirent *entry;
+    int count = 0;
+
+    (void)state;
+    assert_non_null(folder);
+    while ((entry = readdir(folder))) {
+        FLEET_AUTO_FREE char *path = NULL, *yaml = NULL;
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+        size_t size;
+        if (!strstr(entry->d_name, ".yaml"))
+            continue;
+        path = fleet_file_join("docs/examples", entry->d_name);
+        assert_int_equal(fleet_file_read(path, 1 << 20, &yaml, &size, NULL), 0);
+        validate(yaml, (struct validation_options){0}, &text, NULL);
+        validate(yaml, (struct validation_options){.in_cluster = true}, &text, NULL);
+        if (text.length)
+            fail_msg("%s is refused:\n%s", path, text.text);
+        count++;
+    }
+    (void)closedir(folder);
+    assert_true(count >= 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_validation__names_must_fit_pods),
+        cmocka_unit_test(test_validation__replicas_lie_between_their_bounds),
+        cmocka_unit_test(test_validation__an_elastic_strategy_needs_room),
+        cmocka_unit_test(test_validation__every_worker_has_a_micro_batch),
+        cmocka_unit_test(test_validation__another_world_can_be_asked_for),
+        cmocka_unit_test(test_validation__pipelines_count_their_micro_batches),
+        cmocka_unit_test(test_validation__volumes_have_one_source_and_one_place),
+        cmocka_unit_test(test_validation__a_template_stands_alone),
+        cmocka_unit_test(test_validation__the_strategy_is_checked_at_the_jobs_size),
+        cmocka_unit_test(test_validation__precision_and_amp_agree),
+        cmocka_unit_test(test_validation__paths_of_a_cluster_are_absolute),
+        cmocka_unit_test(test_validation__the_examples_are_good),
+    };
+    return cmocka_run_group_tests_name("validation", tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* YAML becomes the JSON that kubectl would make of it; everything else is refused at its place. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/base/yaml.h"
+
+static void test_yaml__becomes_the_json_that_kubectl_makes(void **state)
+{
+    static const struct {
+        const char *yaml, *json;
+    } cases[] = {
+        {"a: 1\nb: [x, 'y', \"z\"]\n", "{\"a\":1,\"b\":[\"x\",\"y\",\"z\"]}"},
+        {"{\"a\": {\"b\": null}}", "{\"a\":{\"b\":null}}"},
+        {"a: {b: c}", "{\"a\":{\"b\":\"c\"}}"},
+        {"{a: b}", "{\"a\":\"b\"}"},
+        /* booleans of YAML 1.1 */
+        {"[yes, No, on, OFF, true, False, y, n]", "[true,false,true,false,true,false,true,false]"},
+        {"['yes', \"no\", yEs, trUe]", "[\"yes\",\"no\",\"yEs\",\"trUe\"]"},
+        {"{y: 1, no: 2}", "{\"y\":1,\"no\":2}"},
+        /* null */
+        {"a:\nb: ~\nc: null\nd: Null\ne: ''\n",
+         "{\"a\":null,\"b\":null,\"c\":null,\"d\":null,\"e\":\"\"}"},
+        /* numbers */
+        {"[0, -7, +7, 0x1F, 0o17, 017, 0b101, 1_000, 08, 00]", "[0,-7,7,31,15,15,5,1000,8,0]"},
+        {"[1.5, .5, 5., 1e3, 1E-3, -2.5e+2]", "[1.5,0.5,5,1000,0.001,-250]"},
+        {"[1.2.3, 0x, 0xg, 1e, '.', -, --1, 12abc, 1:30]",
+         "[\"1.2.3\",\"0x\",\"0xg\",\"1e\",\".\",\"-\",\"--1\",\"12abc\",\"1:30\"]"},
+        {"[2026-01-31, 2026-01-31T12:00:00Z]", "[\"2026-01-31\",\"2026-01-31T12:00:00Z\"]"},
+        {"a: 6.0e-4", "{\"a\":0.0006}"},
+        /* strings */
+        {"a: |\n  one\n  two\nb: >-\n  three\n  four\n",
+         "{\"a\":\"one\\ntwo\\n\",\"b\":\"three four\"}"},
+        {"a: \"\\t\\u00e9\\\"\"", "{\"a\":\"\\t\xc3\xa9\\\"\"}"},
+        {"[!!str 5, ! 6, !!int '7', !!str yes]", "[\"5\",\"6\",7,\"yes\"]"},
+        /* anchors */
+        {"a: &x {k: 1}\nb: *x\nc: [*x]\n", "{\"a\":{\"k\":1},\"b\":{\"k\":1},\"c\":[{\"k\":1}]}"},
+        {"a: &x {k: 1, l: 2}\nb: {<<: *x, k: 3}\n",
+         "{\"a\":{\"k\":1,\"l\":2},\"b\":{\"k\":3,\"l\":2}}"},
+        {"a: &x {k: 1}\nb: &y {k: 2, m: 3}\nc: {<<: [*x, *y]}\n",
+         "{\"a\":{\"k\":1},\"b\":{\"k\":2,\"m\":3},\"c\":{\"k\":1,\"m\":3}}"},
+        {"a: &x 1\nb: &x 2\nc: *x\n", "{\"a\":1,\"b\":2,\"c\":2}"},
+        {"a: {<<: &x {k: 1}}\nb: *x\n", "{\"a\":{\"k\":1},\"b\":{\"k\":1}}"},
+        /* one document, with or without marks */
+        {"%YAML 1.1\n---\na: 1\n...\n", "{\"a\":1}"},
+        {"# only\na: 1 # here\n", "{\"a\":1}"},
+        {"just text", "\"just text\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        FLEET_AUTO_JSON cJSON *json = NULL;
+        FLEET_AUTO_FREE char *printed = NULL;
+        struct fleet_error err;
+        if (fleet_yaml_to_json(cases[i].yaml, strlen(cases[i].yaml), &json, &err) < 0)
+            fail_msg("%s: refused: %s", cases[i].yaml, err.text);
+        printed = fleet_json_print(json);
+        assert_string_equal(printed, cases[i].json);
+    }
+}
+
+static void test_yaml__errors_name_line_and_column(void **state)
+{
+    static const struct {
+        const char *yaml, *text;
+    } cases[] = {
+        {"a: 1\nb: 2\na: 3\n", "line 3, column 1: key stands twice in one mapping: \"a\""},
+        {"{\"a\":1,\"a\":2}", "line 1, column 8: key stands twice in one mapping: \"a\""},
+        {"a: 1\n---\nb: 2\n", "line 2, column 1: a second document; one is expected"},
+        {"", "line 1, column 1: there is no document"},
+        {"# nothing\n", "line 1, column 1: there is no document"},
+        {"a: [1, 2\n", "line 2, column 1: did not find expected ',' or ']' while parsing a flow "
+                       "sequence"},
+        {"a: *nobody\n", "line 1, column 4: no complete value has the anchor \"nobody\""},
+        {"a: &x [1, *x]\n", "line 1, column 11: no complete value has the anchor \"x\""},
+        {"a: &x 1\nb: &x [*x]\n", "line 2, column 8: no complete value has the anchor \"x\""},
+        {"a: .inf\n", "line 1, column 4: JSON has no number for \".inf\""},
+        {"[5e517]", "line 1, column 2: JSON has no number for \"5e517\""},
+        {"a: 1e999\n", "line 1, column 4: JSON has no number for \"1e999\""},
+        {"a: !!binary aGk=\n", "line 1, column 4: unknown tag \"tag:yaml.org,2002:binary\""},
+        {"a: !!int x\n",
+         "line 1, column 4: the value is not what its tag says: \"tag:yaml.org,2002:int\""},
+        {"? [a]\n: 1\n", "line 1, column 3: a key must be a single word or text"},
+        {"a: {<<: 1}\n", "line 1, column 10: << must name a mapping or a list of mappings"},
+        {"{\"a\": \"\xff\"}", "line 1, column 8: invalid leading UTF-8 octet"},
+        {"a: \"\\0\"\n", "line 1, column 4: a NUL character in a string"},
+        {"a:\n\t- b\n", "line 2, column 1: found character that cannot start any token while "
+                        "scanning for the next token"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        FLEET_AUTO_JSON cJSON *json = NULL;
+        struct fleet_error err;
+        if (fleet_yaml_to_json(cases[i].yaml, strlen(cases[i].yaml), &json, &err) == 0)
+            fail_msg("expected \"%s\" to be refused", cases[i].yaml);
+        assert_int_equal(err.code, -EINVAL);
+        assert_string_equal(err.text, cases[i].text);
+    }
+}
+
+static void assert_limited(const char *yaml, size_t size, int code, const char *part)
+{
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    struct fleet_error err;
+
+    assert_int_equal(fleet_yaml_to_json(yaml, size, &json, &err), code);
+    if (!strstr(err.text, part))
+        fail_msg("expected \"%s\" in \"%s\"", part, err.text);
+}
+
+static void test_yaml__what_grows_is_limited(void **state)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf deep = {0}, bomb = {0}, wide = {0}, large = {0};
+
+    (void)state;
+    for (int i = 0; i < 65; i++)
+        fleet_strbuf_append(&deep, "[a, ");
+    assert_limited(deep.text, deep.length, -EINVAL, "nested deeper than 64");
+
+    fleet_strbuf_append(&bomb, "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for (int i = 1; i < 9; i++) {
+        fleet_strbuf_appendf(&bomb, "a%d: &a%d [", i, i);
+        for (int j = 0; j < 10; j++)
+            fleet_strbuf_appendf(&bomb, "%s*a%d", j ? ", " : "", i - 1);
+        fleet_strbuf_append(&bomb, "]\n");
+    }
+    assert_limited(bomb.text, bomb.length, -EINVAL, "more values than fit the limit of 100000");
+
+    for (int i = 0; i < 5000; i++)
+        fleet_strbuf_appendf(&wide, "k%d: 1\n", i);
+    assert_limited(wide.text, wide.length, -EINVAL, "line 4097, column 1: more than 4096 keys");
+
+    for (int i = 0; i < FLEET_YAML_SIZE_MAX; i++)
+        fleet_strbuf_append_char(&large, 'x');
+    fleet_strbuf_append_char(&large, 'x');
+    assert_limited(large.text, large.length, -EFBIG, "1048577 bytes are more than the limit");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_yaml__becomes_the_json_that_kubectl_makes),
+        cmocka_unit_test(test_yaml__errors_name_line_and_column),
+        cmocka_unit_test(test_yaml__what_grows_is_limited),
+    };
+    return cmocka_run_group_tests_name("yaml", tests, NULL, NULL);
+}

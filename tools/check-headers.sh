@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Every header compiles alone, so an include list can be read from the header that is used.
+#   tools/check-headers.sh CC CFLAGS
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bad=0
+while read -r header; do
+    # shellcheck disable=SC2086
+    if ! $1 $2 -fsyntax-only -x c "$header" 2>/dev/null; then
+        echo "$header does not compile alone:"
+        # shellcheck disable=SC2086
+        $1 $2 -fsyntax-only -x c "$header" || true
+        bad=1
+    fi
+done < <(git ls-files 'libfleet/*.h' 'controller/*.h' 'agent/*.h' 'cli/*.h' 'tests/*.h')
+exit $bad

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# The arrows between folders: who may include whom (docs/architecture.md). A line of `allowed` is
+# "folder: prefixes it may include"; the longest folder that matches a file decides. A new arrow is
+# a change of this table.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+allowed='
+libfleet/base:        libfleet/base
+libfleet/kube:        libfleet/kube libfleet/base
+libfleet/strategy:    libfleet/strategy libfleet/base
+libfleet/program:     libfleet/program libfleet/strategy libfleet/base
+libfleet/autoparallel: libfleet/autoparallel libfleet/program libfleet/strategy libfleet/base
+libfleet/api:         libfleet/api libfleet/strategy libfleet/autoparallel libfleet/program libfleet/kube/meta libfleet/base
+libfleet/rendezvous:  libfleet/rendezvous libfleet/base
+controller/machinery: controller/machinery libfleet/kube libfleet/base
+controller/fleetjob:  controller/fleetjob controller/machinery libfleet
+controller:           controller libfleet
+agent/runtime:        agent/runtime agent/link.h libfleet/base libfleet/strategy libfleet/program
+agent:                agent libfleet
+cli:                  cli controller/fleetjob libfleet
+cuda:                 cuda agent/runtime/backend.h agent/runtime/comm.h libfleet/base
+tests:                .
+'
+
+git grep -nE '^#include "' -- {libfleet,controller,agent,cli,cuda}/'*.'{c,h} |
+    awk -F: -v table="$allowed" '
+    BEGIN {
+        n = split(table, lines, "\n")
+        for (i = 1; i <= n; i++)
+            if ((at = index(lines[i], ":")) > 0)
+                rule[substr(lines[i], 1, at - 1)] = substr(lines[i], at + 1)
+    }
+    # The rule of the nearest folder above `path` that has one.
+    function rule_of(path) {
+        while (sub("/[^/]*$", "", path))
+            if (path in rule) return rule[path]
+        return ""
+    }
+    function is_below(target, prefix) {
+        return target == prefix || index(target, prefix "/") == 1 || target == prefix ".h"
+    }
+    {
+        split($3, quoted, "\"")
+        target = quoted[2]
+        if (target !~ "/") next                # by bare name: from its own folder
+        n = split(rule_of($1), prefixes, " ")
+        ok = 0
+        for (i = 1; i <= n; i++) if (is_below(target, prefixes[i])) ok = 1
+        # The supervisor may include the agent, but not the runtime below it.
+        if ($1 ~ "^agent/" && $1 !~ "^agent/runtime/" && target ~ "^agent/runtime/") ok = 0
+        if (!ok) { print $1 ":" $2 ": may not include \"" target "\""; bad = 1 }
+    }
+    END { exit bad }'
