@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The walks over a decoded object: encode, release, paths; and the little maps that objects
- * hold. */
+/* The walks over a decoded object: encode, release, paths. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,16 +9,8 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
-#include "libfleet/base/field.h"
+#include "libfleet/base/field_internal.h"
 #include "libfleet/base/strbuf.h"
-
-#define EXACT_MAX 9007199254740991.0 /* 2^53 - 1: no two integers share a double up to here */
-
-/* Any list member looks like this. */
-struct any_list {
-    void *items;
-    size_t count;
-};
 
 /* ---- encode -------------------------------------------------------------------------------- */
 
@@ -43,7 +34,7 @@ static cJSON *encode_seed(uint64_t seed)
 {
     char text[24];
 
-    if ((double)seed <= EXACT_MAX)
+    if ((double)seed <= FLEET_EXACT_MAX)
         return encode_number((double)seed);
     (void)snprintf(text, sizeof(text), "%" PRIu64, seed);
     return encode_text(text);
@@ -97,7 +88,7 @@ static cJSON *encode_item(const struct fleet_field *field, enum fleet_field_kind
     return NULL;
 }
 
-static cJSON *encode_list(const struct fleet_field *field, const struct any_list *list)
+static cJSON *encode_list(const struct fleet_field *field, const struct fleet_any_list *list)
 {
     size_t size = fleet_field_item_size(field);
     cJSON *json;
@@ -196,7 +187,7 @@ static void release_item(const struct fleet_field *field, enum fleet_field_kind 
 static void release_member(const struct fleet_field *field, void *member)
 {
     if (field->kind == FLEET_FIELD_LIST) {
-        struct any_list *list = member;
+        struct fleet_any_list *list = member;
         for (size_t i = 0; i < list->count; i++)
             release_item(field, field->item,
                          (char *)list->items + i * fleet_field_item_size(field));
@@ -239,7 +230,7 @@ static void cut(struct fleet_strbuf *sb, size_t length)
     sb->text[length] = '\0';
 }
 
-static void walk_list(const struct fleet_field *field, struct any_list *list,
+static void walk_list(const struct fleet_field *field, struct fleet_any_list *list,
                       struct path_walk *walk)
 {
     size_t length = walk->name.length;
@@ -276,41 +267,4 @@ void fleet_object_paths(const struct fleet_object *type, void *object, const cha
     fleet_strbuf_append(&walk.name, path);
     walk_paths(type, object, &walk);
     fleet_strbuf_release(&walk.name);
-}
-
-const char *fleet_string_map_get(const struct fleet_string_map *map, const char *key)
-{
-    for (size_t i = 0; i < map->count; i++)
-        if (strcmp(map->items[i].key, key) == 0)
-            return map->items[i].value;
-    return NULL;
-}
-
-static struct fleet_int_pair *find_pair(const struct fleet_int_map *map, const char *key)
-{
-    for (size_t i = 0; i < map->count; i++)
-        if (strcmp(map->items[i].key, key) == 0)
-            return &map->items[i];
-    return NULL;
-}
-
-int64_t fleet_int_map_get(const struct fleet_int_map *map, const char *key, int64_t otherwise)
-{
-    const struct fleet_int_pair *pair = find_pair(map, key);
-
-    return pair ? pair->value : otherwise;
-}
-
-void fleet_int_map_set(struct fleet_int_map *map, const char *key, int64_t value)
-{
-    struct fleet_int_pair *pair = find_pair(map, key);
-
-    if (!pair) {
-        map->items = realloc(map->items, (map->count + 1) * sizeof(*map->items));
-        fleet_assert(map->items != NULL);
-        pair = &map->items[map->count++];
-        pair->key = strdup(key);
-        fleet_assert(pair->key != NULL);
-    }
-    pair->value = value;
 }

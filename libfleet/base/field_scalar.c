@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One scalar by its row of the table: a function a kind, one `switch` that chooses. Every refusal says
+ * what is allowed and what stood there instead.
+ */
+#include <errno.h>
+#include <math.h>
+#include <regex.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/field_internal.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+
+/* ---- refusals ----------------------------------------------------------------------------------- */
+
+static void append_place(struct fleet_strbuf *out, const struct fleet_place *place)
+{
+    if (!place)
+        return;
+    append_place(out, place->up);
+    if (!place->name)
+        fleet_strbuf_appendf(out, "[%zu]", place->index);
+    else if (place->name[0])
+        fleet_strbuf_appendf(out, "%s%s", out->length ? "." : "", place->name);
+}
+
+void fleet_field_refuse(struct fleet_errors *errors, const struct fleet_place *place,
+                        const char *format, ...)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0}, message = {0};
+    va_list args;
+
+    append_place(&path, place);
+    va_start(args, format);
+    fleet_strbuf_appendv(&message, format, args);
+    va_end(args);
+    fleet_errors_add(errors, fleet_strbuf_text(&path), "%s", fleet_strbuf_text(&message));
+}
+
+/* The value as JSON, cut to FLEET_SHOWN_MAX bytes. */
+static void append_shown(struct fleet_strbuf *out, const cJSON *json)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+
+    if (cJSON_IsObject(json) || cJSON_IsArray(json)) {
+        fleet_strbuf_append(out, cJSON_IsObject(json) ? "an object" : "a list");
+        return;
+    }
+    text = fleet_json_print(json);
+    fleet_strbuf_appendf(out, "%.*s%s", FLEET_SHOWN_MAX, text,
+                         strlen(text) > FLEET_SHOWN_MAX ? "..." : "");
+}
+
+void fleet_field_refuse_value(struct fleet_errors *errors, const struct fleet_place *place,
+                              const cJSON *json, const char *wanted)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf shown = {0};
+
+    append_shown(&shown, json);
+    fleet_field_refuse(errors, place, "must be %s, not %s", wanted, fleet_strbuf_text(&shown));
+}
+
+/* ---- a kind each -------------------------------------------------------------------------------- */
+
+static bool is_within(const struct fleet_field *field, double value)
+{
+    return !((field->flags & FLEET_MIN && value < field->min) ||
+             (field->flags & FLEET_ABOVE && value <= field->min) ||
+             (field->flags & FLEET_MAX && value > field->max) ||
+             (field->flags & FLEET_BELOW && value >= field->max));
+}
+
+static bool check_bounds(const struct fleet_field *field, const cJSON *json,
+                         const struct fleet_place *place, struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf wanted = {0};
+
+    if (is_within(field, json->valuedouble))
+        return true;
+    fleet_field_bounds(field, &wanted);
+    fleet_field_refuse_value(errors, place, json, fleet_strbuf_text(&wanted));
+    return false;
+}
+
+static void decode_int(const struct fleet_field *field, const cJSON *json, int64_t *out,
+                       const struct fleet_place *place, struct fleet_errors *errors)
+{
+    int64_t value;
+
+    if (fleet_json_item_int(json, &value) < 0)
+        fleet_field_refuse_value(errors, place, json, "an integer");
+    else if (check_bounds(field, json, place, errors))
+        *out = value;
+}
+
+static void decode_number(const struct fleet_field *field, const cJSON *json, double *out,
+                          const struct fleet_place *place, struct fleet_errors *errors)
+{
+    if (!cJSON_IsNumber(json) || !isfinite(json->valuedouble))
+        fleet_field_refuse_value(errors, place, json, "a finite number");
+    else if (check_bounds(field, json, place, errors))
+        *out = json->valuedouble;
+}
+
+static bool matches(const char *pattern, const char *text)
+{
+    regex_t regex;
+    bool yes;
+
+    fleet_assert(regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB) == 0);
+    yes = regexec(&regex, text, 0, NULL, 0) == 0;
+    regfree(&regex);
+    return yes;
+}
+
+static void decode_string(const struct fleet_field *field, const cJSON *json, char **out,
+                          const struct fleet_place *place, struct fleet_errors *errors)
+{
+    size_t max =
+        field->kind == FLEET_FIELD_STRING ? fleet_field_count_max(field) : FLEET_FIELD_STRING_MAX;
+
+    if (!cJSON_IsString(json))
+        fleet_field_refuse_value(errors, place, json, "a string");
+    else if (strlen(json->valuestring) > max)
+        fleet_field_refuse(errors, place, "must have at most %zu bytes, not %zu", max,
+                           strlen(json->valuestring));
+    else if (field->flags & FLEET_NOT_EMPTY && !json->valuestring[0])
+        fleet_field_refuse(errors, place, "must not be empty");
+    else if (field->pattern && !matches(field->pattern, json->valuestring))
+        fleet_field_refuse_value(errors, place, json, field->pattern_words);
+    else {
+        *out = strdup(json->valuestring);
+        fleet_assert(*out != NULL);
+    }
+}
+
+/* A word that is no choice: list them, and the nearest. */
+static void refuse_choice(const struct fleet_field *field, const cJSON *json,
+                          const struct fleet_place *place, struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf wanted = {0};
+    const char *nearest = NULL;
+    size_t count = 0;
+
+    while (field->choices[count])
+        count++;
+    if (cJSON_IsString(json))
+        nearest = fleet_closest_word(json->valuestring, field->choices, count);
+    fleet_field_allowed(field, &wanted);
+    if (nearest && nearest[0])
+        fleet_field_refuse(errors, place, "\"%.*s\" is unknown; did you mean \"%s\"? Must be %s",
+                           FLEET_SHOWN_MAX, json->valuestring, nearest, wanted.text);
+    else
+        fleet_field_refuse_value(errors, place, json, wanted.text);
+}
+
+static void decode_enum(const struct fleet_field *field, const cJSON *json, int *out,
+                        const struct fleet_place *place, struct fleet_errors *errors)
+{
+    int choice = cJSON_IsString(json) ? fleet_field_choice(field, json->valuestring) : -1;
+
+    if (choice < 0)
+        refuse_choice(field, json, place, errors);
+    else
+        *out = choice;
+}
+
+static void decode_int_or_choice(const struct fleet_field *field, const cJSON *json, int64_t *out,
+                                 const struct fleet_place *place, struct fleet_errors *errors)
+{
+    int choice = cJSON_IsString(json) ? fleet_field_choice(field, json->valuestring) : -1;
+
+    if (choice >= 0)
+        *out = -1 - (int64_t)choice;
+    else if (cJSON_IsNumber(json))
+        decode_int(field, json, out, place, errors);
+    else
+        refuse_choice(field, json, place, errors);
+}
+
+static void decode_seed(const cJSON *json, uint64_t *out, const struct fleet_place *place,
+                        struct fleet_errors *errors)
+{
+    int64_t value;
+
+    if (cJSON_IsNumber(json)) {
+        if (json->valuedouble > FLEET_EXACT_MAX)
+            fleet_field_refuse(errors, place,
+                               "integers above 2^53 - 1 must be written as a string of digits");
+        else if (fleet_json_item_int(json, &value) < 0 || value < 0)
+            fleet_field_refuse_value(errors, place, json, "an integer of at least 0");
+        else
+            *out = (uint64_t)value;
+        return;
+    }
+    if (cJSON_IsString(json)) {
+        const char *text = json->valuestring;
+        size_t digits = strspn(text, "0123456789");
+        errno = 0;
+        uint64_t seed = strtoull(text, NULL, 10);
+        if (digits > 0 && digits <= 20 && !text[digits] && errno == 0) {
+            *out = seed;
+            return;
+        }
+    }
+    fleet_field_refuse_value(errors, place, json, "an integer from 0 to 2^64 - 1");
+}
+
+static void decode_time(const cJSON *json, int64_t *out, const struct fleet_place *place,
+                        struct fleet_errors *errors)
+{
+    if (!cJSON_IsString(json) || fleet_rfc3339_parse(json->valuestring, out) < 0)
+        fleet_field_refuse_value(errors, place, json, "a time as in 2026-01-31T12:00:00Z");
+}
+
+static void decode_json(const struct fleet_field *field, const cJSON *json, cJSON **out,
+                        const struct fleet_place *place, struct fleet_errors *errors)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+
+    if (!cJSON_IsObject(json) && !(field->flags & FLEET_ANY_JSON && cJSON_IsArray(json))) {
+        fleet_field_refuse_value(errors, place, json, "an object");
+        return;
+    }
+    text = fleet_json_print(json);
+    if (strlen(text) > fleet_field_count_max(field)) {
+        fleet_field_refuse(errors, place, "must have at most %zu bytes of JSON, not %zu",
+                           fleet_field_count_max(field), strlen(text));
+        return;
+    }
+    *out = cJSON_Duplicate(json, 1);
+    fleet_assert(*out != NULL);
+}
+
+void fleet_field_decode_scalar(const struct fleet_field *field, enum fleet_field_kind kind,
+                               const cJSON *json, void *out, const struct fleet_place *place,
+                               struct fleet_errors *errors)
+{
+    switch (kind) {
+    case FLEET_FIELD_BOOL:
+        if (cJSON_IsBool(json))
+            *(bool *)out = cJSON_IsTrue(json);
+        else
+            fleet_field_refuse_value(errors, place, json, "true or false");
+        break;
+    case FLEET_FIELD_INT:
+        decode_int(field, json, out, place, errors);
+        break;
+    case FLEET_FIELD_NUMBER:
+        decode_number(field, json, out, place, errors);
+        break;
+    case FLEET_FIELD_STRING:
+        decode_string(field, json, out, place, errors);
+        break;
+    case FLEET_FIELD_ENUM:
+        decode_enum(field, json, out, place, errors);
+        break;
+    case FLEET_FIELD_INT_OR_CHOICE:
+        decode_int_or_choice(field, json, out, place, errors);
+        break;
+    case FLEET_FIELD_SEED:
+        decode_seed(json, out, place, errors);
+        break;
+    case FLEET_FIELD_TIME:
+        decode_time(json, out, place, errors);
+        break;
+    case FLEET_FIELD_JSON:
+        decode_json(field, json, out, place, errors);
+        break;
+    case FLEET_FIELD_OBJECT:
+    case FLEET_FIELD_LIST:
+    case FLEET_FIELD_MAP:
+    case FLEET_FIELD_INT_MAP:
+        fleet_assert(!"not a scalar");
+    }
+}
