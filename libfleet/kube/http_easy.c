@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A call in curl's words: address, headers, body, who we are, and how long it may take. curl copies all
+ * but the body and the headers, which the call keeps.
+ */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/kube/config.h"
+#include "libfleet/kube/http_internal.h"
+
+#define CONNECT_TIMEOUT_MS 10000L
+#define PEER_SILENT_MS     20000 /* data unacknowledged this long: the connection is dead */
+#define KEEPALIVE_S        15L
+
+static size_t on_curl_bytes(char *bytes, size_t one, size_t size, void *user)
+{
+    struct kube_call *call = user;
+
+    (void)one;
+    if (call->answer.length + size > KUBE_RESPONSE_MAX) {
+        call->too_large = true;
+        return 0;
+    }
+    fleet_strbuf_append_bytes(&call->answer, bytes, size);
+    if (call->request.streaming && kube_call_is_success(call))
+        kube_call_make_ready(call);
+    return size;
+}
+
+/* A peer that vanished without a word is noticed by unacknowledged data, not by hours of silence. */
+static int on_curl_socket_made(void *user, curl_socket_t fd, curlsocktype purpose)
+{
+    unsigned int silent_ms = PEER_SILENT_MS;
+    int one = 1;
+
+    (void)user;
+    (void)purpose;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof(silent_ms));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    return CURL_SOCKOPT_OK;
+}
+
+static void set_blob(CURL *easy, CURLoption option, const struct kube_secret *secret)
+{
+    struct curl_blob blob = {.data = secret->text, .len = secret->size, .flags = CURL_BLOB_COPY};
+
+    if (secret->text)
+        (void)curl_easy_setopt(easy, option, &blob);
+}
+
+static void set_identity(CURL *easy, const struct kube_config *config)
+{
+    set_blob(easy, CURLOPT_CAINFO_BLOB, &config->ca);
+    if (config->client_certificate.text && config->client_key.text) {
+        set_blob(easy, CURLOPT_SSLCERT_BLOB, &config->client_certificate);
+        set_blob(easy, CURLOPT_SSLKEY_BLOB, &config->client_key);
+    }
+    if (config->proxy)
+        (void)curl_easy_setopt(easy, CURLOPT_PROXY, config->proxy);
+    if (config->token.text) {
+        (void)curl_easy_setopt(easy, CURLOPT_XOAUTH2_BEARER, config->token.text);
+        (void)curl_easy_setopt(easy, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
+    }
+}
+
+static void set_header(struct kube_call *call, const char *name, const char *value)
+{
+    struct fleet_strbuf line = {0};
+
+    fleet_strbuf_appendf(&line, "%s: %s", name, value);
+    call->headers = curl_slist_append(call->headers, line.text);
+    fleet_assert(call->headers != NULL);
+    fleet_strbuf_release(&line);
+}
+
+static void set_request(struct kube_call *call)
+{
+    struct fleet_strbuf url = {0};
+    CURL *easy = call->easy;
+
+    fleet_strbuf_appendf(&url, "%s%s", call->http->config->server, call->path);
+    (void)curl_easy_setopt(easy, CURLOPT_URL, url.text);
+    fleet_strbuf_release(&url);
+    (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
+    (void)curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L); /* join a connection rather than open one */
+    (void)curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->request.method);
+    (void)curl_easy_setopt(easy, CURLOPT_USERAGENT, call->http->user_agent);
+    set_header(call, "Accept", "application/json");
+    if (call->content_type) {
+        set_header(call, "Content-Type", call->content_type);
+        set_header(call, "Expect", "");
+        (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
+                               (curl_off_t)call->request.body_size);
+        (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
+    }
+    (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, call->headers);
+}
+
+static void set_limits(struct kube_call *call, double now_ms)
+{
+    CURL *easy = call->easy;
+
+    (void)curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
+    if (call->deadline_ms > 0)
+        (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(call->deadline_ms - now_ms) + 1);
+    (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, KEEPALIVE_S);
+    (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, KEEPALIVE_S);
+    (void)curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, on_curl_socket_made);
+    (void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->curl_text);
+    (void)curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_curl_bytes);
+    (void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
+}
+
+void kube_call_make_easy(struct kube_call *call, double now_ms)
+{
+    call->easy = curl_easy_init();
+    fleet_assert(call->easy != NULL);
+    set_request(call);
+    set_identity(call->easy, call->http->config);
+    set_limits(call, now_ms);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_KUBE_HTTP_INTERNAL_H
+#define LIBFLEET_KUBE_HTTP_INTERNAL_H
+
+/*
+ * What the files of http.h share, for them alone: http.c has the calls, from send to on_done,
+ * http_easy.c says what a call is in curl's words, http_loop.c lets curl work on the loop.
+ */
+
+#include <uv.h>
+
+#include <curl/curl.h>
+
+#include "libfleet/base/strbuf.h"
+#include "libfleet/kube/http.h"
+#include "libfleet/kube/list.h"
+
+enum kube_call_state {
+    KUBE_CALL_TIMER,   /* a timer, not a request */
+    KUBE_CALL_WAITING, /* for a place among those in flight */
+    KUBE_CALL_ACTIVE,  /* in curl */
+    KUBE_CALL_ENDED,   /* out of curl, on_done to come */
+};
+
+struct kube_call {
+    struct list place; /* waiting: in http->waiting; else in http->calls */
+    struct list ready; /* in http->ready while there is something to deliver */
+    struct kube_http *http;
+    enum kube_call_state state;
+    struct kube_request request; /* its pointers point into the members below, or are NULL */
+    char *path, *content_type, *body;
+    double deadline_ms; /* 0: none */
+
+    CURL *easy;
+    struct curl_slist *headers;
+    struct fleet_strbuf answer; /* streaming: what on_data has not had yet */
+    bool too_large;
+    CURLcode result;
+    char curl_text[CURL_ERROR_SIZE];
+
+    uv_timer_t timer; /* KUBE_CALL_TIMER, or a request that ended before it reached curl */
+    void (*on_time)(void *user);
+    void *on_time_user;
+};
+
+struct kube_http {
+    struct kube_io io;
+    uv_loop_t *loop;
+    struct kube_config *config;
+    char *user_agent;
+    CURLM *multi;
+    uv_timer_t curl_timer;
+    uv_idle_t kick; /* runs while `ready` has entries that no socket will bring up */
+    struct list waiting, calls, ready;
+    int in_flight, in_flight_max, waiting_count;
+    int open_handles; /* of the loop, that have to close before the memory may go */
+    bool ending;
+    void (*answered)(void *user, const char *verb, int status);
+    void *user;
+};
+
+/* ---- http.c ------------------------------------------------------------------------------------- */
+
+/* The answer has a status 2xx. */
+bool kube_call_is_success(const struct kube_call *call);
+
+/* There is something to deliver when the loop turns, unless kube_http_deliver() is called before. */
+void kube_call_make_ready(struct kube_call *call);
+
+/* Run the callbacks of all calls that are ready. Never from within a callback of curl. */
+void kube_http_deliver(struct kube_http *http);
+
+/* Free what kube_http_free() has ended, once the last handle of the loop is closed. */
+void kube_http_free_when_closed(struct kube_http *http);
+
+/* ---- http_easy.c -------------------------------------------------------------------------------- */
+
+/* Make call->easy and call->headers: the request with its identity and limits, as of `now_ms`. */
+void kube_call_make_easy(struct kube_call *call, double now_ms);
+
+/* ---- http_loop.c -------------------------------------------------------------------------------- */
+
+/* Let the loop watch curl's sockets and timer from now on. */
+void kube_http_watch(struct kube_http *http);
+
+#endif
