@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_COMMAND_LINE_H
+#define CONTROLLER_COMMAND_LINE_H
+
+/* What fleetjob-controller is told: its options, and $POD_IP and $POD_NAMESPACE where they are silent. */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "controller/machinery/informer.h"
+
+/* Texts are borrowed from argv and the environment, and live as long as they do. NULL: not given. */
+struct command_line {
+    const char *runtime_image, *pull_policy; /* of workers' pods */
+    const char *hub_service, *hub_address;   /* exactly one of them is given */
+    const char *pod_address, *namespace_;    /* of this replica */
+    const char *identity_secret, *lease, *kubeconfig, *context;
+    char *watch_list; /* owned: cut into `watched` */
+    const char *watched[INFORMER_NAMESPACES_MAX];
+    size_t watched_count; /* 0: all namespaces */
+    int hub_port, probe_port;
+    bool no_election, is_json, is_verbose;
+};
+
+/*
+ * Read the command line. Returns -1 to go on, or the exit code: 0 for --help and --version, 2 for what
+ * cannot be understood or is missing, said on stderr. Either way *out is to be released.
+ */
+int command_line_parse(int argc, char **argv, struct command_line *out);
+
+void command_line_release(struct command_line *line);
+
+#endif
