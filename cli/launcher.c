@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/launcher.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "cli/processes.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
@@ -339,75 +339,6 @@ void launcher_create(struct launcher *l, int index, int attempt)
 
 /* ---- ending ----------------------------------------------------------------------------------- */
 
-/* Fields of /proc/<pid>/stat behind the name: state, parent, group, session. */
-static bool read_stat(const char *pid, pid_t *out_parent, pid_t *out_session)
-{
-    char path[64], text[1024];
-    FLEET_AUTO_CLOSE int fd = -1;
-    ssize_t size;
-    const char *behind;
-    int parent, group, session;
-
-    (void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    size = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    if (size <= 0)
-        return false;
-    text[size] = '\0';
-    behind = strrchr(text, ')');
-    if (!behind || sscanf(behind + 1, " %*c %d %d %d", &parent, &group, &session) != 3)
-        return false;
-    *out_parent = parent;
-    *out_session = session;
-    return true;
-}
-
-/* Call `visit` with every process. */
-static void visit_processes(void (*visit)(void *context, pid_t pid, pid_t parent, pid_t session),
-                            void *context)
-{
-    DIR *folder = opendir("/proc");
-    const struct dirent *entry;
-
-    while (folder && (entry = readdir(folder))) {
-        pid_t parent, session;
-        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-            read_stat(entry->d_name, &parent, &session))
-            visit(context, (pid_t)strtol(entry->d_name, NULL, 10), parent, session);
-    }
-    if (folder)
-        (void)closedir(folder);
-}
-
-static void kill_if_in_session(void *context, pid_t pid, pid_t parent, pid_t session)
-{
-    (void)parent;
-    if (session == *(const pid_t *)context && pid != session)
-        (void)kill(pid, SIGKILL);
-}
-
-struct children {
-    pid_t parent, *out;
-    size_t count, capacity;
-};
-
-static void note_child(void *context, pid_t pid, pid_t parent, pid_t session)
-{
-    struct children *children = context;
-
-    (void)session;
-    if (parent == children->parent && children->count < children->capacity)
-        children->out[children->count++] = pid;
-}
-
-size_t launcher_children(pid_t pid, pid_t *out, size_t capacity)
-{
-    struct children children = {.parent = pid, .out = out, .capacity = capacity};
-
-    visit_processes(note_child, &children);
-    return children.count;
-}
-
 static void stop_timer(struct pod *pod)
 {
     if (pod->kill_timer)
@@ -457,7 +388,7 @@ static void reap(struct launcher *l)
         for (size_t i = 0; i < l->count && !pod; i++)
             pod = l->pods[i]->public.pid == info.si_pid ? l->pods[i] : NULL;
         if (pod) /* (1), while it is a zombie: nobody else can have its number */
-            visit_processes(kill_if_in_session, &info.si_pid);
+            processes_kill_session(info.si_pid);
         (void)waitpid(info.si_pid, &status, 0);
         if (pod)
             pod_ended(pod, status);
@@ -565,7 +496,7 @@ void launcher_free(struct launcher *l)
         if (pid > 0) {
             (void)kill(pid, SIGKILL);
             (void)waitpid(pid, NULL, 0);
-            visit_processes(kill_if_in_session, &pid);
+            processes_kill_session(pid);
         }
         drop_pod(l, i);
     }

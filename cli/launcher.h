@@ -72,7 +72,4 @@ void launcher_kill_all(struct launcher *launcher);
 size_t launcher_count(const struct launcher *launcher);
 const struct launcher_pod *launcher_at(const struct launcher *launcher, size_t i);
 
-/* Processes whose parent is `pid`, into out[capacity]; returns how many were found. */
-size_t launcher_children(pid_t pid, pid_t *out, size_t capacity);
-
 #endif

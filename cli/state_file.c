@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/launcher.h"
+#include "cli/processes.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
@@ -16,7 +17,7 @@
 static void append_member(struct fleet_strbuf *out, const struct launcher_pod *pod)
 {
     pid_t trainers[TRAINERS_MAX];
-    size_t count = launcher_children(pod->pid, trainers, TRAINERS_MAX);
+    size_t count = processes_children(pod->pid, trainers, TRAINERS_MAX);
 
     fleet_strbuf_appendf(out, "{\"index\":%d,\"attempt\":%d,\"agentPid\":%d,\"trainerPids\":[",
                          pod->index, pod->attempt, (int)pod->pid);
