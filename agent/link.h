@@ -182,7 +182,6 @@ struct link_message {
 
 /* "assign", "abort", …: the value of "message". */
 const char *link_kind_name(enum link_kind kind);
-const char *link_phase_name(enum link_phase phase); /* "waiting", "connected", … */
 
 /* Negative, 0 or positive as a is older than, the same as or newer than b. */
 int link_generation_compare(struct link_generation a, struct link_generation b);

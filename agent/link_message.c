@@ -95,11 +95,6 @@ const char *link_kind_name(enum link_kind kind)
     return kind_names[kind];
 }
 
-const char *link_phase_name(enum link_phase phase)
-{
-    return phase_names[phase];
-}
-
 int link_generation_compare(struct link_generation a, struct link_generation b)
 {
     if (a.epoch != b.epoch)

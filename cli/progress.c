@@ -65,16 +65,6 @@ int64_t progress_step(const struct progress *p)
     return p->step;
 }
 
-double progress_first_loss(const struct progress *p)
-{
-    return p->first_loss;
-}
-
-double progress_last_loss(const struct progress *p)
-{
-    return p->last_loss;
-}
-
 bool progress_is_heard(const struct progress *p)
 {
     return p->is_heard;

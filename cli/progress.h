@@ -54,10 +54,8 @@ void progress_note(struct progress *progress, const char *format, ...)
 
 void progress_finish(struct progress *progress, const struct progress_end *end);
 
-/* Newest committed step, 0 = none; first and last loss, NaN = none. */
+/* Newest committed step; 0 = none. */
 int64_t progress_step(const struct progress *progress);
-double progress_first_loss(const struct progress *progress);
-double progress_last_loss(const struct progress *progress);
 
 /* False once `out` could not be written, e.g. because nobody reads the pipe any more. */
 bool progress_is_heard(const struct progress *progress);

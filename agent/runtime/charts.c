@@ -23,11 +23,6 @@ static const char *const tags[CHART_COUNT] = {
     [CHART_EVALUATION] = "evaluation/loss",
 };
 
-const char *chart_tag(enum chart chart)
-{
-    return tags[chart];
-}
-
 void charts_init(struct charts *charts, const char *folder, const char *job)
 {
     *charts = (struct charts){0};

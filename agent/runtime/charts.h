@@ -65,9 +65,6 @@ struct charts {
 void charts_init(struct charts *charts, const char *folder, const char *job);
 void charts_release(struct charts *charts);
 
-/* "loss", "time/data", …: the tag of a chart. */
-const char *chart_tag(enum chart chart);
-
 /* A point of `step` without values, at this moment. */
 struct chart_point chart_point_now(int64_t step);
 

@@ -261,15 +261,3 @@ const void *store_object(const struct store_entry *entry)
 {
     return entry->object;
 }
-
-const char *store_key(const struct store_entry *entry)
-{
-    return entry->key;
-}
-
-const struct store_entry *store_each(const struct store *store, size_t *position)
-{
-    const struct fleet_map_entry *item = fleet_map_next(&store->entries, position);
-
-    return item ? item->value : NULL;
-}

@@ -68,9 +68,5 @@ const void *store_get(const struct store *store, const char *key);
 const struct store_entry *store_first(const struct store *store, int index, const char *value);
 const struct store_entry *store_next(const struct store_entry *entry, int index);
 const void *store_object(const struct store_entry *entry);
-const char *store_key(const struct store_entry *entry);
-
-/* All objects: *position starts at 0; NULL at the end. */
-const struct store_entry *store_each(const struct store *store, size_t *position);
 
 #endif

@@ -456,13 +456,6 @@ struct member *member_client_member(struct member_client *client)
     return client->member;
 }
 
-void member_client_redirect(struct member_client *client, const char *address, int port)
-{
-    free(client->address);
-    client->address = copy_text(address);
-    client->port = port;
-}
-
 bool member_client_is_flushed(const struct member_client *client)
 {
     return !client->first &&

@@ -50,9 +50,6 @@ struct member *member_client_member(struct member_client *client);
 /* Carry out what a direct call on the member has answered, and release the list. */
 void member_client_apply(struct member_client *client, struct member_output *out);
 
-/* Dial here from now on (the hub moved); a connection that is up stays. */
-void member_client_redirect(struct member_client *client, const char *address, int port);
-
 /* True once everything that was sent has left this process; ask before exiting. */
 bool member_client_is_flushed(const struct member_client *client);
 

@@ -134,11 +134,6 @@ void thread_pool_free(struct thread_pool *pool)
     free(pool);
 }
 
-int thread_pool_threads(const struct thread_pool *pool)
-{
-    return pool->threads;
-}
-
 void thread_pool_run(struct thread_pool *pool, int64_t count, thread_pool_task task, void *context)
 {
     if (pool->threads == 1 || count <= 1) {

@@ -27,8 +27,6 @@ typedef void (*thread_pool_task)(void *context, int64_t task, int thread);
 int thread_pool_new(int threads, struct thread_pool **out, struct fleet_error *err);
 void thread_pool_free(struct thread_pool *pool); /* NULL is fine */
 
-int thread_pool_threads(const struct thread_pool *pool);
-
 /* Run task(context, 0 … count-1, thread) and return when all have finished. */
 void thread_pool_run(struct thread_pool *pool, int64_t count, thread_pool_task task, void *context);
 

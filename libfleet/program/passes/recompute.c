@@ -272,15 +272,6 @@ static void rewrite(struct recompute *r, const int *checkpoints, int count)
         rewrite_segment(r, &r->segments[r->segment_count - 1 - i], i);
 }
 
-void recompute_at(struct program *program, const int *checkpoints, int count)
-{
-    struct recompute r;
-
-    recompute_init(&r, program);
-    rewrite(&r, checkpoints, count);
-    recompute_release(&r);
-}
-
 /* ---- which checkpoints ------------------------------------------------------------------------ */
 
 static int refuse_name(const struct program *program, const char *name, struct fleet_error *err)

@@ -23,10 +23,4 @@ bool recompute_wanted(const struct pass_context *context);
 int recompute_apply(struct program *program, const struct pass_context *context,
                     struct fleet_error *err);
 
-/*
- * The same for given checkpoints, as indices of variables, in any order and with repetitions; for
- * tests against recorded programs.
- */
-void recompute_at(struct program *program, const int *checkpoints, int count);
-
 #endif
