@@ -20,7 +20,9 @@ run_one() {
     local corpora=("$logs/$name.corpus")
     [ -d "tests/fuzz/corpus/$target" ] && corpora+=("tests/fuzz/corpus/$target")
     local dictionary=()
-    [ -f "tests/fuzz/$target.dict" ] && dictionary=(-dict="tests/fuzz/$target.dict")
+    case $target in
+    prototxt | strategy_json | select) dictionary=(-dict=tests/fuzz/strategy.dict) ;;
+    esac
     "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -artifact_prefix="$crashes/" \
         "${dictionary[@]}" "${corpora[@]}" >"$logs/$name.log" 2>&1 || rc=$?
     rmdir --ignore-fail-on-non-empty "$crashes" tests/fuzz/crashes 2>/dev/null || true
