@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The CustomResourceDefinition: schemas from the tables of fields (schema.h), around them what
+ * tables cannot say, columns of `kubectl get` and rules over metadata, spec and status together.
+ */
 #include "libfleet/api/crd.h"
 
 #include <stdio.h>

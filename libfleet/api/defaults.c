@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Defaults that depend on other fields. Those that do not stand in the tables of fleetjob_fields.c.
+ */
 #include "libfleet/api/defaults.h"
 
 #include <stdlib.h>

@@ -38,6 +38,7 @@ struct document {
 int document_read(const char *name, const char *text, size_t size, struct document *out,
                   struct fleet_errors *errors);
 
+/* Free what it holds, whatever kind it is. */
 void document_release(struct document *document);
 
 /* The strategy of either kind. Borrowed. */

@@ -247,6 +247,7 @@ int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors
  */
 int fleetjob_read(const char *text, size_t size, struct fleetjob *out, struct fleet_errors *errors);
 
+/* Free what it holds. Fine on a zeroed job. */
 void fleetjob_release(struct fleetjob *job);
 
 /* Status alone: what the controller reads back and writes. Decode is lenient towards unknown

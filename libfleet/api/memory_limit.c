@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What a worker will need, from the plan, against what its pod may use, from the resource. Refusing
+ * here costs a line of text; a container killed for its memory in step 3 costs a restart that ends
+ * the same way.
+ */
 #include "libfleet/api/memory_limit.h"
 
 #include <errno.h>

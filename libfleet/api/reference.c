@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Reference pages as Markdown tables, from the same tables of fields that decode the resource.
+ */
 #include "libfleet/api/reference.h"
 
 #include <errno.h>

@@ -12,6 +12,7 @@
 /* Length of an array, not of a pointer. */
 #define FLEET_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+/* What fleet_assert() calls: says where on stderr and aborts. Any thread. */
 __attribute__((noreturn)) void fleet_assert_failed(const char *expression, const char *file,
                                                    int line);
 

@@ -17,6 +17,7 @@
 
 #include <cjson/cJSON.h>
 
+/* Called by the compiler with the address of the local; never by hand. */
 static inline void fleet_auto_free(void *local)
 {
     free(*(void **)local);

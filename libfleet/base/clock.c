@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * RFC 3339 by hand and by gmtime_r: the C library's parsers depend on locale and time zone, and
+ * what Kubernetes writes is one fixed form.
+ */
 #include "libfleet/base/clock.h"
 
 #include <ctype.h>

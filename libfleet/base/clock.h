@@ -13,12 +13,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Milliseconds of CLOCK_MONOTONIC, with fractions. Never goes back. Any thread. */
 double fleet_monotonic_ms(void);
+
+/* Milliseconds since 1970 UTC. May jump when somebody sets the clock. Any thread. */
 int64_t fleet_wall_ms(void);
 
 #define FLEET_RFC3339_SIZE 32
 
-/* "2026-11-21T04:41:00Z" (or with milliseconds, "….123Z", if the time has any) into `out`. */
+/* "2026-11-21T04:41:00Z" (or with milliseconds, "….123Z", if the time has any) into `out`. A time
+ * outside the years 0 to 9999 becomes 1970-01-01. */
 void fleet_rfc3339_format(int64_t wall_ms, char out[FLEET_RFC3339_SIZE]);
 
 /*

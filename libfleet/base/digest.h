@@ -2,7 +2,13 @@
 #ifndef LIBFLEET_BASE_DIGEST_H
 #define LIBFLEET_BASE_DIGEST_H
 
-/* SHA-256, HMAC-SHA256, random bytes and hexadecimal, by OpenSSL. */
+/*
+ * SHA-256, HMAC-SHA256 (RFC 2104), random bytes and hexadecimal, by OpenSSL.
+ *
+ * Nothing here fails towards the caller: an OpenSSL that cannot compute a digest aborts the
+ * program. Functions may be called from any thread; one running digest belongs to one thread at a
+ * time.
+ */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,7 +19,10 @@
 
 struct fleet_sha256; /* a running digest */
 
+/* A digest of nothing yet, on the heap; ends with fleet_sha256_finish() or fleet_sha256_free(). */
 struct fleet_sha256 *fleet_sha256_new(void);
+
+/* Take in `size` bytes more. */
 void fleet_sha256_update(struct fleet_sha256 *sha, const void *data, size_t size);
 
 /* Writes the digest and frees `sha`. */
@@ -22,7 +31,10 @@ void fleet_sha256_finish(struct fleet_sha256 *sha, uint8_t out[FLEET_SHA256_SIZE
 /* Frees without a result; NULL is fine. */
 void fleet_sha256_free(struct fleet_sha256 *sha);
 
+/* The digest of one piece of memory. */
 void fleet_sha256(const void *data, size_t size, uint8_t out[FLEET_SHA256_SIZE]);
+
+/* The keyed digest of `data`; compare it with fleet_secret_equal(). `key` may have any length. */
 void fleet_hmac_sha256(const void *key, size_t key_size, const void *data, size_t size,
                        uint8_t out[FLEET_SHA256_SIZE]);
 

@@ -25,9 +25,11 @@ struct fleet_errors {
     size_t count; /* all that were found */
 };
 
+/* Free all entries; the list is empty afterwards and may be used again. */
 void fleet_errors_release(struct fleet_errors *errors);
 
-/* Append one. The message says value, what is allowed and, where known, what was meant. */
+/* Append one; path and message are copied. The message says value, what is allowed and, where
+ * known, what was meant. */
 void fleet_errors_add(struct fleet_errors *errors, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

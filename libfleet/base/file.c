@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Whole files. Durability is rename(2) between two fsync(2): of the new content before it, of the
+ * folder after it; leave one out and a power cut may show an empty file or the old one after
+ * success was said.
+ */
 #include "libfleet/base/file.h"
 
 #include <errno.h>

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * cJSON accepts more than JSON (numbers like 1e999, broken UTF-8) and keeps both of two equal keys,
+ * so a text passes json_scan.c and a search for doubles before anybody sees its tree.
+ */
 #include "libfleet/base/json.h"
 
 #include <errno.h>
@@ -30,7 +35,8 @@ static int refuse_at(const char *text, const char *at, const char *what, struct 
     return fleet_error(err, -EINVAL, "line %d, column %d: not JSON: %s", line, column, what);
 }
 
-/* The first key that stands twice in one object anywhere below `item`, or NULL. Depth is bounded. */
+/* The first key that stands twice in one object anywhere below `item`, or NULL. Depth is
+ * bounded. */
 static const char *find_duplicate_key(const cJSON *item)
 {
     struct fleet_map seen = {0};

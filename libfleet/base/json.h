@@ -40,6 +40,7 @@ int fleet_json_parse(const char *text, size_t size, size_t size_max, cJSON **out
 /* The value at `path` below `root`, or NULL. A path of more than 512 bytes finds nothing. */
 const cJSON *fleet_json_at(const cJSON *root, const char *path);
 
+/* Required. An integer is a number without fraction within ±2^53; a dup is freed by the caller. */
 int fleet_json_get_string(const cJSON *root, const char *path, const char **out,
                           struct fleet_error *err);
 int fleet_json_dup_string(const cJSON *root, const char *path, char **out, struct fleet_error *err);
@@ -48,6 +49,7 @@ int fleet_json_get_number(const cJSON *root, const char *path, double *out,
                           struct fleet_error *err);
 int fleet_json_get_bool(const cJSON *root, const char *path, bool *out, struct fleet_error *err);
 
+/* Optional. -EINVAL if it is there with another type, and *out is left as it was, too. */
 int fleet_json_opt_string(const cJSON *root, const char *path, const char **out,
                           struct fleet_error *err);
 int fleet_json_opt_int(const cJSON *root, const char *path, int64_t *out, struct fleet_error *err);
@@ -55,10 +57,12 @@ int fleet_json_opt_number(const cJSON *root, const char *path, double *out,
                           struct fleet_error *err);
 int fleet_json_opt_bool(const cJSON *root, const char *path, bool *out, struct fleet_error *err);
 
-/* `item` as an integer if it is a number without fraction within ±2^53; else -EINVAL, no message. */
+/* `item` as an integer if it is a number without fraction within ±2^53; else -EINVAL, no
+ * message. */
 int fleet_json_item_int(const cJSON *item, int64_t *out);
 
-/* Bytes of the UTF-8 sequence at `text` (never past the NUL; 1 at the NUL), 0 if it is not valid. */
+/* Bytes of the UTF-8 sequence at `text` (never past the NUL; 1 at the NUL), 0 if it is not
+ * valid. */
 size_t fleet_utf8_length(const char *text);
 
 /* Append `text` as a JSON string with quotes; bytes that are not UTF-8 become U+FFFD. */

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A line is put together in memory and written by one write(2): lines of several processes on the
+ * same stderr then do not mix. The text form is klog's, so that tools for Kubernetes' logs read it.
+ */
 #include "libfleet/base/log.h"
 
 #include <inttypes.h>

@@ -9,8 +9,8 @@
  *     I1121 04:41:07.123456 Created pod pod="gpt-worker-0-0" rank=0
  *
  * Message: capital first letter, past tense, no full stop. Keys: lowerCamelCase, the same key for
- * the same thing everywhere (fleetJob, pod, generation, rank, step, err). libfleet and agent/runtime
- * return errors instead of logging; programs log where an error stops travelling.
+ * the same thing everywhere (fleetJob, pod, generation, rank, step, err). libfleet and
+ * agent/runtime return errors instead of logging; programs log where an error stops travelling.
  *
  * Lines go to stderr in one write each, so processes that share it do not mix within a line. Any
  * thread may log.
@@ -52,6 +52,8 @@ struct fleet_log_pair {
  * every line ("" for none) and copied (cut at 63 bytes). */
 void fleet_log_setup(enum fleet_log_form form, int verbosity, const char *prefix);
 
+/* One line; `pairs` ends with key NULL. Called through the macros below, which make the list. A
+ * line that stderr does not take is lost: nothing sensible is left to do. */
 void fleet_log_write(enum fleet_log_level level, const char *message,
                      const struct fleet_log_pair *pairs);
 

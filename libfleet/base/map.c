@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Open addressing with linear probing, at most three quarters full. Removal shifts later entries
+ * back instead of leaving tombstones, so that a map that lives for months does not slow down.
+ */
 #include "libfleet/base/map.h"
 
 #include <stdint.h>

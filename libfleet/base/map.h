@@ -23,6 +23,7 @@ struct fleet_map {
     size_t count;
 };
 
+/* Free the table and its keys, not the values. The map is empty afterwards. */
 void fleet_map_release(struct fleet_map *map);
 
 /* For simulations, before the first map: the order of iteration is the same in every process. */

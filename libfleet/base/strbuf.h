@@ -23,11 +23,14 @@ struct fleet_strbuf {
     size_t capacity; /* bytes allocated */
 };
 
+/* Free the text; the buffer is empty afterwards and may be used again. */
 void fleet_strbuf_release(struct fleet_strbuf *sb);
 
 /* Empty it, keep the memory. */
 void fleet_strbuf_clear(struct fleet_strbuf *sb);
 
+/* Append a string, bytes (which may hold NUL), one character, or printf's output. What is appended
+ * must not lie in the buffer itself. */
 void fleet_strbuf_append(struct fleet_strbuf *sb, const char *text);
 void fleet_strbuf_append_bytes(struct fleet_strbuf *sb, const void *bytes, size_t size);
 void fleet_strbuf_append_char(struct fleet_strbuf *sb, char c);

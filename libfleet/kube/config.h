@@ -7,8 +7,8 @@
  *
  * Two sources: the service account that Kubernetes mounts into a pod, and kubeconfig files. What
  * came from a file is read again while the program runs, because tokens live for an hour and a CA
- * is rotated; what was written inline never changes. A token may also come from a credential plug-in
- * (an `exec` block), which is run again shortly before the token expires.
+ * is rotated; what was written inline never changes. A token may also come from a credential
+ * plug-in (an `exec` block), which is run again shortly before the token expires.
  *
  * TLS verification cannot be switched off: a kubeconfig that asks for it is refused.
  */
@@ -65,12 +65,13 @@ int kube_config_in_cluster(const char *folder, struct kube_config *out, struct f
 int kube_config_decode(const char *text, size_t size, const char *folder, const char *context,
                        struct kube_config *out, struct fleet_error *err);
 
+/* Free what it holds and zero it. Fine on a zeroed one. */
 void kube_config_release(struct kube_config *config);
 
 /*
- * Bring the secrets up to date: read files older than KUBE_CONFIG_REFRESH_MS, run the plug-in if its
- * token expires within a minute. A file that cannot be read now keeps its last text. Fails only where
- * there is no text at all: -errno with the file, or what the plug-in said.
+ * Bring the secrets up to date: read files older than KUBE_CONFIG_REFRESH_MS, run the plug-in if
+ * its token expires within a minute. A file that cannot be read now keeps its last text. Fails only
+ * where there is no text at all: -errno with the file, or what the plug-in said.
  */
 int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_wall_ms,
                         struct fleet_error *err);

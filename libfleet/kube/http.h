@@ -28,14 +28,17 @@ struct kube_http_options {
     void *user;
 };
 
-/* `config` is borrowed and kept up to date (kube_config_refresh). -ENOMEM, or -EIO from curl. */
+/*
+ * A world on `loop`. `config` is borrowed and kept up to date (kube_config_refresh); `options`,
+ * NULL for the defaults, are copied. *out ends with kube_http_free(). -EIO: curl does not start.
+ */
 int kube_http_new(uv_loop_t *loop, struct kube_config *config,
                   const struct kube_http_options *options, struct kube_io **out,
                   struct fleet_error *err);
 
 /*
- * End it: every call is cancelled, every connection closed. The memory goes when the loop has turned
- * once more: run it before closing it. NULL is fine.
+ * End it: every call is cancelled, every connection closed. The memory goes when the loop has
+ * turned once more: run it before closing it. NULL is fine.
  */
 void kube_http_free(struct kube_io *io);
 

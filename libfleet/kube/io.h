@@ -70,6 +70,7 @@ struct kube_io { /* the head of an implementation's own struct */
     const struct kube_io_ops *ops;
 };
 
+/* The slots of the table, called. What each promises stands there. */
 static inline double kube_now_ms(struct kube_io *io)
 {
     return io->ops->now_ms(io);

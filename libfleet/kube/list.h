@@ -3,8 +3,8 @@
 #define LIBFLEET_KUBE_LIST_H
 
 /*
- * A list whose entries lie inside what they list, so that one can be taken out where it stands. It is
- * a ring: a head points to itself when empty, and so does an entry that is in no list.
+ * A list whose entries lie inside what they list, so that one can be taken out where it stands. It
+ * is a ring: a head points to itself when empty, and so does an entry that is in no list.
  */
 
 #include <stdbool.h>
@@ -14,6 +14,7 @@ struct list {
     struct list *next, *previous;
 };
 
+/* Make a head empty, or an entry one that is in no list. */
 static inline void list_init(struct list *head)
 {
     head->next = head->previous = head;
@@ -24,6 +25,7 @@ static inline bool list_is_empty(const struct list *head)
     return head->next == head;
 }
 
+/* Put an entry that is in no list at the end. */
 static inline void list_append(struct list *head, struct list *entry)
 {
     entry->previous = head->previous;
@@ -32,6 +34,7 @@ static inline void list_append(struct list *head, struct list *entry)
     head->previous = entry;
 }
 
+/* Take an entry out of whatever list it is in; fine if it is in none. */
 static inline void list_remove(struct list *entry)
 {
     entry->previous->next = entry->next;

@@ -92,8 +92,13 @@ int kube_quantity_parse(const char *text, int64_t scale, int64_t *out, struct fl
 #define KUBE_LABEL_MAX     63  /* a DNS label; a label's value; the name part of a label's key */
 #define KUBE_SUBDOMAIN_MAX 253 /* most object names; the prefix of a label's key */
 
-bool kube_name_is_label(const char *name);     /* RFC 1123 label: a-z 0-9 '-', ends alphanumeric */
-bool kube_name_is_subdomain(const char *name); /* labels joined by dots */
+/* An RFC 1123 label: 1 to KUBE_LABEL_MAX of a-z 0-9 '-', alphanumeric at both ends. */
+bool kube_name_is_label(const char *name);
+
+/* Such labels joined by dots, KUBE_SUBDOMAIN_MAX bytes at most. */
+bool kube_name_is_subdomain(const char *name);
+
+/* Of a label: "name" or "subdomain/name"; and its value, which may be empty. */
 bool kube_label_key_is_valid(const char *key);
 bool kube_label_value_is_valid(const char *value);
 

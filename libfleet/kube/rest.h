@@ -10,8 +10,8 @@
  *     call = kube_rest_start(io, &request, on_pod, self);
  *
  * The call ends with one on_done, or with kube_rest_cancel. A 429 (and a 5xx that says when to come
- * back) is repeated here, after the time the server asked for, as long as the deadline allows; every
- * other failure is the caller's to judge by the predicates of api_error.h.
+ * back) is repeated here, after the time the server asked for, as long as the deadline allows;
+ * every other failure is the caller's to judge by the predicates of api_error.h.
  */
 
 #include <stdbool.h>
@@ -91,6 +91,10 @@ struct kube_rest_request { /* all zero but verb and resource is a valid GET or L
  */
 typedef void kube_rest_done(void *user, const cJSON *object, const struct fleet_error *err);
 
+/*
+ * Start a request, which is copied. The result is for kube_rest_cancel() alone and dead once `done`
+ * runs; `done` never runs within this call.
+ */
 struct kube_rest_call *kube_rest_start(struct kube_io *io, const struct kube_rest_request *request,
                                        kube_rest_done *done, void *user);
 
@@ -108,7 +112,8 @@ struct kube_rest_call *kube_rest_watch(struct kube_io *io, const struct kube_res
 /* Forget *call, if there is one; none of its callbacks runs any more. It may be the running one. */
 void kube_rest_cancel(struct kube_rest_call **call);
 
-/* Path and query of a request, appended (for tests and tools; `watch` as kube_rest_watch makes it). */
+/* Path and query of a request, appended (for tests and tools; `watch` as kube_rest_watch makes
+ * it). */
 void kube_rest_path(const struct kube_rest_request *request, bool watch, struct fleet_strbuf *out);
 
 #endif

@@ -42,13 +42,14 @@ struct kube_watch_parser {    /* empty when all zero */
     bool failed;
 };
 
+/* Free the part of a line that is kept; afterwards the parser is empty and begins a new stream. */
 void kube_watch_parser_release(struct kube_watch_parser *parser);
 
 /*
  * Take `size` bytes and call `event` for each line completed by them, in order.
  *
- * An ERROR event is returned as its error (kube_is_gone() and so on). -EINVAL: a line that is not an
- * event, with the reason; -EFBIG: a line over the limit.
+ * An ERROR event is returned as its error (kube_is_gone() and so on). -EINVAL: a line that is not
+ * an event, with the reason; -EFBIG: a line over the limit.
  */
 int kube_watch_feed(struct kube_watch_parser *parser, const void *bytes, size_t size,
                     kube_watch_event *event, void *user, struct fleet_error *err);

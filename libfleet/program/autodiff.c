@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Backwards over the forward operators. A gradient that has several contributions is not kept as a
+ * list: each new one is added to what has arrived, so the order of the additions, and with it the
+ * bits, follows from the order of the operators alone.
+ */
 #include "libfleet/program/autodiff.h"
 
 #include <errno.h>

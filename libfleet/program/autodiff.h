@@ -53,16 +53,20 @@ int autodiff_run(struct program *program, struct fleet_error *err);
  * scale, PROGRAM_NONE without one (1). */
 int autodiff_of(const struct autodiff *ad, int var);
 
-/* The same, but the loss gets a variable filled with 1. */
+/* The same, but the loss gets a variable filled with 1. PROGRAM_NONE with *err filled (-EINVAL) if
+ * no gradient has arrived. */
 int autodiff_of_filled(struct autodiff *ad, int var, struct fleet_error *err);
 
 /* A variable to write a contribution to the gradient of `var` to; PROGRAM_NONE if not needed. */
 int autodiff_slot(struct autodiff *ad, int var);
 
-/* The existing variable `gradient` is a contribution to the gradient of `var`. */
+/* The existing variable `gradient` is a contribution to the gradient of `var`. -EINVAL if adding it
+ * to an earlier one is refused by op_infer(). */
 int autodiff_pass_on(struct autodiff *ad, int var, int gradient, struct fleet_error *err);
 
-/* Append a backward operator (section, backward and layer are filled in) and infer it. */
+/* Append a backward operator (section, backward, layer and source are filled in) and infer it.
+ * -EINVAL with operator and operand if its shapes do not fit, which is a mistake in a gradient
+ * function. */
 int autodiff_add_op(struct autodiff *ad, const struct program_op *op, struct fleet_error *err);
 
 #endif

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A checkpoint on N ranks holds tensors whole or as pieces "name@first", a piece where a rank's
+ * share ends within a tensor. Export sorts the parts of all files by name and element, demands that
+ * they fit together without gap or overlap, and writes each tensor once.
+ */
 #include "libfleet/program/export.h"
 
 #include <errno.h>

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Paddle's update_loss_scaling rule (spec/strategy.md 7.3) in fp32 arithmetic, so that the scale
+ * follows Paddle's bit by bit: growth that would overflow is left out, a shrinking scale stops at
+ * 1.
+ */
 #include "libfleet/program/loss_scaling.h"
 
 #include <math.h>

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * JSON with a seal: the last key is the SHA-256 of all bytes before it. A manifest is the last file
+ * of a checkpoint to be written, so one that reads and whose seal fits says that the checkpoint is
+ * complete.
+ */
 #include "libfleet/program/manifest.h"
 
 #include <dirent.h>

@@ -59,6 +59,7 @@ struct manifest {
     cJSON *extra; /* owned object of whatever else a pass must keep (loss scale …); NULL = none */
 };
 
+/* Free what it holds and zero it. */
 void manifest_release(struct manifest *manifest);
 
 /* Heap text, one JSON object. */
@@ -68,8 +69,8 @@ char *manifest_encode(const struct manifest *manifest);
 int manifest_decode(const char *text, size_t size, struct manifest *out, struct fleet_error *err);
 
 /*
- * Names of checkpoint folders. `copy` numbers folders of the same step and generation from 1 on; the
- * first has no suffix. Parse returns false for any name that format would not give.
+ * Names of checkpoint folders. `copy` numbers folders of the same step and generation from 1 on;
+ * the first has no suffix. Parse returns false for any name that format would not give.
  */
 #define MANIFEST_FOLDER_MAX 96
 void manifest_folder_format(int64_t step, struct manifest_generation generation, int copy,

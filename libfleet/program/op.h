@@ -75,8 +75,8 @@
  * with mean and var instead, and DROPOUT copies.
  *
  * EMBEDDING_GRAD overwrites d_table and d_position; where a weight is used twice (tied embeddings)
- * autodiff sums the contributions with ADD: for a parameter `add (p@GRAD, c) -> p@GRAD`, one variable
- * read and written.
+ * autodiff sums the contributions with ADD: for a parameter `add (p@GRAD, c) -> p@GRAD`, one
+ * variable read and written.
  */
 
 #include <stdbool.h>
@@ -236,7 +236,10 @@ struct op_definition {
 /* The definition of a kind; never NULL for a kind of the table. */
 const struct op_definition *op_definition(enum op_kind kind);
 
-/* infer / cost of one operator, with its name in front of an error. */
+/* infer / cost of one operator. -EINVAL: too many or too few operands, or what the operator's
+ * own infer refuses, with the operator's name in front; -EOVERFLOW: an output above
+ * PROGRAM_ELEMENTS_MAX. A kind without a cost function of its own counts one operation an
+ * element. */
 int op_infer(struct program *program, const struct program_op *op, struct fleet_error *err);
 void op_cost(const struct program *program, const struct program_op *op, struct op_cost *out);
 

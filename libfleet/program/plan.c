@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The way from a request to a plan: check and select the strategy, divide the ranks, build the
+ * model, run the passes with a verification after each, lay out memory, count. An error of any
+ * stage ends up in one list, blamed on the field of the resource that caused it.
+ */
 #include "libfleet/program/plan.h"
 
 #include <errno.h>
@@ -73,7 +79,8 @@ static bool has_batch_norm(const struct training_config *training)
     return training && training->model.name == TRAINING_MODEL_RESNET;
 }
 
-/* Paddle's policy keeps a unit whose axis has one rank: there is nothing to divide, nothing to run. */
+/* Paddle's policy keeps a unit whose axis has one rank: there is nothing to divide, nothing to
+ * run. */
 static bool is_alone(const struct topology *topology, const char *knob)
 {
     return (strcmp(knob, "pipeline") == 0 && topology->degree[TOPOLOGY_PIPELINE] == 1) ||

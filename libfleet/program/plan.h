@@ -102,11 +102,12 @@ struct plan {
 };
 
 /*
- * Build the plan. Returns 0, or -EINVAL with errors appended (paths below "spec": strategy, training)
- * and nothing in *out to release. Everything in `request` is borrowed for the call.
+ * Build the plan. Returns 0, or -EINVAL with errors appended (paths below "spec": strategy,
+ * training) and nothing in *out to release. Everything in `request` is borrowed for the call.
  */
 int plan_build(const struct plan_request *request, struct plan *out, struct fleet_errors *errors);
 
+/* Free all of it. Fine on a zeroed plan. */
 void plan_release(struct plan *plan);
 
 /* Sum of plan->bytes. */
@@ -116,12 +117,12 @@ size_t plan_bytes_total(const struct plan *plan);
  * checkpointCopyBytesMax, gradientSlots, sentBytesPerUpdate, digest. Owned by the caller. */
 cJSON *plan_encode(const struct plan *plan);
 
-/* The same and all that `fleetjob plan` knows: order of the axes, groups of all axes, stages, shards,
- * accumulation, communication, where numbers come from, what cannot run. */
+/* The same and all that `fleetjob plan` knows: order of the axes, groups of all axes, stages,
+ * shards, accumulation, communication, where numbers come from, what cannot run. */
 cJSON *plan_encode_whole(const struct plan *plan);
 
-/* What one rank does: coordinates, groups, stage, shard, micro-batches, partial sums, schedule, bytes,
- * communication. */
+/* What one rank does: coordinates, groups, stage, shard, micro-batches, partial sums, schedule,
+ * bytes, communication. */
 cJSON *plan_encode_rank(const struct plan *plan, int rank);
 
 /* Ranks that share the batch: data times sharding; and the place of `rank` among them. */

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * How a program would be divided over stages, shards and tensor-parallel ranks. Nothing is
+ * rewritten: each operator is given to a stage by its layer, and each variable to the stages that
+ * touch it.
+ */
 #include "libfleet/program/plan_parts.h"
 
 #include <errno.h>

@@ -25,6 +25,7 @@ struct fleet_error;
 
 #define PRINT_SIZE_MAX ((size_t)64 << 20) /* bytes of a text that is read */
 
+/* Append the whole program, its lines in the order of its variables and operators. */
 void print_program(const struct program *program, struct fleet_strbuf *out);
 
 /* One operator as in print_program(), without the final newline. */

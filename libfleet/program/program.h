@@ -42,7 +42,8 @@ struct fleet_error;
 #define PROGRAM_NAME_MAX  200 /* bytes of a name */
 #define PROGRAM_ALIGNMENT 64  /* bytes; every tensor starts at a multiple */
 
-/* Elements between starts of tensors in the flat spaces are multiples of this (64 bytes of fp32). */
+/* Elements between starts of tensors in the flat spaces are multiples of this (64 bytes of
+ * fp32). */
 #define PROGRAM_FLAT_ALIGNMENT 16
 
 enum program_type {
@@ -143,6 +144,7 @@ struct program {
     int state_count;           /* optimizer states a parameter has (adamw 2, momentum 1, sgd 0) */
 };
 
+/* An empty program of that name, which is copied; and back to nothing (fine on a zeroed struct). */
 void program_init(struct program *program, const char *name);
 void program_release(struct program *program);
 
@@ -171,16 +173,21 @@ int program_state_of(const struct program *program, int parameter, int slot);
 
 /*
  * Indices of the parameters (of the trained ones only) in ascending byte order of their names: the
- * order of the flat space, of GRAD_NORM and of every digest. Heap list into *out; returns its length.
+ * order of the flat space, of GRAD_NORM and of every digest. Heap list into *out; returns its
+ * length.
  */
 int program_parameters(const struct program *program, bool trained_only, int **out);
 
 /* Product of the dimensions, cut at INT64_MAX; 0 while unshaped. */
 int64_t program_var_elements(const struct program_var *var);
+
+/* Bytes of one element; the names by which programs are printed ("fp32", "parameter", "update"). */
 size_t program_type_size(enum program_type type);
 const char *program_type_name(enum program_type type);
 const char *program_role_name(enum program_role role);
 const char *program_section_name(enum program_section section);
+
+/* Elements times the size of their type. */
 size_t program_var_bytes(const struct program_var *var);
 
 /* Give every parameter, gradient, state and buffer its flat_offset; sets flat_count, buffer_count.

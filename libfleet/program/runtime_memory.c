@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Sizes of the trainer's buffers besides the program's own tensors. The plan adds them up, the
+ * runtime allocates by them: a formula that stood in two places would sooner or later be two
+ * formulas.
+ */
 #include "libfleet/program/runtime_memory.h"
 
 int64_t runtime_exchange_held(int64_t count, int world)

@@ -12,8 +12,9 @@
  *  (2) Tensors do not overlap and cover the data without a hole.
  *  (3) Names are unique; tensors stand in ascending byte order of their names.
  *
- * Writing is two steps: safetensors_header_encode() says how the file begins, then the caller writes
- * the tensors' bytes in the order it gave. So a file of any size is written without a copy of it.
+ * Writing is two steps: safetensors_header_encode() says how the file begins, then the caller
+ * writes the tensors' bytes in the order it gave. So a file of any size is written without a copy
+ * of it.
  */
 
 #include <stdbool.h>
@@ -75,7 +76,7 @@ void safetensors_release(struct safetensors_file *file);
 
 /*
  * Decode the header of a file of `file_size` bytes whose first `size` bytes are `bytes` (they must
- * hold the whole header). Pure; `data` of the tensors stays NULL.
+ * hold the whole header). Pure; `data` of the tensors stays NULL. -EINVAL with what is wrong in it.
  */
 int safetensors_header_decode(const void *bytes, size_t size, uint64_t file_size,
                               struct safetensors_file *out, struct fleet_error *err);
@@ -98,17 +99,20 @@ bool safetensors_read_f32(const struct safetensors_tensor *tensor, int64_t first
 bool safetensors_read_i32(const struct safetensors_tensor *tensor, int64_t first, int64_t count,
                           int32_t *out);
 
+/* Product of the dimensions (1 for a scalar); bytes of one element; "F32" as the header spells
+ * it. */
 int64_t safetensors_elements(const struct safetensors_tensor *tensor);
 size_t safetensors_type_size(enum safetensors_type type);
-const char *safetensors_type_name(enum safetensors_type type); /* "F32" */
+const char *safetensors_type_name(enum safetensors_type type);
 
 /* "[3, 4]"; appended. */
 void safetensors_print_shape(const int64_t *shape, int ndim, struct fleet_strbuf *out);
 
 /*
- * Append the length and the header of a file whose data follow in the order of `tensors` (name, type,
- * ndim and shape are read, the rest is not). Names must be unique (asserted). The length is padded
- * with spaces so that the data start at a multiple of 64 bytes. Returns the bytes of the whole file.
+ * Append the length and the header of a file whose data follow in the order of `tensors` (name,
+ * type, ndim and shape are read, the rest is not). Names must be unique (asserted). The length is
+ * padded with spaces so that the data start at a multiple of 64 bytes. Returns the bytes of the
+ * whole file.
  */
 uint64_t safetensors_header_encode(const struct safetensors_tensor *tensors, size_t count,
                                    const struct safetensors_metadata *metadata,

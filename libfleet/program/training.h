@@ -270,6 +270,7 @@ int training_config_decode(const cJSON *json, const char *path, struct training_
 /* Complete JSON, defaults written out; owned by the caller. */
 cJSON *training_config_encode(const struct training_config *config);
 
+/* Free what it holds and zero it. */
 void training_config_release(struct training_config *config);
 
 /* What a training block must fit together with. */

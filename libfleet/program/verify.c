@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The invariants of program.h, checked; a number in a comment is the invariant's. Shapes and types
+ * are checked by inferring every operator again.
+ */
 #include "libfleet/program/verify.h"
 
 #include <errno.h>

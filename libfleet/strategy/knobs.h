@@ -101,14 +101,15 @@ void *knob_value(const struct knob_field *field, const void *message);
 /* Its has_ bits, to read or change. */
 uint8_t *knob_has(const struct knob_field *field, const void *message);
 
+/* STRINGS, INTS, FLOATS or MESSAGES. */
 bool knob_is_list(const struct knob_field *field);
 
 /* "COLLECTIVE" … of 1 … 4, NULL for other numbers; and back, 0 for other names. */
 const char *knob_mode_name(int mode);
 int knob_mode_number(const char *name);
 
-/* The number of a WORD's value, -1 if it is none of its words; and back, NULL for other numbers. The
- * result of the latter is written to `out`, which holds 64. */
+/* The number of a WORD's value, -1 if it is none of its words; and back, NULL for other numbers.
+ * The result of the latter is written to `out`, which holds 64. */
 int knob_word_number(const struct knob_field *field, const char *word);
 const char *knob_word_name(const struct knob_field *field, int number, char *out);
 

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Paddle's two ways to give parameters to the ranks of a sharding group, as recorded: `ordered`
+ * fills rank after rank to its share of the total, `greedy` gives each to the rank that is lightest
+ * so far.
+ */
 #include "libfleet/strategy/partition.h"
 
 #include <stdlib.h>

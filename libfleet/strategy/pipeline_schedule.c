@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A stage's schedule is its order of forwards and backwards: warm-up forwards, then one of each in
+ * turn, then the backwards that are left. How long it takes is found by playing all stages against
+ * each other, not by a formula, so that uneven stages and interleaved chunks come out right, too.
+ */
 #include "libfleet/strategy/pipeline_schedule.h"
 
 #include <stdlib.h>

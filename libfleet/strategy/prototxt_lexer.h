@@ -39,7 +39,7 @@ struct prototxt_lexer {
     struct prototxt_token before; /* the one before it; kind END at the start */
 };
 
-/* Start, and read the first token. */
+/* Start, and read the first token: errors as prototxt_lexer_advance(). All texts stay borrowed. */
 int prototxt_lexer_init(struct prototxt_lexer *lexer, const char *name, const char *text,
                         size_t size, struct fleet_error *err);
 

@@ -38,6 +38,7 @@ struct strategy_options {
 
 extern const struct fleet_object strategy_options_type;
 
+/* Put in the defaults; there is nothing to release. */
 void strategy_options_init(struct strategy_options *options);
 
 #endif

@@ -32,6 +32,7 @@ enum unit {
 /* The field that switches it: "amp". */
 const char *unit_name(enum unit unit);
 
+/* Read and change the unit's switch in `s`; a changed one counts as set by its name. */
 bool unit_is_on(const struct strategy *s, enum unit unit);
 void unit_set(struct strategy *s, enum unit unit, bool on);
 
@@ -66,6 +67,7 @@ void select_expand_auto(struct strategy *s);
 void select_explain(const struct strategy *asked, enum strategy_policy policy,
                     const struct topology *topology, struct select_result *out);
 
+/* Append a copy of `name`. */
 void select_name(struct select_names *names, const char *name);
 
 #endif

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Layers as operators and variables. Errors are kept, not returned: a model then reads as the list
+ * of its layers, and the first mistake is told by builder_finish() all the same.
+ */
 #include "libfleet/program/models/builder.h"
 
 #include <errno.h>

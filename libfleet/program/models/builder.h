@@ -28,14 +28,18 @@ struct builder {
     struct fleet_error err;
 };
 
+/* Build into `program`, which is initialized and borrowed. There is nothing to release. */
 void builder_init(struct builder *b, struct program *program);
 
-/* 0, or the first error. */
+/* 0, or the first error of all calls: -EINVAL or -EOVERFLOW of op_infer(), -E2BIG for too many
+ * variables. */
 int builder_finish(const struct builder *b, struct fleet_error *err);
 
 /* What follows belongs to block `layer`, names begin with `prefix`; -1 and "" go outside. */
 void builder_enter(struct builder *b, int layer, const char *prefix);
 
+/* A new variable of that role; its index, PROGRAM_NONE after an error. `deviation` of a normal or
+ * uniform start, else 0. */
 int builder_input(struct builder *b, const char *name, enum program_type type, int ndim,
                   const int64_t *shape);
 int builder_parameter(struct builder *b, const char *name, enum program_initial initial,
@@ -60,13 +64,21 @@ struct builder_linear {
     int weight;            /* > 0: use this parameter instead of a new one */
 };
 
+/* x [..,K] -> [..,M]: x · weight, plus a bias, then the activation. */
 int builder_linear(struct builder *b, const char *name, int x, const struct builder_linear *l);
+
+/* Normalize the last dimension of x [..,C] by mean and deviation, with "name.weight" and
+ * "name.bias"; by the root of the mean square, with "name.weight" alone. */
 int builder_layer_norm(struct builder *b, const char *name, int x, double epsilon);
 int builder_rms_norm(struct builder *b, const char *name, int x, double epsilon);
+
+/* Causal attention over qkv [B,T,(heads+2·kv_heads)·D] -> [B,T,heads·D]. */
 int builder_attention(struct builder *b, const char *name, int qkv, int heads, int kv_heads);
 
 /* x itself if rate is 0. */
 int builder_dropout(struct builder *b, const char *name, int x, double rate);
+
+/* a + c, of the same shape. */
 int builder_add(struct builder *b, const char *name, int a, int c);
 
 /* One input, one output of the same or inferred shape. */
@@ -76,12 +88,15 @@ int builder_unary(struct builder *b, const char *name, enum op_kind kind, int x,
 /* The columns of all parts, side by side. */
 int builder_concat(struct builder *b, const char *name, const int *parts, int count);
 
-/* Images [B,C,h,w]. Weight "name.weight" [features,C,kernel,kernel] and no bias, as ResNets have it. */
+/* Images [B,C,h,w]. Weight "name.weight" [features,C,kernel,kernel] and no bias, as ResNets have
+ * it. */
 int builder_conv2d(struct builder *b, const char *name, int x, int64_t features, int kernel,
                    int stride, int padding);
 
 /* With "name.weight", ".bias" and the buffers ".running_mean", ".running_var". */
 int builder_batch_norm(struct builder *b, const char *name, int x, double epsilon, double momentum);
+
+/* [B,C,h,w]: the largest element of each window. */
 int builder_max_pool2d(struct builder *b, const char *name, int x, int kernel, int stride,
                        int padding);
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The words in which operators refuse operands, once, so that all of them name operand, variable,
+ * what it has and what is needed.
+ */
 #include "libfleet/program/ops/operand.h"
 
 #include <errno.h>

@@ -45,7 +45,7 @@ double operand_out_elements(const struct program *program, const struct program_
 int operand_need_ndim(const struct program *program, const struct program_op *op, int i, int min,
                       int max, struct fleet_error *err);
 
-/* Input i has exactly this shape. */
+/* Input i has exactly this shape, or that of `like`. */
 int operand_need_shape(const struct program *program, const struct program_op *op, int i, int ndim,
                        const int64_t *shape, struct fleet_error *err);
 int operand_need_like(const struct program *program, const struct program_op *op, int i,

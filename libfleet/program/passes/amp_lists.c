@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One row an operator: Paddle's list for it and the types by which Paddle knows it. The rows were
+ * compared with recorded lists of the real Paddle (tests/golden).
+ */
 #include "libfleet/program/passes/amp_lists.h"
 
 #include <stdbool.h>

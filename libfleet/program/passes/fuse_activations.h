@@ -18,7 +18,7 @@ struct program;
  *
  * Only where nobody else reads what disappears; relu's backward part reads its output, which stays.
  * In fp32 the bits are those of the separate operators; 16-bit tensors are rounded once instead of
- * two or three times. Runs behind recompute, whose repeated operators are fused too.
+ * two or three times. Runs behind recompute, whose repeated operators are fused too. Never fails.
  */
 bool fuse_activations_wanted(const struct pass_context *context);
 int fuse_activations_apply(struct program *program, const struct pass_context *context,

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Two ways to take a cast out. To fp32, if all who read the result load any type: they read what
+ * the cast read. From fp32, if the cast alone reads its input and who writes that stores any type:
+ * it writes the cast's result itself.
+ */
 #include "libfleet/program/passes/fuse_casts.h"
 
 #include <stdlib.h>

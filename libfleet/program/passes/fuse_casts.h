@@ -9,9 +9,9 @@ struct pass_context;
 struct program;
 
 /*
- * Take out casts beside operators that read or write any type: sums, norms, embeddings. They work in
- * fp32 and round when they store, so the bits are those of the separate cast, without its way to
- * memory and back.
+ * Take out casts beside operators that read or write any type: sums, norms, embeddings. They work
+ * in fp32 and round when they store, so the bits are those of the separate cast, without its way to
+ * memory and back. Never fails.
  */
 bool fuse_casts_wanted(const struct pass_context *context);
 int fuse_casts_apply(struct program *program, const struct pass_context *context,

@@ -11,7 +11,7 @@ struct program;
 /*
  * Turn every momentum operator into lars (spec/strategy.md 10): rate, momentum, clip and
  * regularization stay, Nesterov is not honoured. A parameter whose name contains a string of
- * exclude_from_weight_decay gets λ = 0 and with it no trust ratio.
+ * exclude_from_weight_decay gets λ = 0 and with it no trust ratio. Never fails.
  */
 bool lars_wanted(const struct pass_context *context);
 int lars_apply(struct program *program, const struct pass_context *context,

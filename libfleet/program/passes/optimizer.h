@@ -8,7 +8,8 @@ struct program;
 
 /*
  * Append norms and the inf/nan flag to the check section, then to the update section one operator a
- * trained parameter, in name order, with the hyper-parameters of spec.training.optimizer.
+ * trained parameter, in name order, with the hyper-parameters of spec.training.optimizer. Never
+ * fails.
  */
 int optimizer_apply(struct program *program, const struct pass_context *context,
                     struct fleet_error *err);
