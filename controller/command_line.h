@@ -28,6 +28,7 @@ struct command_line {
  */
 int command_line_parse(int argc, char **argv, struct command_line *out);
 
+/* Free what it owns. Fine on a zeroed one. */
 void command_line_release(struct command_line *line);
 
 #endif

@@ -77,6 +77,8 @@ void hub_host_order(struct hub_host *host, const char *const *pod_uids, size_t c
 /* This member will not come back. */
 void hub_host_gone(struct hub_host *host, const char *pod_uid);
 
+/* What became of a record that was asked for by the handler `record` (hub_record_done(),
+ * _failed()). */
 void hub_host_record_done(struct hub_host *host, struct generation generation);
 void hub_host_record_failed(struct hub_host *host, struct generation generation);
 

@@ -70,6 +70,7 @@ struct hub_view {
     struct fleetjob_result result; /* phase HUB_FINISHED */
 };
 
+/* Free what it holds and zero it. */
 void hub_view_release(struct hub_view *view);
 
 /* Take in an event of the hub. `wall_ms` is when it came. */

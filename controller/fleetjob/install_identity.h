@@ -27,6 +27,7 @@ struct install_identity {
     uint8_t key[INSTALL_IDENTITY_KEY_SIZE];
 };
 
+/* Free what it holds and zero it. Fine on a zeroed one. */
 void install_identity_release(struct install_identity *identity);
 
 /*

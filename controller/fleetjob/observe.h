@@ -29,6 +29,7 @@ struct observe_plan {
     struct fleet_errors errors;         /* why not */
 };
 
+/* Free what it holds; it is none afterwards. */
 void observe_plan_release(struct observe_plan *plan);
 
 struct observe_input { /* all borrowed */
@@ -55,6 +56,7 @@ struct observation {
 /* -EINVAL: the object cannot be read at all, *out is empty. */
 int observe(const struct observe_input *input, struct observation *out, struct fleet_error *err);
 
+/* Free what it holds and zero it; what it borrowed stays. */
 void observe_release(struct observation *observation);
 
 /* Put plan and frozen image into the new status; `is_status_changed` becomes true if they differ. */

@@ -21,6 +21,7 @@ struct pass {
     int living;                           /* pods that live, those being deleted included */
 };
 
+/* Its containers may run or come to run. */
 static inline bool pass_is_living(const struct observed_pod *pod)
 {
     return pod->phase == OBSERVED_PENDING || pod->phase == OBSERVED_RUNNING;
@@ -29,10 +30,13 @@ static inline bool pass_is_living(const struct observed_pod *pod)
 /* Since when its agent does not answer the hub, wall ms; 0 = it does, or nobody asks. */
 int64_t pass_silent_since(const struct pass *pass, const struct observed_pod *pod);
 
+/* Add the action to make a pod. */
 void pass_create(struct pass *pass, int index, int attempt);
-/* Not twice for one pod, and not for one that is being deleted. One that does not answer is not asked
- * to end first. */
+/* Add the action to delete a pod; not twice for one pod, and not for one that is being deleted. One
+ * that does not answer is not asked to end first. `reason` is constant. */
 void pass_delete(struct pass *pass, const struct observed_pod *pod, const char *reason);
+
+/* Add an Event about the job; `reason` is one of wellknown.h. */
 void pass_event(struct pass *pass, bool is_warning, const char *reason, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Look again at this wall time, unless something else wants it earlier. */
@@ -42,6 +46,8 @@ void pass_requeue_at(struct pass *pass, int64_t wall_ms);
 
 /* Is the job Succeeded or Failed? */
 bool status_is_terminal(const struct fleetjob_status *status);
+
+/* The condition `type` exists and is True. */
 bool status_is_true(const struct fleetjob_status *status, const char *type);
 
 /* Set a condition; the time of transition moves only if its status does. True if that happened. */

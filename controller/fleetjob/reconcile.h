@@ -112,6 +112,7 @@ struct actions {
 /* Decide. `*out` is overwritten; release it with actions_release(). */
 void reconcile(const struct observed *observed, struct actions *out);
 
+/* Free what it owns and zero it. */
 void actions_release(struct actions *actions);
 
 /* One more event. */

@@ -27,6 +27,7 @@ struct status_writer;
 
 #define STATUS_WRITER_PATIENCE_MS 30000.0 /* for the cache to see a write */
 
+/* For one job, which is the object with this `uid` alone. Strings are copied. */
 struct status_writer *status_writer_new(struct kube_io *io, const char *namespace_,
                                         const char *name, const char *uid);
 

@@ -44,8 +44,11 @@ struct event_recorder_options {
     void *user;
 };
 
+/* Strings are copied; `io` outlives it. */
 struct event_recorder *event_recorder_new(struct kube_io *io,
                                           const struct event_recorder_options *options);
+
+/* What is on its way is forgotten. NULL is fine. */
 void event_recorder_free(struct event_recorder *recorder);
 
 /*
@@ -57,6 +60,7 @@ void event_recorder_record(struct event_recorder *recorder, const struct event_o
                            enum event_type type, const char *reason, const char *action,
                            const char *note, ...) __attribute__((format(printf, 6, 7)));
 
+/* For metrics: events that were not written because an object had too many (EVENT_BURST). */
 uint64_t event_recorder_dropped(const struct event_recorder *recorder);
 
 #endif

@@ -27,6 +27,7 @@ enum expectation_kind {
     EXPECT_DELETED, /* met when it is out of it, or is seen being deleted */
 };
 
+/* None are expected of anybody; NULL is fine for free. */
 struct expectations *expectations_new(void);
 void expectations_free(struct expectations *expectations);
 

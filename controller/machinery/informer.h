@@ -33,6 +33,7 @@ struct informer_options {
 struct informer *informer_new(struct kube_io *io, const struct informer_options *options);
 void informer_free(struct informer *informer);
 
+/* What it has cached, borrowed; and whether that is complete: every namespace was listed once. */
 const struct store *informer_store(const struct informer *informer);
 bool informer_has_synced(const struct informer *informer);
 

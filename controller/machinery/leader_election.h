@@ -50,8 +50,12 @@ void leader_election_free(struct leader_election *election);
 void leader_election_release(struct leader_election *election, void (*on_released)(void *user),
                              void *user);
 
+/* It holds the Lease, and its last renewal was sent within renew_deadline_ms: ask after every
+ * wait. */
 bool leader_election_is_leader(const struct leader_election *election);
-int64_t leader_election_epoch(const struct leader_election *election); /* of the last leadership */
+
+/* Its leaseTransitions when this process led last. */
+int64_t leader_election_epoch(const struct leader_election *election);
 
 /* Who held the Lease when it was last seen, "" for nobody. Borrowed until the loop turns. */
 const char *leader_election_holder(const struct leader_election *election);

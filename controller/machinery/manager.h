@@ -57,6 +57,8 @@ struct manager_options {
     void *user;
 };
 
+/* Strings and options are copied; io and metrics outlive it. Nothing happens before
+ * manager_start(). */
 struct manager *manager_new(const struct manager_options *options);
 
 /* After on_end, or instead of it. */
@@ -67,11 +69,13 @@ void manager_free(struct manager *manager);
  * Returns its number, for manager_store(). */
 int manager_add_informer(struct manager *manager, const struct informer_options *options);
 
+/* Start the informers and the election; keys are reconciled once it leads and all have synced. */
 void manager_start(struct manager *manager);
 
 /* Begin to end: no key is begun any more, those being reconciled are not waited for. */
 void manager_stop(struct manager *manager);
 
+/* The cache of the informer with that number, borrowed. */
 const struct store *manager_store(const struct manager *manager, int informer);
 
 /* Look at a key now, or at `due_ms` of the io's clock. */
@@ -93,7 +97,10 @@ void manager_done(struct manager *manager, const char *key, const struct fleet_e
  * they are printed. */
 void manager_collect(struct manager *manager);
 
-bool manager_is_leading(const struct manager *manager); /* ask before each effect */
+/* Ask before each effect: may this process act? */
+bool manager_is_leading(const struct manager *manager);
+
+/* All informers have synced. */
 bool manager_has_synced(const struct manager *manager);
 
 #endif

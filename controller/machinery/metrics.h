@@ -24,6 +24,7 @@ struct metrics;
 #define METRIC_SERIES_MAX  200
 #define METRIC_BUCKETS_MAX 20
 
+/* None yet; NULL is fine for free, which frees the metrics made, too. */
 struct metrics *metrics_new(void);
 void metrics_free(struct metrics *metrics);
 

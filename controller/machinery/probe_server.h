@@ -38,6 +38,7 @@ int probe_server_new(uv_loop_t *loop, const char *address, int port, probe_answe
 /* Close everything; the memory goes when the loop has turned once more. NULL is fine. */
 void probe_server_free(struct probe_server *server);
 
+/* The port it listens on. */
 int probe_server_port(const struct probe_server *server);
 
 #endif

@@ -17,11 +17,13 @@ struct ratelimiter { /* base_ms and max_ms are set by the owner, the rest begins
     struct fleet_map failures; /* key → count */
 };
 
+/* Forget all keys and free their memory. */
 void ratelimiter_release(struct ratelimiter *limiter);
 
 /* Count one failure; returns the wait in milliseconds. `random` is uniform in [0, 1). */
 double ratelimiter_fail(struct ratelimiter *limiter, const char *key, double random);
 
+/* It has succeeded, or is gone. */
 void ratelimiter_forget(struct ratelimiter *limiter, const char *key);
 
 /* Failures in a row, 0 for a key that does not fail. */

@@ -47,9 +47,14 @@ struct reflector_counts {
 /* Start. Strings are copied; io, resource and store outlive the reflector. */
 struct reflector *reflector_new(struct kube_io *io, struct store *store,
                                 const struct reflector_options *options);
+
+/* What is on its way is forgotten, the store stays as it is. NULL is fine. */
 void reflector_free(struct reflector *reflector);
 
+/* A whole list has been put into the store; never false again. */
 bool reflector_has_synced(const struct reflector *reflector);
+
+/* For metrics: since its start. */
 struct reflector_counts reflector_counts(const struct reflector *reflector);
 
 #endif

@@ -38,8 +38,9 @@ struct store_kind { /* constant */
 /* `before` NULL: added; `after` NULL: deleted. */
 typedef void store_changed(void *user, const char *key, const void *before, const void *after);
 
+/* Empty; `kind` outlives it. Free tells nobody of the objects that go. */
 struct store *store_new(const struct store_kind *kind, store_changed *changed, void *user);
-void store_free(struct store *store); /* silently */
+void store_free(struct store *store);
 
 /* ---- what reflectors do ------------------------------------------------------------------------ */
 
@@ -58,6 +59,7 @@ void store_end(struct store *store, int source);
 
 /* ---- what everyone else does ------------------------------------------------------------------- */
 
+/* Objects of all sources. */
 size_t store_count(const struct store *store);
 
 /* The projected object, or NULL. */

@@ -19,6 +19,7 @@
 
 struct workqueue;
 
+/* Empty; NULL is fine for free. */
 struct workqueue *workqueue_new(void);
 void workqueue_free(struct workqueue *queue);
 
@@ -37,8 +38,10 @@ void workqueue_done(struct workqueue *queue, const char *key);
 /* When workqueue_get() may have something: 0 at once, HUGE_VAL when only an add will tell. */
 double workqueue_wake_ms(const struct workqueue *queue);
 
-size_t workqueue_length(const struct workqueue *queue);  /* ready to come out, delays not counted */
-size_t workqueue_working(const struct workqueue *queue); /* out, not done */
+/* For metrics: keys that are ready to come out, that are out and not done, that wait for their
+ * time. */
+size_t workqueue_length(const struct workqueue *queue);
+size_t workqueue_working(const struct workqueue *queue);
 size_t workqueue_delayed(const struct workqueue *queue);
 
 #endif

@@ -26,6 +26,7 @@ static inline int generation_compare(struct generation a, struct generation b)
     return a.counter < b.counter ? -1 : a.counter > b.counter;
 }
 
+/* {0, 0}: older than every generation. */
 static inline bool generation_is_none(struct generation g)
 {
     return g.epoch == 0 && g.counter == 0;

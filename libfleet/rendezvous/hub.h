@@ -150,6 +150,7 @@ struct hub_output {
     size_t count, capacity;
 };
 
+/* Free all actions; the list is empty afterwards. */
 void hub_output_release(struct hub_output *out);
 
 /* Never NULL. Strings in `start` are copied. */
@@ -210,8 +211,10 @@ struct hub_member {
     int64_t step;
 };
 
+/* Where in its state machine the hub is (hub.c); the newest generation assigned, none at first. */
 enum hub_phase hub_phase(const struct hub *hub);
-struct generation hub_generation(const struct hub *hub); /* the newest assigned, none at first */
+struct generation hub_generation(const struct hub *hub);
+
 /* Made for a generation that may run, of which it has not heard yet: nothing is known to be wrong. */
 bool hub_is_learning(const struct hub *hub);
 int hub_restarts_total(const struct hub *hub); /* counted ever */
@@ -230,6 +233,7 @@ size_t hub_lineage(const struct hub *hub, struct message_lineage out[MESSAGE_LIN
 /* Members that count, in order of arrival: writes at most `capacity`, returns how many there are. */
 size_t hub_members(const struct hub *hub, struct hub_member *out, size_t capacity);
 
+/* Words for logs and tests: "Gathering", "TrainerFailed", …. Static. */
 const char *hub_phase_name(enum hub_phase phase);
 const char *hub_event_name(enum hub_event_type type);
 

@@ -173,6 +173,8 @@ struct hub {
 
 /* ---- hub_output.c ------------------------------------------------------------------------------ */
 
+/* Send a text that is encoded already (one more use of it); nothing if the peer is not
+ * connected. */
 void hub_output_send(struct hub_output *out, const struct hub_peer *peer,
                      struct message_text *text);
 /* Encodes once for one peer; nothing if it is not connected. */
@@ -242,14 +244,23 @@ bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out);
 
 /* ---- hub.c ------------------------------------------------------------------------------------- */
 
+/* See to it that hub_tick() comes at `at_ms` at the latest. */
 void hub_wake_at(struct hub *hub, double at_ms);
+
+/* Milliseconds between heartbeats, which grow with the members; and of silence after which a member
+ * is lost. */
 double hub_heartbeat_interval(const struct hub *hub);
-double hub_silence_max(const struct hub *hub); /* ms after which a member is lost */
+double hub_silence_max(const struct hub *hub);
 
 /* ---- hub_peer.c -------------------------------------------------------------------------------- */
 
+/* A new member, not connected, in no generation. */
 struct hub_peer *hub_peer_add(struct hub *hub, const char *pod_uid);
-struct hub_peer *hub_peer_of(const struct hub *hub, uint64_t connection); /* NULL = nobody's */
+
+/* Whose connection it is; NULL = nobody's. */
+struct hub_peer *hub_peer_of(const struct hub *hub, uint64_t connection);
+
+/* The member is reached by this connection from now on; by none. */
 void hub_peer_bind(struct hub *hub, struct hub_peer *peer, uint64_t connection);
 void hub_peer_unbind(struct hub *hub, struct hub_peer *peer);
 /* It no longer counts, and is freed; nobody is told. */
@@ -262,6 +273,8 @@ void hub_peer_lose(struct hub *hub, struct hub_peer *peer, const char *cause, co
 
 /* ---- hub_hello.c, hub_status.c, hub_message.c --------------------------------------------------- */
 
+/* A hello has come: a new member, or one that is back; it is answered, or refused and its
+ * connection closed. */
 void hub_hello_receive(struct hub *hub, uint64_t connection, const struct message *message,
                        struct hub_output *out);
 struct message hub_hello_greeting(const struct hub *hub); /* the hub's heartbeat */
@@ -274,6 +287,7 @@ void hub_message_take(struct hub *hub, struct hub_peer *peer, const struct messa
 
 /* ---- hub_finish.c ------------------------------------------------------------------------------ */
 
+/* The job has ended, one way or the other: nothing is assigned any more. */
 bool hub_finish_is_over(const struct hub *hub);
 /* Everybody hears that the job is over. */
 void hub_finish_end(struct hub *hub, bool succeeded, const char *reason, struct hub_output *out);
@@ -288,6 +302,7 @@ void hub_finish_try(struct hub *hub, struct hub_output *out);
 
 /* ---- hub_accuse.c ------------------------------------------------------------------------------ */
 
+/* A member says that it lost its connection to another, with neither seen to fail (7). */
 void hub_accuse_note(struct hub *hub, const struct hub_peer *accuser,
                      const struct hub_peer *accused);
 /* Before a generation is chosen: judge the open accusation; evicts at most one member. */
@@ -296,8 +311,10 @@ void hub_accuse_forget(struct hub *hub, const char *pod_uid); /* NULL = everybod
 
 /* ---- hub_timeline.c ---------------------------------------------------------------------------- */
 
-void hub_timeline_begin(struct hub *hub); /* the newest generation has just been assigned */
-void hub_timeline_phase(struct hub *hub); /* a member has reached a phase */
+/* The newest generation has just been assigned; a member has reached a phase; its first step was
+ * committed at `at_ms`. */
+void hub_timeline_begin(struct hub *hub);
+void hub_timeline_phase(struct hub *hub);
 void hub_timeline_step(struct hub *hub, double at_ms);
 /* Tell the restart if its first step is done, or, with `is_over`, as far as it came. */
 void hub_timeline_tell(struct hub *hub, bool is_over, struct hub_output *out);

@@ -63,6 +63,7 @@ int hub_server_new(const struct hub_server_config *config, struct hub_server **o
  * is fine. */
 void hub_server_free(struct hub_server *server);
 
+/* The port it listens on. */
 int hub_server_port(const struct hub_server *server);
 
 /* Host a job. Takes the hub. -EEXIST: the job is already hosted (the hub stays the caller's). */
@@ -73,6 +74,8 @@ int hub_server_add(struct hub_server *server, const char *job_uid, struct hub *h
 /* Stop hosting it: what was sent is flushed, then its connections are closed, and the hub freed. */
 void hub_server_remove(struct hub_server_job *job);
 
+/* The job's hub, borrowed: to look at, or to call directly and hand the answer to
+ * hub_server_apply(). */
 struct hub *hub_server_hub(struct hub_server_job *job);
 
 /*

@@ -87,6 +87,7 @@ void hub_server_gate(struct hub_server *server);
 
 /* ---- hub_session.c ----------------------------------------------------------------------------- */
 
+/* Tell the owner who was refused and why (struct hub_server_config, `refused`). */
 void hub_session_tell_refused(const struct hub_server *server, const char *job_uid,
                               const char *peer, const char *reason);
 /* NULL if it has ended. */

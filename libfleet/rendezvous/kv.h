@@ -25,6 +25,7 @@ struct fleet_error;
 
 struct kv;
 
+/* An empty store of no generation. */
 struct kv *kv_new(void);
 void kv_free(struct kv *kv); /* NULL is fine */
 

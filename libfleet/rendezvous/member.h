@@ -82,6 +82,7 @@ struct member_output {
     size_t count, capacity;
 };
 
+/* Free all actions; the list is empty afterwards. */
 void member_output_release(struct member_output *out);
 
 /* Never NULL. Everything in `config` is copied. The first tick asks for MEMBER_DIAL. */
@@ -90,6 +91,7 @@ void member_free(struct member *member); /* NULL is fine */
 
 /* ---- from the transport ------------------------------------------------------------------------ */
 
+/* The connection asked for by MEMBER_DIAL is up: hello goes out. */
 void member_connected(struct member *member, double now_ms, struct member_output *out);
 /* Also when dialling failed. */
 void member_disconnected(struct member *member, double now_ms, struct member_output *out);
@@ -153,10 +155,12 @@ void member_peer_lost(struct member *member, struct generation generation, int r
 void member_trainer_finished(struct member *member, int local_rank, int64_t steps, double loss,
                              const char *weights_sha256, double now_ms, struct member_output *out);
 
-/* Store of the generation. -EINVAL: key or value too long, no generation. */
+/* Store of the generation: `value` is copied, and put again where a hub may have forgotten it.
+ * -EINVAL: key or value too long, no generation. */
 int member_put(struct member *member, const char *key, const void *value, size_t value_size,
                double now_ms, struct member_output *out, struct fleet_error *err);
-/* MEMBER_VALUE follows once somebody has put the key; forgotten with the generation. */
+/* MEMBER_VALUE follows once somebody has put the key; forgotten with the generation. -EINVAL as
+ * member_put(). */
 int member_get(struct member *member, int local_rank, const char *key, double now_ms,
                struct member_output *out, struct fleet_error *err);
 

@@ -45,6 +45,7 @@ int member_client_new(const struct member_client_config *config, struct member *
 /* Before lws_context_destroy(). Frees the member. NULL is fine. */
 void member_client_free(struct member_client *client);
 
+/* The member that it carries, borrowed. */
 struct member *member_client_member(struct member_client *client);
 
 /* Carry out what a direct call on the member has answered, and release the list. */

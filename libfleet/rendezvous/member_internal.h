@@ -91,19 +91,36 @@ struct member {
 
 /* ---- member.c ---------------------------------------------------------------------------------- */
 
+/* Append an action, else zero; borrowed until the next one is appended. */
 struct member_action *member_append(struct member_output *out, enum member_action_type type);
-char *member_copy_text(const char *text);                /* heap; NULL gives "" */
-void member_enter(struct member *member, double now_ms); /* every call begins with it */
+
+/* A copy on the heap; NULL gives "". */
+char *member_copy_text(const char *text);
+
+/* Every public call begins with it: time never goes back. */
+void member_enter(struct member *member, double now_ms);
+
+/* How many processes are in that state. */
 int member_count(const struct member *member, enum process_state state);
+
+/* The failure of a process has been told, or does not matter any more. */
 void member_forget_failure(struct member_process *process);
+
 /* Give the assignment to the trainers; all of them wait. */
 void member_deliver(struct member *member, struct member_output *out);
 void member_abort_trainers(struct member *member, const char *cause, struct member_output *out);
 
 /* ---- member_report.c --------------------------------------------------------------------------- */
 
+/* The hub has answered our hello: before, nothing but a hello goes out. */
 bool member_report_can_send(const struct member *member);
+
+/* Number a message and send it. */
 void member_report_send(struct member *member, struct message *message, struct member_output *out);
+
+/* One message each, made from what the member knows; but for the hello, nothing is sent while
+ * member_report_can_send() is false. What was not sent then is part of what follows the next
+ * hello. */
 void member_report_hello(struct member *member, struct member_output *out);
 void member_report_heartbeat(struct member *member, struct member_output *out);
 void member_report_ready(struct member *member, double age_ms, struct member_output *out);
@@ -127,7 +144,10 @@ enum message_phase member_report_phase(const struct member *member);
 
 /* ---- member_store.c ---------------------------------------------------------------------------- */
 
+/* Forget all puts and gets: their generation is over. */
 void member_store_forget(struct member *member);
+
+/* The hub's answer to a get: MEMBER_VALUE for every process that waits for the key. */
 void member_store_value(struct member *member, const struct message_value *m,
                         struct member_output *out);
 

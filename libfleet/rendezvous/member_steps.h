@@ -22,8 +22,13 @@ struct member_steps {
     int64_t sent;  /* sent on this connection up to here */
 };
 
+/* Free the ring; it is empty afterwards. */
 void member_steps_release(struct member_steps *steps);
+
+/* Keep a copy of a step that was committed, unless it is a repetition (1). */
 void member_steps_add(struct member_steps *steps, const struct message_step *step);
+
+/* The hub knows all up to `step`: they are not kept any longer. */
 void member_steps_ack(struct member_steps *steps, int64_t step);
 /* Forget that anything was sent since the last ack. */
 void member_steps_rewind(struct member_steps *steps);

@@ -308,8 +308,10 @@ struct message_text {
  * boundary (log lines: at the front); a list longer than its limit is a bug and aborts. */
 struct message_text *message_encode(const struct message *message);
 
+/* Take one more use of the same text; give one back (NULL is fine), the last frees it. Not for
+ * several threads. */
 struct message_text *message_text_use(struct message_text *text);
-void message_text_release(struct message_text *text); /* NULL is fine */
+void message_text_release(struct message_text *text);
 
 /*
  * -EINVAL: not JSON, a field missing, of another type or outside its limits (named), an unknown

@@ -49,6 +49,7 @@ struct message_field {
 /* Memory of a decoded message: chunks that are freed together. */
 struct message_chunk;
 
+/* Free all chunks; *storage becomes NULL. */
 void message_codec_release(struct message_chunk **storage);
 
 /* Append `"name":value` for each field, separated by commas, a comma before the first. */

@@ -17,6 +17,7 @@ struct tls_identity {
     char *key_pem;         /* heap, PKCS #8; secret */
 };
 
+/* Free both, wiping the key. Fine on a zeroed one. */
 void tls_identity_release(struct tls_identity *identity);
 
 /* A self-signed CA valid from an hour ago for `days`. -EIO with OpenSSL's words. */
