@@ -15,9 +15,11 @@
 struct fleet_errors;
 
 struct job_file_changes {
-    int64_t workers;       /* worker.replicas, and its limits if they are narrower; 0 = as it is */
-    int64_t steps;         /* training.steps; 0 = as it is */
-    const char *data_path; /* training.data.path, relative to the current folder; NULL = as it is */
+    int64_t workers; /* worker.replicas, and its limits if they are narrower; 0 = as it is */
+    int64_t steps;   /* training.steps; 0 = as it is */
+    /* Relative to the current folder; NULL = as it is. */
+    const char *data_path;       /* training.data.path */
+    const char *checkpoint_path; /* training.checkpoint.path */
 };
 
 /*

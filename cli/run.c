@@ -52,6 +52,7 @@ static const char usage[] =
     "  --workers N        instead of spec.worker.replicas\n"
     "  --steps N          instead of spec.training.steps\n"
     "  --data PATH        instead of spec.training.data.path\n"
+    "  --checkpoint PATH  instead of spec.training.checkpoint.path\n"
     "  --json             one JSON object a line on standard output, nothing else\n"
     "  --curve FILE       draw the losses (.svg or .png), instead of spec.training.log.curve\n"
     "  --state-file FILE  list the running processes there, for scripts\n"
@@ -92,6 +93,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
          .max = WORKERS_MAX},
         {.name = "steps", .kind = ARGUMENTS_NUMBER, .out = &steps, .min = 1, .max = INT32_MAX},
         {.name = "data", .kind = ARGUMENTS_TEXT, .out = &out->changes.data_path},
+        {.name = "checkpoint", .kind = ARGUMENTS_TEXT, .out = &out->changes.checkpoint_path},
         {.name = "json", .kind = ARGUMENTS_FLAG, .out = &out->is_json},
         {.name = "curve", .kind = ARGUMENTS_TEXT, .out = &out->curve},
         {.name = "state-file", .kind = ARGUMENTS_TEXT, .out = &out->state_file},

@@ -8,17 +8,20 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-data=()
+# What it leaves is kept a user apart: on a machine of several, the folder of the job is the first one's.
+results=${TMPDIR:-/tmp}/fleetjob-$(id -u)
+options=(--checkpoint "$results/gpt-text" --curve "$results/gpt-text.svg")
 if [ "${1:-}" = --data ]; then
-    data=(--data "$2")
+    options+=(--data "$2")
 fi
 job=docs/examples/gpt-text.yaml
 fleetjob=build/bin/fleetjob
 steps=300
 state=$(mktemp -d)/state.json
 
-echo "\$ fleetjob run $job ${data[*]}"
-"$fleetjob" run "$job" "${data[@]}" --state-file "$state" &
+mkdir -p "$results"
+echo "\$ fleetjob run $job ${options[*]}"
+"$fleetjob" run "$job" "${options[@]}" --state-file "$state" &
 run=$!
 trap 'kill -INT "$run" 2>/dev/null || true' INT TERM
 trap 'rm -rf "$(dirname "$state")"' EXIT

@@ -26,7 +26,7 @@ _fleetjob() {
             esac
             ;;
         --world-size | --rank | --workers | --steps) return ;;
-        --data | --curve | --state-file)
+        --data | --checkpoint | --curve | --state-file)
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return
             ;;

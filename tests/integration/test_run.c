@@ -538,6 +538,22 @@ static void test_run__text_is_for_people(void **state)
     release(&run);
 }
 
+static void test_run__the_command_line_says_where_checkpoints_go(void **state)
+{
+    struct run run;
+    char path[128];
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/elsewhere", folder);
+    run_words(&run, "run",
+              write_job("place", "    checkpoint: {path: /proc/nowhere, everySteps: 30}\n", ""),
+              "--checkpoint", path, NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, path);
+    assert_int_equal(access(path, R_OK), 0);
+    release(&run);
+}
+
 static void test_run__a_reader_that_leaves_stops_the_run(void **state)
 {
     struct run run;
@@ -965,6 +981,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_run__bad_data_fails_with_the_path_and_no_restart),
         cmocka_unit_test(test_run__the_weights_are_the_same_on_any_number_of_workers),
         cmocka_unit_test(test_run__text_is_for_people),
+        cmocka_unit_test(test_run__the_command_line_says_where_checkpoints_go),
         cmocka_unit_test(test_run__a_reader_that_leaves_stops_the_run),
         cmocka_unit_test(test_run__a_killed_trainer_changes_nothing),
         cmocka_unit_test(test_run__two_killed_trainers_change_nothing),
