@@ -256,7 +256,7 @@ static int catch_up(struct trainer *trainer, const struct ballot *all, int holde
     if (!newest->is_initial && transfer_state(trainer, all, holder, err) < 0)
         return err->code;
     if (trainer->committed == TRAINER_NO_STATE && newest->is_initial)
-        state_initialize(&trainer->state, trainer->config.seed);
+        state_initialize(&trainer->state, trainer->config.seed, trainer->threads);
     if (comm_broadcast(trainer->comm, trainer->ledger, ledger_bytes(trainer->ledger), holder,
                        trainer_deadline_ms(trainer), err) < 0)
         return fleet_error_wrap(err, "receive the ledger");

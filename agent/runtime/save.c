@@ -338,7 +338,7 @@ int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_err
     *out_is_initial = false;
     if (rc < 0 || found)
         return rc;
-    state_initialize(&trainer->state, trainer->config.seed);
+    state_initialize(&trainer->state, trainer->config.seed, trainer->threads);
     trainer->committed = trainer->saved = trainer->evaluated = 0;
     if (!trainer->config.model.initial_weights) {
         *out_is_initial = true;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/runtime/cpu/thread_pool.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/random.h"
@@ -89,35 +90,98 @@ static void initial_values(const struct program_var *var, uint64_t seed, int64_t
     }
 }
 
-static void initialize_var(struct state *state, int v, uint64_t seed, float *chunk)
-{
-    const struct program_var *var = &state->program->vars[v];
-    int64_t total = program_var_elements(var);
-    char *to = state_address(state, v);
+/* What the threads of state_initialize() share; every task is a chunk of one variable. */
+struct initial_work {
+    struct state *state;
+    uint64_t seed;
+    float *chunks;         /* [threads][INITIAL_CHUNK] */
+    int64_t *first_chunks; /* [var_count + 1] number of each variable's first chunk, ascending */
+};
 
-    if (var->role == PROGRAM_ROLE_STATE)
-        memset(chunk, 0, INITIAL_CHUNK * sizeof(float));
-    for (int64_t first = 0; first < total; first += INITIAL_CHUNK) {
-        int64_t count = total - first < INITIAL_CHUNK ? total - first : INITIAL_CHUNK;
-        if (var->role != PROGRAM_ROLE_STATE)
-            initial_values(var, seed, first, count, chunk);
-        state->backend->vtable->copy_in(state->backend, to + (size_t)first * sizeof(float), chunk,
-                                        (size_t)count * sizeof(float));
-    }
+static bool is_initialized(const struct program_var *var)
+{
+    return var->role == PROGRAM_ROLE_STATE || var->role == PROGRAM_ROLE_PARAMETER ||
+           var->role == PROGRAM_ROLE_BUFFER;
 }
 
-void state_initialize(struct state *state, uint64_t seed)
+/* Number the chunks of all variables; returns how many there are. */
+static int64_t number_chunks(struct initial_work *work)
 {
-    float *chunk = malloc(INITIAL_CHUNK * sizeof(*chunk));
+    const struct program *program = work->state->program;
+    int64_t count = 0;
 
-    fleet_assert(chunk != NULL);
-    for (int v = 0; v < state->program->var_count; v++) {
-        enum program_role role = state->program->vars[v].role;
-        if (role == PROGRAM_ROLE_STATE || role == PROGRAM_ROLE_PARAMETER ||
-            role == PROGRAM_ROLE_BUFFER)
-            initialize_var(state, v, seed, chunk);
+    for (int v = 0; v < program->var_count; v++) {
+        const struct program_var *var = &program->vars[v];
+        work->first_chunks[v] = count;
+        if (is_initialized(var))
+            count += (program_var_elements(var) + INITIAL_CHUNK - 1) / INITIAL_CHUNK;
     }
-    free(chunk);
+    work->first_chunks[program->var_count] = count;
+    return count;
+}
+
+/* The variable that chunk number `chunk` belongs to: the last that begins at or before it. */
+static int find_var(const struct initial_work *work, int64_t chunk)
+{
+    int low = 0, high = work->state->program->var_count;
+
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (work->first_chunks[middle] <= chunk)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void initialize_chunk(void *context, int64_t number, int thread)
+{
+    const struct initial_work *work = context;
+    struct backend *backend = work->state->backend;
+    int v = find_var(work, number);
+    const struct program_var *var = &work->state->program->vars[v];
+    int64_t first = (number - work->first_chunks[v]) * INITIAL_CHUNK;
+    int64_t left = program_var_elements(var) - first;
+    int64_t count = left < INITIAL_CHUNK ? left : INITIAL_CHUNK;
+    float *chunk = work->chunks + thread * INITIAL_CHUNK;
+    char *to = state_address(work->state, v);
+
+    if (var->role == PROGRAM_ROLE_STATE)
+        memset(chunk, 0, (size_t)count * sizeof(*chunk));
+    else
+        initial_values(var, work->seed, first, count, chunk);
+    backend->vtable->copy_in(backend, to + (size_t)first * sizeof(*chunk), chunk,
+                             (size_t)count * sizeof(*chunk));
+}
+
+static struct thread_pool *new_pool(int threads, int64_t tasks)
+{
+    struct thread_pool *pool = NULL;
+    int wanted = threads > 0 ? threads : backend_cpu_thread_count();
+
+    if (thread_pool_new(wanted < tasks ? wanted : 1, &pool, NULL) < 0)
+        (void)thread_pool_new(1, &pool, NULL); /* no more threads to be had: the same values */
+    fleet_assert(pool != NULL);
+    return pool;
+}
+
+void state_initialize(struct state *state, uint64_t seed, int threads)
+{
+    struct initial_work work = {.state = state, .seed = seed};
+    struct thread_pool *pool;
+    int64_t count;
+
+    work.first_chunks = calloc((size_t)state->program->var_count + 1, sizeof(*work.first_chunks));
+    fleet_assert(work.first_chunks != NULL);
+    count = number_chunks(&work);
+    pool = new_pool(threads, count);
+    work.chunks = malloc((size_t)thread_pool_threads(pool) * INITIAL_CHUNK * sizeof(*work.chunks));
+    fleet_assert(work.chunks != NULL);
+    thread_pool_run(pool, count, initialize_chunk, &work);
+    thread_pool_free(pool);
+    free(work.chunks);
+    free(work.first_chunks);
 }
 
 int state_parts(const struct state *state, struct state_part out[STATE_PARTS_MAX])

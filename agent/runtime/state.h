@@ -46,9 +46,10 @@ int state_reserve_slots(struct state *state, int count, struct fleet_error *err)
 
 /*
  * The state before the first step: parameters from numbers keyed by (seed, name, element), so they
- * are the same wherever they are made; optimizer states zero; buffers as the program says.
+ * are the same wherever they are made; optimizer states zero; buffers as the program says. Made by
+ * `threads` threads (0: as many as the CPU quota allows), whose number changes no bit.
  */
-void state_initialize(struct state *state, uint64_t seed);
+void state_initialize(struct state *state, uint64_t seed, int threads);
 
 /* The parts of the committed state; returns how many. Borrowed. */
 int state_parts(const struct state *state, struct state_part out[STATE_PARTS_MAX]);
