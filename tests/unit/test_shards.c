@@ -153,6 +153,69 @@ static void test_shards__nothing_else_is_believed(void **state)
     fixture_release(&rig.f);
 }
 
+/* An error code that is none would be no error once it is an int. */
+static void test_shards__a_code_that_is_none_is_no_success(void **state)
+{
+    static const int64_t codes[] = {INT64_MIN, -((int64_t)1 << 32), -4096, 1};
+    struct rig rig;
+    struct fleet_error err;
+    FLEET_AUTO_FREE char *note = NULL;
+    FLEET_AUTO_FREE char *text = NULL;
+    size_t size;
+
+    (void)state;
+    rig_init(&rig);
+    rig_tell(&rig, 1);
+    rig_tell(&rig, 2);
+    note = path_in(&rig, "shard-00002-of-00003.note");
+    assert_int_equal(fleet_file_read(note, 1 << 20, &text, &size, &err), 0);
+    for (size_t i = 0; i < FLEET_COUNT(codes); i++) {
+        memcpy(text + sizeof(uint64_t), &codes[i], sizeof(codes[i])); /* behind the mark */
+        assert_int_equal(fleet_file_write(note, text, size, &err), 0);
+        if (rig_await(&rig, &err) != -EBADMSG)
+            fail_msg("a note with code %lld was believed", (long long)codes[i]);
+    }
+    fixture_release(&rig.f);
+}
+
+/* A shard that failed for want of something is not a shard that is still being written. */
+static void test_shards__want_is_a_failure(void **state)
+{
+    struct rig rig;
+    struct fleet_error err;
+
+    (void)state;
+    rig_init(&rig);
+    rig_tell(&rig, 2);
+    assert_int_equal(
+        shards_tell(rig.f.path, rig.folder, 1, SHARDS, -EAGAIN, "no thread left", NULL, &err), 0);
+    assert_int_equal(rig_await(&rig, &err), -EAGAIN);
+    assert_string_equal(err.text, "shard 2 of 3: no thread left");
+    fixture_release(&rig.f);
+}
+
+/* What the manifest could not say is not taken into it. */
+static void test_shards__a_file_is_named_once_with_its_digest(void **state)
+{
+    struct rig rig;
+    struct fleet_error err;
+    struct checkpoint_shard forged;
+
+    (void)state;
+    rig_init(&rig);
+    rig_tell(&rig, 2);
+    assert_int_equal(rig.written[1].file_count, 2);
+    forged = rig.written[1];
+    forged.files[0].sha256[5] = '"';
+    assert_int_equal(shards_tell(rig.f.path, rig.folder, 1, SHARDS, 0, "", &forged, &err), 0);
+    assert_int_equal(rig_await(&rig, &err), -EBADMSG);
+    forged = rig.written[1];
+    forged.files[1] = forged.files[0];
+    assert_int_equal(shards_tell(rig.f.path, rig.folder, 1, SHARDS, 0, "", &forged, &err), 0);
+    assert_int_equal(rig_await(&rig, &err), -EBADMSG);
+    fixture_release(&rig.f);
+}
+
 static void test_shards__files_must_be_there_in_full(void **state)
 {
     struct rig rig;
@@ -179,6 +242,9 @@ int main(void)
         cmocka_unit_test(test_shards__who_is_dead_is_not_waited_for),
         cmocka_unit_test(test_shards__a_failure_arrives_with_its_reason),
         cmocka_unit_test(test_shards__nothing_else_is_believed),
+        cmocka_unit_test(test_shards__a_code_that_is_none_is_no_success),
+        cmocka_unit_test(test_shards__want_is_a_failure),
+        cmocka_unit_test(test_shards__a_file_is_named_once_with_its_digest),
         cmocka_unit_test(test_shards__files_must_be_there_in_full),
     };
     return cmocka_run_group_tests_name("shards", tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +14,16 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
+#include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 
-#define NOTE_MAGIC  UINT64_C(0x3130647261687366) /* "fshard01" */
-#define WAIT_MS     10                           /* between two looks */
-#define WHY_SIZE    512
-#define NAME_ENDING ".safetensors"
+#define NOTE_MAGIC UINT64_C(0x3130647261687366) /* "fshard01" */
+#define WAIT_MS    10                           /* between two looks */
+#define WHY_SIZE   512
+#define ERRNO_MAX  4095
+
+static const char *const kinds[] = {"model", "optimizer"};
 
 struct note {
     uint64_t magic;
@@ -52,17 +56,20 @@ static int write_note(const char *file, int rc, const char *why,
     return fleet_file_write(file, note, sizeof(*note), err);
 }
 
+static void file_name(const char *kind, int shard, int shards, char out[64])
+{
+    (void)snprintf(out, 64, "%s-%05d-of-%05d.safetensors", kind, shard + 1, shards);
+}
+
 /* A shard that will not be: what is there of it goes, so that a full disk has room to say why. */
 static void remove_files(const char *path, const char *folder, int shard, int shards)
 {
-    static const char *const kinds[] = {"model", "optimizer"};
     FLEET_AUTO_FREE char *place = fleet_file_join(path, folder);
 
     for (size_t i = 0; i < FLEET_COUNT(kinds); i++) {
         FLEET_AUTO_FREE char *file = NULL;
         char name[64];
-        (void)snprintf(name, sizeof(name), "%s-%05d-of-%05d" NAME_ENDING, kinds[i], shard + 1,
-                       shards);
+        file_name(kinds[i], shard, shards, name);
         file = fleet_file_join(place, name);
         (void)unlink(file);
     }
@@ -90,26 +97,57 @@ int shards_tell(const char *path, const char *folder, int shard, int shards, int
     return rc == 0 ? told : 0;
 }
 
-/* What another rank wrote may only name files of its own shard. */
+/* What another rank wrote may only name files of its own shard, each kind once. */
+static bool is_sound_file(const struct checkpoint_shard_file *file, int shard, int shards,
+                          bool seen[FLEET_COUNT(kinds)])
+{
+    uint8_t digest[FLEET_SHA256_SIZE];
+    char name[64];
+
+    if (strnlen(file->sha256, sizeof(file->sha256)) != sizeof(file->sha256) - 1 ||
+        fleet_hex_decode(file->sha256, digest, sizeof(digest)) < 0)
+        return false;
+    for (size_t i = 0; i < FLEET_COUNT(kinds); i++) {
+        file_name(kinds[i], shard, shards, name);
+        if (strncmp(file->name, name, sizeof(file->name)) != 0)
+            continue;
+        if (seen[i])
+            return false;
+        seen[i] = true;
+        return true;
+    }
+    return false;
+}
+
 static bool is_sound(const struct note *note, int shard, int shards)
 {
     const struct checkpoint_shard *d = &note->described;
-    char ending[64];
+    bool seen[FLEET_COUNT(kinds)] = {false};
 
-    (void)snprintf(ending, sizeof(ending), "-%05d-of-%05d" NAME_ENDING, shard + 1, shards);
-    if (note->magic != NOTE_MAGIC || note->rc > 0 || d->file_count < 0 ||
+    if (note->magic != NOTE_MAGIC || note->rc > 0 || note->rc < -ERRNO_MAX || d->file_count < 0 ||
         d->file_count > CHECKPOINT_SHARD_FILES_MAX ||
         strnlen(note->why, sizeof(note->why)) == sizeof(note->why))
         return false;
-    for (int i = 0; i < d->file_count; i++) {
-        const struct checkpoint_shard_file *file = &d->files[i];
-        size_t length = strnlen(file->name, sizeof(file->name));
-        if (length == sizeof(file->name) || length <= strlen(ending) || strchr(file->name, '/') ||
-            strcmp(file->name + length - strlen(ending), ending) != 0 ||
-            strnlen(file->sha256, sizeof(file->sha256)) != sizeof(file->sha256) - 1)
+    for (int i = 0; i < d->file_count; i++)
+        if (!is_sound_file(&d->files[i], shard, shards, seen))
             return false;
-    }
     return true;
+}
+
+int shards_note_decode(const void *data, size_t size, int shard, int shards,
+                       struct checkpoint_shard *out, struct fleet_error *err)
+{
+    struct note note;
+
+    if (size != sizeof(note))
+        return fleet_error(err, -EBADMSG, "%zu bytes are no note of a shard", size);
+    memcpy(&note, data, sizeof(note));
+    if (!is_sound(&note, shard, shards))
+        return fleet_error(err, -EBADMSG, "no sound note of shard %d of %d", shard + 1, shards);
+    if (note.rc < 0)
+        return fleet_error(err, (int)note.rc, "shard %d of %d: %s", shard + 1, shards, note.why);
+    *out = note.described;
+    return 0;
 }
 
 static int check_files(const char *path, const char *folder, const struct checkpoint_shard *shard,
@@ -129,27 +167,23 @@ static int check_files(const char *path, const char *folder, const struct checkp
     return 0;
 }
 
-/* -EAGAIN: not there yet. */
+/* 1: not there yet. */
 static int read_note(const char *path, const char *folder, int shard, int shards,
                      struct checkpoint_shard *out, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *file = note_path(path, folder, shard, shards);
     FLEET_AUTO_FREE char *text = NULL;
-    const struct note *note;
     size_t size;
+    int rc;
 
     if (access(file, F_OK) < 0 && errno == ENOENT)
-        return -EAGAIN;
+        return 1;
     if (fleet_file_read(file, sizeof(struct note), &text, &size, err) < 0)
         return err->code;
-    note = (const struct note *)(void *)text;
-    if (size != sizeof(*note) || !is_sound(note, shard, shards))
-        return fleet_error(err, -EBADMSG,
-                           "%s is no note of a shard: its rank may have run out of disk", file);
-    if (note->rc < 0)
-        return fleet_error(err, (int)note->rc, "shard %d of %d: %s", shard + 1, shards, note->why);
-    *out = note->described;
-    return check_files(path, folder, out, err);
+    rc = shards_note_decode(text, size, shard, shards, out, err);
+    if (rc == -EBADMSG)
+        return fleet_error_wrap(err, "%s (its rank may have run out of disk)", file);
+    return rc < 0 ? rc : check_files(path, folder, out, err);
 }
 
 int shards_await(const char *path, const char *folder, int shards, const atomic_bool *stop,
@@ -163,17 +197,17 @@ int shards_await(const char *path, const char *folder, int shards, const atomic_
     for (int shard = 1; shard < shards;) {
         int rc = read_note(path, folder, shard, shards, &out[shard], &why);
         bool is_over = atomic_load(stop) || atomic_load(abandoned);
-        if (rc == -EAGAIN && !is_over && fleet_monotonic_ms() <= give_up_ms) {
+        if (rc > 0 && !is_over && fleet_monotonic_ms() <= give_up_ms) {
             (void)poll(NULL, 0, WAIT_MS);
             continue;
         }
-        if (rc == -EAGAIN && first < 0)
+        if (rc > 0 && first < 0)
             return first; /* the reason, most likely */
-        if (rc == -EAGAIN && is_over)
+        if (rc > 0 && is_over)
             return fleet_error(err, -ECANCELED,
                                "shard %d of %d is missing: the generation that wrote it has ended",
                                shard + 1, shards);
-        if (rc == -EAGAIN)
+        if (rc > 0)
             return fleet_error(err, -ETIMEDOUT, "shard %d of %d did not come within %.0f s",
                                shard + 1, shards, patience_ms * 1e-3);
         if (rc < 0 && first == 0)

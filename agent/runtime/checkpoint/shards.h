@@ -13,6 +13,7 @@
  */
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #include "agent/runtime/checkpoint/checkpoint.h"
 
@@ -34,6 +35,14 @@ int shards_tell(const char *path, const char *folder, int shard, int shards, int
 int shards_await(const char *path, const char *folder, int shards, const atomic_bool *stop,
                  const atomic_bool *abandoned, double patience_ms, struct checkpoint_shard *out,
                  struct fleet_error *err);
+
+/*
+ * The note of shard `shard` (from 0) of `shards` from its bytes, which another rank wrote: 0 and *out, the error that the
+ * shard met with its reason, or -EBADMSG for what is no sound note: of another size, of another shard, naming anything but
+ * that shard's own files, each once.
+ */
+int shards_note_decode(const void *data, size_t size, int shard, int shards,
+                       struct checkpoint_shard *out, struct fleet_error *err);
 
 /* Remove the notes, once they are of no use. */
 void shards_forget(const char *path, const char *folder, int shards);
