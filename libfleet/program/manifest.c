@@ -104,7 +104,6 @@ char *manifest_encode(const struct manifest *manifest)
                          (long long)manifest->generation.counter);
     append_string(&out, "instructionSet", manifest->instruction_set);
     append_string(&out, "configDigest", manifest->config_digest);
-    append_string(&out, "weightsSha256", manifest->weights_sha256);
     append_string(&out, "created", created);
     if (manifest->extra) {
         FLEET_AUTO_FREE char *extra = fleet_json_print(manifest->extra);
@@ -237,7 +236,6 @@ static int decode_all(const cJSON *root, struct manifest *manifest, struct fleet
         get_count(root, "generation.epoch", &manifest->generation.epoch, err) < 0 ||
         get_count(root, "generation.counter", &manifest->generation.counter, err) < 0 ||
         get_digest(root, "configDigest", true, manifest->config_digest, err) < 0 ||
-        get_digest(root, "weightsSha256", true, manifest->weights_sha256, err) < 0 ||
         decode_files(root, manifest, err) < 0)
         return -EINVAL;
     return 0;

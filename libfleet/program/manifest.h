@@ -49,10 +49,9 @@ struct manifest {
     int64_t step;    /* batches that were committed: training goes on with batch number `step` */
     int64_t updates; /* optimizer updates made */
     int64_t samples; /* position in the data: the number of the next sample */
-    struct manifest_generation generation;      /* that wrote it */
-    char instruction_set[32];                   /* level it was computed at: equal bits per level */
-    char config_digest[FLEET_SHA256_HEX_SIZE];  /* of the job's arithmetic; "" if not given */
-    char weights_sha256[FLEET_SHA256_HEX_SIZE]; /* as spec 3 `weightsSha256`; "" if not given */
+    struct manifest_generation generation;     /* that wrote it */
+    char instruction_set[32];                  /* level it was computed at: equal bits per level */
+    char config_digest[FLEET_SHA256_HEX_SIZE]; /* of the job's arithmetic; "" if not given */
     int64_t created_wall_ms;
     struct manifest_file *files; /* [file_count] */
     size_t file_count;

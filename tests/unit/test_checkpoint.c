@@ -75,8 +75,8 @@ static void test_checkpoint__any_number_of_shards_gives_the_same(void **state)
         for (int i = 0; i < shards; i++)
             assert_int_equal(
                 checkpoint_write_shard(f.path, folder, &f.state, i, shards, &written[i], NULL), 0);
-        assert_int_equal(
-            checkpoint_commit(f.path, folder, 1, NULL, &about, NULL, written, shards, NULL), 0);
+        assert_int_equal(checkpoint_commit(f.path, folder, 1, NULL, &about, written, shards, NULL),
+                         0);
         check_restored(&f, f.path, 20);
         fixture_release(&f);
     }

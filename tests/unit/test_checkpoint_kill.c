@@ -63,7 +63,7 @@ static void save_shard_1_of_2(struct fixture *f)
     if (checkpoint_write_shard(f->path, shared_folder, &f->state, 0, 2, &shards[0], &err) < 0 ||
         shards_await(f->path, shared_folder, 2, &is_over, &is_over, PATIENCE_MS, shards, &err) < 0)
         checkpoint_discard(f->path, shared_folder);
-    else if (checkpoint_commit(f->path, shared_folder, 1, NULL, &about, NULL, shards, 2, &err) == 0)
+    else if (checkpoint_commit(f->path, shared_folder, 1, NULL, &about, shards, 2, &err) == 0)
         shards_forget(f->path, shared_folder, 2);
 }
 

@@ -29,8 +29,7 @@ static void save_shards(struct fixture *f, int shards, char folder[CHECKPOINT_FO
     for (int i = 0; i < shards; i++)
         assert_int_equal(
             checkpoint_write_shard(f->path, folder, &f->state, i, shards, &written[i], NULL), 0);
-    assert_int_equal(
-        checkpoint_commit(f->path, folder, 1, NULL, &about, NULL, written, shards, NULL), 0);
+    assert_int_equal(checkpoint_commit(f->path, folder, 1, NULL, &about, written, shards, NULL), 0);
 }
 
 static void check_export(int shards, bool by_folder)

@@ -150,16 +150,13 @@ int checkpoint_begin(const char *path, const struct manifest *about,
     return make_fresh_folder(path, about, folder, err);
 }
 
-static char *encode_manifest(const struct manifest *about, const char *weights_sha256,
-                             const struct checkpoint_shard *shards, int shard_count)
+static char *encode_manifest(const struct manifest *about, const struct checkpoint_shard *shards,
+                             int shard_count)
 {
     struct manifest manifest = *about; /* borrows `extra` */
     char *text;
 
     manifest.created_wall_ms = fleet_wall_ms();
-    if (weights_sha256)
-        (void)snprintf(manifest.weights_sha256, sizeof(manifest.weights_sha256), "%s",
-                       weights_sha256);
     manifest.file_count = 0;
     manifest.files =
         calloc((size_t)shard_count * CHECKPOINT_SHARD_FILES_MAX + 1, sizeof(*manifest.files));
@@ -192,10 +189,10 @@ static int write_manifest(const char *path, const char *folder, const char *text
 
 int checkpoint_commit(const char *path, const char *folder, int64_t keep,
                       const struct manifest_lineage *lineage, const struct manifest *about,
-                      const char *weights_sha256, const struct checkpoint_shard *shards,
-                      int shard_count, struct fleet_error *err)
+                      const struct checkpoint_shard *shards, int shard_count,
+                      struct fleet_error *err)
 {
-    FLEET_AUTO_FREE char *text = encode_manifest(about, weights_sha256, shards, shard_count);
+    FLEET_AUTO_FREE char *text = encode_manifest(about, shards, shard_count);
     int rc = write_manifest(path, folder, text, err);
 
     fleet_assert(keep >= 1);
@@ -221,5 +218,5 @@ int checkpoint_save(const char *path, int64_t keep, const struct checkpoint_stat
         remove_folder(path, folder);
         return rc;
     }
-    return checkpoint_commit(path, folder, keep, NULL, about, NULL, &shard, 1, err);
+    return checkpoint_commit(path, folder, keep, NULL, about, &shard, 1, err);
 }

@@ -58,8 +58,8 @@ void checkpoint_state_init(struct checkpoint_state *state, const struct program 
 
 /*
  * Save all of `state` as one shard and delete what exceeds the newest `keep` (>= 1). `about` gives
- * step, updates, samples, generation, instruction_set, config_digest and extra (borrowed); files,
- * weights_sha256 and time are filled in the file, not in `about`. `folder` gets the name.
+ * step, updates, samples, generation, instruction_set, config_digest and extra (borrowed); files
+ * and time are filled in the file, not in `about`. `folder` gets the name.
  * -errno (-ENOSPC, -EACCES …) with the path; then nothing new is left.
  */
 int checkpoint_save(const char *path, int64_t keep, const struct checkpoint_state *state,
@@ -89,12 +89,11 @@ int checkpoint_write_shard(const char *path, const char *folder,
                            struct checkpoint_shard *out, struct fleet_error *err);
 
 /* All shards are there: make it a checkpoint, then delete what exceeds the newest `keep` of those on
- * `lineage` (NULL = all), off-lineage ones that are older included. `weights_sha256` may
- * be NULL. On failure the folder is removed. */
+ * `lineage` (NULL = all), off-lineage ones that are older included. On failure the folder is removed. */
 int checkpoint_commit(const char *path, const char *folder, int64_t keep,
                       const struct manifest_lineage *lineage, const struct manifest *about,
-                      const char *weights_sha256, const struct checkpoint_shard *shards,
-                      int shard_count, struct fleet_error *err);
+                      const struct checkpoint_shard *shards, int shard_count,
+                      struct fleet_error *err);
 
 /* Remove the folder of a save that failed. */
 void checkpoint_discard(const char *path, const char *folder);

@@ -113,7 +113,7 @@ static int save_first(struct snapshot *s, const struct checkpoint_source *source
         return rc;
     }
     rc = checkpoint_commit(s->path, folder, s->keep, s->lineage.count > 0 ? &s->lineage : NULL,
-                           &s->about, NULL, shards, s->shards, err);
+                           &s->about, shards, s->shards, err);
     if (rc == 0)
         shards_forget(s->path, folder, s->shards);
     return rc;
