@@ -155,13 +155,19 @@ static void initialize_chunk(void *context, int64_t number, int thread)
                              (size_t)count * sizeof(*chunk));
 }
 
-static struct thread_pool *new_pool(int threads, int64_t tasks)
+/* A pool of at most `*threads` (0: what the CPU quota allows); says how many there are. */
+static struct thread_pool *new_pool(int *threads, int64_t tasks)
 {
     struct thread_pool *pool = NULL;
-    int wanted = threads > 0 ? threads : backend_cpu_thread_count();
 
-    if (thread_pool_new(wanted < tasks ? wanted : 1, &pool, NULL) < 0)
-        (void)thread_pool_new(1, &pool, NULL); /* no more threads to be had: the same values */
+    if (*threads <= 0)
+        *threads = backend_cpu_thread_count();
+    if (*threads >= tasks)
+        *threads = 1;
+    if (thread_pool_new(*threads, &pool, NULL) < 0) { /* no more to be had: the same values */
+        *threads = 1;
+        (void)thread_pool_new(1, &pool, NULL);
+    }
     fleet_assert(pool != NULL);
     return pool;
 }
@@ -175,8 +181,8 @@ void state_initialize(struct state *state, uint64_t seed, int threads)
     work.first_chunks = calloc((size_t)state->program->var_count + 1, sizeof(*work.first_chunks));
     fleet_assert(work.first_chunks != NULL);
     count = number_chunks(&work);
-    pool = new_pool(threads, count);
-    work.chunks = malloc((size_t)thread_pool_threads(pool) * INITIAL_CHUNK * sizeof(*work.chunks));
+    pool = new_pool(&threads, count);
+    work.chunks = malloc((size_t)threads * INITIAL_CHUNK * sizeof(*work.chunks));
     fleet_assert(work.chunks != NULL);
     thread_pool_run(pool, count, initialize_chunk, &work);
     thread_pool_free(pool);
