@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The hub and what a job is about: steps, checkpoints, state that may be lost, the end. What it makes
+ * of each message, in which order it tells, and whom it waits for.
+ */
+#include "tests/unit/hub_fixture.h"
+
+/* ---- progress and checkpoints ------------------------------------------------------------------ */
+
+/* An observer must not see steps of a generation that does not run yet. */
+static void test_hub_steps__a_step_says_that_the_generation_runs(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    ready(0);
+    ready(1);
+    for (int i = 0; i < 2; i++) {
+        tell_phase(i, MESSAGE_PHASE_CONNECTED, 0, 0);
+        tell_phase(i, MESSAGE_PHASE_RESTORED, 0, 0);
+    }
+    assert_int_equal(hub_phase(w.hub), HUB_FORMING);
+    progress(0, 1, 1); /* before anybody's "first step" */
+    assert_int_equal(hub_phase(w.hub), HUB_RUNNING);
+    assert_int_equal(count_events(HUB_EVENT_RUNNING), 1);
+    run(0);
+    assert_int_equal(count_events(HUB_EVENT_RUNNING), 1);
+    stop();
+}
+
+static void test_hub_steps__tells_each_step_once_and_waits_for_missing_ones(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    progress(0, 2, 4);
+    progress(1, 3, 5); /* another reporter, after a restart say */
+    assert_int_equal(count_events(HUB_EVENT_STEP), 5);
+    w.peers[0].status.steps_from = 6;
+    heartbeat(0); /* member 0 has step 6 and will tell it */
+    progress(1, 7, 7);
+    assert_int_equal(count_events(HUB_EVENT_STEP), 5);
+    wait_quietly(4000, true);
+    progress(1, 7, 7);
+    assert_int_equal(count_events(HUB_EVENT_STEP), 5);
+    progress(0, 6, 6);
+    progress(1, 7, 7);
+    assert_int_equal(count_events(HUB_EVENT_STEP), 7);
+    for (int i = 0, step = 1; i < w.event_count; i++)
+        if (w.events[i].type == HUB_EVENT_STEP)
+            assert_int_equal(w.events[i].step.step, step++);
+    stop();
+}
+
+static void test_hub_steps__tells_a_checkpoint_after_its_steps(void **state)
+{
+    struct message message = {.type = MESSAGE_CHECKPOINT_DONE,
+                              .checkpoint_done = {.step = 10, .path = "/c/10"}};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    message.checkpoint_done.generation = hub_generation(w.hub);
+    send_to_hub(&w.peers[1], &message);
+    assert_int_equal(count_events(HUB_EVENT_CHECKPOINT), 0);
+    progress(0, 2, 10);
+    assert_int_equal(count_events(HUB_EVENT_CHECKPOINT), 1);
+    assert_int_equal(last_event(HUB_EVENT_CHECKPOINT)->step.step, 10);
+    progress(0, 11, 12);
+    gone(0); /* nobody is left with the state: back to the checkpoint */
+    gone(1);
+    w.peers[0].attempt = w.peers[1].attempt = 1;
+    w.peers[0].status = w.peers[1].status = (struct message_status){.step = -1};
+    ready(0);
+    ready(1);
+    assert_int_equal(w.record.first_step, 11);
+    run(10);
+    assert_int_equal(last_event(HUB_EVENT_RESTART)->lost_steps, 2);
+    stop();
+}
+
+/* The members of a suspended job save what they hold; the hub is to know before they go. */
+static void test_hub_steps__hears_the_last_checkpoint_of_a_job_that_is_over(void **state)
+{
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    progress(0, 2, 5);
+    hub_end(w.hub, false, "Suspended", w.now_ms, &out);
+    carry_out(&out);
+    assert_int_equal(w.peers[0].dones, 1);
+    leave(1);
+    assert_int_equal(count_events(HUB_EVENT_LOST), 0);
+    checkpoint(0, 1, 7); /* the steps follow, because they went another way */
+    assert_int_equal(count_events(HUB_EVENT_CHECKPOINT), 0);
+    progress(0, 6, 7);
+    assert_int_equal(last_event(HUB_EVENT_STEP)->step.step, 7);
+    assert_int_equal(last_event(HUB_EVENT_CHECKPOINT)->step.step, 7);
+    disconnect(0); /* and again, over another connection, because no answer came */
+    hello(0);
+    checkpoint(0, 1, 7);
+    assert_int_equal(w.peers[0].checkpoint_step, 7);
+    assert_int_equal(count_events(HUB_EVENT_CHECKPOINT), 1);
+    leave(0);
+    assert_int_equal(hub_members(w.hub, NULL, 0), 0);
+    stop();
+}
+
+/* A generation that has made no step may have saved the one it began with. */
+static void test_hub_steps__takes_the_checkpoint_of_a_generation_without_steps(void **state)
+{
+    struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    progress(0, 2, 5);
+    for (int i = 0; i < 2; i++) /* the member is lost before the second one commits anything */
+    {
+        gone(1);
+        left_generation(0);
+        w.peers[1].attempt++;
+        w.peers[1].status = (struct message_status){.step = -1};
+        ready(1);
+        left_generation(0);
+    }
+    assert_true(hub_generation(w.hub).counter >= 3);
+    assert_true(hub_lineage(w.hub, lineage) >= 3);
+    checkpoint(0, 2, 5);
+    assert_int_equal(last_event(HUB_EVENT_CHECKPOINT)->step.step, 5);
+    stop();
+}
+
+static void test_hub_steps__says_loudly_that_the_state_is_lost(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    progress(0, 2, 40);
+    gone(0);
+    gone(1);
+    w.peers[0].attempt = w.peers[1].attempt = 1;
+    w.peers[0].status = w.peers[1].status = (struct message_status){.step = -1};
+    ready(0);
+    ready(1);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 1);
+    assert_int_equal(last_event(HUB_EVENT_STATE_LOST)->lost_steps, 40);
+    assert_non_null(strstr(last_event(HUB_EVENT_STATE_LOST)->message, "there is no checkpoint"));
+    run(0);
+    assert_int_equal(last_event(HUB_EVENT_RESTART)->lost_steps, 40);
+    stop();
+}
+
+/* Two of three die while the third, which was left behind, is out of reach: it is waited for, and
+ * what it holds is better than nothing. */
+static void test_hub_steps__waits_for_a_frozen_member_that_alone_holds_state(void **state)
+{
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    progress(0, 2, 10);
+    w.peers[2].status.step = 10;
+    heartbeat(2);
+    disconnect(2); /* frozen */
+    wait_quietly(1000, true);
+    left_generation(0);
+    left_generation(1);
+    run(10);
+    progress(0, 11, 30);
+    assert_generation(2);
+    fail_trainer(0);
+    fail_trainer(1);
+    ready(0);
+    ready(1);
+    wait_quietly(20000, true);
+    assert_generation(2); /* they wait */
+    assert_string_equal(last_event(HUB_EVENT_STALLED)->cause, "HolderAway");
+    assert_int_equal(last_event(HUB_EVENT_STALLED)->generation.counter, 2);
+    ready(2); /* it thaws */
+    assert_generation(3);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 10);
+    assert_int_equal(w.peers[0].last_assign.assign.members[0].step, -1);
+    assert_int_equal(last_event(HUB_EVENT_STATE_LOST)->lost_steps, 20);
+    run(0);
+    assert_int_equal(last_event(HUB_EVENT_RESTART)->lost_steps, 20);
+    stop();
+}
+
+/* It is back, but its trainer has yet to leave the generation that it was stopped in. */
+static void test_hub_steps__waits_for_a_holder_that_is_just_back(void **state)
+{
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    progress(0, 2, 10);
+    w.peers[2].status.step = 10;
+    heartbeat(2);
+    wait_quietly(600000, true);
+    disconnect(2); /* frozen */
+    wait_quietly(1000, true);
+    left_generation(0);
+    left_generation(1);
+    run(10);
+    progress(0, 11, 30);
+    fail_trainer(0);
+    fail_trainer(1);
+    ready(0);
+    ready(1);
+    hello(2); /* and still in the first generation */
+    wait_quietly(1000, true);
+    assert_generation(2);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    left_generation(2);
+    assert_generation(3);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 10);
+    stop();
+}
+
+static void test_hub_steps__waits_no_longer_for_a_member_that_is_known_to_be_dead(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    progress(0, 2, 10);
+    w.peers[1].status.step = 10;
+    heartbeat(1);
+    disconnect(1);
+    wait_quietly(1000, true);
+    fail_trainer(0);
+    ready(0);
+    wait_quietly(1000, true);
+    assert_phase(HUB_GATHERING);
+    gone(1); /* now the API says so */
+    wait_quietly(1000, true);
+    assert_true(hub_generation(w.hub).counter > 1);
+    assert_int_equal(w.peers[0].last_assign.assign.step, -1);
+    stop();
+}
+
+static void finish(int index, int64_t steps, const char *sha256)
+{
+    struct message message = {.type = MESSAGE_FINISHED,
+                              .finished = {.generation = hub_generation(w.hub),
+                                           .steps = steps,
+                                           .loss = 1.5,
+                                           .weights_sha256 = sha256}};
+
+    send_to_hub(&w.peers[index], &message);
+}
+
+static void test_hub_steps__finishes_when_all_have_and_restarts_no_more(void **state)
+{
+    (void)state;
+    start(2, 3, NULL);
+    form(3);
+    progress(0, 2, 30);
+    finish(0, 30, "aa");
+    assert_phase(HUB_RUNNING); /* the others may still finish */
+    fail_trainer(2);
+    assert_phase(HUB_RUNNING); /* but nobody is waited for to come back */
+    finish(1, 30, "");
+    assert_phase(HUB_FINISHED);
+    assert_string_equal(last_event(HUB_EVENT_FINISHED)->weights_sha256, "aa");
+    assert_false(last_event(HUB_EVENT_FINISHED)->weights_differ);
+    assert_int_equal(last_event(HUB_EVENT_FINISHED)->step.step, 30);
+    assert_true(w.peers[2].done_succeeded);
+    heartbeat(1); /* its done was lost */
+    assert_int_equal(w.peers[1].dones, 2);
+    stop();
+}
+
+/* A job that is run again after its end: its members read the last checkpoint and have no step to make. */
+static void test_hub_steps__finishes_a_job_that_had_finished_before(void **state)
+{
+    (void)state;
+    start(1, 1, NULL);
+    ready(0);
+    tell_phase(0, MESSAGE_PHASE_CONNECTED, -1, 0);
+    tell_phase(0, MESSAGE_PHASE_RESTORED, 300, 0);
+    finish(0, 300, "ab");
+    assert_phase(HUB_FINISHED);
+    assert_int_equal(last_event(HUB_EVENT_FINISHED)->step.step, 300);
+    stop();
+}
+
+static void test_hub_steps__says_when_weights_differ(void **state)
+{
+    (void)state;
+    start(2, 2, NULL);
+    form(2);
+    finish(1, 1, "bb");
+    finish(0, 1, "aa");
+    assert_true(last_event(HUB_EVENT_FINISHED)->weights_differ);
+    assert_string_equal(last_event(HUB_EVENT_FINISHED)->weights_sha256, "aa");
+    stop();
+}
+
+static void test_hub_steps__says_when_a_step_takes_far_too_long(void **state)
+{
+    (void)state;
+    start(1, 1, NULL);
+    form(1);
+    for (int step = 2; step < 12; step++) {
+        wait_quietly(100, true);
+        progress(0, step, step);
+    }
+    wait_quietly(29000, true);
+    assert_int_equal(count_events(HUB_EVENT_STALLED), 0);
+    wait_quietly(2000, true);
+    assert_int_equal(count_events(HUB_EVENT_STALLED), 1);
+    assert_string_equal(last_event(HUB_EVENT_STALLED)->cause, "StepTooLong");
+    stop();
+}
+
+static void test_hub_steps__can_be_ended_from_outside(void **state)
+{
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    hub_end(w.hub, false, "deleted", w.now_ms, &out);
+    carry_out(&out);
+    assert_phase(HUB_FAILED);
+    assert_int_equal(w.peers[1].dones, 1);
+    assert_string_equal(w.peers[1].reason, "deleted");
+    assert_int_equal(count_events(HUB_EVENT_FAILED), 0);
+    disconnect(1);
+    hello(1); /* who comes later hears it too */
+    assert_int_equal(w.peers[1].dones, 2);
+    stop();
+}
+
+static void test_hub_steps__the_store_is_the_generations(void **state)
+{
+    struct message put = {.type = MESSAGE_PUT, .put = {{1, 1}, "id", "x", 1}};
+    struct message get = {.type = MESSAGE_GET, .get = {{1, 1}, "id"}};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    send_to_hub(&w.peers[1], &get);
+    assert_int_equal(w.peers[1].values, 0);
+    send_to_hub(&w.peers[0], &put);
+    assert_int_equal(w.peers[1].values, 1);
+    gone(0);
+    left_generation(1);
+    run(1);
+    get.get.generation.counter = 2;
+    send_to_hub(&w.peers[1], &get);
+    send_to_hub(&w.peers[1], &put); /* a straggler of generation 1 */
+    assert_int_equal(w.peers[1].values, 1);
+    assert_int_equal(w.peers[1].closed, 0);
+    stop();
+}
+
+#define TEST(name) cmocka_unit_test(test_hub_steps__##name)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_step_says_that_the_generation_runs),
+        TEST(tells_each_step_once_and_waits_for_missing_ones),
+        TEST(tells_a_checkpoint_after_its_steps),
+        TEST(hears_the_last_checkpoint_of_a_job_that_is_over),
+        TEST(takes_the_checkpoint_of_a_generation_without_steps),
+        TEST(says_loudly_that_the_state_is_lost),
+        TEST(waits_for_a_frozen_member_that_alone_holds_state),
+        TEST(waits_for_a_holder_that_is_just_back),
+        TEST(waits_no_longer_for_a_member_that_is_known_to_be_dead),
+        TEST(finishes_when_all_have_and_restarts_no_more),
+        TEST(finishes_a_job_that_had_finished_before),
+        TEST(says_when_weights_differ),
+        TEST(says_when_a_step_takes_far_too_long),
+        TEST(can_be_ended_from_outside),
+        TEST(the_store_is_the_generations),
+    };
+    return cmocka_run_group_tests_name("hub_steps", tests, NULL, NULL);
+}
