@@ -142,8 +142,8 @@ static void drop(struct hub_host *host)
 
 /* A hub that goes on from what is written in the status. */
 static int make(struct hub_host *host, const struct hub_policy *policy,
-                const struct fleetjob_status *status, const char *plan_digest, bool nobody_lives,
-                struct fleet_error *err)
+                const struct action_hub *wanted, const struct fleetjob_status *status,
+                const char *plan_digest, struct fleet_error *err)
 {
     const struct fleetjob_rendezvous *rendezvous = &status->rendezvous;
     struct message_lineage lineage[FLEETJOB_HISTORY_MAX];
@@ -158,7 +158,8 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
         .checkpoint_step = status->has_checkpoint ? status->checkpoint.step : 0,
         .restarts = (int)status->restarts.since_reset,
         .restarts_total = status->restarts.count > 0 ? (int)status->restarts.count : 0,
-        .is_alone = nobody_lives,
+        .is_alone = wanted->is_alone,
+        .has_trained = wanted->has_trained,
     };
     struct hub *hub;
     int rc;
@@ -198,8 +199,7 @@ int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
     if (!wanted->is_wanted)
         return 0;
     if (!host->job)
-        return wanted->is_over ? 0
-                               : make(host, &policy, status, plan_digest, wanted->is_alone, err);
+        return wanted->is_over ? 0 : make(host, &policy, wanted, status, plan_digest, err);
     if (wanted->is_over && !host->is_over) {
         host->is_over = true;
         hub_end(host->network.hub(host->job), wanted->has_succeeded, wanted->reason, now_ms, &out);

@@ -188,6 +188,7 @@ void hub_view_refresh(struct hub_view *view, const struct hub *hub)
     view->phase = hub_phase(hub);
     view->is_learning = hub_is_learning(hub);
     view->generation = hub_generation(hub);
+    view->trained = hub_trained(hub);
     view->restarts = hub_restarts(hub);
     view->restarts_total = hub_restarts_total(hub);
     view->lineage_count = hub_lineage(hub, view->lineage);

@@ -39,6 +39,7 @@ struct hub_view {
     bool is_hosted;
     enum hub_phase phase;
     struct generation generation; /* the newest assigned */
+    struct generation trained;    /* the newest that is known to have made a step; none */
     int members;                  /* of that generation */
     bool is_learning;             /* made for a job that runs, has not heard of its members yet */
     int ready;                    /* of them, trained or ready to train */

@@ -82,6 +82,7 @@ struct action_event {
 struct action_hub {
     bool is_wanted;           /* host one with `policy` (min 0: as it has it); else have none */
     bool is_alone;            /* no pod lives: a new hub need not wait for members to come back */
+    bool has_trained;         /* the recorded generation did, and was not suspended since */
     struct hub_policy policy; /* progress_interval_ms is the host's business: 0 */
     bool is_over;             /* tell the members that the job has ended */
     bool has_succeeded;

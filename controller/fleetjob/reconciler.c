@@ -195,7 +195,7 @@ static void on_hub_record(void *user, const struct hub_record *record)
 
     if (!manager_is_leading(job->reconciler->manager))
         return; /* whoever leads will make generations; this process is about to end */
-    status_writer_record(job->writer, record->generation, lineage, count, on_record_written, job);
+    status_writer_record(job->writer, record, lineage, count, on_record_written, job);
 }
 
 static void on_hub_changed(void *user, bool is_step)

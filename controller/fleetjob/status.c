@@ -217,6 +217,8 @@ static void observe_lineage(struct pass *pass)
     const struct hub_view *hub = &pass->in->hub;
     struct fleetjob_rendezvous *rendezvous = &pass->status->rendezvous;
 
+    if (hub->phase < HUB_FINISHED && hub->trained.counter > rendezvous->trained)
+        rendezvous->trained = hub->trained.counter;
     if (hub->generation.counter < rendezvous->generation || hub->lineage_count == 0)
         return;
     rendezvous->epoch = hub->generation.epoch;
@@ -232,12 +234,6 @@ static void observe_lineage(struct pass *pass)
                                       .epoch = hub->lineage[i].generation.epoch};
 }
 
-/* Generations that somebody wanted: a resize, a drained or preempted pod. None of them counts. */
-static bool is_wanted(const struct fleetjob_restart *restart)
-{
-    return strcmp(restart->cause, "Resize") == 0 || strcmp(restart->cause, "MemberLeft") == 0;
-}
-
 static void tell_restart(struct pass *pass, const struct fleetjob_restart *restart)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -250,7 +246,7 @@ static void tell_restart(struct pass *pass, const struct fleetjob_restart *resta
     if (!isnan(restart->resume_ms))
         fleet_strbuf_appendf(&text, ": resumed in %.0f ms", restart->resume_ms);
     fleet_strbuf_appendf(&text, ", %lld steps lost", (long long)restart->lost_steps);
-    pass_event(pass, !is_wanted(restart) || restart->lost_steps > 0,
+    pass_event(pass, !message_cause_is_wanted(restart->cause) || restart->lost_steps > 0,
                is_resize ? WELLKNOWN_EVENT_RESIZED : WELLKNOWN_EVENT_RESTARTED, "%s", text.text);
 }
 
@@ -284,6 +280,8 @@ static void observe_restarts(struct pass *pass)
     for (size_t i = 0; i < hub->history_count; i++)
         if (hub->history[i].generation > newest)
             append_restart(pass, &hub->history[i]);
+    if (hub->generation.counter < pass->before->rendezvous.generation)
+        return; /* that one's restart is counted already, the hub does not know yet */
     restarts->count = hub->restarts_total;
     restarts->since_reset = hub->restarts;
 }

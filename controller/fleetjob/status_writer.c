@@ -215,31 +215,32 @@ static void try_record(struct status_writer *w)
     w->record_call = send_patch(w, status, RECORD_TIMEOUT_MS, true, on_recorded);
 }
 
-static cJSON *encode_record(struct generation generation, const struct fleetjob_lineage *lineage,
+static cJSON *encode_record(const struct hub_record *record, const struct fleetjob_lineage *lineage,
                             size_t count)
 {
     struct fleetjob_status status = {
-        .rendezvous = {.epoch = generation.epoch,
-                       .generation = generation.counter,
+        .rendezvous = {.epoch = record->generation.epoch,
+                       .generation = record->generation.counter,
                        .lineage = {(struct fleetjob_lineage *)lineage, count}}};
     FLEET_AUTO_JSON cJSON *all = fleetjob_status_encode(&status);
-    cJSON *patch = cJSON_CreateObject();
+    cJSON *patch = cJSON_CreateObject(), *restarts = cJSON_AddObjectToObject(patch, "restarts");
 
-    fleet_assert(patch);
+    fleet_assert(restarts && cJSON_AddNumberToObject(restarts, "count", record->restarts_total) &&
+                 cJSON_AddNumberToObject(restarts, "sinceReset", record->restarts));
     fleet_assert(cJSON_AddItemToObject(patch, "rendezvous",
                                        cJSON_DetachItemFromObjectCaseSensitive(all, "rendezvous")));
     return patch;
 }
 
-void status_writer_record(struct status_writer *w, struct generation generation,
+void status_writer_record(struct status_writer *w, const struct hub_record *record,
                           const struct fleetjob_lineage *lineage, size_t lineage_count,
                           status_writer_recorded *done, void *user)
 {
     kube_rest_cancel(&w->record_call);
     cJSON_Delete(w->record_status);
     w->has_record = true;
-    w->record = generation;
-    w->record_status = encode_record(generation, lineage, lineage_count);
+    w->record = record->generation;
+    w->record_status = encode_record(record, lineage, lineage_count);
     w->record_tries = 0;
     w->record_done = done;
     w->record_user = user;

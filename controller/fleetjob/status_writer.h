@@ -20,7 +20,7 @@
 
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/kube/io.h"
-#include "libfleet/rendezvous/generation.h"
+#include "libfleet/rendezvous/hub.h"
 
 struct fleet_error;
 struct status_writer;
@@ -50,11 +50,11 @@ void status_writer_write(struct status_writer *writer, const struct fleetjob_sta
                          const struct fleetjob_status *after, status_writer_done *done, void *user);
 
 /*
- * Record a generation, as soon as nothing else is on its way; a newer one takes the place of one that
- * waits. `done` gets the generation, and whether it stands there now.
+ * Record a generation with the restarts counted so far, as soon as nothing else is on its way; a newer
+ * one takes the place of one that waits. `done` gets the generation, and whether it stands there now.
  */
 typedef void status_writer_recorded(void *user, struct generation generation, bool is_recorded);
-void status_writer_record(struct status_writer *writer, struct generation generation,
+void status_writer_record(struct status_writer *writer, const struct hub_record *record,
                           const struct fleetjob_lineage *lineage, size_t lineage_count,
                           status_writer_recorded *done, void *user);
 

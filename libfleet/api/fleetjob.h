@@ -180,6 +180,7 @@ struct fleetjob_status {
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
     struct fleetjob_rendezvous {
         int64_t epoch, generation;
+        int64_t trained; /* generation that made a step last; 0 = none, or suspended since */
         struct {
             struct fleetjob_lineage *items;
             size_t count;

@@ -83,6 +83,12 @@ static const struct fleet_field rendezvous_fields[] = {
      .kind = FLEET_FIELD_INT,
      .offset = offsetof(struct fleetjob_rendezvous, generation),
      .description = "Number of the newest generation."},
+    {.name = "trained",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_rendezvous, trained),
+     .description =
+         "Number of the newest generation that is known to have made a step: if none of "
+         "its members is left, that is a restart. Absent after a suspend, which is none."},
     {.name = "lineage",
      .kind = FLEET_FIELD_LIST,
      .item = FLEET_FIELD_OBJECT,

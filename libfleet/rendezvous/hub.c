@@ -15,7 +15,8 @@
  *
  *  GATHERING -> RECORDING  propose()            members chosen and ranked, record asked for
  *  RECORDING -> FORMING    hub_form_assign()    hub_record_done(), or a majority without it
- *  RECORDING -> GATHERING  hub_form_try()       one of the chosen is not ready any more
+ *  RECORDING -> GATHERING  hub_form_try()       one of the chosen is not ready any more, or one
+ *                                               has come that holds more
  *  FORMING   -> RUNNING    hub_status_take()    a member has committed a step
  *  *         -> GATHERING  hub_form_break()     the first cause is kept; members are told `abort`
  *  GATHERING -> RUNNING    adopt()              a new hub hears of a generation that runs
@@ -32,7 +33,9 @@
  *  (5) The places of the newest generation are held at most once; a survivor keeps its place, and
  *      with it its rank, unless it no longer exists.
  *  (6) An incident counts once against maxRestarts, however many causes it has until the next
- *      generation is assigned.
+ *      generation is assigned, and however many hubs see it: the count is recorded in one write
+ *      with the generation that the incident leads to. Who was told why its generation ended says so
+ *      to the next hub.
  *  (7) Steps are told once each, ascending.
  *  (8) What a member says about a generation that is not the newest changes nothing but its own
  *      entry; a repeated or overtaken message changes nothing at all.
@@ -78,6 +81,7 @@ struct hub *hub_new(const struct hub_start *start, const struct hub_policy *poli
                         .record_ms = INFINITY,
                         .unrecorded_ms = INFINITY,
                         .progress_gap_ms = INFINITY,
+                        .has_trained = start->has_trained,
                         .restarts = start->restarts,
                         .restarts_total = start->restarts_total,
                         .gather_ms = now_ms,
@@ -446,6 +450,11 @@ enum hub_phase hub_phase(const struct hub *hub)
 struct generation hub_generation(const struct hub *hub)
 {
     return hub->newest;
+}
+
+struct generation hub_trained(const struct hub *hub)
+{
+    return hub->live;
 }
 
 bool hub_is_learning(const struct hub *hub)

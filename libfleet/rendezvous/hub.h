@@ -51,11 +51,13 @@ struct hub_start {
     struct generation recorded;            /* the newest recorded generation */
     const struct message_lineage *lineage; /* [lineage_count], as recorded */
     size_t lineage_count;
-    int64_t progress_step;               /* last step reported before */
-    int64_t checkpoint_step;             /* of the newest checkpoint; 0 = none */
-    int restarts;                        /* counted since the last reset */
-    int restarts_total;                  /* counted ever */
-    bool is_alone;                       /* no pod of the job lives: nobody is waited for */
+    int64_t progress_step;   /* last step reported before */
+    int64_t checkpoint_step; /* of the newest checkpoint; 0 = none */
+    int restarts;            /* counted since the last reset */
+    int restarts_total;      /* counted ever */
+    bool is_alone;           /* no pod of the job lives: nobody is waited for */
+    bool has_trained; /* the recorded generation did, and nobody asked it to end: if none of its
+                         members is left, that was a failure */
     uint8_t secret[MESSAGE_SECRET_SIZE]; /* unpredictable; keys of generations derive from it */
 };
 
@@ -125,6 +127,8 @@ struct hub_event {
 struct hub_record {
     struct generation generation;
     int64_t first_step; /* the step it continues with */
+    int restarts;       /* counted since the last reset, the one that leads to it included … */
+    int restarts_total; /* … and ever: in one write with the generation, so that each counts once */
 };
 
 enum hub_action_type {
@@ -214,6 +218,9 @@ struct hub_member {
 /* Where in its state machine the hub is (hub.c); the newest generation assigned, none at first. */
 enum hub_phase hub_phase(const struct hub *hub);
 struct generation hub_generation(const struct hub *hub);
+
+/* The newest generation that is known to have made a step, or none. */
+struct generation hub_trained(const struct hub *hub);
 
 /* Made for a generation that may run, of which it has not heard yet: nothing is known to be wrong. */
 bool hub_is_learning(const struct hub *hub);

@@ -106,9 +106,7 @@ void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_o
             hub_finish_fail(hub, cause, out);
             return;
         }
-        hub->incident.is_failure = true;
-        hub->restarts++;
-        hub->restarts_total++;
+        hub->incident.is_failure = true; /* counted with the generation that it leads to */
         hub->steps_since_restart = 0;
     }
     hub_timeline_tell(hub, true, out); /* of the generation that ends before its first step */
@@ -326,9 +324,23 @@ static void choose(struct hub *hub)
     hub->chosen_first_step = (hub->chosen_step >= 0 ? hub->chosen_step : hub->checkpoint_step) + 1;
 }
 
+/* A generation that trained under a hub before us, and no member of it has come. */
+static void lose_all(struct hub *hub, struct hub_output *out)
+{
+    struct hub_cause cause = {.cause = "MemberLost",
+                              .is_failure = true,
+                              .is_explained = true,
+                              .exit_code = -1,
+                              .fault_ms = hub->now_ms};
+
+    if (hub->has_trained && !hub->incident.is_open)
+        hub_form_break(hub, &cause, out);
+}
+
 /* The pods of a scale-down leave after the others have gone on without them. */
 static void propose(struct hub *hub, struct hub_output *out)
 {
+    lose_all(hub, out);
     hub_accuse_judge(hub, out);
     if (hub->phase != HUB_GATHERING || !may_form(hub, out)) /* somebody may have been evicted */
         return;
@@ -336,9 +348,10 @@ static void propose(struct hub *hub, struct hub_output *out)
     if (hub->counter < hub->newest.counter)
         hub->counter = hub->newest.counter;
     hub->proposed = (struct generation){hub->epoch, ++hub->counter};
+    hub->proposed_ms = hub->now_ms;
     hub->phase = HUB_RECORDING;
     hub->record_ms = INFINITY;
-    hub_output_record(out, hub->proposed, hub->chosen_first_step);
+    hub_output_record(out, hub, hub->proposed, hub->chosen_first_step);
 }
 
 /* ---- resizing ---------------------------------------------------------------------------------- */
@@ -363,17 +376,31 @@ static void try_resize(struct hub *hub, struct hub_output *out)
         hub_form_break(hub, &cause, out);
 }
 
-/* A record is waited for: give up if one of the chosen changed, else ask again when it is time. */
-static void watch_record(struct hub *hub, struct hub_output *out)
+/* One of the chosen has changed, or somebody has come since who holds what none of them does. */
+static bool is_outdated(const struct hub *hub)
 {
     for (size_t i = 0; i < hub->chosen_count; i++)
-        if (!is_candidate(hub, hub->chosen[i])) {
-            gather(hub);
-            return;
-        }
+        if (!is_candidate(hub, hub->chosen[i]))
+            return true;
+    for (size_t i = 0; i < hub->peer_count; i++) {
+        const struct hub_peer *peer = hub->peers[i];
+        if (is_candidate(hub, peer) && peer->ready_ms > hub->proposed_ms &&
+            hub_form_has_state(hub, peer) && peer->status.step > hub->chosen_step)
+            return true;
+    }
+    return false;
+}
+
+/* A record is waited for, which may take long: is the proposal still the best there is? */
+static void watch_record(struct hub *hub, struct hub_output *out)
+{
+    if (is_outdated(hub)) {
+        gather(hub);
+        return;
+    }
     if (has_come(hub, hub->record_ms)) {
         hub->record_ms = INFINITY;
-        hub_output_record(out, hub->proposed, hub->chosen_first_step);
+        hub_output_record(out, hub, hub->proposed, hub->chosen_first_step);
     }
 }
 
@@ -389,7 +416,7 @@ void hub_form_try(struct hub *hub, struct hub_output *out)
     if (!generation_is_none(hub->unrecorded) && hub->phase != HUB_RECORDING &&
         has_come(hub, hub->unrecorded_ms)) {
         hub->unrecorded_ms = INFINITY;
-        hub_output_record(out, hub->unrecorded, hub->unrecorded_first_step);
+        hub_output_record(out, hub, hub->unrecorded, hub->unrecorded_first_step);
     }
 }
 
@@ -433,7 +460,8 @@ static struct message_text *describe(const struct hub *hub, int *out_world)
                                       .step = hub->chosen_step,
                                       .reporter = choose_reporter(hub),
                                       .progress_step = hub->progress_step,
-                                      .progress_interval_ms = hub->policy.progress_interval_ms};
+                                      .progress_interval_ms = hub->policy.progress_interval_ms,
+                                      .restarts = hub->restarts_total};
     derive_key(hub, assign->key);
     for (size_t i = 0; i < hub->chosen_count; i++) {
         const struct hub_peer *peer = hub->chosen[i];
@@ -477,6 +505,7 @@ static void seat(struct hub *hub)
         peer->place = (int)i;
         peer->assign_sent_ms = hub->now_ms;
         peer->is_finished = false;
+        peer->left_for[0] = '\0';
         for (size_t phase = 0; phase < 4; phase++)
             peer->phase_ms[phase] = NAN;
     }
@@ -518,9 +547,19 @@ static void tell_lost_state(struct hub *hub, struct hub_output *out)
                         hub->progress_step, event->lost_steps);
 }
 
+/* (6) As it was recorded. */
+static void count_restart(struct hub *hub)
+{
+    bool is_restart = hub->incident.is_open && hub->incident.is_failure;
+
+    hub->incident.is_open = false;
+    hub->restarts += is_restart;
+    hub->restarts_total += is_restart;
+}
+
 void hub_form_assign(struct hub *hub, struct hub_output *out)
 {
-    struct hub_record record = {hub->proposed, hub->chosen_first_step};
+    struct hub_record record = {.generation = hub->proposed, .first_step = hub->chosen_first_step};
     struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
     struct hub_event *event;
     int world;
@@ -541,7 +580,8 @@ void hub_form_assign(struct hub *hub, struct hub_output *out)
         hub->checkpoint_path = NULL;
     }
     hub_timeline_begin(hub);
-    hub->incident.is_open = false;
+    count_restart(hub);
+    hub->has_trained = false;
     hub->is_stalled = false;
     hub->progress_ms = hub->now_ms;
 

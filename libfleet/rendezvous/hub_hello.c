@@ -58,6 +58,7 @@ static void describe_peer(struct hub_peer *peer, const struct message_hello *hel
     peer->index = hello->index;
     peer->attempt = hello->attempt;
     peer->level = hello->level;
+    hub_output_text(peer->left_for, "%s", hello->left_for);
     peer->processes = hello->processes;
     memcpy(peer->ports, hello->ports, (size_t)hello->processes * sizeof(peer->ports[0]));
     hub_output_text(peer->address, "%s", hello->address);
@@ -67,6 +68,10 @@ static void describe_peer(struct hub_peer *peer, const struct message_hello *hel
 static void learn_generation(struct hub *hub, const struct message_hello *hello,
                              struct hub_output *out)
 {
+    int more = hello->restarts - hub->restarts_total;
+
+    hub->restarts += more > 0 ? more : 0;
+    hub->restarts_total += more > 0 ? more : 0;
     hub->newest = hello->status.generation;
     hub->newest_members = hello->members;
     hub->newest_heard = 0;
@@ -78,7 +83,7 @@ static void learn_generation(struct hub *hub, const struct message_hello *hello,
     hub->unrecorded = hub->newest;
     hub->unrecorded_first_step = hello->status.step >= 0 ? hello->status.step + 1 : 1;
     hub->unrecorded_ms = INFINITY;
-    hub_output_record(out, hub->unrecorded, hub->unrecorded_first_step);
+    hub_output_record(out, hub, hub->unrecorded, hub->unrecorded_first_step);
 }
 
 /* Its place in the newest generation, as it remembers it: a new hub, or one that had given it up. */

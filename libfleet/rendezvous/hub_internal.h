@@ -42,13 +42,14 @@ struct hub_peer {
     double heard_ms;        /* when */
     double disconnected_ms; /* while not connected: since when */
 
-    struct message_status status; /* as it said last */
-    int place;                    /* in hub->newest, -1 = not in it */
-    double phase_ms[4];           /* when it reached each phase of hub->newest */
-    double abort_sent_ms;         /* when it was last told to abort; -INFINITY = never */
-    double assign_sent_ms;        /* when it was last sent the newest assign */
-    double ready_ms;              /* when it last became WAITING */
-    double down_ms;               /* when it last became STARTING */
+    struct message_status status;         /* as it said last */
+    int place;                            /* in hub->newest, -1 = not in it */
+    char left_for[MESSAGE_CAUSE_MAX + 1]; /* why a hub before us ended it; "" = not known */
+    double phase_ms[4];                   /* when it reached each phase of hub->newest */
+    double abort_sent_ms;                 /* when it was last told to abort; -INFINITY = never */
+    double assign_sent_ms;                /* when it was last sent the newest assign */
+    double ready_ms;                      /* when it last became WAITING */
+    double down_ms;                       /* when it last became STARTING */
 
     int failures;    /* of its trainers, in a row without a step of the job */
     bool is_dropped; /* told to leave, or says that it does: in no further generation */
@@ -117,11 +118,13 @@ struct hub {
     int newest_heard;   /* of them were ever heard of; the others are unknown, not lost */
     struct message_text *newest_text; /* its assign; NULL = not ours */
     bool is_broken;                   /* it was aborted, or never was whole */
+    bool has_trained;                 /* under a hub before us: see struct hub_start */
     struct generation live;           /* the newest that has committed a step */
     double quiet_until_ms;            /* a new hub: nobody is lost before */
 
     int64_t counter;            /* of the newest generation proposed */
-    struct generation proposed; /* RECORDING */
+    struct generation proposed; /* RECORDING … */
+    double proposed_ms;         /* … since */
     struct hub_peer **chosen;   /* [chosen_count], in rank order; RECORDING */
     size_t chosen_count;
     int64_t chosen_step; /* newest state among them, -1 = none */
@@ -183,7 +186,8 @@ void hub_output_message(struct hub_output *out, const struct hub_peer *peer,
 void hub_output_reply(struct hub_output *out, uint64_t connection, const struct message *message);
 void hub_output_close(struct hub_output *out, uint64_t connection, bool is_refusal,
                       const char *reason);
-void hub_output_record(struct hub_output *out, struct generation generation, int64_t first_step);
+void hub_output_record(struct hub_output *out, const struct hub *hub, struct generation generation,
+                       int64_t first_step);
 /* Borrowed until the output is released; the caller may fill in more. `peer` may be NULL. */
 struct hub_event *hub_output_event(struct hub_output *out, const struct hub *hub,
                                    enum hub_event_type type, const struct hub_peer *peer);

@@ -116,7 +116,11 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
     event->text = strdup(m->lines);
     fleet_assert(event->text != NULL);
 
-    peer->status = (struct message_status){.generation = peer->status.generation, .step = -1};
+    peer->status = (struct message_status){
+        .generation = peer->status.generation,
+        .step = peer->processes > 1 ? peer->status.step : -1, /* another of them may hold it */
+        .state_generation =
+            peer->processes > 1 ? peer->status.state_generation : (struct generation){0}};
     peer->down_ms = hub->now_ms;
     hub->is_dirty = true;
     if (hub->is_finishing) {

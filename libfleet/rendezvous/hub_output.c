@@ -69,9 +69,17 @@ void hub_output_close(struct hub_output *out, uint64_t connection, bool is_refus
     fleet_assert(action->reason != NULL);
 }
 
-void hub_output_record(struct hub_output *out, struct generation generation, int64_t first_step)
+void hub_output_record(struct hub_output *out, const struct hub *hub, struct generation generation,
+                       int64_t first_step)
 {
-    append(out, HUB_RECORD)->record = (struct hub_record){generation, first_step};
+    bool is_restart = hub->phase == HUB_RECORDING && hub->incident.is_open &&
+                      hub->incident.is_failure; /* else it was counted when it was assigned */
+
+    append(out, HUB_RECORD)->record =
+        (struct hub_record){.generation = generation,
+                            .first_step = first_step,
+                            .restarts = hub->restarts + is_restart,
+                            .restarts_total = hub->restarts_total + is_restart};
 }
 
 struct hub_event *hub_output_event(struct hub_output *out, const struct hub *hub,

@@ -78,6 +78,15 @@ static void note_phases(struct hub *hub, struct hub_peer *peer, double age_ms,
     hub_timeline_tell(hub, false, out);
 }
 
+/* A hub before us has ended the generation, and said why. */
+static void note_former_cause(struct hub_cause *cause, const char *left_for)
+{
+    cause->cause = left_for;
+    cause->peer = NULL; /* which member it was about is not known any more */
+    cause->is_explained = true;
+    cause->is_failure = !message_cause_is_wanted(left_for);
+}
+
 /* It is not in the newest generation although it should be: lost trainers or a lost peer. */
 static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
 {
@@ -91,6 +100,8 @@ static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_ou
 
     if (!is_down && hub_leave_find(hub)) /* its peer went, as it said it would */
         cause = hub_leave_cause(hub, hub_leave_find(hub));
+    else if (!is_down && peer->left_for[0])
+        note_former_cause(&cause, peer->left_for);
     if (hub->is_finishing)
         hub_finish_try(hub, out);
     else

@@ -34,6 +34,7 @@
 #include "libfleet/rendezvous/member.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -289,6 +290,7 @@ static void on_assign(struct member *member, const struct message *message,
     member->has_assignment = true;
     member->obeyed = assign->generation;
     member->place = place;
+    member->left_for[0] = '\0';
     member->first_rank = message_first_rank(assign, place);
     member_store_forget(member);
     member_steps_ack(&member->steps, assign->progress_step);
@@ -321,6 +323,7 @@ static void on_abort(struct member *member, const struct message_abort *m,
     member->is_joined = member->is_pending = false;
     if (!is_news)
         return;
+    (void)snprintf(member->left_for, sizeof(member->left_for), "%s", m->cause);
     member_store_forget(member);
     if (member_count(member, PROCESS_RUNNING) == 0)
         member_report_ready(member, 0, out);

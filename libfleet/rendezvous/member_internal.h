@@ -67,6 +67,7 @@ struct member {
     struct generation obeyed, delivered; /* delivered: the newest the trainers were given */
     struct message assignment;           /* of `obeyed`, if has_assignment */
     bool has_assignment;
+    char left_for[MESSAGE_CAUSE_MAX + 1]; /* why a hub ended `obeyed`, "" = it did not */
     int place, first_rank;
     bool is_joined;  /* obeyed and not left */
     bool is_pending; /* joined, waits for the trainers to leave the one before */

@@ -61,22 +61,24 @@ static struct message_status status(const struct member *member)
 void member_report_hello(struct member *member, struct member_output *out)
 {
     int ports[MESSAGE_PROCESSES_MAX];
-    struct message message = {.type = MESSAGE_HELLO,
-                              .hello = {.job_uid = member->job_uid,
-                                        .pod_uid = member->pod_uid,
-                                        .index = member->index,
-                                        .attempt = member->attempt,
-                                        .address = member->address,
-                                        .ports = ports,
-                                        .processes = member->process_count,
-                                        .devices = member->devices,
-                                        .level = member->level,
-                                        .version = member->version,
-                                        .status = status(member),
-                                        .place = member->has_assignment ? member->place : -1,
-                                        .members = member->has_assignment
-                                                       ? (int)member->assignment.assign.member_count
-                                                       : 0}};
+    struct message message = {
+        .type = MESSAGE_HELLO,
+        .hello = {.job_uid = member->job_uid,
+                  .pod_uid = member->pod_uid,
+                  .index = member->index,
+                  .attempt = member->attempt,
+                  .address = member->address,
+                  .ports = ports,
+                  .processes = member->process_count,
+                  .devices = member->devices,
+                  .level = member->level,
+                  .version = member->version,
+                  .status = status(member),
+                  .place = member->has_assignment ? member->place : -1,
+                  .members =
+                      member->has_assignment ? (int)member->assignment.assign.member_count : 0,
+                  .restarts = member->has_assignment ? member->assignment.assign.restarts : 0,
+                  .left_for = member->left_for}};
 
     for (int i = 0; i < member->process_count; i++)
         ports[i] = member->processes[i].port;

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,6 +61,8 @@ static const struct message_field hello_fields[] = {
     F(hello, "stepsFrom", INT64, status.steps_from, RANGE(0, STEP_MAX), OPTIONAL),
     F(hello, "place", INT, place, RANGE(-1, MESSAGE_MEMBERS_MAX - 1)),
     F(hello, "members", INT, members, RANGE(0, MESSAGE_MEMBERS_MAX), OPTIONAL),
+    F(hello, "restarts", INT, restarts, RANGE(0, INT_MAX), OPTIONAL),
+    F(hello, "leftFor", TEXT, left_for, RANGE(0, MESSAGE_CAUSE_MAX), OPTIONAL),
     END,
 };
 
@@ -178,6 +181,7 @@ static const struct message_field assign_fields[] = {
     F(assign, "reporter", INT, reporter, RANGE(0, MESSAGE_MEMBERS_MAX - 1)),
     F(assign, "progressStep", INT64, progress_step, RANGE(0, STEP_MAX)),
     F(assign, "progressIntervalMs", AGE, progress_interval_ms, OPTIONAL),
+    F(assign, "restarts", INT, restarts, RANGE(0, INT_MAX), OPTIONAL),
     END,
 };
 
@@ -388,6 +392,11 @@ int message_level_parse(const char *name, enum message_level *out_level, struct 
                        "instruction-set level \"%.40s\" is none of plain, avx2, avx512, "
                        "avx512bf16, amx",
                        name);
+}
+
+bool message_cause_is_wanted(const char *cause)
+{
+    return strcmp(cause, "Resize") == 0 || strcmp(cause, "MemberLeft") == 0;
 }
 
 int message_first_rank(const struct message_assign *assign, int place)

@@ -118,6 +118,9 @@ struct message_hello {
     struct message_status status;
     int place;   /* its place in the member list of status.generation, or -1 */
     int members; /* number of members of that generation, 0 if none */
+    /* What a hub after the one that knew it has to go on from: */
+    int restarts;         /* counted ever when that generation was made */
+    const char *left_for; /* the cause with which a hub ended it, "" = none did */
 };
 
 /* Said at once when a phase is reached; status.phase WAITING with state WAITING after an abort. */
@@ -219,6 +222,7 @@ struct message_assign {
     int reporter; /* place of the member that sends progress, evaluation, checkpoint_done */
     int64_t progress_step;       /* last step the hub was told of */
     double progress_interval_ms; /* least time between two progress messages */
+    int restarts;                /* counted ever, this generation included */
 };
 
 struct message_abort {
@@ -332,6 +336,9 @@ const char *message_type_name(enum message_type type);
 /* "plain", "avx2", "avx512", "avx512bf16", "amx"; the inverse gives -EINVAL for other words. */
 const char *message_level_name(enum message_level level);
 int message_level_parse(const char *name, enum message_level *out_level, struct fleet_error *err);
+
+/* A generation that ended so was ended on purpose: a resize, a worker that was asked to go. */
+bool message_cause_is_wanted(const char *cause);
 
 /* First rank of member `place` of an assignment: the sum of the processes before it. */
 int message_first_rank(const struct message_assign *assign, int place);

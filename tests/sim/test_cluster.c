@@ -16,7 +16,8 @@
  *  (6) A generation starts from the newest state that one of its members holds.
  *  (7) Succeeded means that the last step was committed; a job that is over stays what it was, and gets
  *      no pods.
- *  (8) Each restart is told once, in order, and counted once.
+ *  (8) Each restart is told once at most, in order, and counted exactly once, whoever leads
+ *      (tests/fake/cluster/restarts.c).
  *  (9) Progress never goes back, and nothing is told that nobody has committed.
  * (10) Who does not hold the lease sends nothing to the API server and assigns nobody, killed, cut off,
  *      or frozen and resumed.

@@ -34,6 +34,7 @@ struct peer {
     int place; /* of the last assign, -1 = not in it */
     int first_rank;
     int assigns, aborts, leaves, dones, refused, closed, values;
+    const char *left_for;    /* what it says a hub ended its generation for, NULL = nothing */
     int64_t checkpoint_step; /* that the hub says it knows */
     bool done_succeeded;
     char reason[MESSAGE_REASON_MAX + 1];
@@ -188,7 +189,9 @@ static inline void hello(int index)
                   .version = "1",
                   .status = peer->status,
                   .place = peer->place,
-                  .members = peer->assigns ? (int)peer->last_assign.assign.member_count : 0}};
+                  .members = peer->assigns ? (int)peer->last_assign.assign.member_count : 0,
+                  .restarts = peer->assigns ? peer->last_assign.assign.restarts : 0,
+                  .left_for = peer->left_for ? peer->left_for : ""}};
     struct hub_output out = {0};
 
     (void)snprintf(uid, sizeof(uid), "pod-%d-%d", index, peer->attempt);

@@ -348,6 +348,38 @@ static void test_hub_members__without_a_record_only_a_majority_goes_on(void **st
     stop();
 }
 
+/* The one that holds the state is given up, and comes back while the generation that does without it
+ * waits for its record. */
+static void
+test_hub_members__who_comes_back_with_the_state_is_not_left_out_for_a_slow_record(void **state)
+{
+    struct hub_output out = {0};
+    struct generation first;
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    w.confirms = false;
+    fail_trainer(1);
+    hub_disconnected(w.hub, w.peers[0].connection, w.now_ms, &out);
+    carry_out(&out);
+    w.peers[0].connection = 0;
+    ready(1);
+    wait_quietly(40000, true); /* longer than timeout_ms */
+    assert_phase(HUB_RECORDING);
+    first = w.record.generation;
+    w.peers[0].status.state = MESSAGE_STATE_WAITING;
+    hello(0);
+    hub_record_done(w.hub, first, w.now_ms, &out);
+    carry_out(&out);
+    hub_record_done(w.hub, w.record.generation, w.now_ms, &out);
+    carry_out(&out);
+    assert_int_equal(w.peers[0].last_assign.assign.generation.counter, first.counter + 1);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 1);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    stop();
+}
+
 /* A member of generation (1, 5) with `count` members that runs, as a hub hears of it later. */
 static void remember(int index, int count)
 {
@@ -372,6 +404,106 @@ static void remember(int index, int count)
                                                     .phase = MESSAGE_PHASE_FIRST_STEP,
                                                     .step = 40,
                                                     .state_generation = {1, 5}};
+}
+
+/* ---- restarts are counted once, whoever leads -------------------------------------------------- */
+
+static void test_hub_members__a_restart_is_recorded_with_the_generation_it_leads_to(void **state)
+{
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    w.confirms = false;
+    gone(1);
+    assert_int_equal(hub_restarts(w.hub), 0); /* nothing has been started again yet */
+    left_generation(0);
+    assert_int_equal(w.record.restarts, 1);
+    assert_int_equal(w.record.restarts_total, 1);
+    hub_record_done(w.hub, w.record.generation, w.now_ms, &out);
+    carry_out(&out);
+    assert_int_equal(hub_restarts(w.hub), 1);
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    assert_int_equal(w.peers[0].last_assign.assign.restarts, 1);
+    stop();
+}
+
+/* Both have left generation (1, 5) when the hub that ended it is gone. */
+static void take_over(const char *left_for)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .has_trained = true};
+
+    start(2, 2, &s);
+    for (int i = 0; i < 2; i++) {
+        remember(i, 2);
+        w.peers[i].status.state = MESSAGE_STATE_WAITING;
+        w.peers[i].left_for = left_for;
+        hello(i);
+    }
+    assert_generation(6);
+    run(40);
+}
+
+static void test_hub_members__a_new_hub_hears_why_a_generation_was_ended(void **state)
+{
+    (void)state;
+    take_over("Resize");
+    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "Resize");
+    assert_int_equal(hub_restarts(w.hub), 0);
+    stop();
+    take_over("TrainerFailed"); /* seen by the former hub, not recorded: once */
+    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "TrainerFailed");
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    stop();
+    take_over(NULL); /* they have noticed by themselves */
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    stop();
+}
+
+static void newcomers_only(bool has_trained, bool is_alone)
+{
+    struct hub_start s = {.epoch = 2,
+                          .recorded = {1, 5},
+                          .restarts_total = 4,
+                          .has_trained = has_trained,
+                          .is_alone = is_alone};
+
+    start(1, 1, &s);
+    w.peers[0].attempt = 1;
+    ready(0);
+    wait_quietly(10500, true);
+    assert_generation(6);
+}
+
+static void test_hub_members__a_generation_of_which_nobody_is_left_has_failed(void **state)
+{
+    (void)state;
+    for (int is_alone = 0; is_alone < 2; is_alone++) {
+        newcomers_only(true, is_alone);
+        assert_int_equal(hub_restarts_total(w.hub), 5);
+        assert_int_equal(w.record.restarts_total, 5);
+        stop();
+        newcomers_only(false, is_alone); /* never begun, or suspended */
+        assert_int_equal(hub_restarts_total(w.hub), 4);
+        stop();
+    }
+}
+
+static void test_hub_members__a_new_hub_learns_restarts_that_were_not_recorded(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 4}, .restarts = 1, .restarts_total = 6};
+
+    (void)state;
+    start(1, 1, &s);
+    remember(0, 1);
+    w.peers[0].last_assign.assign.restarts = 7;
+    hello(0);
+    assert_generation(5);
+    assert_int_equal(w.record.restarts_total, 7);
+    assert_int_equal(w.record.restarts, 2);
+    assert_int_equal(hub_restarts_total(w.hub), 7);
+    stop();
 }
 
 static void test_hub_members__a_new_hub_learns_what_runs_and_leaves_it_alone(void **state)
@@ -460,6 +592,11 @@ int main(void)
         TEST(one_pod_an_index),
         TEST(hello_comes_first),
         TEST(without_a_record_only_a_majority_goes_on),
+        TEST(a_restart_is_recorded_with_the_generation_it_leads_to),
+        TEST(a_new_hub_hears_why_a_generation_was_ended),
+        TEST(a_generation_of_which_nobody_is_left_has_failed),
+        TEST(a_new_hub_learns_restarts_that_were_not_recorded),
+        TEST(who_comes_back_with_the_state_is_not_left_out_for_a_slow_record),
         TEST(a_new_hub_learns_what_runs_and_leaves_it_alone),
         TEST(a_new_hub_declares_nobody_lost_for_ten_seconds),
         TEST(stops_when_a_member_knows_a_newer_hub),

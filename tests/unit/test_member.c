@@ -159,7 +159,8 @@ static void assign(int64_t counter, int processes, int reporter)
                                          .world = 2 * processes,
                                          .plan_digest = "",
                                          .step = -1,
-                                         .reporter = reporter}};
+                                         .reporter = reporter,
+                                         .restarts = (int)counter}};
 
     receive(&message);
 }
@@ -316,6 +317,34 @@ static void test_member__after_a_reconnect_says_what_is_running(void **state)
 }
 
 /* ---- generations ------------------------------------------------------------------------------- */
+
+static void test_member__tells_the_next_hub_why_its_generation_was_ended(void **state)
+{
+    struct message abort = {.type = MESSAGE_ABORT,
+                            .abort = {.generation = {1, 1}, .cause = "Resize", .member = -1}};
+    struct message message;
+
+    (void)state;
+    run_as(0);
+    member_receive(w.member, &abort, w.now_ms, &w.out);
+    abort.abort.cause = "Superseded"; /* again, by one that does not know */
+    member_receive(w.member, &abort, w.now_ms, &w.out);
+    member_disconnected(w.member, w.now_ms, &w.out);
+    tick(200);
+    member_connected(w.member, w.now_ms, &w.out);
+    assert_int_equal(sent(MESSAGE_HELLO, &message), 1);
+    assert_string_equal(message.hello.left_for, "Resize");
+    message_release(&message);
+    assign(2, 1, 0);
+    member_disconnected(w.member, w.now_ms, &w.out);
+    tick(200);
+    member_connected(w.member, w.now_ms, &w.out);
+    assert_int_equal(sent(MESSAGE_HELLO, &message), 2); /* the second */
+    assert_string_equal(message.hello.left_for, "");
+    assert_int_equal(message.hello.restarts, 2);
+    message_release(&message);
+    stop();
+}
 
 static void test_member__hands_an_assignment_to_waiting_trainers(void **state)
 {
@@ -766,6 +795,7 @@ int main(void)
         TEST(backs_off_with_jitter_up_to_a_limit),
         TEST(leaves_a_silent_hub_and_one_that_never_opens),
         TEST(after_a_reconnect_says_what_is_running),
+        TEST(tells_the_next_hub_why_its_generation_was_ended),
         TEST(hands_an_assignment_to_waiting_trainers),
         TEST(says_how_long_ago_a_phase_was_reached),
         TEST(obeys_only_greater_generations),

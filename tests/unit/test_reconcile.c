@@ -196,6 +196,7 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
     hub->generation = (struct generation){int_at(json, "epoch", 1), int_at(json, "generation", 0)};
     hub->members = (int)int_at(json, "members", 0);
     hub->ready = (int)int_at(json, "ready", 0);
+    hub->trained.counter = int_at(json, "trained", 0);
     hub->restarts = (int)int_at(json, "restarts", 0);
     hub->restarts_total = (int)int_at(json, "restartsTotal", hub->restarts);
     hub->first_step_wall_ms = time_at(json, "firstStepAt");
@@ -294,6 +295,8 @@ static cJSON *hub_to_json(const struct action_hub *hub)
         cJSON_AddNumberToObject(json, "desired", hub->policy.desired);
         cJSON_AddNumberToObject(json, "max", hub->policy.max);
         cJSON_AddNumberToObject(json, "restartsMax", hub->policy.restarts_max);
+        if (hub->has_trained)
+            cJSON_AddBoolToObject(json, "hasTrained", true);
     }
     return json;
 }

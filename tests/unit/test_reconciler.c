@@ -304,6 +304,7 @@ static void say_hello(struct world *w, int index)
         .version = "1",
         .status = {.state = MESSAGE_STATE_WAITING, .step = -1},
         .place = -1,
+        .left_for = "",
     };
     w->connection++;
     hub_connected(job->hub, w->connection, network_now(w), &out);

@@ -94,9 +94,10 @@ static void write_state(struct world *w, const char *before, const char *after)
 static void record(struct world *w, int64_t epoch, int64_t counter)
 {
     struct fleetjob_lineage lineage[] = {{counter, 1, epoch}};
+    struct hub_record record = {
+        .generation = {epoch, counter}, .first_step = 1, .restarts = 2, .restarts_total = 3};
 
-    status_writer_record(w->writer, (struct generation){epoch, counter}, lineage, 1, on_recorded,
-                         w);
+    status_writer_record(w->writer, &record, lineage, 1, on_recorded, w);
 }
 
 static void touch(struct world *w, const char *patch)
@@ -174,6 +175,8 @@ static void records_though_others_write(void **state)
     assert_int_equal(number_at(&w, "status.rendezvous.epoch"), 2);
     assert_int_equal(number_at(&w, "status.rendezvous.generation"), 5);
     assert_int_equal(number_at(&w, "status.rendezvous.lineage[0].epoch"), 2);
+    assert_int_equal(number_at(&w, "status.restarts.count"), 3); /* in the same write */
+    assert_int_equal(number_at(&w, "status.restarts.sinceReset"), 2);
     assert_string_equal(text_at(&w, "status.state"), "Failed");
     stop(&w);
 }

@@ -237,6 +237,8 @@ void cluster_agent_start(struct cluster *c, int node, const cJSON *pod)
 void cluster_agent_kill(struct cluster *c, struct cluster_agent *a, int exit_code, bool is_silent)
 {
     cluster_trace(c, "agent %s has ended: %d%s", a->pod, exit_code, is_silent ? ", silently" : "");
+    if (exit_code == 137)
+        cluster_restarts_hurt(c, a, c->now_ms);
     a->is_alive = false;
     a->exit_code = exit_code;
     if (!is_silent)

@@ -83,38 +83,6 @@ static void check_verdict(struct cluster *c, struct cluster_job *job, int number
     c->failed += verdict[0] == 'F';
 }
 
-static void check_restarts(struct cluster *c, struct cluster_job *job, int number,
-                           const cJSON *object)
-{
-    int64_t count = number_at(object, "status.restarts.count", 0), last = 0;
-    int64_t against = number_at(object, "status.restarts.sinceReset", 0);
-    const cJSON *item;
-
-    cJSON_ArrayForEach(item, fleet_json_at(object, "status.restarts.history"))
-    {
-        int64_t generation = number_at(item, "generation", -1);
-        if (generation <= last)
-            cluster_broken(c, "(8) job %d: restart of generation %" PRId64 " told after %" PRId64,
-                           number, generation, last);
-        last = generation;
-    }
-    if (last < job->history)
-        cluster_broken(c, "(8) job %d: the restart of generation %" PRId64 " is forgotten", number,
-                       job->history);
-    if (against > job->restarts_max || against > count)
-        cluster_broken(c, "(4) job %d: %" PRId64 " restarts of %" PRId64 ", %d are allowed", number,
-                       against, count, job->restarts_max);
-    if (count > job->counted + 1 + job->hubs)
-        cluster_broken(c, "(8) job %d counts %" PRId64 " restarts, there were %d", number, count,
-                       job->counted);
-    if (job->is_terminal && job->verdict[0] == 'S' && job->hubs == 1 &&
-        (count < job->counted || count > job->counted + 1)) /* the last one may end in success */
-        cluster_broken(c, "(8) job %d: %" PRId64 " restarts are written, %d happened", number,
-                       count, job->counted);
-    job->history = last;
-    job->restarts = count;
-}
-
 static void check_job(struct cluster *c, int number, const cJSON *object)
 {
     struct cluster_job *job = &c->jobs[number];
@@ -123,7 +91,7 @@ static void check_job(struct cluster *c, int number, const cJSON *object)
                                   number_at(object, "status.rendezvous.generation", 0)};
 
     check_verdict(c, job, number, object);
-    check_restarts(c, job, number, object);
+    cluster_restarts_check(c, number, object);
     if (progress < job->progress)
         cluster_broken(c, "(9) progress of job %d went from %" PRId64 " to %" PRId64, number,
                        job->progress, progress);
@@ -335,6 +303,7 @@ static void open_run(struct cluster *c, struct cluster_hosted *hosted,
     c->records_stuck += generation_compare(assign->generation, job->recorded) > 0;
     check_places(c, hosted, &run);
     check_holders(c, hosted, &run);
+    cluster_restarts_assign(c, &run, assign->restarts);
     hosted->has_assigned = true;
     hosted->is_record_stuck = false;
     job->newest_assigned = assign->generation;
@@ -382,8 +351,6 @@ void cluster_check_event(struct cluster *c, struct cluster_hosted *hosted,
     if (event->type == HUB_EVENT_LOST && cluster_agent_find(c, event->pod_uid))
         cluster_agent_find(c, event->pod_uid)->last_place =
             -1; /* a newcomer, should it come back */
-    if (event->type == HUB_EVENT_RESTART)
-        job->counted += event->counted;
     if (event->type == HUB_EVENT_FINISHED && !job->has_finished)
         cluster_broken(c, "(7) job %d is told to be finished at step %" PRId64, hosted->job,
                        job->committed_most);

@@ -15,6 +15,7 @@
  *   agent.c       the pod's process 1: supervisor and member, its connection to a hub
  *   train.c       trainers and the generations they train in
  *   check.c       what must hold after every step
+ *   restarts.c    … of how often the training was started again
  *   faults.c      what goes wrong, and what users want, by seed
  *
  * Everything below is one struct without secrets: the tests set it up and look into it.
@@ -160,6 +161,7 @@ struct cluster_agent {
     int exit_code;             /* when it has ended */
     double last_arrival_ms[2]; /* of its messages: to the hub, from the hub */
     int last_place;            /* in the last generation that was assigned, -1 = not in it */
+    double hurt_ms;            /* until when something was wrong with it */
 };
 
 struct cluster_node {
@@ -188,13 +190,12 @@ struct cluster_job { /* what is true of a job, whatever its status says */
     bool has_finished; /* a trainer has applied the last step */
     struct cluster_checkpoint checkpoints[CLUSTER_CHECKPOINTS];
     int checkpoint_count;
-    int counted; /* incidents that count, as hubs told them */
-    int hubs;    /* that have assigned somebody */
+    bool was_suspended; /* since the newest generation was assigned */
 
     /* as last seen on the server */
     bool is_terminal;
     char verdict[16], reason[64];
-    int64_t progress, restarts, history;
+    int64_t progress, history;
     struct generation recorded;
 };
 
@@ -206,6 +207,9 @@ struct cluster_run { /* a generation */
     int64_t base;                       /* step it started from */
     int64_t voted;                      /* newest step whose vote is complete */
     bool has_committed;
+    double assigned_ms;
+    int restarts;    /* of the job when it was made, as its members were told */
+    bool must_count; /* a trainer was killed while its hub knew it to run */
 };
 
 struct cluster_pod { /* every pod there ever was */
@@ -343,6 +347,17 @@ void cluster_check_start(struct cluster *c, struct cluster_run *run);
 bool cluster_is_settled(
     struct cluster *c); /* every job is over or gone, and nothing is left of it */
 void cluster_check_end(struct cluster *c);
+
+/* ---- restarts.c --------------------------------------------------------------------------------- */
+
+/* Something goes wrong with a worker now, until `until_ms`. */
+void cluster_restarts_hurt(struct cluster *c, struct cluster_agent *a, double until_ms);
+/* One of its trainers is about to be killed. */
+void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int process);
+/* A generation is sent to its members, who are told how many restarts there were with it. */
+void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int restarts);
+/* The job as it stands on the server. */
+void cluster_restarts_check(struct cluster *c, int job, const cJSON *object);
 
 /* ---- faults.c ----------------------------------------------------------------------------------- */
 

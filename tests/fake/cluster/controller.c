@@ -90,7 +90,6 @@ static int network_add(void *user, const char *job_uid, struct hub *hub,
                                           .handlers = *handlers,
                                           .job = job};
         cluster_trace(spy->cluster, "replica %d hosts a hub of job %d", spy->replica, job);
-        spy->cluster->jobs[job].hubs++;
         *out_job = hosted;
         return 0;
     }

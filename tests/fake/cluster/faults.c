@@ -41,7 +41,9 @@ static void hurt_worker(struct cluster *c, struct cluster_agent *a, int kind)
 {
     int process = cluster_below(c, c->jobs[a->job].processes);
 
+    cluster_restarts_hurt(c, a, c->now_ms);
     if (kind < 30) {
+        cluster_restarts_kill(c, a, process);
         cluster_trace(c, "trainer %d of %s is killed", process, a->pod);
         cluster_trainer_die(c, a, process, cluster_chance(c, 0.8) ? SIGKILL : 1 << 8);
     } else if (kind < 48) {
@@ -50,9 +52,11 @@ static void hurt_worker(struct cluster *c, struct cluster_agent *a, int kind)
         cluster_pod_delete(c, a->pod, kind < 52);
     } else if (kind < 75) {
         a->stopped_until_ms = c->now_ms + cluster_uniform(c, 100, 15000);
+        cluster_restarts_hurt(c, a, a->stopped_until_ms);
         cluster_trace(c, "agent %s is stopped until %.0f", a->pod, a->stopped_until_ms);
     } else if (kind < 90) {
         a->cut_until_ms = c->now_ms + cluster_uniform(c, 100, 15000);
+        cluster_restarts_hurt(c, a, a->cut_until_ms);
         cluster_trace(c, "agent %s is cut off until %.0f", a->pod, a->cut_until_ms);
     } else if (a->trainers[process].is_alive && a->trainers[process].run >= 0 &&
                a->stopped_until_ms <= c->now_ms) {
@@ -117,6 +121,7 @@ static void have_a_wish(struct cluster *c)
 
     if (job->is_gone)
         return;
+    job->was_suspended |= kind >= 45;
     if (kind < 45) {
         job->desired = job->workers_min + cluster_below(c, job->workers_max - job->workers_min + 1);
         cluster_job_patch(c, number, "{\"spec\":{\"worker\":{\"replicas\":%d}}}", job->desired);

@@ -256,6 +256,7 @@ static void lose_node(struct cluster *c, int node, bool is_machine_gone)
         struct cluster_agent *a = &c->agents[i];
         if (!a->is_alive || a->node != node)
             continue;
+        cluster_restarts_hurt(c, a, until_ms);
         if (is_machine_gone)
             cluster_agent_kill(c, a, 137, true);
         else

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Is each restart counted exactly once, whoever leads? A generation counts as a restart when the one
+ * before it was ended by a failure. What is checked against:
+ *
+ *   - a generation adds one restart at most to those of the generation before it;
+ *   - none, if nothing was wrong with any worker of that (a resize, a suspend);
+ *   - one, if a trainer of it was killed while its hub knew it to run, and the status of its steps;
+ *   - the status has the count of the generation that it records, whoever wrote it and when.
+ */
+#include <inttypes.h>
+#include <math.h>
+
+#include "libfleet/base/json.h"
+#include "tests/fake/cluster/cluster.h"
+
+#define TROUBLE_MS 15000.0 /* how long before a generation a fault may still be what ends it */
+
+void cluster_restarts_hurt(struct cluster *c, struct cluster_agent *a, double until_ms)
+{
+    (void)c;
+    a->hurt_ms = fmax(a->hurt_ms, until_ms);
+}
+
+/* Are all its trainers at work, with nobody on the way out? */
+static bool is_whole(const struct cluster *c, int number)
+{
+    const struct cluster_run *run = &c->runs[number];
+
+    for (int place = 0; place < run->count; place++)
+        for (int p = 0; p < c->jobs[run->job].processes; p++) {
+            const struct cluster_agent *a = &c->agents[run->agents[place]];
+            const struct cluster_trainer *t = &a->trainers[p];
+            if (!a->is_alive || a->is_termed || !t->is_alive || t->run != number || t->is_leaving ||
+                t->is_finished)
+                return false;
+        }
+    return true;
+}
+
+void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int process)
+{
+    const struct cluster_trainer *t = &a->trainers[process];
+    const struct cluster_job *job = &c->jobs[a->job];
+    int leader = cluster_leader(c), place = cluster_hub_find(c, leader, a->job);
+    const struct hub *hub = place >= 0 ? c->replicas[leader].hubs[place].hub : NULL;
+
+    if (!hub || t->run < 0 || t->run != job->newest_run || job->is_suspended ||
+        hub_phase(hub) != HUB_RUNNING || !is_whole(c, t->run) ||
+        generation_compare(hub_generation(hub), c->runs[t->run].generation) != 0)
+        return;
+    c->runs[t->run].must_count = true;
+}
+
+static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
+{
+    for (int i = 0; i < run->count; i++)
+        if (c->agents[run->agents[i]].hurt_ms > run->assigned_ms - TROUBLE_MS)
+            return true;
+    return false;
+}
+
+void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int restarts)
+{
+    struct cluster_job *job = &c->jobs[run->job];
+    const struct cluster_run *before = job->newest_run >= 0 ? &c->runs[job->newest_run] : NULL;
+    int more = restarts - (before ? before->restarts : 0);
+
+    run->assigned_ms = c->now_ms;
+    run->restarts = restarts;
+    if (more < 0 || more > 1)
+        cluster_broken(c, "(8) job %d: generation %" PRId64 " has %d restarts, the one before %d",
+                       run->job, run->generation.counter, restarts, restarts - more);
+    if (more == 1 && (!before || !had_trouble(c, before)))
+        cluster_broken(c, "(8) job %d: generation %" PRId64 " is a restart, but nothing was wrong",
+                       run->job, run->generation.counter);
+    if (more == 0 && before && before->must_count && job->progress > before->base &&
+        !job->was_suspended)
+        cluster_broken(c, "(8) job %d: generation %" PRId64 " is no restart, but a trainer died",
+                       run->job, run->generation.counter);
+    job->was_suspended = job->is_suspended;
+}
+
+static int64_t number_at(const cJSON *object, const char *path, int64_t otherwise)
+{
+    int64_t number = otherwise;
+
+    (void)fleet_json_opt_int(object, path, &number, NULL);
+    return number;
+}
+
+/* Told once, in order. */
+static void check_history(struct cluster *c, int number, const cJSON *object)
+{
+    struct cluster_job *job = &c->jobs[number];
+    const cJSON *item;
+    int64_t last = 0;
+
+    cJSON_ArrayForEach(item, fleet_json_at(object, "status.restarts.history"))
+    {
+        int64_t generation = number_at(item, "generation", -1);
+        if (generation <= last)
+            cluster_broken(c, "(8) job %d: restart of generation %" PRId64 " told after %" PRId64,
+                           number, generation, last);
+        last = generation;
+    }
+    if (last < job->history)
+        cluster_broken(c, "(8) job %d: the restart of generation %" PRId64 " is forgotten", number,
+                       job->history);
+    job->history = last;
+}
+
+void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
+{
+    const struct cluster_job *job = &c->jobs[number];
+    const struct cluster_run *newest = job->newest_run >= 0 ? &c->runs[job->newest_run] : NULL;
+    int64_t count = number_at(object, "status.restarts.count", 0);
+    int64_t against = number_at(object, "status.restarts.sinceReset", 0);
+    struct generation recorded = {number_at(object, "status.rendezvous.epoch", 0),
+                                  number_at(object, "status.rendezvous.generation", 0)};
+    int assigned = newest ? newest->restarts : 0;
+    int order =
+        newest ? generation_compare(recorded, newest->generation) : !generation_is_none(recorded);
+
+    check_history(c, number, object);
+    if (against > job->restarts_max || against > count)
+        cluster_broken(c, "(4) job %d: %" PRId64 " restarts of %" PRId64 ", %d are allowed", number,
+                       against, count, job->restarts_max);
+    if ((order == 0 && count != assigned) ||                         /* as its members know it */
+        (order > 0 && count != assigned && count != assigned + 1) || /* they will be told */
+        (order < 0 && (count > assigned || count < 0)))              /* it was not recorded */
+        cluster_broken(c,
+                       "(8) job %d: %" PRId64 " restarts are written with generation %" PRId64
+                       ".%" PRId64 ", its members know of %d",
+                       number, count, recorded.epoch, recorded.counter, assigned);
+}
