@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""Write agent/runtime/data/unicode_classes.c: letters and numbers by ranges of code points."""
-import unicodedata
+"""Write agent/runtime/data/unicode_classes.c: letters and numbers by ranges of code points.
+
+Needs unicodedata2 16.0.0 from PyPI: the Unicode version that Hugging Face's tokenizers go by.
+"""
+import unicodedata2 as unicodedata
 
 PATH = "agent/runtime/data/unicode_classes.c"
 CLASSES = {"L": "UNICODE_LETTER", "N": "UNICODE_NUMBER"}

@@ -112,6 +112,32 @@ static void test_bpe__makes_the_recorded_tokens(void **state)
     bpe_free(bpe);
 }
 
+/* Characters that came with Unicode 15, 15.1 and 16 are of the kind that tokenizers 0.23 takes them for;
+ * as symbols they would swallow the apostrophe behind them. */
+static void test_bpe__knows_the_characters_of_unicode_16(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t word;
+    } cases[] = {
+        {"\U00013d1d's", 4}, /* hieroglyph, 16: a letter */
+        {"a\u1c89b's", 5},   /* Cyrillic letter, 16 */
+        {"\U0002ebf0's", 4}, /* CJK extension I, 15.1 */
+        {"\U00011f52"
+         "1's",
+         5},                 /* Kawi digit, 15: a number */
+        {"\U0001fae9's", 5}, /* face, 16: a symbol */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        size_t found = bpe_word(cases[i].text, strlen(cases[i].text));
+        if (found != cases[i].word)
+            fail_msg("case %zu: the first word has %zu bytes, expected %zu", i, found,
+                     cases[i].word);
+    }
+}
+
 /* The same text in portions of 1, 2, 3 … bytes gives the same tokens. */
 static void test_bpe__portions_do_not_matter(void **state)
 {
@@ -237,6 +263,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bpe__makes_the_recorded_tokens),
+        cmocka_unit_test(test_bpe__knows_the_characters_of_unicode_16),
         cmocka_unit_test(test_bpe__portions_do_not_matter),
         cmocka_unit_test(test_bpe__any_bytes_have_tokens),
         cmocka_unit_test(test_dataset__reads_text_as_byte_pairs),
