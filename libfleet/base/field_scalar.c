@@ -93,11 +93,15 @@ static bool check_bounds(const struct fleet_field *field, const cJSON *json,
 static void decode_int(const struct fleet_field *field, const cJSON *json, int64_t *out,
                        const struct fleet_place *place, struct fleet_errors *errors)
 {
+    bool is_whole = cJSON_IsNumber(json) && json->valuedouble == trunc(json->valuedouble);
     int64_t value;
 
+    if (is_whole && !check_bounds(field, json, place, errors))
+        return;
     if (fleet_json_item_int(json, &value) < 0)
-        fleet_field_refuse_value(errors, place, json, "an integer");
-    else if (check_bounds(field, json, place, errors))
+        fleet_field_refuse_value(errors, place, json,
+                                 is_whole ? "an integer within 2^53" : "an integer");
+    else
         *out = value;
 }
 

@@ -219,11 +219,11 @@ static void test_field__every_kind_is_read_and_written_back(void **state)
 static void test_field__all_errors_are_reported_at_once_with_their_paths(void **state)
 {
     (void)state;
-    assert_refused("{\"shape\":\"box\",\"side\":0,\"count\":0,\"loud\":1,\"name\":\"Abc\","
+    assert_refused("{\"shape\":\"box\",\"side\":0,\"count\":1e18,\"loud\":1,\"name\":\"Abc\","
                    "\"points\":[{\"x\":1},{}],\"numbers\":[3,\"4\",0],\"labels\":{\"a\":1},"
                    "\"raw\":[]}",
                    "spec.side: must be greater than 0, not 0\n"
-                   "spec.count: must be at least 1, not 0\n"
+                   "spec.count: must be an integer within 2^53, not 1e+18\n"
                    "spec.loud: must be true or false, not 1\n"
                    "spec.name: must be lower-case letters, not \"Abc\"\n"
                    "spec.points[1].x: required\n"

@@ -185,10 +185,10 @@ static void test_training__every_error_is_reported_with_its_path(void **state)
                          "spec.training.steps: required\n");
     assert_refused(
         "model: {name: gtp, layers: 2}\n" DATA OPTIMIZER
-        "globalBatchSize: 0\nmicroBatchSize: 1.5\nsteps: ten\nprecison: bf16\n",
+        "globalBatchSize: 1e18\nmicroBatchSize: 1.5\nsteps: ten\nprecison: bf16\n",
         "spec.training.model.name: \"gtp\" is unknown; did you mean \"gpt\"? Must be one "
         "of gpt, llama, resnet, mlp\n"
-        "spec.training.globalBatchSize: must be in [1, 16777216], not 0\n"
+        "spec.training.globalBatchSize: must be in [1, 16777216], not 1e+18\n"
         "spec.training.microBatchSize: must be an integer, not 1.5\n"
         "spec.training.steps: must be an integer, not \"ten\"\n"
         "spec.training.precison: unknown field; did you mean \"precision\"?\n");
