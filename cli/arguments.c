@@ -30,7 +30,7 @@ static int take_number(const char *command, const struct arguments_option *optio
         *(long long *)option->out = value;
         return -1;
     }
-    (void)fprintf(stderr, "fleetjob %s: --%s must be in [%lld, %lld], not %s\n", command,
+    (void)fprintf(stderr, "fleetjob %s: --%s must be in [%lld, %lld], not \"%s\"\n", command,
                   option->name, option->min, option->max, text);
     return ARGUMENTS_USAGE;
 }
@@ -50,7 +50,7 @@ static int take_word(const char *command, const struct arguments_option *option,
                                                     : " or ",
                              option->words[i]);
     }
-    (void)fprintf(stderr, "fleetjob %s: --%s must be %s, not %s\n", command, option->name,
+    (void)fprintf(stderr, "fleetjob %s: --%s must be %s, not \"%s\"\n", command, option->name,
                   words.text, text);
     return ARGUMENTS_USAGE;
 }
@@ -133,6 +133,11 @@ int arguments_parse(int argc, char **argv, const char *usage,
         if ((code = take(argv[0], &options[index], optarg)) >= 0)
             return code;
     }
+    if (argc - optind > file_count)
+        (void)fprintf(stderr, "fleetjob %s: \"%s\" is one word too many\n", argv[0],
+                      argv[optind + file_count]);
+    if (argc - optind < file_count)
+        (void)fprintf(stderr, "fleetjob %s: a file is missing, as the usage says\n", argv[0]);
     if (argc - optind != file_count)
         return refuse(usage);
     for (int i = 0; i < file_count; i++)

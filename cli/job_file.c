@@ -66,15 +66,14 @@ static void set_workers(cJSON *worker, double workers)
         set_number(worker, "maxReplicas", workers);
 }
 
-/* The path of training.data or training.checkpoint. */
-static void set_path(cJSON *training, const char *block, const char *path)
+static void set_path(cJSON *training, const char *block, const char *key, const char *path)
 {
     FLEET_AUTO_FREE char *current = current_folder();
     FLEET_AUTO_FREE char *full = fleet_file_join(current, path);
     cJSON *object = object_at(training, block);
 
-    cJSON_DeleteItemFromObjectCaseSensitive(object, "path");
-    (void)cJSON_AddStringToObject(object, "path", full);
+    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
+    (void)cJSON_AddStringToObject(object, key, full);
 }
 
 static void change(cJSON *root, const struct job_file_changes *changes)
@@ -89,9 +88,11 @@ static void change(cJSON *root, const struct job_file_changes *changes)
     if (changes->steps > 0)
         set_number(object_at(spec, "training"), "steps", (double)changes->steps);
     if (changes->data_path)
-        set_path(object_at(spec, "training"), "data", changes->data_path);
+        set_path(object_at(spec, "training"), "data", "path", changes->data_path);
     if (changes->checkpoint_path)
-        set_path(object_at(spec, "training"), "checkpoint", changes->checkpoint_path);
+        set_path(object_at(spec, "training"), "checkpoint", "path", changes->checkpoint_path);
+    if (changes->curve)
+        set_path(object_at(spec, "training"), "log", "curve", changes->curve);
 }
 
 int job_file_read(const char *path, const struct job_file_changes *changes, struct fleetjob *out,

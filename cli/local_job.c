@@ -34,6 +34,7 @@
 #define CLOSE_MS_MAX     500.0
 #define KEY_SIZE         32
 #define SIGNALS          3
+#define TOLD_MAX         65536 /* bytes of errors that are remembered */
 
 struct local_job {
     struct local_job_config config;
@@ -51,6 +52,7 @@ struct local_job {
     bool hub_is_over;           /* it was told that the job has ended */
     struct hub_view view;
     bool is_stopping, was_stopped;
+    struct fleet_strbuf told; /* errors of our trainers since the last restart, a line each */
 };
 
 static void note(struct local_job *lj, const char *format, ...)
@@ -113,6 +115,8 @@ static void on_hub_event(void *user, const struct hub_event *event)
 
     hub_view_event(&lj->view, event, fleet_wall_ms());
     lj->config.event(lj->config.user, event);
+    if (event->type == HUB_EVENT_RESTART)
+        fleet_strbuf_clear(&lj->told);
     state_changed(lj);
     if (event->type != HUB_EVENT_STEP)
         reconcile_after(lj, 0);
@@ -202,9 +206,26 @@ static void on_pod_ended(void *user, const struct launcher_pod *pod)
     state_changed(lj);
 }
 
+/* Has a trainer said so already? All of them meet the same bad file. */
+static bool is_told(struct local_job *lj, const char *text)
+{
+    const char *error = lj->job->spec.has_training ? strstr(text, " err=") : NULL;
+    FLEET_AUTO_STRBUF struct fleet_strbuf line = {0};
+
+    if (!error)
+        return false;
+    fleet_strbuf_appendf(&line, "%s\n", error);
+    if (strstr(fleet_strbuf_text(&lj->told), line.text))
+        return true;
+    if (lj->told.length > TOLD_MAX)
+        fleet_strbuf_clear(&lj->told);
+    fleet_strbuf_append(&lj->told, line.text);
+    return false;
+}
+
 /*
  * What a pod prints: agents' own lines of life-cycle facts and trainers' standard output (their log)
- * are for --verbose; the rest is for the user.
+ * are for --verbose; the rest is for the user, and an error that all workers meet is told once.
  */
 static void on_pod_line(void *user, const struct launcher_pod *pod, bool is_error, const char *text)
 {
@@ -212,7 +233,7 @@ static void on_pod_line(void *user, const struct launcher_pod *pod, bool is_erro
     bool is_info = text[0] == 'I' && text[1] >= '0' && text[1] <= '9';
 
     (void)pod;
-    if (lj->config.is_verbose || (is_error && !is_info && !lj->is_stopping))
+    if (lj->config.is_verbose || (is_error && !is_info && !lj->is_stopping && !is_told(lj, text)))
         note(lj, "%s", text);
 }
 
@@ -457,5 +478,6 @@ void local_job_free(struct local_job *lj)
     if (lj->config.state_file)
         (void)unlink(lj->config.state_file);
     hub_view_release(&lj->view);
+    fleet_strbuf_release(&lj->told);
     free(lj);
 }

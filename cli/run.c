@@ -65,7 +65,7 @@ struct arguments {
     const char *file;
     struct job_file_changes changes;
     bool is_json, is_verbose;
-    const char *curve, *state_file;
+    const char *state_file;
 };
 
 /* What the pieces of one run share. */
@@ -95,7 +95,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
         {.name = "data", .kind = ARGUMENTS_TEXT, .out = &out->changes.data_path},
         {.name = "checkpoint", .kind = ARGUMENTS_TEXT, .out = &out->changes.checkpoint_path},
         {.name = "json", .kind = ARGUMENTS_FLAG, .out = &out->is_json},
-        {.name = "curve", .kind = ARGUMENTS_TEXT, .out = &out->curve},
+        {.name = "curve", .kind = ARGUMENTS_TEXT, .out = &out->changes.curve},
         {.name = "state-file", .kind = ARGUMENTS_TEXT, .out = &out->state_file},
         {.name = "verbose", .kind = ARGUMENTS_FLAG, .out = &out->is_verbose, .letter = 'v'},
         {0},
@@ -302,8 +302,6 @@ static const struct fleetjob_condition *final_condition(const struct fleetjob_st
 /* Where the losses are to be drawn, heap; NULL = nowhere. */
 static char *curve_path(const struct run *run)
 {
-    if (run->arguments.curve)
-        return strdup(run->arguments.curve);
     if (run->job.spec.training.log.curve)
         return fleet_file_join(run->folder, run->job.spec.training.log.curve);
     return NULL;

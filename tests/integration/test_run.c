@@ -382,13 +382,13 @@ static void test_run__wrong_usage_exits_2(void **state)
     } cases[] = {
         {{NULL}, "Usage: fleetjob COMMAND"},
         {{"rnu"}, "did you mean \"run\"?"},
-        {{"run"}, "Usage: fleetjob run"},
-        {{"run", "a.yaml", "b.yaml"}, "Usage: fleetjob run"},
+        {{"run"}, "a file is missing"},
+        {{"run", "a.yaml", "b.yaml"}, "\"b.yaml\" is one word too many"},
         {{"run", "--nonsense", "a.yaml"}, "Usage: fleetjob run"},
-        {{"run", "--workers", "0", "a.yaml"}, "--workers must be in [1, 256], not 0"},
-        {{"run", "--workers", "two", "a.yaml"}, "--workers must be in [1, 256], not two"},
+        {{"run", "--workers", "0", "a.yaml"}, "--workers must be in [1, 256], not \"0\""},
+        {{"run", "--workers", "two", "a.yaml"}, "--workers must be in [1, 256], not \"two\""},
         {{"run", "--steps", "-3", "a.yaml"}, "--steps must be in"},
-        {{"plan", "--output", "xml", "a.yaml"}, "--output must be table or json, not xml"},
+        {{"plan", "--output", "xml", "a.yaml"}, "--output must be table or json, not \"xml\""},
     };
 
     (void)state;
@@ -477,6 +477,17 @@ static void test_run__refuses_more_workers_than_micro_batches(void **state)
     release(&run);
 }
 
+static void test_run__what_the_command_line_changes_is_checked_like_the_file(void **state)
+{
+    struct run run;
+
+    (void)state;
+    run_words(&run, "run", write_job("gif", "", ""), "--curve", "loss.gif", NULL);
+    expect_exit(&run, 1);
+    expect_words(&run.err, "spec.training.log.curve: must be a path that ends in .svg or .png");
+    release(&run);
+}
+
 static void test_run__bad_data_fails_with_the_path_and_no_restart(void **state)
 {
     static const char *const paths[] = {"/nowhere/at/all", "empty", "short"};
@@ -485,11 +496,16 @@ static void test_run__bad_data_fails_with_the_path_and_no_restart(void **state)
     for (size_t i = 0; i < FLEET_COUNT(paths); i++) {
         struct run run;
         struct story story;
+        const char *words;
         char path[128];
         (void)snprintf(path, sizeof(path), "%s%s%s", i ? folder : "", i ? "/" : "", paths[i]);
         run_words(&run, "run", write_job("nodata", "", ""), "--json", "--data", path, NULL);
         expect_exit(&run, 1);
         expect_words(&run.err, paths[i]);
+        words = strstr(run.err.text, "err=\"spec.training.data.path");
+        assert_non_null(words);
+        /* Once, though every worker met it. */
+        assert_null(strstr(words + 1, "err=\"spec.training.data.path"));
         story = read_story(&run);
         assert_string_equal(story.state, "Failed");
         assert_int_equal(story.restarts, 0);
@@ -978,6 +994,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_run__help_and_version_exit_0),
         cmocka_unit_test(test_run__refuses_a_bad_job_with_all_its_errors),
         cmocka_unit_test(test_run__refuses_more_workers_than_micro_batches),
+        cmocka_unit_test(test_run__what_the_command_line_changes_is_checked_like_the_file),
         cmocka_unit_test(test_run__bad_data_fails_with_the_path_and_no_restart),
         cmocka_unit_test(test_run__the_weights_are_the_same_on_any_number_of_workers),
         cmocka_unit_test(test_run__text_is_for_people),
