@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Files are copied with plain reads and writes into a new file that is renamed into place: a
+ * program that runs cannot be overwritten, but it can be replaced.
+ */
 #include "agent/closure.h"
 
 #include <dirent.h>

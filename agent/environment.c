@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One function a framework, each setting what that framework's own launcher sets, by the names and
+ * in the forms of spec/distributed_api.md 11. What a framework does not know it ignores, so all are
+ * set always.
+ */
 #include "agent/environment.h"
 
 #include <stdarg.h>

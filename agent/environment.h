@@ -54,6 +54,7 @@ char **environment_set(char **environment, const char *name, const char *value);
 /* Only without what no trainer may see: for the built-in trainer. */
 char **environment_inherit(char *const *base);
 
+/* Free the list and its entries. NULL is fine. */
 void environment_free(char **environment);
 
 #endif

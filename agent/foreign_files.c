@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Files for trainers of other frameworks, written into a folder that only this user can enter and
+ * that goes with the agent.
+ */
 #include "agent/foreign_files.h"
 
 #include <dirent.h>

@@ -29,11 +29,11 @@ struct foreign_files {
 int foreign_files_open(const char *job_file, struct foreign_files *out, struct fleet_error *err);
 void foreign_files_release(struct foreign_files *files); /* removes the folder, too */
 
-/* Write the table of this generation: path as heap text in *out_path. */
+/* Write the table of this generation: path as heap text in *out_path. -errno with the path. */
 int foreign_files_rank_table(const struct foreign_files *files, const struct message_assign *assign,
                              char **out_path, struct fleet_error *err);
 
-/* Write backup_env.<rank>.json: path as heap text in *out_path. */
+/* Write backup_env.<rank>.json: path as heap text in *out_path. -errno with the path. */
 int foreign_files_backup(const struct foreign_files *files, int rank, const char *json,
                          char **out_path, struct fleet_error *err);
 

@@ -210,8 +210,9 @@ struct link {
     struct fleet_strbuf out;
 };
 
-/* A connected pair, both ends close-on-exec and non-blocking: [0] for the agent, [1] for the trainer
- * (whoever starts it clears close-on-exec in the child). */
+/* A connected pair, both ends close-on-exec and non-blocking: [0] for the agent, [1] for the
+ * trainer (whoever starts it clears close-on-exec in the child). Both are the caller's to close.
+ * -EMFILE and the like from socketpair(). */
 int link_pair(int out_fds[2], struct fleet_error *err);
 
 /* Take over `fd` and make it non-blocking. */
@@ -221,6 +222,7 @@ void link_init(struct link *link, int fd);
  * set, -EINVAL if it is not an open descriptor. The variable is removed. */
 int link_init_from_environment(struct link *link, struct fleet_error *err);
 
+/* Close the descriptor and free what is queued; what was not sent is lost. */
 void link_release(struct link *link);
 
 /*

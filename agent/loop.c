@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * libwebsockets closes a descriptor that it adopted together with its connection object, so it is
+ * given a duplicate; a watch is freed only when libwebsockets has let go of that, which is a turn
+ * of the loop later.
+ */
 #include "agent/loop.h"
 
 #include <errno.h>

@@ -21,10 +21,12 @@ struct lws_context;
 int loop_new(struct loop **out, struct fleet_error *err);
 void loop_free(struct loop *loop); /* all watches must have been removed */
 
+/* Borrowed: for what lives on libwebsockets' loop by itself (member_client.h). */
 struct lws_context *loop_context(const struct loop *loop);
 
 /* Call back when `fd` can be read, was hung up or, if asked for, can be written. Level-triggered:
- * `ready` reads until nothing is left. It may remove any watch, its own too. */
+ * `ready` reads until nothing is left. It may remove any watch, its own too. -errno if `fd` cannot
+ * be duplicated, -EIO if libwebsockets refuses it. */
 int loop_watch_new(struct loop *loop, int fd, void (*ready)(void *user), void *user,
                    struct loop_watch **out, struct fleet_error *err);
 void loop_watch_free(struct loop_watch *watch); /* NULL is fine */

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The termination message: what Kubernetes keeps of a container that ended. It is the one way in
+ * which a cause of death reaches the controller when no hub was there to hear it.
+ */
 #include "agent/reporter.h"
 
 #include <errno.h>

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Environment variables, read once and checked here; nobody else in the agent looks at the
+ * environment. Secrets come by file, because an environment is shown to whoever may look at the
+ * pod.
+ */
 #include "agent/settings.h"
 
 #include <errno.h>

@@ -44,6 +44,7 @@ struct settings {
  */
 int settings_read(char **arguments, struct settings *out, struct fleet_error *err);
 
+/* Free what it holds and zero it. Fine on a zeroed one. */
 void settings_release(struct settings *settings);
 
 /* "host:port" or "[host]:port" into heap host and port; -EINVAL names `what`. */

@@ -57,6 +57,7 @@ struct supervisor_config {
     uint64_t seed;    /* of the back-off's jitter */
 };
 
+/* Both structs are copied, `ports` too. Nothing is started before supervisor_start(). */
 struct supervisor *supervisor_new(const struct supervisor_config *config,
                                   const struct supervisor_host *host);
 void supervisor_free(struct supervisor *supervisor); /* NULL is fine */

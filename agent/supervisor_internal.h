@@ -52,6 +52,7 @@ struct supervisor {
     char reason[MESSAGE_REASON_MAX + 1];
 };
 
+/* The same pair in the words of the rendezvous. */
 static inline struct generation supervisor_generation(struct link_generation g)
 {
     return (struct generation){.epoch = g.epoch, .counter = g.counter};
@@ -66,7 +67,12 @@ void supervisor_report_up(struct supervisor *s, int local_rank);
 /* It has ended unasked, or could not be started: told to the hub before anything else (1). */
 void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct member_failure *failure,
                                double now_ms);
+
+/* Start it now; one that cannot be started has failed. */
 void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_ms);
+
+/* End all trainers, by a message (`how`) where they have a link, else by a signal; once they are
+ * gone the agent exits with `exit_code`. The first call decides. */
 void supervisor_begin_ending(struct supervisor *s, enum link_kind how, int exit_code,
                              const char *reason, double now_ms);
 /* Once the last trainer has ended: until then it may have a checkpoint to tell of. */

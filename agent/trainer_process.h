@@ -48,8 +48,9 @@ struct trainer_launch {
     int listener;             /* descriptor to inherit, -1 = none */
 };
 
+/* None runs; and back to nothing: closes everything, but does not signal a child that runs. */
 void trainer_process_init(struct trainer_process *process);
-void trainer_process_release(struct trainer_process *process); /* does not signal the child */
+void trainer_process_release(struct trainer_process *process);
 
 /* -errno if it cannot be started, naming the program; nothing runs then. The tail is emptied. */
 int trainer_process_start(struct trainer_process *process, const struct trainer_launch *launch,

@@ -44,6 +44,7 @@ struct canvas {
     double width, height;
 };
 
+/* Lines and words as SVG elements, which follow the reader's light or dark ground. */
 struct canvas *canvas_svg(double width, double height);
 
 /* Twice as many pixels a side. Letters are lower case; what has no glyph is left blank. */

@@ -26,7 +26,10 @@ struct curve {
     size_t restart_count;
 };
 
+/* Free all points; empty afterwards. All zero is empty, too. */
 void curve_release(struct curve *curve);
+
+/* The loss of a step that follows all before; training was restarted after `step`. */
 void curve_add(struct curve *curve, int64_t step, double loss);
 void curve_add_restart(struct curve *curve, int64_t step);
 

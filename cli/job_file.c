@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * From the file a user names, and what the command line changes in it, to a job and its plan. Changes
+ * are made in the JSON before it is decoded, so an error in one of them is told like any other.
+ */
 #include "cli/job_file.h"
 
 #include <errno.h>

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A pod is a process with a session of its own. This process is the subreaper, so what an agent
+ * leaves behind when it is killed comes here and is ended; it is found by its session while the
+ * agent is a zombie.
+ */
 #include "cli/launcher.h"
 
 #include <errno.h>

@@ -50,7 +50,8 @@ struct launcher_config {
     void *user;
 };
 
-/* Everything in `config` but the loop is copied. `hub_port` is where the hub listens on loopback. */
+/* Everything in `config` but the loop is copied. `hub_port` is where the hub listens on loopback.
+ * -errno if SIGCHLD cannot be watched. */
 int launcher_new(const struct launcher_config *config, int hub_port, struct launcher **out,
                  struct fleet_error *err);
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Words and columns for a plan. Each function prints one view of it, from the line at the start of a
+ * run to everything that is known.
+ */
 #include "cli/plan_table.h"
 
 #include <inttypes.h>

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * /proc is read name by name; a process may end between two reads, which looks like one that never
+ * was.
+ */
 #include "cli/processes.h"
 
 #include <dirent.h>

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The quota of the control group counts, not the machine: threads beyond it would only be
+ * throttled.
+ */
 #include "cli/processors.h"
 
 #include <sched.h>

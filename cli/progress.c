@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What is shown of a run. Both forms, JSON lines and text, are fed by the same events; the line
+ * that rewrites itself is taken away before anything else is printed and put back after it.
+ */
 #include "cli/progress.h"
 
 #include <math.h>

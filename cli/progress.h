@@ -52,6 +52,7 @@ void progress_event(struct progress *progress, const struct hub_event *event, do
 void progress_note(struct progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The last words: the end and its reason, the losses, the restarts, what was written. */
 void progress_finish(struct progress *progress, const struct progress_end *end);
 
 /* Newest committed step; 0 = none. */

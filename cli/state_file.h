@@ -15,6 +15,7 @@
 struct fleet_error;
 struct launcher;
 
+/* Replace the file. -errno with its path; the old one stays then. */
 int state_file_write(const char *path, const char *job, int64_t generation, int64_t step,
                      const struct launcher *launcher, struct fleet_error *err);
 

@@ -11,6 +11,7 @@
 
 struct fleet_strbuf;
 
+/* Append the tree, the last line with its newline. */
 void yaml_print(const cJSON *root, struct fleet_strbuf *out);
 
 #endif

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Options as rows of one table. Those that are a text alone go where text_option() says.
+ */
 #include "controller/command_line.h"
 
 #include <errno.h>

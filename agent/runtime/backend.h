@@ -3,7 +3,7 @@
 #define AGENT_RUNTIME_BACKEND_H
 
 /*
- * A back end: memory and a table of kernels, one per kind of operator. cpu/ here, CUDA in cuda/.
+ * A back end: memory and a table of kernels, one per kind of operator. cpu/ is the one there is.
  *
  * Determinism (design.md 9): for one instruction-set level a kernel's bits depend on its operands
  * alone: not on the number of threads, not on addresses, not on what ran before. Reductions use a
@@ -80,7 +80,8 @@ enum backend_level {
     BACKEND_LEVEL_COUNT,
 };
 
-const char *backend_level_name(enum backend_level level); /* "plain", "avx2", "avx512", … */
+/* "plain", "avx2", "avx512", …: as in FLEET_ISA, messages and checkpoints. */
+const char *backend_level_name(enum backend_level level);
 
 /* BACKEND_LEVEL_COUNT if `name` is none of them. */
 enum backend_level backend_level_parse(const char *name);
@@ -105,6 +106,7 @@ struct backend *backend_cpu_memory_new(void);
 /* Threads the cgroup quota, the affinity mask and the number of processors leave us; >= 1. */
 int backend_cpu_thread_count(void);
 
-void backend_free(struct backend *backend); /* NULL is fine */
+/* All its memory must have been given back. NULL is fine. */
+void backend_free(struct backend *backend);
 
 #endif

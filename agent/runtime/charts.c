@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * From a step's numbers to the tags of TensorBoard. Charts are a comfort: a file that cannot be
+ * written is worth one warning and never stops the training.
+ */
 #include "agent/runtime/charts.h"
 
 #include <math.h>

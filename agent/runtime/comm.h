@@ -3,9 +3,9 @@
 #define AGENT_RUNTIME_COMM_H
 
 /*
- * A communicator: the ranks of one generation and what they can do together. Transports (tcp, shm,
- * local; NCCL in cuda/) implement the vtable; collectives that are built of sends and receives live
- * once, in comm/collective.c.
+ * A communicator: the ranks of one generation and what they can do together. Transports
+ * (comm/local.c, comm/tcp.c) implement the vtable; collectives that are built of sends and receives
+ * live once, in comm/collective.c.
  *
  * Rules
  *  (1) Every rank calls the same collectives in the same order with the same sizes.
@@ -56,13 +56,19 @@ struct comm {
     void *lists;      /* of comm/collective.c, kept from the first collective on */
 };
 
+/*
+ * The slots, called; errors as rules (2) and (3) say. exchange also counts the bytes and remembers
+ * the death of the communicator. -EPROTO: a peer sends another size than was expected of it.
+ */
 int comm_exchange(struct comm *comm, const void *const *send, const size_t *send_bytes,
                   void *const *receive, const size_t *receive_bytes, double deadline_ms,
                   struct fleet_error *err);
 void comm_abort(struct comm *comm);
-void comm_free(struct comm *comm); /* NULL is fine */
 
-/* ---- collectives, over any transport (comm/collective.c) -------------------------------------- */
+/* Close all connections. No call may be in progress. NULL is fine. */
+void comm_free(struct comm *comm);
+
+/* ---- collectives, over any transport (comm/collective.c): errors as comm_exchange() ------------ */
 
 /* all[r * bytes … ] = rank r's `mine`. */
 int comm_all_gather(struct comm *comm, const void *mine, size_t bytes, void *all,
@@ -80,7 +86,10 @@ int comm_broadcast(struct comm *comm, void *data, size_t bytes, int root, double
 int comm_all_to_all(struct comm *comm, const void *send, size_t bytes, void *receive,
                     double deadline_ms, struct fleet_error *err);
 
+/* Returns when every rank has called it. */
 int comm_barrier(struct comm *comm, double deadline_ms, struct fleet_error *err);
+
+/* One message from one rank to another, which calls the other function with the same size. */
 int comm_send(struct comm *comm, int to, const void *data, size_t bytes, double deadline_ms,
               struct fleet_error *err);
 int comm_receive(struct comm *comm, int from, void *data, size_t bytes, double deadline_ms,
@@ -128,7 +137,7 @@ int64_t tree_schedule(int64_t leaves, int64_t first, int64_t end, struct tree_in
  * slots[i][0 … count) (all ranks know everybody's nodes from `leaves` and `world`). On return
  * slots[0][0 … count) holds S(0, leaves) on every rank, bit-identical. `workspace` has
  * tree_reduce_workspace() bytes. Small ranges go in one round (everything to everybody), large ones
- * are cut into one part a rank (sum the part, gather the parts).
+ * are cut into one part a rank (sum the part, gather the parts). Errors as comm_exchange().
  */
 int comm_tree_reduce(struct comm *comm, int64_t leaves, float *const *slots, int64_t count,
                      void *workspace, double deadline_ms, struct fleet_error *err);
@@ -143,10 +152,11 @@ struct comm *comm_local_new(void);
 
 /*
  * Connect all ranks of a generation over TCP. `addresses[r]` = "host:port" of rank r's listening
- * socket, `listener` our own (borrowed, non-blocking); lower ranks are dialled, higher ones accepted. Each
- * connection starts with an HMAC-SHA256 handshake in both directions over `key`, ranks and world;
- * whoever fails it is dropped and does not disturb the others (old generations, strangers).
- * `stop` is a descriptor that becomes readable when the caller wants -ECANCELED.
+ * socket, `listener` our own (borrowed, non-blocking); lower ranks are dialled, higher ones
+ * accepted. Each connection starts with an HMAC-SHA256 handshake in both directions over `key`,
+ * ranks and world; whoever fails it is dropped and does not disturb the others (old generations,
+ * strangers). `stop` is a descriptor that becomes readable when the caller wants -ECANCELED.
+ * -ETIMEDOUT names the rank that was not reached by the deadline.
  */
 struct comm_tcp_options {
     int rank, world;
@@ -160,7 +170,8 @@ struct comm_tcp_options {
 int comm_tcp_new(const struct comm_tcp_options *options, double deadline_ms, struct comm **out,
                  struct fleet_error *err);
 
-/* A listening socket on `host`, any free port; *out_port tells which. */
+/* A listening socket on `host` (NULL or "": all addresses), any free port; *out_port tells which.
+ * The caller closes it. -EINVAL: not an address; -errno of bind. */
 int comm_tcp_listen(const char *host, int *out_fd, int *out_port, struct fleet_error *err);
 
 #endif

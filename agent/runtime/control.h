@@ -30,8 +30,11 @@
 struct control;
 struct fleet_error;
 
-/* Start the reading thread. `link` is taken over and left closed. */
+/* Start the reading thread. `link` is taken over and left closed. -EAGAIN: the system gives no
+ * thread. */
 int control_start(struct link *link, struct control **out, struct fleet_error *err);
+
+/* End the thread, close the link. NULL is fine. */
 void control_free(struct control *control);
 
 enum control_order {
@@ -57,6 +60,7 @@ int control_stop_fd(const struct control *control);
 /* The communicator to abort with this generation; NULL before it is freed. */
 void control_set_comm(struct control *control, struct comm *comm);
 
+/* Send a message to the agent, from any thread (3). */
 void control_send(struct control *control, const struct link_message *message);
 
 #endif

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A micro-batch that is run again gives the same bits, so the first operator that writes a NaN can
+ * be found afterwards, at no cost to steps that go well. Bits are looked at rather than values: an
+ * infinity and a NaN have all bits of the exponent set, in every type.
+ */
 #include "agent/runtime/diagnose.h"
 
 #include <errno.h>

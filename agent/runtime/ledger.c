@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Everything here is arithmetic in doubles on numbers that all ranks share, in one fixed order:
+ * ranks reach the same verdict without asking each other.
+ */
 #include "agent/runtime/ledger.h"
 
 #include <errno.h>

@@ -75,7 +75,7 @@ void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool
 /* For the manifest: {"lossScaling":{…},"skipped":0,"losses":[…]}. Owned by the caller. */
 cJSON *ledger_encode(const struct ledger *ledger);
 
-/* Only the loss scale of it. */
+/* Only the loss scale of it, which stays as it is where the key is absent. -EINVAL as below. */
 int ledger_read_scaling(const cJSON *json, struct loss_scaling *out, struct fleet_error *err);
 
 /* Take up what a manifest says, `updates` beside it; absent keys (NULL json, too) leave what is

@@ -28,6 +28,7 @@ struct running {
     int64_t row; /* floats of a micro-batch's statistics; 0 = the model has none */
 };
 
+/* Find the statistics of `program`; it is not kept. And free the list. */
 void running_init(struct running *running, const struct program *program);
 void running_release(struct running *running);
 

@@ -16,6 +16,7 @@ struct share {
     int slots; /* gradient buffers needed, at least 1: the sum arrives in the first */
 };
 
+/* The share of `rank` (comm.h, tree_first_leaf() and tree_schedule()); and free it. */
 void share_init(struct share *share, int64_t leaves, int world, int rank);
 void share_release(struct share *share);
 

@@ -41,7 +41,8 @@ int state_init(struct state *state, const struct program *program, const struct 
                struct backend *backend, struct fleet_error *err);
 void state_release(struct state *state);
 
-/* Have at least `count` gradient slots; existing ones keep their content. */
+/* Have at least `count` gradient slots; existing ones keep their content. -ENOMEM as
+ * state_init(). */
 int state_reserve_slots(struct state *state, int count, struct fleet_error *err);
 
 /*

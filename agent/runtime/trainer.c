@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The life of a trainer before and beside its steps. Opening goes from cheap to dear: the job file,
+ * the data, the plan, memory; so what is wrong with a job is found within milliseconds where that
+ * is possible.
+ */
 #include "agent/runtime/trainer.h"
 
 #include <errno.h>

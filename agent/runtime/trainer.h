@@ -145,7 +145,8 @@ double trainer_deadline_ms(const struct trainer *trainer);
 
 /* ---- update.c: what happens to a complete gradient ------------------------------------------- */
 
-/* Run the check section over slots[0]. *out_is_finite: no NaN or infinity in it. */
+/* Run the check section over slots[0]. *out_is_finite: no NaN or infinity in it. -ECANCELED: the
+ * generation was aborted meanwhile. */
 int update_check(struct trainer *trainer, int64_t group, bool *out_is_finite,
                  struct fleet_error *err);
 
@@ -191,13 +192,14 @@ int train_run(struct trainer *trainer, struct fleet_error *err);
  */
 int evaluate_if_due(struct trainer *trainer, struct fleet_error *err);
 
+/* Make what an evaluation needs, if the job has any; and free it. */
 void evaluate_open(struct trainer *trainer);
 void evaluate_close(struct trainer *trainer);
 
 /* What leaf `leaf` of group `group` is run with. */
 struct run_scalars train_leaf_scalars(const struct trainer *trainer, int64_t group, int64_t leaf);
 
-/* Put its samples into the program's input variables. */
+/* Put its samples into the program's input variables. Errors as dataset_read(). */
 int train_load_leaf(struct trainer *trainer, int64_t group, int64_t leaf, struct fleet_error *err);
 
 /* ---- rollback.c ------------------------------------------------------------------------------- */
@@ -250,7 +252,8 @@ void save_finish(struct trainer *trainer);
  */
 int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_error *err);
 
-/* Fill the state from this job's checkpoint of `step`; its counts stay. *out is to be released. */
+/* Fill the state from this job's checkpoint of `step`; its counts stay. *out is to be released.
+ * Errors as checkpoint_restore(). */
 int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struct fleet_error *err);
 
 #endif

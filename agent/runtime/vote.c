@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One all-gather of uneven sizes: each rank sends a ballot and the rows of its own leaves. A vote
+ * that has arrived everywhere is the commit; there is no second round that could be lost.
+ */
 #include "agent/runtime/vote.h"
 
 #include <errno.h>

@@ -29,6 +29,7 @@ struct vote {
     void *workspace; /* vote_workspace() bytes, 16-byte aligned */
 };
 
+/* Bytes of struct vote's workspace, for any rank of that world. */
 size_t vote_workspace(int world, int64_t leaves, int64_t row);
 
 /*

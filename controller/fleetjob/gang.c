@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One row a gang scheduler: the resource of its PodGroup, how it is discovered, and by what a pod
+ * joins.
+ */
 #include "controller/fleetjob/gang.h"
 
 #include <string.h>

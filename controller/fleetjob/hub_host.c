@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Between reconcile(), which says what the job's hub should be, and the hub, which answers with
+ * actions. A hub is made from what was recorded in the status, so one that is lost with its process
+ * can be made again.
+ */
 #include "controller/fleetjob/hub_host.h"
 
 #include <assert.h>

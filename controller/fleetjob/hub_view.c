@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Events of the hub folded into one value. Nothing is decided here; what is old is dropped, never
+ * averaged.
+ */
 #include "controller/fleetjob/hub_view.h"
 
 #include <math.h>

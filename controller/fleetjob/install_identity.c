@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Create first, read on 409: two replicas that start at once agree on one Secret without a lock.
+ */
 #include "controller/fleetjob/install_identity.h"
 
 #include <errno.h>

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A worker's pod in two steps: what the user said (a whole template, or image, resources and
+ * volumes), then what the agent needs laid over it, so that no template can take the agent's place.
+ */
 #include "controller/fleetjob/pod_builder.h"
 
 #include <stdlib.h>

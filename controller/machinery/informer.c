@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One reflector a namespace, all into one store: as many watches as namespaces, or one for the
+ * cluster.
+ */
 #include "controller/machinery/informer.h"
 
 #include <stdlib.h>

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A refused request ends like any other, by its on_done when the loop turns; callers have one path
+ * for it.
+ */
 #include "controller/machinery/led_io.h"
 
 #include <errno.h>

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Doubling with jitter. The jitter keeps keys that failed together, when the API server was away,
+ * from coming back together.
+ */
 #include "controller/machinery/ratelimiter.h"
 
 #include "libfleet/base/assert.h"

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A ring of the last steps. The hub may die with steps it was told of, so they are kept until a hub
+ * says that it knows them, and told again from there to the next one.
+ */
 #include "libfleet/rendezvous/member_steps.h"
 
 #include <stdlib.h>

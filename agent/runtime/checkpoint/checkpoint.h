@@ -68,7 +68,8 @@ int checkpoint_save(const char *path, int64_t keep, const struct checkpoint_stat
 
 /* ---- the same in parts, for several ranks ------------------------------------------------------ */
 
-/* Make `path` if need be and a fresh folder in it. */
+/* Make `path` if need be and a fresh folder in it, whose name goes to `folder`. -errno with the
+ * path. */
 int checkpoint_begin(const char *path, const struct manifest *about,
                      char folder[CHECKPOINT_FOLDER_MAX], struct fleet_error *err);
 
@@ -83,7 +84,8 @@ struct checkpoint_shard {
 };
 
 /* Write shard `shard` of `shards`: an equal part of the flat spaces, cut at multiples of 4096
- * elements; buffers go with shard 0. */
+ * elements; buffers go with shard 0. *out describes the files, which are synced. -errno with the
+ * path. */
 int checkpoint_write_shard(const char *path, const char *folder,
                            const struct checkpoint_state *state, int shard, int shards,
                            struct checkpoint_shard *out, struct fleet_error *err);

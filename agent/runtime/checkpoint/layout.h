@@ -44,7 +44,8 @@ struct checkpoint_source {
     void (*release)(void *context, uint64_t position, size_t size);
 };
 
-/* Write and sync the files into `folder` below `path`. */
+/* Write and sync the files into `folder` below `path`; *out describes them. -errno with the
+ * path. */
 int checkpoint_layout_write(const struct checkpoint_layout *layout, const char *path,
                             const char *folder, const struct checkpoint_source *source,
                             struct checkpoint_shard *out, struct fleet_error *err);

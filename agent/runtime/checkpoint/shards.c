@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Notes in the checkpoint's folder, one a shard, renamed into place when the shard is durable. A
+ * note is read like anything from outside: it may name only files of its own shard, which must be
+ * there.
+ */
 #include "agent/runtime/checkpoint/shards.h"
 
 #include <errno.h>

@@ -21,8 +21,10 @@ struct fleet_error;
 
 #define SHARDS_NOTE_PREFIX "shard-"
 
-/* Leave the note of shard `shard` of `shards`. `rc` < 0: it failed, `why` says how, and its files go. Where there is no
- * room for a note, the shard's files make it, and the note says so: then the result is negative. */
+/* Leave the note of shard `shard` of `shards`. `rc` < 0: it failed, `why` says how, and its
+ * files go. Where there is no room for a note, the shard's files make it, and the note says so:
+ * then the result is negative. -errno with the path: there is no note, the first will run into
+ * its patience. */
 int shards_tell(const char *path, const char *folder, int shard, int shards, int rc,
                 const char *why, const struct checkpoint_shard *described, struct fleet_error *err);
 

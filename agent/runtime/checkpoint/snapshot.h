@@ -31,6 +31,8 @@ struct snapshot;
 #define SNAPSHOT_LINEAGE_MAX 20
 #define SNAPSHOT_MEMORY_MAX  RUNTIME_SNAPSHOT_BYTES_MAX /* bytes; a good default */
 
+/* Saves below `path`, keeps the newest `keep`, copies at most `memory_max` bytes of a state that is
+ * about to change. Its thread begins with the first save. */
 struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max);
 
 /* Waits for a save in progress, then frees; NULL is fine. */
@@ -56,7 +58,7 @@ struct snapshot_shard {
 /*
  * The same for one shard, called on all ranks for the same state: each writes its part, the first
  * (shard 0) waits for the others' and ends the checkpoint. If that fails, or on snapshot_abandon(),
- * nothing is left of it.
+ * nothing is left of it. -EBUSY as snapshot_begin().
  */
 int snapshot_begin_shard(struct snapshot *snapshot, const struct checkpoint_state *state,
                          const struct manifest *about, const struct snapshot_shard *part,

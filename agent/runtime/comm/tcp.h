@@ -33,8 +33,9 @@ struct tcp_header {
 
 /*
  * Find out which ranks' memory we can read and who can read ours: a round of everybody with
- * everybody over the new communicator. pids[r] is 0 for ranks whose memory we cannot read; reads_us[r]
- * says whether r reads ours. `is_wanted` false: we neither read nor let read.
+ * everybody over the new communicator. pids[r] is 0 for ranks whose memory we cannot read;
+ * reads_us[r] says whether r reads ours. `is_wanted` false: we neither read nor let read. Errors as
+ * comm_exchange().
  */
 int tcp_direct_negotiate(struct comm *comm, bool is_wanted, int *pids, bool *reads_us,
                          double deadline_ms, struct fleet_error *err);

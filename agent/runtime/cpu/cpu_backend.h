@@ -44,6 +44,7 @@ struct cpu_backend {
     char *thread_buffers;      /* CPU_THREAD_BYTES for each thread */
 };
 
+/* The back end that kernels were given is always this one. */
 static inline struct cpu_backend *cpu_backend(struct backend *backend)
 {
     return (struct cpu_backend *)backend;

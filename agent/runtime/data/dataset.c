@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Cuts a source (source.h) into samples and splits off what is held out; the sources know files and
+ * formats.
+ */
 #include "agent/runtime/data/dataset.h"
 
 #include <errno.h>

@@ -44,9 +44,10 @@ int dataset_open(const struct training_data *config, int64_t context, uint64_t s
                  struct dataset **out, struct fleet_error *err);
 void dataset_free(struct dataset *dataset); /* NULL is fine */
 
-int64_t dataset_count(const struct dataset *dataset);            /* all samples */
-int64_t dataset_training_count(const struct dataset *dataset);   /* the first so many */
-int64_t dataset_validation_count(const struct dataset *dataset); /* the last so many */
+/* Samples in all; the first so many are for training, the last so many for validation. */
+int64_t dataset_count(const struct dataset *dataset);
+int64_t dataset_training_count(const struct dataset *dataset);
+int64_t dataset_validation_count(const struct dataset *dataset);
 
 /* Tokens of the whole sequence; 0 for images. */
 int64_t dataset_tokens(const struct dataset *dataset);
@@ -79,6 +80,7 @@ double dataset_entropy(const struct dataset *dataset);
 /*
  * A digest of what is read: tokenizer, context, and of each file its size and the beginning and the
  * end of its content. Ranks compare it, so that other data on one of them is found before step 0.
+ * Errors as dataset_read().
  */
 int dataset_digest(const struct dataset *dataset, uint8_t out[FLEET_SHA256_SIZE],
                    struct fleet_error *err);

@@ -39,7 +39,7 @@ struct data_files {
 int files_open(const char *field, const char *path, struct data_files *out,
                struct fleet_error *err);
 
-/* The same; of a folder only the files whose names `wanted` takes (NULL = all). */
+/* The same, errors too; of a folder only the files whose names `wanted` takes (NULL = all). */
 int files_open_some(const char *field, const char *path, bool (*wanted)(const char *name),
                     struct data_files *out, struct fleet_error *err);
 void files_release(struct data_files *files);

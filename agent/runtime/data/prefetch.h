@@ -28,6 +28,8 @@ struct prefetch_options {
     int64_t target_size; /* context, or 1 */
 };
 
+/* The options are copied. Starts the thread; where the system gives none, samples are read by
+ * take. */
 struct prefetch *prefetch_new(const struct prefetch_options *options);
 void prefetch_free(struct prefetch *prefetch); /* NULL is fine */
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The order of an epoch is a bijection that is computed, not a list that is shuffled: any sample's
+ * place is known without memory and without the ones before it.
+ */
 #include "agent/runtime/data/sampler.h"
 
 #include "libfleet/base/assert.h"

@@ -60,7 +60,8 @@ int source_cifar_open(const struct training_data *config, struct source **out,
                       struct fleet_error *err);
 struct source *source_markov_new(const struct training_data *config, uint64_t seed);
 
-/* Add a number, or size, beginning and end of every file, to a digest. */
+/* Add a number, or size, beginning and end of every file, to a digest. -errno with the file's
+ * name. */
 struct data_files;
 void source_digest_number(struct fleet_sha256 *sha, int64_t number);
 int source_digest_files(const struct data_files *files, struct fleet_sha256 *sha,
