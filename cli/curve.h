@@ -42,7 +42,8 @@ enum curve_format {
 void curve_draw(const struct curve *curve, const char *title, enum curve_format format,
                 struct fleet_strbuf *out);
 
-/* Draw into the file at `path`, a PNG if it ends in .png, atomically. -EINVAL: nothing to draw; -errno: it cannot be written. */
+/* Draw into the file at `path`, a PNG if it ends in .png, atomically. -EINVAL: nothing to draw;
+ * -errno: it cannot be written. */
 int curve_write(const struct curve *curve, const char *title, const char *path,
                 struct fleet_error *err);
 

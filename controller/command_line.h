@@ -2,7 +2,8 @@
 #ifndef CONTROLLER_COMMAND_LINE_H
 #define CONTROLLER_COMMAND_LINE_H
 
-/* What fleetjob-controller is told: its options, and $POD_IP and $POD_NAMESPACE where they are silent. */
+/* What fleetjob-controller is told: its options, and $POD_IP and $POD_NAMESPACE where they are
+ * silent. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,11 +4,12 @@
  * health.lossSpike rollback: the state goes back to the last scheduled checkpoint, the data and the
  * numbers of the steps go on, so the batches in between are passed over and nothing is repeated.
  *
- * The commit of the group that jumped only notes in the ledger that a rollback is owed; here it is paid,
- * before anything else happens. Rank 0 reads the checkpoint and sends it to all. A generation that
- * breaks on the way is no harm: a rank whose state is torn has none, and in the next one all go back,
- * those who had already done so, too (elastic.c): a rank that was one group behind may be among them.
- * Which checkpoint it is depends on the step alone, not on how fast the disk was or who was interrupted.
+ * The commit of the group that jumped only notes in the ledger that a rollback is owed; here it is
+ * paid, before anything else happens. Rank 0 reads the checkpoint and sends it to all. A generation
+ * that breaks on the way is no harm: a rank whose state is torn has none, and in the next one all
+ * go back, those who had already done so, too (elastic.c): a rank that was one group behind may be
+ * among them. Which checkpoint it is depends on the step alone, not on how fast the disk was or who
+ * was interrupted.
  */
 #include <errno.h>
 #include <inttypes.h>

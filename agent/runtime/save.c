@@ -145,7 +145,8 @@ struct plan_of_save {
     char folder[CHECKPOINT_FOLDER_MAX];
 };
 
-/* The first rank makes the folder; if one of the others does not see it there, the first writes alone. */
+/* The first rank makes the folder; if one of the others does not see it there, the first writes
+ * alone. */
 static int agree_on_folder(struct trainer *trainer, const struct manifest *about,
                            struct plan_of_save *out, struct fleet_error *err)
 {

@@ -12,8 +12,8 @@
 
 #include "libfleet/base/error.h"
 
-/* On the wire, followed by the rows of the rank's leaves. Ranks of one generation run the same build on the
- * same kind of machine; the handshake of the communicator refuses others. */
+/* On the wire, followed by the rows of the rank's leaves. Ranks of one generation run the same
+ * build on the same kind of machine; the handshake of the communicator refuses others. */
 struct ballot {
     int64_t group;
     int64_t is_finite;

@@ -82,7 +82,8 @@ void hub_host_gone(struct hub_host *host, const char *pod_uid);
 void hub_host_record_done(struct hub_host *host, struct generation generation);
 void hub_host_record_failed(struct hub_host *host, struct generation generation);
 
-/* The lineage as it will be when `record` is done: at most FLEETJOB_HISTORY_MAX entries, oldest first. */
+/* The lineage as it will be when `record` is done: at most FLEETJOB_HISTORY_MAX entries, oldest
+ * first. */
 size_t hub_host_lineage(const struct hub_host *host, const struct hub_record *record,
                         struct fleetjob_lineage out[FLEETJOB_HISTORY_MAX]);
 

@@ -21,7 +21,8 @@ char *job_secret_name(const struct fleetjob *job);
 /* The whole Secret; also a merge patch that brings an older one up to date. Owned by the caller. */
 cJSON *job_secret_build(const struct fleetjob *job, const char *token, const char *ca_pem);
 
-/* job.json: training, strategy, strategyPolicy, strategyOptions, jobName, baseDir (where relative paths start). Heap. */
+/* job.json: training, strategy, strategyPolicy, strategyOptions, jobName, baseDir (where relative
+ * paths start). Heap. */
 char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folder);
 
 #endif

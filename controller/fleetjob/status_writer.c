@@ -56,7 +56,8 @@ static bool is_number(const char *text)
     return length > 0 && length <= VERSION_DIGITS && strspn(text, "0123456789") == length;
 }
 
-/* Is `a` not older than `b`? Versions are numbers that grow; any other kind is compared for equality. */
+/* Is `a` not older than `b`? Versions are numbers that grow; any other kind is compared for
+ * equality. */
 static bool is_as_new(const char *a, const char *b)
 {
     size_t length_a = strlen(a), length_b = strlen(b);

@@ -270,8 +270,8 @@ void hub_peer_unbind(struct hub *hub, struct hub_peer *peer);
 /* It no longer counts, and is freed; nobody is told. */
 void hub_peer_remove(struct hub *hub, struct hub_peer *peer, const char *reason,
                      struct hub_output *out);
-/* The same with an event, and the generation that needs it ends. `is_failure`: the generation that loses it is a counted
- * restart. */
+/* The same with an event, and the generation that needs it ends. `is_failure`: the generation that
+ * loses it is a counted restart. */
 void hub_peer_lose(struct hub *hub, struct hub_peer *peer, const char *cause, const char *message,
                    bool is_failure, double fault_ms, struct hub_output *out);
 

@@ -181,8 +181,8 @@ void member_trainer_silent(struct member *member, int local_rank, double now_ms,
 
 /* The newest generation that the trainers were given (MEMBER_ASSIGN), or none. */
 struct generation member_generation(const struct member *member);
-/* Nobody needs the state of `step` that a trainer here holds: others have gone on in a generation without
- * this member, or the hub knows of somebody ready, or of a checkpoint, with that step. */
+/* Nobody needs the state of `step` that a trainer here holds: others have gone on in a generation
+ * without this member, or the hub knows of somebody ready, or of a checkpoint, with that step. */
 bool member_is_spare(const struct member *member, int64_t step);
 /* Said goodbye, or nobody wants to hear it: nothing is left to do. */
 bool member_has_left(const struct member *member);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Any bytes as the note that a rank leaves beside its shard of a checkpoint. What is believed names that
- * shard's own files and nothing else, by names and digests that a manifest takes. */
+/* Any bytes as the note that a rank leaves beside its shard of a checkpoint. What is believed names
+ * that shard's own files and nothing else, by names and digests that a manifest takes. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
 #ifndef TESTS_GOLDEN_TORCH_OPS_H
 #define TESTS_GOLDEN_TORCH_OPS_H
 
-/* What the readers of PyTorch's operators share: the recorded tensors of a case, a rig filled from them,
- * and the comparison. */
+/* What the readers of PyTorch's operators share: the recorded tensors of a case, a rig filled from
+ * them, and the comparison. */
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The client against a real API server: TLS both ways, HTTP/2, server-side apply, conflicts, watches
- * over a burst of changes, a service account's token. Skipped (77) unless FLEET_TEST_KUBECONFIG names a cluster that may be written to; e2e/01-client.bats brings one.
+ * The client against a real API server: TLS both ways, HTTP/2, server-side apply, conflicts,
+ * watches over a burst of changes, a service account's token. Skipped (77) unless
+ * FLEET_TEST_KUBECONFIG names a cluster that may be written to; e2e/01-client.bats brings one.
  */
 #include <errno.h>
 #include <setjmp.h>

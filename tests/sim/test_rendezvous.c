@@ -3,8 +3,8 @@
 /*
  * Whole jobs in one process under one simulated clock: a hub, agents, trainers with a vote before
  * every step, a network that delays, and, by seed, loses, repeats and reorders; trainers and pods
- * that die, pods that are drained, links that break, partitions, hubs that die and come back, records that cannot be
- * written, changing wishes. Every history must keep the invariants of a job:
+ * that die, pods that are drained, links that break, partitions, hubs that die and come back,
+ * records that cannot be written, changing wishes. Every history must keep the invariants of a job:
  *
  *  (1) at most one generation extends the lineage: once a generation has committed a step, none of
  *      an older one that shares a member with it commits any more

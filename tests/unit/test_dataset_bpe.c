@@ -112,8 +112,8 @@ static void test_bpe__makes_the_recorded_tokens(void **state)
     bpe_free(bpe);
 }
 
-/* Characters that came with Unicode 15, 15.1 and 16 are of the kind that tokenizers 0.23 takes them for;
- * as symbols they would swallow the apostrophe behind them. */
+/* Characters that came with Unicode 15, 15.1 and 16 are of the kind that tokenizers 0.23 takes them
+ * for; as symbols they would swallow the apostrophe behind them. */
 static void test_bpe__knows_the_characters_of_unicode_16(void **state)
 {
     static const struct {

@@ -49,7 +49,8 @@ static struct event_log *begin(const char *folder, const char *job, int64_t step
     return log;
 }
 
-/* The folder holds train/loss for steps 1 … count, each once, in order: step s the value of values[s]. */
+/* The folder holds train/loss for steps 1 … count, each once, in order: step s the value of
+ * values[s]. */
 static void expect_steps(const char *folder, int count, const double *values)
 {
     struct event_points points;

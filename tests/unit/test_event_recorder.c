@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Events on the fake API server in virtual time: what is written, what is only counted, what is dropped. */
+/* Events on the fake API server in virtual time: what is written, what is only counted, what is
+ * dropped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -271,7 +271,8 @@ static void test_hub_steps__finishes_when_all_have_and_restarts_no_more(void **s
     stop();
 }
 
-/* A job that is run again after its end: its members read the last checkpoint and have no step to make. */
+/* A job that is run again after its end: its members read the last checkpoint and have no step to
+ * make. */
 static void test_hub_steps__finishes_a_job_that_had_finished_before(void **state)
 {
     (void)state;

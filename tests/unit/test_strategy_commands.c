@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * `fleetjob convert`, `fleetjob select` and `fleetjob plan` as their users see them: each command runs in this
- * process with a file and its standard output caught. Forms found by content, every recorded file
- * through JSON and YAML and back, the contract of the JSON, exit codes.
+ * `fleetjob convert`, `fleetjob select` and `fleetjob plan` as their users see them: each command
+ * runs in this process with a file and its standard output caught. Forms found by content, every
+ * recorded file through JSON and YAML and back, the contract of the JSON, exit codes.
  */
 #include <dirent.h>
 #include <setjmp.h>

@@ -90,8 +90,9 @@ int checkpoint_write_shard(const char *path, const char *folder,
                            const struct checkpoint_state *state, int shard, int shards,
                            struct checkpoint_shard *out, struct fleet_error *err);
 
-/* All shards are there: make it a checkpoint, then delete what exceeds the newest `keep` of those on
- * `lineage` (NULL = all), off-lineage ones that are older included. On failure the folder is removed. */
+/* All shards are there: make it a checkpoint, then delete what exceeds the newest `keep` of those
+ * on `lineage` (NULL = all), off-lineage ones that are older included. On failure the folder is
+ * removed. */
 int checkpoint_commit(const char *path, const char *folder, int64_t keep,
                       const struct manifest_lineage *lineage, const struct manifest *about,
                       const struct checkpoint_shard *shards, int shard_count,

@@ -29,19 +29,20 @@ int shards_tell(const char *path, const char *folder, int shard, int shards, int
                 const char *why, const struct checkpoint_shard *described, struct fleet_error *err);
 
 /*
- * Wait at most `patience_ms` for the notes of all shards but the first, out[1 … shards - 1]; checks that their files are
- * there as described. All are waited for, even if one of them failed, so that none is written any more afterwards. Gives up
- * with -ECANCELED once *stop or *abandoned is set (whoever writes may be dead), with the
- * first failed shard's own error, -ETIMEDOUT, -EBADMSG for a note that is none or a file of another size.
+ * Wait at most `patience_ms` for the notes of all shards but the first, out[1 … shards - 1]; checks
+ * that their files are there as described. All are waited for, even if one of them failed, so that
+ * none is written any more afterwards. Gives up with -ECANCELED once *stop or *abandoned is set
+ * (whoever writes may be dead), with the first failed shard's own error, -ETIMEDOUT, -EBADMSG for a
+ * note that is none or a file of another size.
  */
 int shards_await(const char *path, const char *folder, int shards, const atomic_bool *stop,
                  const atomic_bool *abandoned, double patience_ms, struct checkpoint_shard *out,
                  struct fleet_error *err);
 
 /*
- * The note of shard `shard` (from 0) of `shards` from its bytes, which another rank wrote: 0 and *out, the error that the
- * shard met with its reason, or -EBADMSG for what is no sound note: of another size, of another shard, naming anything but
- * that shard's own files, each once.
+ * The note of shard `shard` (from 0) of `shards` from its bytes, which another rank wrote: 0 and
+ * *out, the error that the shard met with its reason, or -EBADMSG for what is no sound note: of
+ * another size, of another shard, naming anything but that shard's own files, each once.
  */
 int shards_note_decode(const void *data, size_t size, int shard, int shards,
                        struct checkpoint_shard *out, struct fleet_error *err);

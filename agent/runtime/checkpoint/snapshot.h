@@ -38,7 +38,8 @@ struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max)
 /* Waits for a save in progress, then frees; NULL is fine. */
 void snapshot_free(struct snapshot *snapshot);
 
-/* Checkpoints on this lineage (copied) are the ones that `keep` counts. While nothing is being saved. */
+/* Checkpoints on this lineage (copied) are the ones that `keep` counts. While nothing is being
+ * saved. */
 void snapshot_follow(struct snapshot *snapshot, const struct manifest_lineage *lineage);
 
 /*

@@ -34,7 +34,8 @@ struct data_files {
 
 /*
  * `path`: a file, a folder or a glob, as dataset.h says. `field` is what errors call it
- * ("spec.training.data.path"). -ENOENT missing or nothing matches, -EINVAL all empty or not a file, -errno.
+ * ("spec.training.data.path"). -ENOENT missing or nothing matches, -EINVAL all empty or not a file,
+ * -errno.
  */
 int files_open(const char *field, const char *path, struct data_files *out,
                struct fleet_error *err);

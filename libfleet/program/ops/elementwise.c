@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * scale, gelu (tanh form or by erf), relu, silu, swiglu, dropout, cast, reshape, fill: an element of the
- * output depends on the same element of the inputs.
+ * scale, gelu (tanh form or by erf), relu, silu, swiglu, dropout, cast, reshape, fill: an element
+ * of the output depends on the same element of the inputs.
  */
 #include <errno.h>
 #include <inttypes.h>
