@@ -109,6 +109,10 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
     share_release(&trainer->share);
     share_init(&trainer->share, trainer->merge * trainer->micro_batches, trainer->world,
                trainer->rank);
+    share_release(&trainer->last_share);
+    share_init_unsummed(&trainer->last_share,
+                        trainer->config.steps % trainer->merge * trainer->micro_batches,
+                        trainer->world, trainer->rank);
     return use_memory(trainer, err);
 }
 

@@ -251,20 +251,6 @@ static int after_commit(struct trainer *trainer, struct fleet_error *err)
     return save_if_due(trainer, err);
 }
 
-/* An unfinished last group has fewer leaves than the share that was laid out for full ones, and
- * makes no update: only its losses count. */
-static int train_last_group(struct trainer *trainer, int64_t group, struct fleet_error *err)
-{
-    struct share share;
-    int rc;
-
-    share_init(&share, trainer_batches(trainer, group) * trainer->micro_batches, trainer->world,
-               trainer->rank);
-    rc = train_group(trainer, group, &share, err);
-    share_release(&share);
-    return rc;
-}
-
 /* Nobody leaves before the last checkpoint is on disk and the last step is in the charts: if the rank
  * that writes them dies, the others are still there to do it. */
 static int await_last_writes(struct trainer *trainer, struct fleet_error *err)
@@ -286,9 +272,9 @@ int train_run(struct trainer *trainer, struct fleet_error *err)
             return fleet_error(err, -EINTR, "asked to leave");
         if (control_take_checkpoint(trainer->control))
             save_now(trainer);
-        rc = trainer_batches(trainer, group) == trainer->merge
-                 ? train_group(trainer, group, &trainer->share, err)
-                 : train_last_group(trainer, group, err);
+        rc = train_group(
+            trainer, group,
+            trainer_has_update(trainer, group) ? &trainer->share : &trainer->last_share, err);
         if (rc < 0 || (rc = after_commit(trainer, err)) < 0)
             return rc;
     }

@@ -84,6 +84,7 @@ struct trainer {
     struct executor *executor; /* on `backend` */
     struct comm *comm;         /* NULL between generations */
     struct share share;        /* of a full group */
+    struct share last_share;   /* of an unfinished last group; no leaves if there is none */
     void *workspace;           /* of comm_tree_reduce() */
     size_t workspace_bytes;
     int failed_rank;         /* the peer that was lost first, -1 = none known */

@@ -100,24 +100,30 @@ static void expect_equal(const struct job_run *run, const struct job_run *refere
 
 /* ---- the number of workers ----------------------------------------------------------------------- */
 
-static void compare_workers(int batch, int micro_batch, const char *strategy, int workers_max)
+static void compare_steps(int steps, int batch, int micro_batch, const char *strategy,
+                          int workers_max)
 {
     struct job_run reference, run;
     struct job job;
 
-    job_write(&job, 12, batch, micro_batch, strategy, "");
+    job_write(&job, steps, batch, micro_batch, strategy, "");
     run_job(&job, "1", NULL, NULL, &reference);
-    expect_success(&reference, 12);
+    expect_success(&reference, steps);
     for (int workers = 2; workers <= workers_max; workers++) {
         char text[16];
         (void)snprintf(text, sizeof(text), "%d", workers);
         run_job(&job, text, NULL, NULL, &run);
-        expect_success(&run, 12);
+        expect_success(&run, steps);
         expect_equal(&run, &reference);
         job_run_release(&run);
     }
     job_run_release(&reference);
     job_remove(&job);
+}
+
+static void compare_workers(int batch, int micro_batch, const char *strategy, int workers_max)
+{
+    compare_steps(12, batch, micro_batch, strategy, workers_max);
 }
 
 static void test_equality__weights_do_not_depend_on_the_number_of_workers(void **state)
@@ -138,6 +144,17 @@ static void test_equality__nor_with_gradient_merge_and_an_unfinished_group(void 
     compare_workers(6, 2,
                     "  strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 5}}\n",
                     4); /* 12 steps: two groups of 5, and 2 steps without update */
+}
+
+/* What is left of a group falls on the ranks otherwise than a full one: in folding it, rank 2 of 4 would
+ * need more gradient buffers than it has for the full one; and some ranks may have nothing to do. */
+static void test_equality__nor_where_the_unfinished_group_is_cut_otherwise(void **state)
+{
+    (void)state;
+    compare_steps(11, 5, 1,
+                  "  strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 6}}\n", 4);
+    compare_steps(6, 1, 1,
+                  "  strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 5}}\n", 4);
 }
 
 /* ---- kills --------------------------------------------------------------------------------------- */
@@ -286,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_equality__weights_do_not_depend_on_the_number_of_workers),
         cmocka_unit_test(test_equality__nor_do_they_where_the_batch_does_not_divide),
         cmocka_unit_test(test_equality__nor_with_gradient_merge_and_an_unfinished_group),
+        cmocka_unit_test(test_equality__nor_where_the_unfinished_group_is_cut_otherwise),
         cmocka_unit_test(test_equality__killed_trainers_leave_no_trace),
         cmocka_unit_test(test_equality__two_at_once_leave_no_trace),
         cmocka_unit_test(test_equality__the_first_worker_is_not_special),
