@@ -22,6 +22,7 @@ struct member_process {
     enum process_state state;
     int port;
     int64_t step;                       /* state held, -1 = none */
+    int64_t restored_step;              /* the one it went on from in this generation */
     struct generation state_generation; /* in which it was last complete, none if none */
     enum message_phase phase;
     double phase_at_ms;

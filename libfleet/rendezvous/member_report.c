@@ -55,6 +55,10 @@ static struct message_status status(const struct member *member)
 
     if (s.state == MESSAGE_STATE_RUNNING && member->is_joined && !member->is_pending)
         s.phase = member_report_phase(member);
+    for (int i = 0; i < member->process_count; i++) /* others may have made a step already */
+        if (s.phase == MESSAGE_PHASE_RESTORED &&
+            member->processes[i].phase == MESSAGE_PHASE_RESTORED)
+            s.step = member->processes[i].restored_step;
     return s;
 }
 

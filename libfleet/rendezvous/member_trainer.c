@@ -73,6 +73,8 @@ void member_trainer_phase(struct member *member, int local_rank, struct generati
         process->step = step;
         process->state_generation = member->obeyed;
     }
+    if (phase == MESSAGE_PHASE_RESTORED)
+        process->restored_step = step;
     if (member_report_phase(member) != phase)
         return;
     for (int i = 0; i < member->process_count; i++)

@@ -370,6 +370,31 @@ static void test_member__hands_an_assignment_to_waiting_trainers(void **state)
     stop();
 }
 
+/* The hub compares the step with the one agreed upon: one process may be ahead by the first step. */
+static void test_member__while_restored_it_says_the_step_it_restored(void **state)
+{
+    struct message_step first = {.step = 8};
+
+    (void)state;
+    start(2);
+    connect_hub();
+    up(0, -1);
+    up(1, -1);
+    assign(1, 2, 0);
+    for (int process = 0; process < 2; process++)
+        phase(process, 1, MESSAGE_PHASE_CONNECTED, -1, 1);
+    for (int process = 0; process < 2; process++)
+        phase(process, 1, MESSAGE_PHASE_RESTORED, 7, 1);
+    member_trainer_step(w.member, &first, w.now_ms, &w.out);
+    phase(0, 1, MESSAGE_PHASE_FIRST_STEP, 8, 1);
+    tick(1000);
+    assert_int_equal(last_status(MESSAGE_HEARTBEAT).phase, MESSAGE_PHASE_RESTORED);
+    assert_int_equal(last_status(MESSAGE_HEARTBEAT).step, 7);
+    phase(1, 1, MESSAGE_PHASE_FIRST_STEP, 8, 1);
+    assert_int_equal(last_status(MESSAGE_READY).step, 8);
+    stop();
+}
+
 static void test_member__says_how_long_ago_a_phase_was_reached(void **state)
 {
     struct message message;
@@ -797,6 +822,7 @@ int main(void)
         TEST(after_a_reconnect_says_what_is_running),
         TEST(tells_the_next_hub_why_its_generation_was_ended),
         TEST(hands_an_assignment_to_waiting_trainers),
+        TEST(while_restored_it_says_the_step_it_restored),
         TEST(says_how_long_ago_a_phase_was_reached),
         TEST(obeys_only_greater_generations),
         TEST(an_assign_waits_until_the_trainers_have_left),
