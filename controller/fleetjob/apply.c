@@ -5,7 +5,7 @@
  * with events, hub and pods.
  *
  *   create pod ── 409 ──▶ get ── ours, as we would make it ──▶ done
- *                              └ anybody else's ──▶ the next attempt
+ *                              └ anybody else's ──▶ the next look takes the next attempt
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,13 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
-#define NAME_TRIES  8     /* attempts whose names may be taken by others */
 #define CONFLICT_MS 200.0 /* the cache will have the newer state by then */
+
+static void note_requeue(struct reconciler_pass *pass, double after_ms)
+{
+    if (after_ms >= 0 && (pass->requeue_after_ms < 0 || after_ms < pass->requeue_after_ms))
+        pass->requeue_after_ms = after_ms;
+}
 
 /* ---- pods ------------------------------------------------------------------------------------- */
 
@@ -69,15 +74,23 @@ static void forget_pod(const struct reconciler_request *r, enum expectation_kind
     (void)expectations_meet(job->reconciler->expectations, job->key, kind, r->name);
 }
 
-static int wanted_attempt(const struct reconciler_pass *pass, int index)
+/* The next look takes the next attempt, and writes it down first: a pod of that name may vanish before
+ * anybody else has seen it. */
+static void note_taken(struct reconciler_pass *pass, int index, int attempt)
 {
-    for (size_t i = 0; i < pass->actions.create_count; i++)
-        if (pass->actions.creates[i].index == index)
-            return pass->actions.creates[i].attempt;
-    return 0;
-}
+    struct reconciler_job *job = pass->job;
+    size_t i = 0;
 
-static void create_pod(struct reconciler_pass *pass, int index, int attempt);
+    while (i < job->taken_count && job->taken[i].index != index)
+        i++;
+    if (i == job->taken_count) {
+        job->taken = realloc(job->taken, (job->taken_count + 1) * sizeof(*job->taken));
+        fleet_assert(job->taken);
+        job->taken_count++;
+    }
+    job->taken[i] = (struct observed_taken){index, attempt};
+    note_requeue(pass, CONFLICT_MS);
+}
 
 /* The name is taken: is it by the very pod we wanted? */
 static void on_pod_read(struct reconciler_request *r, const cJSON *object,
@@ -85,7 +98,6 @@ static void on_pod_read(struct reconciler_request *r, const cJSON *object,
 {
     struct reconciler_pass *pass = r->pass;
     bool is_deleting = object && fleet_json_at(object, "metadata.deletionTimestamp");
-    int index = r->index, attempt = r->attempt;
 
     if (err && !kube_is_not_found(err)) {
         reconciler_finish(r, err);
@@ -97,8 +109,7 @@ static void on_pod_read(struct reconciler_request *r, const cJSON *object,
         return;
     }
     forget_pod(r, EXPECT_CREATED);
-    if (attempt < wanted_attempt(pass, index) + NAME_TRIES)
-        create_pod(pass, index, attempt + 1);
+    note_taken(pass, r->index, r->attempt);
     reconciler_finish(r, NULL);
 }
 
@@ -248,12 +259,6 @@ static void command_hub(struct reconciler_pass *pass)
 }
 
 /* ---- together --------------------------------------------------------------------------------- */
-
-static void note_requeue(struct reconciler_pass *pass, double after_ms)
-{
-    if (after_ms >= 0 && (pass->requeue_after_ms < 0 || after_ms < pass->requeue_after_ms))
-        pass->requeue_after_ms = after_ms;
-}
 
 /* Does this process still lead, and is there still the job that was decided on? */
 static bool may_act(const struct reconciler_pass *pass)

@@ -183,6 +183,8 @@ int observe(const struct observe_input *input, struct observation *out, struct f
     out->observed.job = &out->job;
     out->observed.errors = &out->errors;
     out->observed.hub = *input->hub;
+    out->observed.taken = input->taken;
+    out->observed.taken_count = input->taken_count;
     return 0;
 }
 

@@ -38,6 +38,8 @@ struct observe_input { /* all borrowed */
     const struct hub_view *hub;
     const char *const *gone_uids; /* [gone_count] */
     size_t gone_count;
+    const struct observed_taken *taken; /* [taken_count] */
+    size_t taken_count;
     const char *pod_error;     /* what the API server has against the job's pods; NULL = nothing */
     struct observe_plan *plan; /* brought up to date where needed */
     int64_t now_wall_ms;

@@ -48,6 +48,11 @@ struct observed_pod {
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
 };
 
+/* A name that could not be had: somebody else's object has it. */
+struct observed_taken {
+    int index, attempt;
+};
+
 struct observed {
     int64_t now_wall_ms;
     const struct fleetjob *job;        /* spec and status as stored */
@@ -56,6 +61,8 @@ struct observed {
     size_t pod_count;
     const char *const *gone_uids; /* [gone_count] pods whose object has vanished */
     size_t gone_count;
+    const struct observed_taken *taken; /* [taken_count], one an index at most */
+    size_t taken_count;
     struct hub_view hub; /* borrowed */
 };
 

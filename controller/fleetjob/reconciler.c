@@ -167,6 +167,7 @@ static void free_job(struct reconciler_job *job)
         free(job->gone_uids[i]);
     free(job->gone_uids);
     free(job->pod_error);
+    free(job->taken);
     free(job->key);
     free(job->namespace_);
     free(job->name);
@@ -312,6 +313,8 @@ static void look(struct reconciler_job *job, const struct projection_job *cached
                                   .hub = hub_host_view(job->host),
                                   .gone_uids = (const char *const *)job->gone_uids,
                                   .gone_count = job->gone_count,
+                                  .taken = job->taken,
+                                  .taken_count = job->taken_count,
                                   .plan = &job->plan,
                                   .now_wall_ms = kube_wall_ms(r->io)};
 

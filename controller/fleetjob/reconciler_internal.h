@@ -41,6 +41,8 @@ struct reconciler_job {
     enum gang_scheduler gang;    /* of that generation */
     char **gone_uids;            /* [gone_count] pods that vanished, the hub does not know yet */
     size_t gone_count;
+    struct observed_taken *taken; /* [taken_count] as in struct observed */
+    size_t taken_count;
     double next_progress_ms;
     bool is_doomed;               /* its namespace is being deleted: nothing more is done */
     struct reconciler_pass *pass; /* under way; NULL = none */

@@ -46,6 +46,14 @@ static int64_t recorded_attempt(const struct pass *pass, int index)
     return fleet_int_map_get(&pass->before->attempts, key, was_complete(pass, index) ? 0 : -1);
 }
 
+static int64_t taken_attempt(const struct pass *pass, int index)
+{
+    for (size_t i = 0; i < pass->in->taken_count; i++)
+        if (pass->in->taken[i].index == index)
+            return pass->in->taken[i].attempt;
+    return -1;
+}
+
 static bool is_newer(const struct observed_pod *pod, const struct observed_pod *than)
 {
     return !than || pod->attempt > than->attempt;
@@ -97,10 +105,12 @@ static void seat_pod(struct pass *pass, struct seat *seat, const struct observed
 
 static void fill_seat(struct pass *pass, const struct seat *seat, int index)
 {
-    int64_t recorded = recorded_attempt(pass, index);
+    int64_t recorded = recorded_attempt(pass, index), taken = taken_attempt(pass, index);
     int highest = seat->attempt > recorded ? seat->attempt : (int)recorded;
-    bool is_replacement = highest >= 0;
+    bool is_replacement = highest >= 0 && (seat->attempt >= taken || recorded > taken);
     char key[16];
+
+    highest = taken > highest ? (int)taken : highest;
 
     (void)snprintf(key, sizeof(key), "%d", index);
     if (seat->attempt > 0 && seat->attempt > recorded) /* its first name was taken */

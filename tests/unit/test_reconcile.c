@@ -10,6 +10,7 @@
  *                   pods     [{index, attempt, phase, deleting, unscheduled, exitCode, reason, message,
  *                              topology, node, started, finished}]; uid is "uid-<index>-<attempt>"
  *                   gone     [uid]
+ *                   taken    [[index, attempt]]: names that are somebody else's
  *                   hub      absent: none is hosted; else see read_hub()
  *   expected.json   create [[index, attempt]], delete {name: reason}, gone [uid], events [text],
  *                   order [uid] if nodes are known, hub,
@@ -51,6 +52,7 @@ struct scenario {
     struct fleet_errors errors;
     struct observed_pod *pods;
     const char **gone;
+    struct observed_taken taken[8];
     struct observed observed;
 };
 
@@ -260,6 +262,10 @@ static void read_scenario(const char *name, struct scenario *s)
     cJSON_ArrayForEach(item, fleet_json_at(s->root, "gone")) s->gone[s->observed.gone_count++] =
         item->valuestring;
     s->observed.gone_uids = s->gone;
+    cJSON_ArrayForEach(item, fleet_json_at(s->root, "taken")) s->taken[s->observed.taken_count++] =
+        (struct observed_taken){cJSON_GetArrayItem(item, 0)->valueint,
+                                cJSON_GetArrayItem(item, 1)->valueint};
+    s->observed.taken = s->taken;
     if (fleet_json_at(s->root, "hub"))
         read_hub(fleet_json_at(s->root, "hub"), &s->observed.hub);
 }

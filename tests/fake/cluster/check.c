@@ -40,12 +40,26 @@ static void check_leads(struct cluster *c, int replica, const char *what)
                        c->replicas[replica].identity, what, holder);
 }
 
+static void note_create(struct cluster *c, int replica, const struct kube_request *request)
+{
+    FLEET_AUTO_JSON cJSON *body = cJSON_ParseWithLength(request->body, request->body_size);
+    struct cluster_create create = {.replica = replica, .at_ms = c->now_ms};
+
+    if (c->create_count == 2 * CLUSTER_PODS)
+        cluster_broken(c, "more pods are asked for than can be noted");
+    (void)snprintf(create.name, sizeof(create.name), "%s", text_at(body, "metadata.name"));
+    c->creates[c->create_count++] = create;
+}
+
 void cluster_check_request(struct cluster *c, int replica, const struct kube_request *request)
 {
     if (strcmp(request->method, "GET") == 0 || strstr(request->path, "/leases") ||
         strstr(request->path, "/events"))
         return;
     check_leads(c, replica, request->path);
+    if (strcmp(request->method, "POST") == 0 && !strstr(request->path, "dryRun") &&
+        strncmp(request->path, CLUSTER_PODS_PATH, sizeof(CLUSTER_PODS_PATH) - 1) == 0)
+        note_create(c, replica, request);
 }
 
 /* ---- jobs as the server has them ---------------------------------------------------------------- */
@@ -131,9 +145,25 @@ static int find_pod(const struct cluster *c, const char *uid)
     return -1;
 }
 
-/* status.attempts leaves zero out: the first name may come back when its pod is long gone. */
-static void check_attempt(struct cluster *c, const struct cluster_pod *new, const char *name)
+/* The last time that it was asked for; NULL = never. */
+static const struct cluster_create *find_create(const struct cluster *c, const char *name)
 {
+    for (int i = c->create_count - 1; i >= 0; i--)
+        if (strcmp(c->creates[i].name, name) == 0)
+            return &c->creates[i];
+    return NULL;
+}
+
+/*
+ * A name is given to one pod only, and attempts grow as they are asked for. They need not arrive so: what
+ * a leader has sent may be on its way when it is stopped, and be done when the next one has gone on.
+ * Its attempt was written down before, so the next one has another name; the older pod goes as a duplicate.
+ *
+ * status.attempts leaves zero out: the first name may come back when its pod is long gone.
+ */
+static void check_attempt(struct cluster *c, const struct cluster_pod *new)
+{
+    const struct cluster_create *create = find_create(c, new->name);
     const cJSON *attempts = NULL;
     char key[16], path[128];
 
@@ -142,10 +172,15 @@ static void check_attempt(struct cluster *c, const struct cluster_pod *new, cons
     attempts = fleet_json_at(fake_apiserver_get(c->server, path), "status.attempts");
     if (new->attempt == 0 && !cJSON_GetObjectItemCaseSensitive(attempts, key))
         return;
-    for (int i = 0; i < c->pod_count; i++)
-        if (c->pods[i].job == new->job && c->pods[i].index == new->index &&
-            c->pods[i].attempt >= new->attempt)
-            cluster_broken(c, "(3) pod %s: attempt %d was there before", name, c->pods[i].attempt);
+    for (int i = 0; i < c->pod_count; i++) {
+        const struct cluster_pod *old = &c->pods[i];
+        if (old->job != new->job || old->index != new->index || old->attempt < new->attempt)
+            continue;
+        if (old->attempt == new->attempt || !create || create >= find_create(c, old->name))
+            cluster_broken(c, "(3) pod %s: attempt %d was there before", new->name, old->attempt);
+        cluster_trace(c, "pod %s comes after %s: replica %d, which led then, has sent it at %.1f",
+                      new->name, old->name, create->replica, create->at_ms);
+    }
 }
 
 /* A pod that was not there before. */
@@ -159,6 +194,7 @@ static void check_new_pod(struct cluster *c, const cJSON *const *pods, size_t co
     int living = 0;
 
     (void)snprintf(new.uid, sizeof(new.uid), "%s", text_at(pod, "metadata.uid"));
+    (void)snprintf(new.name, sizeof(new.name), "%s", text_at(pod, "metadata.name"));
     if (new.job < 0 || c->pod_count == CLUSTER_PODS)
         cluster_broken(c, "pod %s is nobody's", text_at(pod, "metadata.name"));
     cluster_trace(c, "pod %s (%s) of job %d is made", text_at(pod, "metadata.name"), new.uid + 30,
@@ -169,7 +205,7 @@ static void check_new_pod(struct cluster *c, const cJSON *const *pods, size_t co
     if (c->jobs[new.job].is_terminal)
         cluster_broken(c, "(7) pod %s is made for a job that is over",
                        text_at(pod, "metadata.name"));
-    check_attempt(c, &new, text_at(pod, "metadata.name"));
+    check_attempt(c, &new);
     for (size_t i = 0; i < count; i++)
         living += is_living(pods[i]) &&
                   label(pods[i], WELLKNOWN_LABEL_INDEX) ==

@@ -213,9 +213,14 @@ struct cluster_run { /* a generation */
 };
 
 struct cluster_pod { /* every pod there ever was */
-    char uid[48];
+    char uid[48], name[64];
     int job, index, attempt;
-    bool is_there;
+};
+
+struct cluster_create { /* of a pod, as a replica that leads has sent it */
+    char name[64];
+    int replica;
+    double at_ms;
 };
 
 struct cluster_world { /* by seed */
@@ -251,6 +256,8 @@ struct cluster {
     int run_count;
     struct cluster_pod pods[CLUSTER_PODS];
     int pod_count;
+    struct cluster_create creates[2 * CLUSTER_PODS]; /* in the order in which they were sent */
+    int create_count;
     struct {
         int agent, replica, hosted;
         bool is_open; /* at the hub */
