@@ -19,12 +19,22 @@ fleetjob=build/bin/fleetjob
 steps=300
 state=$(mktemp -d)/state.json
 
+# A signal stops the run as one Ctrl-C, whoever got it: a second would make the run forget its checkpoint.
+# So it has a session of its own, which the terminal's Ctrl-C does not reach.
+run=''
+stopped=''
+stop() {
+    stopped=yes
+    [ -z "$run" ] || kill -INT "$run" 2>/dev/null || true
+}
+trap stop INT TERM HUP
+trap 'rm -rf "$(dirname "$state")"' EXIT
+
 mkdir -p "$results"
 echo "\$ fleetjob run $job ${options[*]}"
-"$fleetjob" run "$job" "${options[@]}" --state-file "$state" &
+setsid "$fleetjob" run "$job" "${options[@]}" --state-file "$state" &
 run=$!
-trap 'kill -INT "$run" 2>/dev/null || true' INT TERM
-trap 'rm -rf "$(dirname "$state")"' EXIT
+[ -z "$stopped" ] || stop
 
 # The number after "key" in the state file, 0 if there is none yet.
 number() {
@@ -32,7 +42,7 @@ number() {
 }
 
 while kill -0 "$run" 2>/dev/null && [ "$(number step)" -lt $((steps / 3)) ]; do
-    sleep 0.1
+    sleep 0.1 || true # Ctrl-C ends it, too
 done
 if kill -0 "$run" 2>/dev/null; then
     victim=$({ grep -oE '"trainerPids":\[[0-9]+' "$state" || true; } | tail -n 1 | grep -oE '[0-9]+$' || true)
@@ -42,7 +52,10 @@ if kill -0 "$run" 2>/dev/null; then
     fi
 fi
 
-code=0
-wait "$run" || code=$?
-[ "$code" -gt 128 ] && wait "$run" 2>/dev/null # a signal woke us first: let it finish its stop
+# A signal ends wait before the run has ended.
+until
+    code=0
+    wait "$run" || code=$?
+    ! kill -0 "$run" 2>/dev/null
+do :; done
 exit "$code"

@@ -57,7 +57,7 @@ struct run {
     char state_file[128]; /* "" = none */
 };
 
-static void start(struct run *run, char *const *arguments)
+static void start_program(struct run *run, const char *path, char *const *arguments)
 {
     static int count;
     int out[2], err[2];
@@ -72,13 +72,18 @@ static void start(struct run *run, char *const *arguments)
         (void)putenv(name);
         (void)dup2(out[1], STDOUT_FILENO);
         (void)dup2(err[1], STDERR_FILENO);
-        (void)execv(program, arguments);
+        (void)execv(path, arguments);
         _exit(126);
     }
     (void)close(out[1]);
     (void)close(err[1]);
     run->out_fd = out[0];
     run->err_fd = err[0];
+}
+
+static void start(struct run *run, char *const *arguments)
+{
+    start_program(run, program, arguments);
 }
 
 static void read_some(int *fd, struct fleet_strbuf *into)
@@ -797,6 +802,30 @@ static void test_run__an_interrupt_saves_and_a_later_run_goes_on(void **state)
     release(&run);
 }
 
+/* A terminal interrupts the whole group, and the script tells the run: that is one Ctrl-C, not two. */
+static void test_run__an_interrupted_demo_saves_and_leaves_nothing(void **state)
+{
+    double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
+    char command[128], *arguments[] = {(char *)"sh", (char *)"-c", command, NULL};
+    struct run run;
+
+    (void)state;
+    if (access("build/bin/fleetjob", X_OK) < 0)
+        skip(); /* the script runs the release build */
+    (void)snprintf(command, sizeof(command), "TMPDIR=%s exec setsid tools/demo-local.sh", folder);
+    start_program(&run, "/bin/sh", arguments);
+    while (run.out_fd >= 0 && !strstr(fleet_strbuf_text(&run.out), "step 1/300") &&
+           fleet_monotonic_ms() < give_up_ms)
+        listen_to(&run, 1000);
+    (void)kill(-run.pid, SIGINT);
+    wait_for_end(&run);
+    expect_exit(&run, 130);
+    expect_words(&run.out, "checkpoint of step ");
+    expect_words(&run.out, "Suspended after ");
+    expect_nothing_left(&run);
+    release(&run);
+}
+
 /* Its pod is drained, twice between two checkpoints: what it saves as it leaves is known each time. */
 static void test_run__a_sole_worker_that_is_stopped_twice_loses_no_step(void **state)
 {
@@ -1008,6 +1037,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_run__kills_at_random_moments_change_nothing),
         cmocka_unit_test(test_run__too_many_restarts_fail_with_the_cause),
         cmocka_unit_test(test_run__an_interrupt_saves_and_a_later_run_goes_on),
+        cmocka_unit_test(test_run__an_interrupted_demo_saves_and_leaves_nothing),
         cmocka_unit_test(test_run__a_sole_worker_that_is_stopped_twice_loses_no_step),
         cmocka_unit_test(test_run__a_sole_worker_that_is_frozen_comes_back_with_its_state),
         cmocka_unit_test(test_run__the_second_interrupt_does_not_wait),
