@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What a child says reaches the supervisor before its end does: its link is read once more while it is
+ * a zombie, when nobody else can have its number either.
+ */
+#include "agent/host.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/environment.h"
+#include "agent/link.h"
+#include "agent/reporter.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/digest.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/log.h"
+#include "libfleet/rendezvous/member_client.h"
+
+extern char **environ;
+
+/* ---- sockets for the trainers ----------------------------------------------------------------- */
+
+/* A socket of our address on any free port. */
+static int bind_socket(const char *address, int *out_fd, int *out_port, struct fleet_error *err)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_PASSIVE, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *info = NULL;
+    struct sockaddr_storage bound = {0};
+    socklen_t size = sizeof(bound);
+    FLEET_AUTO_CLOSE int fd = -1;
+    int rc = getaddrinfo(address, "0", &hints, &info);
+
+    if (rc)
+        return fleet_error(err, -EINVAL, "FLEET_ADDRESS is \"%s\": %s", address, gai_strerror(rc));
+    fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    rc = fd < 0 || bind(fd, info->ai_addr, info->ai_addrlen) < 0 || listen(fd, 128) < 0 ||
+                 getsockname(fd, (struct sockaddr *)&bound, &size) < 0
+             ? fleet_error(err, -errno, "listen on %s: %s", address, strerror(errno))
+             : 0;
+    freeaddrinfo(info);
+    if (rc < 0)
+        return rc;
+    *out_port = ntohs(bound.ss_family == AF_INET ? ((struct sockaddr_in *)&bound)->sin_port
+                                                 : ((struct sockaddr_in6 *)&bound)->sin6_port);
+    *out_fd = fd;
+    fd = -1;
+    return 0;
+}
+
+int host_open(struct host *host, struct fleet_error *err)
+{
+    int rc = 0;
+
+    for (int i = 0; i < host->settings.processes; i++) {
+        struct host_child *child = &host->children[i];
+        *child = (struct host_child){.host = host, .local_rank = i, .listener = -1};
+        trainer_process_init(&child->process);
+        (void)snprintf(child->process.prefix, sizeof(child->process.prefix), "[worker %d] ",
+                       host->settings.index);
+    }
+    for (int i = 0; rc == 0 && i < host->settings.processes; i++)
+        rc = bind_socket(host->settings.address, &host->children[i].listener, &host->ports[i], err);
+    /* A foreign trainer listens itself; all we can do is to have found a port that was free. */
+    for (int i = 0; rc == 0 && host->settings.command && i < host->settings.processes; i++) {
+        (void)close(host->children[i].listener);
+        host->children[i].listener = -1;
+    }
+    return rc;
+}
+
+/* ---- trainers --------------------------------------------------------------------------------- */
+
+static void on_link(void *user)
+{
+    struct host_child *child = user;
+    struct supervisor *supervisor = child->host->supervisor;
+    struct link_message message;
+    struct fleet_error err;
+    int rc;
+
+    (void)link_flush(&child->process.link, NULL);
+    while ((rc = link_receive(&child->process.link, &message, &err)) == 0) {
+        if (message.kind == LINK_WARNING)
+            (void)fprintf(stderr, "%swarning: %s\n", child->process.prefix, message.warning.text);
+        journal_message(&child->host->journal, child->local_rank, &message, fleet_monotonic_ms());
+        supervisor_message(supervisor, child->local_rank, &message, fleet_monotonic_ms());
+        link_message_release(&message);
+    }
+    if (link_wants_write(&child->process.link))
+        loop_watch_want_write(child->link_watch);
+    if (rc == -EAGAIN)
+        return;
+    loop_watch_free(child->link_watch);
+    child->link_watch = NULL;
+    if (rc == -EPIPE)
+        supervisor_link_closed(supervisor, child->local_rank, fleet_monotonic_ms());
+    else
+        supervisor_link_broken(supervisor, child->local_rank, err.text, fleet_monotonic_ms());
+}
+
+static void read_stream(struct host_child *child, int i)
+{
+    if (trainer_process_read(&child->process, &child->process.streams[i]))
+        return;
+    loop_watch_free(child->stream_watches[i]);
+    child->stream_watches[i] = NULL;
+}
+
+static void on_stdout(void *user)
+{
+    read_stream(user, 0);
+}
+
+static void on_stderr(void *user)
+{
+    read_stream(user, 1);
+}
+
+static void unwatch(struct host_child *child)
+{
+    loop_watch_free(child->link_watch);
+    loop_watch_free(child->stream_watches[0]);
+    loop_watch_free(child->stream_watches[1]);
+    child->link_watch = child->stream_watches[0] = child->stream_watches[1] = NULL;
+}
+
+static int watch(struct host_child *child, struct fleet_error *err)
+{
+    struct loop *loop = child->host->loop;
+    struct trainer_process *process = &child->process;
+    int rc = loop_watch_new(loop, process->streams[0].fd, on_stdout, child,
+                            &child->stream_watches[0], err);
+
+    if (rc == 0)
+        rc = loop_watch_new(loop, process->streams[1].fd, on_stderr, child,
+                            &child->stream_watches[1], err);
+    if (rc == 0 && process->link.fd >= 0)
+        rc = loop_watch_new(loop, process->link.fd, on_link, child, &child->link_watch, err);
+    return rc;
+}
+
+static struct host_child *child_of(struct host *host, pid_t pid)
+{
+    for (int i = 0; i < host->settings.processes; i++)
+        if (host->children[i].process.pid == pid)
+            return &host->children[i];
+    return NULL;
+}
+
+/* Its last words first, then its end. It is still a zombie: neither its pid nor its process group can
+ * belong to anybody else. */
+static void child_ended(struct host_child *child, pid_t pid)
+{
+    int status = 0;
+
+    if (child->link_watch)
+        on_link(child);
+    trainer_process_ended(&child->process);
+    unwatch(child);
+    (void)waitpid(pid, &status, 0);
+    supervisor_exited(child->host->supervisor, child->local_rank, status, fleet_monotonic_ms());
+}
+
+/* Everybody's children, since PID 1 inherits orphans. */
+void host_reap(struct host *host)
+{
+    for (;;) {
+        siginfo_t info = {0};
+        struct host_child *child;
+
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
+            return;
+        child = child_of(host, info.si_pid);
+        if (child)
+            child_ended(child, info.si_pid);
+        else
+            (void)waitpid(info.si_pid, NULL, 0);
+    }
+}
+
+/* ---- what the supervisor asks for ------------------------------------------------------------- */
+
+/* What a foreign trainer of this generation finds, and the files that it speaks of. */
+static int foreign_environment(struct host *host, int local_rank,
+                               const struct supervisor_place *place, char ***out,
+                               struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *rank_table = NULL;
+    FLEET_AUTO_FREE char *backup_json = NULL;
+    FLEET_AUTO_FREE char *backup = NULL;
+    struct environment_input input = {.base = environ,
+                                      .assign = place->assign,
+                                      .place = place->place,
+                                      .first_rank = place->first_rank,
+                                      .local_rank = local_rank,
+                                      .job_id = host->settings.job_name,
+                                      .pod_name = host->settings.pod_name,
+                                      .folder = host->files.folder,
+                                      .strategy_json = host->files.strategy_json,
+                                      .strategy_file = host->files.strategy_file,
+                                      .nccl_rings = host->files.nccl_rings};
+    int rc = foreign_files_rank_table(&host->files, place->assign, &rank_table, err);
+
+    if (rc < 0)
+        return rc;
+    input.rank_table_file = rank_table;
+    *out = environment_shorten(environment_build(&input), &backup_json);
+    if (!backup_json)
+        return 0;
+    rc = foreign_files_backup(&host->files, place->first_rank + local_rank, backup_json, &backup,
+                              err);
+    if (rc < 0)
+        environment_free(*out);
+    else
+        *out = environment_set(*out, "PADDLE_BACKUP_ENV_PATH", backup);
+    return rc;
+}
+
+static int host_start(void *user, int local_rank, const struct supervisor_place *place,
+                      struct fleet_error *err)
+{
+    struct host *host = user;
+    struct host_child *child = &host->children[local_rank];
+    char *built_in[] = {host->settings.trainer_path, NULL};
+    struct trainer_launch launch = {.path = host->settings.trainer_path,
+                                    .arguments = built_in,
+                                    .has_link = true,
+                                    .listener = child->listener};
+    char **environment;
+    int rc;
+
+    if (place) {
+        rc = foreign_environment(host, local_rank, place, &environment, err);
+        if (rc < 0)
+            return rc;
+        launch.path = host->settings.command[0];
+        launch.arguments = host->settings.command;
+        launch.has_link = false;
+    } else {
+        environment = environment_inherit(environ);
+    }
+    launch.environment = environment;
+    rc = trainer_process_start(&child->process, &launch, err);
+    environment_free(environment);
+    if (rc == 0 && (rc = watch(child, err)) < 0) {
+        pid_t pid = child->process.pid;
+        unwatch(child);
+        trainer_process_ended(&child->process);
+        (void)waitpid(pid, NULL, 0);
+    }
+    return rc;
+}
+
+static void host_signal(void *user, int local_rank, int signal_number)
+{
+    struct host *host = user;
+
+    trainer_process_signal(&host->children[local_rank].process, signal_number);
+}
+
+static void host_send(void *user, int local_rank, const struct link_message *message)
+{
+    struct host *host = user;
+    struct host_child *child = &host->children[local_rank];
+    struct fleet_error err;
+    int rc;
+
+    if (child->process.link.fd < 0)
+        return;
+    rc = link_send(&child->process.link, message, &err);
+    if (rc < 0 && rc != -EPIPE) /* its end is noticed elsewhere */
+        fleet_log_warning("Could not tell the trainer", FLEET_INT("localRank", local_rank),
+                          FLEET_STR("message", link_kind_name(message->kind)),
+                          FLEET_STR("err", err.text));
+    if (link_wants_write(&child->process.link))
+        loop_watch_want_write(child->link_watch);
+}
+
+static void host_rank(void *user, int local_rank, int rank)
+{
+    struct trainer_process *process = &((struct host *)user)->children[local_rank].process;
+
+    (void)snprintf(process->prefix, sizeof(process->prefix), "[%d] ", rank);
+}
+
+static void on_connection(void *user, bool is_connected, const char *detail)
+{
+    (void)user;
+    if (is_connected)
+        fleet_log_info("Connected to the hub");
+    else
+        fleet_log_info("Lost the hub", FLEET_STR("err", detail));
+}
+
+static void on_deliver(void *user, const struct member_action *action)
+{
+    struct host *host = user;
+
+    journal_order(&host->journal, action, fleet_monotonic_ms());
+    supervisor_order(host->supervisor, action, fleet_monotonic_ms());
+}
+
+static struct member *host_member(void *user, enum message_level level)
+{
+    struct host *host = user;
+    const struct settings *settings = &host->settings;
+    struct member_config member = {.job_uid = settings->job_uid,
+                                   .pod_uid = settings->pod_uid,
+                                   .index = settings->index,
+                                   .attempt = settings->attempt,
+                                   .address = settings->address,
+                                   .ports = host->ports,
+                                   .processes = settings->processes,
+                                   .devices = "cpu",
+                                   .level = level,
+                                   .version = FLEET_VERSION};
+    struct member_client_config config = {.context = loop_context(host->loop),
+                                          .address = settings->hub_host,
+                                          .port = settings->hub_port,
+                                          .ca_pem = settings->ca_pem,
+                                          .job_uid = settings->job_uid,
+                                          .token = settings->token,
+                                          .deliver = on_deliver,
+                                          .connection = on_connection,
+                                          .user = host};
+    struct fleet_error err;
+
+    if (host->client && host->level == level)
+        return member_client_member(host->client);
+    member_client_free(host->client);
+    host->client = NULL;
+    host->level = level;
+    fleet_random_bytes(&member.seed, sizeof(member.seed));
+    if (member_client_new(&config, member_new(&member, fleet_monotonic_ms()), &host->client, &err) <
+        0) {
+        fleet_log_error("Could not open a client of the hub", FLEET_STR("err", err.text));
+        exit(1); /* a bad CA: no restart of ours can help, and the trainers die with us */
+    }
+    return member_client_member(host->client);
+}
+
+static double host_now(void *user)
+{
+    (void)user;
+    return fleet_monotonic_ms();
+}
+
+static void host_apply(void *user, struct member_output *out)
+{
+    member_client_apply(((struct host *)user)->client, out);
+}
+
+static const char *host_last_lines(void *user, int local_rank)
+{
+    return fleet_strbuf_text(&((struct host *)user)->children[local_rank].process.tail);
+}
+
+static void host_failed(void *user, const struct member_failure *failure, const char *text)
+{
+    reporter_write(((struct host *)user)->settings.termination_file, failure, text);
+}
+
+struct supervisor_host host_functions(struct host *host)
+{
+    return (struct supervisor_host){.start = host_start,
+                                    .signal = host_signal,
+                                    .send = host_send,
+                                    .rank = host_rank,
+                                    .member = host_member,
+                                    .now = host_now,
+                                    .apply = host_apply,
+                                    .last_lines = host_last_lines,
+                                    .failed = host_failed,
+                                    .user = host};
+}
+
+void host_close(struct host *host)
+{
+    for (int i = 0; i < host->settings.processes; i++) {
+        unwatch(&host->children[i]);
+        trainer_process_release(&host->children[i].process);
+        if (host->children[i].listener >= 0)
+            (void)close(host->children[i].listener);
+    }
+    member_client_free(host->client);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_HOST_H
+#define AGENT_HOST_H
+
+/*
+ * The process in which a supervisor lives, as far as trainers and hub are concerned: the functions of
+ * struct supervisor_host on real processes, descriptors and a connection. It decides nothing.
+ *
+ *   link ─▶ supervisor_message           supervisor ─▶ functions ─▶ trainer_process, member_client
+ *   end  ─▶ supervisor_exited            member_client ─▶ deliver ─▶ supervisor_order
+ */
+
+#include "agent/foreign_files.h"
+#include "agent/journal.h"
+#include "agent/loop.h"
+#include "agent/settings.h"
+#include "agent/supervisor.h"
+#include "agent/trainer_process.h"
+#include "libfleet/rendezvous/message.h"
+
+struct fleet_error;
+struct host;
+struct member_client;
+
+struct host_child {
+    struct host *host;
+    int local_rank;
+    struct trainer_process process;
+    struct loop_watch *link_watch, *stream_watches[2];
+    int listener; /* built-in: stays open over restarts; -1 = foreign */
+};
+
+struct host { /* the owner sets settings, loop, files and supervisor; the rest begins as zero */
+    struct settings settings;
+    struct loop *loop;
+    struct foreign_files files; /* of foreign trainers */
+    struct supervisor *supervisor;
+    struct host_child children[MESSAGE_PROCESSES_MAX];
+    int ports[MESSAGE_PROCESSES_MAX]; /* where trainers listen */
+    struct member_client *client;     /* NULL until the supervisor wants one */
+    enum message_level level;         /* of `client` */
+    struct journal journal;
+};
+
+/*
+ * Before the supervisor is made: sockets for the trainers of settings.processes, no trainer runs yet.
+ * -EINVAL: FLEET_ADDRESS is no address of this machine; -errno if it cannot be listened on. To be
+ * closed either way.
+ */
+int host_open(struct host *host, struct fleet_error *err);
+
+/* What the supervisor is given; `host` is borrowed by it. */
+struct supervisor_host host_functions(struct host *host);
+
+/* SIGCHLD: tell the supervisor of trainers that have ended; reap whatever else PID 1 has inherited. */
+void host_reap(struct host *host);
+
+/* Stop looking at trainers, close their sockets and the connection to the hub. Signals nobody. */
+void host_close(struct host *host);
+
+#endif
