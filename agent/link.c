@@ -18,6 +18,7 @@
 #include "libfleet/base/error.h"
 
 #define READ_SIZE 65536
+#define OUT_SIZE  (32 << 10) /* bytes of the largest progress, and of several small ones that wait */
 
 int link_pair(int out_fds[2], struct fleet_error *err)
 {
@@ -30,6 +31,7 @@ void link_init(struct link *link, int fd)
 {
     *link = (struct link){.fd = fd};
     (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    fleet_strbuf_reserve(&link->out, OUT_SIZE);
 }
 
 /* The open descriptor that the variable `name` holds, close-on-exec; the variable is removed. */

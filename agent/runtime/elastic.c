@@ -71,6 +71,7 @@ static int use_memory(struct trainer *trainer, struct fleet_error *err)
     trainer->vote_workspace =
         calloc(1, vote_workspace(trainer->world, trainer->share.leaves, trainer->row));
     fleet_assert(trainer->vote_workspace != NULL);
+    evaluate_reserve(trainer);
     rc = state_reserve_slots(&trainer->state, trainer->share.slots, err);
     if (rc < 0)
         return rc;

@@ -60,6 +60,17 @@ void evaluate_open(struct trainer *trainer)
     fleet_assert(e->mine && e->all);
 }
 
+void evaluate_reserve(struct trainer *trainer)
+{
+    struct evaluation *e = trainer->evaluation;
+
+    if (!e || trainer->world <= e->world_max)
+        return;
+    e->bytes = realloc(e->bytes, (size_t)trainer->world * sizeof(*e->bytes));
+    fleet_assert(e->bytes != NULL);
+    e->world_max = trainer->world;
+}
+
 void evaluate_close(struct trainer *trainer)
 {
     struct evaluation *e = trainer->evaluation;
@@ -114,15 +125,6 @@ static int evaluate_micro_batch(struct trainer *trainer, int64_t number, float *
     return 0;
 }
 
-static void reserve_world(struct evaluation *e, int world)
-{
-    if (world <= e->world_max)
-        return;
-    e->bytes = realloc(e->bytes, (size_t)world * sizeof(*e->bytes));
-    fleet_assert(e->bytes != NULL);
-    e->world_max = world;
-}
-
 /* The losses of all micro-batches, on every rank. */
 static int evaluate_shared(struct trainer *trainer, struct fleet_error *err)
 {
@@ -131,7 +133,6 @@ static int evaluate_shared(struct trainer *trainer, struct fleet_error *err)
     int64_t end = tree_first_leaf(e->micro_batches, trainer->world, trainer->rank + 1);
     double started_ms = fleet_monotonic_ms(), took_ms;
 
-    reserve_world(e, trainer->world);
     for (int64_t i = first; i < end; i++)
         if (evaluate_micro_batch(trainer, i, &e->mine[i - first], err) < 0)
             return err->code;

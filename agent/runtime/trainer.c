@@ -28,6 +28,7 @@
 #include "libfleet/strategy/strategy_json.h"
 
 #define JOB_FILE_SIZE_MAX (4u << 20)
+#define LOG_LINE_MAX      512 /* bytes of a line of the log; longer ones allocate */
 #define DEADLINE_LEAST_MS 60000.0
 #define DEADLINE_IN_STEPS 20.0
 #define ADDRESS_ENV       "FLEET_ADDRESS" /* where peers reach this trainer; default loopback */
@@ -223,6 +224,7 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
     }
     start_prefetch(trainer);
     evaluate_open(trainer);
+    fleet_strbuf_reserve(&trainer->line, LOG_LINE_MAX); /* before the first step */
     return 0;
 }
 
@@ -237,6 +239,7 @@ void trainer_close(struct trainer *trainer)
         trainer->memory_backend->vtable->deallocate(trainer->memory_backend, trainer->workspace);
     backend_free(trainer->memory_backend);
     share_release(&trainer->share);
+    share_release(&trainer->last_share);
     plan_release(&trainer->plan);
     evaluate_close(trainer);
     prefetch_free(trainer->prefetch); /* reads the dataset */

@@ -195,6 +195,7 @@ int evaluate_if_due(struct trainer *trainer, struct fleet_error *err);
 
 /* Make what an evaluation needs, if the job has any; and free it. */
 void evaluate_open(struct trainer *trainer);
+void evaluate_reserve(struct trainer *trainer); /* what this generation's world takes */
 void evaluate_close(struct trainer *trainer);
 
 /* What leaf `leaf` of group `group` is run with. */

@@ -7,9 +7,9 @@
 
 #include "libfleet/base/assert.h"
 
-static void reserve(struct fleet_strbuf *sb, size_t more)
+void fleet_strbuf_reserve(struct fleet_strbuf *sb, size_t size)
 {
-    size_t wanted = sb->length + more + 1;
+    size_t wanted = sb->length + size + 1;
     size_t capacity = sb->capacity ? sb->capacity : 64;
 
     if (wanted <= sb->capacity)
@@ -41,7 +41,7 @@ void fleet_strbuf_append(struct fleet_strbuf *sb, const char *text)
 
 void fleet_strbuf_append_bytes(struct fleet_strbuf *sb, const void *bytes, size_t size)
 {
-    reserve(sb, size);
+    fleet_strbuf_reserve(sb, size);
     if (size > 0)
         memcpy(sb->text + sb->length, bytes, size);
     sb->length += size;
@@ -71,7 +71,7 @@ void fleet_strbuf_appendv(struct fleet_strbuf *sb, const char *format, va_list a
     size = vsnprintf(NULL, 0, format, measure);
     va_end(measure);
     fleet_assert(size >= 0);
-    reserve(sb, (size_t)size);
+    fleet_strbuf_reserve(sb, (size_t)size);
     (void)vsnprintf(sb->text + sb->length, (size_t)size + 1, format, args);
     sb->length += (size_t)size;
 }
@@ -102,7 +102,7 @@ char *fleet_strbuf_take(struct fleet_strbuf *sb)
 {
     char *text;
 
-    reserve(sb, 0);
+    fleet_strbuf_reserve(sb, 0);
     text = sb->text;
     text[sb->length] = '\0';
     *sb = (struct fleet_strbuf){0};

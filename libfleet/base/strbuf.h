@@ -29,6 +29,9 @@ void fleet_strbuf_release(struct fleet_strbuf *sb);
 /* Empty it, keep the memory. */
 void fleet_strbuf_clear(struct fleet_strbuf *sb);
 
+/* Have room for `size` more bytes: appending them allocates nothing. */
+void fleet_strbuf_reserve(struct fleet_strbuf *sb, size_t size);
+
 /* Append a string, bytes (which may hold NUL), one character, or printf's output. What is appended
  * must not lie in the buffer itself. */
 void fleet_strbuf_append(struct fleet_strbuf *sb, const char *text);

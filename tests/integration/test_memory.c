@@ -34,8 +34,8 @@
 #define PRELOADED    "build/release/tests/preload/allocations.so"
 #define LIMIT_S      120.0
 #define STEPS        100000 /* never reached: the job is stopped once it has been measured */
-#define ARM_AT       2      /* step after which nothing may be allocated */
-#define MEASURE_AT   8
+#define ARM_AT       4      /* step after which nothing may be allocated; of the second group of two */
+#define MEASURE_AT   10
 #define TRAINERS_MAX 8
 #define TOLERANCE    0.02
 
@@ -48,7 +48,7 @@
 /* What is 0 or NULL stands for: nothing, 1 worker, batches of 8, micro-batches of 2. */
 struct measured_job {
     const char *model, *strategy, *extra;
-    bool has_images;
+    bool has_images, has_held_out;
     int workers, batch, micro_batch;
 };
 
@@ -118,7 +118,10 @@ static void arm(struct measure *m)
 static void read_all(struct measure *m)
 {
     for (int i = 0; i < m->count; i++) {
-        double bytes = anonymous_bytes(m->pids[i]);
+        double bytes;
+        __atomic_store_n(&m->counts[i]->is_armed, 0,
+                         __ATOMIC_SEQ_CST); /* what ends it may allocate */
+        bytes = anonymous_bytes(m->pids[i]);
         m->calls += __atomic_load_n(&m->counts[i]->calls, __ATOMIC_SEQ_CST) - m->calls_armed[i];
         m->anonymous = bytes > m->anonymous ? bytes : m->anonymous;
     }
@@ -169,6 +172,7 @@ static char *write_job(const struct measured_job *job, const char *folder)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     char here[4096], *path = fleet_file_join(folder, "job.yaml");
+    const char *held_out = job->has_held_out ? ", validation: 0.2" : "";
 
     assert_non_null(getcwd(here, sizeof(here)));
     fleet_strbuf_appendf(
@@ -184,11 +188,11 @@ static char *write_job(const struct measured_job *job, const char *folder)
         job->workers, job->strategy, job->model, job->batch, job->micro_batch, STEPS, job->extra);
     if (job->has_images) {
         write_images(folder);
-        fleet_strbuf_appendf(&text, "    data: {path: %s/images.bin, tokenizer: cifar10}\n",
-                             folder);
+        fleet_strbuf_appendf(&text, "    data: {path: %s/images.bin, tokenizer: cifar10%s}\n",
+                             folder, held_out);
     } else {
-        fleet_strbuf_appendf(&text, "    data: {path: %s/tests/golden/torch/jobs/text.txt}\n",
-                             here);
+        fleet_strbuf_appendf(&text, "    data: {path: %s/tests/golden/torch/jobs/text.txt%s}\n",
+                             here, held_out);
     }
     assert_int_equal(fleet_file_write(path, text.text, text.length, NULL), 0);
     return path;
@@ -306,6 +310,29 @@ static void test_memory__is_what_was_planned_for_other_models(void **state)
     (void)expect_planned(JOB(.model = MLP, .has_images = true, .workers = 2), &planned);
 }
 
+/* What happens between steps or in some steps only: groups of batches, evaluation, a loss scale that moves
+ * and skips updates, the watch over the loss, charts. */
+static void test_memory__is_what_was_planned_with_more_in_a_step(void **state)
+{
+    double planned;
+
+    (void)state;
+    (void)expect_planned(
+        JOB(.model = GPT, .workers = 2,
+            .strategy = "  strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 2}, "
+                        "amp: true, amp_configs: {init_loss_scaling: 1.0e9, incr_every_n_steps: 1, "
+                        "decr_every_n_nan_or_inf: 1}}\n"),
+        &planned);
+    (void)expect_planned(JOB(.model = GPT, .workers = 2, .has_held_out = true,
+                             .extra = "    evaluation: {everySteps: 2, batches: 1}\n"
+                                      "    health: {lossSpike: skip, window: 2}\n"
+                                      "    log: {tensorboard: charts}\n"),
+                         &planned);
+    (void)expect_planned(JOB(.model = RESNET, .has_images = true, .has_held_out = true, .batch = 4,
+                             .extra = "    evaluation: {everySteps: 1}\n"),
+                         &planned);
+}
+
 static void test_memory__recompute_and_amp_lower_it(void **state)
 {
     static const struct {
@@ -375,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_memory__too_much_is_refused_before_it_runs),
         cmocka_unit_test(test_memory__is_what_was_planned_for_a_gpt),
         cmocka_unit_test(test_memory__is_what_was_planned_for_other_models),
+        cmocka_unit_test(test_memory__is_what_was_planned_with_more_in_a_step),
         cmocka_unit_test(test_memory__recompute_and_amp_lower_it),
     };
     const char *variant = getenv("FLEET_TEST_VARIANT");

@@ -20,13 +20,15 @@
 #define SUFFIX      ".fleetjob"
 #define DIGITS      10 /* of the seconds in a name */
 #define TAGS_MAX    256
+#define TAG_SIZE    64 /* with the '\0'; longer ones are none of ours */
 #define FILES_MAX   100000
 #define READ_SIZE   (1 << 16)
 #define HEADER_SIZE 12 /* of a frame, before the payload */
 #define HOST_SIZE   64
+#define BUFFER_SIZE 4096 /* an event of all our curves */
 
 struct tag {
-    char *name;
+    char name[TAG_SIZE];
     int64_t newest;
 };
 
@@ -66,6 +68,7 @@ struct event_log *event_log_new(const char *folder, const char *job)
     log->job = name_part(job);
     log->fd = -1;
     fleet_assert(log->folder);
+    fleet_strbuf_reserve(&log->buffer, BUFFER_SIZE);
     return log;
 }
 
@@ -78,19 +81,11 @@ static void close_file(struct event_log *log)
     log->name = NULL;
 }
 
-static void forget_tags(struct event_log *log)
-{
-    for (int i = 0; i < log->tag_count; i++)
-        free(log->tags[i].name);
-    log->tag_count = 0;
-}
-
 void event_log_free(struct event_log *log)
 {
     if (!log)
         return;
     close_file(log);
-    forget_tags(log);
     fleet_strbuf_release(&log->buffer);
     free(log->folder);
     free(log->job);
@@ -119,12 +114,12 @@ static void note_tag(struct event_log *log, const struct event_scalar *scalar, i
     struct tag *tag = find_tag(log, scalar->tag, scalar->tag_size);
 
     if (!tag) {
-        if (log->tag_count == TAGS_MAX)
+        if (log->tag_count == TAGS_MAX || scalar->tag_size >= TAG_SIZE)
             return;
         tag = &log->tags[log->tag_count++];
         tag->newest = 0;
-        tag->name = strndup(scalar->tag, scalar->tag_size);
-        fleet_assert(tag->name);
+        memcpy(tag->name, scalar->tag, scalar->tag_size);
+        tag->name[scalar->tag_size] = '\0';
     }
     tag->newest = step > tag->newest ? step : tag->newest;
 }
@@ -315,7 +310,7 @@ static int resume(struct event_log *log, struct fleet_error *err)
         rc = list_files(log, &names, &reason);
     if (rc == 0 && !is_current(log, &names)) {
         close_file(log);
-        forget_tags(log);
+        log->tag_count = 0;
         rc = cut_back(log, &names, &reason);
     }
     names_release(&names);

@@ -44,8 +44,8 @@ int event_log_resume(struct event_log *log, int64_t step, struct fleet_error *er
 int64_t event_log_newest(const struct event_log *log, const char *tag);
 
 /*
- * Append scalars of a step, after event_log_resume(). Tags whose newest step is this one or a later
- * one are passed over. -errno with the path; nothing was written then.
+ * Append scalars of a step, after event_log_resume(); tags of at most 63 bytes. Tags whose newest step
+ * is this one or a later one are passed over. -errno with the path; nothing was written then.
  */
 int event_log_append(struct event_log *log, int64_t step, double wall_s,
                      const struct event_scalar *scalars, int count, struct fleet_error *err);
