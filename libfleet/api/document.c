@@ -41,17 +41,22 @@ static bool looks_like_job(const char *text, size_t size)
            contains(text, size, "\nkind:") || contains(text, size, "\"kind\"");
 }
 
+/* The first that is no blank; a space if there is none. */
+static char first_character(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (text[i] == '\0' || !strchr(" \t\r\n", text[i]))
+            return text[i] ? text[i] : ' ';
+    return ' ';
+}
+
 /*
  * Which reader's complaint helps, where both refuse? No text format starts with a bracket, a dash or
  * a percent sign, and hardly one ends a line behind a colon, as the mappings of YAML do.
  */
 static bool looks_like_yaml(const char *text, size_t size)
 {
-    size_t start = 0;
-
-    while (start < size && strchr(" \t\r\n", text[start]) && text[start])
-        start++;
-    if (start < size && strchr("{[-%", text[start]) && text[start])
+    if (strchr("{[-%", first_character(text, size)) || contains(text, size, "\n---"))
         return true;
     for (size_t i = 1; i < size; i++)
         if (text[i] == '\n' && text[i - 1] == ':')
@@ -91,12 +96,6 @@ static bool has_odd_key(const cJSON *json)
     return false;
 }
 
-static void append_all(struct fleet_errors *to, const struct fleet_errors *from)
-{
-    for (size_t i = 0; i < from->count && i < FLEET_ERRORS_MAX; i++)
-        fleet_errors_add(to, from->items[i].path, "%s", from->items[i].message);
-}
-
 static int read_strategy(const char *name, const char *text, size_t size, struct document *out,
                          struct fleet_errors *errors)
 {
@@ -114,10 +113,10 @@ static int read_strategy(const char *name, const char *text, size_t size, struct
         (void)strategy_check_values(&out->strategy, "", &found);
     if (rc < 0 && read_text(name, text, size, out, &err))
         rc = 0;
-    else if (rc < 0 && has_odd_key(out->json))
+    else if (rc < 0 && has_odd_key(out->json) && first_character(text, size) != '{')
         fleet_errors_add(errors, "", "%s", err.text);
     else if (rc < 0)
-        append_all(errors, &found);
+        fleet_errors_append(errors, &found);
     fleet_errors_release(&found);
     return rc;
 }

@@ -141,30 +141,38 @@ static void check_pipeline(const struct check *c, int64_t degree)
     const struct strategy *strategy = &c->job->spec.strategy;
     const struct training_config *training = &c->job->spec.training;
     int64_t per_rank = training_micro_batches(training) / degree;
+    const char *name = strategy->pipeline_configs.has_micro_batch == KNOB_BY_ALIAS
+                           ? "accumulate_steps"
+                           : "micro_batch";
+    const char *form = c->job->spec.strategy_text ? "strategyText" : "strategy";
+    char path[80];
 
     if (!strategy->pipeline)
         return;
+    (void)snprintf(path, sizeof(path), "spec.%s.pipeline_configs.%s", form, name);
     if (strategy->pipeline_configs.has_micro_batch_size &&
         strategy->pipeline_configs.micro_batch_size != training->micro_batch_size)
-        fleet_errors_add(c->errors, "spec.strategy.pipeline_configs.micro_batch_size",
+        fleet_errors_add(c->errors,
+                         c->job->spec.strategy_text
+                             ? "spec.strategyText.pipeline_configs.micro_batch_size"
+                             : "spec.strategy.pipeline_configs.micro_batch_size",
                          "%d differs from training.microBatchSize (%" PRId64 ")",
                          strategy->pipeline_configs.micro_batch_size, training->micro_batch_size);
     if (!strategy->pipeline_configs.has_micro_batch ||
         degree * strategy->pipeline_configs.micro_batch == training_micro_batches(training))
         return;
     if (training_micro_batches(training) % degree == 0)
-        fleet_errors_add(c->errors, "spec.strategy.pipeline_configs.micro_batch",
+        fleet_errors_add(c->errors, path,
                          "%d does not fit globalBatchSize %" PRId64 " = %" PRId64
-                         " data-parallel × micro_batch × microBatchSize %" PRId64 "; %" PRId64
-                         " would",
+                         " data-parallel × %s × microBatchSize %" PRId64 "; %" PRId64 " would",
                          strategy->pipeline_configs.micro_batch, training->global_batch_size,
-                         degree, training->micro_batch_size, per_rank);
+                         degree, name, training->micro_batch_size, per_rank);
     else
-        fleet_errors_add(c->errors, "spec.strategy.pipeline_configs.micro_batch",
+        fleet_errors_add(c->errors, path,
                          "globalBatchSize %" PRId64 " / microBatchSize %" PRId64
                          " is not a multiple of the %" PRId64
-                         " data-parallel pipelines; leave micro_batch out",
-                         training->global_batch_size, training->micro_batch_size, degree);
+                         " data-parallel pipelines; leave %s out",
+                         training->global_batch_size, training->micro_batch_size, degree, name);
 }
 
 /* Is there a micro-batch for everybody? `field` says how many workers there are. */
@@ -247,9 +255,13 @@ static void check_strategy(const struct check *c)
 
 static void check_auto_parallel(const struct check *c)
 {
-    if (c->job->spec.auto_parallel)
-        (void)context_check(c->job->spec.auto_parallel, "spec.autoParallel", c->errors,
-                            c->warnings);
+    const cJSON *context = c->job->spec.auto_parallel;
+
+    if (!context)
+        return;
+    if (c->warnings && context->child)
+        fleet_errors_add(c->warnings, "spec.autoParallel", "is checked; nothing acts on it yet");
+    (void)context_check(context, "spec.autoParallel", c->errors, c->warnings);
 }
 
 /* ---- paths ----------------------------------------------------------------------------------- */

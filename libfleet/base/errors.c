@@ -22,10 +22,28 @@ void fleet_errors_release(struct fleet_errors *errors)
     *errors = (struct fleet_errors){0};
 }
 
+/* Takes `text`. */
+static char *escape_controls(char *text)
+{
+    struct fleet_strbuf out = {0};
+
+    for (const char *c = text; *c; c++) {
+        if (*c == '\n')
+            fleet_strbuf_append(&out, "\\n");
+        else if (iscntrl((unsigned char)*c))
+            fleet_strbuf_appendf(&out, "\\x%02x", (unsigned char)*c);
+        else
+            fleet_strbuf_append_char(&out, *c);
+    }
+    free(text);
+    return fleet_strbuf_take(&out);
+}
+
 void fleet_errors_add(struct fleet_errors *errors, const char *path, const char *format, ...)
 {
     struct fleet_strbuf message = {0};
     va_list args;
+    char *copy;
 
     if (errors->count >= FLEET_ERRORS_MAX) {
         errors->count++;
@@ -37,10 +55,20 @@ void fleet_errors_add(struct fleet_errors *errors, const char *path, const char 
     va_start(args, format);
     fleet_strbuf_appendv(&message, format, args);
     va_end(args);
-    errors->items[errors->count].path = strdup(path);
-    errors->items[errors->count].message = fleet_strbuf_take(&message);
-    fleet_assert(errors->items[errors->count].path != NULL);
+    copy = strdup(path);
+    fleet_assert(copy != NULL);
+    errors->items[errors->count].path = escape_controls(copy);
+    errors->items[errors->count].message = escape_controls(fleet_strbuf_take(&message));
     errors->count++;
+}
+
+void fleet_errors_append(struct fleet_errors *errors, const struct fleet_errors *from)
+{
+    size_t kept = from->count < FLEET_ERRORS_MAX ? from->count : FLEET_ERRORS_MAX;
+
+    for (size_t i = 0; i < kept; i++)
+        fleet_errors_add(errors, from->items[i].path, "%s", from->items[i].message);
+    errors->count += from->count - kept;
 }
 
 static void append_error(const struct fleet_errors *errors, size_t i, struct fleet_strbuf *out)

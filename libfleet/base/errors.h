@@ -6,7 +6,8 @@
  * All that is wrong with one input, at once: a list of (field path, message).
  *
  * Checks append and go on; the caller looks at `count` at the end. A list is empty when all zero.
- * After FLEET_ERRORS_MAX entries only `count` grows.
+ * After FLEET_ERRORS_MAX entries only `count` grows. Control characters, which names and values from
+ * outside may hold, are kept as escapes ("\\n", "\\x1b"): an error is one line.
  */
 
 #include <stddef.h>
@@ -32,6 +33,9 @@ void fleet_errors_release(struct fleet_errors *errors);
  * known, what was meant. */
 void fleet_errors_add(struct fleet_errors *errors, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Append all of `from`, those beyond its limit by count. */
+void fleet_errors_append(struct fleet_errors *errors, const struct fleet_errors *from);
 
 /* One line each, "path: message\n" ("message\n" if the path is empty). */
 void fleet_errors_print(const struct fleet_errors *errors, struct fleet_strbuf *out);

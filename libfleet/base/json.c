@@ -134,6 +134,55 @@ int fleet_json_item_int(const cJSON *item, int64_t *out)
     return 0;
 }
 
+const char *fleet_json_float_spelling(const cJSON *item)
+{
+    return cJSON_IsNumber(item) ? item->valuestring
+                                : NULL; /* which cJSON leaves alone, and frees */
+}
+
+void fleet_json_set_float_spelling(cJSON *item, const char *text, size_t size)
+{
+    item->valuestring = strndup(text, size);
+    fleet_assert(item->valuestring != NULL);
+}
+
+/* The next number from `p` on that stands outside of strings; there is one. */
+static const char *next_number(const char *p)
+{
+    bool in_string = false;
+
+    for (; in_string || (*p != '-' && (*p < '0' || *p > '9')); p++) {
+        if (in_string && *p == '\\')
+            p++;
+        else if (*p == '"')
+            in_string = !in_string;
+    }
+    return p;
+}
+
+/* Numbers of the tree come in the order of the text. Returns where to go on. Depth is bounded. */
+static const char *keep_spellings(cJSON *item, const char *p, const char *end)
+{
+    size_t size = 0;
+    bool is_float = false;
+
+    for (cJSON *child = item->child; child; child = child->next)
+        p = keep_spellings(child, p, end);
+    if (!cJSON_IsNumber(item))
+        return p;
+    for (p = next_number(p); p + size < end && p[size] && strchr("+-.eE0123456789", p[size]);
+         size++)
+        is_float = is_float || p[size] == '.' || p[size] == 'e' || p[size] == 'E';
+    if (is_float)
+        fleet_json_set_float_spelling(item, p, size);
+    return p + size;
+}
+
+void fleet_json_keep_float_spellings(cJSON *root, const char *text, size_t size)
+{
+    (void)keep_spellings(root, text, text + size);
+}
+
 int fleet_json_opt_string(const cJSON *root, const char *path, const char **out,
                           struct fleet_error *err)
 {

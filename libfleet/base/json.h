@@ -61,6 +61,17 @@ int fleet_json_opt_bool(const cJSON *root, const char *path, bool *out, struct f
  * message. */
 int fleet_json_item_int(const cJSON *item, int64_t *out);
 
+/*
+ * How a number was spelled that a user wrote with a point or an exponent ("2.0", "1e3"), for readers
+ * to whom that is no integer; else NULL. Kept by fleet_yaml_to_json(), not by fleet_json_parse(): an
+ * API server does not keep spellings. The setter copies `size` bytes.
+ */
+const char *fleet_json_float_spelling(const cJSON *item);
+void fleet_json_set_float_spelling(cJSON *item, const char *text, size_t size);
+
+/* Set the spellings of all floats of a tree that fleet_json_parse() made of `text`. */
+void fleet_json_keep_float_spellings(cJSON *root, const char *text, size_t size);
+
 /* Bytes of the UTF-8 sequence at `text` (never past the NUL; 1 at the NUL), 0 if it is not
  * valid. */
 size_t fleet_utf8_length(const char *text);

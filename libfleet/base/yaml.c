@@ -151,6 +151,16 @@ static cJSON *create_string(const char *text)
     return json;
 }
 
+/* Spelled with a point or an exponent; kept for fleet_json_float_spelling(). */
+static cJSON *create_float(double value, const char *text)
+{
+    cJSON *json = cJSON_CreateNumber(value);
+
+    fleet_assert(json != NULL);
+    fleet_json_set_float_spelling(json, text, strlen(text));
+    return json;
+}
+
 /* What a plain scalar means; NULL if JSON cannot say it. */
 static cJSON *resolve_plain(const char *text)
 {
@@ -181,7 +191,7 @@ static cJSON *resolve_plain(const char *text)
     if (!is_decimal(digits))
         return create_string(text);
     value = strtod(digits, NULL);
-    return isfinite(value) ? cJSON_CreateNumber(value) : NULL;
+    return isfinite(value) ? create_float(value, text) : NULL;
 }
 
 /* ---- building the tree --------------------------------------------------------------------- */
@@ -470,6 +480,7 @@ static bool read_json(const char *text, size_t size, cJSON **out)
 
     if (!looks_like_json(text, size) || fleet_json_parse(text, size, size, &json, NULL) < 0)
         return false;
+    fleet_json_keep_float_spellings(json, text, size);
     *out = json;
     json = NULL;
     return true;

@@ -302,22 +302,6 @@ static int parse_value(struct parser *p, const struct knob_field *field, void *v
     return -EINVAL;
 }
 
-/* "[a, b]"; the bracket is the current token. *out_any: it was not empty. */
-static int parse_list(struct parser *p, const struct knob_field *field, void *value, bool *out_any)
-{
-    int code = advance(p);
-
-    *out_any = code == 0 && !prototxt_lexer_at(&p->lexer, ']');
-    while (code == 0 && *out_any) {
-        code = parse_value(p, field, value);
-        if (code == 0 && prototxt_lexer_at(&p->lexer, ']'))
-            break;
-        if (code == 0)
-            code = expect(p, ',');
-    }
-    return code < 0 ? code : expect(p, ']');
-}
-
 static size_t list_count(const struct knob_field *field, const void *value)
 {
     switch (field->kind) {
@@ -332,6 +316,34 @@ static size_t list_count(const struct knob_field *field, const void *value)
     default:
         return 0;
     }
+}
+
+/* One more element of a repeated field whose name stands at `at`. */
+static int parse_element(struct parser *p, const struct knob_field *field,
+                         const struct prototxt_token *at, void *value)
+{
+    if (list_count(field, value) >= KNOB_LIST_MAX)
+        return prototxt_lexer_error(&p->lexer, at, p->err,
+                                    "Field \"%s\" has more than %d elements.", field->name,
+                                    KNOB_LIST_MAX);
+    return parse_value(p, field, value);
+}
+
+/* "[a, b]"; the bracket is the current token. *out_any: it was not empty. */
+static int parse_list(struct parser *p, const struct knob_field *field,
+                      const struct prototxt_token *at, void *value, bool *out_any)
+{
+    int code = advance(p);
+
+    *out_any = code == 0 && !prototxt_lexer_at(&p->lexer, ']');
+    while (code == 0 && *out_any) {
+        code = parse_element(p, field, at, value);
+        if (code == 0 && prototxt_lexer_at(&p->lexer, ']'))
+            break;
+        if (code == 0)
+            code = expect(p, ',');
+    }
+    return code < 0 ? code : expect(p, ']');
 }
 
 static double number_at(const struct knob_field *field, const void *value)
@@ -359,16 +371,12 @@ static int parse_field_value(struct parser *p, const struct knob_field *field,
         if (!knob_is_list(field))
             return prototxt_lexer_error(&p->lexer, &p->lexer.token, p->err,
                                         "Field \"%s\" is not repeated.", field->name);
-        code = parse_list(p, field, value, &any);
+        code = parse_list(p, field, at, value, &any);
     } else {
-        code = parse_value(p, field, value);
+        code = parse_element(p, field, at, value);
     }
     if (code < 0)
         return code;
-    if (list_count(field, value) > KNOB_LIST_MAX)
-        return prototxt_lexer_error(&p->lexer, at, p->err,
-                                    "Field \"%s\" has more than %d elements.", field->name,
-                                    KNOB_LIST_MAX);
     if (field->alias && other_name && before != number_at(field, value))
         return prototxt_lexer_error(&p->lexer, at, p->err,
                                     "\"%s\" and \"%s\" name the same setting and differ.",

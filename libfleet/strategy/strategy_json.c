@@ -69,6 +69,8 @@ static void show(const cJSON *item, char *out)
     }
     if (cJSON_IsString(item))
         fleet_json_append_string(&text, item->valuestring);
+    else if (fleet_json_float_spelling(item))
+        fleet_strbuf_append(&text, fleet_json_float_spelling(item));
     else if (cJSON_IsNumber(item))
         fleet_json_append_number(&text, item->valuedouble);
     else
@@ -103,8 +105,8 @@ static bool read_int(struct decoder *d, const cJSON *item, int32_t *out)
 {
     int64_t number;
 
-    if (!cJSON_IsNumber(item) || fleet_json_item_int(item, &number) < 0) {
-        refuse(d, item, "an integer");
+    if (fleet_json_item_int(item, &number) < 0 || fleet_json_float_spelling(item)) {
+        refuse(d, item, "an integer"); /* to Paddle's setters 2.0 is none either */
         return false;
     }
     if (number < INT32_MIN || number > INT32_MAX) {

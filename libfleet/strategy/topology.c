@@ -204,13 +204,26 @@ static void print_degrees(const struct builder *b, const int *degree, struct fle
     }
 }
 
+/* The sizes of jobs nearest to `world` that the degrees multiply to, or divide; none is too large. */
+static void append_worlds(int world, long long product, bool exact, struct fleet_strbuf *out)
+{
+    long long below = exact ? 0 : world / product * product;
+    long long above = exact ? product : below + product;
+
+    if (below > 0)
+        fleet_strbuf_appendf(out, "%lld", below);
+    if (above <= TOPOLOGY_WORLD_MAX)
+        fleet_strbuf_appendf(out, "%s%lld", below > 0 ? " or " : "", above);
+    if (below > 0 || above <= TOPOLOGY_WORLD_MAX)
+        fleet_strbuf_append(out, " workers");
+}
+
 static void refuse_product(struct builder *b, long long product, bool exact)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct search search = {.b = b, .exact = exact};
     int degree[TOPOLOGY_AXES];
     const char *field = "";
-    long long below = b->world / product * product;
 
     for (int i = TOPOLOGY_AXES - 1; i >= 0; i--) {
         degree[i] = b->axes[i].degree;
@@ -225,14 +238,11 @@ static void refuse_product(struct builder *b, long long product, bool exact)
     print_degrees(b, degree, &text);
     fleet_strbuf_appendf(&text, " is %lld, which %s %d worker%s; nearest possible: ", product,
                          exact ? "is not" : "does not divide", b->world, b->world > 1 ? "s" : "");
-    if (exact)
-        fleet_strbuf_appendf(&text, "%lld workers", product);
-    else if (below > 0)
-        fleet_strbuf_appendf(&text, "%lld or %lld workers", below, below + product);
-    else
-        fleet_strbuf_appendf(&text, "%lld workers", product);
+    append_worlds(b->world, product, exact, &text);
     for (size_t i = 0; i < search.count; i++) {
-        fleet_strbuf_append(&text, i == 0 ? "; or " : ", or ");
+        fleet_strbuf_append(&text, i == 0 && product <= TOPOLOGY_WORLD_MAX ? "; or "
+                                   : i > 0                                 ? ", or "
+                                                                           : "");
         print_degrees(b, search.best[i].degree, &text);
     }
     refuse(b, field, text.text);

@@ -76,6 +76,8 @@ static void test_document__errors_are_those_of_the_form_it_looks_like(void **sta
     assert_refused("amp: 3\n", "amp: ");
     assert_refused("ampp: true\n", "did you mean \"amp\"?");
     assert_refused("amp_configs {\n  init_loss: 1\n}\n", "file:2:3: ");
+    assert_refused("{\"a\\nb\": 1}", "a\\nb: is not a field");
+    assert_refused("amp: true\n---\nlars: true\n", "line 2, column 1: a second document");
     assert_refused("kind: FleetJob\nspec: [\n", "line 3, column 1: ");
     assert_refused("[1, 2]", "file:1:1: ");
     assert_refused("{\"amp\": true", "file: line 2, column 1: ");
@@ -107,6 +109,33 @@ static void test_document__one_look_shows_all_errors(void **state)
     assert_refused(job.text, "spec.strategy.nccl_comm_num: must be from 1 to 8, not 9\n");
 }
 
+static void test_document__errors_beyond_the_limit_are_counted(void **state)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    (void)state;
+    for (int i = 0; i < FLEET_ERRORS_MAX + 23; i++)
+        fleet_strbuf_appendf(&text, "unknown_%d: 1\n", i);
+    assert_refused(text.text, "unknown_99: is not a field of DistributedStrategy\nand 23 more\n");
+}
+
+/* As in the text format, and to Paddle's setters; YAML readers for Kubernetes drop the difference. */
+static void test_document__a_float_is_no_integer(void **state)
+{
+    (void)state;
+    assert_refused("{nccl_comm_num: 2.0}", "nccl_comm_num: must be an integer, not 2.0\n");
+    assert_refused("{\"gradient_merge_configs\": {\"k_steps\": 1e3}}",
+                   "gradient_merge_configs.k_steps: must be an integer, not 1e3\n");
+    assert_refused("{\"a\\\"1e3\": [-1.5e+3, {\"b\": -0.5}], \"nccl_comm_num\": 2e0, \"c\": 4}",
+                   "nccl_comm_num: must be an integer, not 2e0\n");
+    assert_refused(
+        JOB "  strategy: {recompute_configs: {checkpoint_shape: [1, 2.]}}\n",
+        "spec.strategy.recompute_configs.checkpoint_shape[1]: must be an integer, not 2.");
+    assert_kind(
+        "{\"amp\": true, \"amp_configs\": {\"incr_ratio\": 2.0, \"incr_every_n_steps\": 10}}",
+        DOCUMENT_STRATEGY_JSON, true);
+}
+
 static void test_document__a_job_may_hold_the_text_form(void **state)
 {
     (void)state;
@@ -125,6 +154,8 @@ int main(void)
         cmocka_unit_test(test_document__content_tells_what_a_file_is),
         cmocka_unit_test(test_document__errors_are_those_of_the_form_it_looks_like),
         cmocka_unit_test(test_document__one_look_shows_all_errors),
+        cmocka_unit_test(test_document__errors_beyond_the_limit_are_counted),
+        cmocka_unit_test(test_document__a_float_is_no_integer),
         cmocka_unit_test(test_document__a_job_may_hold_the_text_form),
     };
     return cmocka_run_group_tests_name("document", tests, NULL, NULL);

@@ -458,6 +458,13 @@ static void test_prototxt__limits_are_kept(void **state)
     assert_int_equal(prototxt_merge(&s, "f", text.text, text.length, &err), -EINVAL);
     assert_string_equal(err.text, "f:1:15: Field \"sparsity\" has more than 16384 elements.");
     fleet_strbuf_clear(&text);
+    fleet_strbuf_append(&text, "downpour_table_param: [{}");
+    while (text.length < PROTOTXT_SIZE_MAX - 4) /* the first too many ends it: no memory for more */
+        fleet_strbuf_append(&text, ",{}");
+    assert_int_equal(prototxt_merge(&s, "f", text.text, text.length, &err), -EINVAL);
+    assert_string_equal(err.text,
+                        "f:1:1: Field \"downpour_table_param\" has more than 16384 elements.");
+    fleet_strbuf_clear(&text);
     while (text.length <= PROTOTXT_SIZE_MAX)
         fleet_strbuf_append(&text, "                                                            ");
     assert_int_equal(prototxt_merge(&s, "f", text.text, text.length, &err), -EFBIG);

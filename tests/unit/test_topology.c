@@ -98,6 +98,11 @@ static void test_topology__impossible_degrees_name_the_nearest(void **state)
            "sharding_configs.mp_degree: mp_degree 2 × sharding_degree 4 × dp_degree 1 is 8, which "
            "is not 16 workers; nearest possible: 8 workers; or mp_degree 2 × sharding_degree 4 × "
            "dp_degree 2, or mp_degree 2 × sharding_degree 8 × dp_degree 1");
+    /* no job has so many workers */
+    expect(
+        "{'hybrid_configs': {'mp_degree': 300, 'pp_degree': 300}}", 4,
+        "hybrid_configs.mp_degree: mp_degree 300 × pp_degree 300 is 90000, which does not divide "
+        "4 workers; nearest possible: mp_degree 1 × pp_degree 4, or mp_degree 2 × pp_degree 2");
     expect("{}", 0, "the number of workers must be from 1 to 65536, not 0");
 }
 

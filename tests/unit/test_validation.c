@@ -158,6 +158,13 @@ static void test_validation__pipelines_count_their_micro_batches(void **state)
                "training.microBatchSize (2)\n"
                "spec.strategy.pipeline_configs.micro_batch: 8 does not fit globalBatchSize 16 = 2 "
                "data-parallel × micro_batch × microBatchSize 2; 4 would\n");
+    assert_job(
+        "j",
+        "  worker: {replicas: 4}\n"
+        "  strategyText: 'pipeline: true hybrid_configs { pp_degree: 2 } "
+        "pipeline_configs { accumulate_steps: 8 }'\n",
+        "spec.strategyText.pipeline_configs.accumulate_steps: 8 does not fit globalBatchSize "
+        "16 = 2 data-parallel × accumulate_steps × microBatchSize 2; 4 would\n");
 }
 
 static void test_validation__volumes_have_one_source_and_one_place(void **state)
