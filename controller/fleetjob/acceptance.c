@@ -1,9 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Accepted: a spec that makes no sense gets no pods; one that made sense before keeps what it has. */
+/*
+ * Accepted: a spec that makes no sense gets no pods; one that made sense before keeps what it has.
+ * What is only odd about a spec stands in the message of an accepted one.
+ */
 #include "controller/fleetjob/pass.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/errors.h"
+
+/* Append a line each, without the last line feed. */
+static void append_lines(const struct fleet_errors *errors, struct fleet_strbuf *out)
+{
+    fleet_errors_print(errors, out);
+    while (out->length > 0 && out->text[out->length - 1] == '\n')
+        out->text[--out->length] = '\0';
+}
+
+static void accept(struct pass *pass, bool is_edited)
+{
+    const struct fleet_errors *warnings = pass->in->warnings;
+    FLEET_AUTO_STRBUF struct fleet_strbuf odd = {0}, text = {0};
+
+    fleet_strbuf_append(&text, "the spec makes sense");
+    if (warnings && warnings->count > 0) {
+        append_lines(warnings, &odd);
+        fleet_strbuf_appendf(&text, ", but\n%s", odd.text);
+    }
+    if (status_set(pass, WELLKNOWN_CONDITION_ACCEPTED, true, WELLKNOWN_REASON_VALID, text.text))
+        pass_event(pass, false, WELLKNOWN_EVENT_ACCEPTED, "The job is valid");
+    if (odd.length > 0 && is_edited)
+        pass_event(pass, true, WELLKNOWN_EVENT_ODD, "%s", odd.text);
+}
 
 bool acceptance_check(struct pass *pass)
 {
@@ -12,14 +39,10 @@ bool acceptance_check(struct pass *pass)
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
     if (!errors || errors->count == 0) {
-        if (status_set(pass, WELLKNOWN_CONDITION_ACCEPTED, true, WELLKNOWN_REASON_VALID,
-                       "the spec makes sense"))
-            pass_event(pass, false, WELLKNOWN_EVENT_ACCEPTED, "The job is valid");
+        accept(pass, is_edited);
         return true;
     }
-    fleet_errors_print(errors, &text);
-    while (text.length > 0 && text.text[text.length - 1] == '\n')
-        text.text[--text.length] = '\0';
+    append_lines(errors, &text);
     /* told again when an edit did not help: what is wrong now may be something else */
     if (status_set(pass, WELLKNOWN_CONDITION_ACCEPTED, false, WELLKNOWN_REASON_INVALID_SPEC,
                    text.text) ||

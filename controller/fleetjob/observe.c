@@ -67,22 +67,14 @@ static void update_plan(const struct fleetjob *job, struct observe_plan *cache)
 
 /* ---- is the spec any good? -------------------------------------------------------------------- */
 
-static void append_errors(struct fleet_errors *to, const struct fleet_errors *from)
-{
-    size_t count = from->count < FLEET_ERRORS_MAX ? from->count : FLEET_ERRORS_MAX;
-
-    for (size_t i = 0; i < count; i++)
-        fleet_errors_add(to, from->items[i].path, "%s", from->items[i].message);
-}
-
 static void check(const struct observe_input *input, struct observation *out)
 {
     struct validation_options options = {.in_cluster = true};
 
-    if (validation_check(&out->job, &options, &out->errors, NULL) < 0)
+    if (validation_check(&out->job, &options, &out->errors, &out->warnings) < 0)
         return;
     update_plan(&out->job, input->plan);
-    append_errors(&out->errors, &input->plan->errors);
+    fleet_errors_append(&out->errors, &input->plan->errors);
     if (input->pod_error)
         fleet_errors_add(&out->errors,
                          out->job.spec.worker.template_ ? "spec.worker.template" : "spec.worker",
@@ -182,6 +174,7 @@ int observe(const struct observe_input *input, struct observation *out, struct f
     out->observed.now_wall_ms = input->now_wall_ms;
     out->observed.job = &out->job;
     out->observed.errors = &out->errors;
+    out->observed.warnings = &out->warnings;
     out->observed.hub = *input->hub;
     out->observed.taken = input->taken;
     out->observed.taken_count = input->taken_count;
@@ -192,6 +185,7 @@ void observe_release(struct observation *observation)
 {
     fleetjob_release(&observation->job);
     fleet_errors_release(&observation->errors);
+    fleet_errors_release(&observation->warnings);
     for (size_t i = 0; i < observation->observed.pod_count; i++) {
         const struct observed_pod *pod = &observation->pods[i];
         free((char *)pod->name);

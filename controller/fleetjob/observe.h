@@ -48,7 +48,7 @@ struct observe_input { /* all borrowed */
 struct observation {
     struct observed observed; /* points into the rest; `hub` is borrowed, for reconcile() alone */
     struct fleetjob job;
-    struct fleet_errors errors;
+    struct fleet_errors errors, warnings;
     struct observed_pod *pods; /* [observed.pod_count], with their texts */
     char **gone_uids;          /* [observed.gone_count] */
     const char *image;         /* that the job's pods run, by digest; borrowed; NULL = not known */

@@ -57,7 +57,8 @@ struct observed {
     int64_t now_wall_ms;
     const struct fleetjob *job;        /* spec and status as stored */
     const struct fleet_errors *errors; /* what is wrong with the spec; NULL or none = it is valid */
-    const struct observed_pod *pods;   /* [pod_count], in any order */
+    const struct fleet_errors *warnings; /* what is only odd about it; NULL or none = nothing */
+    const struct observed_pod *pods;     /* [pod_count], in any order */
     size_t pod_count;
     const char *const *gone_uids; /* [gone_count] pods whose object has vanished */
     size_t gone_count;

@@ -13,6 +13,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/kube/meta.h"
 
 #define LOSS_DIGITS 6
 
@@ -65,7 +66,9 @@ bool status_set(struct pass *pass, const char *type, bool is_true, const char *r
     }
     set_text(&condition->status, value);
     set_text(&condition->reason, reason);
-    set_text(&condition->message, message);
+    free(condition->message);
+    condition->message = kube_message_cut(message);
+    fleet_assert(condition->message);
     condition->observed_generation = pass->in->job->metadata.generation;
     if (is_moved)
         condition->last_transition_wall_ms = pass->now;

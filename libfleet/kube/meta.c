@@ -172,8 +172,7 @@ bool kube_condition_is_true(const cJSON *conditions, const char *type)
     return strcmp(field(kube_condition_find(conditions, type), "status"), "True") == 0;
 }
 
-/* At most KUBE_MESSAGE_MAX bytes, never half a UTF-8 character. */
-static char *cut_message(const char *message)
+char *kube_message_cut(const char *message)
 {
     size_t size = strnlen(message, KUBE_MESSAGE_MAX + 1);
 
@@ -204,7 +203,7 @@ static cJSON *condition_build(const struct kube_condition *c, const char *messag
 bool kube_condition_set(cJSON *conditions, const struct kube_condition *c, int64_t now_wall_ms)
 {
     const cJSON *old = kube_condition_find(conditions, c->type);
-    FLEET_AUTO_FREE char *message = cut_message(c->message ? c->message : "");
+    FLEET_AUTO_FREE char *message = kube_message_cut(c->message ? c->message : "");
     FLEET_AUTO_JSON cJSON *item = NULL;
     char now[FLEET_RFC3339_SIZE];
     bool moved = strcmp(field(old, "status"), c->status) != 0 || !*field(old, "lastTransitionTime");

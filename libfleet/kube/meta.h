@@ -64,7 +64,10 @@ struct kube_condition {
     int64_t observed_generation; /* 0: left out */
 };
 
-#define KUBE_MESSAGE_MAX 32768
+#define KUBE_MESSAGE_MAX 32768 /* longer ones are refused, and the whole status with them */
+
+/* A copy of at most KUBE_MESSAGE_MAX bytes, never half a UTF-8 character. Owned by the caller. */
+char *kube_message_cut(const char *message);
 
 /* The condition of that type in the list `conditions` (NULL is an empty list), or NULL. */
 const cJSON *kube_condition_find(const cJSON *conditions, const char *type);

@@ -16,6 +16,8 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/kube/meta.h"
 
 #define META(name, more)                                                             \
     "\"metadata\":{\"name\":\"" name "\",\"namespace\":\"team\",\"uid\":\"uid-" name \
@@ -249,6 +251,43 @@ static void dropped_knobs_are_told_once(void **state)
     release(&w);
 }
 
+/* Valid keys that nothing acts on: the condition says so, and one event for each edit. */
+static void an_odd_job_is_accepted_and_told(void **state)
+{
+    struct world w = {0};
+    struct actions actions = {0};
+
+    (void)state;
+    look(&w, JOB("\"autoParallel\":{\"parallel_mode\":\"data_parallel\"},"), NULL);
+    assert_int_equal(w.observation.errors.count, 0);
+    reconcile(&w.observation.observed, &actions);
+    assert_string_equal(actions.status.conditions.items[0].status, "True");
+    assert_string_equal(actions.status.conditions.items[0].message,
+                        "the spec makes sense, but\n"
+                        "spec.autoParallel: is checked; nothing acts on it yet");
+    actions_release(&actions);
+    release(&w);
+}
+
+/* A message that the API server refuses would take the whole status with it. */
+static void however_much_is_wrong_fits_a_condition(void **state)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf words = {0};
+    struct world w = {0};
+    struct actions actions = {0};
+
+    (void)state;
+    for (int i = 0; i < KUBE_MESSAGE_MAX; i++)
+        fleet_strbuf_append(&words, "é");
+    look(&w, JOB("\"worker\":{\"replicas\":2},"), words.text);
+    reconcile(&w.observation.observed, &actions);
+    assert_string_equal(actions.status.conditions.items[0].status, "False");
+    assert_in_range(strlen(actions.status.conditions.items[0].message), KUBE_MESSAGE_MAX - 3,
+                    KUBE_MESSAGE_MAX);
+    actions_release(&actions);
+    release(&w);
+}
+
 /* Every reason at once: the misspelt name, and what is out of range beside it. */
 static void a_bad_job_says_all_that_is_wrong(void **state)
 {
@@ -306,6 +345,8 @@ int main(void)
         cmocka_unit_test(a_bad_job_says_what_is_wrong),
         cmocka_unit_test(a_foreign_job_is_explained),
         cmocka_unit_test(dropped_knobs_are_told_once),
+        cmocka_unit_test(an_odd_job_is_accepted_and_told),
+        cmocka_unit_test(however_much_is_wrong_fits_a_condition),
         cmocka_unit_test(a_bad_job_says_all_that_is_wrong),
         cmocka_unit_test(a_knob_without_a_pass_is_refused_before_pods),
         cmocka_unit_test(a_job_over_its_memory_is_refused_before_pods),

@@ -7,6 +7,7 @@
  *   observed.json   now      RFC 3339
  *                   job      merge patch on tests/reconcile/job.json, its status included
  *                   errors   [[path, message]]: what is wrong with the spec
+ *                   warnings [[path, message]]: what is only odd about it
  *                   pods     [{index, attempt, phase, deleting, unscheduled, exitCode, reason, message,
  *                              topology, node, started, finished}]; uid is "uid-<index>-<attempt>"
  *                   gone     [uid]
@@ -49,7 +50,7 @@
 struct scenario {
     cJSON *root, *job_json;
     struct fleetjob job;
-    struct fleet_errors errors;
+    struct fleet_errors errors, warnings;
     struct observed_pod *pods;
     const char **gone;
     struct observed_taken taken[8];
@@ -237,6 +238,14 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
     hub->result.weights_sha256 = (char *)text_at(json, "result.weightsSha256", NULL);
 }
 
+static void read_errors(const cJSON *list, struct fleet_errors *out)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, list) fleet_errors_add(out, cJSON_GetArrayItem(item, 0)->valuestring,
+                                                    "%s", cJSON_GetArrayItem(item, 1)->valuestring);
+}
+
 static void read_scenario(const char *name, struct scenario *s)
 {
     struct fleet_errors errors = {0};
@@ -252,10 +261,10 @@ static void read_scenario(const char *name, struct scenario *s)
         fail_msg("%s: the job: %s", name, errors.items[0].message);
     s->observed.now_wall_ms = time_at(s->root, "now");
     s->observed.job = &s->job;
-    cJSON_ArrayForEach(item, fleet_json_at(s->root, "errors"))
-        fleet_errors_add(&s->errors, cJSON_GetArrayItem(item, 0)->valuestring, "%s",
-                         cJSON_GetArrayItem(item, 1)->valuestring);
+    read_errors(fleet_json_at(s->root, "errors"), &s->errors);
+    read_errors(fleet_json_at(s->root, "warnings"), &s->warnings);
     s->observed.errors = &s->errors;
+    s->observed.warnings = &s->warnings;
     read_pods(s);
     s->gone =
         calloc((size_t)cJSON_GetArraySize(fleet_json_at(s->root, "gone")) + 1, sizeof(*s->gone));
@@ -281,6 +290,7 @@ static void release_scenario(struct scenario *s)
     free(s->pods);
     free(s->gone);
     fleet_errors_release(&s->errors);
+    fleet_errors_release(&s->warnings);
     fleetjob_release(&s->job);
     cJSON_Delete(s->job_json);
     cJSON_Delete(s->root);
