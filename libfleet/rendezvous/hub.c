@@ -14,7 +14,7 @@
  *    FAILED ◀── restarts used up, fatal cause (from any)             FINISHED ◀── all steps done ─┘
  *
  *  GATHERING -> RECORDING  propose()            members chosen and ranked, record asked for
- *  RECORDING -> FORMING    hub_form_assign()    hub_record_done(), or a majority without it
+ *  RECORDING -> FORMING    hub_assign_send()    hub_record_done(), or a majority without it
  *  RECORDING -> GATHERING  hub_form_try()       one of the chosen is not ready any more, or one
  *                                               has come that holds more
  *  FORMING   -> RUNNING    hub_status_take()    a member has committed a step
@@ -257,7 +257,7 @@ void hub_record_done(struct hub *hub, struct generation generation, double now_m
     if (generation_compare(generation, hub->unrecorded) >= 0)
         hub->unrecorded = (struct generation){0}; /* a later record includes the earlier */
     if (hub->phase == HUB_RECORDING && generation_compare(generation, hub->proposed) == 0)
-        hub_form_assign(hub, out);
+        hub_assign_send(hub, out);
     leave(hub, out);
 }
 
@@ -279,7 +279,7 @@ void hub_record_failed(struct hub *hub, struct generation generation, double now
             hub->unrecorded = hub->proposed;
             hub->unrecorded_first_step = hub->chosen_first_step;
             hub->unrecorded_ms = now_ms + HUB_RECORD_RETRY_MS;
-            hub_form_assign(hub, out);
+            hub_assign_send(hub, out);
         }
     }
     hub->is_dirty = true;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Making generations: who is waited for, who is taken, in which order, and what each is told.
+ * Making generations: who is waited for, who is taken, and in which order. What each is
+ * told then is hub_assign.c.
  *
  * The elastic policy (design.md 7), in the order in which it is asked:
  *
@@ -15,17 +16,13 @@
  *   nobody holds it, first time     waits timeoutSeconds for the desired number, then goes on
  *   nobody holds it, again          waits for all trainers that are being started, then goes on
  */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
-#include "libfleet/base/digest.h"
 #include "libfleet/rendezvous/hub_internal.h"
-#include "libfleet/rendezvous/kv.h"
 #include "libfleet/rendezvous/rank_assign.h"
 
 /* ---- ending a generation ----------------------------------------------------------------------- */
@@ -145,7 +142,7 @@ bool hub_form_is_present(const struct hub_peer *peer)
  * It waits for an assign, and there is none on its way to it: a member of the newest generation has
  * to say that it has left that one, not the one before.
  */
-static bool is_candidate(const struct hub *hub, const struct hub_peer *peer)
+bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer)
 {
     return hub_form_is_present(peer) && peer->status.state == MESSAGE_STATE_WAITING &&
            (peer->place < 0 || generation_compare(peer->status.generation, hub->newest) >= 0);
@@ -166,10 +163,10 @@ static struct tally count_members(const struct hub *hub)
         const struct hub_peer *peer = hub->peers[i];
         if (!hub_form_is_present(peer))
             continue;
-        tally.candidates += is_candidate(hub, peer);
-        tally.with_state += is_candidate(hub, peer) && hub_form_has_state(hub, peer);
+        tally.candidates += hub_form_is_candidate(hub, peer);
+        tally.with_state += hub_form_is_candidate(hub, peer) && hub_form_has_state(hub, peer);
         tally.leaving += peer->place >= 0 && peer->status.state != MESSAGE_STATE_STARTING &&
-                         !is_candidate(hub, peer);
+                         !hub_form_is_candidate(hub, peer);
         if (peer->status.state != MESSAGE_STATE_STARTING)
             continue;
         tally.starting++;
@@ -263,11 +260,11 @@ static size_t pick(const struct hub *hub, struct hub_peer **list)
     size_t placed = 0, count, desired = (size_t)hub->policy.desired;
 
     for (size_t i = 0; i < hub->peer_count; i++)
-        if (is_candidate(hub, hub->peers[i]) && hub->peers[i]->place >= 0)
+        if (hub_form_is_candidate(hub, hub->peers[i]) && hub->peers[i]->place >= 0)
             list[placed++] = hub->peers[i];
     count = placed;
     for (size_t i = 0; i < hub->peer_count; i++)
-        if (is_candidate(hub, hub->peers[i]) && hub->peers[i]->place < 0)
+        if (hub_form_is_candidate(hub, hub->peers[i]) && hub->peers[i]->place < 0)
             list[count++] = hub->peers[i];
 
     if (placed == 0) {
@@ -367,7 +364,7 @@ static void try_resize(struct hub *hub, struct hub_output *out)
     if (hub->is_finishing || hub->newest_members == 0 || hub->newest_heard < hub->newest_members)
         return;
     for (size_t i = 0; i < hub->peer_count; i++)
-        if (is_candidate(hub, hub->peers[i]) && hub->peers[i]->place < 0) {
+        if (hub_form_is_candidate(hub, hub->peers[i]) && hub->peers[i]->place < 0) {
             ready++;
             last_ready_ms = fmax(last_ready_ms, hub->peers[i]->ready_ms);
         }
@@ -380,11 +377,11 @@ static void try_resize(struct hub *hub, struct hub_output *out)
 static bool is_outdated(const struct hub *hub)
 {
     for (size_t i = 0; i < hub->chosen_count; i++)
-        if (!is_candidate(hub, hub->chosen[i]))
+        if (!hub_form_is_candidate(hub, hub->chosen[i]))
             return true;
     for (size_t i = 0; i < hub->peer_count; i++) {
         const struct hub_peer *peer = hub->peers[i];
-        if (is_candidate(hub, peer) && peer->ready_ms > hub->proposed_ms &&
+        if (hub_form_is_candidate(hub, peer) && peer->ready_ms > hub->proposed_ms &&
             hub_form_has_state(hub, peer) && peer->status.step > hub->chosen_step)
             return true;
     }
@@ -418,190 +415,4 @@ void hub_form_try(struct hub *hub, struct hub_output *out)
         hub->unrecorded_ms = INFINITY;
         hub_output_record(out, hub, hub->unrecorded, hub->unrecorded_first_step);
     }
-}
-
-/* ---- assigning --------------------------------------------------------------------------------- */
-
-/* HMAC of the generation under the hub's secret: unpredictable, and needs no source of randomness. */
-static void derive_key(const struct hub *hub, uint8_t out[MESSAGE_SECRET_SIZE])
-{
-    char what[128];
-
-    hub_output_text(what, "%s/%" PRId64 "/%" PRId64, hub->job_uid, hub->newest.epoch,
-                    hub->newest.counter);
-    fleet_hmac_sha256(hub->secret, sizeof(hub->secret), what, strlen(what), out);
-}
-
-/* Step reports come from the member that has seen most: it missed none. */
-static int choose_reporter(const struct hub *hub)
-{
-    for (size_t i = 0; i < hub->chosen_count; i++)
-        if (hub->chosen_step >= 0 && hub->chosen[i]->holds &&
-            hub->chosen[i]->status.step == hub->chosen_step)
-            return (int)i;
-    return 0;
-}
-
-static struct message_text *describe(const struct hub *hub, int *out_world)
-{
-    FLEET_AUTO_FREE struct message_member *members =
-        calloc(hub->chosen_count, sizeof(struct message_member));
-    struct message message = {.type = MESSAGE_ASSIGN};
-    struct message_assign *assign = &message.assign;
-
-    fleet_assert(members != NULL);
-    *assign = (struct message_assign){.generation = hub->newest,
-                                      .members = members,
-                                      .member_count = hub->chosen_count,
-                                      .plan_digest = hub->plan_digest,
-                                      .level = MESSAGE_LEVEL_AMX,
-                                      .lineage = hub->lineage,
-                                      .lineage_count = hub->lineage_count,
-                                      .step = hub->chosen_step,
-                                      .reporter = choose_reporter(hub),
-                                      .progress_step = hub->progress_step,
-                                      .progress_interval_ms = hub->policy.progress_interval_ms,
-                                      .restarts = hub->restarts_total};
-    derive_key(hub, assign->key);
-    for (size_t i = 0; i < hub->chosen_count; i++) {
-        const struct hub_peer *peer = hub->chosen[i];
-        members[i] = (struct message_member){.pod_uid = peer->pod_uid,
-                                             .index = peer->index,
-                                             .address = peer->address,
-                                             .ports = peer->ports,
-                                             .processes = peer->processes,
-                                             .step = peer->holds ? peer->status.step : -1};
-        assign->world += peer->processes;
-        if (peer->level < assign->level)
-            assign->level = peer->level;
-    }
-    *out_world = assign->world;
-    return message_encode(&message);
-}
-
-/* Members of the last generation that a smaller wish leaves out may go; others stay as spares. */
-static void drop_surplus(struct hub *hub, struct hub_output *out)
-{
-    struct message leave = {.type = MESSAGE_LEAVE, .leave = {.reason = "scaled down"}};
-
-    for (size_t i = 0; i < hub->peer_count; i++) {
-        struct hub_peer *peer = hub->peers[i];
-        bool is_chosen = false;
-        for (size_t c = 0; c < hub->chosen_count && !is_chosen; c++)
-            is_chosen = hub->chosen[c] == peer;
-        if (is_chosen || peer->place < 0 || !is_candidate(hub, peer))
-            continue;
-        peer->is_dropped = true;
-        hub_output_message(out, peer, &leave);
-    }
-}
-
-static void seat(struct hub *hub)
-{
-    for (size_t i = 0; i < hub->peer_count; i++)
-        hub->peers[i]->place = -1;
-    for (size_t i = 0; i < hub->chosen_count; i++) {
-        struct hub_peer *peer = hub->chosen[i];
-        peer->place = (int)i;
-        peer->assign_sent_ms = hub->now_ms;
-        peer->is_finished = false;
-        peer->left_for[0] = '\0';
-        for (size_t phase = 0; phase < 4; phase++)
-            peer->phase_ms[phase] = NAN;
-    }
-}
-
-/* Steps that everybody was told of have to be made again because all who had them are gone: that is
- * never to happen quietly. */
-static void tell_lost_state(struct hub *hub, struct hub_output *out)
-{
-    struct hub_event *event;
-    bool is_held = false;
-    int64_t from = hub->chosen_first_step - 1;
-
-    for (size_t i = 0; i < hub->chosen_count; i++)
-        is_held |= hub_form_has_state(hub, hub->chosen[i]);
-    if (is_held || hub->progress_step <= from)
-        return;
-    event = hub_output_event(out, hub, HUB_EVENT_STATE_LOST, NULL);
-    hub_output_text(event->cause, "StateLost");
-    event->lost_steps = hub->progress_step - from;
-    if (hub->chosen_step >= 0)
-        hub_output_text(event->message,
-                        "no worker holds the state of step %" PRId64
-                        " any more: training goes on from step %" PRId64
-                        ", which one that was left behind still holds; %" PRId64
-                        " steps are computed again",
-                        hub->progress_step, from, event->lost_steps);
-    else if (hub->checkpoint_step > 0)
-        hub_output_text(event->message,
-                        "no worker holds the state of step %" PRId64
-                        " any more: training goes on from the checkpoint of step %" PRId64
-                        "; %" PRId64 " steps are computed again",
-                        hub->progress_step, from, event->lost_steps);
-    else
-        hub_output_text(event->message,
-                        "no worker holds the state of step %" PRId64
-                        " any more, and there is no checkpoint: training begins again from the "
-                        "start; %" PRId64 " steps are computed again",
-                        hub->progress_step, event->lost_steps);
-}
-
-/* (6) As it was recorded. */
-static void count_restart(struct hub *hub)
-{
-    bool is_restart = hub->incident.is_open && hub->incident.is_failure;
-
-    hub->incident.is_open = false;
-    hub->restarts += is_restart;
-    hub->restarts_total += is_restart;
-}
-
-void hub_form_assign(struct hub *hub, struct hub_output *out)
-{
-    struct hub_record record = {.generation = hub->proposed, .first_step = hub->chosen_first_step};
-    struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
-    struct hub_event *event;
-    int world;
-
-    tell_lost_state(hub, out);
-    drop_surplus(hub, out);
-    hub->newest = hub->proposed;
-    hub->newest_members = hub->newest_heard = (int)hub->chosen_count;
-    hub->is_broken = false;
-    hub->phase = HUB_FORMING;
-    hub->lineage_count = hub_record_lineage(hub, &record, lineage);
-    memcpy(hub->lineage, lineage, hub->lineage_count * sizeof(lineage[0]));
-    seat(hub);
-    kv_begin(hub->kv, hub->newest);
-    hub->accusation = (struct hub_pair){0};
-    if (hub->checkpoint_due_step >= hub->chosen_first_step) { /* not on the lineage from here */
-        free(hub->checkpoint_path);
-        hub->checkpoint_path = NULL;
-    }
-    hub_timeline_begin(hub);
-    count_restart(hub);
-    hub->has_trained = false;
-    hub->is_stalled = false;
-    hub->progress_ms = hub->now_ms;
-
-    message_text_release(hub->newest_text);
-    hub->newest_text = describe(hub, &world);
-    for (size_t i = 0; i < hub->chosen_count; i++)
-        hub_output_send(out, hub->chosen[i], hub->newest_text);
-    event = hub_output_event(out, hub, HUB_EVENT_ASSIGNED, NULL);
-    event->world = world;
-    event->step.step = hub->chosen_first_step;
-    free(hub->chosen);
-    hub->chosen = NULL;
-    hub->chosen_count = 0;
-    hub_wake_at(hub, hub->now_ms + hub->policy.timeout_ms);
-}
-
-void hub_form_resend_assign(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
-{
-    if (!hub->newest_text)
-        return; /* made by the hub before us, which told it */
-    hub_output_send(out, peer, hub->newest_text);
-    peer->assign_sent_ms = hub->now_ms;
 }

@@ -5,8 +5,9 @@
 /*
  * The state of a hub, shared by the files that make it: hub.c (the whole, time), hub_peer.c
  * (members), hub_hello.c, hub_status.c and hub_message.c (what they say), hub_form.c (making
- * generations), hub_accuse.c (peers that lose each other), hub_timeline.c (how long a restart
- * took), hub_finish.c (the end), hub_output.c (what goes out). Nobody else includes this.
+ * generations), hub_assign.c (giving them out), hub_accuse.c (peers that lose each other),
+ * hub_timeline.c (how long a restart took), hub_finish.c (the end), hub_output.c (what goes out).
+ * Nobody else includes this.
  */
 
 #include "libfleet/base/map.h"
@@ -210,16 +211,23 @@ struct hub_cause {
 void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_output *out);
 /* Make a generation if one can be made now; else see to it that hub_tick() tries again. */
 void hub_form_try(struct hub *hub, struct hub_output *out);
-/* Send out the proposed generation. */
-void hub_form_assign(struct hub *hub, struct hub_output *out);
-void hub_form_resend_assign(struct hub *hub, struct hub_peer *peer, struct hub_output *out);
 void hub_form_abort(struct hub *hub, struct hub_peer *peer, struct hub_output *out);
 /* Stop waiting for a record if `peer` (about to go) is part of the proposal. */
 void hub_form_give_up(struct hub *hub, const struct hub_peer *peer);
 /* Connected, and not on its way out. */
 bool hub_form_is_present(const struct hub_peer *peer);
+/* Present, waits for an assign, and none is on its way to it: may be chosen. */
+bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer);
 /* Are its trainers up with state that may be continued? */
 bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer);
+
+/* ---- hub_assign.c ------------------------------------------------------------------------------ */
+
+/* Send out the proposed generation: it is the newest from now on. */
+void hub_assign_send(struct hub *hub, struct hub_output *out);
+
+/* The same assign once more, to a member that says it does not have it. */
+void hub_assign_repeat(struct hub *hub, struct hub_peer *peer, struct hub_output *out);
 
 /* ---- hub_lineage.c ----------------------------------------------------------------------------- */
 

@@ -132,7 +132,7 @@ static void correct(struct hub *hub, struct hub_peer *peer, double age_ms, bool 
     else if (is_whole && peer->place >= 0 && peer->status.state == MESSAGE_STATE_STARTING)
         note_departure(hub, peer, out);
     else if (is_whole && peer->place >= 0 && (is_hello || is_due(hub, peer->assign_sent_ms)))
-        hub_form_resend_assign(hub, peer, out);
+        hub_assign_repeat(hub, peer, out);
     else if (is_current && !is_running && !hub->is_broken && hub->phase == HUB_GATHERING)
         note_departure(hub, peer, out);
     else if ((peer->place >= 0 ? hub->is_broken && (is_running || !is_current) : is_running) &&

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Giving out a generation that was proposed, and recorded unless a majority made it: places, key and
+ * reporter in one text that all members get, then what its beginning means for the rest of the state
+ * (who is surplus, whether state was lost, whether it counts as a restart).
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/digest.h"
+#include "libfleet/rendezvous/hub_internal.h"
+#include "libfleet/rendezvous/kv.h"
+
+/* HMAC of the generation under the hub's secret: unpredictable, and needs no source of randomness. */
+static void derive_key(const struct hub *hub, uint8_t out[MESSAGE_SECRET_SIZE])
+{
+    char what[128];
+
+    hub_output_text(what, "%s/%" PRId64 "/%" PRId64, hub->job_uid, hub->newest.epoch,
+                    hub->newest.counter);
+    fleet_hmac_sha256(hub->secret, sizeof(hub->secret), what, strlen(what), out);
+}
+
+/* Step reports come from the member that has seen most: it missed none. */
+static int choose_reporter(const struct hub *hub)
+{
+    for (size_t i = 0; i < hub->chosen_count; i++)
+        if (hub->chosen_step >= 0 && hub->chosen[i]->holds &&
+            hub->chosen[i]->status.step == hub->chosen_step)
+            return (int)i;
+    return 0;
+}
+
+static struct message_text *describe(const struct hub *hub, int *out_world)
+{
+    FLEET_AUTO_FREE struct message_member *members =
+        calloc(hub->chosen_count, sizeof(struct message_member));
+    struct message message = {.type = MESSAGE_ASSIGN};
+    struct message_assign *assign = &message.assign;
+
+    fleet_assert(members != NULL);
+    *assign = (struct message_assign){.generation = hub->newest,
+                                      .members = members,
+                                      .member_count = hub->chosen_count,
+                                      .plan_digest = hub->plan_digest,
+                                      .level = MESSAGE_LEVEL_AMX,
+                                      .lineage = hub->lineage,
+                                      .lineage_count = hub->lineage_count,
+                                      .step = hub->chosen_step,
+                                      .reporter = choose_reporter(hub),
+                                      .progress_step = hub->progress_step,
+                                      .progress_interval_ms = hub->policy.progress_interval_ms,
+                                      .restarts = hub->restarts_total};
+    derive_key(hub, assign->key);
+    for (size_t i = 0; i < hub->chosen_count; i++) {
+        const struct hub_peer *peer = hub->chosen[i];
+        members[i] = (struct message_member){.pod_uid = peer->pod_uid,
+                                             .index = peer->index,
+                                             .address = peer->address,
+                                             .ports = peer->ports,
+                                             .processes = peer->processes,
+                                             .step = peer->holds ? peer->status.step : -1};
+        assign->world += peer->processes;
+        if (peer->level < assign->level)
+            assign->level = peer->level;
+    }
+    *out_world = assign->world;
+    return message_encode(&message);
+}
+
+/* Members of the last generation that a smaller wish leaves out may go; others stay as spares. */
+static void drop_surplus(struct hub *hub, struct hub_output *out)
+{
+    struct message leave = {.type = MESSAGE_LEAVE, .leave = {.reason = "scaled down"}};
+
+    for (size_t i = 0; i < hub->peer_count; i++) {
+        struct hub_peer *peer = hub->peers[i];
+        bool is_chosen = false;
+        for (size_t c = 0; c < hub->chosen_count && !is_chosen; c++)
+            is_chosen = hub->chosen[c] == peer;
+        if (is_chosen || peer->place < 0 || !hub_form_is_candidate(hub, peer))
+            continue;
+        peer->is_dropped = true;
+        hub_output_message(out, peer, &leave);
+    }
+}
+
+static void seat(struct hub *hub)
+{
+    for (size_t i = 0; i < hub->peer_count; i++)
+        hub->peers[i]->place = -1;
+    for (size_t i = 0; i < hub->chosen_count; i++) {
+        struct hub_peer *peer = hub->chosen[i];
+        peer->place = (int)i;
+        peer->assign_sent_ms = hub->now_ms;
+        peer->is_finished = false;
+        peer->left_for[0] = '\0';
+        for (size_t phase = 0; phase < 4; phase++)
+            peer->phase_ms[phase] = NAN;
+    }
+}
+
+/* Steps that everybody was told of have to be made again because all who had them are gone: that is
+ * never to happen quietly. */
+static void tell_lost_state(struct hub *hub, struct hub_output *out)
+{
+    struct hub_event *event;
+    bool is_held = false;
+    int64_t from = hub->chosen_first_step - 1;
+
+    for (size_t i = 0; i < hub->chosen_count; i++)
+        is_held |= hub_form_has_state(hub, hub->chosen[i]);
+    if (is_held || hub->progress_step <= from)
+        return;
+    event = hub_output_event(out, hub, HUB_EVENT_STATE_LOST, NULL);
+    hub_output_text(event->cause, "StateLost");
+    event->lost_steps = hub->progress_step - from;
+    if (hub->chosen_step >= 0)
+        hub_output_text(event->message,
+                        "no worker holds the state of step %" PRId64
+                        " any more: training goes on from step %" PRId64
+                        ", which one that was left behind still holds; %" PRId64
+                        " steps are computed again",
+                        hub->progress_step, from, event->lost_steps);
+    else if (hub->checkpoint_step > 0)
+        hub_output_text(event->message,
+                        "no worker holds the state of step %" PRId64
+                        " any more: training goes on from the checkpoint of step %" PRId64
+                        "; %" PRId64 " steps are computed again",
+                        hub->progress_step, from, event->lost_steps);
+    else
+        hub_output_text(event->message,
+                        "no worker holds the state of step %" PRId64
+                        " any more, and there is no checkpoint: training begins again from the "
+                        "start; %" PRId64 " steps are computed again",
+                        hub->progress_step, event->lost_steps);
+}
+
+/* (6) As it was recorded. */
+static void count_restart(struct hub *hub)
+{
+    bool is_restart = hub->incident.is_open && hub->incident.is_failure;
+
+    hub->incident.is_open = false;
+    hub->restarts += is_restart;
+    hub->restarts_total += is_restart;
+}
+
+void hub_assign_send(struct hub *hub, struct hub_output *out)
+{
+    struct hub_record record = {.generation = hub->proposed, .first_step = hub->chosen_first_step};
+    struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
+    struct hub_event *event;
+    int world;
+
+    tell_lost_state(hub, out);
+    drop_surplus(hub, out);
+    hub->newest = hub->proposed;
+    hub->newest_members = hub->newest_heard = (int)hub->chosen_count;
+    hub->is_broken = false;
+    hub->phase = HUB_FORMING;
+    hub->lineage_count = hub_record_lineage(hub, &record, lineage);
+    memcpy(hub->lineage, lineage, hub->lineage_count * sizeof(lineage[0]));
+    seat(hub);
+    kv_begin(hub->kv, hub->newest);
+    hub->accusation = (struct hub_pair){0};
+    if (hub->checkpoint_due_step >= hub->chosen_first_step) { /* not on the lineage from here */
+        free(hub->checkpoint_path);
+        hub->checkpoint_path = NULL;
+    }
+    hub_timeline_begin(hub);
+    count_restart(hub);
+    hub->has_trained = false;
+    hub->is_stalled = false;
+    hub->progress_ms = hub->now_ms;
+
+    message_text_release(hub->newest_text);
+    hub->newest_text = describe(hub, &world);
+    for (size_t i = 0; i < hub->chosen_count; i++)
+        hub_output_send(out, hub->chosen[i], hub->newest_text);
+    event = hub_output_event(out, hub, HUB_EVENT_ASSIGNED, NULL);
+    event->world = world;
+    event->step.step = hub->chosen_first_step;
+    free(hub->chosen);
+    hub->chosen = NULL;
+    hub->chosen_count = 0;
+    hub_wake_at(hub, hub->now_ms + hub->policy.timeout_ms);
+}
+
+void hub_assign_repeat(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
+{
+    if (!hub->newest_text)
+        return; /* made by the hub before us, which told it */
+    hub_output_send(out, peer, hub->newest_text);
+    peer->assign_sent_ms = hub->now_ms;
+}
