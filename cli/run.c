@@ -366,6 +366,18 @@ static int finish(struct run *run)
     return has_succeeded ? EXIT_GOOD : has_failed ? EXIT_NO : EXIT_INTERRUPTED;
 }
 
+/* Whoever stops us waits while there is a private folder and nobody who listens: it must not stay. */
+static void mask_stop_signals(int how)
+{
+    sigset_t signals;
+
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGINT);
+    (void)sigaddset(&signals, SIGTERM);
+    (void)sigaddset(&signals, SIGHUP);
+    (void)sigprocmask(how, &signals, NULL);
+}
+
 /* 0 when it has run, or -errno when it could not even begin. */
 static int run_job(struct run *run, const char *private, struct fleet_error *err)
 {
@@ -389,7 +401,9 @@ static int run_job(struct run *run, const char *private, struct fleet_error *err
     config.plan_digest = run->job.spec.has_training ? run->plan.digest : NULL;
     rc = local_job_new(&config, &run->local, err);
     if (rc == 0) {
+        mask_stop_signals(SIG_UNBLOCK);
         local_job_run(run->local);
+        mask_stop_signals(SIG_BLOCK);
         local_job_free(run->local);
     }
     job_file_free_command(command);
@@ -400,12 +414,14 @@ static int run_in_private_folder(struct run *run)
 {
     FLEET_AUTO_FREE char *private = NULL;
     struct fleet_error err;
-    int rc = private_folder_make(&private, &err);
+    int rc;
 
-    if (rc == 0) {
+    mask_stop_signals(SIG_BLOCK);
+    if ((rc = private_folder_make(&private, &err)) == 0) {
         rc = run_job(run, private, &err);
         private_folder_remove(private);
     }
+    mask_stop_signals(SIG_UNBLOCK);
     if (rc < 0) {
         progress_note(run->progress, "fleetjob run: %s", err.text);
         return EXIT_NO;

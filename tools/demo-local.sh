@@ -20,12 +20,13 @@ steps=300
 state=$(mktemp -d)/state.json
 
 # A signal stops the run as one Ctrl-C, whoever got it: a second would make the run forget its checkpoint.
-# So it has a session of its own, which the terminal's Ctrl-C does not reach.
+# So it has a session of its own, which the terminal's Ctrl-C does not reach; and it is told by SIGTERM,
+# because a shell starts what is in its background with SIGINT ignored.
 run=''
 stopped=''
 stop() {
     stopped=yes
-    [ -z "$run" ] || kill -INT "$run" 2>/dev/null || true
+    [ -z "$run" ] || kill -TERM "$run" 2>/dev/null || true
 }
 trap stop INT TERM HUP
 trap 'rm -rf "$(dirname "$state")"' EXIT
@@ -41,11 +42,14 @@ number() {
     { grep -oE "\"$1\":[0-9]+" "$state" 2>/dev/null || true; } | head -n 1 | grep -oE '[0-9]+$' || echo 0
 }
 
-while kill -0 "$run" 2>/dev/null && [ "$(number step)" -lt $((steps / 3)) ]; do
-    sleep 0.1 || true # Ctrl-C ends it, too
+# Ctrl-C ends whatever the script is waiting for, too.
+step=0
+while kill -0 "$run" 2>/dev/null && [ -z "$stopped" ] && [ "${step:-0}" -lt $((steps / 3)) ]; do
+    sleep 0.1 || true
+    step=$(number step) || true
 done
-if kill -0 "$run" 2>/dev/null; then
-    victim=$({ grep -oE '"trainerPids":\[[0-9]+' "$state" || true; } | tail -n 1 | grep -oE '[0-9]+$' || true)
+if [ -z "$stopped" ] && kill -0 "$run" 2>/dev/null; then
+    victim=$({ grep -oE '"trainerPids":\[[0-9]+' "$state" || true; } | tail -n 1 | grep -oE '[0-9]+$') || true
     if [ -n "$victim" ]; then
         printf '\n\ndemo: kill -KILL %s, the trainer of the last worker\n' "$victim"
         kill -KILL "$victim" 2>/dev/null || true

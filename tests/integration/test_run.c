@@ -888,6 +888,27 @@ static void test_run__the_second_interrupt_does_not_wait(void **state)
     release(&run);
 }
 
+static void test_run__nothing_is_left_when_it_is_stopped_as_it_starts(void **state)
+{
+    char command[512], *arguments[] = {(char *)"sh", (char *)"-c", command, NULL}, place[128];
+
+    (void)state;
+    (void)snprintf(place, sizeof(place), "%s/temporary", folder);
+    assert_int_equal(mkdir(place, 0700), 0);
+    (void)snprintf(command, sizeof(command), "TMPDIR=%s exec %.300s run %s", place, program,
+                   write_job("early", "", ""));
+    for (useconds_t us = 0; us < 60000; us += 3000) {
+        struct run run;
+        start_program(&run, "/bin/sh", arguments);
+        (void)usleep(us);
+        (void)kill(run.pid, SIGTERM);
+        wait_for_end(&run);
+        expect_nothing_left(&run);
+        release(&run);
+    }
+    assert_int_equal(rmdir(place), 0); /* as empty as it was */
+}
+
 static void test_run__nothing_is_left_when_it_is_killed(void **state)
 {
     (void)state;
@@ -1041,6 +1062,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_run__a_sole_worker_that_is_stopped_twice_loses_no_step),
         cmocka_unit_test(test_run__a_sole_worker_that_is_frozen_comes_back_with_its_state),
         cmocka_unit_test(test_run__the_second_interrupt_does_not_wait),
+        cmocka_unit_test(test_run__nothing_is_left_when_it_is_stopped_as_it_starts),
         cmocka_unit_test(test_run__nothing_is_left_when_it_is_killed),
         cmocka_unit_test(test_run__a_command_of_ones_own_finds_its_rank),
         cmocka_unit_test(test_run__a_command_that_fails_fails_the_job),
