@@ -15,7 +15,7 @@ if [ "${1:-}" = --variant ]; then
     shift 2
 fi
 jobs=${TEST_JOBS:-2}
-limit=${TEST_LIMIT_S:-600}
+limit=${TEST_LIMIT_S:-1800}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 

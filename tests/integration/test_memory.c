@@ -32,7 +32,7 @@
 #include "tests/support/job_run.h"
 
 #define PRELOADED    "build/release/tests/preload/allocations.so"
-#define LIMIT_S      120.0
+#define LIMIT_S      600.0
 #define STEPS        100000 /* never reached: the job is stopped once it has been measured */
 #define ARM_AT       4 /* step after which nothing may be allocated; of the second group of two */
 #define MEASURE_AT   10

@@ -26,7 +26,7 @@
 #include "libfleet/base/strbuf.h"
 #include "tests/support/job_run.h"
 
-#define LIMIT_S 240.0
+#define LIMIT_S 600.0
 #define EVENTS  64
 
 static char *folder; /* of the test at work */

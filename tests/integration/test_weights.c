@@ -33,7 +33,7 @@
 #include "libfleet/program/safetensors.h"
 #include "tests/support/job_run.h"
 
-#define LIMIT_S      240.0
+#define LIMIT_S      600.0
 #define RESNET       "tests/golden/torch/resnet"
 #define STEPS        5
 #define BATCH        4

@@ -31,7 +31,7 @@
 
 #define STOPS_MAX 5000 /* a save makes far fewer */
 
-#define PATIENCE_MS 10000.0
+#define PATIENCE_MS 120000.0
 
 static char shared_folder[CHECKPOINT_FOLDER_MAX]; /* of step 2, where two write it */
 

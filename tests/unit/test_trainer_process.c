@@ -21,6 +21,8 @@
 #include "agent/trainer_process.h"
 #include "libfleet/base/error.h"
 
+#define PATIENCE_MS 120000 /* a busy machine */
+
 extern char **environ;
 
 struct output {
@@ -70,7 +72,7 @@ static int run_to_end(struct trainer_process *p, struct output *o)
     while (p->streams[0].fd >= 0 || p->streams[1].fd >= 0) {
         struct pollfd fds[2] = {{.fd = p->streams[0].fd, .events = POLLIN},
                                 {.fd = p->streams[1].fd, .events = POLLIN}};
-        assert_true(poll(fds, 2, 10000) > 0);
+        assert_true(poll(fds, 2, PATIENCE_MS) > 0);
         for (int i = 0; i < 2; i++)
             if (p->streams[i].fd >= 0)
                 (void)trainer_process_read(p, &p->streams[i]);
@@ -89,7 +91,7 @@ static int run_to_end_with_link(struct trainer_process *p, struct output *o,
 {
     struct pollfd fd = {.fd = p->link.fd, .events = POLLIN};
 
-    assert_true(poll(&fd, 1, 10000) > 0);
+    assert_true(poll(&fd, 1, PATIENCE_MS) > 0);
     assert_int_equal(link_receive(&p->link, out, NULL), 0);
     return run_to_end(p, o);
 }
