@@ -121,6 +121,18 @@ static int read_strategy(const char *name, const char *text, size_t size, struct
     return rc;
 }
 
+/* "strategy: {…}" and nothing else, as reference pages show it, is the strategy alone. */
+static void unwrap_strategy(cJSON **json)
+{
+    cJSON *only = (*json)->child;
+
+    if (!only || only->next || strcmp(only->string, "strategy") != 0 || !cJSON_IsObject(only))
+        return;
+    only = cJSON_DetachItemViaPointer(*json, only);
+    cJSON_Delete(*json);
+    *json = only;
+}
+
 int document_read(const char *name, const char *text, size_t size, struct document *out,
                   struct fleet_errors *errors)
 {
@@ -130,8 +142,10 @@ int document_read(const char *name, const char *text, size_t size, struct docume
     strategy_init(&out->strategy);
     strategy_init(&out->job.spec.strategy);
     if (fleet_yaml_to_json(text, size, &out->json, &yaml) == 0 && cJSON_IsObject(out->json)) {
-        if (!is_job(out->json))
+        if (!is_job(out->json)) {
+            unwrap_strategy(&out->json);
             return read_strategy(name, text, size, out, errors);
+        }
         strategy_release(&out->job.spec.strategy);
         return fleetjob_decode(out->json, &out->job, errors);
     }

@@ -7,7 +7,8 @@
  * by its content, never by its name:
  *
  *   YAML or JSON object with apiVersion, kind, metadata or spec    a FleetJob
- *   any other YAML or JSON object that a strategy can be read from  a strategy
+ *   any other YAML or JSON object that a strategy can be read from  a strategy, also as the value of
+ *                                                                   a single key "strategy"
  *   else                                                           a strategy in text format
  */
 

@@ -61,6 +61,7 @@ static void test_document__content_tells_what_a_file_is(void **state)
     assert_kind("amp: true\namp_configs: {init_loss_scaling: 1024}\n", DOCUMENT_STRATEGY_JSON,
                 true);
     assert_kind("{\"amp\": true}", DOCUMENT_STRATEGY_JSON, true);
+    assert_kind("strategy:\n  amp: true\n", DOCUMENT_STRATEGY_JSON, true);
     assert_kind("amp: true\namp_configs {\n  init_loss_scaling: 1024.0\n}\n",
                 DOCUMENT_STRATEGY_TEXT, true);
     assert_kind("amp: true; recompute: false", DOCUMENT_STRATEGY_TEXT, true);
@@ -75,6 +76,7 @@ static void test_document__errors_are_those_of_the_form_it_looks_like(void **sta
     (void)state;
     assert_refused("amp: 3\n", "amp: ");
     assert_refused("ampp: true\n", "did you mean \"amp\"?");
+    assert_refused("strategy: {amp: true}\nlars: true\n", "strategy: is not a field");
     assert_refused("amp_configs {\n  init_loss: 1\n}\n", "file:2:3: ");
     assert_refused("{\"a\\nb\": 1}", "a\\nb: is not a field");
     assert_refused("amp: true\n---\nlars: true\n", "line 2, column 1: a second document");
