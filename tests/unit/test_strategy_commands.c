@@ -180,8 +180,8 @@ static void test_commands__convert_reports_errors_and_usage(void **state)
            ":1:15: Message type \"paddle.fleet.AMPConfig\" has no field named \"init_loss_scale\"");
     expect("convert --to json", "{\"ampp\": true}", 1, "",
            "ampp: is not a field of DistributedStrategy; did you mean \"amp\"?");
-    expect("convert --to xml", "", 2, "", "--to must be prototxt, yaml or json, not xml");
-    expect("convert --to json --schema 3", "", 2, "", "--schema must be 2.0 or 2.1, not 3");
+    expect("convert --to xml", "", 2, "", "--to must be prototxt, yaml or json, not \"xml\"");
+    expect("convert --to json --schema 3", "", 2, "", "--schema must be 2.0 or 2.1, not \"3\"");
     expect("convert", "", 2, "", "Usage: fleetjob convert");
 }
 
@@ -304,7 +304,7 @@ static void test_commands__select_reports_usage(void **state)
 {
     (void)state;
     expect("select --output json", "", 2, "", "Usage: fleetjob select");
-    expect("select --world-size 0", "", 2, "", "--world-size must be in [1, 65536], not 0");
+    expect("select --world-size 0", "", 2, "", "--world-size must be in [1, 65536], not \"0\"");
     expect("select --world-size 4 --policy all", "", 2, "", "--policy must be full or paddle");
     expect("select --world-size 2", "amp: true", 0,
            "applied:\n  - amp\ndropped: []\nwithoutEffect: []\ndependsOnWorkers: []\nnotes: []\n"
@@ -387,7 +387,8 @@ static void test_commands__plan_reports_usage(void **state)
 {
     (void)state;
     expect("plan", "amp: true", 1, "", "give --world-size");
-    expect("plan --world-size 0", "amp: true", 2, "", "--world-size must be in [1, 65536], not 0");
+    expect("plan --world-size 0", "amp: true", 2, "",
+           "--world-size must be in [1, 65536], not \"0\"");
     expect("plan --world-size 2 --rank 2", "amp: true", 1, "",
            "there is no rank 2: ranks are 0 to 1");
     expect("plan --world-size 2 --rank -1", "amp: true", 2, "", "--rank must be in [0, 65535]");
