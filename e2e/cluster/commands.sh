@@ -4,7 +4,7 @@
 # One command at a time; the lock falls with this process, whatever ends it.
 lock() {
     exec 9>/run/fleetjob-cluster.lock
-    flock -n 9 || die "another 'cluster' command is at work; wait for it to end"
+    flock -w 30 9 || die "another 'cluster' command is at work; wait for it to end"
 }
 
 # One cluster a machine. The claim outlives an interrupted `up`; one without processes is taken over.
@@ -137,8 +137,8 @@ pids() { # pids [NAMESPACE/]POD [NAME]
     [[ $pod != */* ]] || { namespace=${pod%%/*} pod=${pod#*/}; }
     need_cluster
     uid=$("$(kubernetes_binary)" kubectl get pod "$pod" -n "$namespace" -o 'jsonpath={.metadata.uid}') || exit
-    for process in /proc/[0-9]*; do
-        grep -qF "pod$uid" "$process/cgroup" 2>/dev/null || continue
+    for process in $(grep -slF "pod$uid" /proc/[0-9]*/cgroup); do
+        process=${process%/cgroup}
         [ -n "$name" ] && [ "$(cat "$process/comm" 2>/dev/null)" != "${name:0:15}" ] || printf '%s\n' "${process#/proc/}"
     done
 }
@@ -170,5 +170,5 @@ command_start() {
 command_restart() {
     command_stop "$1"
     command_start "$1"
-    [ "$1" != apiserver ] || wait_until 60 "API server ready" "$(kubernetes_binary)" kubectl get --raw /readyz
+    [ "$1" != apiserver ] || wait_until "API server ready" "$(kubernetes_binary)" kubectl get --raw /readyz
 }

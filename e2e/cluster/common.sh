@@ -37,15 +37,17 @@ pause_archive() {
     printf '%s/pause-%s.tar\n' "$cache" "$(sha256sum <"$here"/pause.c | cut -c1-12)"
 }
 
-# wait_until SECONDS WHAT COMMAND…: run COMMAND every 0.2 s until it succeeds.
+patience=180 # seconds for what takes a few: no machine is that slow, and one that waits so long has failed
+
+# wait_until WHAT COMMAND…: run COMMAND every 0.2 s until it succeeds.
 wait_until() {
-    local seconds=$1 what=$2 deadline
-    shift 2
-    deadline=$(($(date +%s) + seconds))
+    local what=$1 deadline
+    shift
+    deadline=$(($(date +%s) + patience))
     until "$@" >/dev/null 2>&1; do
         if [ "$(date +%s)" -ge "$deadline" ]; then
             "$@" >&2 || true
-            die "$what: not within $seconds s (logs in $state/log)"
+            die "$what: not within $patience s (logs in $state/log)"
         fi
         sleep 0.2
     done
@@ -72,19 +74,35 @@ start_time() { # start_time PID: in ticks since boot
 }
 
 # start NAME COMMAND…: in the background and in a session of its own. Output goes to log/NAME.log,
-# the process to run/NAME.pid, the command to run/NAME.cmd, from which `restart` starts it again.
+# the process to run/NAME.pid, the command to run/NAME.cmd, from which `restart` starts it again. Recorded
+# before it leaves our process group: whoever kills us at any moment leaves nothing that `down` does not find.
 start() {
-    local name=$1 pid
+    local name=$1
     shift
+    rm -f "$state/run/$name.pid"
     printf '%q ' "$@" >"$state/run/$name.cmd"
-    setsid "$@" >>"$state/log/$name.log" 2>&1 </dev/null 9>&- & # 9: the lock of `cluster`
-    pid=$!
-    printf '%s %s\n' "$pid" "$(start_time "$pid")" >"$state/run/$name.pid"
+    {
+        printf '%s %s\n' "$BASHPID" "$(start_time "$BASHPID")" >"$state/run/$name.new"
+        mv "$state/run/$name.new" "$state/run/$name.pid"
+        exec setsid "$@"
+    } >>"$state/log/$name.log" 2>&1 </dev/null 9>&- & # 9: the lock of `cluster`
+    while [ ! -e "$state/run/$name.pid" ] && is_alive $!; do
+        sleep 0.01
+    done
 }
 
 # An API server that is asked to end refuses connections for ten seconds while it waits for watches.
 stop_signal() { # stop_signal NAME
     [ "$1" = apiserver ] && echo KILL || echo TERM
+}
+
+# ended PID TENTHS: wait until it is gone, at most so long.
+ended() {
+    for _ in $(seq "$2"); do
+        is_alive "$1" || return 0
+        sleep 0.1
+    done
+    return 1
 }
 
 # stop NAME [SIGNAL]: signal it, wait, and kill it after 10 s. Not running is fine.
@@ -93,11 +111,7 @@ stop() {
     if pid=$(recorded_pid "$name"); then
         kill -s CONT "$pid" 2>/dev/null || true
         kill -s "$signal" "$pid" 2>/dev/null || true
-        for _ in $(seq 100); do
-            is_alive "$pid" || break
-            sleep 0.1
-        done
-        kill -s KILL "$pid" 2>/dev/null || true
+        ended "$pid" 100 || { kill -s KILL "$pid" 2>/dev/null && ended "$pid" 300; } || true
     fi
     rm -f "$state/run/$name.pid"
 }

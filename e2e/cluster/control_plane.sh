@@ -45,7 +45,7 @@ CONFIG
         --kubelet-preferred-address-types=InternalIP --audit-policy-file="$state/audit.yaml" \
         --audit-log-path="$state/log/audit.log" --audit-log-maxsize=100 --audit-log-maxbackup=2 \
         --shutdown-delay-duration=0s
-    wait_until 60 "API server ready" "$k8s" kubectl get --raw /readyz
+    wait_until "API server ready" "$k8s" kubectl get --raw /readyz
     run manager "$k8s" manager --kubeconfig="$state/pki/manager.conf" \
         --authentication-kubeconfig="$state/pki/manager.conf" \
         --authorization-kubeconfig="$state/pki/manager.conf" \
@@ -62,5 +62,5 @@ CONFIG
 
 # Pods are refused with 403 until the controller manager has made a namespace's service account.
 wait_for_service_account() {
-    wait_until 60 "service account default" "$1" kubectl get serviceaccount default
+    wait_until "service account default" "$1" kubectl get serviceaccount default
 }

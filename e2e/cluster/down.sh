@@ -4,11 +4,11 @@
 
 remove_networks() {
     local name
-    for name in /run/netns/node-[1-9]; do
+    for name in /run/netns/node-[1-9] /run/netns/fleetjob-probe-*; do
         ip netns pids "${name##*/}" 2>/dev/null | xargs -r kill -s KILL 2>/dev/null || true
         ip netns del "${name##*/}" 2>/dev/null || true
     done
-    for name in /sys/class/net/ve[1-9]; do
+    for name in /sys/class/net/ve[1-9] /sys/class/net/fjp{0,1,br}; do
         ip link del "${name##*/}" 2>/dev/null || true
     done
     ip link del fleetbr 2>/dev/null || true # takes its routes along

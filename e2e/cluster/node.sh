@@ -135,7 +135,7 @@ start_node_init() {
             mount -t tmpfs -o mode=755 fleetjob "$folder"
         done
         exec "$1"' node "$cache/bin/pause"
-    wait_until 10 "process 1 of node-$i" node_init "$i"
+    wait_until "process 1 of node-$i" node_init "$i"
 }
 
 run_in_node() { # run_in_node NAME I COMMAND…: as `run`, inside the node
@@ -153,7 +153,7 @@ start_node() {
     make_node_cgroups "$node"
     start_node_init "$i"
     run_in_node "containerd-$i" "$i" containerd -c "$folder/containerd.toml"
-    wait_until 20 "containerd of $node" ctr -a "$folder/containerd.sock" version
+    wait_until "containerd of $node" ctr -a "$folder/containerd.sock" version
     ctr -a "$folder/containerd.sock" -n k8s.io images ls -q | grep -qx fleet.local/pause:1 ||
         in_node "$i" ctr -a "$folder/containerd.sock" -n k8s.io images import "$(pause_archive)" >/dev/null
     run_in_node "kubelet-$i" "$i" "$k8s" kubelet --kubeconfig="$state/pki/$node.conf" \
@@ -175,7 +175,7 @@ kill_node() {
     done
     [ -z "$init" ] || kill -s KILL "$init" 2>/dev/null || true
     stop "node-$i" KILL
-    for _ in $(seq 50); do
+    for _ in $(seq 300); do
         remove_node_cgroups "$i" && break
         sleep 0.1
     done
@@ -207,15 +207,11 @@ stop_in_node() {
     if pid=$(component_pid "$1"); then
         kill -s CONT "$pid" 2>/dev/null || true
         kill -s TERM "$pid" 2>/dev/null || true
-        for _ in $(seq 30); do
-            is_alive "$pid" || break
-            sleep 0.1
-        done
-        kill -s KILL "$pid" 2>/dev/null || true
+        ended "$pid" 30 || kill -s KILL "$pid" 2>/dev/null || true
     fi
     stop "$1" KILL
 }
 
 wait_for_node() {
-    wait_until 90 "node-$1 Ready" "$2" kubectl wait --for=condition=Ready "node/node-$1" --timeout=2s
+    wait_until "node-$1 Ready" "$2" kubectl wait --for=condition=Ready "node/node-$1" --timeout=2s
 }

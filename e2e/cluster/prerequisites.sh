@@ -60,9 +60,9 @@ install_packages() { # install_packages PACKAGE…
     [ ${#absent[@]} = 0 ] && return 0
     command -v apt-get >/dev/null || die "these packages are missing and there is no apt-get: ${absent[*]}"
     say "Installing Debian packages: ${absent[*]}"
-    if ! DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${absent[@]}" >/dev/null 2>&1; then
+    if ! DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq -y --no-install-recommends "${absent[@]}" >/dev/null 2>&1; then
         apt-get update -qq || true
-        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${absent[@]}" >/dev/null ||
+        DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq -y --no-install-recommends "${absent[@]}" >/dev/null ||
             die "install Debian packages: ${absent[*]}"
     fi
 }

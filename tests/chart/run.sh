@@ -4,7 +4,7 @@
 # The last line is "N passed, N failed"; without Helm ", 1 skipped".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-PATH=$PATH:${FLEETJOB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fleetjob}/bin
+PATH=$PATH:${FLEETJOB_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/fleetjob}/bin
 command -v helm >/dev/null || {
     echo "there is no helm; e2e/cluster/cluster build makes one"
     echo "0 passed, 0 failed, 1 skipped"
