@@ -33,6 +33,16 @@ traces() {
     done
 }
 
+# The kernel takes a moment to clear up after processes that were killed.
+no_new_traces() {
+    for _ in $(seq 600); do
+        ! diff "$BATS_FILE_TMPDIR/before" <(traces) >"$BATS_TEST_TMPDIR/new" || return 0
+        sleep 0.1
+    done
+    cat "$BATS_TEST_TMPDIR/new"
+    return 1
+}
+
 run_pod() { # run_pod NAME NODE ARGUMENT…: busybox with the arguments, on that node
     local name=$1 node=$2
     shift 2
@@ -41,7 +51,7 @@ run_pod() { # run_pod NAME NODE ARGUMENT…: busybox with the arguments, on that
 }
 
 finished() { # finished POD: wait until it has ended, then print its log
-    kubectl wait --for=jsonpath='{.status.phase}'=Succeeded "pod/$1" --timeout=30s >&2
+    kubectl wait --for=jsonpath='{.status.phase}'=Succeeded "pod/$1" --timeout=180s >&2
     kubectl logs "$1"
 }
 
@@ -55,11 +65,12 @@ finished() { # finished POD: wait until it has ended, then print its log
 
 @test "a pod on one node reaches a pod on the other, logs and exec work, delete removes it" {
     run_pod server node-1 nc -l -p 8080 -e /bin/busybox echo hello
-    kubectl wait --for=condition=Ready pod/server --timeout=30s
+    kubectl wait --for=condition=Ready pod/server --timeout=180s
     address=$(kubectl get pod server -o jsonpath='{.status.podIP}')
     run kubectl exec server -- /bin/busybox echo executed
     [ "$output" = executed ]
-    run_pod client node-2 nc -w 5 "$address" 8080
+    # Ready says that it has started, not that it listens yet.
+    run_pod client node-2 sh -c "until /bin/busybox nc -w 5 $address 8080; do /bin/busybox sleep 0.2; done"
     run finished client
     [[ $output == *hello* ]]
     kubectl delete pod server client --wait
@@ -75,7 +86,7 @@ finished() { # finished POD: wait until it has ended, then print its log
 
 @test "a lost node becomes NotReady and comes back" {
     "$CLUSTER" lose-node 2
-    kubectl wait --for=condition=Ready=Unknown node/node-2 --timeout=40s
+    kubectl wait --for=condition=Ready=Unknown node/node-2 --timeout=180s
     "$CLUSTER" restore-node 2
     run kubectl get node node-2
     [[ $output == *" Ready "* ]]
@@ -83,12 +94,12 @@ finished() { # finished POD: wait until it has ended, then print its log
 
 @test "a crashed node comes back and runs pods again" {
     run_pod doomed node-2 sleep 1000
-    kubectl wait --for=condition=Ready pod/doomed --timeout=30s
+    kubectl wait --for=condition=Ready pod/doomed --timeout=180s
     "$CLUSTER" crash-node 2
     run "$CLUSTER" pid kubelet-2
     [ "$status" != 0 ]
     "$CLUSTER" restore-node 2
-    kubectl delete pod doomed --wait --timeout=60s
+    kubectl delete pod doomed --wait --timeout=180s
     run_pod again node-2 echo alive
     run finished again
     [[ $output == *alive* ]]
@@ -105,9 +116,8 @@ finished() { # finished POD: wait until it has ended, then print its log
 
 @test "after down, nothing is left; after a killed up, down still clears up" {
     "$CLUSTER" down
-    sleep 1
-    diff "$BATS_FILE_TMPDIR/before" <(traces)
+    no_new_traces
     timeout -s KILL 4 "$CLUSTER" up 2 || true
     "$CLUSTER" down
-    diff "$BATS_FILE_TMPDIR/before" <(traces)
+    no_new_traces
 }

@@ -47,7 +47,7 @@ chart() { # chart install|upgrade SETTING…
     for setting in "$@"; do
         settings+=(--set "$setting")
     done
-    helm "$verb" fleetjob "$REPOSITORY/charts/fleetjob" -n fleetjob-system --wait --timeout 60s "${settings[@]}"
+    helm "$verb" fleetjob "$REPOSITORY/charts/fleetjob" -n fleetjob-system --wait --timeout 180s "${settings[@]}"
 }
 
 job() { # job NAME STEPS
@@ -68,7 +68,7 @@ END
 }
 
 becomes() { # becomes JOB CONDITION [SECONDS]
-    kubectl wait -n chart-jobs "fj/$1" --for="condition=$2" --timeout="${3:-60}s" ||
+    kubectl wait -n chart-jobs "fj/$1" --for="condition=$2" --timeout="${3:-180}s" ||
         { kubectl describe fj,pods -n chart-jobs; kubectl logs -n fleetjob-system -l app.kubernetes.io/component=controller --tail=50; return 1; } >&2
 }
 
@@ -88,6 +88,43 @@ audit_from_here() {
     wc -l <"$(audit_log)" >"$BATS_FILE_TMPDIR/audited"
 }
 
+# eventually COMMAND…: poll until it holds, for three minutes; its last output is shown if it does not.
+eventually() {
+    local deadline=$((SECONDS + 180))
+    until "$@" >"$BATS_TEST_TMPDIR/eventually" 2>&1; do
+        if [ $SECONDS -ge "$deadline" ]; then
+            printf 'it did not come to: %s\n' "$*"
+            cat "$BATS_TEST_TMPDIR/eventually"
+            return 1
+        fi
+        sleep 0.5
+    done
+}
+
+somebody_leads_but() { # somebody_leads_but POD
+    local now
+    now=$(leader)
+    [ -n "$now" ] && [ "$now" != "$1" ]
+}
+
+only_one_controller() {
+    [ "$(kubectl get pods -n fleetjob-system -l app.kubernetes.io/component=controller -o name | wc -l)" = 1 ]
+}
+
+nothing_left_in() { # nothing_left_in NAMESPACE KINDS
+    local left
+    left=$(kubectl get "$2" -n "$1" -o name) || return
+    ! grep -v kube-root-ca.crt <<<"$left" | grep .
+}
+
+# It belongs to the Service that is there now, not to one that was deleted.
+identity_is_of_this_installation() {
+    local service
+    service=$(kubectl get service fleetjob-hub -n fleetjob-system -o jsonpath='{.metadata.uid}')
+    [ -n "$service" ] &&
+        [ "$(kubectl get secret fleetjob-identity -n fleetjob-system -o jsonpath='{.metadata.ownerReferences[0].uid}')" = "$service" ]
+}
+
 # What the controller asked for since audit_from_here and was not allowed, a line each.
 refused() {
     tail -n "+$(($(cat "$BATS_FILE_TMPDIR/audited") + 1))" "$(audit_log)" |
@@ -98,7 +135,7 @@ refused() {
     run chart install
     [ "$status" = 0 ]
     [[ $output != *arning* ]]
-    kubectl rollout status -n fleetjob-system deployment/fleetjob-controller --timeout=10s
+    kubectl rollout status -n fleetjob-system deployment/fleetjob-controller --timeout=180s
 }
 
 @test "a job runs to its end" {
@@ -125,7 +162,7 @@ spec:
 END
     becomes foreign Succeeded
     # The hub knows of the end before the kubelet has told that the containers ran.
-    kubectl wait -n chart-jobs pods -l fleetjob.dev/job-name=foreign --for=jsonpath='{.status.phase}'=Succeeded --timeout=20s
+    kubectl wait -n chart-jobs pods -l fleetjob.dev/job-name=foreign --for=jsonpath='{.status.phase}'=Succeeded --timeout=180s
     run kubectl logs -n chart-jobs -l fleetjob.dev/job-name=foreign --tail=-1
     echo "$output"
     [[ $output == *"rank 0 of 2"* && $output == *"rank 1 of 2"* ]]
@@ -148,13 +185,7 @@ END
     before=$(uids second)
     killed=$(leader)
     kubectl delete pod "$killed" -n fleetjob-system --grace-period=0 --force
-    for _ in $(seq 40); do
-        next=$(leader)
-        [ -z "$next" ] || [ "$next" = "$killed" ] || break
-        sleep 1
-    done
-    [ -n "$next" ]
-    [ "$next" != "$killed" ]
+    eventually somebody_leads_but "$killed"
     becomes second Running
     [ "$(uids second)" = "$before" ]
     kubectl delete fj second -n chart-jobs
@@ -171,10 +202,7 @@ END
     [ "$status" = 0 ]
     run ! kubectl get clusterrole fleetjob-controller
     # The controller from before lost its rights while it was leaving; from here on there is only the new one.
-    for _ in $(seq 40); do
-        [ "$(kubectl get pods -n fleetjob-system -l app.kubernetes.io/component=controller -o name | wc -l)" != 1 ] || break
-        sleep 1
-    done
+    eventually only_one_controller
     audit_from_here
     job third 20
     becomes third Succeeded
@@ -187,38 +215,22 @@ END
 @test "a user's roles have FleetJobs" {
     kubectl create serviceaccount user -n chart-jobs
     kubectl create rolebinding user -n chart-jobs --clusterrole=edit --serviceaccount=chart-jobs:user
-    for _ in $(seq 20); do # roles are put together by a controller of Kubernetes
-        kubectl auth can-i create fleetjobs -n chart-jobs --as=system:serviceaccount:chart-jobs:user && break
-        sleep 0.5
-    done
-    kubectl auth can-i create fleetjobs -n chart-jobs --as=system:serviceaccount:chart-jobs:user
+    # Roles are put together by a controller of Kubernetes.
+    eventually kubectl auth can-i create fleetjobs -n chart-jobs --as=system:serviceaccount:chart-jobs:user
     run ! kubectl auth can-i create fleetjobs -n default --as=system:serviceaccount:chart-jobs:user
 }
 
 @test "after a job is deleted, nothing of it is left" {
-    for _ in $(seq 20); do
-        left=$(kubectl get pods,secrets,services,fleetjobs -n chart-jobs -o name)
-        [ -n "$left" ] || break
-        sleep 1
-    done
-    echo "left: $left"
-    [ "$left" = "" ]
+    eventually nothing_left_in chart-jobs pods,secrets,services,fleetjobs
 }
 
 @test "reinstalled at once, it has an identity of its own; uninstalled, it leaves the CRD alone" {
     helm uninstall fleetjob -n fleetjob-system
     run chart install
     [ "$status" = 0 ]
-    sleep 3
-    [ "$(kubectl get secret fleetjob-identity -n fleetjob-system -o jsonpath='{.metadata.ownerReferences[0].uid}')" = \
-        "$(kubectl get service fleetjob-hub -n fleetjob-system -o jsonpath='{.metadata.uid}')" ]
+    eventually identity_is_of_this_installation
     helm uninstall fleetjob -n fleetjob-system --wait
     kubectl get crd fleetjobs.fleetjob.dev
-    for _ in $(seq 20); do
-        left=$(kubectl get all,endpointslices,leases,secrets,configmaps,roles,rolebindings -n fleetjob-system -o name | grep -v kube-root-ca.crt || true)
-        [ -n "$left" ] || break
-        sleep 1
-    done
-    [ "$left" = "" ]
+    eventually nothing_left_in fleetjob-system all,endpointslices,leases,secrets,configmaps,roles,rolebindings
     [ -z "$(kubectl get clusterroles,clusterrolebindings -o name | grep fleetjob)" ]
 }

@@ -18,9 +18,8 @@ setup_file() {
 @test "a killed trainer: its pod stays, no step is lost" {
     start_job killed
     before=$(pods_of killed)
-    sleep 1
     kill_trainer killed-worker-2-0
-    eventually 60 field_is killed 'restarts.history[*].generation' 2
+    eventually "$LIMIT" field_is killed 'restarts.history[*].generation' 2
     ends_like_reference killed
     [ "$(pods_of killed)" = "$before" ]
     field_is killed 'restarts.history[*].cause' MemberLost
@@ -32,9 +31,8 @@ setup_file() {
 
 @test "a pod deleted by force: a replacement joins, no step is lost" {
     start_job deleted
-    sleep 1
     kubectl delete pod deleted-worker-1-0 --force --grace-period=0
-    eventually 60 kubectl get pod deleted-worker-1-1
+    eventually "$LIMIT" kubectl get pod deleted-worker-1-1
     ends_like_reference deleted
     run pods_of deleted
     [[ $output == *deleted-worker-0-0* && $output == *deleted-worker-2-0* && $output == *deleted-worker-3-0* ]]
@@ -43,13 +41,13 @@ setup_file() {
 }
 
 @test "trainers killed one after the other: each restart is told, and counted" {
-    start_job storm
+    start_job storm steps="$LONG"
     for round in 1 2 3; do
         kill_trainer "storm-worker-$round-0"
-        eventually 60 field_is storm restarts.count "$round"
-        eventually 60 field_is storm state Running
+        eventually "$LIMIT" field_is storm restarts.count "$round"
+        eventually "$LIMIT" field_is storm state Running
     done
-    ends_like_reference storm
+    ends_like_reference storm "$LONG"
     field_is storm 'restarts.history[*].lostSteps' '0 0 0'
     remove_job storm
 }

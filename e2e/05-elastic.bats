@@ -13,13 +13,12 @@ works_with() { # works_with JOB COUNT: so many workers train, and no other pod o
 }
 
 @test "scaled from 2 to 4 to 3 while it trains" {
-    local steps=$((3 * STEPS))
-    start_job scaled replicas=2 steps="$steps" worker='minReplicas: 1, maxReplicas: 4'
+    start_job scaled replicas=2 steps="$LONG" worker='minReplicas: 1, maxReplicas: 4'
     kubectl scale fj scaled --replicas=4
-    eventually 60 works_with scaled 4
+    eventually "$LIMIT" works_with scaled 4
     kubectl scale fj scaled --replicas=3
-    eventually 60 works_with scaled 3
-    ends_like_reference scaled "$steps"
+    eventually "$LIMIT" works_with scaled 3
+    ends_like_reference scaled "$LONG"
     field_is scaled restarts.count 0
     [[ "$(field scaled 'restarts.history[*].lostSteps')" =~ ^(0( 0)*)?$ ]]
     remove_job scaled
@@ -31,18 +30,17 @@ works_with() { # works_with JOB COUNT: so many workers train, and no other pod o
     folder=$(dirname "$(dirname "$KUBECONFIG")")/volumes/suspended
     rm -rf "$folder"
     install -d -m 777 "$folder"
-    start_job suspended checkpoint='path: /checkpoints, everySteps: 100000' \
+    start_job suspended steps="$LONG" checkpoint='path: /checkpoints, everySteps: 100000' \
         worker="volumes: [{name: checkpoints, mountPath: /checkpoints, hostPath: $folder}]"
-    sleep 1
     kubectl patch fj suspended --type merge -p '{"spec": {"runPolicy": {"suspend": true}}}'
     becomes suspended Suspended
-    eventually 60 no_pods_of suspended
+    eventually "$LIMIT" no_pods_of suspended
     step=$(field suspended checkpoint.step)
     echo "suspended after step $step"
     [ "$step" -gt 0 ]
-    field_is suspended progress.step "$step"
+    eventually "$LIMIT" field_is suspended progress.step "$step"
     kubectl patch fj suspended --type merge -p '{"spec": {"runPolicy": {"suspend": false}}}'
-    ends_like_reference suspended
+    ends_like_reference suspended "$LONG"
     field_is suspended 'rendezvous.lineage[-1:].firstStep' $((step + 1))
     field_is suspended restarts.count 0
     remove_job suspended

@@ -47,7 +47,7 @@ refused_at_apply() { # refused_at_apply WORDS [sed expression]…: the small job
 
 not_accepted() { # not_accepted JOB WORDS…: Accepted=False with all of the words, and no pod
     local message words
-    kubectl wait "fj/$1" --for=condition=Accepted=False --timeout=30s
+    kubectl wait "fj/$1" --for=condition=Accepted=False --timeout="${LIMIT}s"
     message=$(kubectl get fj "$1" -o jsonpath='{.status.conditions[?(@.type=="Accepted")].message}')
     echo "$message"
     for words in "${@:2}"; do
@@ -105,11 +105,11 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     run kubectl get fj seen -o wide
     echo "$output"
     [[ ${lines[0]} =~ TOKENS/S\ +GOODPUT\ +GENERATION ]]
-    eventually 20 describes seen Accepted 'all steps are done' Events: 'Training on 4 workers'
+    eventually "$LIMIT" describes seen Accepted 'all steps are done' Events: 'Training on 4 workers'
     run kubectl logs seen-worker-0-0
     [[ $output == *"Connected to the hub"* ]]
     kubectl explain fleetjob.spec.training.microBatchSize | grep 'through the model at a time'
-    eventually 30 field_is seen workers.succeeded 4
+    eventually "$LIMIT" field_is seen workers.succeeded 4
     remove_job seen
 }
 
@@ -127,7 +127,7 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
 @test "deleted while it trains: nothing is left" {
     start_job gone
     kubectl delete fj gone
-    eventually 60 nothing_left_of gone
+    eventually "$LIMIT" nothing_left_of gone
 }
 
 @test "deleted and made again at once under the same name: a job of its own" {
@@ -135,7 +135,7 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     first=$(pods_of again)
     kubectl delete fj again --wait=false
     job_file again >"$BATS_TEST_TMPDIR/again.yaml"
-    eventually 30 kubectl create -f "$BATS_TEST_TMPDIR/again.yaml"
+    eventually "$LIMIT" kubectl create -f "$BATS_TEST_TMPDIR/again.yaml"
     ends_like_reference again
     field_is again restarts.count 0
     while read -r pod uid; do
@@ -146,15 +146,15 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
 
 @test "a finished job goes by itself after its time" {
     job_file short steps=20 replicas=1 policy='ttlSecondsAfterFinished: 1' | kubectl apply -f -
-    eventually 60 nothing_left_of short
+    eventually "$LIMIT" nothing_left_of short
 }
 
 @test "a namespace that is deleted takes its jobs with it" {
     kubectl create namespace doomed
-    eventually 20 kubectl get serviceaccount default -n doomed
+    eventually "$LIMIT" kubectl get serviceaccount default -n doomed
     job_file inside | kubectl apply -n doomed -f -
-    kubectl wait -n doomed fj/inside --for=condition=Running --timeout=60s
-    kubectl delete namespace doomed --timeout=90s
+    kubectl wait -n doomed fj/inside --for=condition=Running --timeout="${LIMIT}s"
+    kubectl delete namespace doomed --timeout="${LIMIT}s"
     run kubectl get namespace doomed
     [ "$status" != 0 ]
 }

@@ -9,7 +9,13 @@ cluster=$BATS_TEST_DIRNAME/cluster/cluster
 images=${FLEETJOB_IMAGES:-$repository/build/images}
 system=fleetjob-system
 references=${FLEETJOB_REFERENCES:-$BATS_RUN_TMPDIR}
-STEPS=800 # of the small job: three seconds or more
+LIMIT=180 # seconds for what takes a few: no machine is that slow, and one that waits so long has failed
+
+# Steps of the small job, three seconds or more: its four workers are faster on more processors, and what a scenario
+# does to it must come before its end.
+STEPS=$(nproc)
+STEPS=$((400 * (STEPS < 2 ? 2 : STEPS > 8 ? 8 : STEPS)))
+LONG=$((3 * STEPS)) # of a job that several things happen to
 
 # ---- the installation ------------------------------------------------------------------------------
 
@@ -25,7 +31,16 @@ start_installation() { # start_installation [CONTROLLERS]
         "$cluster" load "$images"/fleetjob-{controller,runtime}.tar
     fi
     helm upgrade --install fleetjob "$repository/charts/fleetjob" -n "$system" --create-namespace \
-        --set replicas="$controllers" --wait --timeout 120s
+        --set replicas="$controllers" --wait --timeout "${LIMIT}s"
+    eventually "$LIMIT" one_of_them_leads
+}
+
+# Not one that an upgrade has ended, and whose Lease stands until it runs out.
+one_of_them_leads() {
+    local name
+    name=$(leader)
+    [ -n "$name" ] && [ -z "$(kubectl get pod "$name" -n "$system" -o jsonpath='{.metadata.deletionTimestamp}')" ] &&
+        kubectl get pod "$name" -n "$system"
 }
 
 stop_installation() {
@@ -74,7 +89,7 @@ start_job() { # start_job NAME [setting…]: and wait until it trains
 }
 
 becomes() { # becomes JOB CONDITION [SECONDS]
-    kubectl wait "fj/$1" --for="condition=$2" --timeout="${3:-90}s"
+    kubectl wait "fj/$1" --for="condition=$2" --timeout="${3:-$LIMIT}s"
 }
 
 field() { # field JOB PATH: of the job's status, empty if it has none
@@ -83,12 +98,12 @@ field() { # field JOB PATH: of the job's status, empty if it has none
 
 # eventually SECONDS COMMAND…: poll until it holds; its last output is shown if it does not.
 eventually() {
-    local deadline=$((SECONDS + $1))
+    local deadline=$((SECONDS + $1)) told=${BATS_TEST_TMPDIR:-$BATS_FILE_TMPDIR}/eventually
     shift
-    until "$@" >"$BATS_TEST_TMPDIR/eventually" 2>&1; do
+    until "$@" >"$told" 2>&1; do
         if [ $SECONDS -ge "$deadline" ]; then
             printf 'it did not come to: %s\n' "$*"
-            cat "$BATS_TEST_TMPDIR/eventually"
+            cat "$told"
             return 1
         fi
         sleep 0.3
@@ -138,7 +153,7 @@ reference() { # reference [STEPS]
 
 # It ends well, with the weights of the reference.
 ends_like_reference() { # ends_like_reference JOB [STEPS]
-    becomes "$1" Succeeded 240 || return
+    becomes "$1" Succeeded $((3 * LIMIT)) || return
     field_is "$1" result.steps "${2:-$STEPS}" || return
     field_is "$1" result.weightsSha256 "$(reference "${2:-$STEPS}")"
 }
@@ -151,8 +166,8 @@ nothing_left_of() { # nothing_left_of JOB
 }
 
 remove_job() { # remove_job JOB: and see that nothing stays behind
-    kubectl delete fj "$1" --wait --timeout=60s
-    eventually 60 nothing_left_of "$1"
+    kubectl delete fj "$1" --wait --timeout="${LIMIT}s"
+    eventually "$LIMIT" nothing_left_of "$1"
 }
 
 # Told when a scenario fails.
@@ -173,7 +188,7 @@ setup() {
 teardown() {
     [ -n "${BATS_TEST_COMPLETED:-}" ] && return 0
     diagnose 2>&1 | sed 's/^/| /'
-    kubectl delete fj --all --wait --timeout=60s >/dev/null 2>&1 || true
+    kubectl delete fj --all --wait --timeout="${LIMIT}s" >/dev/null 2>&1 || true
 }
 
 teardown_file() {
