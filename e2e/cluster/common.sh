@@ -77,12 +77,13 @@ start_time() { # start_time PID: in ticks since boot
 # the process to run/NAME.pid, the command to run/NAME.cmd, from which `restart` starts it again. Recorded
 # before it leaves our process group: whoever kills us at any moment leaves nothing that `down` does not find.
 start() {
-    local name=$1
+    local name=$1 pid
     shift
     rm -f "$state/run/$name.pid"
     printf '%q ' "$@" >"$state/run/$name.cmd"
     {
-        printf '%s %s\n' "$BASHPID" "$(start_time "$BASHPID")" >"$state/run/$name.new"
+        pid=$BASHPID # in $( ) it would be another one
+        printf '%s %s\n' "$pid" "$(start_time "$pid")" >"$state/run/$name.new"
         mv "$state/run/$name.new" "$state/run/$name.pid"
         exec setsid "$@"
     } >>"$state/log/$name.log" 2>&1 </dev/null 9>&- & # 9: the lock of `cluster`
