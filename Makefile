@@ -165,6 +165,10 @@ check-tsan: ## what runs threads under the thread sanitizer, with plain kernels
 	@$(MAKE) VARIANT=tsan threaded
 	@FLEET_ISA=plain tests/run.sh --variant tsan $(patsubst $(OUT)/%,build/tsan/%,$(THREADED))
 
+build-sanitized: ## build what check-asan, check-tsan and golden run under sanitizers
+	@$(MAKE) VARIANT=asan tests build/asan/golden
+	@$(MAKE) VARIANT=tsan threaded build/tsan/golden
+
 check-valgrind: $(PROGRAMS) ## trainers under memcheck at the levels it knows (needs valgrind)
 	@tests/valgrind.sh $(BIN)
 
@@ -259,4 +263,4 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | LC_ALL=C sort | awk -F'\t' '{printf "  %-18s %s\n", $$1, $$2}'
 
 -include $(shell find $(OUT) build/fuzz -type f -name '*.d' 2>/dev/null)
-.PHONY: check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers bench format check-format lint stats check-includes check-headers clean help
+.PHONY: build-sanitized check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers bench format check-format lint stats check-includes check-headers clean help

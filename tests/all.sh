@@ -1,24 +1,30 @@
 #!/usr/bin/env bash
 # Everything: `make test`. Stages in order, each counted; the last line adds them up.
 #
-#   tests/all.sh [STAGE…]     stages: hygiene release golden e2e packaging levels asan tsan fuzz
+#   tests/all.sh [STAGE…]     stages: hygiene release golden e2e packaging levels build asan tsan fuzz
+#
+# Without a stage all of them; then those that only compute run beside the end-to-end stage, which mostly waits.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(hygiene release golden e2e packaging levels asan tsan fuzz)
 passed=0 failed=0 skipped=0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+work=$(mktemp -d)
+beside=''
 
-# Run a stage's command; it ends with "N passed, N failed" or counts as one test of its own.
-stage() {
+finish() { # also when we are told to end: bash runs it for any signal that is not caught
+    [ -z "$beside" ] || kill -- "-$beside" 2>/dev/null
+    rm -rf "$work"
+}
+trap finish EXIT
+
+# Run a part's command; it ends with "N passed, N failed" or counts as one test of its own.
+part() {
     local name=$1 rc start=$SECONDS line
     shift
     echo "== $name"
-    "$@" 2>&1 | grep --line-buffered -vE '^  (cc|ld|fuzz-cc) ' | tee "$log"
+    "$@" 2>&1 | grep --line-buffered -vE '^  (cc|ld|fuzz-cc) ' | tee "$work/log"
     rc=${PIPESTATUS[0]}
-    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -1)
+    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$work/log" | tail -1)
     if [ -n "$line" ]; then
         read -r p f s < <(sed -E 's/^([0-9]+) passed, ([0-9]+) failed(, ([0-9]+) skipped)?.*/\1 \2 \4/' <<<"$line")
     else
@@ -29,37 +35,74 @@ stage() {
     echo "== $name: $p passed, $f failed ($((SECONDS - start)) s)"
 }
 
-for one in "${stages[@]}"; do
-    case $one in
+stage() {
+    case $1 in
     hygiene)
-        stage "includes follow the design" tools/check-includes.sh
-        stage "headers compile alone" make -s check-headers
+        part "includes follow the design" tools/check-includes.sh
+        part "headers compile alone" make -s check-headers
         ;;
-    release) stage "release build" make -s -j2 check-all DEV=1 ;;
+    release) part "release build" make -s -j2 check-all DEV=1 ;;
+    golden) part "recordings of other systems" make -s -j2 golden ;;
     e2e)
-        stage "programs and images for the cluster" make -s -j2 all image
-        stage "end to end, on a real Kubernetes" e2e/run.sh
+        part "programs and images for the cluster" make -s -j2 all image
+        part "end to end, on a real Kubernetes" e2e/run.sh
         ;;
     packaging) # after e2e, which builds the Helm that the chart's tests need
-        stage "generated files agree" make -s verify
-        stage "images" make -s -j2 check-image
-        stage "chart" make -s check-chart
+        part "generated files agree" make -s verify
+        part "images" make -s -j2 check-image
+        part "chart" make -s check-chart
         ;;
-    golden) stage "recordings of other systems" make -s -j2 golden ;;
-    levels) stage "every instruction-set level" make -s check-levels ;;
+    levels) part "every instruction-set level" make -s check-levels ;;
+    build) part "programs for sanitizers" make -s -j2 build-sanitized ;;
     asan)
-        stage "address and undefined sanitizers" make -s -j2 check-asan
-        stage "recordings under them" make -s -j2 golden VARIANT=asan
+        part "address and undefined sanitizers" make -s -j2 check-asan
+        part "recordings under them" make -s -j2 golden VARIANT=asan
         ;;
     tsan)
-        stage "thread sanitizer, plain kernels" make -s -j2 check-tsan
-        FLEET_ISA=plain stage "recorded operators under it" make -s -j2 golden VARIANT=tsan \
+        part "thread sanitizer, plain kernels" make -s -j2 check-tsan
+        FLEET_ISA=plain part "recorded operators under it" make -s -j2 golden VARIANT=tsan \
             GOLDEN_FILES=torch/ops/index.json
         ;;
-    fuzz) stage "fuzz targets, ${FUZZ_SECONDS:-10} s each" make -s -j2 fuzz ;;
-    *) echo "tests/all.sh: unknown stage $one" >&2; exit 2 ;;
+    fuzz) part "fuzz targets, ${FUZZ_SECONDS:-10} s each" make -s -j2 fuzz ;;
+    *) echo "tests/all.sh: unknown stage $1" >&2; exit 2 ;;
     esac
-done
+}
+
+# Stages that only compute, on processors that nobody else wants: whatever else is to run takes them at once.
+# A session of its own, so that all of it can be ended; the kernel shares processors between sessions first
+# (autogroup), so that this one must be modest as well. One target at a time: two would share what is left.
+start_beside() { # start_beside STAGE…
+    FUZZ_JOBS=1 setsid bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec chrt --idle 0 "$@"' - \
+        tests/all.sh "$@" >"$work/beside" 2>&1 </dev/null &
+    beside=$!
+}
+
+end_beside() { # end_beside NAME
+    wait "$beside"
+    part "$1" told $?
+    beside=''
+}
+
+told() { # told CODE
+    cat "$work/beside"
+    return "$1"
+}
+
+if [ $# -gt 0 ]; then
+    for one in "$@"; do
+        stage "$one"
+    done
+else
+    stage hygiene
+    stage release
+    stage golden
+    start_beside build levels fuzz
+    stage e2e
+    end_beside "beside the end-to-end stage"
+    stage packaging
+    stage asan
+    stage tsan
+fi
 if [ "$skipped" -gt 0 ]; then
     echo "$passed passed, $failed failed, $skipped skipped"
 else

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run fuzz targets for some seconds each, two at a time, on their committed corpus.
+# Run fuzz targets for some seconds each, two (FUZZ_JOBS) at a time, on their committed corpus.
 #
 #   tests/fuzz/run.sh SECONDS PROGRAM…
 #
@@ -23,7 +23,7 @@ run_one() {
     case $target in
     prototxt | strategy_json | select) dictionary=(-dict=tests/fuzz/strategy.dict) ;;
     esac
-    "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -artifact_prefix="$crashes/" \
+    "$program" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -max_len=65536 -artifact_prefix="$crashes/" \
         "${dictionary[@]}" "${corpora[@]}" >"$logs/$name.log" 2>&1 || rc=$?
     rmdir --ignore-fail-on-non-empty "$crashes" tests/fuzz/crashes 2>/dev/null || true
     if [ "$rc" = 0 ]; then
@@ -37,7 +37,7 @@ run_one() {
 }
 export -f run_one
 
-[ $# -gt 0 ] && printf '%s\n' "$@" | xargs -P 2 -I{} bash -c 'run_one "$@"' _ {} "$seconds" "$logs"
+[ $# -gt 0 ] && printf '%s\n' "$@" | xargs -P "${FUZZ_JOBS:-2}" -I{} bash -c 'run_one "$@"' _ {} "$seconds" "$logs"
 read -r passed failed < <(cat "$logs"/*.count 2>/dev/null | awk '{p += $1; f += $2} END {print p + 0, f + 0}')
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
