@@ -262,5 +262,7 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | LC_ALL=C sort | awk -F'\t' '{printf "  %-18s %s\n", $$1, $$2}'
 
--include $(shell find $(OUT) build/fuzz -type f -name '*.d' 2>/dev/null)
+# Those of the fuzz targets where they are asked for: another make may be writing them.
+FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
+-include $(shell find $(OUT) $(FUZZED) -type f -name '*.d' 2>/dev/null)
 .PHONY: build-sanitized check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers bench format check-format lint stats check-includes check-headers clean help
