@@ -5,6 +5,7 @@
  * a failure arrives with its reason, and nothing that is no sound note of a shard is believed.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +25,7 @@
 #include "tests/unit/checkpoint_fixture.h"
 
 #define PATIENCE_MS 50.0
+#define LONG_MS     120000.0 /* a busy machine */
 #define SHARDS      3
 
 static atomic_bool is_over;
@@ -99,6 +101,38 @@ static void test_shards__who_is_dead_is_not_waited_for(void **state)
     assert_int_equal(rig_await(&rig, &err), -ECANCELED);
     assert_non_null(strstr(err.text, "shard 2 of 3"));
     fixture_release(&rig.f);
+}
+
+static void *tell_and_end(void *user)
+{
+    struct rig *rig = user;
+
+    (void)usleep((useconds_t)(rand() % 15000));
+    rig_tell(rig, 2);
+    atomic_store(&is_over, true);
+    return NULL;
+}
+
+/* However close the end is behind the last note, and whenever we look. */
+static void test_shards__what_is_told_before_the_end_arrives(void **state)
+{
+    struct rig rig;
+    struct fleet_error err;
+
+    (void)state;
+    for (int round = 0; round < 50; round++) {
+        pthread_t other;
+        int rc;
+        rig_init(&rig);
+        rig_tell(&rig, 1);
+        assert_int_equal(pthread_create(&other, NULL, tell_and_end, &rig), 0);
+        rc = shards_await(rig.f.path, rig.folder, SHARDS, &is_over, &is_over, LONG_MS, rig.found,
+                          &err);
+        assert_int_equal(pthread_join(other, NULL), 0);
+        if (rc != 0)
+            fail_msg("round %d: %s", round, err.text);
+        fixture_release(&rig.f);
+    }
 }
 
 static void test_shards__a_failure_arrives_with_its_reason(void **state)
@@ -240,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shards__what_is_told_arrives),
         cmocka_unit_test(test_shards__who_is_dead_is_not_waited_for),
+        cmocka_unit_test(test_shards__what_is_told_before_the_end_arrives),
         cmocka_unit_test(test_shards__a_failure_arrives_with_its_reason),
         cmocka_unit_test(test_shards__nothing_else_is_believed),
         cmocka_unit_test(test_shards__a_code_that_is_none_is_no_success),

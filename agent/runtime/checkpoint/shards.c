@@ -201,9 +201,11 @@ int shards_await(const char *path, const char *folder, int shards, const atomic_
     int first = 0;
 
     for (int shard = 1; shard < shards;) {
-        int rc = read_note(path, folder, shard, shards, &out[shard], &why);
+        /* Asked before the look, so that a note which came before the end is seen. */
         bool is_over = atomic_load(stop) || atomic_load(abandoned);
-        if (rc > 0 && !is_over && fleet_monotonic_ms() <= give_up_ms) {
+        bool is_late = fleet_monotonic_ms() > give_up_ms;
+        int rc = read_note(path, folder, shard, shards, &out[shard], &why);
+        if (rc > 0 && !is_over && !is_late) {
             (void)poll(NULL, 0, WAIT_MS);
             continue;
         }
