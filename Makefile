@@ -22,7 +22,6 @@ endif
 CC          ?= gcc
 CLANG       ?= clang
 VERSION     := 0.1.0
-PKGS        := libcjson openssl libcurl libuv libwebsockets yaml-0.1
 WARNINGS    := -Wall -Wextra
 ifeq ($(DEV),1)
 WARNINGS    += -Werror -Wshadow -Wvla -Wundef -Wformat=2 -Wpointer-arith -Wwrite-strings \

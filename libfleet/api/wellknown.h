@@ -64,14 +64,13 @@
 
 /* ---- reasons of conditions ------------------------------------------------------------------- */
 
-#define WELLKNOWN_REASON_VALID             "Valid"       /* Accepted=True */
-#define WELLKNOWN_REASON_INVALID_SPEC      "InvalidSpec" /* Accepted=False: paths and messages */
-#define WELLKNOWN_REASON_INVALID_POD       "InvalidPod"  /* Accepted=False: the API server's 422 */
-#define WELLKNOWN_REASON_PODS_PENDING      "PodsPending" /* Scheduled=False */
-#define WELLKNOWN_REASON_PODS_SCHEDULED    "PodsScheduled"    /* Scheduled=True */
-#define WELLKNOWN_REASON_TRAINING          "Training"         /* Running=True */
-#define WELLKNOWN_REASON_NOT_STARTED       "NotStarted"       /* Running=False */
-#define WELLKNOWN_REASON_MEMBER_LOST       "MemberLost"       /* Restarting; causes of the hub */
+#define WELLKNOWN_REASON_VALID             "Valid"         /* Accepted=True */
+#define WELLKNOWN_REASON_INVALID_SPEC      "InvalidSpec"   /* Accepted=False: paths and messages */
+#define WELLKNOWN_REASON_PODS_PENDING      "PodsPending"   /* Scheduled=False */
+#define WELLKNOWN_REASON_PODS_SCHEDULED    "PodsScheduled" /* Scheduled=True */
+#define WELLKNOWN_REASON_TRAINING          "Training"      /* Running=True */
+#define WELLKNOWN_REASON_NOT_STARTED       "NotStarted"    /* Running=False */
+#define WELLKNOWN_REASON_MEMBER_LOST       "MemberLost"    /* Restarting; causes of the hub */
 #define WELLKNOWN_REASON_SUSPENDED         "SuspendedByUser"  /* Suspended=True */
 #define WELLKNOWN_REASON_RESUMED           "Resumed"          /* Suspended=False */
 #define WELLKNOWN_REASON_COMPLETED         "Completed"        /* Succeeded=True */
@@ -86,26 +85,23 @@
 /* ---- reasons of events ----------------------------------------------------------------------- */
 /* Written by the controller on the FleetJob; read by people (`kubectl describe`). */
 
-#define WELLKNOWN_EVENT_ACCEPTED         "Accepted"
-#define WELLKNOWN_EVENT_INVALID          "InvalidSpec" /* Warning */
-#define WELLKNOWN_EVENT_ODD              "OddSpec"     /* Warning: valid, but not all acts */
-#define WELLKNOWN_EVENT_AUTO_IGNORED     "AutoIgnored" /* strategy.auto beside other knobs */
-#define WELLKNOWN_EVENT_KNOB_DROPPED     "KnobDropped" /* strategyPolicy Paddle */
-#define WELLKNOWN_EVENT_CREATED_PODS     "CreatedPods" /* one event, however many */
-#define WELLKNOWN_EVENT_DELETED_PODS     "DeletedPods"
-#define WELLKNOWN_EVENT_REPLACED_POD     "ReplacedPod"   /* index, cause */
-#define WELLKNOWN_EVENT_STARTED          "Started"       /* the first generation runs */
-#define WELLKNOWN_EVENT_RESTARTED        "Restarted"     /* Warning when it counts: cause, times */
-#define WELLKNOWN_EVENT_RESIZED          "Resized"       /* a generation of another size */
-#define WELLKNOWN_EVENT_TRAINER_FAILED   "TrainerFailed" /* Warning: rank, exit code, last lines */
-#define WELLKNOWN_EVENT_STATE_LOST       "StateLost" /* Warning: committed steps are made again */
-#define WELLKNOWN_EVENT_CHECKPOINT       "Checkpoint"
-#define WELLKNOWN_EVENT_CHECKPOINT_ERROR "CheckpointFailed" /* Warning: training goes on */
-#define WELLKNOWN_EVENT_STALLED          "Stalled"          /* Warning */
-#define WELLKNOWN_EVENT_SUSPENDED        "Suspended"
-#define WELLKNOWN_EVENT_RESUMED          "Resumed"
-#define WELLKNOWN_EVENT_SUCCEEDED        "Succeeded"
-#define WELLKNOWN_EVENT_FAILED           "Failed"        /* Warning */
-#define WELLKNOWN_EVENT_CREATE_REFUSED   "CreateRefused" /* Warning: quota, admission */
+#define WELLKNOWN_EVENT_ACCEPTED       "Accepted"
+#define WELLKNOWN_EVENT_INVALID        "InvalidSpec" /* Warning */
+#define WELLKNOWN_EVENT_ODD            "OddSpec"     /* Warning: valid, but not all acts */
+#define WELLKNOWN_EVENT_AUTO_IGNORED   "AutoIgnored" /* strategy.auto beside other knobs */
+#define WELLKNOWN_EVENT_KNOB_DROPPED   "KnobDropped" /* strategyPolicy Paddle */
+#define WELLKNOWN_EVENT_CREATED_PODS   "CreatedPods" /* one event, however many */
+#define WELLKNOWN_EVENT_DELETED_PODS   "DeletedPods"
+#define WELLKNOWN_EVENT_REPLACED_POD   "ReplacedPod" /* index, cause */
+#define WELLKNOWN_EVENT_STARTED        "Started"     /* the first generation runs */
+#define WELLKNOWN_EVENT_RESTARTED      "Restarted"   /* Warning when it counts: cause, times */
+#define WELLKNOWN_EVENT_RESIZED        "Resized"     /* a generation of another size */
+#define WELLKNOWN_EVENT_STATE_LOST     "StateLost"   /* Warning: committed steps are made again */
+#define WELLKNOWN_EVENT_STALLED        "Stalled"     /* Warning */
+#define WELLKNOWN_EVENT_SUSPENDED      "Suspended"
+#define WELLKNOWN_EVENT_RESUMED        "Resumed"
+#define WELLKNOWN_EVENT_SUCCEEDED      "Succeeded"
+#define WELLKNOWN_EVENT_FAILED         "Failed"        /* Warning */
+#define WELLKNOWN_EVENT_CREATE_REFUSED "CreateRefused" /* Warning: quota, admission */
 
 #endif
