@@ -101,7 +101,8 @@ void llama_build(struct builder *b, const struct training_config *config)
 
     if (m->vocabulary == 0)
         b->rc = fleet_error(&b->err, -ENOENT,
-                            "the vocabulary is not known before the tokenizer's file is read");
+                            "the vocabulary is not known before the tokenizer's file is read: "
+                            "give model.vocabulary, at least the tokenizer's size");
     b->program->tokens_per_sample = m->context;
     x = embed(b, m, ids, &table);
     for (int layer = 0; layer < m->layers; layer++)
