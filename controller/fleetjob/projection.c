@@ -41,6 +41,23 @@ static void job_release(void *projected)
     free(job);
 }
 
+/* The object without its managedFields, which are longer than the rest: references into it. */
+static cJSON *without_managed_fields(const cJSON *object)
+{
+    cJSON *copy = cJSON_CreateObject(), *metadata = cJSON_CreateObject();
+    cJSON *item;
+
+    fleet_assert(copy && metadata);
+    cJSON_ArrayForEach(item, object) if (strcmp(item->string, "metadata") != 0)
+        fleet_assert(cJSON_AddItemReferenceToObject(copy, item->string, item));
+    cJSON_ArrayForEach(item,
+                       cJSON_GetObjectItemCaseSensitive(
+                           object, "metadata")) if (strcmp(item->string, "managedFields") != 0)
+        fleet_assert(cJSON_AddItemReferenceToObject(metadata, item->string, item));
+    fleet_assert(cJSON_AddItemToObject(copy, "metadata", metadata));
+    return copy;
+}
+
 static void *job_project(const cJSON *object, struct fleet_error *err)
 {
     struct kube_meta meta;
@@ -50,11 +67,9 @@ static void *job_project(const cJSON *object, struct fleet_error *err)
 
     if (kube_meta_view(object, &meta, err) < 0)
         return NULL;
-    copy = cJSON_Duplicate(object, true);
+    copy = without_managed_fields(object);
     job = calloc(1, sizeof(*job));
-    fleet_assert(copy && job);
-    cJSON_DeleteItemFromObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(copy, "metadata"),
-                                            "managedFields");
+    fleet_assert(job);
     job->text = fleet_json_print(copy);
     job->size = strlen(job->text);
     job->uid = dup_text(meta.uid);

@@ -415,24 +415,17 @@ void status_name_state(struct pass *pass)
 }
 
 /* Progress apart, because it changes all the time and is written rarely. */
-static cJSON *without_progress(const cJSON *status)
-{
-    cJSON *copy = cJSON_Duplicate(status, true);
-
-    fleet_assert(copy);
-    cJSON_DeleteItemFromObject(copy, "progress");
-    return copy;
-}
-
 void status_compare(struct pass *pass)
 {
     FLEET_AUTO_JSON cJSON *before = fleetjob_status_encode(pass->before);
     FLEET_AUTO_JSON cJSON *after = fleetjob_status_encode(pass->status);
-    FLEET_AUTO_JSON cJSON *fixed_before = without_progress(before);
-    FLEET_AUTO_JSON cJSON *fixed_after = without_progress(after);
+    FLEET_AUTO_JSON cJSON *progress_before =
+        cJSON_DetachItemFromObjectCaseSensitive(before, "progress");
+    FLEET_AUTO_JSON cJSON *progress_after =
+        cJSON_DetachItemFromObjectCaseSensitive(after, "progress");
 
-    pass->out->is_status_changed = !fleet_json_equal(fixed_before, fixed_after) ||
-                                   pass->before->has_progress != pass->status->has_progress;
-    pass->out->is_progress_changed =
-        !pass->out->is_status_changed && !fleet_json_equal(before, after);
+    pass->out->is_status_changed =
+        !progress_before != !progress_after || !fleet_json_equal(before, after);
+    pass->out->is_progress_changed = !pass->out->is_status_changed && progress_before &&
+                                     !fleet_json_equal(progress_before, progress_after);
 }

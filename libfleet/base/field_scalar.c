@@ -19,6 +19,8 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 
+#define PATTERNS_MAX 32 /* in all tables */
+
 /* ---- refusals ----------------------------------------------------------------------------------- */
 
 static void append_place(struct fleet_strbuf *out, const struct fleet_place *place)
@@ -114,15 +116,27 @@ static void decode_number(const struct fleet_field *field, const cJSON *json, do
         *out = json->valuedouble;
 }
 
+/* Compiled once a thread: the patterns are those of the tables, and compiling takes longer than all else
+ * about a value. */
+static const regex_t *compile(const char *pattern)
+{
+    static _Thread_local struct {
+        const char *pattern;
+        regex_t regex;
+    } compiled[PATTERNS_MAX];
+    size_t i = 0;
+
+    while (compiled[i].pattern && compiled[i].pattern != pattern)
+        fleet_assert(++i < PATTERNS_MAX);
+    if (!compiled[i].pattern)
+        fleet_assert(regcomp(&compiled[i].regex, pattern, REG_EXTENDED | REG_NOSUB) == 0);
+    compiled[i].pattern = pattern;
+    return &compiled[i].regex;
+}
+
 static bool matches(const char *pattern, const char *text)
 {
-    regex_t regex;
-    bool yes;
-
-    fleet_assert(regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB) == 0);
-    yes = regexec(&regex, text, 0, NULL, 0) == 0;
-    regfree(&regex);
-    return yes;
+    return regexec(compile(pattern), text, 0, NULL, 0) == 0;
 }
 
 static void decode_string(const struct fleet_field *field, const cJSON *json, char **out,

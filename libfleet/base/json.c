@@ -7,6 +7,7 @@
 #include "libfleet/base/json.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +19,9 @@
 #include "libfleet/base/json_scan.h"
 #include "libfleet/base/map.h"
 
-#define PATH_MAX_BYTES 512
-#define INTEGER_MAX    9007199254740992.0 /* 2^53: beyond it doubles skip integers */
+#define PATH_MAX_BYTES    512
+#define KEYS_COMPARED_MAX 16                 /* in an object, each with each */
+#define INTEGER_MAX       9007199254740992.0 /* 2^53: beyond it doubles skip integers */
 
 static int refuse_at(const char *text, const char *at, const char *what, struct fleet_error *err)
 {
@@ -35,15 +37,26 @@ static int refuse_at(const char *text, const char *at, const char *what, struct 
     return fleet_error(err, -EINVAL, "line %d, column %d: not JSON: %s", line, column, what);
 }
 
-/* The first key that stands twice in one object anywhere below `item`, or NULL. Depth is
- * bounded. */
+/* Does a member of `object` before `child` have its key? */
+static bool is_repeated(const cJSON *object, const cJSON *child)
+{
+    for (const cJSON *other = object->child; other != child; other = other->next)
+        if (strcmp(other->string, child->string) == 0)
+            return true;
+    return false;
+}
+
+/* The first key that stands twice in one object anywhere below `item`, or NULL. Depth is bounded. Most
+ * objects are small: a map of their keys is worth its while only for others. */
 static const char *find_duplicate_key(const cJSON *item)
 {
     struct fleet_map seen = {0};
     const char *duplicate = NULL;
+    bool is_object = cJSON_IsObject(item), is_small = cJSON_GetArraySize(item) <= KEYS_COMPARED_MAX;
 
     for (const cJSON *child = item->child; child && !duplicate; child = child->next) {
-        if (cJSON_IsObject(item) && !fleet_map_insert(&seen, child->string, (void *)child))
+        if (is_object && (is_small ? is_repeated(item, child)
+                                   : !fleet_map_insert(&seen, child->string, (void *)child)))
             duplicate = child->string;
         else if (child->child)
             duplicate = find_duplicate_key(child);
@@ -290,15 +303,25 @@ size_t fleet_utf8_length(const char *text)
     return length;
 }
 
+/* How many bytes from `p` stand for themselves. */
+static size_t plain_length(const unsigned char *p)
+{
+    size_t length = 0;
+
+    while (p[length] >= 0x20 && p[length] < 0x80 && p[length] != '"' && p[length] != '\\')
+        length++;
+    return length;
+}
+
 void fleet_json_append_string(struct fleet_strbuf *out, const char *text)
 {
     fleet_strbuf_append_char(out, '"');
     for (const unsigned char *p = (const unsigned char *)text; *p;) {
-        size_t length = fleet_utf8_length((const char *)p);
+        size_t plain = plain_length(p), length = plain ? plain : fleet_utf8_length((const char *)p);
         if (length == 0) {
             fleet_strbuf_append(out, "\xef\xbf\xbd");
             p++;
-        } else if (length > 1) {
+        } else if (plain || length > 1) {
             fleet_strbuf_append_bytes(out, p, length);
             p += length;
         } else {
@@ -308,16 +331,29 @@ void fleet_json_append_string(struct fleet_strbuf *out, const char *text)
                 fleet_strbuf_append(out, "\\n");
             else if (*p == '\t')
                 fleet_strbuf_append(out, "\\t");
-            else if (*p < 0x20)
-                fleet_strbuf_appendf(out, "\\u%04x", *p);
             else
-                fleet_strbuf_append_char(out, (char)*p);
+                fleet_strbuf_appendf(out, "\\u%04x", *p);
             p++;
         }
     }
     fleet_strbuf_append_char(out, '"');
 }
 
+static void append_integer(struct fleet_strbuf *out, double value)
+{
+    char text[24], *at = text + sizeof(text);
+    unsigned long long rest = (unsigned long long)fabs(value);
+
+    do
+        *--at = (char)('0' + rest % 10);
+    while ((rest /= 10) > 0);
+    if (signbit(value))
+        *--at = '-';
+    fleet_strbuf_append_bytes(out, at, (size_t)(text + sizeof(text) - at));
+}
+
+/* The shortest text that reads as the same double. A decimal of up to 15 digits comes back from a double
+ * as it was, and %g drops the zeros at its end: there is no shorter one to look for. */
 void fleet_json_append_number(struct fleet_strbuf *out, double value)
 {
     char text[40];
@@ -327,12 +363,10 @@ void fleet_json_append_number(struct fleet_strbuf *out, double value)
         return;
     }
     if (value == floor(value) && fabs(value) <= INTEGER_MAX) {
-        if (value == 0 && signbit(value))
-            fleet_strbuf_append_char(out, '-');
-        fleet_strbuf_appendf(out, "%lld", (long long)value); /* faster than %.0f, the same text */
+        append_integer(out, value);
         return;
     }
-    for (int digits = 1; digits <= 17; digits++) {
+    for (int digits = fabs(value) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
         (void)snprintf(text, sizeof(text), "%.*g", digits, value);
         if (strtod(text, NULL) == value)
             break;

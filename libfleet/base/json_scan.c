@@ -35,7 +35,7 @@ static bool refuse(struct scanner *s, const char *at, const char *what)
 
 static void skip_space(struct scanner *s)
 {
-    while (s->at < s->end && strchr(" \t\r\n", *s->at) && *s->at)
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\r' || *s->at == '\n'))
         s->at++;
 }
 

@@ -5,11 +5,13 @@
  * and read again.
  */
 #include <errno.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -18,6 +20,8 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/random.h"
+#include "libfleet/base/strbuf.h"
 
 #define SIZE_LIMIT 4096
 
@@ -123,6 +127,63 @@ static void test_json__reads_what_it_prints(void **state)
     }
 }
 
+/* Integers in full, else the shortest of all texts that read as the same number, as trying them one by one
+ * finds it. */
+static void expect_shortest(double value)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    char shortest[40];
+
+    (void)snprintf(shortest, sizeof(shortest), "%.0f", value);
+    for (int digits = 1;
+         digits <= 17 && !(fabs(value) <= 9007199254740992.0 && value == floor(value)); digits++) {
+        (void)snprintf(shortest, sizeof(shortest), "%.*g", digits, value);
+        if (strtod(shortest, NULL) == value)
+            break;
+    }
+    fleet_json_append_number(&text, value);
+    assert_string_equal(text.text, shortest);
+}
+
+static void test_json__prints_numbers_as_short_as_can_be(void **state)
+{
+    static const double some[] = {0.1,     -0.25,
+                                  1e-4,    9.9e-5,
+                                  5e-324,  2.2250738585072014e-308,
+                                  1e16,    9.1e15,
+                                  1e300,   1.5e20,
+                                  1.0 / 3, 123456.789,
+                                  100.05,  6e-4,
+                                  1e-300,  0.30000000000000004};
+    struct fleet_random_key key = fleet_random_key(1, "numbers", 0);
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(some); i++)
+        expect_shortest(some[i]);
+    for (uint64_t i = 0; i < 3000; i++) { /* of any size, of few digits and of all */
+        double value = ldexp(fleet_random_uniform(key, 3 * i) + 0.5,
+                             (int)(1200 * fleet_random_uniform(key, 3 * i + 1)) - 600);
+        expect_shortest(value);
+        expect_shortest(floor(1e4 * fleet_random_uniform(key, 3 * i + 2)) / 1e3 + 1e-4);
+    }
+}
+
+static void test_json__finds_a_key_twice_in_objects_of_any_size(void **state)
+{
+    struct fleet_error err;
+    cJSON *root;
+
+    (void)state;
+    for (int count = 1; count < 40; count++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+        for (int i = 0; i <= count; i++)
+            fleet_strbuf_appendf(&text, "%s\"k%d\":0", i ? "," : "{", i < count ? i : count / 2);
+        fleet_strbuf_append(&text, "}");
+        assert_int_equal(fleet_json_parse(text.text, text.length, 4096, &root, &err), -EINVAL);
+        assert_non_null(strstr(err.text, "stands twice"));
+    }
+}
+
 static void test_json__reads_white_space_and_escapes(void **state)
 {
     static const char text[] =
@@ -142,6 +203,8 @@ int main(void)
         cmocka_unit_test(test_json__says_where_a_text_is_wrong),
         cmocka_unit_test(test_json__keeps_its_limits),
         cmocka_unit_test(test_json__reads_what_it_prints),
+        cmocka_unit_test(test_json__prints_numbers_as_short_as_can_be),
+        cmocka_unit_test(test_json__finds_a_key_twice_in_objects_of_any_size),
         cmocka_unit_test(test_json__reads_white_space_and_escapes),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);

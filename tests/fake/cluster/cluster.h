@@ -258,6 +258,7 @@ struct cluster {
     int pod_count;
     struct cluster_create creates[2 * CLUSTER_PODS]; /* in the order in which they were sent */
     int create_count;
+    double thawed_ms; /* when a replica that was frozen goes on: its members may have left it */
     struct {
         int agent, replica, hosted;
         bool is_open; /* at the hub */

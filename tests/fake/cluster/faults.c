@@ -103,7 +103,9 @@ static void disturb_leader(struct cluster *c)
     if (replica < 0 || !cluster_replica_runs(c, replica))
         return;
     if (cluster_chance(c, 0.5)) {
-        cluster_replica_freeze(c, replica, cluster_uniform(c, 500, 2.5 * c->world.lease_ms));
+        double duration_ms = cluster_uniform(c, 500, 2.5 * c->world.lease_ms);
+        c->thawed_ms = c->now_ms + duration_ms;
+        cluster_replica_freeze(c, replica, duration_ms);
         return;
     }
     c->replicas[replica].is_silent = cluster_chance(c, 0.3);

@@ -5,7 +5,7 @@
  * before it was ended by a failure. What is checked against:
  *
  *   - a generation adds one restart at most to those of the generation before it;
- *   - none, if nothing was wrong with any worker of that (a resize, a suspend);
+ *   - none, if nothing was wrong with any worker of that (a resize, a suspend) and no hub stood still;
  *   - one, if a trainer of it was killed while its hub knew it to run, and the status of its steps;
  *   - the status has the count of the generation that it records, whoever wrote it and when.
  */
@@ -55,6 +55,8 @@ void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int
 
 static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
 {
+    if (c->thawed_ms > run->assigned_ms - TROUBLE_MS)
+        return true;
     for (int i = 0; i < run->count; i++)
         if (c->agents[run->agents[i]].hurt_ms > run->assigned_ms - TROUBLE_MS)
             return true;
