@@ -251,6 +251,7 @@ static struct observed_pod observe_pod(const struct launcher_pod *pod)
                                  .exit_code = pod->exit_code,
                                  .reason = "",
                                  .message = pod->message,
+                                 .waiting = "",
                                  .topology = "",
                                  .node = "",
                                  .started_wall_ms = pod->started_wall_ms,

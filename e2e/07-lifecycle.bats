@@ -35,9 +35,13 @@ refused_at_apply() { # refused_at_apply WORDS [sed expression]…: the small job
     refused_at_apply 'unknown field "spec.training.globalBatchSise"' 's/globalBatchSize/globalBatchSise/'
 }
 
-@test "the model cannot change once the job has started" {
+@test "what is trained cannot change once the job has started" {
     job_file fixed steps=20 replicas=1 | kubectl apply -f -
     becomes fixed Succeeded
+    run kubectl patch fj fixed --type merge -p '{"spec": {"training": {"steps": 30}, "strategy": {"amp": true}}}'
+    echo "$output"
+    [ "$status" != 0 ]
+    [[ $output == *"spec.training cannot change while the job runs"*"spec.strategy cannot change"* ]]
     run kubectl patch fj fixed --type merge -p '{"spec": {"training": {"model": {"width": 128}}}}'
     echo "$output"
     [ "$status" != 0 ]
@@ -65,6 +69,27 @@ not_accepted() { # not_accepted JOB WORDS…: Accepted=False with all of the wor
     job_file knob steps=20 | kubectl apply -f -
     becomes knob Succeeded
     remove_job knob
+}
+
+condition_says() { # condition_says JOB CONDITION WORDS…: the condition has all of the words, in reason or message
+    local text words
+    text=$(kubectl get fj "$1" -o jsonpath="{.status.conditions[?(@.type==\"$2\")]['reason','message']}")
+    for words in "${@:3}"; do
+        [[ $text == *"$words"* ]] || { printf 'expected: %s\nactual: %s\n' "$words" "$text"; return 1; }
+    done
+}
+
+@test "pods that cannot be made, placed or started: the job says why" {
+    job_file class replicas=1 worker='template: {spec: {priorityClassName: nowhere, containers: [{name: worker}]}}' | kubectl apply -f -
+    eventually 60 condition_says class Scheduled CreateRefused 'no PriorityClass with name nowhere'
+    job_file room replicas=1 worker='resources: {requests: {cpu: 1000}}' | kubectl apply -f -
+    eventually 60 condition_says room Scheduled 'nodes are available'
+    job_file image replicas=1 worker='image: "fleet.local/nowhere:1"' | kubectl apply -f -
+    eventually 150 condition_says image Running 'pod image-worker-0-0 waits' Image
+    field_is image state Pending
+    remove_job class
+    remove_job room
+    remove_job image
 }
 
 @test "a pod template that the API server refuses is refused with its words" {

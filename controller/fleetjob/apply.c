@@ -88,7 +88,7 @@ static void note_taken(struct reconciler_pass *pass, int index, int attempt)
         fleet_assert(job->taken);
         job->taken_count++;
     }
-    job->taken[i] = (struct observed_taken){index, attempt};
+    job->taken[i] = (struct observed_attempt){index, attempt};
     note_requeue(pass, CONFLICT_MS);
 }
 
@@ -133,6 +133,16 @@ static void look_for_pod(struct reconciler_request *r, const struct kube_rest_re
     reconciler_resend(r, get, on_pod_looked_for);
 }
 
+static void refuse_pod(const struct reconciler_request *r, const struct fleet_error *err)
+{
+    struct reconciler_job *job = r->pass->job;
+
+    reconciler_refuse(r->pass, err);
+    job->refused = realloc(job->refused, (job->refused_count + 1) * sizeof(*job->refused));
+    fleet_assert(job->refused);
+    job->refused[job->refused_count++] = (struct observed_attempt){r->index, r->attempt};
+}
+
 static void on_pod_created(struct reconciler_request *r, const cJSON *object,
                            const struct fleet_error *err)
 {
@@ -156,8 +166,8 @@ static void on_pod_created(struct reconciler_request *r, const cJSON *object,
         metric_add(pass->job->reconciler->pods_created, 1);
     else if (!kube_is_unreachable(err)) /* else it may exist: the cache or time will tell */
         forget_pod(r, EXPECT_CREATED);
-    if (err && (kube_is_forbidden(err) || kube_is_invalid(err)))
-        reconciler_event(pass, true, WELLKNOWN_EVENT_CREATE_REFUSED, err->text);
+    if (err && !kube_is_terminating(err) && (kube_is_forbidden(err) || kube_is_invalid(err)))
+        refuse_pod(r, err);
     reconciler_finish(r, err);
 }
 
@@ -270,6 +280,15 @@ static bool may_act(const struct reconciler_pass *pass)
     return manager_is_leading(r->manager) && cached && strcmp(cached->uid, pass->job->uid) == 0;
 }
 
+static void settle(struct reconciler_pass *pass)
+{
+    if (!pass->is_refused) {
+        free(pass->job->refusal);
+        pass->job->refusal = NULL;
+    }
+    reconciler_end(pass);
+}
+
 static void take_effect(struct reconciler_pass *pass)
 {
     const struct actions *actions = &pass->actions;
@@ -282,11 +301,12 @@ static void take_effect(struct reconciler_pass *pass)
     command_hub(pass);
     for (size_t i = 0; i < actions->delete_count; i++)
         delete_pod(pass, actions->deletes[i].name, actions->deletes[i].at_once);
+    pass->job->refused_count = 0;
     for (size_t i = 0; i < actions->create_count; i++)
         create_pod(pass, actions->creates[i].index, actions->creates[i].attempt);
     if (actions->delete_job)
         delete_job(pass);
-    reconciler_then(pass, reconciler_end);
+    reconciler_then(pass, settle);
 }
 
 /* Those that this write has put into the history. */

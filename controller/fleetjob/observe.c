@@ -111,6 +111,8 @@ static struct observed_pod copy_pod(const struct projection_pod *pod)
                                  .exit_code = pod->exit_code,
                                  .reason = dup_text(pod->reason),
                                  .message = dup_text(pod->message),
+                                 .waiting = dup_text(pod->waiting),
+                                 .created_wall_ms = pod->created_wall_ms,
                                  .started_wall_ms = pod->started_wall_ms,
                                  .finished_wall_ms = pod->finished_wall_ms};
 }
@@ -143,8 +145,8 @@ static void collect_pods(const struct observe_input *input, struct observation *
         if (!is_ours(pod))
             continue;
         out->pods[count++] = copy_pod(pod);
-        if (strstr(pod->image_id, "@sha256:"))
-            out->image = pod->image_id;
+        if (pod->image[0])
+            out->image = pod->image;
     }
     out->observed.pods = out->pods;
     out->observed.pod_count = count;
@@ -175,6 +177,9 @@ int observe(const struct observe_input *input, struct observation *out, struct f
     out->observed.job = &out->job;
     out->observed.errors = &out->errors;
     out->observed.warnings = &out->warnings;
+    out->observed.refusal = input->refusal;
+    out->observed.refused = input->refused;
+    out->observed.refused_count = input->refused_count;
     out->observed.hub = *input->hub;
     out->observed.taken = input->taken;
     out->observed.taken_count = input->taken_count;
@@ -192,6 +197,7 @@ void observe_release(struct observation *observation)
         free((char *)pod->uid);
         free((char *)pod->reason);
         free((char *)pod->message);
+        free((char *)pod->waiting);
         free((char *)pod->topology);
         free((char *)pod->node);
     }

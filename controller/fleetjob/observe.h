@@ -38,9 +38,12 @@ struct observe_input { /* all borrowed */
     const struct hub_view *hub;
     const char *const *gone_uids; /* [gone_count] */
     size_t gone_count;
-    const struct observed_taken *taken; /* [taken_count] */
+    const struct observed_attempt *taken; /* [taken_count] */
     size_t taken_count;
-    const char *pod_error;     /* what the API server has against the job's pods; NULL = nothing */
+    const char *pod_error; /* what the API server has against the job's pods; NULL = nothing */
+    const char *refusal;   /* and against those it would not make; NULL = nothing */
+    const struct observed_attempt *refused; /* [refused_count] these */
+    size_t refused_count;
     struct observe_plan *plan; /* brought up to date where needed */
     int64_t now_wall_ms;
 };
@@ -51,7 +54,7 @@ struct observation {
     struct fleet_errors errors, warnings;
     struct observed_pod *pods; /* [observed.pod_count], with their texts */
     char **gone_uids;          /* [observed.gone_count] */
-    const char *image;         /* that the job's pods run, by digest; borrowed; NULL = not known */
+    const char *image;         /* that the job's pods run; borrowed; NULL = not known */
     const struct observe_plan *plan;
 };
 

@@ -308,6 +308,22 @@ static void set_image(const struct pod_builder_request *r, cJSON *item, const ch
         text(item, "imagePullPolicy", r->pull_policy);
 }
 
+/* A quota wants them of every container, and the pod's sum counts the larger of both: as the worker's. */
+static void take_resources(const cJSON *container, cJSON *init)
+{
+    static const char *const kinds[] = {"requests", "limits"};
+    static const char *const names[] = {"cpu", "memory", "ephemeral-storage"};
+
+    for (size_t k = 0; k < FLEET_COUNT(kinds); k++)
+        for (size_t i = 0; i < FLEET_COUNT(names); i++) {
+            const cJSON *amount = get(get(get(container, "resources"), kinds[k]), names[i]);
+            if (amount)
+                fleet_assert(
+                    cJSON_AddItemToObject(child(child(init, "resources", false), kinds[k], false),
+                                          names[i], copy(amount)));
+        }
+}
+
 /* An init container of the runtime's image copies the closure to where it lies in its own. */
 static void bring_agent(const struct pod_builder_request *r, cJSON *spec, cJSON *container)
 {
@@ -325,6 +341,7 @@ static void bring_agent(const struct pod_builder_request *r, cJSON *spec, cJSON 
                  cJSON_AddItemToArray(command, cJSON_CreateString("--install")) &&
                  cJSON_AddItemToArray(command, cJSON_CreateString("/target")));
     mount(init, VOLUME_AGENT, "/target", false);
+    take_resources(container, init);
     restrict_container(init);
 }
 

@@ -92,8 +92,8 @@ const struct store_kind projection_job_kind = {job_project, job_release, {NULL}}
 static void pod_release(void *projected)
 {
     struct projection_pod *pod = projected;
-    char *owned[] = {pod->name,     pod->uid,    pod->owner_uid, pod->owner_name, pod->node,
-                     pod->image_id, pod->reason, pod->message,   pod->topology};
+    char *owned[] = {pod->name,  pod->uid,    pod->owner_uid, pod->owner_name, pod->node,
+                     pod->image, pod->reason, pod->message,   pod->topology,   pod->waiting};
 
     for (size_t i = 0; i < FLEET_COUNT(owned); i++)
         free(owned[i]);
@@ -171,6 +171,14 @@ static void read_message(const char *text, struct fleet_strbuf *reason,
         fleet_strbuf_consume(message, message->length - PROJECTION_MESSAGE_MAX);
 }
 
+/* The image that it runs: by digest, or by name where it was loaded onto the node and has none. */
+static const char *read_image(const cJSON *object, const cJSON *worker)
+{
+    const char *id = text_at(worker, "imageID");
+
+    return !id[0] || strstr(id, "@sha256:") ? id : text_at(object, "spec.containers[0].image");
+}
+
 /* Why it ended, most telling first: the pod's reason, why it was disrupted, the container's. */
 static const char *read_reason(const cJSON *object, const cJSON *terminated)
 {
@@ -197,7 +205,7 @@ static void read_end(const cJSON *object, struct projection_pod *pod)
 
     (void)fleet_json_opt_int(terminated, "exitCode", &exit_code, NULL);
     pod->exit_code = exit_code < -1 || exit_code > INT32_MAX ? -1 : (int)exit_code;
-    pod->image_id = dup_text(text_at(worker, "imageID"));
+    pod->image = dup_text(read_image(object, worker));
     pod->started_wall_ms = time_at(terminated ? terminated : worker,
                                    terminated ? "startedAt" : "state.running.startedAt");
     pod->finished_wall_ms = time_at(terminated, "finishedAt");
@@ -206,6 +214,42 @@ static void read_end(const cJSON *object, struct projection_pod *pod)
         fleet_strbuf_append(&message, text_at(object, "status.message"));
     pod->reason = dup_text(reason[0] ? reason : fleet_strbuf_text(&cause));
     pod->message = dup_text(fleet_strbuf_text(&message));
+}
+
+/* The first container that waits, and says why. One whose turn has not come does not say much. */
+static bool find_waiting(const cJSON *statuses, struct fleet_strbuf *out)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, statuses)
+    {
+        const char *reason = text_at(item, "state.waiting.reason");
+        const char *message = text_at(item, "state.waiting.message");
+        if (!reason[0] || strcmp(reason, "PodInitializing") == 0)
+            continue;
+        fleet_strbuf_appendf(out, "%s%s%s", reason, message[0] ? ": " : "", message);
+        return true;
+    }
+    return false;
+}
+
+static char *read_waiting(const cJSON *object)
+{
+    const cJSON *conditions = fleet_json_at(object, "status.conditions");
+    const cJSON *scheduled = kube_condition_find(conditions, "PodScheduled");
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    if (scheduled && strcmp(text_at(scheduled, "status"), "False") == 0)
+        fleet_strbuf_append(&text, text_at(scheduled, "message"));
+    else if (!find_waiting(fleet_json_at(object, "status.initContainerStatuses"), &text))
+        (void)find_waiting(fleet_json_at(object, "status.containerStatuses"), &text);
+    if (text.length > PROJECTION_MESSAGE_MAX) {
+        size_t end = PROJECTION_MESSAGE_MAX;
+        while (end > 0 && ((unsigned char)text.text[end] & 0xC0) == 0x80)
+            end--; /* not within a character */
+        text.text[end] = '\0';
+    }
+    return dup_text(fleet_strbuf_text(&text));
 }
 
 static void *pod_project(const cJSON *object, struct fleet_error *err)
@@ -229,6 +273,8 @@ static void *pod_project(const cJSON *object, struct fleet_error *err)
     pod->attempt = number_label(object, WELLKNOWN_LABEL_ATTEMPT);
     pod->phase = read_phase(object);
     pod->is_deleting = meta.deleted_wall_ms != 0;
+    pod->created_wall_ms = meta.created_wall_ms;
+    pod->waiting = read_waiting(object);
     read_end(object, pod);
     return pod;
 }

@@ -19,7 +19,7 @@
 #include "libfleet/kube/rest.h"
 
 #define PROJECTION_JOB_SIZE_MAX (2u << 20) /* bytes of a FleetJob; etcd takes 1.5 MiB */
-#define PROJECTION_MESSAGE_MAX  512        /* bytes of a pod's termination message that are kept */
+#define PROJECTION_MESSAGE_MAX  512        /* bytes of what a pod says that are kept */
 
 extern const struct kube_resource projection_fleetjobs;
 
@@ -37,12 +37,14 @@ struct projection_pod {
     char *owner_name; /* "" if it has none */
     char *node;       /* "" = not scheduled */
     char *topology;   /* where that is, "" = not known */
-    char *image_id;   /* of the worker's container, "" = not known yet */
+    char *image;      /* that the worker's container runs, "" = not known yet */
     char *reason, *message;
+    char *waiting;      /* why it has no node or does not start; "" = no reason known */
     int index, attempt; /* -1 where the label is missing */
     enum observed_phase phase;
     bool is_deleting;
     int exit_code;                             /* -1 = not known */
+    int64_t created_wall_ms;                   /* 0 = not known */
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
 };
 

@@ -42,14 +42,16 @@ struct observed_pod {
     bool is_scheduled;           /* has a node */
     const char *topology, *node; /* where; "" = not known */
     bool is_deleting;
-    int exit_code;                             /* of the agent, -1 = not known */
-    const char *reason;                        /* "OOMKilled", "Evicted", …; "" = none */
-    const char *message;                       /* for people, "" = none */
+    int exit_code;           /* of the agent, -1 = not known */
+    const char *reason;      /* "OOMKilled", "Evicted", …; "" = none */
+    const char *message;     /* for people, "" = none */
+    const char *waiting;     /* why it has no node or does not start; "" = not known */
+    int64_t created_wall_ms; /* 0 = not known */
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
 };
 
-/* A name that could not be had: somebody else's object has it. */
-struct observed_taken {
+/* A pod that was asked for and could not be had. */
+struct observed_attempt {
     int index, attempt;
 };
 
@@ -62,8 +64,14 @@ struct observed {
     size_t pod_count;
     const char *const *gone_uids; /* [gone_count] pods whose object has vanished */
     size_t gone_count;
-    const struct observed_taken *taken; /* [taken_count], one an index at most */
+    const struct observed_attempt
+        *taken; /* [taken_count] names that somebody else's object has, one
+                                           * an index at most */
     size_t taken_count;
+    const char *refusal; /* what the API server said when it would not make a pod; NULL = nothing */
+    const struct observed_attempt *refused; /* [refused_count] those it did not make */
+    size_t refused_count;
+    bool is_blocked;     /* no pod can be made now: what pods need was refused */
     struct hub_view hub; /* borrowed */
 };
 

@@ -28,7 +28,8 @@
 #include "libfleet/kube/meta.h"
 
 #define CURRENT_MS 1000.0 /* look again, should the cache's word not come */
-#define GONE_MAX   4096   /* vanished pods that are remembered for a hub */
+#define REFUSAL_MS 15000.0
+#define GONE_MAX   4096 /* vanished pods that are remembered for a hub */
 
 void reconciler_trouble(const struct reconciler *r, const char *what, const struct fleet_error *err)
 {
@@ -53,6 +54,23 @@ void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const
     event_recorder_record(job->reconciler->options.events, &about,
                           is_warning ? EVENT_WARNING : EVENT_NORMAL, reason, "Reconcile", "%s",
                           text);
+}
+
+void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *err)
+{
+    struct reconciler_job *job = pass->job;
+    double now_ms = kube_now_ms(job->reconciler->io);
+
+    if (pass->is_refused)
+        return; /* one of many pods is enough */
+    pass->is_refused = true;
+    reconciler_event(pass, true, WELLKNOWN_EVENT_CREATE_REFUSED, err->text);
+    if (job->refusal && now_ms < job->refusal_until_ms)
+        return;
+    free(job->refusal);
+    job->refusal = strdup(err->text);
+    fleet_assert(job->refusal);
+    job->refusal_until_ms = now_ms + REFUSAL_MS;
 }
 
 /* ---- requests of a pass ----------------------------------------------------------------------- */
@@ -168,6 +186,8 @@ static void free_job(struct reconciler_job *job)
     free(job->gone_uids);
     free(job->pod_error);
     free(job->taken);
+    free(job->refusal);
+    free(job->refused);
     free(job->key);
     free(job->namespace_);
     free(job->name);
@@ -315,6 +335,9 @@ static void look(struct reconciler_job *job, const struct projection_job *cached
                                   .gone_count = job->gone_count,
                                   .taken = job->taken,
                                   .taken_count = job->taken_count,
+                                  .refusal = job->refusal,
+                                  .refused = job->refused,
+                                  .refused_count = job->refused_count,
                                   .plan = &job->plan,
                                   .now_wall_ms = kube_wall_ms(r->io)};
 

@@ -39,9 +39,13 @@ struct reconciler_job {
     int64_t prepared_generation; /* for which Secret, Service and pods were tried */
     char *pod_error;             /* of that generation; NULL = none */
     enum gang_scheduler gang;    /* of that generation */
-    char **gone_uids;            /* [gone_count] pods that vanished, the hub does not know yet */
+    char *refusal;               /* why the API server would not make pods; NULL = it did … */
+    double refusal_until_ms;     /* … in words that stay until then: some are new every time */
+    struct observed_attempt *refused; /* [refused_count] these */
+    size_t refused_count;
+    char **gone_uids; /* [gone_count] pods that vanished, the hub does not know yet */
     size_t gone_count;
-    struct observed_taken *taken; /* [taken_count] as in struct observed */
+    struct observed_attempt *taken; /* [taken_count] as in struct observed */
     size_t taken_count;
     double next_progress_ms;
     bool is_doomed;               /* its namespace is being deleted: nothing more is done */
@@ -57,6 +61,7 @@ struct reconciler_pass {
     int pending;
     struct fleet_error err; /* the first that went wrong, if has_failed */
     bool has_failed;
+    bool is_refused;                            /* quota or admission forbade what it would make */
     double requeue_after_ms;                    /* -1: only when something changes */
     void (*next)(struct reconciler_pass *pass); /* when nothing is pending any more */
 };
@@ -97,6 +102,9 @@ void reconciler_end(struct reconciler_pass *pass);
 /* For the log; `what` is constant. */
 void reconciler_trouble(const struct reconciler *reconciler, const char *what,
                         const struct fleet_error *err);
+
+/* The API server would not make what this job needs: the condition Scheduled and an Event say so. */
+void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *err);
 
 /* An Event about the job of a pass. */
 void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const char *reason,

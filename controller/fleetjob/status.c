@@ -16,6 +16,7 @@
 #include "libfleet/kube/meta.h"
 
 #define LOSS_DIGITS 6
+#define WAITING_MS  10000 /* a pod that takes longer to start may need somebody */
 
 static void set_text(char **text, const char *value)
 {
@@ -156,10 +157,27 @@ static void count_workers(struct pass *pass)
     set_text(&workers->selector, selector.text);
 }
 
+/* Of the pods that have a node, or have none, the first that says why it does not go on. */
+static const struct observed_pod *find_waiting(const struct pass *pass, bool is_scheduled)
+{
+    const struct observed_pod *first = NULL;
+
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        const struct observed_pod *pod = &pass->in->pods[i];
+        if (pass_is_living(pod) && !pod->is_deleting && pod->is_scheduled == is_scheduled &&
+            pod->waiting && pod->waiting[0] && (!first || pod->index < first->index))
+            first = pod;
+    }
+    return first;
+}
+
 static void observe_scheduled(struct pass *pass)
 {
     int unscheduled = pass->desired - pass->active;
-    char message[80];
+    const struct observed_pod *waiting = find_waiting(pass, false);
+    const char *why = pass->in->refusal ? pass->in->refusal : waiting ? waiting->waiting : "";
+    const char *reason = WELLKNOWN_REASON_PODS_SCHEDULED;
+    FLEET_AUTO_STRBUF struct fleet_strbuf message = {0};
 
     if (pass->spec->run_policy.suspend || pass->status->workers.succeeded > 0 ||
         !status_is_true(pass->status, WELLKNOWN_CONDITION_ACCEPTED))
@@ -168,15 +186,29 @@ static void observe_scheduled(struct pass *pass)
         const struct observed_pod *pod = &pass->in->pods[i];
         unscheduled += pass_is_living(pod) && !pod->is_deleting && !pod->is_scheduled;
     }
-    if (unscheduled > 0)
-        (void)snprintf(message, sizeof(message), "%d of %d workers have no node yet", unscheduled,
-                       pass->desired);
+    if (unscheduled > 0) {
+        reason =
+            pass->in->refusal ? WELLKNOWN_REASON_CREATE_REFUSED : WELLKNOWN_REASON_PODS_PENDING;
+        fleet_strbuf_appendf(&message, "%d of %d workers have no node yet%s%s", unscheduled,
+                             pass->desired, why[0] ? ": " : "", why);
+    } else {
+        fleet_strbuf_appendf(&message, "%d of %d workers have a node", pass->desired,
+                             pass->desired);
+    }
+    (void)status_set(pass, WELLKNOWN_CONDITION_SCHEDULED, unscheduled <= 0, reason, message.text);
+}
+
+/* Pods take a while to start; one that takes longer may wait for an image, or a volume, for ever. */
+static void tell_waiting(struct pass *pass, struct fleet_strbuf *out)
+{
+    const struct observed_pod *waiting = find_waiting(pass, true);
+
+    if (!waiting || waiting->created_wall_ms == 0)
+        return;
+    if (pass->now < waiting->created_wall_ms + WAITING_MS)
+        pass_requeue_at(pass, waiting->created_wall_ms + WAITING_MS);
     else
-        (void)snprintf(message, sizeof(message), "%d of %d workers have a node", pass->desired,
-                       pass->desired);
-    (void)status_set(
-        pass, WELLKNOWN_CONDITION_SCHEDULED, unscheduled <= 0,
-        unscheduled > 0 ? WELLKNOWN_REASON_PODS_PENDING : WELLKNOWN_REASON_PODS_SCHEDULED, message);
+        fleet_strbuf_appendf(out, "; pod %s waits: %s", waiting->name, waiting->waiting);
 }
 
 /* ---- what the hub says ------------------------------------------------------------------------ */
@@ -306,10 +338,12 @@ static void describe_cause(const struct hub_view *hub, struct fleet_strbuf *out)
 static void observe_training(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
-    char message[64];
+    FLEET_AUTO_STRBUF struct fleet_strbuf message = {0};
 
-    (void)snprintf(message, sizeof(message), "%d workers train", hub->members);
-    if (status_set(pass, WELLKNOWN_CONDITION_RUNNING, true, WELLKNOWN_REASON_TRAINING, message) &&
+    fleet_strbuf_appendf(&message, "%d workers train", hub->members);
+    tell_waiting(pass, &message);
+    if (status_set(pass, WELLKNOWN_CONDITION_RUNNING, true, WELLKNOWN_REASON_TRAINING,
+                   message.text) &&
         !pass->before->has_progress)
         pass_event(pass, false, WELLKNOWN_EVENT_STARTED, "Training on %d workers", hub->members);
     (void)status_clear(pass, WELLKNOWN_CONDITION_RESTARTING, WELLKNOWN_REASON_TRAINING,
@@ -322,7 +356,7 @@ static void tell_lost_state(struct pass *pass)
     const struct fleetjob_condition *told = find(pass->status, WELLKNOWN_CONDITION_RESTARTING);
     const char *text = pass->in->hub.state_lost;
 
-    if (text[0] && (!told || strcmp(told->message, text) != 0))
+    if (text[0] && (!told || strncmp(told->message, text, strlen(text)) != 0))
         pass_event(pass, true, WELLKNOWN_EVENT_STATE_LOST, "%s", text);
 }
 
@@ -347,6 +381,8 @@ static void observe_running(struct pass *pass)
         describe_cause(hub, &text);
     else
         fleet_strbuf_appendf(&text, "%d of %d workers are ready", hub->ready, pass->desired);
+    if (!is_suspended)
+        tell_waiting(pass, &text);
     (void)status_set(pass, WELLKNOWN_CONDITION_RUNNING, false,
                      is_suspended  ? WELLKNOWN_REASON_SUSPENDED
                      : was_running ? WELLKNOWN_CONDITION_RESTARTING

@@ -54,6 +54,15 @@ static int64_t taken_attempt(const struct pass *pass, int index)
     return -1;
 }
 
+/* It was asked for, and is not there: its number is still free. */
+static bool is_refused(const struct pass *pass, int index, int attempt)
+{
+    for (size_t i = 0; i < pass->in->refused_count; i++)
+        if (pass->in->refused[i].index == index && pass->in->refused[i].attempt == attempt)
+            return true;
+    return false;
+}
+
 static bool is_newer(const struct observed_pod *pod, const struct observed_pod *than)
 {
     return !than || pod->attempt > than->attempt;
@@ -107,11 +116,13 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
 {
     int64_t recorded = recorded_attempt(pass, index), taken = taken_attempt(pass, index);
     int highest = seat->attempt > recorded ? seat->attempt : (int)recorded;
-    bool is_replacement = highest >= 0 && (seat->attempt >= taken || recorded > taken);
+    bool is_asked_again = highest > seat->attempt && is_refused(pass, index, highest);
+    bool is_replacement = highest >= 0 && !is_asked_again && /* else that has been told */
+                          (seat->attempt >= taken || recorded > taken);
     char key[16];
 
+    highest -= is_asked_again;
     highest = taken > highest ? (int)taken : highest;
-
     (void)snprintf(key, sizeof(key), "%d", index);
     if (seat->attempt > 0 && seat->attempt > recorded) /* its first name was taken */
         fleet_int_map_set(&pass->status->attempts, key, seat->attempt);
@@ -160,7 +171,7 @@ void workers_apply(struct pass *pass)
             pass_delete(pass, pod, "ScaleDown");
         }
     }
-    for (int index = 0; index < pass->desired; index++)
+    for (int index = 0; index < pass->desired && !pass->in->is_blocked; index++)
         fill_seat(pass, &seats[index], index);
     if (pass->out->create_count > 0 && pass->status->started_wall_ms == 0) {
         pass->status->started_wall_ms = pass->now;

@@ -67,6 +67,7 @@
 #define WELLKNOWN_REASON_VALID             "Valid"         /* Accepted=True */
 #define WELLKNOWN_REASON_INVALID_SPEC      "InvalidSpec"   /* Accepted=False: paths and messages */
 #define WELLKNOWN_REASON_PODS_PENDING      "PodsPending"   /* Scheduled=False */
+#define WELLKNOWN_REASON_CREATE_REFUSED    "CreateRefused" /* Scheduled=False: quota, admission */
 #define WELLKNOWN_REASON_PODS_SCHEDULED    "PodsScheduled" /* Scheduled=True */
 #define WELLKNOWN_REASON_TRAINING          "Training"      /* Running=True */
 #define WELLKNOWN_REASON_NOT_STARTED       "NotStarted"    /* Running=False */

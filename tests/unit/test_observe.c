@@ -78,7 +78,7 @@ static void a_pod_that_was_killed_for_memory(void **state)
     assert_int_equal(pod->exit_code, 137);
     assert_string_equal(pod->reason, "OOMKilled");
     assert_string_equal(pod->node, "n1");
-    assert_string_equal(pod->image_id, "r@sha256:1");
+    assert_string_equal(pod->image, "r@sha256:1");
     assert_int_equal(pod->finished_wall_ms - pod->started_wall_ms, 2000);
     projection_pod_kind.release(pod);
 }
@@ -110,6 +110,51 @@ static void an_evicted_pod_says_why(void **state)
     assert_string_equal(pod->message, "low on memory");
     assert_int_equal(pod->exit_code, -1);
     projection_pod_kind.release(pod);
+}
+
+static void an_image_without_a_digest_goes_by_its_name(void **state)
+{
+    struct projection_pod *pod = project_pod("{" POD(
+        "p", "0",
+        "0") ",\"spec\":{\"containers\":[{\"name\":\"w\",\"image\":\"local/r:1\"}]},\"status\":{"
+             "\"containerStatuses\":[{\"name\":\"w\",\"imageID\":\"sha256:12\"}]}}");
+
+    (void)state;
+    assert_string_equal(pod->image, "local/r:1");
+    projection_pod_kind.release(pod);
+}
+
+static void expect_waiting(const char *status, const char *waiting)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    struct projection_pod *pod;
+
+    fleet_strbuf_appendf(&text, "{" POD("p", "0", "0") ",\"status\":{%s}}", status);
+    pod = project_pod(text.text);
+    assert_string_equal(pod->waiting, waiting);
+    projection_pod_kind.release(pod);
+}
+
+static void a_pod_that_does_not_start_says_why(void **state)
+{
+    (void)state;
+    expect_waiting(
+        "\"phase\":\"Pending\",\"conditions\":[{\"type\":\"PodScheduled\",\"status\":\"False\","
+        "\"message\":\"0/2 nodes are available\"}]",
+        "0/2 nodes are available");
+    expect_waiting(
+        "\"initContainerStatuses\":[{\"state\":{\"waiting\":{\"reason\":\"ErrImagePull\","
+        "\"message\":\"no host\"}}}],\"containerStatuses\":[{\"state\":{\"waiting\":{"
+        "\"reason\":\"PodInitializing\"}}}]",
+        "ErrImagePull: no host");
+    expect_waiting(
+        "\"containerStatuses\":[{\"state\":{\"running\":{}}},{\"state\":{\"waiting\":{\"reason\":"
+        "\"ContainerCreating\"}}}]",
+        "ContainerCreating");
+    expect_waiting(
+        "\"initContainerStatuses\":[{\"state\":{\"running\":{}}}],\"containerStatuses\":[{\"state\":{"
+        "\"waiting\":{\"reason\":\"PodInitializing\"}}}]",
+        "");
 }
 
 static void strangers_are_nobodys_pods(void **state)
@@ -340,6 +385,8 @@ int main(void)
         cmocka_unit_test(a_pod_that_was_killed_for_memory),
         cmocka_unit_test(the_agents_last_words_are_read),
         cmocka_unit_test(an_evicted_pod_says_why),
+        cmocka_unit_test(an_image_without_a_digest_goes_by_its_name),
+        cmocka_unit_test(a_pod_that_does_not_start_says_why),
         cmocka_unit_test(strangers_are_nobodys_pods),
         cmocka_unit_test(a_valid_job_is_planned),
         cmocka_unit_test(a_bad_job_says_what_is_wrong),

@@ -161,7 +161,8 @@ static void brings_the_agent_into_another_image(void **state)
              " volumes: [{name: shm, emptyDir: {}}], tolerations: [{key: "
              "node.kubernetes.io/unreachable, operator: Exists}],"
              " containers: [{name: trainer, image: my/torch:2, command: [python3], args: [train.py,"
-             " --fast], env: [{name: FLEET_INDEX, value: '7'}, {name: LR, value: '1'}],"
+             " --fast], resources: {limits: {cpu: 2, memory: 1Gi, nvidia.com/gpu: 1}, requests:"
+             " {cpu: 1}}, env: [{name: FLEET_INDEX, value: '7'}, {name: LR, value: '1'}],"
              " volumeMounts: [{name: shm, mountPath: /dev/shm}]}, {name: side, image: other}]}}}",
              "strategyPolicy: Full", &job);
     pod = build(&job, 0, 0, NULL);
@@ -169,7 +170,10 @@ static void brings_the_agent_into_another_image(void **state)
     expect(pod, "spec.initContainers[0].image", "\"" RUNTIME "\"");
     expect(pod, "spec.initContainers[0].command",
            "[\"/fleetjob/bin/fleetjob-agent\",\"--install\",\"/target\"]");
+    expect(pod, "spec.initContainers[0].resources",
+           "{\"requests\":{\"cpu\":1},\"limits\":{\"cpu\":2,\"memory\":\"1Gi\"}}");
     expect(pod, "spec.initContainers[1].name", "\"first\"");
+    expect(pod, "spec.initContainers[1].resources", "(none)");
     expect(pod, "spec.containers[0].image", "\"my/torch:2\"");
     expect(pod, "spec.containers[0].command",
            "[\"/fleetjob/bin/fleetjob-agent\",\"--\",\"python3\",\"train.py\",\"--fast\"]");

@@ -9,7 +9,10 @@
  *                   errors   [[path, message]]: what is wrong with the spec
  *                   warnings [[path, message]]: what is only odd about it
  *                   pods     [{index, attempt, phase, deleting, unscheduled, exitCode, reason, message,
- *                              topology, node, started, finished}]; uid is "uid-<index>-<attempt>"
+ *                              waiting, topology, node, created, started, finished}]; uid is
+ *                              "uid-<index>-<attempt>"
+ *                   refusal  what the API server said; refused [[index, attempt]]: of which pods;
+ *                   blocked  true: no pod can be made
  *                   gone     [uid]
  *                   taken    [[index, attempt]]: names that are somebody else's
  *                   hub      absent: none is hosted; else see read_hub()
@@ -53,7 +56,8 @@ struct scenario {
     struct fleet_errors errors, warnings;
     struct observed_pod *pods;
     const char **gone;
-    struct observed_taken taken[8];
+    struct observed_attempt taken[8];
+    struct observed_attempt *refused;
     struct observed observed;
 };
 
@@ -146,6 +150,8 @@ static void read_pods(struct scenario *s)
             .exit_code = (int)int_at(item, "exitCode", -1),
             .reason = text_at(item, "reason", ""),
             .message = text_at(item, "message", ""),
+            .waiting = text_at(item, "waiting", ""),
+            .created_wall_ms = time_at(item, "created"),
             .topology = text_at(item, "topology", ""),
             .node = text_at(item, "node", ""),
             .started_wall_ms = time_at(item, "started"),
@@ -246,6 +252,19 @@ static void read_errors(const cJSON *list, struct fleet_errors *out)
                                                     "%s", cJSON_GetArrayItem(item, 1)->valuestring);
 }
 
+static void read_refusal(struct scenario *s)
+{
+    const cJSON *list = fleet_json_at(s->root, "refused"), *item;
+
+    s->refused = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof(*s->refused));
+    cJSON_ArrayForEach(item, list) s->refused[s->observed.refused_count++] =
+        (struct observed_attempt){cJSON_GetArrayItem(item, 0)->valueint,
+                                  cJSON_GetArrayItem(item, 1)->valueint};
+    s->observed.refused = s->refused;
+    s->observed.refusal = text_at(s->root, "refusal", NULL);
+    s->observed.is_blocked = cJSON_IsTrue(fleet_json_at(s->root, "blocked"));
+}
+
 static void read_scenario(const char *name, struct scenario *s)
 {
     struct fleet_errors errors = {0};
@@ -272,9 +291,10 @@ static void read_scenario(const char *name, struct scenario *s)
         item->valuestring;
     s->observed.gone_uids = s->gone;
     cJSON_ArrayForEach(item, fleet_json_at(s->root, "taken")) s->taken[s->observed.taken_count++] =
-        (struct observed_taken){cJSON_GetArrayItem(item, 0)->valueint,
-                                cJSON_GetArrayItem(item, 1)->valueint};
+        (struct observed_attempt){cJSON_GetArrayItem(item, 0)->valueint,
+                                  cJSON_GetArrayItem(item, 1)->valueint};
     s->observed.taken = s->taken;
+    read_refusal(s);
     if (fleet_json_at(s->root, "hub"))
         read_hub(fleet_json_at(s->root, "hub"), &s->observed.hub);
 }
@@ -289,6 +309,7 @@ static void release_scenario(struct scenario *s)
         free(s->observed.hub.history[i].cause);
     free(s->pods);
     free(s->gone);
+    free(s->refused);
     fleet_errors_release(&s->errors);
     fleet_errors_release(&s->warnings);
     fleetjob_release(&s->job);

@@ -501,6 +501,49 @@ static void a_namespace_that_ends_is_left_alone(void **state)
     stop(&w);
 }
 
+/* Scheduled, as kubectl describe shows it. */
+static void expect_scheduled(const struct world *w, const char *reason, const char *words)
+{
+    const cJSON *scheduled = kube_condition_find(
+        fleet_json_at(fake_apiserver_get(w->server, JOBS "/gpt"), "status.conditions"),
+        "Scheduled");
+    const char *actual = "", *message = "";
+
+    (void)fleet_json_opt_string(scheduled, "reason", &actual, NULL);
+    (void)fleet_json_opt_string(scheduled, "message", &message, NULL);
+    assert_string_equal(actual, reason);
+    if (!strstr(message, words))
+        fail_msg("expected: %s\nactual: %s", words, message);
+}
+
+static void what_is_refused_is_told_and_tried_again(void **state)
+{
+    static const char *const what[] = {"secrets", "pods"};
+    static const int counts[] = {8, 31};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(what); i++) {
+        struct world w;
+        start(&w, 1);
+        fake_apiserver_fail(w.server, &(struct fake_failure){.method = "POST",
+                                                             .path = what[i],
+                                                             .count = counts[i],
+                                                             .status = 403,
+                                                             .cause = "Forbidden"});
+        make_job(&w);
+        fake_io_run(w.io, 1500);
+        assert_string_equal(text_at(&w, JOBS "/gpt", "status.state"), "Pending");
+        expect_scheduled(&w, "CreateRefused", "403");
+        assert_in_range(fake_apiserver_count(w.server, EVENTS), 1, 6);
+        assert_int_equal(fake_apiserver_count(w.server, PODS), 0);
+        assert_in_range(fake_apiserver_requests(w.server, "POST"), 2, 40); /* it backs off */
+        fake_io_run(w.io, 600000);
+        expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
+        expect_scheduled(&w, "PodsPending", "3 of 3");
+        stop(&w);
+    }
+}
+
 static void nothing_follows_a_write_that_was_refused(void **state)
 {
     struct world w;
@@ -692,6 +735,7 @@ int main(void)
         cmocka_unit_test(without_a_gang_scheduler_pods_are_placed_one_by_one),
         cmocka_unit_test(a_gang_scheduler_that_is_named_must_be_there),
         cmocka_unit_test(a_namespace_that_ends_is_left_alone),
+        cmocka_unit_test(what_is_refused_is_told_and_tried_again),
         cmocka_unit_test(nothing_follows_a_write_that_was_refused),
         cmocka_unit_test(a_failed_pod_is_replaced),
         cmocka_unit_test(a_pod_made_in_spite_of_an_error_is_not_made_again),
