@@ -53,6 +53,35 @@ static void put_rule(cJSON *list, const char *cel, const char *message)
     cJSON_AddItemToArray(list, rule);
 }
 
+/* Optional fields are equal if both are absent or both are there with the same value. */
+#define SAME(parent, field)                                                                    \
+    "(has(self." parent field ") == has(oldSelf." parent field ") && (!has(self." parent field \
+    ") || self." parent field " == oldSelf." parent field "))"
+
+#define FIXED(parent, field)                                                                      \
+    {                                                                                             \
+        "!has(oldSelf.status) || !has(oldSelf.status.startTime) || " SAME("spec." parent, field), \
+            "spec." parent field " cannot change while the job runs: suspend it first "           \
+            "(runPolicy.suspend), or make another job"                                            \
+    }
+
+/* What all workers must agree on: one that is replaced would come with something else. A suspended job
+ * has no status.startTime. */
+static void put_fixed_rules(cJSON *list)
+{
+    static const struct {
+        const char *rule, *message;
+    } fields[] = {
+        FIXED("", "training"),        FIXED("", "strategy"),
+        FIXED("", "strategyText"),    FIXED("", "strategyPolicy"),
+        FIXED("", "strategyOptions"), FIXED("", "autoParallel"),
+        FIXED("worker.", "image"),    FIXED("worker.", "processesPerPod"),
+    };
+
+    for (size_t i = 0; i < FLEET_COUNT(fields); i++)
+        put_rule(list, fields[i].rule, fields[i].message);
+}
+
 /* What spans metadata, spec and status. */
 static void put_root_rules(cJSON *schema)
 {
@@ -68,11 +97,12 @@ static void put_root_rules(cJSON *schema)
              "metadata.name must be lower-case letters, digits and '-', with a letter or digit at "
              "both ends");
     put_rule(list,
-             "!has(oldSelf.status) || !has(oldSelf.status.startTime) || "
+             "!has(oldSelf.status) || !has(oldSelf.status.rendezvous) || "
              "(has(self.spec.training) == has(oldSelf.spec.training) && "
              "(!has(self.spec.training) || self.spec.training.model == "
              "oldSelf.spec.training.model))",
              "spec.training.model cannot change once the job has started");
+    put_fixed_rules(list);
 }
 
 static cJSON *build_schema(void)
