@@ -236,7 +236,12 @@ def test_wrong_values_are_refused():
     for setting, word in (("replicas=3", "replicas"), ("replicas=0", "replicas"), ("replica=1", "replica"),
                           ("image.pullPolicy=Sometimes", "pullPolicy"), ("hub.port=80", "hub"), ("log.format=xml", "format"),
                           ("namespaces={A}", "namespaces"), ("namespaces={a,a}", "namespaces"), ("image.registry=", "registry"),
-                          ("metrics.annotations.a=true", "annotations"), ("image.registry=a/", "registry")):
+                          ("metrics.annotations.a=true", "annotations"), ("image.registry=a/", "registry"),
+                          ("hub.port=8080", "hub.port and metrics.port must differ"), ("image.runtime=a b", "runtime"),
+                          ("serviceAccount.name=A_b", "serviceAccount/name"), ("priorityClassName=A", "priorityClassName"),
+                          ("resources.limit.cpu=1", "'limit'"), ("resources.limits.cpu=true", "limits/cpu"),
+                          ("tolerations[0].kye=x", "'kye'"), ("affinity.nodeAfinity.a=b", "'nodeAfinity'"),
+                          ("podLabels.app\\.kubernetes\\.io/name=x", "app.kubernetes.io/name")):
         assert word in refused(setting), setting
 
 
