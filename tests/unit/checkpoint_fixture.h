@@ -5,10 +5,16 @@
 /* A small model with its state and a temporary folder, for the tests of checkpoints. */
 
 #include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "agent/runtime/checkpoint/checkpoint.h"
 #include "libfleet/base/error.h"
