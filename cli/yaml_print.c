@@ -29,54 +29,12 @@ static bool is_plain(const char *text)
     return true;
 }
 
-/* The code point of a valid UTF-8 sequence. */
-static unsigned int code_point(const char *text, size_t length)
-{
-    unsigned int point = (unsigned char)*text;
-
-    if (length == 1)
-        return point;
-    point &= 0xFFU >> (length + 1);
-    for (size_t i = 1; i < length; i++)
-        point = point << 6 | ((unsigned char)text[i] & 0x3F);
-    return point;
-}
-
-/* Characters that YAML does not let stand as they are, or takes for ends of lines. */
-static bool needs_escape(unsigned int point)
-{
-    return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x2028 || point == 0x2029 ||
-           point == 0xFEFF || point == 0xFFFE || point == 0xFFFF;
-}
-
-static void print_quoted(const char *text, struct fleet_strbuf *out)
-{
-    fleet_strbuf_append_char(out, '"');
-    while (*text) {
-        size_t length = fleet_utf8_length(text);
-        unsigned int point = length ? code_point(text, length) : 0xFFFD;
-
-        if (point == '"' || point == '\\')
-            fleet_strbuf_appendf(out, "\\%c", (char)point);
-        else if (point == '\n' || point == '\t')
-            fleet_strbuf_append(out, point == '\n' ? "\\n" : "\\t");
-        else if (needs_escape(point))
-            fleet_strbuf_appendf(out, "\\u%04x", point);
-        else if (length == 0)
-            fleet_strbuf_append(out, "\uFFFD"); /* not UTF-8: the replacement character */
-        else
-            fleet_strbuf_append_bytes(out, text, length);
-        text += length ? length : 1;
-    }
-    fleet_strbuf_append_char(out, '"');
-}
-
 static void print_text(const char *text, struct fleet_strbuf *out)
 {
     if (is_plain(text))
         fleet_strbuf_append(out, text);
     else
-        print_quoted(text, out);
+        fleet_json_append_string(out, text);
 }
 
 static bool is_block(const cJSON *item)

@@ -308,33 +308,62 @@ static size_t plain_length(const unsigned char *p)
 {
     size_t length = 0;
 
-    while (p[length] >= 0x20 && p[length] < 0x80 && p[length] != '"' && p[length] != '\\')
+    while (p[length] >= 0x20 && p[length] < 0x7f && p[length] != '"' && p[length] != '\\')
         length++;
     return length;
 }
 
+/* The code point of a valid UTF-8 sequence. */
+static unsigned int code_point(const unsigned char *p, size_t length)
+{
+    unsigned int point = *p;
+
+    if (length == 1)
+        return point;
+    point &= 0xFFU >> (length + 1);
+    for (size_t i = 1; i < length; i++)
+        point = point << 6 | (p[i] & 0x3F);
+    return point;
+}
+
+/* Characters that JSON or YAML does not let stand as they are, or YAML takes for ends of lines. */
+static bool needs_escape(unsigned int point)
+{
+    return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x2028 || point == 0x2029 ||
+           point == 0xFEFF || point == 0xFFFE || point == 0xFFFF;
+}
+
+static void append_character(struct fleet_strbuf *out, const unsigned char *p, size_t length)
+{
+    unsigned int point = length ? code_point(p, length) : 0xFFFD;
+
+    if (point == '"' || point == '\\')
+        fleet_strbuf_appendf(out, "\\%c", (char)point);
+    else if (point == '\n' || point == '\t')
+        fleet_strbuf_append(out, point == '\n' ? "\\n" : "\\t");
+    else if (needs_escape(point))
+        fleet_strbuf_appendf(out, "\\u%04x", point);
+    else if (length == 0)
+        fleet_strbuf_append(out, "\uFFFD"); /* not UTF-8: the replacement character */
+    else
+        fleet_strbuf_append_bytes(out, p, length);
+}
+
 void fleet_json_append_string(struct fleet_strbuf *out, const char *text)
 {
+    const unsigned char *p = (const unsigned char *)text;
+
     fleet_strbuf_append_char(out, '"');
-    for (const unsigned char *p = (const unsigned char *)text; *p;) {
-        size_t plain = plain_length(p), length = plain ? plain : fleet_utf8_length((const char *)p);
-        if (length == 0) {
-            fleet_strbuf_append(out, "\xef\xbf\xbd");
-            p++;
-        } else if (plain || length > 1) {
+    while (*p) {
+        size_t length = plain_length(p);
+
+        if (length > 0) {
             fleet_strbuf_append_bytes(out, p, length);
-            p += length;
         } else {
-            if (*p == '"' || *p == '\\')
-                fleet_strbuf_appendf(out, "\\%c", *p);
-            else if (*p == '\n')
-                fleet_strbuf_append(out, "\\n");
-            else if (*p == '\t')
-                fleet_strbuf_append(out, "\\t");
-            else
-                fleet_strbuf_appendf(out, "\\u%04x", *p);
-            p++;
+            length = fleet_utf8_length((const char *)p);
+            append_character(out, p, length);
         }
+        p += length ? length : 1;
     }
     fleet_strbuf_append_char(out, '"');
 }

@@ -76,7 +76,8 @@ void fleet_json_keep_float_spellings(cJSON *root, const char *text, size_t size)
  * valid. */
 size_t fleet_utf8_length(const char *text);
 
-/* Append `text` as a JSON string with quotes; bytes that are not UTF-8 become U+FFFD. */
+/* Append `text` as a JSON string with quotes, which YAML reads as the same text; bytes that are not
+ * UTF-8 become U+FFFD. */
 void fleet_json_append_string(struct fleet_strbuf *out, const char *text);
 
 /* Append a number: integers without a fraction, else the shortest form that reads back equal.

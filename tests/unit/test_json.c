@@ -110,6 +110,7 @@ static void test_json__reads_what_it_prints(void **state)
         "{\"a\":[1,-0.5,1e-07,1.7976931348623157e+308,5e-324],\"b\":{\"c\":null}}",
         "[true,false,null,\"\",\"\\\"\\\\\\n\\t\\u0001\"]",
         "\"\xc3\xa4\xe4\xb8\xad\xf0\x9f\x98\x80\"",
+        "\"\\u007f\\u0085\\u2028\\u2029\\ufeff\\uffff\"", /* not as they are: it is YAML as well */
         "0",
         "-0.25",
     };
