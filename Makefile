@@ -185,7 +185,7 @@ build/fuzz/fuzz_%: build/fuzz/tests/fuzz/fuzz_%.o build/fuzz/libfuzzed.a
 	@$(CLANG) -fsanitize=fuzzer,address,undefined -o $@ $< build/fuzz/libfuzzed.a $(LDLIBS)
 
 fuzzers: $(FUZZERS)
-fuzz: fuzzers ## every fuzz target for FUZZ_SECONDS (10) on its committed corpus
+fuzz: fuzzers ## every fuzz target for FUZZ_SECONDS (10) on its committed corpus, from FUZZ_SEED (1; 0: a new one)
 	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZERS)
 
 bench: $(PROGRAMS) $(BENCHES) ## the figures of the design page, beside their rivals where installed

@@ -3,6 +3,7 @@
 #
 #   tests/fuzz/run.sh SECONDS PROGRAM…
 #
+# Every run draws the same random numbers, so that what fails here fails for everybody; FUZZ_SEED=0 draws others.
 # A crash is kept in tests/fuzz/crashes/<target>/ and printed. Ends with "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -23,7 +24,7 @@ run_one() {
     case $target in
     prototxt | strategy_json | select) dictionary=(-dict=tests/fuzz/strategy.dict) ;;
     esac
-    "$program" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -max_len=65536 -artifact_prefix="$crashes/" \
+    "$program" -seed="${FUZZ_SEED:-1}" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -max_len=65536 -artifact_prefix="$crashes/" \
         "${dictionary[@]}" "${corpora[@]}" >"$logs/$name.log" 2>&1 || rc=$?
     rmdir --ignore-fail-on-non-empty "$crashes" tests/fuzz/crashes 2>/dev/null || true
     if [ "$rc" = 0 ]; then
