@@ -39,6 +39,7 @@ up() {
     take_claim
     build
     k8s=$(kubernetes_binary)
+    [ -e "$state/etcd" ] || rm -rf "$state/log" # of the cluster before this one
     mkdir -p "$state"/{log,run}
     check_ports
     make_pki

@@ -43,7 +43,7 @@ CONFIG
         --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement --allow-privileged \
         --kubelet-client-certificate="$state/pki/admin.crt" --kubelet-client-key="$state/pki/admin.key" \
         --kubelet-preferred-address-types=InternalIP --audit-policy-file="$state/audit.yaml" \
-        --audit-log-path="$state/log/audit.log" --audit-log-maxsize=100 --audit-log-maxbackup=2 \
+        --audit-log-path="$state/log/audit.log" --audit-log-maxsize=1000000 \
         --shutdown-delay-duration=0s
     wait_until "API server ready" "$k8s" kubectl get --raw /readyz
     run manager "$k8s" manager --kubeconfig="$state/pki/manager.conf" \
