@@ -195,7 +195,7 @@ struct cluster_job { /* what is true of a job, whatever its status says */
     /* as last seen on the server */
     bool is_terminal;
     char verdict[16], reason[64];
-    int64_t progress, history;
+    int64_t progress, history, trained;
     struct generation recorded;
 };
 

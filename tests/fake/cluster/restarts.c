@@ -6,7 +6,7 @@
  *
  *   - a generation adds one restart at most to those of the generation before it;
  *   - none, if nothing was wrong with any worker of that (a resize, a suspend) and no hub stood still;
- *   - one, if a trainer of it was killed while its hub knew it to run, and the status of its steps;
+ *   - one, if a trainer of it was killed while its hub knew it to run, and the status that it trained;
  *   - the status has the count of the generation that it records, whoever wrote it and when.
  */
 #include <inttypes.h>
@@ -77,7 +77,7 @@ void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int res
     if (more == 1 && (!before || !had_trouble(c, before)))
         cluster_broken(c, "(8) job %d: generation %" PRId64 " is a restart, but nothing was wrong",
                        run->job, run->generation.counter);
-    if (more == 0 && before && before->must_count && job->progress > before->base &&
+    if (more == 0 && before && before->must_count && job->trained >= before->generation.counter &&
         !job->was_suspended)
         cluster_broken(c, "(8) job %d: generation %" PRId64 " is no restart, but a trainer died",
                        run->job, run->generation.counter);
@@ -115,7 +115,7 @@ static void check_history(struct cluster *c, int number, const cJSON *object)
 
 void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
 {
-    const struct cluster_job *job = &c->jobs[number];
+    struct cluster_job *job = &c->jobs[number];
     const struct cluster_run *newest = job->newest_run >= 0 ? &c->runs[job->newest_run] : NULL;
     int64_t count = number_at(object, "status.restarts.count", 0);
     int64_t against = number_at(object, "status.restarts.sinceReset", 0);
@@ -126,6 +126,7 @@ void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
         newest ? generation_compare(recorded, newest->generation) : !generation_is_none(recorded);
 
     check_history(c, number, object);
+    job->trained = number_at(object, "status.rendezvous.trained", 0);
     if (against > job->restarts_max || against > count)
         cluster_broken(c, "(4) job %d: %" PRId64 " restarts of %" PRId64 ", %d are allowed", number,
                        against, count, job->restarts_max);
