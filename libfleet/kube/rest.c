@@ -221,8 +221,11 @@ static void on_retry_time(void *user)
 static bool try_again(struct kube_rest_call *call, const struct kube_response *response)
 {
     double wait_ms = response->retry_after_ms;
+    bool is_create = strcmp(call->method, "POST") == 0;
 
-    if (response->status != 429 && !(response->status >= 500 && wait_ms > 0))
+    /* What failed may have been done. Who changes or deletes says what it was before; who creates would
+     * create once more what somebody has deleted meanwhile. */
+    if (response->status != 429 && !(response->status >= 500 && wait_ms > 0 && !is_create))
         return false;
     if (wait_ms <= 0)
         wait_ms = BUSY_WAIT_MS;

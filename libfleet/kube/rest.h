@@ -10,8 +10,9 @@
  *     call = kube_rest_start(io, &request, on_pod, self);
  *
  * The call ends with one on_done, or with kube_rest_cancel. A 429 (and a 5xx that says when to come
- * back) is repeated here, after the time the server asked for, as long as the deadline allows;
- * every other failure is the caller's to judge by the predicates of api_error.h.
+ * back, but to a create, which may have been done) is repeated here, after the time the server asked
+ * for, as long as the deadline allows; every other failure is the caller's to judge by the predicates
+ * of api_error.h.
  */
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Paths and queries as they go over the wire, one row a request. */
+/* Paths and queries as they go over the wire, one row a request; and what is asked again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,11 @@
 #include <cmocka.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
 #include "libfleet/kube/rest.h"
+#include "tests/fake/apiserver.h"
+#include "tests/fake/apiserver_io.h"
 
 static const struct kube_resource jobs = {"fleetjob.dev", "v1alpha1", "fleetjobs", "FleetJob",
                                           true};
@@ -82,11 +86,68 @@ static void test_kube_rest__names_api_versions(void **state)
     fleet_strbuf_release(&text);
 }
 
+static void note_code(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    (void)object;
+    *(int *)user = err ? err->code : 0;
+}
+
+/* A 429 was not done. A 5xx may have been: whoever creates has to look, the others name what they change. */
+static void test_kube_rest__repeats_what_can_do_no_harm(void **state)
+{
+    static const struct {
+        enum kube_verb verb;
+        const char *method;
+        int status, retry_after_s;
+        size_t requests;
+    } rows[] = {
+        {KUBE_GET, "GET", 429, 0, 2},           {KUBE_GET, "GET", 503, 2, 2},
+        {KUBE_GET, "GET", 503, 0, 1},           {KUBE_GET, "GET", 500, 2, 2},
+        {KUBE_CREATE, "POST", 429, 0, 2},       {KUBE_CREATE, "POST", 429, 2, 2},
+        {KUBE_CREATE, "POST", 503, 2, 1},       {KUBE_CREATE, "POST", 500, 2, 1},
+        {KUBE_MERGE_PATCH, "PATCH", 503, 2, 2}, {KUBE_DELETE, "DELETE", 503, 2, 2},
+        {KUBE_DELETE, "DELETE", 409, 2, 1},
+    };
+    static const char text[] = "{\"metadata\":{\"name\":\"p\",\"namespace\":\"n\"}}";
+    cJSON *pod = cJSON_Parse(text);
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        struct fake_apiserver *server = fake_apiserver_new();
+        struct fake_io *io = fake_io_new(server, 1);
+        struct kube_rest_request request = {.verb = rows[i].verb,
+                                            .resource = &kube_pods,
+                                            .namespace_ = "n",
+                                            .name = "p",
+                                            .body = pod};
+        struct fake_failure failure = {.method = rows[i].method,
+                                       .count = 1,
+                                       .status = rows[i].status,
+                                       .retry_after_s = rows[i].retry_after_s};
+        int code = 1;
+        size_t sent;
+        if (rows[i].verb != KUBE_CREATE)
+            assert_int_equal(fake_apiserver_do(server, "POST", "/api/v1/namespaces/n/pods", text),
+                             201);
+        fake_apiserver_fail(server, &failure);
+        (void)kube_rest_start(fake_io_kube(io), &request, note_code, &code);
+        fake_io_run(io, 20000);
+        sent = fake_apiserver_requests(server, rows[i].method);
+        if (sent != rows[i].requests || (code == 0) != (sent == 2))
+            fail_msg("row %zu: %zu requests, expected %zu; code %d", i, sent, rows[i].requests,
+                     code);
+        fake_io_free(io);
+        fake_apiserver_free(server);
+    }
+    cJSON_Delete(pod);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kube_rest__writes_paths_as_the_server_reads_them),
         cmocka_unit_test(test_kube_rest__names_api_versions),
+        cmocka_unit_test(test_kube_rest__repeats_what_can_do_no_harm),
     };
     return cmocka_run_group_tests_name("kube_rest", tests, NULL, NULL);
 }
