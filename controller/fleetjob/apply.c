@@ -7,6 +7,7 @@
  *   create pod ── 409 ──▶ get ── ours, as we would make it ──▶ done
  *                              └ anybody else's ──▶ the next look takes the next attempt
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,7 +106,8 @@ static void on_pod_read(struct reconciler_request *r, const cJSON *object,
     }
     if (!err && kube_meta_is_controlled_by(object, pass->job->uid) && !is_deleting &&
         strcmp(pod_builder_hash(object), pod_builder_hash(r->body)) == 0) {
-        reconciler_finish(r, NULL); /* made by us, the answer was lost; the cache brings it */
+        pass->created += !r->is_replacement; /* by us, the answer was lost; the cache brings it */
+        reconciler_finish(r, NULL);
         return;
     }
     forget_pod(r, EXPECT_CREATED);
@@ -162,6 +164,7 @@ static void on_pod_created(struct reconciler_request *r, const cJSON *object,
         look_for_pod(r, &get, err);
         return;
     }
+    pass->created += !err && !r->is_replacement;
     if (!err)
         metric_add(pass->job->reconciler->pods_created, 1);
     else if (!kube_is_unreachable(err)) /* else it may exist: the cache or time will tell */
@@ -171,22 +174,23 @@ static void on_pod_created(struct reconciler_request *r, const cJSON *object,
     reconciler_finish(r, err);
 }
 
-static void create_pod(struct reconciler_pass *pass, int index, int attempt)
+static void create_pod(struct reconciler_pass *pass, const struct action_create *create)
 {
     struct reconciler_job *job = pass->job;
     struct kube_rest_request request = {.verb = KUBE_CREATE,
                                         .resource = &kube_pods,
                                         .namespace_ = job->namespace_,
                                         .field_manager = WELLKNOWN_FIELD_MANAGER};
-    char *name = reconcile_pod_name(job->name, index, attempt);
+    char *name = reconcile_pod_name(job->name, create->index, create->attempt);
     struct reconciler_request *r;
 
     expectations_note(job->reconciler->expectations, job->key, EXPECT_CREATED, name,
                       kube_now_ms(job->reconciler->io));
-    r = reconciler_send(pass, &request, apply_build_pod(pass, index, attempt), name,
+    r = reconciler_send(pass, &request, apply_build_pod(pass, create->index, create->attempt), name,
                         on_pod_created);
-    r->index = index;
-    r->attempt = attempt;
+    r->index = create->index;
+    r->attempt = create->attempt;
+    r->is_replacement = create->is_replacement;
 }
 
 static void on_pod_deleted(struct reconciler_request *r, const cJSON *object,
@@ -280,8 +284,21 @@ static bool may_act(const struct reconciler_pass *pass)
     return manager_is_leading(r->manager) && cached && strcmp(cached->uid, pass->job->uid) == 0;
 }
 
+/* Here, and not where it is decided: some may have been refused. */
+static void tell_created(const struct reconciler_pass *pass)
+{
+    char text[64];
+
+    if (pass->created == 0)
+        return;
+    (void)snprintf(text, sizeof(text), "Created %d worker%s", pass->created,
+                   pass->created == 1 ? "" : "s");
+    reconciler_event(pass, false, WELLKNOWN_EVENT_CREATED_PODS, text);
+}
+
 static void settle(struct reconciler_pass *pass)
 {
+    tell_created(pass);
     if (!pass->is_refused) {
         free(pass->job->refusal);
         pass->job->refusal = NULL;
@@ -303,7 +320,7 @@ static void take_effect(struct reconciler_pass *pass)
         delete_pod(pass, actions->deletes[i].name, actions->deletes[i].at_once);
     pass->job->refused_count = 0;
     for (size_t i = 0; i < actions->create_count; i++)
-        create_pod(pass, actions->creates[i].index, actions->creates[i].attempt);
+        create_pod(pass, &actions->creates[i]);
     if (actions->delete_job)
         delete_job(pass);
     reconciler_then(pass, settle);

@@ -31,7 +31,7 @@ static inline bool pass_is_living(const struct observed_pod *pod)
 int64_t pass_silent_since(const struct pass *pass, const struct observed_pod *pod);
 
 /* Add the action to make a pod. */
-void pass_create(struct pass *pass, int index, int attempt);
+void pass_create(struct pass *pass, int index, int attempt, bool is_replacement);
 /* Add the action to delete a pod; not twice for one pod, and not for one that is being deleted. One
  * that does not answer is not asked to end first. `reason` is constant. */
 void pass_delete(struct pass *pass, const struct observed_pod *pod, const char *reason);

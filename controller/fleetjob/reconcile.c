@@ -27,12 +27,12 @@ static void *grow(void *items, size_t count, size_t size)
     return more;
 }
 
-void pass_create(struct pass *pass, int index, int attempt)
+void pass_create(struct pass *pass, int index, int attempt, bool is_replacement)
 {
     struct actions *out = pass->out;
 
     out->creates = grow(out->creates, out->create_count, sizeof(*out->creates));
-    out->creates[out->create_count++] = (struct action_create){index, attempt};
+    out->creates[out->create_count++] = (struct action_create){index, attempt, is_replacement};
 }
 
 int64_t pass_silent_since(const struct pass *pass, const struct observed_pod *pod)

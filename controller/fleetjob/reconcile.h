@@ -79,6 +79,7 @@ struct observed {
 
 struct action_create {
     int index, attempt;
+    bool is_replacement; /* an event of its own tells why; of the others, how many were made */
 };
 
 struct action_delete {

@@ -59,6 +59,7 @@ struct reconciler_pass {
     struct actions actions;
     struct reconciler_request *requests; /* on their way, a list */
     int pending;
+    int created;            /* pods that were made, replacements apart */
     struct fleet_error err; /* the first that went wrong, if has_failed */
     bool has_failed;
     bool is_refused;                            /* quota or admission forbade what it would make */
@@ -74,7 +75,8 @@ struct reconciler_request {
     cJSON *body; /* owned; NULL = none */
     char *name;  /* of the object, heap */
     const struct kube_resource *resource;
-    int index, attempt; /* of a pod */
+    int index, attempt;  /* of a pod … */
+    bool is_replacement; /* … in whose place another one was */
     void (*done)(struct reconciler_request *request, const cJSON *object,
                  const struct fleet_error *err);
 };

@@ -214,6 +214,11 @@ static void tell_waiting(struct pass *pass, struct fleet_strbuf *out)
 /* ---- what the hub says ------------------------------------------------------------------------ */
 
 /* For people: the last digits change nothing for whoever reads them, and fill a column. */
+static void round_ms(double *ms)
+{
+    *ms = round(10.0 * *ms) / 10.0; /* NaN stays */
+}
+
 static double rounded(double value, int digits)
 {
     char text[40];
@@ -288,6 +293,7 @@ static void tell_restart(struct pass *pass, const struct fleetjob_restart *resta
 static void append_restart(struct pass *pass, const struct fleetjob_restart *restart)
 {
     struct fleetjob_restarts *restarts = &pass->status->restarts;
+    struct fleetjob_restart *added;
 
     if (restarts->history.count == FLEETJOB_HISTORY_MAX) {
         free(restarts->history.items[0].cause);
@@ -298,9 +304,16 @@ static void append_restart(struct pass *pass, const struct fleetjob_restart *res
     restarts->history.items =
         realloc(restarts->history.items, (restarts->history.count + 1) * sizeof(*restart));
     fleet_assert(restarts->history.items);
-    restarts->history.items[restarts->history.count] = *restart;
-    restarts->history.items[restarts->history.count].cause = NULL;
-    set_text(&restarts->history.items[restarts->history.count++].cause, restart->cause);
+    added = &restarts->history.items[restarts->history.count++];
+    *added = *restart;
+    added->cause = NULL;
+    set_text(&added->cause, restart->cause);
+    round_ms(&added->detect_ms);
+    round_ms(&added->agree_ms);
+    round_ms(&added->connect_ms);
+    round_ms(&added->restore_ms);
+    round_ms(&added->resume_ms);
+    round_ms(&added->first_step_ms);
     tell_restart(pass, restart);
 }
 

@@ -117,8 +117,8 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
     int64_t recorded = recorded_attempt(pass, index), taken = taken_attempt(pass, index);
     int highest = seat->attempt > recorded ? seat->attempt : (int)recorded;
     bool is_asked_again = highest > seat->attempt && is_refused(pass, index, highest);
-    bool is_replacement = highest >= 0 && !is_asked_again && /* else that has been told */
-                          (seat->attempt >= taken || recorded > taken);
+    bool is_replacement = highest >= 0 && pass->status->started_wall_ms > 0 && /* else a resume */
+                          (is_asked_again || seat->attempt >= taken || recorded > taken);
     char key[16];
 
     highest -= is_asked_again;
@@ -137,8 +137,8 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
     }
     if (highest >= 0)
         fleet_int_map_set(&pass->status->attempts, key, highest + 1); /* zero is left out */
-    pass_create(pass, index, highest + 1);
-    if (!is_replacement)
+    pass_create(pass, index, highest + 1, is_replacement);
+    if (!is_replacement || is_asked_again) /* which has been told */
         return;
     if (seat->failed && seat->failed->attempt == seat->attempt)
         pass_event(pass, false, WELLKNOWN_EVENT_REPLACED_POD,
@@ -173,12 +173,9 @@ void workers_apply(struct pass *pass)
     }
     for (int index = 0; index < pass->desired && !pass->in->is_blocked; index++)
         fill_seat(pass, &seats[index], index);
-    if (pass->out->create_count > 0 && pass->status->started_wall_ms == 0) {
+    if (pass->out->create_count > 0 && pass->status->started_wall_ms == 0)
         pass->status->started_wall_ms = pass->now;
-        pass_event(pass, false, WELLKNOWN_EVENT_CREATED_PODS, "Created %zu workers",
-                   pass->out->create_count);
-    }
     if (deletes > 0)
-        pass_event(pass, false, WELLKNOWN_EVENT_DELETED_PODS, "Deleted %zu workers: ScaleDown",
-                   deletes);
+        pass_event(pass, false, WELLKNOWN_EVENT_DELETED_PODS, "Deleted %zu worker%s: ScaleDown",
+                   deletes, deletes == 1 ? "" : "s");
 }

@@ -172,6 +172,13 @@ static void read_failure(const cJSON *json, struct hub_view_failure *out)
     (void)snprintf(out->message, sizeof(out->message), "%s", text_at(json, "message", ""));
 }
 
+static double number_at(const cJSON *json, const char *path)
+{
+    const cJSON *item = fleet_json_at(json, path);
+
+    return item ? item->valuedouble : NAN;
+}
+
 static void read_history(const cJSON *list, struct hub_view *hub)
 {
     const cJSON *item;
@@ -188,7 +195,7 @@ static void read_history(const cJSON *list, struct hub_view *hub)
             .agree_ms = NAN,
             .connect_ms = NAN,
             .restore_ms = NAN,
-            .resume_ms = (double)int_at(item, "resumeMs", 0),
+            .resume_ms = number_at(item, "resumeMs"),
             .first_step_ms = NAN,
         };
     }

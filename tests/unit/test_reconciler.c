@@ -516,6 +516,19 @@ static void expect_scheduled(const struct world *w, const char *reason, const ch
         fail_msg("expected: %s\nactual: %s", words, message);
 }
 
+/* The note of an Event with this reason, NULL if there is none. */
+static const char *told(const struct world *w, const char *reason)
+{
+    size_t count;
+    FLEET_AUTO_FREE const cJSON **events = fake_apiserver_list(w->server, EVENTS, &count);
+    const char *note = NULL;
+
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(cJSON_GetStringValue(fleet_json_at(events[i], "reason")), reason) == 0)
+            note = cJSON_GetStringValue(fleet_json_at(events[i], "note"));
+    return note;
+}
+
 static void what_is_refused_is_told_and_tried_again(void **state)
 {
     static const char *const what[] = {"secrets", "pods"};
@@ -536,10 +549,12 @@ static void what_is_refused_is_told_and_tried_again(void **state)
         expect_scheduled(&w, "CreateRefused", "403");
         assert_in_range(fake_apiserver_count(w.server, EVENTS), 1, 6);
         assert_int_equal(fake_apiserver_count(w.server, PODS), 0);
+        assert_null(told(&w, "CreatedPods"));
         assert_in_range(fake_apiserver_requests(w.server, "POST"), 2, 40); /* it backs off */
         fake_io_run(w.io, 600000);
         expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
         expect_scheduled(&w, "PodsPending", "3 of 3");
+        assert_non_null(strstr(told(&w, "CreatedPods"), "Created "));
         stop(&w);
     }
 }
@@ -577,6 +592,7 @@ static void a_failed_pod_is_replaced(void **state)
     make_job(&w);
     fake_io_run(w.io, 2000);
     run_pods(&w);
+    assert_string_equal(told(&w, "CreatedPods"), "Created 3 workers");
     set_pod(&w, "gpt-worker-1-0",
             "{\"status\":{\"phase\":\"Failed\",\"reason\":\"Evicted\",\"containerStatuses\":[{"
             "\"name\":\"worker\",\"state\":{\"terminated\":{\"exitCode\":137}}}]}}");
