@@ -22,6 +22,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/base/yaml.h"
+#include "libfleet/program/vocabulary.h"
 
 static char *current_folder(void)
 {
@@ -121,6 +122,20 @@ int job_file_read(const char *path, const struct job_file_changes *changes, stru
     if (fleetjob_decode(root, out, errors) < 0)
         return -EINVAL;
     return validation_check(out, &(struct validation_options){0}, errors, warnings);
+}
+
+int job_file_complete(struct fleetjob *job, const char *path, struct fleet_errors *errors)
+{
+    FLEET_AUTO_FREE char *folder = job_file_folder(path);
+    struct fleet_error err;
+    int rc = 0;
+
+    if (job->spec.has_training)
+        rc = vocabulary_complete(&job->spec.training, folder, &err);
+    if (rc < 0)
+        fleet_errors_add(errors, VOCABULARY_FIELD,
+                         "%s; its size is needed where model.vocabulary is not given", err.text);
+    return rc;
 }
 
 int job_file_plan(const struct fleetjob *job, int world, struct plan *out,

@@ -30,6 +30,13 @@ struct job_file_changes {
 int job_file_read(const char *path, const struct job_file_changes *changes, struct fleetjob *out,
                   struct fleet_errors *errors, struct fleet_errors *warnings);
 
+/*
+ * Read from the tokenizer's file what the job leaves to it: the size of the vocabulary. `path` is the
+ * file of the job. -errno with an error about the file appended: the job can still be checked,
+ * but its plan has no program.
+ */
+int job_file_complete(struct fleetjob *job, const char *path, struct fleet_errors *errors);
+
 /* The plan at `world` ranks, with this machine's threads. As plan_build(); -EINVAL, too, if a worker
  * needs more memory than the job allows it. */
 int job_file_plan(const struct fleetjob *job, int world, struct plan *out,

@@ -165,13 +165,15 @@ static void make_request(const struct document *document, const struct arguments
                          "there is none: without a model there is no program to print");
 }
 
-static void explain(const struct document *document, const struct arguments *arguments,
+static void explain(struct document *document, const struct arguments *arguments,
                     struct fleet_errors *errors)
 {
     struct plan_request request;
     struct plan plan;
 
     make_request(document, arguments, &request, errors);
+    if (document->kind == DOCUMENT_JOB)
+        (void)job_file_complete(&document->job, arguments->file, errors);
     if (errors->count > 0 || plan_build(&request, &plan, errors) < 0)
         return;
     if (document->kind == DOCUMENT_JOB)

@@ -164,7 +164,8 @@ static int read_job(struct run *run)
     if (errors.count == 0 && !run->job.spec.has_training && !has_command(&run->job))
         fleet_errors_add(&errors, "spec.worker.template.spec.containers[0].command",
                          "there is none, and no spec.training: nothing to run on this machine");
-    if (errors.count == 0 && run->job.spec.has_training)
+    if (errors.count == 0 && run->job.spec.has_training &&
+        job_file_complete(&run->job, run->arguments.file, &errors) == 0)
         has_plan = job_file_plan(&run->job, job_file_world(&run->job), &run->plan, &errors) == 0;
     if (has_plan)
         check_machine(run, &errors);

@@ -56,7 +56,7 @@ static void check_plan(const struct fleetjob *job, long long world_size,
         plan_release(&plan);
 }
 
-static void check_document(const struct document *document, const struct arguments *arguments,
+static void check_document(struct document *document, const struct arguments *arguments,
                            struct fleet_errors *errors, struct fleet_errors *warnings)
 {
     struct validation_options options = {.in_cluster = arguments->cluster,
@@ -64,8 +64,11 @@ static void check_document(const struct document *document, const struct argumen
 
     if (document->kind != DOCUMENT_JOB)
         check_strategy(&document->strategy, arguments->world_size, errors, warnings);
-    else if (validation_check(&document->job, &options, errors, warnings) == 0)
+    else if (validation_check(&document->job, &options, errors, warnings) == 0) {
+        if (!arguments->cluster) /* where the job will train, the file may be another */
+            (void)job_file_complete(&document->job, arguments->file, warnings);
         check_plan(&document->job, arguments->world_size, errors);
+    }
 }
 
 int cli_validate(int argc, char **argv)

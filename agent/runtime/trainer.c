@@ -79,13 +79,13 @@ static int open_data(struct trainer *trainer, struct fleet_error *err)
     trainer->sampler = (struct sampler){.seed = trainer->config.seed,
                                         .count = dataset_training_count(trainer->dataset),
                                         .shuffle = trainer->config.data.shuffle};
-    if (trainer->config.model.vocabulary == 0) /* bpe: its file says it */
+    if (training_lacks_vocabulary(&trainer->config))
         trainer->config.model.vocabulary = dataset_vocabulary(trainer->dataset);
-    if (dataset_vocabulary(trainer->dataset) > trainer->config.model.vocabulary &&
-        trainer->config.data.tokenizer == TRAINING_TOKENIZER_BYTES)
+    if (trainer->config.data.tokenizer == TRAINING_TOKENIZER_BPE &&
+        dataset_vocabulary(trainer->dataset) > trainer->config.model.vocabulary)
         return fleet_error(err, -EINVAL,
                            "spec.training.model.vocabulary: %" PRId64 " is less than the %" PRId64
-                           " tokens of tokenizer bytes",
+                           " tokens that the tokenizer makes",
                            trainer->config.model.vocabulary, dataset_vocabulary(trainer->dataset));
     return 0;
 }

@@ -345,6 +345,11 @@ static void check_paths(const struct check *c)
     fleet_object_paths(&training_type, (void *)training, "spec.training", check_path, (void *)c);
     if (training->has_checkpoint)
         check_written(c, "spec.training.checkpoint.path", training->checkpoint.path);
+    if (c->options->in_cluster && c->warnings && training_lacks_vocabulary(training))
+        fleet_errors_add(c->warnings, "spec.training.model.vocabulary",
+                         "is not given; the trainers read it from spec.training.data.vocabulary, "
+                         "which cannot be read here: memory is not planned, nor checked against "
+                         "the limits");
 }
 
 int validation_check(const struct fleetjob *job, const struct validation_options *options,

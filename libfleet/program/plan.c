@@ -185,7 +185,7 @@ static int check_surroundings(const struct plan_request *request, const struct p
     return training_config_check(request->training, "spec.training", &around, errors);
 }
 
-/* Program and memory; the selection is made. */
+/* Program and memory, if the size of the model is known; the selection is made. */
 static int build_program_parts(const struct plan_request *request, struct plan *plan,
                                struct fleet_errors *errors)
 {
@@ -195,8 +195,15 @@ static int build_program_parts(const struct plan_request *request, struct plan *
                                    .world = request->world};
     struct fleet_error err;
 
-    if (check_surroundings(request, plan, errors) < 0 ||
-        build_program(&plan->program, &context, errors) < 0)
+    if (check_surroundings(request, plan, errors) < 0)
+        return -EINVAL;
+    if (training_lacks_vocabulary(request->training)) {
+        select_note(&plan->selection.notes, "model.vocabulary",
+                    "the tokenizer's size, which is known where data.vocabulary is read; no bytes "
+                    "are planned without it");
+        return 0;
+    }
+    if (build_program(&plan->program, &context, errors) < 0)
         return -EINVAL;
     plan->has_program = true;
     if (memory_plan_build(&plan->program, &plan->memory, &err) < 0) {
@@ -230,9 +237,10 @@ static void measure(const struct plan_request *request, struct plan *plan)
     const struct training_config *training = request->training;
     const struct strategy *final = &plan->selection.final;
 
-    if (!training) { /* one micro-batch for each, or as many as the pipeline is told */
+    if (!plan->has_program)
         plan->program.merge_steps =
             final->gradient_merge ? final->gradient_merge_configs.k_steps : 1;
+    if (!training) { /* one micro-batch for each, or as many as the pipeline is told */
         plan->micro_batches = (int64_t)plan_replicas(plan) *
                               (final->pipeline ? final->pipeline_configs.micro_batch : 1);
     } else {
@@ -256,7 +264,7 @@ static int build(const struct plan_request *request, const struct strategy *aske
         return -EINVAL;
     measure(request, plan);
     plan_cost(plan);
-    if (request->training && request->training->has_checkpoint)
+    if (plan->has_program && request->training->has_checkpoint)
         plan->snapshot_bytes = runtime_snapshot_bytes(plan->bytes[PLAN_BYTES_PARAMETERS] +
                                                       plan->bytes[PLAN_BYTES_OPTIMIZER] +
                                                       plan->memory.bytes[MEMORY_BUFFERS]);

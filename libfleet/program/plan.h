@@ -13,7 +13,9 @@
  * only to be explained.
  *
  * Controller, command line and trainer call plan_build() and get the same plan; ranks compare the
- * digest before their first step.
+ * digest before their first step. A vocabulary that only the tokenizer's file knows is read before
+ * where the file is (vocabulary.h); the controller, where it is not, gets a plan without a program,
+ * and a note that says so.
  */
 
 #include <stddef.h>
@@ -79,7 +81,7 @@ struct plan_traffic {
 
 struct plan {
     bool own_trainer;       /* as requested: cannot_run is about the built-in runtime only */
-    bool has_program;       /* false: only explained, without a model; no bytes then */
+    bool has_program;       /* false without a model of known size; no bytes then */
     struct program program; /* of every rank; without the knobs in cannot_run */
     struct memory_plan memory;
     struct select_result selection; /* applied, dropped, without_effect, depends_on_workers */

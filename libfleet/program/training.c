@@ -369,6 +369,11 @@ static void join_path(void *context, const char *name, char **value)
     *value = joined;
 }
 
+bool training_lacks_vocabulary(const struct training_config *config)
+{
+    return is_text_model(&config->model) && config->model.vocabulary == 0;
+}
+
 void training_config_resolve_paths(struct training_config *config, const char *folder)
 {
     fleet_object_paths(&training_type, config, "", join_path, (void *)folder);

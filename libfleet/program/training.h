@@ -292,6 +292,10 @@ int training_config_check(const struct training_config *config, const char *path
 /* The type of the arithmetic: as given, else fp16 with amp, fp32 without. */
 enum training_precision training_precision(const struct training_config *config, bool amp);
 
+/* A text model whose vocabulary is the tokenizer's (bpe), which only its file knows: see
+ * vocabulary.h. */
+bool training_lacks_vocabulary(const struct training_config *config);
+
 /* Micro-batches of one global batch. */
 int64_t training_micro_batches(const struct training_config *config);
 

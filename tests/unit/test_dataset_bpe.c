@@ -24,6 +24,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/program/vocabulary.h"
 
 #define FOLDER     "tests/golden/bpe/"
 #define VOCABULARY FOLDER "vocab.json"
@@ -257,6 +258,72 @@ static void test_bpe__files_that_do_not_fit_are_refused_with_the_place(void **st
     assert_refused(NULL, "#version: 0.2\na b\nnoblank\n", "line 2: \"ab\" is not in");
     assert_refused(NULL, "noblank\n", "line 1: \"noblank\" is not two tokens");
     assert_refused(NULL, "t h\na b c\n", "line 2: \"a b c\" is not two tokens");
+    assert_refused(NULL, "t h\nq zz\n", "spec.training.data.merges");
+    assert_refused(NULL, "t h\nq zz\n", "line 2: \"zz\" is not in");
+    assert_refused(NULL, "t h\n h e\n", "line 2: \" h e\" is not two tokens");
+    assert_refused(NULL, " h\n", "line 1: \"\" is not in");
+    assert_refused("{}", NULL, "spec.training.data.vocabulary");
+}
+
+/* What stands behind it would be passed over without a word. */
+static void test_bpe__a_nul_byte_is_no_text(void **state)
+{
+    static const char merges[] = "t h\nh e\n\0\nt e\n";
+    char path[] = "/tmp/fleetjob-bpe-XXXXXX";
+    struct bpe *bpe = NULL;
+    struct fleet_error err = {.text = ""};
+
+    (void)state;
+    assert_int_equal(close(mkstemp(path)), 0);
+    assert_int_equal(fleet_file_write(path, merges, sizeof(merges) - 1, NULL), 0);
+    assert_int_equal(bpe_open(VOCABULARY, path, &bpe, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "line 3: a NUL byte is not text"));
+    assert_int_equal(unlink(path), 0);
+}
+
+/* The encoder of GPT-2's authors keeps ranks in a table, in which the last of two equal lines stays:
+ * "h e" comes before "t h" here. So does that of Hugging Face. */
+static void test_bpe__the_last_of_two_equal_merges_counts(void **state)
+{
+    static const char merges[] = "t h\nh e\nt h\n";
+    char path[] = "/tmp/fleetjob-bpe-XXXXXX";
+    struct bpe_tokens tokens = {0};
+    struct bpe *bpe = NULL;
+    struct vocabulary vocabulary;
+
+    (void)state;
+    assert_int_equal(vocabulary_read(VOCABULARY, &vocabulary, NULL), 0);
+    assert_int_equal(close(mkstemp(path)), 0);
+    assert_int_equal(fleet_file_write(path, merges, sizeof(merges) - 1, NULL), 0);
+    assert_int_equal(bpe_open(VOCABULARY, path, &bpe, NULL), 0);
+    assert_int_equal(bpe_encode(bpe, "the", 3, true, &tokens), 3);
+    assert_int_equal(tokens.count, 2);
+    assert_int_equal(tokens.ids[0], vocabulary_id(&vocabulary, "t"));
+    assert_int_equal(tokens.ids[1], vocabulary_id(&vocabulary, "he"));
+    assert_int_equal(unlink(path), 0);
+    free(tokens.ids);
+    bpe_free(bpe);
+    vocabulary_release(&vocabulary);
+}
+
+/* ---- the size of the vocabulary, for plans ------------------------------------------------------- */
+
+static void test_vocabulary__is_read_where_the_model_leaves_it_to_the_file(void **state)
+{
+    struct training_config config = {
+        .model = {.name = TRAINING_MODEL_GPT},
+        .data = {.tokenizer = TRAINING_TOKENIZER_BPE, .vocabulary = (char *)"vocab.json"}};
+    struct fleet_error err = {.text = ""};
+
+    (void)state;
+    assert_int_equal(vocabulary_complete(&config, "nowhere", &err), -ENOENT);
+    assert_non_null(strstr(err.text, "nowhere/vocab.json"));
+    assert_int_equal(config.model.vocabulary, 0);
+    assert_int_equal(vocabulary_complete(&config, FOLDER, NULL), 0);
+    assert_int_equal(config.model.vocabulary, 700);
+    config.model.vocabulary = 1000; /* what is given stays, and the file unread */
+    assert_int_equal(vocabulary_complete(&config, "nowhere", NULL), 0);
+    assert_int_equal(config.model.vocabulary, 1000);
 }
 
 int main(void)
@@ -268,6 +335,9 @@ int main(void)
         cmocka_unit_test(test_bpe__any_bytes_have_tokens),
         cmocka_unit_test(test_dataset__reads_text_as_byte_pairs),
         cmocka_unit_test(test_bpe__files_that_do_not_fit_are_refused_with_the_place),
+        cmocka_unit_test(test_bpe__a_nul_byte_is_no_text),
+        cmocka_unit_test(test_bpe__the_last_of_two_equal_merges_counts),
+        cmocka_unit_test(test_vocabulary__is_read_where_the_model_leaves_it_to_the_file),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -267,10 +267,6 @@ static void test_models__refuse_what_cannot_be_built(void **state)
     expect_refused(
         JOB("{\"name\":\"llama\",\"layers\":1,\"heads\":2,\"width\":6,\"context\":4}", TEXT),
         -EINVAL, "rope: head_dim is 3, must be even");
-    expect_refused(JOB("{\"name\":\"gpt\",\"layers\":1,\"heads\":1,\"width\":4,\"context\":4}",
-                       "{\"path\":\"t\",\"tokenizer\":\"bpe\",\"vocabulary\":\"v\",\"merges\":"
-                       "\"m\"}"),
-                   -ENOENT, "the vocabulary is not known");
 }
 
 int main(void)

@@ -314,6 +314,39 @@ static void an_odd_job_is_accepted_and_told(void **state)
     release(&w);
 }
 
+/* The file of the tokenizer lies where the trainers run: pods are made without knowing its size. */
+static void a_vocabulary_left_to_the_tokenizer_is_told(void **state)
+{
+    static const char message[] =
+        "the spec makes sense, but\nspec.training.model.vocabulary: is not given";
+    struct world w = {0};
+    struct actions actions = {0};
+
+    (void)state;
+    look(&w,
+         "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\"," META(
+             "gpt", "") ",\"spec\":{\"worker\":{\"replicas\":2,\"resources\":{\"limits\":{"
+                        "\"memory\":\"1Mi\"}}},\"training\":{\"model\":{\"name\":\"gpt\","
+                        "\"layers\":1,\"heads\":1,\"width\":8,\"context\":8},\"data\":{\"path\":"
+                        "\"/data/t\",\"tokenizer\":\"bpe\",\"vocabulary\":\"/data/vocab.json\","
+                        "\"merges\":\"/data/merges.txt\"},\"optimizer\":{\"learningRate\":0.001},"
+                        "\"globalBatchSize\":8,\"microBatchSize\":1,\"steps\":3}}}",
+         NULL);
+    assert_int_equal(w.observation.errors.count, 0);
+    reconcile(&w.observation.observed, &actions);
+    assert_string_equal(actions.status.conditions.items[0].status, "True");
+    if (strncmp(actions.status.conditions.items[0].message, message, strlen(message)) != 0)
+        fail_msg("expected \"%s…\", got \"%s\"", message,
+                 actions.status.conditions.items[0].message);
+    observe_complete(&w.observation, &actions);
+    assert_string_equal(fleet_json_at(actions.status.plan, "notes[0].knob")->valuestring,
+                        "model.vocabulary");
+    assert_null(fleet_json_at(actions.status.plan, "bytesPerRank"));
+    assert_string_equal(w.plan.digest, "");
+    actions_release(&actions);
+    release(&w);
+}
+
 /* A message that the API server refuses would take the whole status with it. */
 static void however_much_is_wrong_fits_a_condition(void **state)
 {
@@ -393,6 +426,7 @@ int main(void)
         cmocka_unit_test(a_foreign_job_is_explained),
         cmocka_unit_test(dropped_knobs_are_told_once),
         cmocka_unit_test(an_odd_job_is_accepted_and_told),
+        cmocka_unit_test(a_vocabulary_left_to_the_tokenizer_is_told),
         cmocka_unit_test(however_much_is_wrong_fits_a_condition),
         cmocka_unit_test(a_bad_job_says_all_that_is_wrong),
         cmocka_unit_test(a_knob_without_a_pass_is_refused_before_pods),

@@ -73,6 +73,49 @@ static void expect_built(const struct job *job)
         fail_msg("plan refused: %s", fleet_strbuf_text(&text));
 }
 
+/* Where the tokenizer's file cannot be read, everything but the program is planned, and said. */
+static void test_plan__does_without_a_vocabulary_that_is_not_known(void **state)
+{
+    struct job job;
+    FLEET_AUTO_JSON cJSON *json = NULL;
+
+    (void)state;
+    job_init(&job,
+             "{\"model\":{\"name\":\"llama\",\"layers\":2,\"heads\":2,\"width\":16,"
+             "\"context\":8},\"data\":{\"path\":\"t\",\"tokenizer\":\"bpe\",\"vocabulary\":\"v\","
+             "\"merges\":\"m\"},\"optimizer\":{\"learningRate\":0.001},\"globalBatchSize\":8,"
+             "\"microBatchSize\":2,\"steps\":10,\"checkpoint\":{\"path\":\"c\"}}",
+             "{\"amp\":true,\"gradient_merge\":true,\"gradient_merge_configs\":{\"k_steps\":2}}",
+             2);
+    expect_built(&job);
+    assert_false(job.plan.has_program);
+    assert_int_equal(job.plan.leaves, 8);
+    assert_int_equal(job.plan.snapshot_bytes, 0);
+    json = plan_encode_whole(&job.plan);
+    assert_null(fleet_json_at(json, "bytesPerRank"));
+    assert_null(fleet_json_at(json, "digest"));
+    assert_string_equal(fleet_json_at(json, "notes[0].knob")->valuestring, "model.vocabulary");
+    assert_int_equal(fleet_json_at(json, "degrees.data")->valueint, 2);
+    job_release(&job);
+}
+
+/* What needs no program is still refused: here more ranks than micro-batches. */
+static void test_plan__checks_the_rest_without_a_vocabulary(void **state)
+{
+    struct job job;
+
+    (void)state;
+    job_init(&job,
+             "{\"model\":{\"name\":\"gpt\",\"layers\":2,\"heads\":2,\"width\":16,"
+             "\"context\":8},\"data\":{\"path\":\"t\",\"tokenizer\":\"bpe\",\"vocabulary\":\"v\","
+             "\"merges\":\"m\"},\"optimizer\":{\"learningRate\":0.001},\"globalBatchSize\":4,"
+             "\"microBatchSize\":2,\"steps\":10}",
+             "{}", 3);
+    assert_int_equal(job.rc, -EINVAL);
+    assert_string_equal(job.errors.items[0].path, "spec.training");
+    job_release(&job);
+}
+
 static int count_ops(const struct program *program, enum op_kind kind)
 {
     int count = 0;
@@ -214,6 +257,8 @@ static void test_plan__knows_the_size_of_gpt2_124m(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan__does_without_a_vocabulary_that_is_not_known),
+        cmocka_unit_test(test_plan__checks_the_rest_without_a_vocabulary),
         cmocka_unit_test(test_plan__builds_the_small_gpt),
         cmocka_unit_test(test_plan__is_the_same_for_the_same_request),
         cmocka_unit_test(test_plan__prints_status_plan),

@@ -15,8 +15,8 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
-#include "libfleet/base/json.h"
-#include "libfleet/base/map.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/program/vocabulary.h"
 
 #define REMEMBERED      65536 /* places */
 #define REMEMBERED_SIZE 24    /* bytes of a word */
@@ -63,79 +63,6 @@ struct bpe {
 
 /* ---- the files --------------------------------------------------------------------------------- */
 
-/* How vocab.json writes a byte: a printable character, so that blanks and controls show. */
-static size_t spell_byte(int byte, char out[3])
-{
-    int code = byte, shifted = 256;
-
-    if (!((byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174)) {
-        for (int b = 0; b < byte; b++)
-            shifted += !((b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174);
-        code = shifted;
-    }
-    if (code < 0x80) {
-        out[0] = (char)code;
-        out[1] = '\0';
-        return 1;
-    }
-    out[0] = (char)(0xc0 | code >> 6);
-    out[1] = (char)(0x80 | (code & 0x3f));
-    out[2] = '\0';
-    return 2;
-}
-
-/* The id of a spelled token, or -1. */
-static int64_t id_of(const struct fleet_map *ids, const char *token)
-{
-    return (int64_t)(intptr_t)fleet_map_get(ids, token) - 1;
-}
-
-static int read_ids(struct bpe *bpe, const cJSON *root, struct fleet_map *ids,
-                    struct fleet_error *err)
-{
-    const cJSON *item;
-
-    if (!cJSON_IsObject(root))
-        return fleet_error(err, -EINVAL, "not an object of tokens");
-    cJSON_ArrayForEach(item, root)
-    {
-        int64_t id;
-        if (fleet_json_item_int(item, &id) < 0 || id < 0 || id > BPE_VOCABULARY_MAX)
-            return fleet_error(err, -EINVAL, "token \"%.60s\": not an id from 0 to %d",
-                               item->string, BPE_VOCABULARY_MAX);
-        (void)fleet_map_insert(ids, item->string, (void *)(intptr_t)(id + 1));
-        if (id >= bpe->vocabulary)
-            bpe->vocabulary = id + 1;
-    }
-    for (int byte = 0; byte < 256; byte++) {
-        char spelled[3];
-        (void)spell_byte(byte, spelled);
-        bpe->byte_ids[byte] = (int32_t)id_of(ids, spelled);
-        if (bpe->byte_ids[byte] < 0)
-            return fleet_error(err, -EINVAL, "byte 0x%02x (\"%s\") has no token",
-                               (unsigned int)byte, spelled);
-    }
-    return 0;
-}
-
-static int load_vocabulary(struct bpe *bpe, const char *path, struct fleet_map *ids,
-                           struct fleet_error *err)
-{
-    FLEET_AUTO_FREE char *text = NULL;
-    FLEET_AUTO_JSON cJSON *root = NULL;
-    size_t size = 0;
-    int rc = fleet_file_read(path, BPE_FILE_MAX, &text, &size, err);
-
-    if (rc < 0)
-        return rc;
-    rc = fleet_json_parse(text, size, BPE_FILE_MAX, &root, err);
-    if (rc == 0)
-        rc = read_ids(bpe, root, ids, err);
-    if (rc < 0)
-        (void)fleet_error_wrap(err, "%s", path);
-    return rc;
-}
-
 static uint64_t hash_of(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -153,7 +80,7 @@ static struct merge *merge_place(const struct bpe *bpe, uint64_t pair)
 }
 
 /* One line "left right"; `line` is cut up. */
-static int add_merge(struct bpe *bpe, const struct fleet_map *ids, char *line, int32_t rank,
+static int add_merge(struct bpe *bpe, const struct vocabulary *vocabulary, char *line, int32_t rank,
                      struct fleet_error *err)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf joined = {0};
@@ -166,18 +93,18 @@ static int add_merge(struct bpe *bpe, const struct fleet_map *ids, char *line, i
         return fleet_error(err, -EINVAL, "\"%.60s\" is not two tokens", line);
     *blank = '\0';
     fleet_strbuf_appendf(&joined, "%s%s", line, blank + 1);
-    left = id_of(ids, line);
-    right = id_of(ids, blank + 1);
-    id = id_of(ids, joined.text);
+    left = vocabulary_id(vocabulary, line);
+    right = vocabulary_id(vocabulary, blank + 1);
+    id = vocabulary_id(vocabulary, fleet_strbuf_text(&joined));
     if (left < 0 || right < 0 || id < 0)
         return fleet_error(err, -EINVAL, "\"%.60s\" is not in the vocabulary",
                            left < 0    ? line
                            : right < 0 ? blank + 1
-                                       : joined.text);
+                                       : fleet_strbuf_text(&joined));
     pair = (uint64_t)left << 32 | (uint64_t)right;
     place = merge_place(bpe, pair);
-    if (place->rank < 0) /* the first of two equal lines counts */
-        *place = (struct merge){.pair = pair, .rank = rank, .id = (int32_t)id};
+    /* of two equal lines the last counts, as in the encoder of GPT-2's authors */
+    *place = (struct merge){.pair = pair, .rank = rank, .id = (int32_t)id};
     return 0;
 }
 
@@ -190,17 +117,20 @@ static size_t count_lines(const char *text)
     return lines;
 }
 
-static int load_merges(struct bpe *bpe, const char *path, const struct fleet_map *ids,
+static int load_merges(struct bpe *bpe, const char *path, const struct vocabulary *vocabulary,
                        struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *text = NULL;
     size_t size = 0;
     char *rest, *line;
     int32_t number = 0;
-    int rc = fleet_file_read(path, BPE_FILE_MAX, &text, &size, err);
+    int rc = fleet_file_read(path, BPE_MERGES_FILE_MAX, &text, &size, err);
 
     if (rc < 0)
         return rc;
+    if (memchr(text, '\0', size))
+        return fleet_error(err, -EINVAL, "%s: line %zu: a NUL byte is not text", path,
+                           count_lines(text));
     bpe->merge_capacity = 1024;
     while (bpe->merge_capacity < 2 * count_lines(text))
         bpe->merge_capacity *= 2;
@@ -213,7 +143,7 @@ static int load_merges(struct bpe *bpe, const char *path, const struct fleet_map
         line[strcspn(line, "\r")] = '\0';
         if (line[0] == '\0' || (number == 1 && strncmp(line, "#version", 8) == 0))
             continue;
-        rc = add_merge(bpe, ids, line, number, err);
+        rc = add_merge(bpe, vocabulary, line, number, err);
         if (rc < 0) {
             (void)fleet_error_wrap(err, "%s: line %d", path, number);
             return rc;
@@ -226,16 +156,23 @@ int bpe_open(const char *vocabulary_path, const char *merges_path, struct bpe **
              struct fleet_error *err)
 {
     struct bpe *bpe = calloc(1, sizeof(*bpe));
-    struct fleet_map ids = {0};
+    struct vocabulary vocabulary;
     int rc;
 
     fleet_assert(bpe != NULL);
     bpe->remembered = calloc(REMEMBERED, sizeof(*bpe->remembered));
     fleet_assert(bpe->remembered != NULL);
-    rc = load_vocabulary(bpe, vocabulary_path, &ids, err);
-    if (rc == 0)
-        rc = load_merges(bpe, merges_path, &ids, err);
-    fleet_map_release(&ids);
+    rc = vocabulary_read(vocabulary_path, &vocabulary, err);
+    if (rc < 0) {
+        (void)fleet_error_wrap(err, VOCABULARY_FIELD);
+    } else {
+        bpe->vocabulary = vocabulary.size;
+        memcpy(bpe->byte_ids, vocabulary.byte_ids, sizeof(bpe->byte_ids));
+        rc = load_merges(bpe, merges_path, &vocabulary, err);
+        if (rc < 0)
+            (void)fleet_error_wrap(err, "spec.training.data.merges");
+        vocabulary_release(&vocabulary);
+    }
     if (rc < 0) {
         bpe_free(bpe);
         return rc;

@@ -18,10 +18,13 @@
 struct fleet_error;
 struct bpe;
 
-#define BPE_FILE_MAX       (64u << 20) /* bytes of each of the two files */
-#define BPE_VOCABULARY_MAX 2000000     /* largest id */
+#define BPE_MERGES_FILE_MAX (64u << 20) /* bytes */
 
-/* -errno unreadable, -EINVAL not such files, with path, place and reason. */
+/*
+ * The files may not disagree: a line of merges that is not two tokens of the vocabulary, or whose
+ * tokens joined are not one, is refused. Empty lines and a first line "#version…" are passed over.
+ * -errno unreadable, -EFBIG too long, -EINVAL not such files; with field, path, line and reason.
+ */
 int bpe_open(const char *vocabulary_path, const char *merges_path, struct bpe **out,
              struct fleet_error *err);
 void bpe_free(struct bpe *bpe); /* NULL is fine */

@@ -98,10 +98,8 @@ static int encode_all(struct bpe_source *s, const struct training_data *config,
     struct bpe *bpe;
     int rc = bpe_open(config->vocabulary, config->merges, &bpe, err);
 
-    if (rc < 0) {
-        (void)fleet_error_wrap(err, "spec.training.data.vocabulary, spec.training.data.merges");
+    if (rc < 0)
         return rc;
-    }
     for (int i = 0; i < s->files.count && rc == 0; i++)
         rc = encode_file(s, bpe, &s->files.items[i], err);
     s->source.vocabulary = bpe_vocabulary(bpe);

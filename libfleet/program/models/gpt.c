@@ -13,7 +13,6 @@
  */
 #include "libfleet/program/models/gpt.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -85,10 +84,6 @@ void gpt_build(struct builder *b, const struct training_config *config)
     int targets = builder_input(b, "targets", PROGRAM_INT32, 2, tokens);
     int wte, x;
 
-    if (m->vocabulary == 0)
-        b->rc = fleet_error(&b->err, -ENOENT,
-                            "the vocabulary is not known before the tokenizer's file is read: "
-                            "give model.vocabulary, at least the tokenizer's size");
     b->program->tokens_per_sample = m->context;
     x = embed(b, m, ids, &wte);
     for (int layer = 0; layer < m->layers; layer++)

@@ -11,7 +11,6 @@
  */
 #include "libfleet/program/models/llama.h"
 
-#include <errno.h>
 #include <stdio.h>
 
 #include "libfleet/program/models/builder.h"
@@ -99,10 +98,6 @@ void llama_build(struct builder *b, const struct training_config *config)
     int targets = builder_input(b, "targets", PROGRAM_INT32, 2, tokens);
     int table, x;
 
-    if (m->vocabulary == 0)
-        b->rc = fleet_error(&b->err, -ENOENT,
-                            "the vocabulary is not known before the tokenizer's file is read: "
-                            "give model.vocabulary, at least the tokenizer's size");
     b->program->tokens_per_sample = m->context;
     x = embed(b, m, ids, &table);
     for (int layer = 0; layer < m->layers; layer++)

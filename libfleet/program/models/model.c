@@ -24,6 +24,7 @@ int model_build(const struct training_config *config, struct program *out, struc
     int rc;
 
     fleet_assert((size_t)config->model.name < FLEET_COUNT(builders));
+    fleet_assert(!training_lacks_vocabulary(config));
     program_init(out, name);
     out->micro_batch_size = (int)config->micro_batch_size;
     builder_init(&b, out);
