@@ -145,8 +145,10 @@ static void collect_pods(const struct observe_input *input, struct observation *
         if (!is_ours(pod))
             continue;
         out->pods[count++] = copy_pod(pod);
-        if (pod->image[0])
+        if (pod->image[0] && pod->agent_image[0]) {
             out->image = pod->image;
+            out->agent_image = pod->agent_image;
+        }
     }
     out->observed.pods = out->pods;
     out->observed.pod_count = count;
@@ -208,19 +210,27 @@ void observe_release(struct observation *observation)
     memset(observation, 0, sizeof(*observation));
 }
 
-/* Frozen from the first start on; a suspended job may come back with another image. */
-static void complete_image(const struct observation *o, struct actions *actions)
+static void set_text(char **text, const char *value, struct actions *actions)
 {
-    char **image = &actions->status.image;
+    free(*text);
+    *text = value ? strdup(value) : NULL;
+    fleet_assert(*text || !value);
+    actions->is_status_changed = true;
+}
 
-    if (o->job.spec.run_policy.suspend && o->observed.pod_count == 0 && *image) {
-        free(*image);
-        *image = NULL;
-        actions->is_status_changed = true;
-    } else if (!*image && o->image && !o->job.spec.run_policy.suspend) {
-        *image = strdup(o->image);
-        fleet_assert(*image);
-        actions->is_status_changed = true;
+/* Frozen from the first start on; a suspended job may come back with others. */
+static void complete_images(const struct observation *o, struct actions *actions)
+{
+    struct fleetjob_status *status = &actions->status;
+    bool is_suspended = o->job.spec.run_policy.suspend;
+
+    if (is_suspended && o->observed.pod_count == 0 && status->image) {
+        set_text(&status->image, NULL, actions);
+        set_text(&status->agent_image, NULL, actions);
+    } else if (!is_suspended && o->image && !(status->image && status->agent_image)) {
+        if (!status->image)
+            set_text(&status->image, o->image, actions);
+        set_text(&status->agent_image, o->agent_image, actions);
     }
 }
 
@@ -257,7 +267,7 @@ static void tell_plan(const struct observation *o, struct actions *actions)
 
 void observe_complete(const struct observation *o, struct actions *actions)
 {
-    complete_image(o, actions);
+    complete_images(o, actions);
     if (!o->plan->json || o->errors.count > 0 || o->plan->generation != o->job.metadata.generation)
         return;
     tell_plan(o, actions);

@@ -54,7 +54,8 @@ struct observation {
     struct fleet_errors errors, warnings;
     struct observed_pod *pods; /* [observed.pod_count], with their texts */
     char **gone_uids;          /* [observed.gone_count] */
-    const char *image;         /* that the job's pods run; borrowed; NULL = not known */
+    const char *image;         /* that the job's pods run; borrowed; NULL = not known … */
+    const char *agent_image;   /* … with the agent of this one */
     const struct observe_plan *plan;
 };
 
@@ -64,7 +65,7 @@ int observe(const struct observe_input *input, struct observation *out, struct f
 /* Free what it holds and zero it; what it borrowed stays. */
 void observe_release(struct observation *observation);
 
-/* Put plan and frozen image into the new status; `is_status_changed` becomes true if they differ. */
+/* Put plan and frozen images into the new status; `is_status_changed` becomes true if they differ. */
 void observe_complete(const struct observation *observation, struct actions *actions);
 
 #endif

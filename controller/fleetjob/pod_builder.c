@@ -22,7 +22,7 @@
 #define UNREACHABLE_SECONDS  15 /* how long a pod stays bound to a node that does not answer */
 #define TERMINATION_FILE     "/dev/termination-log"
 #define VOLUME_JOB           "fleetjob-job"
-#define VOLUME_AGENT         "fleetjob-agent"
+#define VOLUME_AGENT         WELLKNOWN_AGENT_CONTAINER
 #define VOLUME_SHARED_MEMORY "fleetjob-shm"
 #define JOB_FILES_MODE       0444
 
@@ -116,6 +116,24 @@ static const char *choose_image(const struct pod_builder_request *r, const char 
     if (job->status.image && job->status.image[0])
         return job->status.image;
     return asked && asked[0] ? asked : r->runtime_image;
+}
+
+/* Where the agent is from: as frozen, or this installation's. */
+static const char *agent_image(const struct pod_builder_request *r)
+{
+    const char *frozen = r->job->status.agent_image;
+
+    return frozen && frozen[0] ? frozen : r->runtime_image;
+}
+
+/* Does the image of the first container, of which `asked` was asked for, have the agent itself? */
+static bool has_agent(const struct pod_builder_request *r, const char *asked)
+{
+    const struct fleetjob_status *status = &r->job->status;
+
+    if (status->image && status->agent_image) /* the installation may be another one since */
+        return strcmp(status->image, status->agent_image) == 0;
+    return !asked || !asked[0] || strcmp(asked, r->runtime_image) == 0;
 }
 
 /* A pod that says what the user said, and nothing else. */
@@ -334,8 +352,8 @@ static void bring_agent(const struct pod_builder_request *r, cJSON *spec, cJSON 
     (void)child(volume, "emptyDir", false);
     mount(container, VOLUME_AGENT, POD_BUILDER_AGENT_FOLDER, true);
     fleet_assert(init && cJSON_InsertItemInArray(list, 0, init));
-    text(init, "name", "fleetjob-agent");
-    set_image(r, init, r->runtime_image);
+    text(init, "name", WELLKNOWN_AGENT_CONTAINER);
+    set_image(r, init, agent_image(r));
     command = child(init, "command", true);
     fleet_assert(cJSON_AddItemToArray(command, cJSON_CreateString(POD_BUILDER_AGENT)) &&
                  cJSON_AddItemToArray(command, cJSON_CreateString("--install")) &&
@@ -450,7 +468,7 @@ cJSON *pod_builder_build(const struct pod_builder_request *r)
     cJSON *pod = user_part(r), *spec = get(pod, "spec"), *item;
     cJSON *container = cJSON_GetArrayItem(get(spec, "containers"), 0);
     const char *asked = cJSON_GetStringValue(get(container, "image"));
-    bool is_runtime = !asked || !asked[0] || strcmp(asked, r->runtime_image) == 0;
+    bool is_runtime = has_agent(r, asked);
 
     text(pod, "apiVersion", "v1");
     text(pod, "kind", "Pod");

@@ -92,8 +92,9 @@ const struct store_kind projection_job_kind = {job_project, job_release, {NULL}}
 static void pod_release(void *projected)
 {
     struct projection_pod *pod = projected;
-    char *owned[] = {pod->name,  pod->uid,    pod->owner_uid, pod->owner_name, pod->node,
-                     pod->image, pod->reason, pod->message,   pod->topology,   pod->waiting};
+    char *owned[] = {pod->name,     pod->uid,     pod->owner_uid,  pod->owner_name,
+                     pod->node,     pod->image,   pod->reason,     pod->message,
+                     pod->topology, pod->waiting, pod->agent_image};
 
     for (size_t i = 0; i < FLEET_COUNT(owned); i++)
         free(owned[i]);
@@ -140,18 +141,23 @@ static enum observed_phase read_phase(const cJSON *object)
     return strcmp(phase, "Pending") == 0 || !phase[0] ? OBSERVED_PENDING : OBSERVED_RUNNING;
 }
 
-/* The status of the container that the agent runs in: the first one of the pod. */
-static const cJSON *worker_status(const cJSON *object)
+static const cJSON *find_named(const cJSON *list, const char *name)
 {
-    const char *name = text_at(object, "spec.containers[0].name");
     const cJSON *item;
 
-    cJSON_ArrayForEach(item, fleet_json_at(object, "status.containerStatuses"))
+    cJSON_ArrayForEach(item, list)
     {
         if (strcmp(text_at(item, "name"), name) == 0)
             return item;
     }
     return NULL;
+}
+
+/* The status of the container that the agent runs in: the first one of the pod. */
+static const cJSON *worker_status(const cJSON *object)
+{
+    return find_named(fleet_json_at(object, "status.containerStatuses"),
+                      text_at(object, "spec.containers[0].name"));
 }
 
 /* What a person should read: the agent's report (reporter.h) in one line, or whatever was written. */
@@ -172,11 +178,22 @@ static void read_message(const char *text, struct fleet_strbuf *reason,
 }
 
 /* The image that it runs: by digest, or by name where it was loaded onto the node and has none. */
-static const char *read_image(const cJSON *object, const cJSON *worker)
+static const char *read_image(const cJSON *container, const cJSON *status)
 {
-    const char *id = text_at(worker, "imageID");
+    const char *id = text_at(status, "imageID");
 
-    return !id[0] || strstr(id, "@sha256:") ? id : text_at(object, "spec.containers[0].image");
+    return !id[0] || strstr(id, "@sha256:") ? id : text_at(container, "image");
+}
+
+static void read_images(const cJSON *object, const cJSON *worker, struct projection_pod *pod)
+{
+    const cJSON *bringer =
+        find_named(fleet_json_at(object, "spec.initContainers"), WELLKNOWN_AGENT_CONTAINER);
+    const cJSON *status = find_named(fleet_json_at(object, "status.initContainerStatuses"),
+                                     WELLKNOWN_AGENT_CONTAINER);
+
+    pod->image = dup_text(read_image(fleet_json_at(object, "spec.containers[0]"), worker));
+    pod->agent_image = dup_text(bringer ? read_image(bringer, status) : pod->image);
 }
 
 /* Why it ended, most telling first: the pod's reason, why it was disrupted, the container's. */
@@ -205,7 +222,7 @@ static void read_end(const cJSON *object, struct projection_pod *pod)
 
     (void)fleet_json_opt_int(terminated, "exitCode", &exit_code, NULL);
     pod->exit_code = exit_code < -1 || exit_code > INT32_MAX ? -1 : (int)exit_code;
-    pod->image = dup_text(read_image(object, worker));
+    read_images(object, worker, pod);
     pod->started_wall_ms = time_at(terminated ? terminated : worker,
                                    terminated ? "startedAt" : "state.running.startedAt");
     pod->finished_wall_ms = time_at(terminated, "finishedAt");

@@ -33,11 +33,12 @@ struct projection_job {
 
 struct projection_pod {
     char *name, *uid;
-    char *owner_uid;  /* of the FleetJob that is its controller; NULL = none */
-    char *owner_name; /* "" if it has none */
-    char *node;       /* "" = not scheduled */
-    char *topology;   /* where that is, "" = not known */
-    char *image;      /* that the worker's container runs, "" = not known yet */
+    char *owner_uid;   /* of the FleetJob that is its controller; NULL = none */
+    char *owner_name;  /* "" if it has none */
+    char *node;        /* "" = not scheduled */
+    char *topology;    /* where that is, "" = not known */
+    char *image;       /* that the worker's container runs, "" = not known yet … */
+    char *agent_image; /* … and its agent is from: the same, or the init container's */
     char *reason, *message;
     char *waiting;      /* why it has no node or does not start; "" = no reason known */
     int index, attempt; /* -1 where the label is missing */

@@ -187,6 +187,7 @@ struct fleetjob_status {
         } lineage;
     } rendezvous;
     char *image;                   /* frozen at the first start, or NULL */
+    char *agent_image;             /* frozen with it: where the agent is from, or NULL */
     struct fleet_int_map attempts; /* by index, zero left out */
     bool has_workers;
     struct fleetjob_workers {

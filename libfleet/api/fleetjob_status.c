@@ -371,6 +371,12 @@ static const struct fleet_field status_fields[] = {
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_status, image),
      .description = "Image of the workers with its digest, frozen at the first start."},
+    {.name = "agentImage",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_status, agent_image),
+     .description =
+         "Image that the workers' agent is from, frozen with it: pods that are made after an "
+         "upgrade of the controller have the same agent as the others."},
     {.name = "attempts",
      .kind = FLEET_FIELD_INT_MAP,
      .offset = offsetof(struct fleetjob_status, attempts),

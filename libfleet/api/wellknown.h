@@ -43,6 +43,12 @@
  * reads. */
 #define WELLKNOWN_LABEL_MANAGED_BY "app.kubernetes.io/managed-by"
 
+/* ---- containers ------------------------------------------------------------------------------ */
+
+/* Init container that copies the agent into a pod of another image. Written by the controller, which reads
+ * which image it had. */
+#define WELLKNOWN_AGENT_CONTAINER "fleetjob-agent"
+
 /* ---- annotations ----------------------------------------------------------------------------- */
 
 /* Pods. Written and read by the controller: digest of the template a pod was made from, by which an

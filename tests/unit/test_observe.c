@@ -121,6 +121,23 @@ static void an_image_without_a_digest_goes_by_its_name(void **state)
 
     (void)state;
     assert_string_equal(pod->image, "local/r:1");
+    assert_string_equal(pod->agent_image, "local/r:1");
+    projection_pod_kind.release(pod);
+}
+
+static void the_agent_may_be_from_another_image(void **state)
+{
+    struct projection_pod *pod = project_pod("{" POD(
+        "p", "0",
+        "0") ",\"spec\":{\"initContainers\":[{\"name\":\"first\",\"image\":\"x\"},{\"name\":"
+             "\"fleetjob-agent\",\"image\":\"local/r:1\"}],\"containers\":[{\"name\":\"w\"}]},"
+             "\"status\":{\"initContainerStatuses\":[{\"name\":\"fleetjob-agent\","
+             "\"imageID\":\"r@sha256:2\"}],\"containerStatuses\":[{\"name\":\"w\","
+             "\"imageID\":\"w@sha256:1\"}]}}");
+
+    (void)state;
+    assert_string_equal(pod->image, "w@sha256:1");
+    assert_string_equal(pod->agent_image, "r@sha256:2");
     projection_pod_kind.release(pod);
 }
 
@@ -419,6 +436,7 @@ int main(void)
         cmocka_unit_test(the_agents_last_words_are_read),
         cmocka_unit_test(an_evicted_pod_says_why),
         cmocka_unit_test(an_image_without_a_digest_goes_by_its_name),
+        cmocka_unit_test(the_agent_may_be_from_another_image),
         cmocka_unit_test(a_pod_that_does_not_start_says_why),
         cmocka_unit_test(strangers_are_nobodys_pods),
         cmocka_unit_test(a_valid_job_is_planned),

@@ -230,6 +230,32 @@ static void a_frozen_image_stays(void **state)
     fleetjob_release(&job);
 }
 
+/* The controller was upgraded since the job began: what replaces its pods is as they are. */
+static void a_frozen_agent_stays(void **state)
+{
+    static const struct {
+        const char *worker, *training, *image, *agent;
+    } cases[] = {
+        {"{replicas: 1, image: 'runtime:old'}", TRAINING, "runtime:old", "(none)"},
+        {"{replicas: 1, template: {spec: {containers: [{image: 'user:1'}]}}}", "", "user@sha256:1",
+         "\"runtime:old\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct fleetjob job;
+        FLEET_AUTO_JSON cJSON *pod = NULL;
+        read_job(cases[i].worker, cases[i].training, &job);
+        job.status.image = strdup(cases[i].image);
+        job.status.agent_image = strdup("runtime:old");
+        pod = build(&job, 0, 1, NULL);
+        assert_string_equal(cJSON_GetStringValue(fleet_json_at(pod, "spec.containers[0].image")),
+                            cases[i].image);
+        expect(pod, "spec.initContainers[0].image", cases[i].agent);
+        fleetjob_release(&job);
+    }
+}
+
 static void secret_and_service(void **state)
 {
     struct fleetjob job;
@@ -261,6 +287,7 @@ int main(void)
         cmocka_unit_test(brings_the_agent_into_another_image),
         cmocka_unit_test(the_hash_tells_templates_apart),
         cmocka_unit_test(a_frozen_image_stays),
+        cmocka_unit_test(a_frozen_agent_stays),
         cmocka_unit_test(secret_and_service),
     };
 

@@ -725,12 +725,20 @@ static void suspended_jobs_have_no_pods(void **state)
     start(&w, 1);
     make_job(&w);
     fake_io_run(w.io, 2000);
+    set_pod(&w, "gpt-worker-1-0",
+            "{\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"worker\","
+            "\"imageID\":\"runtime@sha256:1\"}]}}");
+    fake_io_run(w.io, 2000);
+    assert_string_equal(text_at(&w, JOBS "/gpt", "status.image"), "runtime@sha256:1");
+    assert_string_equal(text_at(&w, JOBS "/gpt", "status.agentImage"), "runtime@sha256:1");
     assert_int_equal(fake_apiserver_do(w.server, "PATCH", JOBS "/gpt",
                                        "{\"spec\":{\"runPolicy\":{\"suspend\":true}}}"),
                      200);
     fake_io_run(w.io, 5000);
     assert_int_equal(fake_apiserver_count(w.server, PODS), 0);
     assert_string_equal(condition(&w, "Suspended"), "True");
+    assert_null(fleet_json_at(fake_apiserver_get(w.server, JOBS "/gpt"), "status.image"));
+    assert_null(fleet_json_at(fake_apiserver_get(w.server, JOBS "/gpt"), "status.agentImage"));
     assert_int_equal(fake_apiserver_do(w.server, "PATCH", JOBS "/gpt",
                                        "{\"spec\":{\"runPolicy\":{\"suspend\":false}}}"),
                      200);
