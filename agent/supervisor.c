@@ -95,21 +95,32 @@ static bool use_member(struct supervisor *s)
     return s->member != before;
 }
 
+static void tell_up(struct supervisor *s, int local_rank, struct member_output *out)
+{
+    member_set_port(s->member, local_rank, s->ports[local_rank]);
+    member_trainer_up(s->member, local_rank, s->trainers[local_rank].step, supervisor_clock(s),
+                      out);
+}
+
+/* What a new member has to know: who was up before there was one. */
+static void tell_all_up(struct supervisor *s, struct member_output *out)
+{
+    for (int i = 0; i < s->config.processes; i++)
+        if (s->trainers[i].state == TRAINER_WAITING || s->config.is_foreign)
+            tell_up(s, i, out);
+}
+
 /* The trainer waits for an assign. Until all of the pod are up nobody hears of it. */
 void supervisor_report_up(struct supervisor *s, int local_rank)
 {
     struct member_output out = {0};
-    bool is_new;
 
     if (!s->member && !all_are_up(s))
         return;
-    is_new = use_member(s);
-    for (int i = 0; i < s->config.processes; i++)
-        if (i == local_rank ||
-            (is_new && (s->trainers[i].state == TRAINER_WAITING || s->config.is_foreign))) {
-            member_set_port(s->member, i, s->ports[i]);
-            member_trainer_up(s->member, i, s->trainers[i].step, supervisor_clock(s), &out);
-        }
+    if (use_member(s))
+        tell_all_up(s, &out);
+    else
+        tell_up(s, local_rank, &out);
     supervisor_apply(s, &out);
 }
 
@@ -141,8 +152,8 @@ void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct memb
                          ? INFINITY
                          : now_ms + backoff_ms(s, t->failures);
     s->host.failed(s->host.user, failure, t->words);
-    if (!s->member)
-        (void)use_member(s);
+    if (!s->member && use_member(s))
+        tell_all_up(s, &out);
     member_trainer_failed(s->member, failure, supervisor_clock(s), &out);
     supervisor_apply(s, &out); /* (1) */
 }

@@ -30,6 +30,7 @@ struct world {
     struct member *member;
     enum message_level level;
     struct fleet_strbuf log; /* what the supervisor did */
+    int processes;
     bool cannot_start;
     double now;
     int64_t counter; /* generations assigned */
@@ -101,7 +102,7 @@ static struct member *host_member(void *user, enum message_level level)
                                    .pod_uid = "pod",
                                    .address = "127.0.0.1",
                                    .ports = ports,
-                                   .processes = 1,
+                                   .processes = w->processes,
                                    .devices = "cpu",
                                    .level = level,
                                    .version = "1"};
@@ -141,11 +142,14 @@ static void host_failed(void *user, const struct member_failure *failure, const 
 
 /* ---- driving it ------------------------------------------------------------------------------- */
 
-static void open_world(struct world *w, bool is_foreign)
+static void open_pod(struct world *w, bool is_foreign, int processes)
 {
-    static const int ports[] = {4000};
-    struct supervisor_config config = {
-        .processes = 1, .is_foreign = is_foreign, .grace_ms = 30000, .ports = ports, .seed = 7};
+    static const int ports[] = {4000, 4001};
+    struct supervisor_config config = {.processes = processes,
+                                       .is_foreign = is_foreign,
+                                       .grace_ms = 30000,
+                                       .ports = ports,
+                                       .seed = 7};
     struct supervisor_host host = {.start = host_start,
                                    .signal = host_signal,
                                    .send = host_send,
@@ -157,8 +161,13 @@ static void open_world(struct world *w, bool is_foreign)
                                    .failed = host_failed,
                                    .user = w};
 
-    *w = (struct world){.now = 1000};
+    *w = (struct world){.now = 1000, .processes = processes};
     w->supervisor = supervisor_new(&config, &host);
+}
+
+static void open_world(struct world *w, bool is_foreign)
+{
+    open_pod(w, is_foreign, 1);
 }
 
 static void close_world(struct world *w)
@@ -310,6 +319,25 @@ static void test_supervisor__reports_a_killed_trainer_at_once_and_starts_it_agai
     expect(&w, "start 0\n");
     say_hello(&w);
     expect(&w, "hub hello\n");
+    close_world(&w);
+}
+
+/* One fails while the other, up already, waits for it: the member is made to tell of the failure. */
+static void test_supervisor__forgets_no_trainer_that_was_up_before_another_failed(void **state)
+{
+    struct link_message hello = {.kind = LINK_HELLO, .hello = {.port = 4001}};
+    struct world w;
+
+    (void)state;
+    open_pod(&w, false, 2);
+    supervisor_start(w.supervisor, w.now);
+    supervisor_message(w.supervisor, 1, &hello, w.now);
+    expect(&w, "start 0\nstart 1\n");
+    supervisor_exited(w.supervisor, 0, SIGNALED(SIGKILL), w.now);
+    supervisor_tick(w.supervisor, w.now);
+    hello.hello.port = 4000;
+    supervisor_message(w.supervisor, 0, &hello, w.now);
+    assert_int_equal(member_state(w.member), MESSAGE_STATE_WAITING);
     close_world(&w);
 }
 
@@ -628,6 +656,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_supervisor__brings_a_trainer_into_a_generation),
         cmocka_unit_test(test_supervisor__reports_a_killed_trainer_at_once_and_starts_it_again),
+        cmocka_unit_test(test_supervisor__forgets_no_trainer_that_was_up_before_another_failed),
         cmocka_unit_test(test_supervisor__backs_off_from_a_trainer_that_keeps_failing),
         cmocka_unit_test(test_supervisor__does_not_restart_what_cannot_help),
         cmocka_unit_test(test_supervisor__reports_a_trainer_that_cannot_be_started),
