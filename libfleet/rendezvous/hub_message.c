@@ -86,6 +86,16 @@ static void on_progress(struct hub *hub, struct hub_peer *peer, const struct mes
         note_step(hub, &m->steps[i], out);
 }
 
+static void note_down(struct hub *hub, struct hub_peer *peer)
+{
+    peer->status = (struct message_status){
+        .generation = peer->status.generation,
+        .step = peer->processes > 1 ? peer->status.step : -1, /* another of them may hold it */
+        .state_generation =
+            peer->processes > 1 ? peer->status.state_generation : (struct generation){0}};
+    peer->down_ms = hub->now_ms;
+}
+
 static void on_failed(struct hub *hub, struct hub_peer *peer, const struct message_failed *m,
                       struct hub_output *out)
 {
@@ -100,6 +110,8 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
                               .signal = m->signal,
                               .fault_ms = hub->now_ms - m->age_ms,
                               .lines = m->lines};
+    /* Told late, to another hub perhaps: what it ended has been replaced by a generation since. */
+    bool is_past = m->is_back && generation_compare(m->generation, hub->newest) < 0;
     char message[MESSAGE_REASON_MAX + 1];
 
     if (m->signal)
@@ -116,12 +128,8 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
     event->text = strdup(m->lines);
     fleet_assert(event->text != NULL);
 
-    peer->status = (struct message_status){
-        .generation = peer->status.generation,
-        .step = peer->processes > 1 ? peer->status.step : -1, /* another of them may hold it */
-        .state_generation =
-            peer->processes > 1 ? peer->status.state_generation : (struct generation){0}};
-    peer->down_ms = hub->now_ms;
+    if (!m->is_back)
+        note_down(hub, peer);
     hub->is_dirty = true;
     if (hub->is_finishing) {
         hub_finish_try(hub, out);
@@ -130,7 +138,7 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
     if (m->fatal || ++peer->failures > hub->policy.restarts_max) {
         cause.message = message;
         hub_finish_fail(hub, &cause, out);
-    } else if (peer->place >= 0) {
+    } else if (peer->place >= 0 && !is_past) {
         hub_form_break(hub, &cause, out);
     }
 }

@@ -108,6 +108,7 @@ void member_report_failures(struct member *member, struct member_output *out)
                                              .signal = process->failure.signal,
                                              .cause = process->failure.cause,
                                              .fatal = process->failure.fatal,
+                                             .is_back = process->state != PROCESS_DOWN,
                                              .lines = process->failure.lines,
                                              .age_ms = member->now_ms - process->failure.at_ms}};
         if (!process->has_failed)

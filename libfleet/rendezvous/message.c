@@ -117,6 +117,7 @@ static const struct message_field failed_fields[] = {
     F(failed, "signal", INT, signal, RANGE(0, 128)),
     F(failed, "cause", TEXT, cause, RANGE(0, MESSAGE_CAUSE_MAX), OPTIONAL),
     F(failed, "fatal", BOOL, fatal, OPTIONAL),
+    F(failed, "isBack", BOOL, is_back, OPTIONAL),
     F(failed, "lines", LINES, lines, RANGE(0, MESSAGE_LINES_MAX), OPTIONAL),
     F(failed, "ageMs", AGE, age_ms, OPTIONAL),
     END,

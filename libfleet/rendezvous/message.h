@@ -161,6 +161,7 @@ struct message_failed {
     int signal;        /* 0 if it exited */
     const char *cause; /* CamelCase, e.g. "OutOfMemory"; "" = derive from exit code and signal */
     bool fatal;        /* trying again cannot help: a bad job */
+    bool is_back;      /* it was started again before this could be told */
     const char *lines; /* the last lines of its log, "" if none */
     double age_ms;
 };

@@ -445,6 +445,29 @@ static void take_over(const char *left_for)
     run(40);
 }
 
+/* Its trainer failed in generation (1, 5) while there was no hub, and was started again. */
+static void test_hub_members__a_failure_told_late_ends_no_newer_generation(void **state)
+{
+    struct message failed = {.type = MESSAGE_FAILED,
+                             .failed = {.generation = {1, 5},
+                                        .exit_code = -1,
+                                        .signal = 9,
+                                        .cause = "",
+                                        .is_back = true,
+                                        .lines = "boom"}};
+
+    (void)state;
+    take_over("MemberLost");
+    send_to_hub(&w.peers[0], &failed);
+    assert_int_equal(last_event(HUB_EVENT_TRAINER_FAILED)->exit_code, 137); /* told all the same */
+    assert_phase(HUB_RUNNING);
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    failed.failed.is_back = false; /* it failed before the assign reached it: it is down */
+    send_to_hub(&w.peers[0], &failed);
+    assert_phase(HUB_GATHERING);
+    stop();
+}
+
 static void test_hub_members__a_new_hub_hears_why_a_generation_was_ended(void **state)
 {
     (void)state;
@@ -594,6 +617,7 @@ int main(void)
         TEST(without_a_record_only_a_majority_goes_on),
         TEST(a_restart_is_recorded_with_the_generation_it_leads_to),
         TEST(a_new_hub_hears_why_a_generation_was_ended),
+        TEST(a_failure_told_late_ends_no_newer_generation),
         TEST(a_generation_of_which_nobody_is_left_has_failed),
         TEST(a_new_hub_learns_restarts_that_were_not_recorded),
         TEST(who_comes_back_with_the_state_is_not_left_out_for_a_slow_record),

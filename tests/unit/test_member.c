@@ -540,6 +540,17 @@ static void test_member__keeps_a_failure_for_the_next_connection(void **state)
     hub_heartbeat(0);
     assert_int_equal(sent(MESSAGE_FAILED, &message), 1);
     assert_true(fabs(message.failed.age_ms - 203) < 1e-9);
+    assert_false(message.failed.is_back);
+    message_release(&message);
+    member_disconnected(w.member, w.now_ms, &w.out);
+    fail_trainer(0);
+    up(0, -1);
+    clear();
+    tick(10000);
+    member_connected(w.member, w.now_ms, &w.out);
+    hub_heartbeat(0);
+    assert_int_equal(sent(MESSAGE_FAILED, &message), 1);
+    assert_true(message.failed.is_back);
     message_release(&message);
     stop();
 }

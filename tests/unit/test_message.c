@@ -86,6 +86,7 @@ static const struct message examples[] = {
                 .signal = 9,
                 .cause = "OutOfMemory",
                 .fatal = true,
+                .is_back = true,
                 .lines = "a \"b\"\n\tc\x01\n",
                 .age_ms = 12}},
     {.type = MESSAGE_PEER_LOST, .peer_lost = {.generation = {1, 3}, .rank = 3, .age_ms = 1}},
