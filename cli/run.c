@@ -148,6 +148,32 @@ static void check_machine(const struct run *run, struct fleet_errors *errors)
         (long long)workers, workers == 1 ? "" : "s", sum.text, what, has.text, each.text);
 }
 
+/* Where the losses are to be drawn, heap; NULL = nowhere. */
+static char *curve_path(const struct run *run)
+{
+    if (run->job.spec.training.log.curve)
+        return fleet_file_join(run->folder, run->job.spec.training.log.curve);
+    return NULL;
+}
+
+static void check_output(const char *path, const char *field, struct fleet_errors *errors)
+{
+    struct fleet_error err;
+
+    if (path && fleet_file_prepare(path, &err) < 0)
+        fleet_errors_add(errors, field, "%s", err.text);
+}
+
+/* What is written at the end had better be known to fail at the start. */
+static void check_outputs(const struct run *run, struct fleet_errors *errors)
+{
+    FLEET_AUTO_FREE char *curve = curve_path(run);
+
+    check_output(curve, run->arguments.changes.curve ? "--curve" : "spec.training.log.curve",
+                 errors);
+    check_output(run->arguments.state_file, "--state-file", errors);
+}
+
 /* Read, check and plan. 0, or the exit code. */
 static int read_job(struct run *run)
 {
@@ -169,6 +195,8 @@ static int read_job(struct run *run)
         has_plan = job_file_plan(&run->job, job_file_world(&run->job), &run->plan, &errors) == 0;
     if (has_plan)
         check_machine(run, &errors);
+    if (errors.count == 0)
+        check_outputs(run, &errors);
     print_errors("warning: ", &warnings);
     print_errors("", &errors);
     code = errors.count > 0 ? EXIT_NO : 0;
@@ -297,14 +325,6 @@ static const struct fleetjob_condition *final_condition(const struct fleetjob_st
              strcmp(c->type, WELLKNOWN_CONDITION_SUSPENDED) == 0))
             return c;
     }
-    return NULL;
-}
-
-/* Where the losses are to be drawn, heap; NULL = nowhere. */
-static char *curve_path(const struct run *run)
-{
-    if (run->job.spec.training.log.curve)
-        return fleet_file_join(run->folder, run->job.spec.training.log.curve);
     return NULL;
 }
 
@@ -439,9 +459,9 @@ int cli_run(int argc, char **argv)
         return code;
     (void)signal(SIGPIPE, SIG_IGN);
     fleet_log_setup(FLEET_LOG_TEXT, 0, "");
+    run.folder = job_file_folder(run.arguments.file);
     code = read_job(&run);
     if (code == 0) {
-        run.folder = job_file_folder(run.arguments.file);
         open_progress(&run);
         print_plan(&run);
         code = run_in_private_folder(&run);

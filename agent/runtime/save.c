@@ -20,20 +20,11 @@ static bool is_full(int code)
     return code == -ENOSPC || code == -EDQUOT;
 }
 
-/* A file is made and removed: permissions alone do not say what a file system allows. */
 static int try_to_write(const char *path, struct fleet_error *err)
 {
-    FLEET_AUTO_FREE char *probe = fleet_file_join(path, ".writable-XXXXXX");
-    int rc = fleet_file_make_folder(path, err), fd;
+    int rc = fleet_file_make_folder(path, err);
 
-    if (rc < 0)
-        return rc;
-    fd = mkostemp(probe, O_CLOEXEC);
-    if (fd < 0)
-        return fleet_error(err, -errno, "write to %s: %s", path, strerror(errno));
-    (void)close(fd);
-    (void)unlink(probe);
-    return 0;
+    return rc < 0 ? rc : fleet_file_try_folder(path, err);
 }
 
 int save_open(struct trainer *trainer, struct fleet_error *err)

@@ -74,17 +74,21 @@ static int write_all(int fd, const void *data, size_t size)
     return 0;
 }
 
-static int sync_folder_of(const char *path)
+/* Heap; "." for a name alone. */
+static char *folder_of(const char *path)
 {
-    FLEET_AUTO_FREE char *folder = strdup(path);
-    FLEET_AUTO_CLOSE int fd = -1;
-    char *slash;
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
 
     fleet_assert(folder != NULL);
-    slash = strrchr(folder, '/');
-    if (slash)
-        slash[slash == folder] = '\0';
-    fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return folder;
+}
+
+static int sync_folder_of(const char *path)
+{
+    FLEET_AUTO_FREE char *folder = folder_of(path);
+    FLEET_AUTO_CLOSE int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
     return fd < 0 ? -1 : fsync(fd);
 }
 
@@ -107,6 +111,32 @@ int fleet_file_write(const char *path, const void *data, size_t size, struct fle
         return rc;
     }
     return sync_folder_of(path) < 0 ? fail(err, "sync the folder of", path) : 0;
+}
+
+int fleet_file_try_folder(const char *folder, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *probe = fleet_file_join(folder, ".writable-XXXXXX");
+    int fd = mkostemp(probe, O_CLOEXEC);
+
+    if (fd < 0)
+        return fail(err, "write to", folder);
+    (void)close(fd);
+    (void)unlink(probe);
+    return 0;
+}
+
+int fleet_file_prepare(const char *path, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *folder = folder_of(path);
+    struct stat info;
+    int rc;
+
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        errno = EISDIR;
+        return fail(err, "write", path);
+    }
+    rc = fleet_file_make_folder(folder, err);
+    return rc < 0 ? rc : fleet_file_try_folder(folder, err);
 }
 
 int fleet_file_make_folder(const char *path, struct fleet_error *err)

@@ -21,6 +21,16 @@ int fleet_file_read(const char *path, size_t size_max, char **out_text, size_t *
  */
 int fleet_file_write(const char *path, const void *data, size_t size, struct fleet_error *err);
 
+/*
+ * For what is to be written much later: make its folder if need be, and see whether fleet_file_write()
+ * would work. -errno with the path, -EISDIR where `path` itself is a folder.
+ */
+int fleet_file_prepare(const char *path, struct fleet_error *err);
+
+/* Whether files can be made in `folder`: one is made and removed, since permissions alone do not say
+ * what a file system allows. -errno with the folder. */
+int fleet_file_try_folder(const char *folder, struct fleet_error *err);
+
 /* mkdir -p. -errno with the part that could not be made. */
 int fleet_file_make_folder(const char *path, struct fleet_error *err);
 

@@ -71,7 +71,8 @@ static const struct fleet_field model_fields[] = {
      .max = 16777216,
      .only = GPT_LLAMA,
      .default_words = "the tokenizer's size",
-     .description = "Number of different tokens. Padded internally, never visibly. Required with tokens-u32. "
+     .description =
+         "Number of different tokens. Padded internally, never visibly. Required with tokens-u32. "
          "With bpe it is read from data.vocabulary; a cluster's controller cannot read that, so it "
          "plans and checks memory only if the number is given."},
     {.name = "hidden",

@@ -205,6 +205,32 @@ static void test_faults__checkpoints_that_cannot_be_written_do_not_stop_training
     free(folder);
 }
 
+/* What is written at the end is tried at the start: no step is made in vain. */
+static void test_faults__outputs_that_cannot_be_written(void **state)
+{
+    struct parts parts = {0};
+    char *folder = write_job(&parts);
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "job.yaml");
+    FLEET_AUTO_FREE char *inside = fleet_file_join(folder, "text.txt/losses.svg");
+    struct job_run run;
+
+    (void)state;
+    REFUSED(PARTS(.extra = "    log: {curve: text.txt/losses.svg}\n"), "spec.training.log.curve",
+            "text.txt", "Not a directory");
+    job_run((const char *[]){"--curve", inside, path, NULL}, LIMIT_S, NULL, NULL, &run);
+    assert_int_equal(run.exit_code, 1);
+    assert_int_equal(run.step_count, 0);
+    assert_non_null(strstr(run.errors, "--curve: "));
+    job_run_release(&run);
+    job_run((const char *[]){"--state-file", folder, path, NULL}, LIMIT_S, NULL, NULL, &run);
+    assert_int_equal(run.exit_code, 1);
+    assert_non_null(strstr(run.errors, "--state-file: "));
+    assert_non_null(strstr(run.errors, folder));
+    job_run_release(&run);
+    job_run_remove(folder);
+    free(folder);
+}
+
 static int count_folders(const char *path)
 {
     DIR *folder = opendir(path);
@@ -318,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_faults__an_empty_file),
         cmocka_unit_test(test_faults__data_that_changes_during_the_run),
         cmocka_unit_test(test_faults__checkpoints_that_cannot_be_written_do_not_stop_training),
+        cmocka_unit_test(test_faults__outputs_that_cannot_be_written),
         cmocka_unit_test(test_faults__a_full_disk_costs_the_new_checkpoint_only),
         cmocka_unit_test(test_faults__wrong_command_lines_exit_2),
         cmocka_unit_test(test_faults__ctrl_c_leaves_nothing_running),
