@@ -273,7 +273,24 @@ static void check_places(struct cluster *c, struct cluster_hosted *hosted,
         c->agents[run->agents[place]].last_place = place;
 }
 
-static int64_t held_step(const struct cluster *c, const struct cluster_agent *a)
+/* A generation in between went on from before that step, without who held it: that branch is over, even if
+ * nothing came of the new one, which nobody can know. */
+static bool is_given_up(const struct cluster *c, const struct cluster_run *run,
+                        const struct cluster_trainer *t)
+{
+    for (int i = 0; i < c->run_count; i++) {
+        const struct cluster_run *other = &c->runs[i];
+        if (other->job == run->job && other->is_started && other->base < t->step &&
+            generation_compare(other->generation, t->held_in) > 0 &&
+            generation_compare(other->generation, run->generation) < 0)
+            return true;
+    }
+    return false;
+}
+
+/* That counts for `run`. */
+static int64_t held_step(const struct cluster *c, const struct cluster_agent *a,
+                         const struct cluster_run *run)
 {
     const struct cluster_job *job = &c->jobs[a->job];
     int64_t step = -1;
@@ -282,7 +299,8 @@ static int64_t held_step(const struct cluster *c, const struct cluster_agent *a)
         const struct cluster_trainer *t = &a->trainers[p];
         if (!t->is_alive)
             return -1;
-        if (generation_compare(t->held_in, job->last_committer) >= 0 && t->step > step)
+        if (generation_compare(t->held_in, job->last_committer) >= 0 && t->step > step &&
+            !is_given_up(c, run, t))
             step = t->step;
     }
     return step;
@@ -297,19 +315,19 @@ static void check_holders(struct cluster *c, struct cluster_hosted *hosted,
     int64_t step = -1;
 
     for (int i = 0; i < run->count; i++) {
-        int64_t held = held_step(c, &c->agents[run->agents[i]]);
+        int64_t held = held_step(c, &c->agents[run->agents[i]], run);
         step = held > step ? held : step;
     }
     for (size_t i = 0; i < count && i < CLUSTER_WORKERS * 4; i++) {
         const struct cluster_agent *a = cluster_agent_find(c, members[i].pod_uid);
         if (a && a->is_alive && !a->is_termed && members[i].is_connected && members[i].place < 0 &&
             a->cut_until_ms <= c->now_ms && a->stopped_until_ms <= c->now_ms &&
-            held_step(c, a) > step)
+            held_step(c, a, run) > step)
             cluster_broken(c,
                            "(6) generation %" PRId64 ".%" PRId64 " of job %d holds step %" PRId64
                            ", %s is left out and holds %" PRId64,
                            run->generation.epoch, run->generation.counter, run->job, step, a->pod,
-                           held_step(c, a));
+                           held_step(c, a, run));
     }
 }
 
@@ -434,7 +452,8 @@ void cluster_check_start(struct cluster *c, struct cluster_run *run)
         for (int p = 0; p < job->processes; p++) {
             const struct cluster_agent *a = &c->agents[run->agents[place]];
             const struct cluster_trainer *t = &a->trainers[p];
-            if (generation_compare(t->held_in, job->last_committer) >= 0 && t->step > run->base)
+            if (generation_compare(t->held_in, job->last_committer) >= 0 && t->step > run->base &&
+                !is_given_up(c, run, t))
                 cluster_broken(c,
                                "(6) generation %" PRId64 ".%" PRId64
                                " of job %d starts from step %" PRId64 ", %s holds %" PRId64,
