@@ -161,8 +161,8 @@ static int exchange_ballots(struct trainer *trainer, bool is_initial, struct bal
             return fleet_error(
                 err, -EINVAL,
                 "rank %d has another program or other data than rank %d: "
-                "spec.training.data.path must show the same files to every worker, and "
-                "all workers must run the same version",
+                "spec.training.data must show the same files to every worker, unchanged during "
+                "the run, and all workers must run the same version",
                 r, trainer->rank);
     return 0;
 }

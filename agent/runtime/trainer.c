@@ -166,16 +166,15 @@ static int plan_job(struct trainer *trainer, struct fleet_error *err)
 }
 
 /* Program and data in one digest: ranks that differ in either must not train together. */
-static int digest_job(struct trainer *trainer, struct fleet_error *err)
+static void digest_job(struct trainer *trainer)
 {
     struct fleet_sha256 *sha = fleet_sha256_new();
     uint8_t data[FLEET_SHA256_SIZE];
-    int rc = dataset_digest(trainer->dataset, data, err);
 
+    dataset_digest(trainer->dataset, data);
     fleet_sha256_update(sha, trainer->plan.digest, strlen(trainer->plan.digest));
     fleet_sha256_update(sha, data, sizeof(data));
     fleet_sha256_finish(sha, trainer->digest);
-    return rc;
 }
 
 static int listen_for_peers(struct trainer *trainer, struct fleet_error *err)
@@ -215,13 +214,14 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
     trainer->memory_backend = backend_cpu_memory_new();
     trainer->threads = threads ? atoi(threads) : 0;
     if ((rc = read_job(trainer, job_file, err)) < 0 || (rc = open_data(trainer, err)) < 0 ||
-        (rc = plan_job(trainer, err)) < 0 || (rc = digest_job(trainer, err)) < 0 ||
+        (rc = plan_job(trainer, err)) < 0 ||
         (rc = state_init(&trainer->state, &trainer->plan.program, &trainer->plan.memory,
                          trainer->memory_backend, err)) < 0 ||
         (rc = save_open(trainer, err)) < 0 || (rc = listen_for_peers(trainer, err)) < 0) {
         trainer_close(trainer);
         return rc;
     }
+    digest_job(trainer);
     start_prefetch(trainer);
     evaluate_open(trainer);
     fleet_strbuf_reserve(&trainer->line, LOG_LINE_MAX); /* before the first step */

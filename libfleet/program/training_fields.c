@@ -196,8 +196,10 @@ static const struct fleet_field data_fields[] = {
      .offset = offsetof(struct training_data, path),
      .count_max = 4096,
      .description =
-         "File, directory (its files sorted by name) or glob, read where the trainer runs. "
-         "Required except with synthetic-markov."},
+         "File, directory (its files in the order of their names, without sub-folders and hidden "
+         "files; of cifar10 and cifar100 those that end in .bin and do not begin with test) or "
+         "glob, read where the trainer runs. It may not change during the run. Required except "
+         "with synthetic-markov."},
     {.name = "tokenizer",
      .kind = FLEET_FIELD_ENUM,
      .offset = offsetof(struct training_data, tokenizer),

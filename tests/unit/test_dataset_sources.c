@@ -183,9 +183,9 @@ static void test_dataset__made_up_samples_are_functions_of_seed_and_number(void 
     assert_memory_not_equal(a, b, sizeof(a));
     assert_int_equal(dataset_read(other, 7, 300, b, targets, NULL), 0);
     assert_memory_not_equal(a, b, sizeof(a));
-    assert_int_equal(dataset_digest(one, digests[0], NULL), 0);
-    assert_int_equal(dataset_digest(again, digests[1], NULL), 0);
-    assert_int_equal(dataset_digest(other, digests[2], NULL), 0);
+    dataset_digest(one, digests[0]);
+    dataset_digest(again, digests[1]);
+    dataset_digest(other, digests[2]);
     assert_memory_equal(digests[0], digests[1], FLEET_SHA256_SIZE);
     assert_memory_not_equal(digests[0], digests[2], FLEET_SHA256_SIZE);
     dataset_free(one);

@@ -17,8 +17,6 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 
-#define DIGEST_CHUNK 65536 /* bytes of the beginning and of the end of a file */
-
 struct dataset {
     enum training_tokenizer tokenizer;
     struct source *source;
@@ -166,7 +164,8 @@ static int refuse_token(const struct source *source, int64_t position, int32_t t
     if (token < 0)
         return fleet_error(err, -EINVAL, SOURCE_FIELD ": %s: a token is larger than 2^31 - 1",
                            place);
-    return fleet_error(err, -EINVAL, SOURCE_FIELD ": %s: token %d, model.vocabulary is %lld", place,
+    return fleet_error(err, -EINVAL,
+                       SOURCE_FIELD ": %s: token %d is not below model.vocabulary %lld", place,
                        token, (long long)vocabulary);
 }
 
@@ -225,46 +224,20 @@ void source_digest_number(struct fleet_sha256 *sha, int64_t number)
     fleet_sha256_update(sha, bytes, sizeof(bytes));
 }
 
-static int digest_file(struct fleet_sha256 *sha, const struct data_files *files,
-                       const struct data_file *file, struct fleet_error *err)
+void source_digest_files(const struct data_files *files, struct fleet_sha256 *sha)
 {
-    FLEET_AUTO_FREE uint8_t *chunk = malloc(DIGEST_CHUNK);
-    int64_t size = file->seen.st_size, part = size < DIGEST_CHUNK ? size : DIGEST_CHUNK;
-    const int64_t offsets[2] = {file->first, file->first + size - part};
-
-    fleet_assert(chunk != NULL);
-    source_digest_number(sha, size);
-    for (int i = 0; i < 2; i++) {
-        int rc = files_read(files, SOURCE_FIELD, offsets[i], (size_t)part, chunk, err);
-        if (rc < 0)
-            return rc;
-        fleet_sha256_update(sha, chunk, (size_t)part);
+    for (int i = 0; i < files->count; i++) {
+        source_digest_number(sha, files->items[i].seen.st_size);
+        fleet_sha256_update(sha, files->items[i].ends, sizeof(files->items[i].ends));
     }
-    return 0;
 }
 
-int source_digest_files(const struct data_files *files, struct fleet_sha256 *sha,
-                        struct fleet_error *err)
-{
-    int rc = 0;
-
-    for (int i = 0; i < files->count && rc == 0; i++)
-        rc = digest_file(sha, files, &files->items[i], err);
-    return rc;
-}
-
-int dataset_digest(const struct dataset *dataset, uint8_t out[FLEET_SHA256_SIZE],
-                   struct fleet_error *err)
+void dataset_digest(const struct dataset *dataset, uint8_t out[FLEET_SHA256_SIZE])
 {
     struct fleet_sha256 *sha = fleet_sha256_new();
-    int rc;
 
     source_digest_number(sha, (int64_t)dataset->tokenizer);
     source_digest_number(sha, dataset->context);
-    rc = dataset->source->vtable->digest(dataset->source, sha, err);
-    if (rc < 0)
-        fleet_sha256_free(sha);
-    else
-        fleet_sha256_finish(sha, out);
-    return rc;
+    dataset->source->vtable->digest(dataset->source, sha);
+    fleet_sha256_finish(sha, out);
 }

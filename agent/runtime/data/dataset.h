@@ -13,8 +13,8 @@
  * `data.path` is a file, a folder (its files in ascending byte order of their names; left out are
  * sub-folders, hidden files, and links to a file of the same folder, so that nothing is read twice)
  * or a glob (all files that match, in byte order of their paths). Files may not change while they
- * are read: that is noticed by identity, size and time at every read, because ranks that join later
- * would see other samples than the ones before.
+ * are read: that is noticed at every read (files.h says how), because ranks that join later would see
+ * other samples than the ones before.
  *
  * Files are read with pread(), not mapped: a mapped file that shrinks kills its reader with SIGBUS,
  * where a read says what happened; the page cache behind both is the same.
@@ -79,10 +79,9 @@ double dataset_entropy(const struct dataset *dataset);
 
 /*
  * A digest of what is read: tokenizer, context, and of each file its size and the beginning and the
- * end of its content. Ranks compare it, so that other data on one of them is found before step 0.
- * Errors as dataset_read().
+ * end of its content as they were when it was opened. Ranks compare it, so that other data on one of
+ * them is found before step 0.
  */
-int dataset_digest(const struct dataset *dataset, uint8_t out[FLEET_SHA256_SIZE],
-                   struct fleet_error *err);
+void dataset_digest(const struct dataset *dataset, uint8_t out[FLEET_SHA256_SIZE]);
 
 #endif

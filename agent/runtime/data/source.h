@@ -36,7 +36,7 @@ struct source_vtable {
     void (*place_of)(const struct source *source, int64_t token, char *out, size_t size);
 
     /* Add to `sha` what tells this source's content from another's. */
-    int (*digest)(const struct source *source, struct fleet_sha256 *sha, struct fleet_error *err);
+    void (*digest)(const struct source *source, struct fleet_sha256 *sha);
     void (*free)(struct source *source);
 };
 
@@ -60,11 +60,9 @@ int source_cifar_open(const struct training_data *config, struct source **out,
                       struct fleet_error *err);
 struct source *source_markov_new(const struct training_data *config, uint64_t seed);
 
-/* Add a number, or size, beginning and end of every file, to a digest. -errno with the file's
- * name. */
+/* Add a number, or size, beginning and end of every file, to a digest. */
 struct data_files;
 void source_digest_number(struct fleet_sha256 *sha, int64_t number);
-int source_digest_files(const struct data_files *files, struct fleet_sha256 *sha,
-                        struct fleet_error *err);
+void source_digest_files(const struct data_files *files, struct fleet_sha256 *sha);
 
 #endif

@@ -2,7 +2,8 @@
 
 /*
  * Text that is cut into byte-pair tokens when it is opened; the tokens stay in memory. Each file is
- * encoded by itself, so a word never spans two.
+ * encoded by itself, so a word never spans two. Its files may not change all the same: a rank that
+ * joins later reads them again.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@ struct bpe_source {
     struct source source;
     struct data_files files;
     struct bpe_tokens tokens;
+    int64_t *ends; /* [files.count], tokens up to the end of each file */
 };
 
 /* The file's bytes go through a buffer that grows only if one word fills it. */
@@ -58,23 +60,50 @@ static int encode_file(struct bpe_source *s, struct bpe *bpe, const struct data_
     return rc;
 }
 
+/* The file that holds `token`. */
+static int file_of(const struct bpe_source *s, int64_t token)
+{
+    int low = 0, high = s->files.count - 1; /* ends[low - 1] <= token < ends[high] */
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (s->ends[middle] <= token)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 static int read_tokens(const struct source *source, int64_t first, int64_t count, int32_t *out,
                        struct fleet_error *err)
 {
     const struct bpe_source *s = (const struct bpe_source *)source;
+    int rc = 0;
 
-    (void)err;
+    for (int i = file_of(s, first); i < s->files.count && rc == 0; i++) {
+        rc = files_check(&s->files, SOURCE_FIELD, i, err);
+        if (s->ends[i] >= first + count)
+            break;
+    }
     memcpy(out, s->tokens.ids + first, (size_t)count * sizeof(*out));
-    return 0;
+    return rc;
 }
 
-static int digest(const struct source *source, struct fleet_sha256 *sha, struct fleet_error *err)
+static void place_of(const struct source *source, int64_t token, char *out, size_t size)
+{
+    const struct bpe_source *s = (const struct bpe_source *)source;
+    int file = file_of(s, token);
+
+    (void)snprintf(out, size, "%s at token %lld", s->files.items[file].path,
+                   (long long)(token - (file > 0 ? s->ends[file - 1] : 0)));
+}
+
+static void digest(const struct source *source, struct fleet_sha256 *sha)
 {
     const struct bpe_source *s = (const struct bpe_source *)source;
 
-    (void)err;
     fleet_sha256_update(sha, s->tokens.ids, (size_t)s->tokens.count * sizeof(*s->tokens.ids));
-    return 0;
 }
 
 static void free_source(struct source *source)
@@ -83,11 +112,13 @@ static void free_source(struct source *source)
 
     files_release(&s->files);
     free(s->tokens.ids);
+    free(s->ends);
     free(s);
 }
 
 static const struct source_vtable vtable = {
     .read_tokens = read_tokens,
+    .place_of = place_of,
     .digest = digest,
     .free = free_source,
 };
@@ -100,8 +131,12 @@ static int encode_all(struct bpe_source *s, const struct training_data *config,
 
     if (rc < 0)
         return rc;
-    for (int i = 0; i < s->files.count && rc == 0; i++)
+    s->ends = calloc((size_t)s->files.count, sizeof(*s->ends));
+    fleet_assert(s->ends != NULL);
+    for (int i = 0; i < s->files.count && rc == 0; i++) {
         rc = encode_file(s, bpe, &s->files.items[i], err);
+        s->ends[i] = s->tokens.count;
+    }
     s->source.vocabulary = bpe_vocabulary(bpe);
     s->source.tokens = s->tokens.count;
     bpe_free(bpe);

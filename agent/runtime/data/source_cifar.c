@@ -52,9 +52,9 @@ static int read_image(const struct source *source, int64_t index, float *pixels,
     return 0;
 }
 
-static int digest(const struct source *source, struct fleet_sha256 *sha, struct fleet_error *err)
+static void digest(const struct source *source, struct fleet_sha256 *sha)
 {
-    return source_digest_files(&((const struct cifar_source *)source)->files, sha, err);
+    source_digest_files(&((const struct cifar_source *)source)->files, sha);
 }
 
 static void free_source(struct source *source)
@@ -89,6 +89,9 @@ static bool is_training_file(const char *name)
     return length > 4 && strcmp(name + length - 4, ".bin") == 0 && strncmp(name, "test", 4) != 0;
 }
 
+static const struct data_file_names training_files = {.wanted = is_training_file,
+                                                      .words = "*.bin, but not test*"};
+
 int source_cifar_open(const struct training_data *config, struct source **out,
                       struct fleet_error *err)
 {
@@ -98,7 +101,7 @@ int source_cifar_open(const struct training_data *config, struct source **out,
 
     fleet_assert(s != NULL);
     s->labels = is_100 ? 2 : 1;
-    rc = files_open_some(SOURCE_FIELD, config->path, is_training_file, &s->files, err);
+    rc = files_open_some(SOURCE_FIELD, config->path, &training_files, &s->files, err);
     if (rc == 0)
         rc = check_sizes(s, err);
     if (rc < 0) {

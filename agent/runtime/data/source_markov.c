@@ -68,15 +68,13 @@ static int read_sample(const struct source *source, int64_t index, int64_t count
     return 0;
 }
 
-static int digest(const struct source *source, struct fleet_sha256 *sha, struct fleet_error *err)
+static void digest(const struct source *source, struct fleet_sha256 *sha)
 {
     const struct markov_source *s = (const struct markov_source *)source;
 
-    (void)err;
     source_digest_number(sha, (int64_t)s->seed);
     source_digest_number(sha, s->order);
     source_digest_number(sha, s->symbols);
-    return 0;
 }
 
 static void free_source(struct source *source)

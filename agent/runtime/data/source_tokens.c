@@ -60,9 +60,9 @@ static void place_of(const struct source *source, int64_t token, char *out, size
                    (long long)(token - file->first / s->token_bytes));
 }
 
-static int digest(const struct source *source, struct fleet_sha256 *sha, struct fleet_error *err)
+static void digest(const struct source *source, struct fleet_sha256 *sha)
 {
-    return source_digest_files(&((const struct tokens_source *)source)->files, sha, err);
+    source_digest_files(&((const struct tokens_source *)source)->files, sha);
 }
 
 static void free_source(struct source *source)

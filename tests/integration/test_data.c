@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Data of a job as a user meets them: what is wrong with a file, for training or for evaluation, before
+ * or during the run, ends the job with exit code 1 and a message that names field and file; and a byte-pair model takes its vocabulary from the tokenizer's file.
+ */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "tests/support/job_run.h"
+
+#define LIMIT_S 600.0
+#define GPT     "name: gpt, layers: 1, heads: 2, width: 16, context: 16"
+#define RESNET  "name: resnet, depths: [1, 1, 1, 1], baseWidth: 2"
+#define BPE     "path: text, tokenizer: bpe, vocabulary: vocab.json, merges: merges.txt"
+#define ENDLESS "1000000" /* steps: the change comes first */
+
+static char *folder; /* of the test at work */
+
+static int make_folder(void **state)
+{
+    (void)state;
+    folder = job_run_folder();
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    job_run_remove(folder);
+    free(folder);
+    return 0;
+}
+
+static char *path_of(const char *name)
+{
+    return fleet_file_join(folder, name);
+}
+
+static void write_file(const char *name, const void *data, size_t size)
+{
+    FLEET_AUTO_FREE char *path = path_of(name);
+
+    assert_int_equal(fleet_file_write(path, data, size, NULL), 0);
+}
+
+static void make_folder_in(const char *name)
+{
+    FLEET_AUTO_FREE char *path = path_of(name);
+
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+/* `name`: `count` lines of text. */
+static void write_lines(const char *name, int count)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    for (int i = 0; i < count; i++)
+        fleet_strbuf_appendf(&text, "line %d of some text to learn\n", i);
+    write_file(name, text.text, text.length);
+}
+
+static void copy_golden(const char *name)
+{
+    FLEET_AUTO_FREE char *from = fleet_file_join("tests/golden/bpe", name);
+    FLEET_AUTO_FREE char *text = NULL;
+    size_t size;
+
+    assert_int_equal(fleet_file_read(from, 1 << 20, &text, &size, NULL), 0);
+    write_file(name, text, size);
+}
+
+static void write_job(const char *model, const char *data, const char *rest)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    fleet_strbuf_appendf(
+        &text,
+        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: data}\n"
+        "spec: {worker: {replicas: 2}, training: {model: {%s}, data: {%s}, "
+        "optimizer: {learningRate: 0.001}, globalBatchSize: 4, microBatchSize: 1, %s}}\n",
+        model, data, rest);
+    write_file("job.yaml", text.text, text.length);
+}
+
+static void run_job(const char *workers, job_run_watch watch, void *context, struct job_run *out)
+{
+    FLEET_AUTO_FREE char *path = path_of("job.yaml");
+    const char *arguments[] = {"--workers", workers, path, NULL};
+
+    job_run(arguments, LIMIT_S, watch, context, out);
+}
+
+/* `words`, with NULL at the end, all stand in one line of what `run` said. */
+static void expect_line(const char *errors, const char *what, const char *const *words)
+{
+    FLEET_AUTO_FREE char *copy = strdup(errors);
+    char *rest = copy, *line;
+
+    assert_non_null(copy);
+    while ((line = strsep(&rest, "\n"))) {
+        size_t found = 0;
+        while (words[found] && strstr(line, words[found]))
+            found++;
+        if (!words[found])
+            return;
+    }
+    fail_msg("%s: no line with \"%s\", \"%s\" … in:\n%s", what, words[0], words[1], errors);
+}
+
+static void expect_failed(const struct job_run *run, const char *what, const char *const *words)
+{
+    if (run->exit_code != 1 || strcmp(run->state, "Failed") != 0)
+        fail_msg("%s: exit code %d, state \"%s\" after %d steps: %s", what, run->exit_code,
+                 run->state, run->step_count, run->errors);
+    assert_string_equal(run->problem, "");
+    expect_line(run->errors, what, words);
+}
+
+/* ---- wrong from the beginning -------------------------------------------------------------------- */
+
+static void expect_refused(const char *model, const char *data, const char *rest,
+                           const char *const *words)
+{
+    struct job_run run;
+
+    write_job(model, data, rest);
+    run_job("2", NULL, NULL, &run);
+    expect_failed(&run, data, words);
+    job_run_release(&run);
+}
+
+#define REFUSED(model, data, rest, ...) \
+    expect_refused(model, data, rest, (const char *[]){"spec.training.data.", __VA_ARGS__, NULL})
+
+static void test_data__of_the_wrong_size_or_kind(void **state)
+{
+    static const uint8_t zeros[3073 * 4 + 1];
+    FLEET_AUTO_FREE char *pipe = path_of("pipe");
+
+    (void)state;
+    write_file("odd", zeros, 1001);
+    write_file("pictures", zeros, sizeof(zeros));
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    make_folder_in("set");
+    write_file("set/test_batch.bin", zeros, 3073);
+    REFUSED(GPT ", vocabulary: 256", "path: odd, tokenizer: tokens-u16", "steps: 3", "data.path",
+            "/odd", "1001", "multiple of the 2");
+    REFUSED(GPT ", vocabulary: 256", "path: odd, tokenizer: tokens-u32", "steps: 3", "data.path",
+            "/odd", "1001", "multiple of the 4");
+    REFUSED(RESNET, "path: pictures, tokenizer: cifar10", "steps: 3", "data.path", "/pictures",
+            "12293", "multiple of the 3073");
+    REFUSED(RESNET, "path: set, tokenizer: cifar10", "steps: 3", "data.path", "/set", "*.bin");
+    REFUSED(GPT, "path: pipe", "steps: 3", "data.path", "/pipe", "regular file");
+}
+
+/* A token or label that the model does not have: where it stands and what is allowed. */
+static void test_data__with_a_token_that_the_model_has_not(void **state)
+{
+    static uint8_t images[20 * 3073];
+    uint16_t tokens[1000];
+
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        tokens[i] = i < 900 ? 5 : 300;
+    write_file("tokens", tokens, sizeof(tokens));
+    for (int i = 18; i < 20; i++)
+        images[i * 3073] = 77;
+    write_file("images", images, sizeof(images));
+    REFUSED(GPT ", vocabulary: 300", "path: tokens, tokenizer: tokens-u16, validation: 0.1",
+            "steps: 4, evaluation: {everySteps: 2, batches: 1}", "evaluation: ", "/tokens", "300");
+    REFUSED(GPT ", vocabulary: 300", "path: tokens, tokenizer: tokens-u16, shuffle: false",
+            "steps: 100", "data.path", "/tokens at position 9", "token 300 is not below", "300");
+    REFUSED(RESNET, "path: images, tokenizer: cifar10", "steps: 20", "data.path", "/images",
+            "label 77", "below 10");
+    REFUSED(RESNET, "path: images, tokenizer: cifar10, validation: 0.1",
+            "steps: 4, evaluation: {everySteps: 2, batches: 1}", "evaluation: ", "/images",
+            "label 77");
+}
+
+/* ---- changed during the run ---------------------------------------------------------------------- */
+
+static void grow(const char *path)
+{
+    FILE *file = fopen(path, "a");
+
+    assert_non_null(file);
+    assert_true(fputs("more", file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void shrink(const char *path)
+{
+    assert_int_equal(truncate(path, 100), 0);
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "r+");
+
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static bool is_same_time(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* The clock of files ticks every few milliseconds; the test is not about that. */
+static void overwrite(const char *path)
+{
+    struct stat before, now;
+
+    assert_int_equal(stat(path, &before), 0);
+    do {
+        put(path, "LINE");
+        assert_int_equal(stat(path, &now), 0);
+    } while (is_same_time(&now.st_mtim, &before.st_mtim));
+}
+
+static void date_back(const char *path)
+{
+    struct stat before, now;
+
+    assert_int_equal(stat(path, &before), 0);
+    do {
+        const struct timespec times[2] = {before.st_atim, before.st_mtim};
+        put(path, "LINE");
+        assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+        assert_int_equal(stat(path, &now), 0);
+    } while (is_same_time(&now.st_ctim, &before.st_ctim));
+}
+
+static void replace(const char *path)
+{
+    FLEET_AUTO_FREE char *text = NULL, *other = path_of("other");
+    size_t size;
+
+    assert_int_equal(fleet_file_read(path, 1 << 20, &text, &size, NULL), 0);
+    assert_int_equal(fleet_file_write(other, text, size, NULL), 0);
+    assert_int_equal(rename(other, path), 0);
+}
+
+static void delete (const char *path)
+{
+    assert_int_equal(unlink(path), 0);
+}
+
+struct change {
+    void (*make)(const char *path);
+    const char *path;
+    bool is_done;
+};
+
+static void change_at_step_3(void *context, struct job_run *run, const cJSON *event)
+{
+    struct change *change = context;
+
+    (void)event;
+    if (change->is_done || run->step_count < 3)
+        return;
+    change->make(change->path);
+    change->is_done = true;
+}
+
+static const struct {
+    void (*make)(const char *path);
+    const char *words;
+} changes[] = {
+    {grow, "changed during the run: it had"},
+    {shrink, "changed during the run: it had"},
+    {overwrite, "changed during the run: it was written to"},
+    {date_back, "changed during the run: it was written to and dated back"},
+    {replace, "was replaced by another file during the run"},
+    {delete, "No such file"},
+};
+
+/* `part` of the message beside field and file. The file that is changed is `name`. */
+static void expect_noticed(const char *model, const char *data, const char *rest, const char *name,
+                           const char *part)
+{
+    FLEET_AUTO_FREE char *path = path_of(name), *original = NULL;
+    size_t size;
+
+    assert_int_equal(fleet_file_read(path, 1 << 20, &original, &size, NULL), 0);
+    write_job(model, data, rest);
+    for (size_t i = 0; i < FLEET_COUNT(changes); i++) {
+        struct change change = {.make = changes[i].make, .path = path};
+        struct job_run run;
+
+        run_job("2", change_at_step_3, &change, &run);
+        assert_true(change.is_done);
+        expect_failed(&run, changes[i].words,
+                      (const char *[]){part, "spec.training.data.path", path, changes[i].words,
+                                       NULL});
+        job_run_release(&run);
+        write_file(name, original, size);
+    }
+}
+
+static void test_data__changed_during_the_run(void **state)
+{
+    (void)state;
+    write_lines("text", 400);
+    expect_noticed(GPT, "path: text", "steps: " ENDLESS, "text", "step ");
+}
+
+/* Of a folder of two files the second lies in what is held out: only the evaluation, which takes all
+ * of that, meets it. */
+static void test_data__changed_in_what_is_held_out(void **state)
+{
+    (void)state;
+    make_folder_in("set");
+    write_lines("set/a", 100);
+    write_lines("set/b", 15);
+    expect_noticed(GPT, "path: set, validation: 0.2",
+                   "evaluation: {everySteps: 5, batches: 100}, steps: " ENDLESS, "set/b",
+                   "evaluation: ");
+}
+
+/* Byte pairs stay in memory, but a worker that comes later would read the file again. */
+static void test_data__changed_where_tokens_are_in_memory(void **state)
+{
+    (void)state;
+    copy_golden("vocab.json");
+    copy_golden("merges.txt");
+    write_lines("text", 400);
+    expect_noticed(GPT, BPE, "steps: " ENDLESS, "text", "step ");
+}
+
+/* ---- the vocabulary of byte pairs ---------------------------------------------------------------- */
+
+/* Runs the command on the job; its exit code is `expected`. Heap texts. */
+static void run_command(const char *command, int expected, char **out_text, char **out_errors)
+{
+    FLEET_AUTO_FREE char *path = path_of("job.yaml");
+    const char *arguments[] = {command, path, NULL};
+    int code = job_run_command("fleetjob", arguments, out_text, out_errors);
+
+    if (code != expected)
+        fail_msg("%s: expected exit code %d, got %d: %s%s", command, expected, code, *out_text,
+                 *out_errors);
+}
+
+/* The same job whether the size is given or read; plan and trainers know it. */
+static void test_data__the_vocabulary_is_the_tokenizers(void **state)
+{
+    FLEET_AUTO_FREE char *text = NULL, *errors = NULL, *words = NULL, *warnings = NULL;
+    struct job_run given, read, alone;
+
+    (void)state;
+    copy_golden("vocab.json");
+    copy_golden("merges.txt");
+    write_lines("text", 400);
+    write_job(GPT ", vocabulary: 700", BPE, "steps: 4");
+    run_job("2", NULL, NULL, &given);
+    write_job(GPT, BPE, "steps: 4");
+    run_job("2", NULL, NULL, &read);
+    run_job("1", NULL, NULL, &alone);
+    assert_int_equal(given.exit_code, 0);
+    assert_int_equal(read.exit_code, 0);
+    assert_string_equal(read.sha256, given.sha256);
+    assert_string_equal(alone.sha256, given.sha256);
+    assert_string_equal(fleet_json_at(read.plan, "digest")->valuestring,
+                        fleet_json_at(given.plan, "digest")->valuestring);
+    run_command("plan", 0, &text, &errors);
+    assert_non_null(strstr(text, "bytes of a rank"));
+    run_command("validate", 0, &words, &warnings);
+    assert_string_equal(warnings, "");
+    job_run_release(&given);
+    job_run_release(&read);
+    job_run_release(&alone);
+}
+
+static void test_data__a_tokenizer_that_cannot_be_read(void **state)
+{
+    static const char *const commands[] = {"run", "plan"};
+    const char *words[] = {"spec.training.data.vocabulary: ", "/vocab.json",
+                           "No such file or directory", NULL};
+
+    (void)state;
+    write_lines("text", 400);
+    copy_golden("merges.txt");
+    write_job(GPT, BPE, "steps: 4");
+    for (size_t i = 0; i < FLEET_COUNT(commands); i++) {
+        FLEET_AUTO_FREE char *text = NULL, *errors = NULL;
+        run_command(commands[i], 1, &text, &errors);
+        expect_line(errors, commands[i], words);
+    }
+    {
+        FLEET_AUTO_FREE char *text = NULL, *warnings = NULL;
+        run_command("validate", 0, &text, &warnings); /* another machine may have the file */
+        expect_line(warnings, "validate", words);
+    }
+    write_job(GPT ", vocabulary: 700", BPE, "steps: 4"); /* the plan needs no file, the run does */
+    {
+        FLEET_AUTO_FREE char *text = NULL, *errors = NULL;
+        run_command("plan", 0, &text, &errors);
+    }
+    REFUSED(GPT ", vocabulary: 700", BPE, "steps: 4", "data.vocabulary", "/vocab.json",
+            "No such file");
+}
+
+static void test_data__a_tokenizer_that_does_not_fit(void **state)
+{
+    static const char merges[] = "t h\nzz q\n";
+    struct job_run run;
+
+    (void)state;
+    write_lines("text", 400);
+    copy_golden("vocab.json");
+    write_file("merges.txt", merges, sizeof(merges) - 1);
+    REFUSED(GPT, BPE, "steps: 4", "data.merges", "/merges.txt", "line 2", "\"zz");
+    copy_golden("merges.txt");
+    write_job(GPT ", vocabulary: 699", BPE, "steps: 4");
+    run_job("2", NULL, NULL, &run);
+    expect_failed(&run, "699",
+                  (const char *[]){"spec.training.model.vocabulary", "699", "700", NULL});
+    job_run_release(&run);
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_data__of_the_wrong_size_or_kind),
+        IN_FOLDER(test_data__with_a_token_that_the_model_has_not),
+        IN_FOLDER(test_data__changed_during_the_run),
+        IN_FOLDER(test_data__changed_in_what_is_held_out),
+        IN_FOLDER(test_data__changed_where_tokens_are_in_memory),
+        IN_FOLDER(test_data__the_vocabulary_is_the_tokenizers),
+        IN_FOLDER(test_data__a_tokenizer_that_cannot_be_read),
+        IN_FOLDER(test_data__a_tokenizer_that_does_not_fit),
+    };
+
+    return cmocka_run_group_tests_name("data", tests, NULL, NULL);
+}
