@@ -16,12 +16,6 @@ nothing_noticed() { # nothing_noticed JOB PODS
     field_is "$1" rendezvous.generation 1
 }
 
-somebody_leads_but() { # somebody_leads_but POD
-    local now
-    now=$(leader)
-    [ -n "$now" ] && [ "$now" != "$1" ]
-}
-
 controller_of() { # controller_of POD: its process number on this machine
     "$cluster" pids "$system/$1" fleetjob-controller
 }
@@ -75,16 +69,12 @@ changes_by() { # changes_by POD FIRST LAST
     remove_job frozen
 }
 
-audited() { # lines of the audit log
-    wc -l <"$(audit_log)"
-}
-
 @test "upgraded: the job keeps pods and generation" {
-    start_job upgraded
+    start_job upgraded steps="$LONG"
     before=$(pods_of upgraded)
     helm upgrade fleetjob "$repository/charts/fleetjob" -n "$system" --reuse-values \
         --set-string podAnnotations.changed="$RANDOM$RANDOM" --wait --timeout "${LIMIT}s"
-    ends_like_reference upgraded
+    ends_like_reference upgraded "$LONG"
     nothing_noticed upgraded "$before"
     remove_job upgraded
 }
@@ -98,14 +88,26 @@ audited() { # lines of the audit log
     remove_job restarted
 }
 
+# The process that leads: a pod may hold several, one after the other.
+holder() {
+    kubectl get lease fleetjob-controller -n "$system" -o jsonpath='{.spec.holderIdentity}'
+}
+
+# What a leader knew that never reached the API server, the next one cannot tell: that is another scenario, and who leads
+# changes if the API server needs longer than a Lease to come back.
 @test "a trainer dies while the API server is away" {
     start_job alone
     pid=$(trainer_of alone-worker-3-0)
+    before=$(holder)
     "$cluster" stop apiserver
-    kill -KILL "$pid" # the trainer is back long before the API server; that must be before the Lease runs out
+    kill -KILL "$pid"
     "$cluster" restart apiserver
     ends_like_reference alone
-    field_is alone 'restarts.history[*].lostSteps' 0
+    if [ "$(holder)" = "$before" ]; then
+        field_is alone 'restarts.history[*].lostSteps' 0
+    else
+        [[ "$(field alone 'restarts.history[*].lostSteps')" =~ ^0?$ ]]
+    fi
     remove_job alone
 }
 
@@ -144,4 +146,8 @@ cut_watches() {
     ends_like_reference leased
     nothing_noticed leased "$before"
     remove_job leased
+}
+
+@test "nothing is left of any of them" {
+    eventually "$LIMIT" nothing_left
 }

@@ -59,3 +59,7 @@ no_pods_of() { # no_pods_of JOB
     ends_like_reference asleep
     remove_job asleep
 }
+
+@test "nothing is left of any of them" {
+    eventually "$LIMIT" nothing_left
+}

@@ -50,6 +50,7 @@ workers_on() { # workers_on JOB NODE: whether some run there
     field_is cut 'restarts.history[0].cause' MemberLost
     "$cluster" restore-node "$lost"
     remove_job cut
+    eventually "$LIMIT" nothing_left_of cut
 }
 
 @test "the node of the leading controller loses power: the survivors go on under the next one" {
@@ -62,4 +63,8 @@ workers_on() { # workers_on JOB NODE: whether some run there
     ends_like_reference power
     "$cluster" restore-node "$lost"
     remove_job power
+}
+
+@test "nothing is left of any of them" {
+    eventually "$LIMIT" nothing_left
 }

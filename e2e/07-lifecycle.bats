@@ -7,6 +7,12 @@ load lib
 
 setup_file() {
     start_installation
+    start_image # what it waits for is told after half a minute
+}
+
+# A registry that refuses at once: what names are looked up in, and for how long, is the machine's affair.
+start_image() {
+    job_file image replicas=1 worker='image: "127.0.0.1:1/nowhere:1"' | kubectl apply -f -
 }
 
 # ---- refused ---------------------------------------------------------------------------------------
@@ -49,6 +55,10 @@ refused_at_apply() { # refused_at_apply WORDS [sed expression]…: the small job
     remove_job fixed
 }
 
+shows() { # shows JOB PATTERN: what kubectl get prints of it
+    kubectl get fj "$1" | tee /dev/stderr | grep -qi "$2"
+}
+
 not_accepted() { # not_accepted JOB WORDS…: Accepted=False with all of the words, and no pod
     local message words
     kubectl wait "fj/$1" --for=condition=Accepted=False --timeout="${LIMIT}s"
@@ -64,7 +74,7 @@ not_accepted() { # not_accepted JOB WORDS…: Accepted=False with all of the wor
     { job_file knob && printf '  strategy: {gradient_merg: true, amp_configs: {init_los_scaling: 2}}\n'; } | kubectl apply -f -
     not_accepted knob 'spec.strategy.gradient_merg' 'did you mean "gradient_merge"?' \
         'spec.strategy.amp_configs.init_los_scaling' 'did you mean "init_loss_scaling"?'
-    kubectl get fj knob | grep -i 'fail\|refused\|invalid\|not'
+    eventually "$LIMIT" shows knob 'fail\|refused\|invalid\|not'
     echo "corrected, it runs"
     job_file knob steps=20 | kubectl apply -f -
     becomes knob Succeeded
@@ -79,17 +89,13 @@ condition_says() { # condition_says JOB CONDITION WORDS…: the condition has al
     done
 }
 
-@test "pods that cannot be made, placed or started: the job says why" {
+@test "pods that cannot be made or placed: the job says why" {
     job_file class replicas=1 worker='template: {spec: {priorityClassName: nowhere, containers: [{name: worker}]}}' | kubectl apply -f -
-    eventually 60 condition_says class Scheduled CreateRefused 'no PriorityClass with name nowhere'
+    eventually "$LIMIT" condition_says class Scheduled CreateRefused 'no PriorityClass with name nowhere'
     job_file room replicas=1 worker='resources: {requests: {cpu: 1000}}' | kubectl apply -f -
-    eventually 60 condition_says room Scheduled 'nodes are available'
-    job_file image replicas=1 worker='image: "fleet.local/nowhere:1"' | kubectl apply -f -
-    eventually 150 condition_says image Running 'pod image-worker-0-0 waits' Image
-    field_is image state Pending
+    eventually "$LIMIT" condition_says room Scheduled 'nodes are available'
     remove_job class
     remove_job room
-    remove_job image
 }
 
 @test "a pod template that the API server refuses is refused with its words" {
@@ -123,11 +129,11 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     [ -z "$(kubectl get services -n kube-system -o name)" ]
     job_file seen | kubectl apply -f -
     ends_like_reference seen
-    run kubectl get fj seen
+    run --separate-stderr kubectl get fj seen
     echo "$output"
     [[ ${lines[0]} =~ ^NAME\ +STATE\ +WORKERS\ +STEP\ +LOSS\ +RESTARTS\ +AGE ]]
     [[ ${lines[1]} =~ ^seen\ +Succeeded\ +[0-9]\ +$STEPS\ +[0-9]\.[0-9]{1,5}\ +0\ +[0-9]+ ]]
-    run kubectl get fj seen -o wide
+    run --separate-stderr kubectl get fj seen -o wide
     echo "$output"
     [[ ${lines[0]} =~ TOKENS/S\ +GOODPUT\ +GENERATION ]]
     eventually "$LIMIT" describes seen Accepted 'all steps are done' Events: 'Training on 4 workers'
@@ -136,6 +142,13 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     kubectl explain fleetjob.spec.training.microBatchSize | grep 'through the model at a time'
     eventually "$LIMIT" field_is seen workers.succeeded 4
     remove_job seen
+}
+
+@test "an image that does not come: the job says why" {
+    start_image
+    eventually "$LIMIT" condition_says image Running 'pod image-worker-0-0 waits' Image
+    field_is image state Pending
+    remove_job image
 }
 
 @test "every example and every job of the documentation is accepted by the API server" {
@@ -182,4 +195,8 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     kubectl delete namespace doomed --timeout="${LIMIT}s"
     run kubectl get namespace doomed
     [ "$status" != 0 ]
+}
+
+@test "nothing is left of any of them" {
+    eventually "$LIMIT" nothing_left
 }

@@ -10,7 +10,7 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cluster=$here/cluster/cluster
 work=$(mktemp -d)
-stage=''
+background=''
 
 skip() {
     echo "skipped: $*"
@@ -21,7 +21,7 @@ skip() {
 finish() {
     local code=$?
     trap - EXIT INT TERM
-    [ -z "$stage" ] || kill "$stage" 2>/dev/null
+    [ -z "$background" ] || { pkill -P "$background"; kill "$background"; } 2>/dev/null
     [ ! -e "$work/ours" ] || "$cluster" down >/dev/null
     rm -rf "$work"
     exit "$code"
@@ -51,10 +51,22 @@ if [ ${#files[@]} = 0 ]; then
 fi
 touch "$work/tap"
 export FLEETJOB_REFERENCES=$work
+
+# References are computed while the first scenarios wait for their clusters.
+repository=$here/.. references=$work
+# shellcheck source=e2e/job.bash
+. "$here/job.bash"
+measure_steps || exit 1
+use_steps
+echo "the small job has $STEPS steps, the long one $LONG"
+{ reference "$STEPS" && reference "$LONG"; } >"$work/references" 2>&1 &
+background=$!
 for file in "${files[@]}"; do
     case $(basename "$file") in
     0[01]-*) ;; # these bring their own cluster up and down
     *)
+        [ -z "$background" ] || wait "$background" || { cat "$work/references"; exit 1; }
+        background=''
         if [ ! -e "$work/ours" ]; then
             touch "$work/ours"
             "$cluster" up 2 || exit 1

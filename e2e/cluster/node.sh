@@ -105,6 +105,7 @@ podLogsDir: $folder/pods
 failSwapOn: false
 failCgroupV1: false
 resolvConf: /etc/resolv.conf
+imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 50Mi, nodefs.available: 0%, imagefs.available: 0%}
 enforceNodeAllocatable: []
 cgroupsPerQOS: true

@@ -1,0 +1,63 @@
+# shellcheck shell=bash disable=SC2154,SC2034 # repository, references; LONG
+# The small job of the scenarios and its reference. Sourced by lib.bash and run.sh, which say where the
+# repository is and where references are kept.
+#
+# The reference of a job is `fleetjob run` of the same file on this machine: whatever happens in the
+# cluster, the weights at the end are its weights, to the last bit.
+
+# A job file: [key=value…] set replicas, steps, and lines of worker, strategy and runPolicy.
+job_file() { # job_file NAME [replicas=N] [steps=N] [worker='…'] [policy='…'] [checkpoint='…']
+    local name=$1 replicas=4 steps=${STEPS:-} worker='' policy='' checkpoint='' setting
+    shift
+    for setting in "$@"; do
+        local "${setting%%=*}=${setting#*=}"
+    done
+    cat <<END
+apiVersion: fleetjob.dev/v1alpha1
+kind: FleetJob
+metadata: {name: $name}
+spec:
+  worker: {replicas: $replicas${worker:+, $worker}}
+  training:
+    model: {name: gpt, layers: 2, heads: 2, width: 64, context: 64}
+    data: {tokenizer: synthetic-markov, symbols: 64}
+    optimizer: {name: adamw, learningRate: 1.0e-3}
+    globalBatchSize: 8
+    microBatchSize: 2
+    steps: $steps
+    ${checkpoint:+checkpoint: {$checkpoint\}}
+  ${policy:+runPolicy: {$policy\}}
+END
+}
+
+# How long the small job is: its workers are faster on other machines, and what a scenario does to it must come
+# before its end. Three seconds of the speed that steps have here when nothing disturbs them, and what takes
+# longer on a slow machine anyway; LONG is for what takes several changes, or a whole upgrade.
+measure_steps() {
+    local speed
+    [ ! -s "$references/steps" ] || return 0
+    job_file measured steps=200 >"$references/measured.yaml"
+    "$repository/build/bin/fleetjob" run "$references/measured.yaml" --json >"$references/measured.log" ||
+        { cat "$references/measured.log"; return 1; }
+    speed=$(grep -oE '"tokensPerSecond":[0-9]+' "$references/measured.log" | cut -d: -f2 | sort -n | sed -n 180p) # of 200 steps
+    STEPS=$((3 * ${speed:-0} / (8 * 64) / 100 * 100))
+    [ "$STEPS" -ge 400 ] || STEPS=400
+    echo "$STEPS" >"$references/steps"
+}
+
+use_steps() { # what was measured, if it was
+    STEPS=$(cat "$references/steps" 2>/dev/null) || STEPS=400
+    LONG=$((3 * STEPS))
+}
+
+# The weights of `fleetjob run` after so many steps of the small job.
+reference() { # reference STEPS
+    local file=$references/reference-$1
+    if [ ! -s "$file" ]; then
+        job_file reference steps="$1" >"$file.yaml"
+        "$repository/build/bin/fleetjob" run "$file.yaml" --json >"$file.log" || { cat "$file.log"; return 1; }
+        grep -oE '"weightsSha256":"[0-9a-f]{64}"' "$file.log" | tail -n 1 | cut -d'"' -f4 >"$file.new"
+        mv "$file.new" "$file"
+    fi
+    cat "$file"
+}
