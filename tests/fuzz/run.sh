@@ -16,7 +16,7 @@ run_one() {
     local program=$1 seconds=$2 logs=$3 name target crashes rc=0
     name=$(basename "$program")
     target=${name#fuzz_}
-    crashes=tests/fuzz/crashes/$target
+    crashes=$logs/$name.crashes # of its own: another target comes and goes at the same time
     mkdir -p "$logs/$name.corpus" "$crashes"
     local corpora=("$logs/$name.corpus")
     [ -d "tests/fuzz/corpus/$target" ] && corpora+=("tests/fuzz/corpus/$target")
@@ -26,12 +26,13 @@ run_one() {
     esac
     "$program" -seed="${FUZZ_SEED:-1}" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -max_len=65536 -artifact_prefix="$crashes/" \
         "${dictionary[@]}" "${corpora[@]}" >"$logs/$name.log" 2>&1 || rc=$?
-    rmdir --ignore-fail-on-non-empty "$crashes" tests/fuzz/crashes 2>/dev/null || true
     if [ "$rc" = 0 ]; then
         printf '  ok    %-40s %s\n' "$name" "$(grep -oE 'Done [0-9]+ runs' "$logs/$name.log" | tail -1)"
         echo 1 0 >"$logs/$name.count"
     else
         printf '  FAIL  %s\n' "$name"
+        mkdir -p "tests/fuzz/crashes/$target"
+        cp -r "$crashes/." "tests/fuzz/crashes/$target/"
         tail -n 40 "$logs/$name.log" | sed 's/^/    | /'
         echo 0 1 >"$logs/$name.count"
     fi
