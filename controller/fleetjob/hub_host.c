@@ -27,7 +27,8 @@ struct hub_host {
     int64_t epoch, used_epoch; /* of the Lease; of our newest hub, 0 = none yet */
     void *job;                 /* in the network; NULL = none hosted */
     struct hub_policy policy;
-    bool is_over; /* the members were told */
+    struct generation recorded; /* the newest that it was made from, or asked for */
+    bool is_over;               /* the members were told */
     struct hub_view view;
 };
 
@@ -101,6 +102,8 @@ static bool on_record(void *user, const struct hub_record *record)
     struct hub_host *host = user;
 
     host->handlers.record(host->handlers.user, record);
+    if (generation_compare(record->generation, host->recorded) > 0)
+        host->recorded = record->generation;
     return false;
 }
 
@@ -137,7 +140,7 @@ static bool is_same(const struct hub_policy *a, const struct hub_policy *b)
            a->restarts_max == b->restarts_max && a->reset_after_steps == b->reset_after_steps;
 }
 
-static void drop(struct hub_host *host)
+void hub_host_drop(struct hub_host *host)
 {
     if (host->job)
         host->network.remove(host->job);
@@ -187,9 +190,18 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
         return rc;
     }
     host->policy = *policy;
+    host->recorded = start.recorded;
     host->is_over = false;
     host->view.is_hosted = true;
     return 0;
+}
+
+/* The status has a generation that another hub has recorded since ours was made from it. */
+static bool is_outdated(const struct hub_host *host, const struct fleetjob_rendezvous *rendezvous)
+{
+    struct generation there = {rendezvous->epoch, rendezvous->generation};
+
+    return there.epoch < host->used_epoch && generation_compare(there, host->recorded) > 0;
 }
 
 int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
@@ -201,9 +213,11 @@ int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
     struct hub_output out = {0};
 
     if (host->job && (!wanted->is_wanted || (host->is_over && !wanted->is_over)))
-        drop(host);
+        hub_host_drop(host);
     if (!wanted->is_wanted)
         return 0;
+    if (host->job && !wanted->is_over && is_outdated(host, &status->rendezvous))
+        hub_host_drop(host);
     if (!host->job)
         return wanted->is_over ? 0 : make(host, &policy, wanted, status, plan_digest, err);
     if (wanted->is_over && !host->is_over) {
@@ -232,6 +246,11 @@ void hub_host_gone(struct hub_host *host, const char *pod_uid)
     hub_member_gone(host->network.hub(host->job), pod_uid, "PodGone",
                     host->network.now_ms(host->network.user), &out);
     host->network.apply(host->job, &out);
+}
+
+struct generation hub_host_recorded(const struct hub_host *host)
+{
+    return host->recorded;
 }
 
 void hub_host_record_done(struct hub_host *host, struct generation generation)
@@ -280,7 +299,7 @@ void hub_host_free(struct hub_host *host)
 {
     if (!host)
         return;
-    drop(host);
+    hub_host_drop(host);
     free(host->job_uid);
     free(host);
 }
@@ -291,5 +310,5 @@ void hub_host_end(struct hub_host *host)
 
     if (host->job)
         (void)hub_host_apply(host, &over, NULL, NULL, NULL);
-    drop(host);
+    hub_host_drop(host);
 }

@@ -57,6 +57,9 @@ struct hub_host *hub_host_new(const struct hub_network *network, const char *job
 /* Without a word to the members: they look for the next hub. NULL is fine. */
 void hub_host_free(struct hub_host *host);
 
+/* Host none for now, without a word to the members: it was made from an old status. */
+void hub_host_drop(struct hub_host *host);
+
 /* The job is gone: its members are told, then nothing is hosted any more. */
 void hub_host_end(struct hub_host *host);
 
@@ -81,6 +84,10 @@ void hub_host_gone(struct hub_host *host, const char *pod_uid);
  * _failed()). */
 void hub_host_record_done(struct hub_host *host, struct generation generation);
 void hub_host_record_failed(struct hub_host *host, struct generation generation);
+
+/* The newest generation that the hub was made from, or has asked to record: none but these may stand in
+ * the status; one made from an older status is dropped by hub_host_apply(). */
+struct generation hub_host_recorded(const struct hub_host *host);
 
 /* The lineage as it will be when `record` is done: at most FLEETJOB_HISTORY_MAX entries, oldest
  * first. */

@@ -192,6 +192,7 @@ void hub_view_refresh(struct hub_view *view, const struct hub *hub)
     view->is_hosted = true;
     view->phase = hub_phase(hub);
     view->is_learning = hub_is_learning(hub);
+    view->epoch = hub_epoch(hub);
     view->generation = hub_generation(hub);
     view->trained = hub_trained(hub);
     view->restarts = hub_restarts(hub);

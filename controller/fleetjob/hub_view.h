@@ -38,6 +38,7 @@ struct hub_view_silent {
 struct hub_view {
     bool is_hosted;
     enum hub_phase phase;
+    int64_t epoch;                /* of the generations it makes */
     struct generation generation; /* the newest assigned */
     struct generation trained;    /* the newest that is known to have made a step; none */
     int members;                  /* of that generation */

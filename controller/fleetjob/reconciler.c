@@ -24,6 +24,7 @@
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/json.h"
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
@@ -195,17 +196,36 @@ static void free_job(struct reconciler_job *job)
     free(job);
 }
 
-static void on_record_written(void *user, struct generation generation, bool is_recorded)
+static void on_record_written(void *user, struct generation generation,
+                              enum status_writer_result result)
 {
     struct reconciler_job *job = user;
 
     if (!manager_is_leading(job->reconciler->manager))
         return; /* what a majority may do while nothing can be written is the leader's alone */
-    if (is_recorded)
+    if (result == STATUS_WRITER_RECORDED)
         hub_host_record_done(job->host, generation);
+    else if (result == STATUS_WRITER_OUTDATED)
+        hub_host_drop(job->host); /* the next look makes one from what stands there */
     else
         hub_host_record_failed(job->host, generation);
     manager_enqueue(job->reconciler->manager, job->key);
+}
+
+/* The cache has caught up meanwhile: another hub has recorded what ours, made before, does not know. */
+static bool is_outdated(const struct reconciler_job *job, const struct hub_record *record)
+{
+    const struct projection_job *cached = store_get(
+        manager_store(job->reconciler->manager, job->reconciler->jobs_informer), job->key);
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    struct generation there = {0};
+
+    if (!cached || fleet_json_parse(cached->text, cached->size, SIZE_MAX, &json, NULL) < 0)
+        return false;
+    (void)fleet_json_opt_int(json, "status.rendezvous.epoch", &there.epoch, NULL);
+    (void)fleet_json_opt_int(json, "status.rendezvous.generation", &there.counter, NULL);
+    return there.epoch < record->generation.epoch &&
+           generation_compare(there, hub_host_recorded(job->host)) > 0;
 }
 
 static void on_hub_record(void *user, const struct hub_record *record)
@@ -216,7 +236,12 @@ static void on_hub_record(void *user, const struct hub_record *record)
 
     if (!manager_is_leading(job->reconciler->manager))
         return; /* whoever leads will make generations; this process is about to end */
-    status_writer_record(job->writer, record, lineage, count, on_record_written, job);
+    if (is_outdated(job, record)) {
+        manager_enqueue(job->reconciler->manager, job->key); /* which replaces the hub */
+        return;
+    }
+    status_writer_record(job->writer, record, lineage, count, hub_host_recorded(job->host),
+                         on_record_written, job);
 }
 
 static void on_hub_changed(void *user, bool is_step)

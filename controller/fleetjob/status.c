@@ -314,7 +314,28 @@ static void append_restart(struct pass *pass, const struct fleetjob_restart *res
     round_ms(&added->restore_ms);
     round_ms(&added->resume_ms);
     round_ms(&added->first_step_ms);
-    tell_restart(pass, restart);
+}
+
+/* What the recorded generation followed, which nobody can tell any more how it went. */
+static void append_begun(struct pass *pass)
+{
+    struct fleetjob_restarts *restarts = &pass->status->restarts;
+    const struct fleetjob_restart *begun = &pass->before->restarts.begun;
+    int64_t newest = restarts->history.count > 0
+                         ? restarts->history.items[restarts->history.count - 1].generation
+                         : 0;
+
+    if (!pass->before->restarts.has_begun || begun->generation <= newest)
+        return;
+    append_restart(pass, begun);
+    pass_event(pass, !message_cause_is_wanted(begun->cause), WELLKNOWN_EVENT_RESTARTED,
+               "Generation %lld after %s: how it went was lost with the controller that led then",
+               (long long)begun->generation, begun->cause);
+}
+
+static bool is_begun_elsewhere(const struct pass *pass)
+{
+    return !pass->in->hub.is_hosted || pass->in->hub.epoch != pass->before->rendezvous.epoch;
 }
 
 static void observe_restarts(struct pass *pass)
@@ -326,8 +347,10 @@ static void observe_restarts(struct pass *pass)
     if (restarts->history.count > 0)
         newest = restarts->history.items[restarts->history.count - 1].generation;
     for (size_t i = 0; i < hub->history_count; i++)
-        if (hub->history[i].generation > newest)
+        if (hub->history[i].generation > newest) {
             append_restart(pass, &hub->history[i]);
+            tell_restart(pass, &hub->history[i]);
+        }
     if (hub->generation.counter < pass->before->rendezvous.generation)
         return; /* that one's restart is counted already, the hub does not know yet */
     restarts->count = hub->restarts_total;
@@ -428,6 +451,8 @@ void status_observe(struct pass *pass)
     observe_scheduled(pass);
     if (pass->status->restarts.count < 0)
         pass->status->restarts.count = 0;
+    if (is_begun_elsewhere(pass))
+        append_begun(pass);
     if (!pass->in->hub.is_hosted)
         return;
     observe_progress(pass);
@@ -440,6 +465,7 @@ void status_observe(struct pass *pass)
 void status_observe_end(struct pass *pass)
 {
     count_workers(pass);
+    append_begun(pass);
     if (pass->in->hub.is_hosted)
         observe_progress(pass); /* what members say as they leave */
 }

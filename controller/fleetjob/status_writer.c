@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "controller/fleetjob/status_writer.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,7 @@ struct status_writer {
 
     struct kube_rest_call *record_call; /* NULL = none */
     bool has_record;                    /* asked for, not answered */
-    struct generation record;
+    struct generation record, known;
     cJSON *record_status; /* the patch of .status */
     int record_tries;
     status_writer_recorded *record_done;
@@ -80,6 +81,13 @@ bool status_writer_is_current(const struct status_writer *w, double now_ms)
     return !w->write && !w->has_record && (!w->is_awaited || now_ms >= w->awaited_until_ms);
 }
 
+static void await(struct status_writer *w, const char *version)
+{
+    set_text(&w->version, version);
+    w->is_awaited = true;
+    w->awaited_until_ms = kube_now_ms(w->io) + STATUS_WRITER_PATIENCE_MS;
+}
+
 /* Our own write has made this version; the cache will bring it. */
 static void note_written(struct status_writer *w, const cJSON *object)
 {
@@ -88,9 +96,7 @@ static void note_written(struct status_writer *w, const cJSON *object)
     (void)fleet_json_opt_string(object, "metadata.resourceVersion", &version, NULL);
     if (!version[0] || strcmp(version, w->version) == 0 || is_as_new(w->version, version))
         return; /* nothing was changed, or the watch was faster */
-    set_text(&w->version, version);
-    w->is_awaited = true;
-    w->awaited_until_ms = kube_now_ms(w->io) + STATUS_WRITER_PATIENCE_MS;
+    await(w, version);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------- */
@@ -150,12 +156,12 @@ void status_writer_write(struct status_writer *w, const struct fleetjob_status *
 
 /* ---- recording -------------------------------------------------------------------------------- */
 
-static void finish_record(struct status_writer *w, bool is_recorded)
+static void finish_record(struct status_writer *w, enum status_writer_result result)
 {
     w->has_record = false;
     cJSON_Delete(w->record_status);
     w->record_status = NULL;
-    w->record_done(w->record_user, w->record, is_recorded);
+    w->record_done(w->record_user, w->record, result);
 }
 
 /* Somebody changed the job meanwhile: what stands there now decides. */
@@ -167,7 +173,7 @@ static void on_read(void *user, const cJSON *object, const struct fleet_error *e
 
     w->record_call = NULL;
     if (err) {
-        finish_record(w, false);
+        finish_record(w, STATUS_WRITER_FAILED);
         return;
     }
     (void)fleet_json_opt_string(object, "metadata.uid", &uid, NULL);
@@ -175,11 +181,16 @@ static void on_read(void *user, const cJSON *object, const struct fleet_error *e
     (void)fleet_json_opt_int(object, "status.rendezvous.epoch", &there.epoch, NULL);
     (void)fleet_json_opt_int(object, "status.rendezvous.generation", &there.counter, NULL);
     if (strcmp(uid, w->uid) != 0 || there.epoch > w->record.epoch) {
-        finish_record(w, false); /* another job, or another hub (2) */
+        finish_record(w, STATUS_WRITER_FAILED); /* another job, or another hub (2) */
+        return;
+    }
+    if (there.epoch < w->record.epoch && generation_compare(there, w->known) > 0) {
+        await(w, version);
+        finish_record(w, STATUS_WRITER_OUTDATED);
         return;
     }
     if (generation_compare(there, w->record) >= 0) {
-        finish_record(w, true);
+        finish_record(w, STATUS_WRITER_RECORDED);
         return;
     }
     if (is_as_new(version, w->version))
@@ -204,7 +215,7 @@ static void on_recorded(void *user, const cJSON *object, const struct fleet_erro
     }
     if (!err)
         note_written(w, object);
-    finish_record(w, !err);
+    finish_record(w, err ? STATUS_WRITER_FAILED : STATUS_WRITER_RECORDED);
 }
 
 static void try_record(struct status_writer *w)
@@ -216,18 +227,46 @@ static void try_record(struct status_writer *w)
     w->record_call = send_patch(w, status, RECORD_TIMEOUT_MS, true, on_recorded);
 }
 
-static cJSON *encode_record(const struct hub_record *record, const struct fleetjob_lineage *lineage,
-                            size_t count)
+/* Instead of the one that stands there, of which nothing may stay: absent is null. */
+static cJSON *encode_begun(const cJSON *restarts)
 {
+    static const char *const optional[] = {"member", "exitCode"};
+    cJSON *begun = cJSON_Duplicate(fleet_json_at(restarts, "begun"), true);
+
+    if (!begun)
+        return cJSON_CreateNull();
+    for (size_t i = 0; i < FLEET_COUNT(optional); i++)
+        if (!cJSON_HasObjectItem(begun, optional[i]))
+            fleet_assert(cJSON_AddNullToObject(begun, optional[i]));
+    return begun;
+}
+
+static cJSON *encode_record(const struct hub_record *record, const struct fleetjob_lineage *lineage,
+                            size_t count, int64_t now_wall_ms)
+{
+    struct fleetjob_restart begun = {.generation = record->generation.counter,
+                                     .at_wall_ms = now_wall_ms,
+                                     .cause = (char *)record->cause,
+                                     .member = record->member,
+                                     .exit_code = record->exit_code,
+                                     .detect_ms = NAN,
+                                     .agree_ms = NAN,
+                                     .connect_ms = NAN,
+                                     .restore_ms = NAN,
+                                     .resume_ms = NAN,
+                                     .first_step_ms = NAN};
     struct fleetjob_status status = {
         .rendezvous = {.epoch = record->generation.epoch,
                        .generation = record->generation.counter,
-                       .lineage = {(struct fleetjob_lineage *)lineage, count}}};
+                       .lineage = {(struct fleetjob_lineage *)lineage, count}},
+        .restarts = {.has_begun = record->cause[0] != '\0', .begun = begun}};
     FLEET_AUTO_JSON cJSON *all = fleetjob_status_encode(&status);
     cJSON *patch = cJSON_CreateObject(), *restarts = cJSON_AddObjectToObject(patch, "restarts");
 
-    fleet_assert(restarts && cJSON_AddNumberToObject(restarts, "count", record->restarts_total) &&
-                 cJSON_AddNumberToObject(restarts, "sinceReset", record->restarts));
+    fleet_assert(
+        restarts && cJSON_AddNumberToObject(restarts, "count", record->restarts_total) &&
+        cJSON_AddNumberToObject(restarts, "sinceReset", record->restarts) &&
+        cJSON_AddItemToObject(restarts, "begun", encode_begun(fleet_json_at(all, "restarts"))));
     fleet_assert(cJSON_AddItemToObject(patch, "rendezvous",
                                        cJSON_DetachItemFromObjectCaseSensitive(all, "rendezvous")));
     return patch;
@@ -235,13 +274,14 @@ static cJSON *encode_record(const struct hub_record *record, const struct fleetj
 
 void status_writer_record(struct status_writer *w, const struct hub_record *record,
                           const struct fleetjob_lineage *lineage, size_t lineage_count,
-                          status_writer_recorded *done, void *user)
+                          struct generation known, status_writer_recorded *done, void *user)
 {
     kube_rest_cancel(&w->record_call);
     cJSON_Delete(w->record_status);
     w->has_record = true;
     w->record = record->generation;
-    w->record_status = encode_record(record, lineage, lineage_count);
+    w->known = known;
+    w->record_status = encode_record(record, lineage, lineage_count, kube_wall_ms(w->io));
     w->record_tries = 0;
     w->record_done = done;
     w->record_user = user;

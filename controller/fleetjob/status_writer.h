@@ -8,7 +8,8 @@
  *
  *  (1) Every write carries the resourceVersion that it rests on, and the UID. Who decided on an old
  *      state, or for a job of that name which is gone, is refused.
- *  (2) Records of the rendezvous only grow, and never over one of a newer epoch.
+ *  (2) Records of the rendezvous only grow, and never over one of a newer epoch, or one that the hub
+ *      which asks does not know: it was made from an old state, and knows nothing of what came since.
  *  (3) status_writer_is_current() is false from a write until the cache has seen it.
  */
 
@@ -49,13 +50,21 @@ typedef void status_writer_done(void *user, const struct fleet_error *err);
 void status_writer_write(struct status_writer *writer, const struct fleetjob_status *before,
                          const struct fleetjob_status *after, status_writer_done *done, void *user);
 
+enum status_writer_result {
+    STATUS_WRITER_RECORDED, /* it stands there now */
+    STATUS_WRITER_FAILED,   /* not now */
+    STATUS_WRITER_OUTDATED, /* never: (2) */
+};
+
 /*
  * Record a generation with the restarts counted so far, as soon as nothing else is on its way; a newer
- * one takes the place of one that waits. `done` gets the generation, and whether it stands there now.
+ * one takes the place of one that waits. `known` is the newest that the hub knows to have been recorded
+ * or asked for before.
  */
-typedef void status_writer_recorded(void *user, struct generation generation, bool is_recorded);
+typedef void status_writer_recorded(void *user, struct generation generation,
+                                    enum status_writer_result result);
 void status_writer_record(struct status_writer *writer, const struct hub_record *record,
                           const struct fleetjob_lineage *lineage, size_t lineage_count,
-                          status_writer_recorded *done, void *user);
+                          struct generation known, status_writer_recorded *done, void *user);
 
 #endif

@@ -213,6 +213,8 @@ struct fleetjob_status {
             struct fleetjob_restart *items;
             size_t count;
         } history; /* newest last */
+        bool has_begun;
+        struct fleetjob_restart begun; /* what led to the recorded generation, as far as then known */
     } restarts;
     bool has_result;
     struct fleetjob_result {

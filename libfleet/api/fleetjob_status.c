@@ -301,6 +301,13 @@ static const struct fleet_field restarts_fields[] = {
      .object = &restart_type,
      .count_max = FLEETJOB_HISTORY_MAX,
      .description = "The last restarts, newest last."},
+    {.name = "begun",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_restarts, begun),
+     .presence = FLEET_PRESENCE(struct fleetjob_restarts, has_begun),
+     .object = &restart_type,
+     .description = "What led to the newest generation, recorded with it: history has it without "
+                    "times if the controller is lost before the first step."},
     {0},
 };
 

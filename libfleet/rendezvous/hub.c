@@ -452,6 +452,11 @@ struct generation hub_generation(const struct hub *hub)
     return hub->newest;
 }
 
+int64_t hub_epoch(const struct hub *hub)
+{
+    return hub->epoch;
+}
+
 struct generation hub_trained(const struct hub *hub)
 {
     return hub->live;

@@ -129,6 +129,10 @@ struct hub_record {
     int64_t first_step; /* the step it continues with */
     int restarts;       /* counted since the last reset, the one that leads to it included … */
     int restarts_total; /* … and ever: in one write with the generation, so that each counts once */
+    /* What it follows, for the history, should nobody be left to tell how it went; cause "" = a first
+     * generation. */
+    char cause[MESSAGE_CAUSE_MAX + 1];
+    int member, exit_code; /* -1 = none, unknown */
 };
 
 enum hub_action_type {
@@ -218,6 +222,7 @@ struct hub_member {
 /* Where in its state machine the hub is (hub.c); the newest generation assigned, none at first. */
 enum hub_phase hub_phase(const struct hub *hub);
 struct generation hub_generation(const struct hub *hub);
+int64_t hub_epoch(const struct hub *hub); /* of the generations it makes */
 
 /* The newest generation that is known to have made a step, or none. */
 struct generation hub_trained(const struct hub *hub);

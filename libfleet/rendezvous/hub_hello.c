@@ -72,6 +72,13 @@ static void learn_generation(struct hub *hub, const struct message_hello *hello,
 
     hub->restarts += more > 0 ? more : 0;
     hub->restarts_total += more > 0 ? more : 0;
+    hub->restart = (struct hub_restart){.incident = {.is_open = more > 0,
+                                                     .is_failure = true,
+                                                     .cause = "Unknown",
+                                                     .member = -1,
+                                                     .exit_code = -1},
+                                        .step = -1,
+                                        .restored_step = -1};
     hub->newest = hello->status.generation;
     hub->newest_members = hello->members;
     hub->newest_heard = 0;

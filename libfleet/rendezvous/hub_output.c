@@ -72,14 +72,19 @@ void hub_output_close(struct hub_output *out, uint64_t connection, bool is_refus
 void hub_output_record(struct hub_output *out, const struct hub *hub, struct generation generation,
                        int64_t first_step)
 {
-    bool is_restart = hub->phase == HUB_RECORDING && hub->incident.is_open &&
-                      hub->incident.is_failure; /* else it was counted when it was assigned */
+    bool is_proposed = hub->phase == HUB_RECORDING; /* else it was assigned already, and counted */
+    const struct hub_incident *incident = is_proposed ? &hub->incident : &hub->restart.incident;
+    bool is_restart = is_proposed && incident->is_open && incident->is_failure;
+    struct hub_record *record = &append(out, HUB_RECORD)->record;
 
-    append(out, HUB_RECORD)->record =
-        (struct hub_record){.generation = generation,
-                            .first_step = first_step,
-                            .restarts = hub->restarts + is_restart,
-                            .restarts_total = hub->restarts_total + is_restart};
+    *record = (struct hub_record){.generation = generation,
+                                  .first_step = first_step,
+                                  .restarts = hub->restarts + is_restart,
+                                  .restarts_total = hub->restarts_total + is_restart,
+                                  .member = incident->is_open ? incident->member : -1,
+                                  .exit_code = incident->is_open ? incident->exit_code : -1};
+    if (incident->is_open)
+        hub_output_text(record->cause, "%s", incident->cause);
 }
 
 struct hub_event *hub_output_event(struct hub_output *out, const struct hub *hub,

@@ -421,6 +421,8 @@ static void test_hub_members__a_restart_is_recorded_with_the_generation_it_leads
     left_generation(0);
     assert_int_equal(w.record.restarts, 1);
     assert_int_equal(w.record.restarts_total, 1);
+    assert_string_equal(w.record.cause, "MemberLost");
+    assert_int_equal(w.record.member, 1);
     hub_record_done(w.hub, w.record.generation, w.now_ms, &out);
     carry_out(&out);
     assert_int_equal(hub_restarts(w.hub), 1);

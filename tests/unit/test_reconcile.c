@@ -212,6 +212,7 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
     hub->generation = (struct generation){int_at(json, "epoch", 1), int_at(json, "generation", 0)};
     hub->members = (int)int_at(json, "members", 0);
     hub->ready = (int)int_at(json, "ready", 0);
+    hub->epoch = int_at(json, "hubEpoch", hub->generation.epoch);
     hub->trained.counter = int_at(json, "trained", 0);
     hub->restarts = (int)int_at(json, "restarts", 0);
     hub->restarts_total = (int)int_at(json, "restartsTotal", hub->restarts);

@@ -27,8 +27,10 @@ struct world {
     struct fake_io *io;
     struct status_writer *writer;
     int written, conflicts, failures;
-    int recorded, refused;
-    struct generation generation;
+    int recorded, refused, outdated;
+    struct generation generation, known;
+    const char *cause; /* of what is recorded, NULL = none */
+    int member;
 };
 
 static const char *text_at(struct world *w, const char *path)
@@ -75,12 +77,13 @@ static void on_written(void *user, const struct fleet_error *err)
     w->failures += err && !kube_is_conflict(err);
 }
 
-static void on_recorded(void *user, struct generation generation, bool is_recorded)
+static void on_recorded(void *user, struct generation generation, enum status_writer_result result)
 {
     struct world *w = user;
 
-    w->recorded += is_recorded;
-    w->refused += !is_recorded;
+    w->recorded += result == STATUS_WRITER_RECORDED;
+    w->refused += result == STATUS_WRITER_FAILED;
+    w->outdated += result == STATUS_WRITER_OUTDATED;
     w->generation = generation;
 }
 
@@ -97,7 +100,12 @@ static void record(struct world *w, int64_t epoch, int64_t counter)
     struct hub_record record = {
         .generation = {epoch, counter}, .first_step = 1, .restarts = 2, .restarts_total = 3};
 
-    status_writer_record(w->writer, &record, lineage, 1, on_recorded, w);
+    if (w->cause) {
+        (void)snprintf(record.cause, sizeof(record.cause), "%s", w->cause);
+        record.member = w->member;
+        record.exit_code = w->member < 0 ? -1 : 137;
+    }
+    status_writer_record(w->writer, &record, lineage, 1, w->known, on_recorded, w);
 }
 
 static void touch(struct world *w, const char *patch)
@@ -178,6 +186,58 @@ static void records_though_others_write(void **state)
     assert_int_equal(number_at(&w, "status.restarts.count"), 3); /* in the same write */
     assert_int_equal(number_at(&w, "status.restarts.sinceReset"), 2);
     assert_string_equal(text_at(&w, "status.state"), "Failed");
+    stop(&w);
+}
+
+/* Of the cause of an earlier generation nothing stays. */
+static void records_what_led_to_a_generation(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    w.cause = "TrainerFailed";
+    w.member = 3;
+    record(&w, 1, 2);
+    fake_io_run(w.io, 1000);
+    assert_int_equal(number_at(&w, "status.restarts.begun.generation"), 2);
+    assert_string_equal(text_at(&w, "status.restarts.begun.cause"), "TrainerFailed");
+    assert_int_equal(number_at(&w, "status.restarts.begun.member"), 3);
+    assert_int_equal(number_at(&w, "status.restarts.begun.exitCode"), 137);
+    w.cause = "Resize";
+    w.member = -1;
+    record(&w, 1, 3);
+    fake_io_run(w.io, 1000);
+    assert_string_equal(text_at(&w, "status.restarts.begun.cause"), "Resize");
+    assert_int_equal(number_at(&w, "status.restarts.begun.member"), -1); /* none */
+    assert_int_equal(number_at(&w, "status.restarts.begun.exitCode"), -1);
+    w.cause = NULL;
+    record(&w, 1, 4);
+    fake_io_run(w.io, 1000);
+    assert_int_equal(number_at(&w, "status.restarts.begun.generation"), -1);
+    assert_int_equal(w.recorded, 3);
+    stop(&w);
+}
+
+/* The hub was made from generation (1, 1); another one has recorded (1, 2) since. */
+static void records_nothing_over_what_the_hub_does_not_know(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    touch(&w, "{\"status\":{\"rendezvous\":{\"epoch\":1,\"generation\":2}}}");
+    w.known = (struct generation){1, 1};
+    record(&w, 2, 2);
+    fake_io_run(w.io, 1000);
+    assert_int_equal(w.outdated, 1);
+    assert_int_equal(number_at(&w, "status.rendezvous.epoch"), 1);
+    assert_false(is_current(&w)); /* until the cache has it */
+    w.known = (struct generation){1, 2};
+    record(&w, 2, 3);
+    fake_io_run(w.io, 1000);
+    assert_int_equal(w.recorded, 1);
+    assert_int_equal(number_at(&w, "status.rendezvous.epoch"), 2);
     stop(&w);
 }
 
@@ -263,6 +323,8 @@ int main(void)
         cmocka_unit_test(loses_patience_with_the_cache),
         cmocka_unit_test(refuses_an_old_state),
         cmocka_unit_test(records_though_others_write),
+        cmocka_unit_test(records_what_led_to_a_generation),
+        cmocka_unit_test(records_nothing_over_what_the_hub_does_not_know),
         cmocka_unit_test(records_nothing_over_a_newer_epoch),
         cmocka_unit_test(a_newer_record_needs_no_write),
         cmocka_unit_test(records_nothing_of_another_job),

@@ -7,6 +7,7 @@
  *   - a generation adds one restart at most to those of the generation before it;
  *   - none, if nothing was wrong with any worker of that (a resize, a suspend) and no hub stood still;
  *   - one, if a trainer of it was killed while its hub knew it to run, and the status that it trained;
+ *   - whoever led when it began, the history of a job that is over has it;
  *   - the status has the count of the generation that it records, whoever wrote it and when.
  */
 #include <inttypes.h>
@@ -71,6 +72,7 @@ void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int res
 
     run->assigned_ms = c->now_ms;
     run->restarts = restarts;
+    run->is_restart = more == 1;
     if (more < 0 || more > 1)
         cluster_broken(c, "(8) job %d: generation %" PRId64 " has %d restarts, the one before %d",
                        run->job, run->generation.counter, restarts, restarts - more);
@@ -113,6 +115,28 @@ static void check_history(struct cluster *c, int number, const cJSON *object)
     job->history = last;
 }
 
+/* The job is over: each restart that was recorded is in the history, of which the oldest may be left out. */
+static void check_told(struct cluster *c, int number, const cJSON *history)
+{
+    const cJSON *item;
+
+    for (int i = 0; i < c->run_count; i++) {
+        const struct cluster_run *run = &c->runs[i];
+        bool is_told =
+            cJSON_GetArraySize(history) == FLEETJOB_HISTORY_MAX &&
+            number_at(cJSON_GetArrayItem(history, 0), "generation", -1) > run->generation.counter;
+        if (run->job != number || !run->is_restart || !run->is_recorded)
+            continue;
+        cJSON_ArrayForEach(item, history)
+        {
+            is_told |= number_at(item, "generation", -1) == run->generation.counter;
+        }
+        if (!is_told)
+            cluster_broken(c, "(8) job %d: the restart of generation %" PRId64 " was never told",
+                           number, run->generation.counter);
+    }
+}
+
 void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
 {
     struct cluster_job *job = &c->jobs[number];
@@ -126,6 +150,10 @@ void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
         newest ? generation_compare(recorded, newest->generation) : !generation_is_none(recorded);
 
     check_history(c, number, object);
+    if (newest && order == 0)
+        c->runs[job->newest_run].is_recorded = true;
+    if (job->is_terminal)
+        check_told(c, number, fleet_json_at(object, "status.restarts.history"));
     job->trained = number_at(object, "status.rendezvous.trained", 0);
     if (against > job->restarts_max || against > count)
         cluster_broken(c, "(4) job %d: %" PRId64 " restarts of %" PRId64 ", %d are allowed", number,
