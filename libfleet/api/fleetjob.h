@@ -214,7 +214,7 @@ struct fleetjob_status {
             size_t count;
         } history; /* newest last */
         bool has_begun;
-        struct fleetjob_restart begun; /* what led to the recorded generation, as far as then known */
+        struct fleetjob_restart begun; /* led to the recorded generation; as known then */
     } restarts;
     bool has_result;
     struct fleetjob_result {
