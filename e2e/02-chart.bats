@@ -108,6 +108,21 @@ identity_is_of_this_installation() {
     kubectl rollout status -n "$system" deployment/fleetjob-controller --timeout="${LIMIT}s"
 }
 
+refused_beside_it() { # refused_beside_it WORDS SETTING…: a second release is, with these words
+    local words=$1 setting settings=()
+    shift
+    for setting in "$@"; do
+        settings+=(--set "$setting")
+    done
+    run helm install second "$REPOSITORY/charts/fleetjob" -n chart-jobs --set crd.install=false "${settings[@]}"
+    echo "$output"
+    [ "$status" != 0 ] && [[ $output == *"release fleetjob-system/fleetjob looks after the FleetJobs in $words already"* ]]
+}
+
+@test "a second release for the same jobs is refused" {
+    refused_beside_it 'all namespaces'
+}
+
 @test "a job runs to its end" {
     job first 20
     becomes first Succeeded
@@ -169,6 +184,8 @@ END
     # The controller from before lost its rights while it was leaving; from here on there is only the new one.
     eventually "$LIMIT" only_one_controller
     audit_from_here
+    refused_beside_it 'namespace chart-jobs' 'namespaces={default,chart-jobs}'
+    refused_beside_it 'namespace chart-jobs'
     job third 20
     becomes third Succeeded
     kubectl delete fj third -n "$namespace"

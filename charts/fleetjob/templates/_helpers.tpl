@@ -36,6 +36,25 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- .Values.image.runtime | default (include "fleetjob.image" (merge (dict "part" "runtime") .)) -}}
 {{- end -}}
 
+{{/* Two controllers that look after the same jobs would fight over their pods: fails if another release has the rights to.
+     Seen is what Helm may read in any case: all bindings for all namespaces, else those in the namespaces of the list. */}}
+{{- define "fleetjob.refuseOthers" -}}
+{{- $api := "rbac.authorization.k8s.io/v1" }}
+{{- $bindings := list }}
+{{- range .Values.namespaces }}
+{{- $bindings = concat $bindings ((lookup $api "RoleBinding" . "").items | default list) }}
+{{- else }}
+{{- $bindings = concat ((lookup $api "ClusterRoleBinding" "" "").items | default list) ((lookup $api "RoleBinding" "" "").items | default list) }}
+{{- end }}
+{{- range $bindings }}
+{{- $release := printf "%s/%s" (dig "annotations" "meta.helm.sh/release-namespace" "" .metadata) (dig "annotations" "meta.helm.sh/release-name" "" .metadata) }}
+{{- $isForJobs := or (eq .kind "ClusterRoleBinding") (hasSuffix "-controller-jobs" .metadata.name) }}
+{{- if and $isForJobs (eq (dig "labels" "app.kubernetes.io/name" "" .metadata) "fleetjob") (ne $release (printf "%s/%s" $.Release.Namespace $.Release.Name)) }}
+{{- fail (printf "release %s looks after the FleetJobs in %s already, and two controllers would fight over them: uninstall it, or give both a list of namespaces of their own" $release (ternary (printf "namespace %s" .metadata.namespace) "all namespaces" (hasKey .metadata "namespace"))) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* What the controller may do where there are FleetJobs; each line names the file that needs it. */}}
 {{- define "fleetjob.jobRules" -}}
 - apiGroups: [fleetjob.dev]
