@@ -65,6 +65,9 @@ void status_fail(struct pass *pass, const char *reason, const char *format, ...)
 void status_observe(struct pass *pass);
 /* The same of a job that is over: counts, and what members said as they left. */
 void status_observe_end(struct pass *pass);
+/* Nobody can tell any more how the newest restart went: the history gets it as it was begun, if it has
+ * not got it yet. */
+void status_close_restart(struct pass *pass);
 
 /* The word for the STATE column. */
 void status_name_state(struct pass *pass);

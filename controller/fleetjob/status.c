@@ -316,8 +316,7 @@ static void append_restart(struct pass *pass, const struct fleetjob_restart *res
     round_ms(&added->first_step_ms);
 }
 
-/* What the recorded generation followed, which nobody can tell any more how it went. */
-static void append_begun(struct pass *pass)
+void status_close_restart(struct pass *pass)
 {
     struct fleetjob_restarts *restarts = &pass->status->restarts;
     const struct fleetjob_restart *begun = &pass->before->restarts.begun;
@@ -452,7 +451,7 @@ void status_observe(struct pass *pass)
     if (pass->status->restarts.count < 0)
         pass->status->restarts.count = 0;
     if (is_begun_elsewhere(pass))
-        append_begun(pass);
+        status_close_restart(pass);
     if (!pass->in->hub.is_hosted)
         return;
     observe_progress(pass);
@@ -465,7 +464,7 @@ void status_observe(struct pass *pass)
 void status_observe_end(struct pass *pass)
 {
     count_workers(pass);
-    append_begun(pass);
+    status_close_restart(pass);
     if (pass->in->hub.is_hosted)
         observe_progress(pass); /* what members say as they leave */
 }

@@ -23,6 +23,7 @@ bool suspend_apply(struct pass *pass)
     pass->out->hub =
         (struct action_hub){.is_wanted = pass->living > 0, .is_over = true, .reason = "Suspended"};
     pass->status->started_wall_ms = 0;
+    status_close_restart(pass);
     pass->status->rendezvous.trained = 0; /* that its members go is no failure */
     if (pass->living > 0)
         return true;

@@ -73,6 +73,7 @@ void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int res
     run->assigned_ms = c->now_ms;
     run->restarts = restarts;
     run->is_restart = more == 1;
+    run->before = before ? before->generation.counter : 0;
     if (more < 0 || more > 1)
         cluster_broken(c, "(8) job %d: generation %" PRId64 " has %d restarts, the one before %d",
                        run->job, run->generation.counter, restarts, restarts - more);
@@ -115,7 +116,8 @@ static void check_history(struct cluster *c, int number, const cJSON *object)
     job->history = last;
 }
 
-/* The job is over: each restart that was recorded is in the history, of which the oldest may be left out. */
+/* The job is over: each restart that was recorded is in the history, with the generation that was to follow
+ * or one that did. Of the oldest nothing may be left. */
 static void check_told(struct cluster *c, int number, const cJSON *history)
 {
     const cJSON *item;
@@ -129,7 +131,8 @@ static void check_told(struct cluster *c, int number, const cJSON *history)
             continue;
         cJSON_ArrayForEach(item, history)
         {
-            is_told |= number_at(item, "generation", -1) == run->generation.counter;
+            int64_t generation = number_at(item, "generation", -1);
+            is_told |= run->before < generation && generation <= run->generation.counter;
         }
         if (!is_told)
             cluster_broken(c, "(8) job %d: the restart of generation %" PRId64 " was never told",
