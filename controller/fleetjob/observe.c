@@ -182,6 +182,8 @@ int observe(const struct observe_input *input, struct observation *out, struct f
     out->observed.refusal = input->refusal;
     out->observed.refused = input->refused;
     out->observed.refused_count = input->refused_count;
+    out->observed.vanished = input->vanished;
+    out->observed.vanished_count = input->vanished_count;
     out->observed.hub = *input->hub;
     out->observed.taken = input->taken;
     out->observed.taken_count = input->taken_count;

@@ -44,6 +44,8 @@ struct observe_input { /* all borrowed */
     const char *refusal;   /* and against those it would not make; NULL = nothing */
     const struct observed_attempt *refused; /* [refused_count] these */
     size_t refused_count;
+    const struct observed_vanished *vanished; /* [vanished_count] */
+    size_t vanished_count;
     struct observe_plan *plan; /* brought up to date where needed */
     int64_t now_wall_ms;
 };

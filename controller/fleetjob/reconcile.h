@@ -55,6 +55,12 @@ struct observed_attempt {
     int index, attempt;
 };
 
+/* Pods of an index that were deleted, or vanished, one soon after the other. */
+struct observed_vanished {
+    int index, count;
+    int64_t at_wall_ms; /* the last */
+};
+
 struct observed {
     int64_t now_wall_ms;
     const struct fleetjob *job;        /* spec and status as stored */
@@ -71,6 +77,8 @@ struct observed {
     const char *refusal; /* what the API server said when it would not make a pod; NULL = nothing */
     const struct observed_attempt *refused; /* [refused_count] those it did not make */
     size_t refused_count;
+    const struct observed_vanished *vanished; /* [vanished_count], one an index at most */
+    size_t vanished_count;
     bool is_blocked;     /* no pod can be made now: what pods need was refused */
     struct hub_view hub; /* borrowed */
 };
@@ -129,6 +137,10 @@ struct actions {
 
 /* Decide. `*out` is overwritten; release it with actions_release(). */
 void reconcile(const struct observed *observed, struct actions *out);
+
+/* One more pod of that index is gone, though it did not end by itself. `vanished` has the index already;
+ * count 0 = the first. */
+void reconcile_note_vanished(struct observed_vanished *vanished, int64_t now_wall_ms);
 
 /* Free what it owns and zero it. */
 void actions_release(struct actions *actions);

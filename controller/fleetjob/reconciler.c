@@ -189,6 +189,7 @@ static void free_job(struct reconciler_job *job)
     free(job->taken);
     free(job->refusal);
     free(job->refused);
+    free(job->vanished);
     free(job->key);
     free(job->namespace_);
     free(job->name);
@@ -363,6 +364,8 @@ static void look(struct reconciler_job *job, const struct projection_job *cached
                                   .refusal = job->refusal,
                                   .refused = job->refused,
                                   .refused_count = job->refused_count,
+                                  .vanished = job->vanished,
+                                  .vanished_count = job->vanished_count,
                                   .plan = &job->plan,
                                   .now_wall_ms = kube_wall_ms(r->io)};
 
@@ -439,6 +442,27 @@ static void remember_gone(struct reconciler_job *job, const char *uid)
     job->gone_count++;
 }
 
+/* It ends, or is gone, and not because its agent has ended. */
+static void note_vanished(struct reconciler_job *job, const struct projection_pod *pod)
+{
+    size_t i = 0;
+
+    while (i < job->vanished_count && job->vanished[i].index != pod->index)
+        i++;
+    if (i == job->vanished_count) {
+        job->vanished = realloc(job->vanished, (i + 1) * sizeof(*job->vanished));
+        fleet_assert(job->vanished);
+        job->vanished[job->vanished_count++] = (struct observed_vanished){.index = pod->index};
+    }
+    reconcile_note_vanished(&job->vanished[i], kube_wall_ms(job->reconciler->io));
+}
+
+static bool is_up(const struct projection_pod *pod)
+{
+    return pod && !pod->is_deleting &&
+           (pod->phase == OBSERVED_PENDING || pod->phase == OBSERVED_RUNNING);
+}
+
 static void on_pod_changed(void *user, const char *key, const void *before, const void *after)
 {
     struct reconciler *r = user;
@@ -459,6 +483,10 @@ static void on_pod_changed(void *user, const char *key, const void *before, cons
     job = fleet_map_get(&r->jobs, owner);
     if (!after && job && strcmp(job->uid, pod->owner_uid) == 0)
         remember_gone(job, pod->uid);
+    if (job && strcmp(job->uid, pod->owner_uid) == 0 && pod->index >= 0 &&
+        pod->index < FLEETJOB_REPLICAS_MAX && is_up(before) &&
+        (!after || ((const struct projection_pod *)after)->is_deleting))
+        note_vanished(job, pod);
     manager_enqueue(r->manager, owner);
 }
 

@@ -47,6 +47,8 @@ struct reconciler_job {
     size_t gone_count;
     struct observed_attempt *taken; /* [taken_count] as in struct observed */
     size_t taken_count;
+    struct observed_vanished *vanished; /* [vanished_count], as in struct observed */
+    size_t vanished_count;
     double next_progress_ms;
     bool is_doomed;               /* its namespace is being deleted: nothing more is done */
     struct reconciler_pass *pass; /* under way; NULL = none */

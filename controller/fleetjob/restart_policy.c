@@ -3,7 +3,10 @@
 /*
  * runPolicy.restart. Restarts of the training are counted by the hub, which knows what caused each
  * generation; here are the pods that end before there is any training to restart, and how long to
- * wait before a pod that keeps ending is made again.
+ * wait before a pod that keeps ending, or keeps being deleted, is made again.
+ *
+ * One that is deleted by hand is made again at once, and so is one that comes to be deleted much later. What
+ * deletes pods as soon as they are made (an operator, a node that goes and comes) meets a growing delay.
  */
 #include "controller/fleetjob/pass.h"
 #include "libfleet/api/wellknown.h"
@@ -43,14 +46,39 @@ void restart_policy_apply(struct pass *pass)
                     last->message);
 }
 
-int64_t restart_policy_next_start(const struct pass *pass, const struct observed_pod *last)
+/* Before the pod that follows `count` that ended early. */
+static int64_t delay_after(int count)
 {
     int64_t delay = BACKOFF_FIRST_MS;
 
+    if (count < 2)
+        return 0;
+    for (int i = 2; i < count && delay < BACKOFF_MAX_MS; i++)
+        delay *= 2;
+    return delay < BACKOFF_MAX_MS ? delay : BACKOFF_MAX_MS;
+}
+
+int64_t restart_policy_next_start(const struct pass *pass, const struct observed_pod *last)
+{
     if (last->phase != OBSERVED_FAILED || last->attempt == 0 ||
         last->finished_wall_ms - last->started_wall_ms > SHORT_LIFE_MS)
         return pass->now;
-    for (int i = 1; i < last->attempt && delay < BACKOFF_MAX_MS; i++)
-        delay *= 2;
-    return last->finished_wall_ms + (delay < BACKOFF_MAX_MS ? delay : BACKOFF_MAX_MS);
+    return last->finished_wall_ms + delay_after(last->attempt + 1);
+}
+
+/* From one to the next: its delay, the time to start, and a short life. */
+void reconcile_note_vanished(struct observed_vanished *vanished, int64_t now_wall_ms)
+{
+    int64_t life = now_wall_ms - vanished->at_wall_ms - delay_after(vanished->count);
+
+    vanished->count = vanished->count > 0 && life <= SHORT_LIFE_MS ? vanished->count + 1 : 1;
+    vanished->at_wall_ms = now_wall_ms;
+}
+
+int64_t restart_policy_after_vanished(const struct pass *pass, int index)
+{
+    for (size_t i = 0; i < pass->in->vanished_count; i++)
+        if (pass->in->vanished[i].index == index && pass->in->vanished[i].at_wall_ms <= pass->now)
+            return pass->in->vanished[i].at_wall_ms + delay_after(pass->in->vanished[i].count);
+    return pass->now;
 }

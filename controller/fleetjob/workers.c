@@ -112,6 +112,15 @@ static void seat_pod(struct pass *pass, struct seat *seat, const struct observed
     }
 }
 
+static int64_t next_start(const struct pass *pass, const struct seat *seat, int index)
+{
+    int64_t start = restart_policy_after_vanished(pass, index), after_failed = start;
+
+    if (seat->failed && seat->failed->attempt == seat->attempt)
+        after_failed = restart_policy_next_start(pass, seat->failed);
+    return after_failed > start ? after_failed : start;
+}
+
 static void fill_seat(struct pass *pass, const struct seat *seat, int index)
 {
     int64_t recorded = recorded_attempt(pass, index), taken = taken_attempt(pass, index);
@@ -119,6 +128,7 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
     bool is_asked_again = highest > seat->attempt && is_refused(pass, index, highest);
     bool is_replacement = highest >= 0 && pass->status->started_wall_ms > 0 && /* else a resume */
                           (is_asked_again || seat->attempt >= taken || recorded > taken);
+    int64_t start;
     char key[16];
 
     highest -= is_asked_again;
@@ -128,12 +138,10 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
         fleet_int_map_set(&pass->status->attempts, key, seat->attempt);
     if (seat->living || seat->succeeded)
         return;
-    if (seat->failed && seat->failed->attempt == seat->attempt) {
-        int64_t start = restart_policy_next_start(pass, seat->failed);
-        if (start > pass->now) {
-            pass_requeue_at(pass, start);
-            return;
-        }
+    start = next_start(pass, seat, index);
+    if (start > pass->now) {
+        pass_requeue_at(pass, start);
+        return;
     }
     if (highest >= 0)
         fleet_int_map_set(&pass->status->attempts, key, highest + 1); /* zero is left out */

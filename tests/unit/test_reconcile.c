@@ -15,6 +15,7 @@
  *                   blocked  true: no pod can be made
  *                   gone     [uid]
  *                   taken    [[index, attempt]]: names that are somebody else's
+ *                   vanished [{index, count, at}]: pods that were deleted soon one after the other
  *                   hub      absent: none is hosted; else see read_hub()
  *   expected.json   create [[index, attempt]], delete {name: reason}, gone [uid], events [text],
  *                   order [uid] if nodes are known, hub,
@@ -57,6 +58,7 @@ struct scenario {
     struct observed_pod *pods;
     const char **gone;
     struct observed_attempt taken[8];
+    struct observed_vanished vanished[8];
     struct observed_attempt *refused;
     struct observed observed;
 };
@@ -301,6 +303,10 @@ static void read_scenario(const char *name, struct scenario *s)
     cJSON_ArrayForEach(item, fleet_json_at(s->root, "taken")) s->taken[s->observed.taken_count++] =
         (struct observed_attempt){cJSON_GetArrayItem(item, 0)->valueint,
                                   cJSON_GetArrayItem(item, 1)->valueint};
+    cJSON_ArrayForEach(item, fleet_json_at(s->root, "vanished"))
+        s->vanished[s->observed.vanished_count++] = (struct observed_vanished){
+        (int)int_at(item, "index", 0), (int)int_at(item, "count", 1), time_at(item, "at")};
+    s->observed.vanished = s->vanished;
     s->observed.taken = s->taken;
     read_refusal(s);
     if (fleet_json_at(s->root, "hub"))

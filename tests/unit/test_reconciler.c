@@ -605,6 +605,39 @@ static void a_failed_pod_is_replaced(void **state)
     stop(&w);
 }
 
+/* Somebody deletes the pods of a worker as soon as they are made; one that is deleted now and then is made
+ * again at once. */
+static void a_storm_of_deletions_is_not_answered_by_one_of_pods(void **state)
+{
+    struct world w;
+    size_t made;
+    char name[64];
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    for (int attempt = 0; attempt < 5; attempt++) { /* by hand */
+        (void)snprintf(name, sizeof(name), PODS "/gpt-worker-1-%d", attempt);
+        assert_int_equal(fake_apiserver_do(w.server, "DELETE", name, NULL), 200);
+        fake_io_run(w.io, 150);
+        (void)snprintf(name, sizeof(name), "gpt-worker-1-%d", attempt + 1);
+        assert_non_null(find_pod(&w, name));
+        fake_io_run(w.io, 10000);
+    }
+    made = fake_apiserver_requests(w.server, "POST " PODS);
+    for (double ms = 0; ms < 60000; ms += 10) {
+        for (int attempt = 5; attempt < 50; attempt++) {
+            (void)snprintf(name, sizeof(name), PODS "/gpt-worker-1-%d", attempt);
+            (void)fake_apiserver_do(w.server, "DELETE", name, NULL);
+        }
+        fake_io_run(w.io, 10);
+    }
+    made = fake_apiserver_requests(w.server, "POST " PODS) - made;
+    assert_in_range(made, 6, 10); /* after 0, 0.25, 0.5, 1, 2, 4, 8, 16, 30 s */
+    stop(&w);
+}
+
 /* The server makes the pod and answers with an error of its own, and the cache is late. */
 static void a_pod_made_in_spite_of_an_error_is_not_made_again(void **state)
 {
@@ -762,6 +795,7 @@ int main(void)
         cmocka_unit_test(what_is_refused_is_told_and_tried_again),
         cmocka_unit_test(nothing_follows_a_write_that_was_refused),
         cmocka_unit_test(a_failed_pod_is_replaced),
+        cmocka_unit_test(a_storm_of_deletions_is_not_answered_by_one_of_pods),
         cmocka_unit_test(a_pod_made_in_spite_of_an_error_is_not_made_again),
         cmocka_unit_test(a_generation_is_recorded_before_it_is_assigned),
         cmocka_unit_test(nobody_is_assigned_while_nothing_can_be_recorded),
