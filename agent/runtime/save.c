@@ -9,11 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/runtime/origin.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
 
 static bool is_full(int code)
 {
@@ -63,7 +65,33 @@ static void describe(const struct trainer *trainer, struct manifest *out)
     (void)snprintf(out->instruction_set, sizeof(out->instruction_set), "%s",
                    backend_level_name(trainer->level));
     fleet_hex_encode(trainer->digest, sizeof(trainer->digest), out->config_digest);
+    out->job = trainer->origin;
     out->extra = ledger_encode(trainer->ledger);
+}
+
+static struct manifest_lineage own_lineage(const struct trainer *trainer)
+{
+    return (struct manifest_lineage){trainer->lineage, (size_t)trainer->lineage_count,
+                                     trainer->job_uid};
+}
+
+/* Once a run: whoever shares the folder with a newer run keeps all it writes, and may lose it. */
+static void tell_overtaken(struct trainer *trainer)
+{
+    const char *path = trainer->config.checkpoint.path;
+    struct manifest_generation own = {trainer->generation.epoch, trainer->generation.counter};
+    char folder[CHECKPOINT_FOLDER_MAX];
+
+    if (trainer->is_overtaken || !checkpoint_is_overtaken(path, own, folder))
+        return;
+    trainer->is_overtaken = true;
+    trainer_warn(
+        trainer,
+        "spec.training.checkpoint.path: %s is written by another run, too, or was: %s is of a "
+        "newer generation than ours, %" PRId64 ".%" PRId64
+        "; this run deletes none of its checkpoints any more, the other may delete them; "
+        "give each run a folder of its own",
+        path, folder, own.epoch, own.counter);
 }
 
 static void tell_saved(struct trainer *trainer, const struct snapshot_result *result)
@@ -74,6 +102,7 @@ static void tell_saved(struct trainer *trainer, const struct snapshot_result *re
 
     if (result->shard > 0) /* the first rank tells */
         return;
+    tell_overtaken(trainer);
     if (result->rc < 0) {
         trainer_warn(trainer,
                      "checkpoint of step %" PRId64
@@ -103,6 +132,7 @@ void save_finish(struct trainer *trainer)
 
 void save_now(struct trainer *trainer)
 {
+    struct manifest_lineage lineage;
     struct checkpoint_state state;
     struct manifest about;
     struct fleet_error err;
@@ -113,8 +143,8 @@ void save_now(struct trainer *trainer)
     collect(trainer, true); /* the disk is slower than the interval: this one waits for the last */
     state_of(trainer, &state);
     describe(trainer, &about);
-    snapshot_follow(trainer->snapshot,
-                    &(struct manifest_lineage){trainer->lineage, (size_t)trainer->lineage_count});
+    lineage = own_lineage(trainer);
+    snapshot_follow(trainer->snapshot, &lineage);
     trainer->saved_in = trainer->generation;
     if (snapshot_begin(trainer->snapshot, &state, &about, &err) < 0)
         trainer_warn(trainer, "checkpoint of step %" PRId64 " failed, training goes on: %s",
@@ -169,6 +199,7 @@ static int agree_on_folder(struct trainer *trainer, const struct manifest *about
 /* All ranks write the newest committed group, each a part. */
 static int save_together(struct trainer *trainer, struct fleet_error *err)
 {
+    struct manifest_lineage lineage;
     struct plan_of_save plan;
     struct snapshot_shard part = {.shard = trainer->rank,
                                   .shards = trainer->world,
@@ -184,8 +215,8 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
     rc = agree_on_folder(trainer, &about, &plan, err);
     if (rc == 0 && plan.is_shared) {
         state_of(trainer, &state);
-        snapshot_follow(trainer->snapshot, &(struct manifest_lineage){
-                                               trainer->lineage, (size_t)trainer->lineage_count});
+        lineage = own_lineage(trainer);
+        snapshot_follow(trainer->snapshot, &lineage);
         trainer->saved_in = trainer->generation;
         if (snapshot_begin_shard(trainer->snapshot, &state, &about, &part, &why) < 0)
             trainer_warn(trainer, "checkpoint of step %" PRId64 " failed, training goes on: %s",
@@ -235,6 +266,23 @@ static void tell_warnings(struct trainer *trainer, const struct fleet_errors *wa
                      warnings->items[i].message);
 }
 
+/* The weights are then neither job's: worth a word, but whoever fine-tunes wants just that. */
+static void tell_origin(struct trainer *trainer, const struct manifest *manifest,
+                        const char *folder)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf fields = {0};
+    const char *name = "";
+
+    origin_compare(manifest->job, trainer->origin, &fields);
+    (void)fleet_json_opt_string(manifest->job, "name", &name, NULL);
+    if (fields.length > 0)
+        trainer_warn(
+            trainer,
+            "spec.training.checkpoint.resume: training goes on from %s, which job %s wrote "
+            "with other settings: %s; to start afresh say never, or give another path",
+            folder, name, fields.text);
+}
+
 /* Take up what the checkpoint says; its step must end a group of this job. */
 static int resume_from(struct trainer *trainer, const struct manifest *manifest, const char *folder,
                        struct fleet_error *err)
@@ -254,6 +302,7 @@ static int resume_from(struct trainer *trainer, const struct manifest *manifest,
                      "resumed at instruction-set level %s a checkpoint computed at %s: the same "
                      "arithmetic, other last digits",
                      backend_level_name(trainer->level), manifest->instruction_set);
+    tell_origin(trainer, manifest, folder);
     trainer->committed = trainer->saved = trainer->evaluated = group;
     return 0;
 }
@@ -266,7 +315,7 @@ static int resume_from(struct trainer *trainer, const struct manifest *manifest,
 static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct fleet_error *err)
 {
     const struct training_checkpoint *config = &trainer->config.checkpoint;
-    struct manifest_lineage lineage = {trainer->lineage, (size_t)trainer->lineage_count};
+    struct manifest_lineage lineage = own_lineage(trainer);
     bool is_start =
         trainer->lineage_count <= 1 || trainer->lineage[trainer->lineage_count - 1].first_step == 0;
     int64_t resume = is_start ? config->resume : TRAINING_RESUME_AUTO;
@@ -304,7 +353,7 @@ static bool is_own(const struct trainer *trainer, const struct manifest *manifes
 
 int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struct fleet_error *err)
 {
-    struct manifest_lineage lineage = {trainer->lineage, (size_t)trainer->lineage_count};
+    struct manifest_lineage lineage = own_lineage(trainer);
     struct fleet_errors warnings = {0};
     struct checkpoint_state state;
     char folder[CHECKPOINT_FOLDER_MAX];

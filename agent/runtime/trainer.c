@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/runtime/origin.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
@@ -32,6 +33,7 @@
 #define DEADLINE_LEAST_MS 60000.0
 #define DEADLINE_IN_STEPS 20.0
 #define ADDRESS_ENV       "FLEET_ADDRESS" /* where peers reach this trainer; default loopback */
+#define JOB_UID_ENV       "FLEET_JOB_UID"
 #define ADDRESS_DEFAULT   "127.0.0.1"
 
 /* spec.training and spec.strategy as the agent hands them over. */
@@ -66,6 +68,8 @@ static int read_job(struct trainer *trainer, const char *job_file, struct fleet_
         return rc;
     training_config_resolve_paths(&trainer->config, folder);
     charts_init(&trainer->charts, trainer->config.log.tensorboard, name);
+    trainer->job_name = strdup(name);
+    fleet_assert(trainer->job_name != NULL);
     return 0;
 }
 
@@ -165,6 +169,16 @@ static int plan_job(struct trainer *trainer, struct fleet_error *err)
     return 0;
 }
 
+static cJSON *make_origin(const struct trainer *trainer, const uint8_t data[FLEET_SHA256_SIZE])
+{
+    return origin_encode(&(struct origin){.uid = trainer->job_uid,
+                                          .name = trainer->job_name,
+                                          .data = data,
+                                          .training = &trainer->config,
+                                          .strategy = &trainer->strategy,
+                                          .options = &trainer->options});
+}
+
 /* Program and data in one digest: ranks that differ in either must not train together. */
 static void digest_job(struct trainer *trainer)
 {
@@ -172,6 +186,7 @@ static void digest_job(struct trainer *trainer)
     uint8_t data[FLEET_SHA256_SIZE];
 
     dataset_digest(trainer->dataset, data);
+    trainer->origin = make_origin(trainer, data);
     fleet_sha256_update(sha, trainer->plan.digest, strlen(trainer->plan.digest));
     fleet_sha256_update(sha, data, sizeof(data));
     fleet_sha256_finish(sha, trainer->digest);
@@ -207,11 +222,12 @@ static void start_prefetch(struct trainer *trainer)
 
 int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_error *err)
 {
-    const char *threads = getenv(LINK_THREADS_ENV);
+    const char *threads = getenv(LINK_THREADS_ENV), *uid = getenv(JOB_UID_ENV);
     int rc;
 
     *trainer = (struct trainer){.listener = -1, .committed = TRAINER_NO_STATE};
     trainer->memory_backend = backend_cpu_memory_new();
+    trainer->job_uid = uid ? uid : "";
     trainer->threads = threads ? atoi(threads) : 0;
     if ((rc = read_job(trainer, job_file, err)) < 0 || (rc = open_data(trainer, err)) < 0 ||
         (rc = plan_job(trainer, err)) < 0 ||
@@ -246,6 +262,8 @@ void trainer_close(struct trainer *trainer)
     dataset_free(trainer->dataset);
     strategy_release(&trainer->strategy);
     training_config_release(&trainer->config);
+    cJSON_Delete(trainer->origin);
+    free(trainer->job_name);
     running_release(&trainer->running);
     free(trainer->ledger);
     free(trainer->leaves);

@@ -70,6 +70,9 @@ struct trainer {
     int threads;                       /* compute threads, 0 = what the CPU quota allows */
     int listener, port;                /* data connections are accepted here */
     struct backend *memory_backend;    /* whose memory the state is; kept whatever the level */
+    const char *job_uid;               /* of the environment; "" if it is not told */
+    char *job_name;                    /* for people */
+    cJSON *origin;                     /* what checkpoints say of the job: origin.h */
     uint8_t digest[FLEET_SHA256_SIZE]; /* of program and data: ranks must agree on it */
 
     struct control *control;
@@ -112,6 +115,7 @@ struct trainer {
     int64_t evaluation_step;  /* newest evaluation of this process, 0 = none */
     double evaluation_loss;
     int64_t evaluated;               /* newest group whose evaluation has been told */
+    bool is_overtaken;               /* told that another run writes into our folder */
     struct link_generation saved_in; /* in which the newest save began */
     int64_t saved;                   /* groups in the newest checkpoint begun or read here */
     struct snapshot *snapshot;       /* writes checkpoints beside the training; NULL without */

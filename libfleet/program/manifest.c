@@ -40,6 +40,7 @@ void manifest_release(struct manifest *manifest)
     for (size_t i = 0; i < manifest->file_count; i++)
         free(manifest->files[i].name);
     free(manifest->files);
+    cJSON_Delete(manifest->job);
     cJSON_Delete(manifest->extra);
     memset(manifest, 0, sizeof(*manifest));
 }
@@ -51,6 +52,14 @@ static void append_string(struct fleet_strbuf *out, const char *key, const char 
     fleet_strbuf_appendf(out, "\"%s\":", key);
     fleet_json_append_string(out, value);
     fleet_strbuf_append_char(out, ',');
+}
+
+static void append_object(struct fleet_strbuf *out, const char *key, const cJSON *object)
+{
+    FLEET_AUTO_FREE char *text = object ? fleet_json_print(object) : NULL;
+
+    if (text)
+        fleet_strbuf_appendf(out, "\"%s\":%s,", key, text);
 }
 
 /* The last key is the digest of all that stands before it, so no flipped digit goes unnoticed. */
@@ -105,10 +114,8 @@ char *manifest_encode(const struct manifest *manifest)
     append_string(&out, "instructionSet", manifest->instruction_set);
     append_string(&out, "configDigest", manifest->config_digest);
     append_string(&out, "created", created);
-    if (manifest->extra) {
-        FLEET_AUTO_FREE char *extra = fleet_json_print(manifest->extra);
-        fleet_strbuf_appendf(&out, "\"extra\":%s,", extra);
-    }
+    append_object(&out, "job", manifest->job);
+    append_object(&out, "extra", manifest->extra);
     fleet_strbuf_append(&out, "\"files\":[");
     for (size_t i = 0; i < manifest->file_count; i++) {
         const struct manifest_file *file = &manifest->files[i];
@@ -203,7 +210,6 @@ static int decode_files(const cJSON *root, struct manifest *manifest, struct fle
 static int decode_text(const cJSON *root, struct manifest *manifest, struct fleet_error *err)
 {
     const char *format, *level = "", *created = "";
-    const cJSON *extra = fleet_json_at(root, "extra");
 
     if (fleet_json_get_string(root, "format", &format, err) < 0)
         return -EINVAL;
@@ -217,11 +223,19 @@ static int decode_text(const cJSON *root, struct manifest *manifest, struct flee
     memcpy(manifest->instruction_set, level, strlen(level) + 1);
     if (created[0] && fleet_rfc3339_parse(created, &manifest->created_wall_ms) < 0)
         return fleet_error(err, -EINVAL, "created: \"%.100s\" is not a time", created);
-    if (extra && !cJSON_IsObject(extra))
-        return fleet_error(err, -EINVAL, "extra: not an object");
-    if (extra) {
-        manifest->extra = cJSON_Duplicate(extra, 1);
-        fleet_assert(manifest->extra != NULL);
+    return 0;
+}
+
+/* A copy of the object `key` of `root`; none is fine. */
+static int take_object(const cJSON *root, const char *key, cJSON **out, struct fleet_error *err)
+{
+    const cJSON *object = fleet_json_at(root, key);
+
+    if (object && !cJSON_IsObject(object))
+        return fleet_error(err, -EINVAL, "%s: not an object", key);
+    if (object) {
+        *out = cJSON_Duplicate(object, 1);
+        fleet_assert(*out != NULL);
     }
     return 0;
 }
@@ -230,7 +244,9 @@ static int decode_all(const cJSON *root, struct manifest *manifest, struct fleet
 {
     if (!cJSON_IsObject(root))
         return fleet_error(err, -EINVAL, "not an object");
-    if (decode_text(root, manifest, err) < 0 || get_count(root, "step", &manifest->step, err) < 0 ||
+    if (decode_text(root, manifest, err) < 0 || take_object(root, "job", &manifest->job, err) < 0 ||
+        take_object(root, "extra", &manifest->extra, err) < 0 ||
+        get_count(root, "step", &manifest->step, err) < 0 ||
         get_count(root, "updates", &manifest->updates, err) < 0 ||
         get_count(root, "samples", &manifest->samples, err) < 0 ||
         get_count(root, "generation.epoch", &manifest->generation.epoch, err) < 0 ||
@@ -312,6 +328,26 @@ bool manifest_is_on_lineage(const struct manifest_lineage *lineage,
     return is_listed;
 }
 
+const char *manifest_job_uid(const struct manifest *manifest)
+{
+    const char *uid = "";
+
+    (void)fleet_json_opt_string(manifest->job, "uid", &uid, NULL);
+    return uid;
+}
+
+bool manifest_belongs(const struct manifest_lineage *lineage, const struct manifest *manifest)
+{
+    const char *uid = manifest_job_uid(manifest);
+    bool is_other = lineage && lineage->count > 0 && lineage->job_uid && uid[0] &&
+                    strcmp(uid, lineage->job_uid) != 0;
+
+    if (is_other &&
+        manifest_generation_compare(manifest->generation, lineage->entries[0].generation) >= 0)
+        return false;
+    return manifest_is_on_lineage(lineage, manifest->generation, manifest->step);
+}
+
 static int read_entry(const char *path, const char *name, struct manifest *out,
                       struct fleet_error *err)
 {
@@ -341,7 +377,7 @@ static void scan_folder(const char *path, const char *name, const struct manifes
             fleet_errors_add(warnings, name, "%s", why.text);
         return;
     }
-    if (!manifest_is_on_lineage(lineage, entry.manifest.generation, entry.manifest.step)) {
+    if (!manifest_belongs(lineage, &entry.manifest)) {
         manifest_release(&entry.manifest);
         return;
     }

@@ -55,8 +55,12 @@ struct manifest {
     int64_t created_wall_ms;
     struct manifest_file *files; /* [file_count] */
     size_t file_count;
+    cJSON *job;   /* owned object: whose it is (agent/runtime/origin.h); NULL = not told */
     cJSON *extra; /* owned object of whatever else a pass must keep (loss scale …); NULL = none */
 };
+
+/* The uid in `job`, "" if it is not told. */
+const char *manifest_job_uid(const struct manifest *manifest);
 
 /* Free what it holds and zero it. */
 void manifest_release(struct manifest *manifest);
@@ -85,6 +89,7 @@ struct manifest_lineage {
         int64_t first_step;
     } * entries;
     size_t count;
+    const char *job_uid; /* whose history it is; NULL = not told */
 };
 
 /*
@@ -93,6 +98,10 @@ struct manifest_lineage {
  */
 bool manifest_is_on_lineage(const struct manifest_lineage *lineage,
                             struct manifest_generation generation, int64_t step);
+
+/* The same of a checkpoint that was read. Numbers of generations begin anew with each job: what another
+ * job wrote counts only as what was there before the first generation of ours. */
+bool manifest_belongs(const struct manifest_lineage *lineage, const struct manifest *manifest);
 
 /* A complete checkpoint that was found: its manifest reads well; its files were not looked at. */
 struct manifest_entry {

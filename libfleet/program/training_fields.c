@@ -310,8 +310,9 @@ static const struct fleet_field checkpoint_fields[] = {
      .min = 0,
      .choices = resume_names,
      .description =
-         "auto: start from the newest complete checkpoint; never: from the start, whatever lies "
-         "there (restarts of the job still use its own); a number: from that step."},
+         "auto: start from the newest complete checkpoint, with a warning where it is of a job "
+         "with other settings or data; never: from the start, whatever lies there (restarts of "
+         "the job still use its own); a number: from that step."},
     {.name = "format",
      .kind = FLEET_FIELD_ENUM,
      .offset = offsetof(struct training_checkpoint, format),

@@ -231,6 +231,72 @@ static void test_faults__outputs_that_cannot_be_written(void **state)
     free(folder);
 }
 
+/* Going on from another job's checkpoint is done, and said with what differs. */
+static void test_faults__a_checkpoint_of_another_job_is_told(void **state)
+{
+    struct parts parts = {.steps = "4",
+                          .extra = "    seed: 5\n"
+                                   "    checkpoint: {path: checkpoints, everySteps: 2}\n"};
+    char *folder = write_job(&parts);
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "job.yaml");
+    FLEET_AUTO_FREE char *data = fleet_file_join(folder, "text.txt");
+    FLEET_AUTO_FREE char *text = NULL;
+    size_t size;
+    struct job_run run;
+
+    (void)state;
+    run_in(folder, NULL, NULL, &run);
+    assert_int_equal(run.exit_code, 0);
+    job_run_release(&run);
+    job_run((const char *[]){"--steps", "8", "--workers", "1", path, NULL}, LIMIT_S, NULL, NULL,
+            &run);
+    assert_int_equal(run.exit_code, 0);
+    assert_int_equal(run.step_count, 4);
+    if (strstr(run.errors, "other settings"))
+        fail_msg("the same job for longer: %s", run.errors);
+    job_run_release(&run);
+
+    assert_int_equal(fleet_file_read(data, 1 << 20, &text, &size, NULL), 0);
+    text[0] = 'L';
+    assert_int_equal(fleet_file_write(data, text, size, NULL), 0);
+    free(text);
+    assert_int_equal(fleet_file_read(path, 1 << 20, &text, &size, NULL), 0);
+    *strstr(text, "seed: 5") = '#'; /* the default */
+    assert_int_equal(fleet_file_write(path, text, size, NULL), 0);
+    job_run((const char *[]){"--steps", "12", path, NULL}, LIMIT_S, NULL, NULL, &run);
+    assert_int_equal(run.exit_code, 0);
+    assert_int_equal(run.step_count, 4);
+    if (!strstr(run.errors, "which job faults wrote with other settings: spec.training.seed, the "
+                            "data of spec.training.data.path;"))
+        fail_msg("not what differs: %s", run.errors);
+    job_run_release(&run);
+    job_run_remove(folder);
+    free(folder);
+}
+
+/* Something of a run that began later than any lies in the folder. */
+static void test_faults__two_runs_in_one_folder_are_told(void **state)
+{
+    struct parts parts = {.steps = "6",
+                          .extra = "    checkpoint: {path: checkpoints, everySteps: 2}\n"};
+    char *folder = write_job(&parts);
+    FLEET_AUTO_FREE char *newer =
+        fleet_file_join(folder, "checkpoints/step-00000009-g9999999999999.1");
+    struct job_run run;
+
+    (void)state;
+    assert_int_equal(fleet_file_make_folder(newer, NULL), 0);
+    run_in(folder, NULL, NULL, &run);
+    assert_int_equal(run.exit_code, 0);
+    if (!strstr(run.errors, "written by another run") ||
+        !strstr(run.errors, "spec.training.checkpoint.path") ||
+        !strstr(run.errors, "step-00000009-g9999999999999.1"))
+        fail_msg("not told: %s", run.errors);
+    job_run_release(&run);
+    job_run_remove(folder);
+    free(folder);
+}
+
 static int count_folders(const char *path)
 {
     DIR *folder = opendir(path);
@@ -345,6 +411,8 @@ int main(void)
         cmocka_unit_test(test_faults__data_that_changes_during_the_run),
         cmocka_unit_test(test_faults__checkpoints_that_cannot_be_written_do_not_stop_training),
         cmocka_unit_test(test_faults__outputs_that_cannot_be_written),
+        cmocka_unit_test(test_faults__a_checkpoint_of_another_job_is_told),
+        cmocka_unit_test(test_faults__two_runs_in_one_folder_are_told),
         cmocka_unit_test(test_faults__a_full_disk_costs_the_new_checkpoint_only),
         cmocka_unit_test(test_faults__wrong_command_lines_exit_2),
         cmocka_unit_test(test_faults__ctrl_c_leaves_nothing_running),

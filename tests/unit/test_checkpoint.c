@@ -135,7 +135,7 @@ static void test_checkpoint__an_older_generation_deletes_nothing(void **state)
 static void test_checkpoint__only_the_lineage_is_read(void **state)
 {
     static const struct manifest_lineage_entry entries[] = {{{1, 1}, 0}, {{1, 2}, 5}, {{1, 4}, 7}};
-    const struct manifest_lineage lineage = {entries, 3};
+    const struct manifest_lineage lineage = {.entries = entries, .count = 3};
     static const struct {
         int64_t counter, step;
         bool is_on;
@@ -154,10 +154,67 @@ static void test_checkpoint__only_the_lineage_is_read(void **state)
     assert_false(manifest_is_on_lineage(&lineage, (struct manifest_generation){0, 9}, 1 + 5));
 }
 
+static void save_of_job(struct fixture *f, const char *uid, int64_t step, int64_t counter)
+{
+    struct manifest about = fixture_about(step, counter);
+    char folder[CHECKPOINT_FOLDER_MAX];
+
+    about.job = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(about.job, "uid", uid);
+    assert_int_equal(checkpoint_save(f->path, 9, &f->state, &about, folder, NULL), 0);
+    cJSON_Delete(about.job);
+}
+
+/* Two jobs in one folder, both at generation 1.2: each goes on from its own, or from what was there
+ * before it began. */
+static void test_checkpoint__what_another_job_wrote_meanwhile_is_not_read(void **state)
+{
+    static const struct manifest_lineage_entry entries[] = {{{1, 2}, 4}};
+    struct manifest_lineage lineage = {.entries = entries, .count = 1, .job_uid = "ours"};
+    struct manifest_list list;
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    save_of_job(&f, "theirs", 3, 1);
+    save_of_job(&f, "ours", 6, 2);
+    save_of_job(&f, "theirs", 8, 2);
+    assert_int_equal(manifest_scan(f.path, &lineage, &list, NULL, NULL), 0);
+    assert_int_equal(list.count, 2);
+    assert_int_equal(list.entries[0].manifest.step, 6);
+    assert_int_equal(list.entries[1].manifest.step, 3);
+    assert_string_equal(manifest_job_uid(&list.entries[0].manifest), "ours");
+    manifest_list_release(&list);
+    lineage.job_uid = NULL; /* whoever does not know takes them all */
+    assert_int_equal(manifest_scan(f.path, &lineage, &list, NULL, NULL), 0);
+    assert_int_equal(list.count, 3);
+    manifest_list_release(&list);
+    fixture_release(&f);
+}
+
+static void test_checkpoint__a_newer_run_in_the_same_folder_is_noticed(void **state)
+{
+    char folder[CHECKPOINT_FOLDER_MAX];
+    struct manifest about = fixture_about(9, 7);
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    fixture_save(&f, 1, 2, 9);
+    assert_false(checkpoint_is_overtaken(f.path, (struct manifest_generation){1, 2}, folder));
+    assert_true(checkpoint_is_overtaken(f.path, (struct manifest_generation){1, 1}, folder));
+    assert_string_equal(folder, "step-00000001-g1.2");
+    assert_int_equal(checkpoint_begin(f.path, &about, folder, NULL), 0); /* still being written */
+    assert_true(checkpoint_is_overtaken(f.path, (struct manifest_generation){1, 2}, folder));
+    assert_string_equal(folder, "step-00000009-g1.7");
+    assert_false(checkpoint_is_overtaken("/nowhere", (struct manifest_generation){1, 1}, folder));
+    fixture_release(&f);
+}
+
 static void test_checkpoint__a_fenced_off_one_is_not_chosen(void **state)
 {
     static const struct manifest_lineage_entry entries[] = {{{1, 1}, 0}, {{1, 3}, 2}};
-    const struct manifest_lineage lineage = {entries, 2};
+    const struct manifest_lineage lineage = {.entries = entries, .count = 2};
     struct manifest manifest;
     char folder[CHECKPOINT_FOLDER_MAX];
     struct fixture f;
@@ -503,6 +560,8 @@ int main(void)
         cmocka_unit_test(test_checkpoint__the_newest_are_kept),
         cmocka_unit_test(test_checkpoint__an_older_generation_deletes_nothing),
         cmocka_unit_test(test_checkpoint__only_the_lineage_is_read),
+        cmocka_unit_test(test_checkpoint__what_another_job_wrote_meanwhile_is_not_read),
+        cmocka_unit_test(test_checkpoint__a_newer_run_in_the_same_folder_is_noticed),
         cmocka_unit_test(test_checkpoint__a_fenced_off_one_is_not_chosen),
         cmocka_unit_test(test_checkpoint__a_step_can_be_asked_for),
         cmocka_unit_test(test_checkpoint__a_damaged_one_is_passed_over),

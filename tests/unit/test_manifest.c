@@ -52,12 +52,15 @@ static void test_manifest__reads_back_what_was_written(void **state)
     memcpy(files[0].sha256, DIGEST, sizeof(files[0].sha256));
     memcpy(files[1].sha256, DIGEST, sizeof(files[1].sha256));
     memcpy(from.config_digest, DIGEST, sizeof(from.config_digest));
+    from.job = cJSON_CreateObject();
+    cJSON_AddStringToObject(from.job, "uid", "0a1b");
     from.extra = cJSON_CreateObject();
     cJSON_AddNumberToObject(from.extra, "lossScale", 2);
     text = manifest_encode(&from);
     if (manifest_decode(text, strlen(text), &to, &err) != 0)
         fail_msg("%s: %s", text, err.text);
     assert_int_equal(to.step, 12);
+    assert_string_equal(manifest_job_uid(&to), "0a1b");
     assert_int_equal(to.updates, 6);
     assert_int_equal(to.samples, 9007199254740000);
     assert_int_equal(manifest_generation_compare(to.generation, from.generation), 0);
@@ -75,6 +78,7 @@ static void test_manifest__reads_back_what_was_written(void **state)
         text[i] ^= 1;
     }
     free(text);
+    cJSON_Delete(from.job);
     cJSON_Delete(from.extra);
 }
 

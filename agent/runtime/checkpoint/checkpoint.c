@@ -116,9 +116,31 @@ static void remove_old(const char *path, int64_t keep, const struct manifest_lin
             if (counted >= keep)
                 remove_folder(path, list.entries[i].folder);
             else
-                counted += manifest_is_on_lineage(lineage, m->generation, m->step);
+                counted += manifest_belongs(lineage, m);
         }
     manifest_list_release(&list);
+}
+
+bool checkpoint_is_overtaken(const char *path, struct manifest_generation generation,
+                             char folder[CHECKPOINT_FOLDER_MAX])
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    bool is_overtaken = false;
+
+    while (dir && !is_overtaken && (entry = readdir(dir))) {
+        struct manifest_generation theirs;
+        int64_t step;
+        int copy;
+        if (!manifest_folder_parse(entry->d_name, &step, &theirs, &copy) ||
+            manifest_generation_compare(theirs, generation) <= 0)
+            continue;
+        is_overtaken = true;
+        manifest_folder_format(step, theirs, copy, folder);
+    }
+    if (dir)
+        closedir(dir);
+    return is_overtaken;
 }
 
 /* ---- making ------------------------------------------------------------------------------------ */
@@ -153,7 +175,7 @@ int checkpoint_begin(const char *path, const struct manifest *about,
 static char *encode_manifest(const struct manifest *about, const struct checkpoint_shard *shards,
                              int shard_count)
 {
-    struct manifest manifest = *about; /* borrows `extra` */
+    struct manifest manifest = *about; /* borrows `job` and `extra` */
     char *text;
 
     manifest.created_wall_ms = fleet_wall_ms();

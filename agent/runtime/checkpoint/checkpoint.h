@@ -58,7 +58,7 @@ void checkpoint_state_init(struct checkpoint_state *state, const struct program 
 
 /*
  * Save all of `state` as one shard and delete what exceeds the newest `keep` (>= 1). `about` gives
- * step, updates, samples, generation, instruction_set, config_digest and extra (borrowed); files
+ * step, updates, samples, generation, instruction_set, config_digest, job and extra (borrowed); files
  * and time are filled in the file, not in `about`. `folder` gets the name.
  * -errno (-ENOSPC, -EACCES …) with the path; then nothing new is left.
  */
@@ -97,6 +97,11 @@ int checkpoint_commit(const char *path, const char *folder, int64_t keep,
                       const struct manifest_lineage *lineage, const struct manifest *about,
                       const struct checkpoint_shard *shards, int shard_count,
                       struct fleet_error *err);
+
+/* Whether something of a generation newer than ours lies below `path`, complete or not (one of them goes
+ * to `folder`): then another run writes there, or wrote, and (4) holds for us. Looks at names only. */
+bool checkpoint_is_overtaken(const char *path, struct manifest_generation generation,
+                             char folder[CHECKPOINT_FOLDER_MAX]);
 
 /* Remove the folder of a save that failed. */
 void checkpoint_discard(const char *path, const char *folder);

@@ -178,7 +178,7 @@ void snapshot_follow(struct snapshot *s, const struct manifest_lineage *lineage)
     fleet_assert(!s->is_running && lineage->count <= SNAPSHOT_LINEAGE_MAX);
     if (lineage->count > 0)
         memcpy(s->entries, lineage->entries, lineage->count * sizeof(s->entries[0]));
-    s->lineage = (struct manifest_lineage){s->entries, lineage->count};
+    s->lineage = (struct manifest_lineage){s->entries, lineage->count, lineage->job_uid};
 }
 
 void snapshot_free(struct snapshot *snapshot)
@@ -197,6 +197,7 @@ void snapshot_free(struct snapshot *snapshot)
 static void end_save(struct snapshot *s)
 {
     checkpoint_layout_release(&s->layout);
+    cJSON_Delete(s->about.job);
     cJSON_Delete(s->about.extra);
     free(s->buffers);
     free(s->copy);
@@ -266,6 +267,7 @@ int snapshot_begin_shard(struct snapshot *snapshot, const struct checkpoint_stat
     s->about = *about;
     s->about.files = NULL;
     s->about.file_count = 0;
+    s->about.job = about->job ? cJSON_Duplicate(about->job, 1) : NULL;
     s->about.extra = about->extra ? cJSON_Duplicate(about->extra, 1) : NULL;
     s->result = (struct snapshot_result){.step = about->step, .shard = part->shard};
     (void)snprintf(s->result.folder, sizeof(s->result.folder), "%s", part->folder);

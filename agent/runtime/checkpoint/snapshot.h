@@ -38,13 +38,13 @@ struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max)
 /* Waits for a save in progress, then frees; NULL is fine. */
 void snapshot_free(struct snapshot *snapshot);
 
-/* Checkpoints on this lineage (copied) are the ones that `keep` counts. While nothing is being
+/* Checkpoints on this lineage (copied but for its uid) are the ones that `keep` counts. While nothing is being
  * saved. */
 void snapshot_follow(struct snapshot *snapshot, const struct manifest_lineage *lineage);
 
 /*
  * Start saving `state` as checkpoint_save() would. `state` must keep its memory until the save has
- * ended; `about` is copied (its `extra`, too). -EBUSY: the last one has not been taken yet.
+ * ended; `about` is copied (its `job` and `extra`, too). -EBUSY: the last one has not been taken yet.
  */
 int snapshot_begin(struct snapshot *snapshot, const struct checkpoint_state *state,
                    const struct manifest *about, struct fleet_error *err);

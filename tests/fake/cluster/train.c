@@ -246,7 +246,7 @@ static int64_t newest_checkpoint(const struct cluster *c, const struct cluster_r
 {
     const struct cluster_job *job = &c->jobs[r->job];
     struct manifest_lineage_entry entries[MESSAGE_LINEAGE_MAX];
-    struct manifest_lineage lineage = {entries, assign->lineage_count};
+    struct manifest_lineage lineage = {.entries = entries, .count = assign->lineage_count};
     struct generation newest = {0};
     int64_t step = 0;
 
