@@ -72,7 +72,7 @@ stage() {
 # A session of its own, so that all of it can be ended; the kernel shares processors between sessions first
 # (autogroup), so that this one must be modest as well. One target at a time: two would share what is left.
 start_beside() { # start_beside STAGE…
-    FUZZ_JOBS=1 setsid bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec chrt --idle 0 "$@"' - \
+    TEST_JOBS=2 FUZZ_JOBS=1 setsid bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec chrt --idle 0 "$@"' - \
         tests/all.sh "$@" >"$work/beside" 2>&1 </dev/null &
     beside=$!
 }

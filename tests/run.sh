@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Run test programs, two at a time, the long ones first, and add up what they say.
+# Run test programs, the long ones first, and add up what they say. TEST_JOBS at a time: one more than processors,
+# since many wait, four at most.
 #
 #   tests/run.sh [--variant NAME] PROGRAM…
 #
@@ -14,7 +15,8 @@ if [ "${1:-}" = --variant ]; then
     variant=$2
     shift 2
 fi
-jobs=${TEST_JOBS:-2}
+processors=$(nproc)
+jobs=${TEST_JOBS:-$(((processors < 3 ? processors : 3) + 1))}
 limit=${TEST_LIMIT_S:-1800}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
@@ -51,7 +53,7 @@ run_one() {
 export -f run_one
 
 # Those that start processes take longest: first, so that nothing long is left to run alone at the end.
-in_order() { printf '%s\n' "$@" | awk '{ print /\/integration\// ? 0 : /\/numerics\// ? 1 : 2, $0 }' | sort -k1,1n -k2,2r | cut -d' ' -f2; }
+in_order() { printf '%s\n' "$@" | awk '{ print /\/test_(run|equality)/ ? 0 : /\/integration\// ? 1 : /\/numerics\// ? 2 : 3, $0 }' | sort -k1,1n -k2,2r | cut -d' ' -f2; }
 [ $# -gt 0 ] && in_order "$@" | xargs -P "$jobs" -I{} bash -c 'run_one "$@"' _ {} "$logs" "$limit" "$variant"
 read -r passed failed skipped < <(cat "$logs"/*.count 2>/dev/null | awk '{p += $1; f += $2; s += $3} END {print p + 0, f + 0, s + 0}')
 if [ "$skipped" -gt 0 ]; then
