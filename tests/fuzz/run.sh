@@ -24,7 +24,7 @@ run_one() {
     case $target in
     prototxt | strategy_json | select) dictionary=(-dict=tests/fuzz/strategy.dict) ;;
     esac
-    "$program" -seed="${FUZZ_SEED:-1}" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -max_len=65536 -artifact_prefix="$crashes/" \
+    "$program" -seed="${FUZZ_SEED:-1}" -max_total_time="$seconds" -timeout=1200 -rss_limit_mb=2048 -max_len=65536 -artifact_prefix="$crashes/" \
         "${dictionary[@]}" "${corpora[@]}" >"$logs/$name.log" 2>&1 || rc=$?
     if [ "$rc" = 0 ]; then
         printf '  ok    %-40s %s\n' "$name" "$(grep -oE 'Done [0-9]+ runs' "$logs/$name.log" | tail -1)"
