@@ -22,7 +22,7 @@
  * MATMUL                 a[…,M,K] b[…,K,N]              y[…,M,N]               transposed_a transposed (b)
  * ATTENTION              qkv[B,T,(H+2G)·D]               out[B,T,H·D] lse[B,H,T] heads kv_heads causal
  * ATTENTION_GRAD         d_out qkv out lse               d_qkv                  as above
- * CROSS_ENTROPY          logits[…,V] targets[…]          loss[1] lse[N]         ignore_index
+ * CROSS_ENTROPY          logits[…,V] targets[…]          loss[1] lse[N,2]       ignore_index
  * CROSS_ENTROPY_GRAD     logits targets lse d_loss?      d_logits               ignore_index
  * ADD                    a b                             out                    activation (same shape, or b [C])
  * ADD_GRAD_B             d_out                           d_b[C]                 sum over rows

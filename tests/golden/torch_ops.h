@@ -72,8 +72,8 @@ static inline void check(const struct ops_case *c, const char *name, const float
     double tolerance = 0;
 
     if (!c->exact && measured)
-        tolerance = fmax(10 * cJSON_GetObjectItem(measured, "max_abs")->valuedouble,
-                         4e-6 * cJSON_GetObjectItem(measured, "max_mag")->valuedouble);
+        tolerance = fmax(10 * golden_number(measured, "max_abs"),
+                         4e-6 * golden_number(measured, "max_mag"));
     for (int64_t i = 0; i < count; i++)
         if (!(fabs((double)actual[i] - (double)expected[i]) <= tolerance) &&
             !(isnan(actual[i]) && isnan(expected[i])) && actual[i] != expected[i])
@@ -110,18 +110,36 @@ static inline void bench_init(struct bench *b, enum op_kind kind)
     rig_init(&b->rig, kind);
 }
 
+/* Its shape as ours may have it: what leads is one dimension when there are too many. */
+struct ops_shape {
+    int ndim;
+    int64_t sizes[PROGRAM_DIMS_MAX];
+};
+
+static inline struct ops_shape shape_of(const struct safetensors_tensor *t)
+{
+    int leading = t->ndim > PROGRAM_DIMS_MAX ? t->ndim - PROGRAM_DIMS_MAX : 0;
+    struct ops_shape s = {.ndim = t->ndim - leading};
+
+    for (int i = 0; i < s.ndim; i++)
+        s.sizes[i] = t->shape[leading + i];
+    for (int i = 0; i < leading; i++)
+        s.sizes[0] *= t->shape[i];
+    return s;
+}
+
 static inline void give(struct bench *b, const struct ops_case *c, const char *name)
 {
-    const struct safetensors_tensor *t = tensor(c, name);
+    struct ops_shape s = shape_of(tensor(c, name));
 
-    rig_in(&b->rig, PROGRAM_FP32, t->ndim, t->shape, own(b, floats(c, name)));
+    rig_in(&b->rig, PROGRAM_FP32, s.ndim, s.sizes, own(b, floats(c, name)));
 }
 
 static inline void give_integers(struct bench *b, const struct ops_case *c, const char *name)
 {
-    const struct safetensors_tensor *t = tensor(c, name);
+    struct ops_shape s = shape_of(tensor(c, name));
 
-    rig_in(&b->rig, PROGRAM_INT32, t->ndim, t->shape, own(b, integers(c, name)));
+    rig_in(&b->rig, PROGRAM_INT32, s.ndim, s.sizes, own(b, integers(c, name)));
 }
 
 /* What another run gave, as an input. */
@@ -135,9 +153,9 @@ static inline void give_result(struct bench *b, const struct rig *from, int outp
 /* An output of the shape of the recorded tensor. */
 static inline void want(struct bench *b, const struct ops_case *c, const char *name)
 {
-    const struct safetensors_tensor *t = tensor(c, name);
+    struct ops_shape s = shape_of(tensor(c, name));
 
-    rig_out(&b->rig, PROGRAM_FP32, t->ndim, t->shape);
+    rig_out(&b->rig, PROGRAM_FP32, s.ndim, s.sizes);
 }
 
 static inline void want_rows(struct bench *b, int64_t rows)
@@ -159,10 +177,10 @@ static inline bool has_param(const struct ops_case *c, const char *name, bool va
 
 static inline void pair(const struct ops_case *c, const char *name, int out[2])
 {
-    const cJSON *list = cJSON_GetObjectItem(params_of(c), name);
+    const cJSON *list = golden_array(params_of(c), name);
 
-    out[0] = cJSON_GetArrayItem(list, 0)->valueint;
-    out[1] = cJSON_GetArrayItem(list, 1)->valueint;
+    for (int i = 0; i < 2; i++)
+        out[i] = (int)golden_item(list, i);
 }
 
 /* torch_ops_images.c */

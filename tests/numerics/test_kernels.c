@@ -507,7 +507,7 @@ static void test_kernels__name_what_is_out_of_range(void **state)
     rig_in(&rig, PROGRAM_FP32, 2, logits_shape, zeros);
     rig_in(&rig, PROGRAM_INT32, 1, &rows, classes);
     rig_out(&rig, PROGRAM_FP32, 1, &one);
-    rig_out(&rig, PROGRAM_FP32, 1, &rows);
+    rig_out(&rig, PROGRAM_FP32, 2, (int64_t[]){rows, 2});
     refuse(&rig, -EINVAL, "target -1 of row 1, must be 0 to 2 or -100 to ignore the row");
 
     rig_init(&rig, OP_ATTENTION);
@@ -522,7 +522,7 @@ static void test_kernels__name_what_is_out_of_range(void **state)
 static void test_kernels__a_micro_batch_without_targets_counts_nothing(void **state)
 {
     static const int32_t classes[2] = {-100, -100};
-    static const int64_t logits_shape[2] = {2, 3}, rows = 2, one = 1;
+    static const int64_t logits_shape[2] = {2, 3}, lse_shape[2] = {2, 2}, rows = 2, one = 1;
     static const float logits[6] = {1, 2, 3, 4, 5, 6}, zeros[6];
 
     (void)state;
@@ -534,17 +534,51 @@ static void test_kernels__a_micro_batch_without_targets_counts_nothing(void **st
         rig_in(&y, PROGRAM_FP32, 2, logits_shape, logits);
         rig_in(&y, PROGRAM_INT32, 1, &rows, classes);
         rig_out(&y, PROGRAM_FP32, 1, &one);
-        rig_out(&y, PROGRAM_FP32, 1, &rows);
+        rig_out(&y, PROGRAM_FP32, 2, lse_shape);
         rig_run(&y, level);
         assert_true(*(float *)y.out[0] == 0.0f);
         rig_init(&d, OP_CROSS_ENTROPY_GRAD);
         d.op.attributes.ignore_index = -100;
         rig_in(&d, PROGRAM_FP32, 2, logits_shape, logits);
         rig_in(&d, PROGRAM_INT32, 1, &rows, classes);
-        rig_in(&d, PROGRAM_FP32, 1, &rows, y.out[1]);
+        rig_in(&d, PROGRAM_FP32, 2, lse_shape, y.out[1]);
         rig_out(&d, PROGRAM_FP32, 2, logits_shape);
         rig_run(&d, level);
         assert_memory_equal(d.out[0], zeros, sizeof(zeros));
+        rig_release(&y);
+        rig_release(&d);
+    }
+}
+
+/* The greatest of large logits takes none of the gradient's digits: p of {x, x - 1} is that of {0, -1}. */
+static void test_kernels__large_logits_keep_the_digits_of_the_gradient(void **state)
+{
+    static const int32_t classes[1] = {2};
+    static const int64_t shape[2] = {1, 3}, lse_shape[2] = {1, 2}, one = 1;
+    static const float logits[3] = {4000, 3999, 3000}, d_loss = 1;
+    double p = 1 / (1 + exp(-1));
+
+    (void)state;
+    EACH_LEVEL(level)
+    {
+        struct rig y, d;
+        rig_init(&y, OP_CROSS_ENTROPY);
+        rig_in(&y, PROGRAM_FP32, 2, shape, logits);
+        rig_in(&y, PROGRAM_INT32, 1, &one, classes);
+        rig_out(&y, PROGRAM_FP32, 1, &one);
+        rig_out(&y, PROGRAM_FP32, 2, lse_shape);
+        rig_run(&y, level);
+        assert_true(fabs(*(float *)y.out[0] - 1000 - log(1 + exp(-1))) < 1e-4);
+        rig_init(&d, OP_CROSS_ENTROPY_GRAD);
+        rig_in(&d, PROGRAM_FP32, 2, shape, logits);
+        rig_in(&d, PROGRAM_INT32, 1, &one, classes);
+        rig_in(&d, PROGRAM_FP32, 2, lse_shape, y.out[1]);
+        rig_in(&d, PROGRAM_FP32, 1, &one, &d_loss);
+        rig_out(&d, PROGRAM_FP32, 2, shape);
+        rig_run(&d, level);
+        assert_true(fabs(((float *)d.out[0])[0] - p) < 2e-7);
+        assert_true(fabs(((float *)d.out[0])[1] - (1 - p)) < 2e-7);
+        assert_true(fabs(((float *)d.out[0])[2] + 1) < 2e-7);
         rig_release(&y);
         rig_release(&d);
     }
@@ -554,7 +588,7 @@ static void test_kernels__a_micro_batch_without_targets_counts_nothing(void **st
 static void test_kernels__nan_is_not_lost(void **state)
 {
     static const int32_t classes[1] = {0};
-    static const int64_t shape[2] = {1, 21}, one = 1;
+    static const int64_t shape[2] = {1, 21}, lse_shape[2] = {1, 2}, one = 1;
 
     (void)state;
     EACH_LEVEL(level)
@@ -567,7 +601,7 @@ static void test_kernels__nan_is_not_lost(void **state)
         rig_in(&y, PROGRAM_FP32, 2, shape, logits);
         rig_in(&y, PROGRAM_INT32, 1, &one, classes);
         rig_out(&y, PROGRAM_FP32, 1, &one);
-        rig_out(&y, PROGRAM_FP32, 1, &one);
+        rig_out(&y, PROGRAM_FP32, 2, lse_shape);
         rig_run(&y, level);
         assert_true(isnan(*(float *)y.out[0]));
         rig_release(&y);
@@ -620,6 +654,7 @@ int main(void)
         cmocka_unit_test(test_kernels__embedding_with_positions),
         cmocka_unit_test(test_kernels__name_what_is_out_of_range),
         cmocka_unit_test(test_kernels__a_micro_batch_without_targets_counts_nothing),
+        cmocka_unit_test(test_kernels__large_logits_keep_the_digits_of_the_gradient),
         cmocka_unit_test(test_kernels__nan_is_not_lost),
         cmocka_unit_test(test_kernels__clip_by_value_and_rescale),
     };

@@ -3,7 +3,8 @@
 /*
  * Mean over the rows whose target is not ignore_index of log Σ exp(logits) - logits[target]; with
  * its softmax fused, so that probabilities are never stored. lse goes to the backward part, which
- * may write the gradient over the logits.
+ * may write the gradient over the logits. It is a pair for each row, the greatest logit and
+ * log Σ exp(logits - it): their sum would lose what is behind the point when logits are large.
  */
 #include <errno.h>
 #include <string.h>
@@ -29,14 +30,15 @@ static int cross_entropy_infer(struct program *program, const struct program_op 
                                struct fleet_error *err)
 {
     const struct program_var *logits = operand_in(program, op, 0);
-    int64_t one = 1, rows;
+    int64_t one = 1, lse[2];
 
     if (need_logits(program, op, err) < 0)
         return -EINVAL;
-    rows = operand_rows(logits);
+    lse[0] = operand_rows(logits);
+    lse[1] = 2;
     if (operand_give(program, op, 0, OPERAND_FP32, 1, &one, err) < 0)
         return -EINVAL;
-    return operand_give(program, op, 1, OPERAND_FP32, 1, &rows, err);
+    return operand_give(program, op, 1, OPERAND_FP32, 2, lse, err);
 }
 
 static int cross_entropy_gradient(struct program *program, const struct program_op *op,
@@ -58,12 +60,13 @@ static int cross_entropy_grad_infer(struct program *program, const struct progra
                                     struct fleet_error *err)
 {
     struct program_var logits = *operand_in(program, op, 0);
-    int64_t one = 1, rows;
+    int64_t one = 1, lse[2];
 
     if (need_logits(program, op, err) < 0)
         return -EINVAL;
-    rows = operand_rows(&logits);
-    if (operand_need_shape(program, op, 2, 1, &rows, err) < 0 ||
+    lse[0] = operand_rows(&logits);
+    lse[1] = 2;
+    if (operand_need_shape(program, op, 2, 2, lse, err) < 0 ||
         operand_need_type(program, op, 2, OPERAND_FP32, err) < 0 ||
         operand_need_shape(program, op, 3, 1, &one, err) < 0 ||
         operand_need_type(program, op, 3, OPERAND_FP32, err) < 0)

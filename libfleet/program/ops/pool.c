@@ -14,6 +14,17 @@
 #include "libfleet/program/ops/operand.h"
 #include "libfleet/program/ops/window.h"
 
+/* A window has to meet the image. */
+static int pool_out_shape(const struct op_attributes *attributes, const struct program_var *x,
+                          int64_t out[4], struct fleet_error *err)
+{
+    for (int i = 0; i < 2; i++)
+        if (attributes->padding[i] >= attributes->kernel[i])
+            return fleet_error(err, -EINVAL, "padding is %d, must be below the window's %d",
+                               attributes->padding[i], attributes->kernel[i]);
+    return window_out_shape(attributes, attributes->kernel, x->shape, x->shape[1], out, err);
+}
+
 static int pool_infer(struct program *program, const struct program_op *op, struct fleet_error *err)
 {
     const struct program_var *x = operand_in(program, op, 0);
@@ -21,8 +32,7 @@ static int pool_infer(struct program *program, const struct program_op *op, stru
 
     if (operand_need_ndim(program, op, 0, 4, 4, err) < 0 ||
         operand_need_type(program, op, 0, OPERAND_FLOAT, err) < 0 ||
-        window_out_shape(&op->attributes, op->attributes.kernel, x->shape, x->shape[1], shape,
-                         err) < 0)
+        pool_out_shape(&op->attributes, x, shape, err) < 0)
         return -EINVAL;
     if (operand_give(program, op, 0, OPERAND_FLOAT, 4, shape, err) < 0)
         return -EINVAL;
@@ -37,8 +47,7 @@ static int pool_grad_infer(struct program *program, const struct program_op *op,
     int64_t shape[4];
 
     if (operand_need_ndim(program, op, 1, 4, 4, err) < 0 ||
-        window_out_shape(&op->attributes, op->attributes.kernel, x.shape, x.shape[1], shape, err) <
-            0 ||
+        pool_out_shape(&op->attributes, &x, shape, err) < 0 ||
         operand_need_shape(program, op, 0, 4, shape, err) < 0 ||
         operand_need_type(program, op, 0, OPERAND_FLOAT, err) < 0 ||
         operand_need_shape(program, op, 2, 4, shape, err) < 0 ||

@@ -18,16 +18,15 @@ int window_out_shape(const struct op_attributes *attributes, const int kernel[2]
         if (k < 1 || k > WINDOW_MAX || s < 1 || s > WINDOW_MAX)
             return fleet_error(err, -EINVAL, "window %d with stride %d: both must be 1 to %d", k, s,
                                WINDOW_MAX);
-        if (p < 0 || p >= k)
-            return fleet_error(err, -EINVAL, "padding is %d, must be 0 to %d (window %d)", p, k - 1,
-                               k);
+        if (p < 0 || p > WINDOW_MAX)
+            return fleet_error(err, -EINVAL, "padding is %d, must be 0 to %d", p, WINDOW_MAX);
         if (size + 2 * p < k)
             return fleet_error(
                 err, -EINVAL, "a window of %d does not fit an image of %" PRId64 " with padding %d",
                 k, size, p);
         out[2 + i] = (size + 2 * p - k + (attributes->round_up ? s - 1 : 0)) / s + 1;
-        if ((out[2 + i] - 1) * s >= size + p) /* it would begin behind the image */
-            out[2 + i]--;
+        if (attributes->round_up && (out[2 + i] - 1) * s >= size + p)
+            out[2 + i]--; /* it would begin behind the image */
     }
     return 0;
 }

@@ -12,8 +12,8 @@
 
 /*
  * Shape [B, channels, (h + 2p - k)/s + 1, …] of the output for x [B,C,h,w], rounded down or up; a
- * window that would begin behind the image is none. -EINVAL if a window,
- * stride or padding is out of range, or the window is larger than the padded image.
+ * window that would begin behind the image is none when rounded up. -EINVAL if a window, stride or
+ * padding is out of range, or the window is larger than the padded image.
  */
 int window_out_shape(const struct op_attributes *attributes, const int kernel[2],
                      const int64_t x[4], int64_t channels, int64_t out[4], struct fleet_error *err);

@@ -3,8 +3,8 @@
 #define AGENT_RUNTIME_CPU_KERNELS_CROSS_ENTROPY_H
 
 /*
- * Mean of lse - logits[target] over the rows whose target counts, lse = max + log Σ exp(logits - max).
- * The gradient is (exp(logits - lse) - [target]) · d_loss / rows, and may lie over the logits.
+ * Mean of log Σ exp(logits - max) - (logits[target] - max) over the rows whose target counts. The
+ * gradient is (exp(logits - max - log Σ) - [target]) · d_loss / rows, and may lie over the logits.
  * If no row counts, loss and gradient are 0.
  */
 
@@ -16,7 +16,7 @@ struct cross_entropy {
     const void *logits;
     const int32_t *targets;
     float *row_loss;
-    float *lse;
+    float *lse; /* [rows][2]: max, log Σ */
     void *d_logits;
     enum program_type type, d_type;
     int64_t rows, columns, ignored; /* ignored: the value of a target that does not count */
@@ -42,11 +42,11 @@ static int64_t cross_entropy_count(const struct cross_entropy *c, struct fleet_e
     return count;
 }
 
-V_INLINE float cross_entropy_lse(const struct cross_entropy *c, enum program_type type, int64_t row)
+V_INLINE void cross_entropy_lse(const struct cross_entropy *c, enum program_type type, int64_t row,
+                                float lse[2])
 {
     int64_t at = row * c->columns;
     v16 greatest = v_set(-INFINITY), sum = v_zero();
-    float max;
 
     for (int64_t j = 0; j < c->columns; j += V_LANES) {
         v16 x = typed_load_n(c->logits, type, at + j, c->columns - j);
@@ -54,15 +54,15 @@ V_INLINE float cross_entropy_lse(const struct cross_entropy *c, enum program_typ
             x = v_select(v_first((int)(c->columns - j)), x, v_set(-INFINITY));
         greatest = v_max(x, greatest);
     }
-    max = v_greatest(greatest);
+    lse[0] = v_greatest(greatest);
     for (int64_t j = 0; j < c->columns; j += V_LANES) {
         v16 x = typed_load_n(c->logits, type, at + j, c->columns - j);
-        x = v_exp(v_sub(x, v_set(max)));
+        x = v_exp(v_sub(x, v_set(lse[0])));
         if (c->columns - j < V_LANES)
             x = v_select(v_first((int)(c->columns - j)), x, v_zero());
         sum = v_add(sum, x);
     }
-    return max + kernel_lane(v_log(v_set(v_sum(sum))));
+    lse[1] = kernel_lane(v_log(v_set(v_sum(sum))));
 }
 
 static void cross_entropy_task(void *context, int64_t task, int thread)
@@ -72,14 +72,17 @@ static void cross_entropy_task(void *context, int64_t task, int thread)
 
     (void)thread;
     for (int64_t row = from; row < to; row++) {
-        float lse = c->type == PROGRAM_FP32 ? cross_entropy_lse(c, PROGRAM_FP32, row)
-                                            : cross_entropy_lse(c, c->type, row);
-        c->lse[row] = lse;
+        float *lse = c->lse + 2 * row;
+        if (c->type == PROGRAM_FP32)
+            cross_entropy_lse(c, PROGRAM_FP32, row, lse);
+        else
+            cross_entropy_lse(c, c->type, row, lse);
         c->row_loss[row] = 0;
-        if (c->targets[row] != c->ignored)
+        if (c->targets[row] != c->ignored) {
+            int64_t at = row * c->columns + c->targets[row];
             c->row_loss[row] =
-                lse - kernel_lane(
-                          typed_load_n(c->logits, c->type, row * c->columns + c->targets[row], 1));
+                lse[1] - (kernel_lane(typed_load_n(c->logits, c->type, at, 1)) - lse[0]);
+        }
     }
 }
 
@@ -111,22 +114,29 @@ static int cross_entropy_kernel(struct backend *backend, const struct kernel_cal
 
 /* ---- backward ----------------------------------------------------------------------------------- */
 
+/* The probability of logits x. */
+V_INLINE v16 cross_entropy_p(v16 x, const float lse[2])
+{
+    return v_exp(v_sub(v_sub(x, v_set(lse[0])), v_set(lse[1])));
+}
+
 V_INLINE void cross_entropy_grad_row(const struct cross_entropy *c, enum program_type type,
                                      enum program_type d_type, int64_t row)
 {
     bool counts = c->targets[row] != c->ignored;
-    v16 lse = v_set(c->lse[row]), scale = v_set(counts ? c->scale : 0.0f);
+    v16 scale = v_set(counts ? c->scale : 0.0f);
+    const float *lse = c->lse + 2 * row;
     int64_t at = row * c->columns;
     float hit = 0;
 
     if (counts) /* before it is written over */
         hit = (kernel_lane(
-                   v_exp(v_sub(typed_load_n(c->logits, type, at + c->targets[row], 1), lse))) -
+                   cross_entropy_p(typed_load_n(c->logits, type, at + c->targets[row], 1), lse)) -
                1.0f) *
               c->scale;
     for (int64_t j = 0; j < c->columns; j += V_LANES) {
         int64_t n = c->columns - j;
-        v16 p = v_exp(v_sub(typed_load_n(c->logits, type, at + j, n), lse));
+        v16 p = cross_entropy_p(typed_load_n(c->logits, type, at + j, n), lse);
         typed_store_n(c->d_logits, d_type, at + j, n, v_mul(p, scale));
     }
     if (counts)
