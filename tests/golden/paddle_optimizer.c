@@ -210,7 +210,8 @@ static void put_numbers(const cJSON *values, float **to, int64_t *left)
             put_numbers(item, to, left);
             continue;
         }
-        golden_check(cJSON_IsNumber(item) && (*left)-- > 0);
+        if (!cJSON_IsNumber(item) || (*left)-- == 0)
+            golden_fail("values of a tensor: more than it has elements, or one is no number");
         *(*to)++ = (float)item->valuedouble;
     }
 }
@@ -222,7 +223,8 @@ static void put(const struct optimizer_case *c, int var, const cJSON *values, fl
     int64_t left = program_var_elements(&c->program.vars[var]);
 
     put_numbers(values, &to, &left);
-    golden_check(left == 0);
+    if (left != 0)
+        golden_fail("values of %s: %lld are missing", c->program.vars[var].name, (long long)left);
 }
 
 static void check(const struct optimizer_case *c, int step, const char *what, int var,
