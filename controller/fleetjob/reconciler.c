@@ -30,7 +30,8 @@
 
 #define CURRENT_MS 1000.0 /* look again, should the cache's word not come */
 #define REFUSAL_MS 15000.0
-#define GONE_MAX   4096 /* vanished pods that are remembered for a hub */
+#define STALE_MS   300000.0 /* so long overdue pods are waited for while the cache is not live */
+#define GONE_MAX   4096     /* vanished pods that are remembered for a hub */
 
 void reconciler_trouble(const struct reconciler *r, const char *what, const struct fleet_error *err)
 {
@@ -339,12 +340,16 @@ static struct reconciler_job *find_job(struct reconciler *r, const char *key,
 static double must_wait(const struct reconciler_job *job)
 {
     const struct reconciler *r = job->reconciler;
-    double now_ms = kube_now_ms(r->io);
+    double now_ms = kube_now_ms(r->io), due_ms;
 
     if (!status_writer_is_current(job->writer, now_ms))
         return CURRENT_MS;
+    due_ms = expectations_due_ms(r->expectations, job->key);
+    if (now_ms >= due_ms && now_ms < due_ms + STALE_MS &&
+        !manager_is_live(r->manager, r->pods_informer))
+        return CURRENT_MS; /* the pod is there, for all we know */
     if (!expectations_are_met(r->expectations, job->key, now_ms)) {
-        double due_ms = expectations_due_ms(r->expectations, job->key);
+        due_ms = expectations_due_ms(r->expectations, job->key);
         return isinf(due_ms) ? CURRENT_MS : fmax(due_ms - now_ms, 0);
     }
     return -1;

@@ -80,6 +80,14 @@ bool informer_has_synced(const struct informer *informer)
     return informer->synced == informer->count;
 }
 
+bool informer_is_live(const struct informer *informer)
+{
+    for (size_t i = 0; i < informer->count; i++)
+        if (!reflector_is_live(informer->reflectors[i]))
+            return false;
+    return true;
+}
+
 struct reflector_counts informer_counts(const struct informer *informer)
 {
     struct reflector_counts sum = {0};

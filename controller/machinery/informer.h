@@ -37,6 +37,9 @@ void informer_free(struct informer *informer);
 const struct store *informer_store(const struct informer *informer);
 bool informer_has_synced(const struct informer *informer);
 
+/* reflector_is_live() of all of them. */
+bool informer_is_live(const struct informer *informer);
+
 /* Of all its reflectors together. */
 struct reflector_counts informer_counts(const struct informer *informer);
 

@@ -141,6 +141,11 @@ bool manager_has_synced(const struct manager *m)
     return m->started;
 }
 
+bool manager_is_live(const struct manager *m, int informer)
+{
+    return m->watched[informer].informer && informer_is_live(m->watched[informer].informer);
+}
+
 bool manager_is_leading(const struct manager *m)
 {
     return m->leading && !m->ending && (!m->election || leader_election_is_leader(m->election));

@@ -103,4 +103,7 @@ bool manager_is_leading(const struct manager *manager);
 /* All informers have synced. */
 bool manager_has_synced(const struct manager *manager);
 
+/* informer_is_live() of the informer that manager_add_informer() has numbered so. */
+bool manager_is_live(const struct manager *manager, int informer);
+
 #endif

@@ -283,6 +283,14 @@ void reflector_free(struct reflector *r)
     free(r);
 }
 
+bool reflector_is_live(const struct reflector *r)
+{
+    bool is_watching = r->call && *r->version;
+
+    return is_watching &&
+           (r->progress || kube_now_ms(r->io) - r->watch_began_ms >= REFLECTOR_LIVE_MS);
+}
+
 bool reflector_has_synced(const struct reflector *r)
 {
     return r->synced;

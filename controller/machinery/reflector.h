@@ -54,6 +54,11 @@ void reflector_free(struct reflector *reflector);
 /* A whole list has been put into the store; never false again. */
 bool reflector_has_synced(const struct reflector *reflector);
 
+/* The store has what there was some seconds ago: a watch is open, and brings something or would have
+ * broken by now. False while a list is on its way, or nothing can be had. */
+#define REFLECTOR_LIVE_MS 25000.0
+bool reflector_is_live(const struct reflector *reflector);
+
 /* For metrics: since its start. */
 struct reflector_counts reflector_counts(const struct reflector *reflector);
 

@@ -133,6 +133,29 @@ static void test_reflector__lists_pages_and_then_follows(void **state)
     stop(&w);
 }
 
+/* Until the list has come there may be more than the store has; a watch that is silent is only so. */
+static void test_reflector__is_live_while_a_watch_is_open(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1, 0);
+    assert_false(reflector_is_live(w.reflector));
+    assert_true(fake_io_run_until(w.io, &w.synced, 1, 1000));
+    fake_io_run(w.io, 10);
+    assert_false(reflector_is_live(w.reflector)); /* who knows whether the watch has arrived? */
+    put(&w, 0);
+    fake_io_run(w.io, 100);
+    assert_true(reflector_is_live(w.reflector));
+    fake_io_weather(w.io)->unreachable = true;
+    fake_io_run(w.io, 60000);
+    assert_false(reflector_is_live(w.reflector));
+    fake_io_weather(w.io)->unreachable = false;
+    fake_io_run(w.io, 90000); /* nothing happens any more */
+    assert_true(reflector_is_live(w.reflector));
+    stop(&w);
+}
+
 static void test_reflector__resumes_from_a_bookmark_without_a_list(void **state)
 {
     struct world w;
@@ -320,6 +343,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reflector__lists_pages_and_then_follows),
+        cmocka_unit_test(test_reflector__is_live_while_a_watch_is_open),
         cmocka_unit_test(test_reflector__resumes_from_a_bookmark_without_a_list),
         cmocka_unit_test(test_reflector__lists_anew_when_its_version_is_gone),
         cmocka_unit_test(test_reflector__asks_for_all_at_once_when_pages_are_too_old),

@@ -280,7 +280,8 @@ static bool is_given_up(const struct cluster *c, const struct cluster_run *run,
 {
     for (int i = 0; i < c->run_count; i++) {
         const struct cluster_run *other = &c->runs[i];
-        if (other->job == run->job && other->is_started && other->base < t->step &&
+        int64_t base = other->is_started ? other->base : other->agreed;
+        if (other->job == run->job && base < t->step &&
             generation_compare(other->generation, t->held_in) > 0 &&
             generation_compare(other->generation, run->generation) < 0)
             return true;
@@ -338,8 +339,11 @@ static void open_run(struct cluster *c, struct cluster_hosted *hosted,
     struct cluster_run run = {.job = hosted->job,
                               .generation = assign->generation,
                               .count = (int)assign->member_count,
-                              .base = -1};
+                              .base = -1,
+                              .agreed = -1};
 
+    if (assign->lineage_count > 0)
+        run.agreed = assign->lineage[assign->lineage_count - 1].first_step - 1;
     if (run.count < job->workers_min || run.count > job->workers_max ||
         c->run_count == CLUSTER_RUNS)
         cluster_broken(c, "a generation of %d members, not %d to %d", run.count, job->workers_min,

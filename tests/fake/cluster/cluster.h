@@ -205,6 +205,7 @@ struct cluster_run { /* a generation */
     int agents[CLUSTER_WORKERS], count; /* by place */
     bool is_started;                    /* restored everywhere */
     int64_t base;                       /* step it started from */
+    int64_t agreed;                     /* … that it was to start from */
     int64_t voted;                      /* newest step whose vote is complete */
     bool has_committed;
     double assigned_ms;
