@@ -169,14 +169,20 @@ void loop_watch_want_write(struct loop_watch *watch)
         lws_callback_on_writable(watch->wsi);
 }
 
+/*
+ * libwebsockets looks at its timers before it waits for descriptors: where nothing else happens it would
+ * now wait for as long as its own timers allow, and whoever turns the loop could not set the next time.
+ */
 static void on_timer(lws_sorted_usec_list_t *timer)
 {
     struct loop *loop = lws_container_of(timer, struct loop, timer);
 
-    if (fleet_monotonic_ms() < loop->timer_at_ms)
+    if (fleet_monotonic_ms() < loop->timer_at_ms) {
         loop_set_timer(loop, loop->timer_at_ms, loop->due, loop->due_user);
-    else
-        loop->due(loop->due_user);
+        return;
+    }
+    loop->due(loop->due_user);
+    lws_cancel_service(loop->context); /* ends the turn */
 }
 
 void loop_set_timer(struct loop *loop, double at_ms, void (*due)(void *user), void *user)

@@ -37,7 +37,7 @@ void loop_watch_want_write(struct loop_watch *watch);
 /* Call `due` at this time (monotonic ms; INFINITY: never), instead of the time set before. */
 void loop_set_timer(struct loop *loop, double at_ms, void (*due)(void *user), void *user);
 
-/* Wait for something and handle it. */
+/* Wait for something and handle it; returns after the timer was due, too, so that it can be set anew. */
 void loop_turn(struct loop *loop);
 
 #endif
