@@ -87,8 +87,8 @@ void failure_policy_apply(struct pass *pass);
 int failure_policy_ignored(const struct pass *pass);
 /* Pods that end before training has begun: Failed when maxRestarts are used up. */
 void restart_policy_apply(struct pass *pass);
-/* When the next pod of `index` may be made: at once or after a back-off. */
-/* When the next pod of an index may be made, the last of which has failed; … of which pods vanish. */
+/* When the next pod of an index may be made, at once or after a back-off: the last of which has failed; … of
+ * which pods vanish. */
 int64_t restart_policy_next_start(const struct pass *pass, const struct observed_pod *last);
 int64_t restart_policy_after_vanished(const struct pass *pass, int index);
 /* activeDeadlineSeconds, progressDeadlineSeconds: Failed. */
