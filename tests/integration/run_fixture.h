@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_INTEGRATION_RUN_FIXTURE_H
+#define TESTS_INTEGRATION_RUN_FIXTURE_H
+
+/*
+ * `fleetjob run` as a user meets it: the real programs on small jobs, started, listened to and struck, and what
+ * they leave behind. For the test_run*.c, each with a folder of its own that has a text to learn from.
+ *
+ * Each run carries an environment variable of its own, by which its processes are found in /proc.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+
+#define PATIENCE_MS 120000.0 /* sanitizers on a busy machine */
+#define STEPS       60
+
+extern char **environ;
+
+static char program[4096]; /* build/…/bin/fleetjob */
+static char folder[64];    /* of this test, removed at its end */
+
+/* Steps of the jobs that are struck; sanitizers make each of them ten times as long. */
+static const char *few_steps = "300", *many_steps = "1500";
+
+/* ---- running ---------------------------------------------------------------------------------- */
+
+struct run {
+    pid_t pid; /* 0 = has ended */
+    int out_fd, err_fd;
+    struct fleet_strbuf out, err;
+    int exit_code;        /* 128 + signal if one ended it */
+    char mark[64];        /* "FLEET_TEST_RUN=…" in the environment of all its processes */
+    char state_file[128]; /* "" = none */
+};
+
+static inline void start_program(struct run *run, const char *path, char *const *arguments)
+{
+    static int count;
+    int out[2], err[2];
+
+    *run = (struct run){0};
+    (void)snprintf(run->mark, sizeof(run->mark), "TEST_RUN=%d-%d", (int)getpid(), ++count);
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+    run->pid = fork();
+    if (run->pid == 0) {
+        char *name = strdup(run->mark);
+        (void)putenv(name);
+        (void)dup2(out[1], STDOUT_FILENO);
+        (void)dup2(err[1], STDERR_FILENO);
+        (void)execv(path, arguments);
+        _exit(126);
+    }
+    (void)close(out[1]);
+    (void)close(err[1]);
+    run->out_fd = out[0];
+    run->err_fd = err[0];
+}
+
+static inline void start(struct run *run, char *const *arguments)
+{
+    start_program(run, program, arguments);
+}
+
+static inline void read_some(int *fd, struct fleet_strbuf *into)
+{
+    char chunk[65536];
+    ssize_t size = read(*fd, chunk, sizeof(chunk));
+
+    if (size > 0) {
+        fleet_strbuf_append_bytes(into, chunk, (size_t)size);
+    } else if (size == 0) {
+        (void)close(*fd);
+        *fd = -1;
+    }
+}
+
+/* Take what was printed, waiting at most `ms`. */
+static inline void listen_to(struct run *run, int ms)
+{
+    struct pollfd fds[2] = {{.fd = run->out_fd, .events = POLLIN},
+                            {.fd = run->err_fd, .events = POLLIN}};
+
+    if (poll(fds, 2, ms) <= 0)
+        return;
+    if (fds[0].revents)
+        read_some(&run->out_fd, &run->out);
+    if (fds[1].revents)
+        read_some(&run->err_fd, &run->err);
+}
+
+static inline void wait_for_end(struct run *run)
+{
+    double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
+    int status;
+
+    while (run->out_fd >= 0 || run->err_fd >= 0) {
+        listen_to(run, 1000);
+        if (fleet_monotonic_ms() > give_up_ms) {
+            (void)kill(run->pid, SIGKILL);
+            fail_msg("it did not end in %.0f s; its output:\n%s\n%s", PATIENCE_MS / 1e3,
+                     fleet_strbuf_text(&run->out), fleet_strbuf_text(&run->err));
+        }
+    }
+    assert_int_equal(waitpid(run->pid, &status, 0), run->pid);
+    run->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    run->pid = 0;
+}
+
+static inline void release(struct run *run)
+{
+    if (run->pid > 0) {
+        (void)kill(run->pid, SIGKILL);
+        (void)waitpid(run->pid, NULL, 0);
+    }
+    if (run->out_fd > 0)
+        (void)close(run->out_fd);
+    if (run->err_fd > 0)
+        (void)close(run->err_fd);
+    fleet_strbuf_release(&run->out);
+    fleet_strbuf_release(&run->err);
+}
+
+/* Run `fleetjob` with these words to its end. */
+static inline void run_words(struct run *run, const char *first, ...)
+{
+    char *arguments[16] = {program};
+    size_t count = 1;
+    va_list args;
+
+    va_start(args, first);
+    for (const char *word = first; word; word = va_arg(args, const char *))
+        arguments[count++] = (char *)word;
+    va_end(args);
+    start(run, arguments);
+    wait_for_end(run);
+}
+
+static inline void expect_exit(const struct run *run, int code)
+{
+    if (run->exit_code != code)
+        fail_msg("expected exit code %d, got %d; it said:\n%s\n%s", code, run->exit_code,
+                 fleet_strbuf_text(&run->out), fleet_strbuf_text(&run->err));
+}
+
+static inline void expect_words(const struct fleet_strbuf *text, const char *words)
+{
+    if (!strstr(fleet_strbuf_text(text), words))
+        fail_msg("expected \"%s\" in:\n%s", words, fleet_strbuf_text(text));
+}
+
+/* ---- what is left behind ---------------------------------------------------------------------- */
+
+static inline bool carries_mark(const char *pid, const char *mark)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    char path[64];
+    size_t size = 0, length = strlen(mark);
+
+    (void)snprintf(path, sizeof(path), "/proc/%.20s/environ", pid);
+    if (fleet_file_read(path, 1 << 20, &text, &size, NULL) < 0)
+        return false;
+    for (size_t i = 0; i + length <= size; i += strlen(text + i) + 1)
+        if (strcmp(text + i, mark) == 0)
+            return true;
+    return false;
+}
+
+static inline int count_processes(const struct run *run)
+{
+    DIR *proc = opendir("/proc");
+    const struct dirent *entry;
+    int count = 0;
+
+    while (proc && (entry = readdir(proc)))
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && atoi(entry->d_name) != getpid())
+            count += carries_mark(entry->d_name, run->mark);
+    if (proc)
+        (void)closedir(proc);
+    return count;
+}
+
+/* The kernel may need a moment to end what it has killed. */
+static inline void expect_nothing_left(const struct run *run)
+{
+    double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
+    int count;
+
+    while ((count = count_processes(run)) > 0 && fleet_monotonic_ms() < give_up_ms)
+        (void)usleep(20000);
+    if (count > 0)
+        fail_msg("%d processes are left behind", count);
+    if (run->state_file[0] && run->exit_code < 128)
+        assert_int_not_equal(access(run->state_file, F_OK), 0);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------- */
+
+/* A small job in `folder`; `extra` lines go below spec (indented by two). Borrowed until the next. */
+static inline const char *write_job(const char *name, const char *training, const char *extra)
+{
+    static char path[128];
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "%s/%s.yaml", folder, name);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    (void)fprintf(file,
+                  "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: %s}\nspec:\n"
+                  "  training:\n"
+                  "    model: {name: gpt, layers: 2, heads: 2, width: 32, context: 32}\n"
+                  "    data: {path: text}\n"
+                  "    optimizer: {name: adamw, learningRate: 1.0e-3, clip: {globalNorm: 1}}\n"
+                  "    schedule: {name: cosine, warmupSteps: 10}\n"
+                  "    globalBatchSize: 12\n    microBatchSize: 1\n    steps: %d\n"
+                  "%s  worker: {replicas: 3}\n%s",
+                  name, STEPS, training, extra);
+    (void)fclose(file);
+    return path;
+}
+
+static inline void start_small_job(struct run *run, const char *path, const char *workers,
+                                   const char *steps)
+{
+    static int count;
+    char state_file[128];
+    char *arguments[] = {program,
+                         (char *)"run",
+                         (char *)path,
+                         (char *)"--json",
+                         (char *)"--workers",
+                         (char *)workers,
+                         (char *)"--steps",
+                         (char *)steps,
+                         (char *)"--state-file",
+                         state_file,
+                         NULL};
+
+    (void)snprintf(state_file, sizeof(state_file), "%s/run-%d.json", folder, ++count);
+    start(run, arguments);
+    strcpy(run->state_file, state_file);
+}
+
+/* ---- what it prints --------------------------------------------------------------------------- */
+
+/* What the lines of a --json run amount to. */
+struct story {
+    int64_t steps;      /* events, which were 1, 2, 3 … */
+    int64_t first_step; /* 1, but of a job that goes on from a checkpoint */
+    int64_t lost_steps; /* by restarts, together */
+    int restarts, checkpoints;
+    char state[32], sha256[80];
+    double first_loss, last_loss;
+};
+
+static inline void read_step(const cJSON *json, struct story *story)
+{
+    int64_t step;
+    double loss;
+
+    assert_int_equal(fleet_json_get_int(json, "step", &step, NULL), 0);
+    assert_int_equal(fleet_json_get_number(json, "loss", &loss, NULL), 0);
+    if (story->steps == 0)
+        story->first_step = step;
+    else if (step != story->steps + 1)
+        fail_msg("step %lld was printed after step %lld", (long long)step, (long long)story->steps);
+    story->steps = step;
+    story->first_loss = step == 1 ? loss : story->first_loss;
+    story->last_loss = loss;
+}
+
+static inline void read_line(const char *line, size_t size, struct story *story)
+{
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    struct fleet_error err;
+    const char *event = "", *text = "";
+
+    if (fleet_json_parse(line, size, 1 << 20, &json, &err) < 0)
+        fail_msg("not a JSON object: %.*s (%s)", (int)size, line, err.text);
+    assert_int_equal(fleet_json_get_string(json, "event", &event, NULL), 0);
+    assert_string_equal(story->state, ""); /* nothing follows the end */
+    if (strcmp(event, "step") == 0)
+        read_step(json, story);
+    story->restarts += strcmp(event, "restart") == 0;
+    if (strcmp(event, "restart") == 0) {
+        int64_t lost = -1;
+        assert_int_equal(fleet_json_get_int(json, "lostSteps", &lost, NULL), 0);
+        story->lost_steps += lost;
+    }
+    story->checkpoints += strcmp(event, "checkpoint") == 0;
+    if (strcmp(event, "end") == 0) {
+        assert_int_equal(fleet_json_get_string(json, "state", &text, NULL), 0);
+        (void)snprintf(story->state, sizeof(story->state), "%s", text);
+        text = "";
+        (void)fleet_json_opt_string(json, "weightsSha256", &text, NULL);
+        (void)snprintf(story->sha256, sizeof(story->sha256), "%s", text);
+    }
+}
+
+static inline struct story read_story(const struct run *run)
+{
+    const char *line = fleet_strbuf_text(&run->out);
+    struct story story = {0};
+
+    assert_int_equal(strncmp(line, "{\"event\":\"plan\",", 16), 0);
+    while (*line) {
+        size_t size = strcspn(line, "\n");
+        read_line(line, size, &story);
+        line += size + (line[size] == '\n');
+    }
+    return story;
+}
+
+static inline struct story expect_success(const struct run *run, int64_t steps)
+{
+    struct story story;
+
+    expect_exit(run, 0);
+    story = read_story(run);
+    assert_int_equal(story.first_step, 1);
+    assert_string_equal(story.state, "Succeeded");
+    assert_int_equal(story.steps, steps);
+    assert_int_equal(strlen(story.sha256), 64);
+    expect_nothing_left(run);
+    return story;
+}
+
+/* The weights of the small job after `steps` steps, undisturbed; the same for all tests. */
+static inline const char *undisturbed_weights(const char *steps)
+{
+    static char known[8][2][80];
+
+    for (int i = 0; i < 8; i++) {
+        struct run run;
+        if (strcmp(known[i][0], steps) == 0)
+            return known[i][1];
+        if (known[i][0][0])
+            continue;
+        start_small_job(&run, write_job("undisturbed", "", ""), "1", steps);
+        wait_for_end(&run);
+        strcpy(known[i][1], expect_success(&run, atoi(steps)).sha256);
+        strcpy(known[i][0], steps);
+        release(&run);
+        return known[i][1];
+    }
+    return "";
+}
+
+static inline void expect_undisturbed(const struct story *story, const char *steps)
+{
+    const char *expected = undisturbed_weights(steps);
+
+    if (strcmp(story->sha256, expected) != 0)
+        fail_msg("the weights differ: expected %s, got %s", expected, story->sha256);
+}
+
+/* ---- listening and striking -------------------------------------------------------------------- */
+
+/* Listen until these words were printed. */
+static inline void wait_for_words(struct run *run, const char *words)
+{
+    double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
+
+    while (!strstr(fleet_strbuf_text(&run->out), words)) {
+        if (run->out_fd < 0 || fleet_monotonic_ms() > give_up_ms)
+            fail_msg("%s never came; it said:\n%s\n%s", words, fleet_strbuf_text(&run->out),
+                     fleet_strbuf_text(&run->err));
+        listen_to(run, 100);
+    }
+}
+
+/* Listen until step `step` was printed. */
+static inline void wait_for_step(struct run *run, int step)
+{
+    char words[40];
+
+    (void)snprintf(words, sizeof(words), "\"step\",\"step\":%d,", step);
+    wait_for_words(run, words);
+}
+
+/* The state file as it is now; the caller frees it. NULL = there is none. */
+static inline cJSON *read_state(const struct run *run)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    cJSON *json = NULL;
+    size_t size;
+
+    if (fleet_file_read(run->state_file, 1 << 20, &text, &size, NULL) < 0 ||
+        fleet_json_parse(text, size, 1 << 20, &json, NULL) < 0)
+        return NULL;
+    return json;
+}
+
+/* A process of member number `i` of the state file: its trainer, or its agent. 0 = none. */
+static inline pid_t find_process(const struct run *run, int i, bool agent)
+{
+    FLEET_AUTO_JSON cJSON *json = read_state(run);
+    int64_t pid = 0;
+    char path[64];
+
+    (void)snprintf(path, sizeof(path),
+                   agent ? "members[%d].agentPid" : "members[%d].trainerPids[0]", i);
+    if (json)
+        (void)fleet_json_opt_int(json, path, &pid, NULL);
+    return (pid_t)pid;
+}
+
+/* Whether it runs: one that was killed answers signals until its parent has taken note. */
+static inline bool is_alive(pid_t pid)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    char path[64];
+    const char *name_end;
+    size_t size;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    if (pid == 0 || fleet_file_read(path, 4096, &text, &size, NULL) < 0)
+        return false;
+    name_end = strrchr(text, ')');
+    return name_end && name_end[1] && name_end[2] != 'Z' && name_end[2] != 'X';
+}
+
+/* Signal it, waiting for the state file to name it. False: the run ended before. */
+static inline bool strike_if_running(struct run *run, int i, bool agent, int signal_number)
+{
+    double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
+    pid_t pid;
+
+    while (!is_alive(pid = find_process(run, i, agent)) || kill(pid, signal_number) < 0) {
+        if (run->out_fd < 0)
+            return false;
+        if (fleet_monotonic_ms() > give_up_ms)
+            fail_msg("member %d was never there", i);
+        listen_to(run, 20);
+    }
+    return true;
+}
+
+static inline void strike(struct run *run, int i, bool agent, int signal_number)
+{
+    if (!strike_if_running(run, i, agent, signal_number))
+        fail_msg("the job was over before member %d was struck", i);
+}
+
+/* ---- the group of tests ------------------------------------------------------------------------ */
+
+/* build/release/tests/integration/test_run -> build/bin, build/asan/tests/… -> build/asan/bin. */
+static inline bool find_program(void)
+{
+    char path[4000];
+    ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    char *tests;
+
+    path[size > 0 ? size : 0] = '\0';
+    tests = strstr(path, "/tests/integration/");
+    if (!tests)
+        return false;
+    *tests = '\0';
+    if (strlen(path) > 8 && strcmp(path + strlen(path) - 8, "/release") == 0)
+        path[strlen(path) - 8] = '\0';
+    (void)snprintf(program, sizeof(program), "%s/bin/fleetjob", path);
+    return access(program, X_OK) == 0;
+}
+
+static inline void write_text(const char *name, size_t size)
+{
+    char path[128];
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    file = fopen(path, "w");
+    for (size_t i = 0; i < size; i++) /* something to learn */
+        (void)fputc("the quick brown fox jumps over the lazy dog. "[(i * 7 / 5) % 45], file);
+    (void)fclose(file);
+}
+
+static inline int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/test-run-XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    write_text("text", 20000);
+    write_text("empty", 0);
+    write_text("short", 10);
+    return 0;
+}
+
+static inline int remove_folder(void **state)
+{
+    char command[128];
+
+    (void)state;
+    (void)snprintf(command, sizeof(command), "rm -rf %s", folder);
+    return system(command);
+}
+
+/* Before the tests: false = the programs are not built. An argument: only the tests whose names match. */
+static inline bool find_everything(int argc, char **argv)
+{
+    const char *variant = getenv("FLEET_TEST_VARIANT");
+
+    if (variant && strcmp(variant, "release") != 0)
+        few_steps = "120", many_steps = "300";
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    if (!find_program()) {
+        (void)fprintf(stderr, "%s is not built: make tests\n", program);
+        return false;
+    }
+    return true;
+}
+
+#endif

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Kills and stops of trainers and agents at any moment: they change neither the order of the steps nor the
+ * weights, and nothing is left behind.
+ */
+#include "tests/integration/run_fixture.h"
+
+static void test_run_faults__a_killed_trainer_changes_nothing(void **state)
+{
+    (void)state;
+    for (int member = 0; member < 3; member++) { /* the one with rank 0, too */
+        struct run run;
+        struct story story;
+        start_small_job(&run, write_job("kill", "", ""), "3", few_steps);
+        wait_for_step(&run, 10 + 7 * member);
+        strike(&run, member, false, SIGKILL);
+        wait_for_end(&run);
+        story = expect_success(&run, atoi(few_steps));
+        assert_in_range(story.restarts, 1, 2); /* the others may go on before its end is known */
+        expect_undisturbed(&story, few_steps);
+        release(&run);
+    }
+}
+
+static void test_run_faults__two_killed_trainers_change_nothing(void **state)
+{
+    struct run run;
+    struct story story;
+
+    (void)state;
+    start_small_job(&run, write_job("two", "", ""), "3", few_steps);
+    wait_for_step(&run, 20);
+    strike(&run, 0, false, SIGKILL);
+    strike(&run, 2, false, SIGKILL);
+    wait_for_end(&run);
+    story = expect_success(&run, atoi(few_steps));
+    assert_in_range(story.restarts, 1, 2);
+    expect_undisturbed(&story, few_steps);
+    release(&run);
+}
+
+static void test_run_faults__a_killed_agent_changes_nothing(void **state)
+{
+    struct run run;
+    struct story story;
+
+    (void)state;
+    start_small_job(&run, write_job("agent", "", ""), "3", few_steps);
+    wait_for_step(&run, 15);
+    strike(&run, 1, true, SIGKILL);
+    wait_for_end(&run);
+    story = expect_success(&run, atoi(few_steps));
+    assert_in_range(story.restarts, 1, 2); /* the replacement may come after the others went on */
+    expect_undisturbed(&story, few_steps);
+    release(&run);
+}
+
+static void test_run_faults__a_stopped_trainer_is_replaced(void **state)
+{
+    struct run run;
+    struct story story;
+
+    (void)state;
+    start_small_job(&run, write_job("stopped", "", ""), "2", few_steps);
+    wait_for_step(&run, 15);
+    strike(&run, 1, false, SIGSTOP);
+    wait_for_end(&run);
+    story = expect_success(&run, atoi(few_steps));
+    assert_int_equal(story.restarts, 1);
+    expect_undisturbed(&story, few_steps);
+    release(&run);
+}
+
+/* The hub misses its heartbeats. A short job is over by then, since its trainer goes on; in a long one
+ * the pod is replaced. */
+static void test_run_faults__a_stopped_agent_holds_nobody_up(void **state)
+{
+    const char *const steps[] = {few_steps, many_steps};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(steps); i++) {
+        struct run run;
+        struct story story;
+        start_small_job(&run, write_job("frozen", "", ""), "2", steps[i]);
+        wait_for_step(&run, 15);
+        strike(&run, 1, true, SIGSTOP);
+        wait_for_end(&run);
+        story = expect_success(&run, atoi(steps[i]));
+        expect_undisturbed(&story, steps[i]);
+        release(&run);
+    }
+}
+
+/* Six kills at moments that the seed chooses, of trainers and agents alike. */
+static void test_run_faults__kills_at_random_moments_change_nothing(void **state)
+{
+    unsigned int seed = (unsigned int)time(NULL);
+    struct run run;
+    struct story story;
+
+    (void)state;
+    (void)printf("seed %u\n", seed);
+    start_small_job(&run, write_job("storm", "", "  runPolicy: {restart: {maxRestarts: 100}}\n"),
+                    "3", many_steps);
+    wait_for_step(&run, 5);
+    for (int i = 0; i < 6 && run.out_fd >= 0; i++) {
+        double until_ms = fleet_monotonic_ms() + (double)(rand_r(&seed) % 400);
+        if (!strike_if_running(&run, (int)(rand_r(&seed) % 3), rand_r(&seed) % 4 == 0, SIGKILL))
+            break;
+        while (fleet_monotonic_ms() < until_ms)
+            listen_to(&run, 10);
+    }
+    wait_for_end(&run);
+    story = expect_success(&run, atoi(many_steps));
+    assert_true(story.restarts >= 1);
+    expect_undisturbed(&story, many_steps);
+    release(&run);
+}
+
+static void test_run_faults__too_many_restarts_fail_with_the_cause(void **state)
+{
+    struct run run;
+    struct story story;
+
+    (void)state;
+    start_small_job(&run, write_job("limit", "", "  runPolicy: {restart: {maxRestarts: 1}}\n"), "2",
+                    "100000");
+    wait_for_step(&run, 5);
+    strike(&run, 0, false, SIGKILL);
+    wait_for_words(&run, "\"event\":\"restart\"");
+    strike(&run, 0, false, SIGKILL);
+    wait_for_end(&run);
+    expect_exit(&run, 1);
+    story = read_story(&run);
+    assert_string_equal(story.state, "Failed");
+    expect_words(&run.out, "restarts are used up");
+    expect_nothing_left(&run);
+    release(&run);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run_faults__a_killed_trainer_changes_nothing),
+        cmocka_unit_test(test_run_faults__two_killed_trainers_change_nothing),
+        cmocka_unit_test(test_run_faults__a_killed_agent_changes_nothing),
+        cmocka_unit_test(test_run_faults__a_stopped_trainer_is_replaced),
+        cmocka_unit_test(test_run_faults__a_stopped_agent_holds_nobody_up),
+        cmocka_unit_test(test_run_faults__kills_at_random_moments_change_nothing),
+        cmocka_unit_test(test_run_faults__too_many_restarts_fail_with_the_cause),
+    };
+
+    return find_everything(argc, argv) ? cmocka_run_group_tests(tests, make_folder, remove_folder)
+                                       : 1;
+}

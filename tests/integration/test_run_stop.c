@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Runs that are interrupted, drained, frozen or killed themselves: no step is lost or made twice, and nothing is
+ * left behind whoever is struck.
+ */
+#include "tests/integration/run_fixture.h"
+
+/* ---- stopping --------------------------------------------------------------------------------- */
+
+static void test_run_stop__an_interrupt_saves_and_a_later_run_goes_on(void **state)
+{
+    const char *training = "    checkpoint: {path: saved, everySteps: 1000}\n";
+    struct run run;
+    struct story story, later;
+
+    (void)state;
+    start_small_job(&run, write_job("resume", training, ""), "3", many_steps);
+    wait_for_step(&run, 40);
+    (void)kill(run.pid, SIGINT);
+    wait_for_end(&run);
+    expect_exit(&run, 130);
+    story = read_story(&run);
+    assert_string_equal(story.state, "Suspended");
+    assert_in_range(story.steps, 40, atoi(many_steps) - 1);
+    expect_nothing_left(&run);
+    release(&run);
+
+    start_small_job(&run, write_job("resume", training, ""), "2", many_steps);
+    wait_for_end(&run);
+    expect_exit(&run, 0);
+    later = read_story(&run);
+    assert_int_equal(later.first_step, story.steps + 1); /* none is lost, none is made twice */
+    expect_words(&run.out, undisturbed_weights(many_steps));
+    expect_nothing_left(&run);
+    release(&run);
+}
+
+/* A terminal interrupts the whole group, and the script tells the run: that is one Ctrl-C, not two. */
+static void test_run_stop__an_interrupted_demo_saves_and_leaves_nothing(void **state)
+{
+    double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
+    char command[128], *arguments[] = {(char *)"sh", (char *)"-c", command, NULL};
+    struct run run;
+
+    (void)state;
+    if (access("build/bin/fleetjob", X_OK) < 0)
+        skip(); /* the script runs the release build */
+    (void)snprintf(command, sizeof(command), "TMPDIR=%s exec setsid tools/demo-local.sh", folder);
+    start_program(&run, "/bin/sh", arguments);
+    while (run.out_fd >= 0 && !strstr(fleet_strbuf_text(&run.out), "step 1/300") &&
+           fleet_monotonic_ms() < give_up_ms)
+        listen_to(&run, 1000);
+    (void)kill(-run.pid, SIGINT);
+    wait_for_end(&run);
+    expect_exit(&run, 130);
+    expect_words(&run.out, "checkpoint of step ");
+    expect_words(&run.out, "Suspended after ");
+    expect_nothing_left(&run);
+    release(&run);
+}
+
+/* Its pod is drained, twice between two checkpoints: what it saves as it leaves is known each time. */
+static void test_run_stop__a_sole_worker_that_is_stopped_twice_loses_no_step(void **state)
+{
+    const char *training = "    checkpoint: {path: drained, everySteps: 1000}\n";
+    struct run run;
+    struct story story;
+
+    (void)state;
+    start_small_job(&run, write_job("drained", training, ""), "1", many_steps);
+    wait_for_step(&run, 10);
+    strike(&run, 0, true, SIGTERM);
+    wait_for_words(&run, "\"event\":\"restart\""); /* its replacement steps */
+    strike(&run, 0, true, SIGTERM);
+    wait_for_end(&run);
+    story = expect_success(&run, atoi(many_steps));
+    assert_int_equal(story.lost_steps, 0);
+    assert_int_equal(story.restarts, 2);
+    expect_undisturbed(&story, many_steps);
+    release(&run);
+}
+
+/* Nobody else holds what it holds, and there is no checkpoint: it is not killed for being stopped. */
+static void test_run_stop__a_sole_worker_that_is_frozen_comes_back_with_its_state(void **state)
+{
+    struct run run;
+    struct story story;
+
+    (void)state;
+    start_small_job(&run, write_job("frozen", "", ""), "1", few_steps);
+    wait_for_step(&run, 10);
+    strike(&run, 0, false, SIGSTOP);
+    for (double end_ms = fleet_monotonic_ms() + 6000; fleet_monotonic_ms() < end_ms;)
+        listen_to(&run, 100);
+    strike(&run, 0, false, SIGCONT);
+    wait_for_end(&run);
+    story = expect_success(&run, atoi(few_steps));
+    assert_int_equal(story.lost_steps, 0);
+    assert_int_equal(story.restarts, 1);
+    expect_undisturbed(&story, few_steps);
+    release(&run);
+}
+
+/* Until the state file says that its members were asked to end. */
+static void wait_until_leaving(struct run *run)
+{
+    double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
+    bool leaving = false;
+
+    while (!leaving) {
+        FLEET_AUTO_JSON cJSON *json = read_state(run);
+        if (fleet_monotonic_ms() > give_up_ms)
+            fail_msg("nobody was asked to end");
+        leaving = json && cJSON_IsTrue(fleet_json_at(json, "members[0].deleting"));
+        listen_to(run, 20);
+    }
+}
+
+static void test_run_stop__the_second_interrupt_does_not_wait(void **state)
+{
+    struct run run;
+    double second_ms;
+
+    (void)state;
+    start_small_job(&run, write_job("twice", "", ""), "2", "100000");
+    wait_for_step(&run, 5);
+    strike(&run, 0, false, SIGSTOP); /* it cannot leave */
+    (void)kill(run.pid, SIGTERM);
+    wait_until_leaving(&run); /* two at once are one signal */
+    second_ms = fleet_monotonic_ms();
+    (void)kill(run.pid, SIGTERM);
+    wait_for_end(&run);
+    expect_exit(&run, 130);
+    assert_true(fleet_monotonic_ms() - second_ms < 25000); /* less than the grace of 30 s */
+    expect_nothing_left(&run);
+    release(&run);
+}
+
+static void test_run_stop__nothing_is_left_when_it_is_stopped_as_it_starts(void **state)
+{
+    char command[640], *arguments[] = {(char *)"sh", (char *)"-c", command, NULL}, place[128];
+
+    (void)state;
+    (void)snprintf(place, sizeof(place), "%s/temporary", folder);
+    assert_int_equal(mkdir(place, 0700), 0);
+    (void)snprintf(command, sizeof(command), "TMPDIR=%s exec %.300s run %s", place, program,
+                   write_job("early", "", ""));
+    for (useconds_t us = 0; us < 60000; us += 3000) {
+        struct run run;
+        start_program(&run, "/bin/sh", arguments);
+        (void)usleep(us);
+        (void)kill(run.pid, SIGTERM);
+        wait_for_end(&run);
+        expect_nothing_left(&run);
+        release(&run);
+    }
+    assert_int_equal(rmdir(place), 0); /* as empty as it was */
+}
+
+static void test_run_stop__nothing_is_left_when_it_is_killed(void **state)
+{
+    (void)state;
+    for (int moment = 0; moment < 4; moment++) {
+        struct run run;
+        start_small_job(&run, write_job("killed", "", ""), "3", "100000");
+        if (moment < 2) /* while agents and trainers are being started */
+            (void)usleep(30000 + 60000 * (useconds_t)moment);
+        else
+            wait_for_step(&run, moment * 5);
+        (void)kill(run.pid, SIGKILL);
+        wait_for_end(&run);
+        expect_exit(&run, 137);
+        expect_nothing_left(&run);
+        release(&run);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run_stop__an_interrupt_saves_and_a_later_run_goes_on),
+        cmocka_unit_test(test_run_stop__an_interrupted_demo_saves_and_leaves_nothing),
+        cmocka_unit_test(test_run_stop__a_sole_worker_that_is_stopped_twice_loses_no_step),
+        cmocka_unit_test(test_run_stop__a_sole_worker_that_is_frozen_comes_back_with_its_state),
+        cmocka_unit_test(test_run_stop__the_second_interrupt_does_not_wait),
+        cmocka_unit_test(test_run_stop__nothing_is_left_when_it_is_stopped_as_it_starts),
+        cmocka_unit_test(test_run_stop__nothing_is_left_when_it_is_killed),
+    };
+
+    return find_everything(argc, argv) ? cmocka_run_group_tests(tests, make_folder, remove_folder)
+                                       : 1;
+}
