@@ -100,8 +100,9 @@ enum backend_level backend_level_detect(void);
 int backend_cpu_new(enum backend_level level, int threads, struct backend **out,
                     struct fleet_error *err);
 
-/* The memory of the processor alone: allocates and copies like the CPU back end, has no kernels. */
-struct backend *backend_cpu_memory_new(void);
+/* The memory of the processor alone: allocates and copies like the CPU back end, has no kernels.
+ * `threads` (as above) clear what is allocated. */
+struct backend *backend_cpu_memory_new(int threads);
 
 /* Threads the cgroup quota, the affinity mask and the number of processors leave us; >= 1. */
 int backend_cpu_thread_count(void);

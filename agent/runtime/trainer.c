@@ -136,6 +136,29 @@ static int find_inputs(struct trainer *trainer, struct fleet_error *err)
     return 0;
 }
 
+static cJSON *make_origin(const struct trainer *trainer, const uint8_t data[FLEET_SHA256_SIZE])
+{
+    return origin_encode(&(struct origin){.uid = trainer->job_uid,
+                                          .name = trainer->job_name,
+                                          .data = data,
+                                          .training = &trainer->config,
+                                          .strategy = &trainer->strategy,
+                                          .options = &trainer->options});
+}
+
+/* Program and data in one digest: ranks that differ in either must not train together. */
+static void digest_job(struct trainer *trainer)
+{
+    struct fleet_sha256 *sha = fleet_sha256_new();
+    uint8_t data[FLEET_SHA256_SIZE];
+
+    dataset_digest(trainer->dataset, data);
+    trainer->origin = make_origin(trainer, data);
+    fleet_sha256_update(sha, trainer->plan.digest, strlen(trainer->plan.digest));
+    fleet_sha256_update(sha, data, sizeof(data));
+    fleet_sha256_finish(sha, trainer->digest);
+}
+
 static int plan_job(struct trainer *trainer, struct fleet_error *err)
 {
     const struct program *program = &trainer->plan.program;
@@ -166,30 +189,8 @@ static int plan_job(struct trainer *trainer, struct fleet_error *err)
                                            .options = &trainer->options,
                                            .health = &trainer->config.health};
     trainer->ledger = ledger_new(&trainer->rules);
+    digest_job(trainer);
     return 0;
-}
-
-static cJSON *make_origin(const struct trainer *trainer, const uint8_t data[FLEET_SHA256_SIZE])
-{
-    return origin_encode(&(struct origin){.uid = trainer->job_uid,
-                                          .name = trainer->job_name,
-                                          .data = data,
-                                          .training = &trainer->config,
-                                          .strategy = &trainer->strategy,
-                                          .options = &trainer->options});
-}
-
-/* Program and data in one digest: ranks that differ in either must not train together. */
-static void digest_job(struct trainer *trainer)
-{
-    struct fleet_sha256 *sha = fleet_sha256_new();
-    uint8_t data[FLEET_SHA256_SIZE];
-
-    dataset_digest(trainer->dataset, data);
-    trainer->origin = make_origin(trainer, data);
-    fleet_sha256_update(sha, trainer->plan.digest, strlen(trainer->plan.digest));
-    fleet_sha256_update(sha, data, sizeof(data));
-    fleet_sha256_finish(sha, trainer->digest);
 }
 
 static int listen_for_peers(struct trainer *trainer, struct fleet_error *err)
@@ -226,9 +227,9 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
     int rc;
 
     *trainer = (struct trainer){.listener = -1, .committed = TRAINER_NO_STATE};
-    trainer->memory_backend = backend_cpu_memory_new();
     trainer->job_uid = uid ? uid : "";
     trainer->threads = threads ? atoi(threads) : 0;
+    trainer->memory_backend = backend_cpu_memory_new(trainer->threads);
     if ((rc = read_job(trainer, job_file, err)) < 0 || (rc = open_data(trainer, err)) < 0 ||
         (rc = plan_job(trainer, err)) < 0 ||
         (rc = state_init(&trainer->state, &trainer->plan.program, &trainer->plan.memory,
@@ -237,7 +238,6 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
         trainer_close(trainer);
         return rc;
     }
-    digest_job(trainer);
     start_prefetch(trainer);
     evaluate_open(trainer);
     fleet_strbuf_reserve(&trainer->line, LOG_LINE_MAX); /* before the first step */

@@ -309,9 +309,9 @@ static void expect_noticed(const char *model, const char *data, const char *rest
 
         run_job("2", change_at_step_3, &change, &run);
         assert_true(change.is_done);
-        expect_failed(&run, changes[i].words,
-                      (const char *[]){part, "spec.training.data.path", path, changes[i].words,
-                                       NULL});
+        expect_failed(
+            &run, changes[i].words,
+            (const char *[]){part, "spec.training.data.path", path, changes[i].words, NULL});
         job_run_release(&run);
         write_file(name, original, size);
     }

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -73,6 +75,35 @@ static void test_backend__memory_is_aligned_and_zero(void **state)
     backend_free(backend);
 }
 
+/* Large memory is cleared by several threads; no page is left for later, the last bytes neither. */
+static void test_backend__all_pages_are_there(void **state)
+{
+    size_t bytes = (71u << 20) + 12345, page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *there = calloc(1, bytes / page + 2);
+
+    (void)state;
+    assert_non_null(there);
+    for (int threads = 1; threads <= 3; threads++) {
+        struct backend *backend = backend_cpu_memory_new(threads);
+        char *memory = backend->vtable->allocate(backend, bytes, NULL), *first;
+        size_t pages;
+
+        assert_non_null(memory);
+        first = memory - (uintptr_t)memory % page;
+        pages = ((size_t)(memory - first) + bytes + page - 1) / page;
+        assert_int_equal(mincore(first, pages * page, there), 0);
+        for (size_t i = 0; i < pages; i++)
+            if (!(there[i] & 1))
+                fail_msg("page %zu of %zu is missing with %d threads", i, pages, threads);
+        for (size_t i = 0; i < bytes; i++)
+            if (memory[i] != 0)
+                fail_msg("byte %zu is %d with %d threads", i, memory[i], threads);
+        backend->vtable->deallocate(backend, memory);
+        backend_free(backend);
+    }
+    free(there);
+}
+
 static void test_backend__add_and_copies(void **state)
 {
     (void)state;
@@ -101,6 +132,7 @@ int main(void)
         cmocka_unit_test(test_backend__the_environment_lowers_the_level_only),
         cmocka_unit_test(test_backend__a_level_the_machine_lacks_is_refused),
         cmocka_unit_test(test_backend__memory_is_aligned_and_zero),
+        cmocka_unit_test(test_backend__all_pages_are_there),
         cmocka_unit_test(test_backend__add_and_copies),
     };
 

@@ -10,6 +10,7 @@
 #include "libfleet/base/error.h"
 
 #define HUGE_PAGE ((uintptr_t)2 << 20)
+#define ZEROED    ((size_t)32 << 20) /* bytes that a thread clears at a time */
 
 static const struct cpu_kernels *const kernels_of_level[BACKEND_LEVEL_COUNT] = {
     [BACKEND_LEVEL_PLAIN] = &cpu_kernels_plain,
@@ -29,18 +30,46 @@ static void want_huge_pages(char *memory, size_t bytes)
         (void)madvise((void *)first, end - first, MADV_HUGEPAGE); /* a kernel may have none */
 }
 
+struct clearing {
+    char *memory;
+    size_t bytes;
+};
+
+static void clear_part(void *context, int64_t part, int thread)
+{
+    const struct clearing *c = context;
+    size_t first = (size_t)part * ZEROED, left = c->bytes - first;
+
+    (void)thread;
+    memset(c->memory + first, 0, left < ZEROED ? left : ZEROED);
+}
+
+/* By several threads, as a fresh page may take its time: a virtual machine asks its host for each. */
+static void clear(const struct cpu_backend *cpu, char *memory, size_t bytes)
+{
+    struct clearing clearing = {memory, bytes};
+    struct thread_pool *pool = NULL;
+
+    if (bytes < 2 * ZEROED || cpu->clearing_threads < 2 ||
+        thread_pool_new(cpu->clearing_threads, &pool, NULL) < 0) {
+        memset(memory, 0, bytes);
+        return;
+    }
+    thread_pool_run(pool, (int64_t)((bytes + ZEROED - 1) / ZEROED), clear_part, &clearing);
+    thread_pool_free(pool);
+}
+
 static void *cpu_allocate(struct backend *backend, size_t bytes, struct fleet_error *err)
 {
     size_t rounded = (bytes + 63) / 64 * 64;
     void *memory = NULL;
 
-    (void)backend;
     if (bytes > PTRDIFF_MAX || posix_memalign(&memory, 64, rounded ? rounded : 64) != 0) {
         (void)fleet_error(err, -ENOMEM, "allocate %zu bytes of memory: none left", bytes);
         return NULL;
     }
     want_huge_pages(memory, rounded);
-    memset(memory, 0, rounded ? rounded : 64); /* all pages now: none is missing later */
+    clear(cpu_backend(backend), memory, rounded ? rounded : 64); /* no page is missing later */
     return memory;
 }
 
@@ -107,12 +136,13 @@ static int check_level(enum backend_level level, struct fleet_error *err)
     return 0;
 }
 
-struct backend *backend_cpu_memory_new(void)
+struct backend *backend_cpu_memory_new(int threads)
 {
     struct cpu_backend *cpu = calloc(1, sizeof(*cpu));
 
     fleet_assert(cpu);
     cpu->base.vtable = &cpu_vtable;
+    cpu->clearing_threads = threads > 0 ? threads : backend_cpu_thread_count();
     return &cpu->base;
 }
 

@@ -42,6 +42,7 @@ struct cpu_backend {
     struct thread_pool *pool;
     void *packed_a, *packed_b; /* CPU_PACKED_…_BYTES, 64-byte aligned */
     char *thread_buffers;      /* CPU_THREAD_BYTES for each thread */
+    int clearing_threads;      /* that clear new memory; 0 = the caller does */
 };
 
 /* The back end that kernels were given is always this one. */
