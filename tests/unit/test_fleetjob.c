@@ -51,6 +51,31 @@ static void assert_refused(const char *yaml, const char *lines)
     fleetjob_release(&job);
 }
 
+/* The API server drops nulls before it fills in defaults; required fields are then missing. */
+static void test_fleetjob__null_is_absent(void **state)
+{
+    struct fleetjob job;
+
+    (void)state;
+    read_good(HEAD "  worker: {replicas: null, minReplicas: null, image: ~, volumes: null}\n"
+                   "  strategy: null\n"
+                   "  strategyOptions: null\n"
+                   "  runPolicy: {restart: null, elastic: {timeoutSeconds: null}}\n" TRAINING
+                   "    schedule: null\n"
+                   "    precision: null\n"
+                   "    checkpoint: null\n",
+              &job);
+    assert_int_equal(job.spec.worker.replicas, 1);
+    assert_int_equal(job.spec.worker.min_replicas, 1);
+    assert_string_equal(job.spec.worker.image, "");
+    assert_int_equal(job.spec.worker.volumes.count, 0);
+    assert_int_equal(job.spec.run_policy.restart.max_restarts, 10);
+    assert_false(job.spec.training.has_checkpoint);
+    fleetjob_release(&job);
+    assert_refused(HEAD TRAINING "    checkpoint: {path: null}\n",
+                   "spec.training.checkpoint.path: required\n");
+}
+
 static void test_fleetjob__a_small_job_is_completed(void **state)
 {
     struct fleetjob job;
@@ -248,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fleetjob__a_small_job_is_completed),
+        cmocka_unit_test(test_fleetjob__null_is_absent),
         cmocka_unit_test(test_fleetjob__gpus_decide_the_processes_of_a_pod),
         cmocka_unit_test(test_fleetjob__lists_of_the_spec_are_read),
         cmocka_unit_test(test_fleetjob__all_errors_come_at_once),
