@@ -65,7 +65,7 @@ install_chart() {
     esac
     image=$(sha256sum build/images/fleetjob-controller.tar | cut -c1-12)
     echo "\$ helm upgrade --install fleetjob charts/fleetjob -n $system --create-namespace --wait"
-    helm upgrade --install fleetjob charts/fleetjob -n "$system" --create-namespace --wait --timeout 120s \
+    helm upgrade --install fleetjob charts/fleetjob -n "$system" --create-namespace --wait --timeout 300s \
         --set podAnnotations.image="$image" >"$work/helm" || { cat "$work/helm"; return 1; }
     kubectl get pods -n "$system"
 }

@@ -45,7 +45,7 @@ starts_in() { # starts_in ROOT PATTERN COMMAND…
 in_container() { # in_container ROOT COMMAND…
     mkdir -p "$1"/{proc,dev}
     # shellcheck disable=SC2016 # expanded inside
-    timeout 120 unshare --mount --pid --fork --kill-child bash -c '
+    timeout 600 unshare --mount --pid --fork --kill-child bash -c '
         root=$1 chroot=$2
         shift 2
         mount -t proc proc "$root/proc" && mount -t tmpfs dev "$root/dev" && mkdir -m 1777 "$root/dev/shm" || exit

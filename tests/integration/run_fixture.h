@@ -36,7 +36,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 
-#define PATIENCE_MS 120000.0 /* sanitizers on a busy machine */
+#define PATIENCE_MS 600000.0 /* sanitizers on a busy machine */
 #define STEPS       60
 
 extern char **environ;

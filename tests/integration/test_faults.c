@@ -394,7 +394,7 @@ static void test_faults__ctrl_c_leaves_nothing_running(void **state)
     run_in(folder, interrupt_once, pids, &run);
     assert_int_equal(run.exit_code, 130);
     assert_true(pids[0] >= 4);
-    assert_int_equal(job_run_left(pids + 1, pids[0], 30), 0);
+    assert_int_equal(job_run_left(pids + 1, pids[0], 300), 0);
     job_run_release(&run);
     job_run_remove(folder);
     free(folder);
