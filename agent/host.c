@@ -19,6 +19,7 @@
 
 #include "agent/environment.h"
 #include "agent/link.h"
+#include "agent/memory_events.h"
 #include "agent/reporter.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
@@ -251,6 +252,7 @@ static int host_start(void *user, int local_rank, const struct supervisor_place 
         environment = environment_inherit(environ);
     }
     launch.environment = environment;
+    host->memory_kills = memory_events_kills(""); /* so far; they are not about this one */
     rc = trainer_process_start(&child->process, &launch, err);
     environment_free(environment);
     if (rc == 0 && (rc = watch(child, err)) < 0) {
@@ -371,6 +373,16 @@ static void host_failed(void *user, const struct member_failure *failure, const 
     reporter_write(((struct host *)user)->settings.termination_file, failure, text);
 }
 
+/* One answer a kill: two trainers may have been. */
+static bool host_is_out_of_memory(void *user)
+{
+    struct host *host = user;
+    bool is_new = memory_events_kills("") > host->memory_kills;
+
+    host->memory_kills += is_new;
+    return is_new;
+}
+
 struct supervisor_host host_functions(struct host *host)
 {
     return (struct supervisor_host){.start = host_start,
@@ -381,6 +393,7 @@ struct supervisor_host host_functions(struct host *host)
                                     .now = host_now,
                                     .apply = host_apply,
                                     .last_lines = host_last_lines,
+                                    .is_out_of_memory = host_is_out_of_memory,
                                     .failed = host_failed,
                                     .user = host};
 }

@@ -40,6 +40,7 @@ struct host { /* the owner sets settings, loop, files and supervisor; the rest b
     struct member_client *client;     /* NULL until the supervisor wants one */
     enum message_level level;         /* of `client` */
     struct journal journal;
+    int64_t memory_kills; /* by the kernel, that the supervisor knows of (memory_events.h) */
 };
 
 /*

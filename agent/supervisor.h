@@ -44,6 +44,8 @@ struct supervisor_host {
     void (*apply)(void *user, struct member_output *out);
     /* The last lines of the trainer's output, borrowed until its next start; never NULL. */
     const char *(*last_lines)(void *user, int local_rank);
+    /* Has the kernel killed one of our processes for lack of memory that was not asked about yet? */
+    bool (*is_out_of_memory)(void *user);
     /* A trainer ended unasked, or could not be started. For the log and the termination message. */
     void (*failed)(void *user, const struct member_failure *failure, const char *text);
     void *user;

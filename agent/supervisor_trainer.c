@@ -208,6 +208,19 @@ static void foreign_stopped(struct supervisor *s, int local_rank, double now_ms)
         supervisor_report_up(s, local_rank);
 }
 
+/* It was killed, and not by us: who did? A shell says so by its exit code. */
+static void explain_kill(struct supervisor *s, int local_rank, struct member_failure *failure)
+{
+    struct trainer *t = &s->trainers[local_rank];
+
+    if (failure->signal != SIGKILL && failure->exit_code != 128 + SIGKILL)
+        return;
+    if (t->words[0] || !s->host.is_out_of_memory(s->host.user))
+        return;
+    failure->cause = "OOMKilled";
+    (void)snprintf(t->words, sizeof(t->words), "the kernel killed it for lack of memory");
+}
+
 void supervisor_exited(struct supervisor *s, int local_rank, int wait_status, double now_ms)
 {
     struct trainer *t = &s->trainers[local_rank];
@@ -227,6 +240,7 @@ void supervisor_exited(struct supervisor *s, int local_rank, int wait_status, do
     else {
         if (exit_code == EXIT_RESTART || exit_code == EXIT_RESTART_PLAN)
             failure.cause = "RestartRequested";
+        explain_kill(s, local_rank, &failure);
         collect_lines(s, local_rank, &lines);
         failure.lines = fleet_strbuf_text(&lines);
         supervisor_trainer_failed(s, local_rank, &failure, now_ms);

@@ -416,6 +416,10 @@ static void observe_running(struct pass *pass)
         describe_cause(hub, &text);
     else
         fleet_strbuf_appendf(&text, "%d of %d workers are ready", hub->ready, pass->desired);
+    if (!is_suspended && !was_running && hub->failure_count > 0) {
+        fleet_strbuf_append(&text, "; ");
+        describe_cause(hub, &text);
+    }
     if (!is_suspended)
         tell_waiting(pass, &text);
     (void)status_set(pass, WELLKNOWN_CONDITION_RUNNING, false,

@@ -33,7 +33,8 @@ struct world {
     int processes;
     bool cannot_start;
     double now;
-    int64_t counter; /* generations assigned */
+    int64_t counter;  /* generations assigned */
+    int memory_kills; /* by the kernel, for lack of memory */
 };
 
 /* ---- the host --------------------------------------------------------------------------------- */
@@ -134,10 +135,18 @@ static const char *host_last_lines(void *user, int local_rank)
     return "the last line\n";
 }
 
+static bool host_is_out_of_memory(void *user)
+{
+    struct world *w = user;
+
+    return w->memory_kills > 0 && w->memory_kills--;
+}
+
 static void host_failed(void *user, const struct member_failure *failure, const char *text)
 {
-    fleet_strbuf_appendf(&((struct world *)user)->log, "failed %d %d%s: %s\n", failure->exit_code,
-                         failure->signal, failure->fatal ? " for good" : "", text);
+    fleet_strbuf_appendf(&((struct world *)user)->log, "failed %d %d%s%s%s: %s\n",
+                         failure->exit_code, failure->signal, failure->cause[0] ? " " : "",
+                         failure->cause, failure->fatal ? " for good" : "", text);
 }
 
 /* ---- driving it ------------------------------------------------------------------------------- */
@@ -158,6 +167,7 @@ static void open_pod(struct world *w, bool is_foreign, int processes)
                                    .now = host_now,
                                    .apply = host_apply,
                                    .last_lines = host_last_lines,
+                                   .is_out_of_memory = host_is_out_of_memory,
                                    .failed = host_failed,
                                    .user = w};
 
@@ -341,6 +351,28 @@ static void test_supervisor__forgets_no_trainer_that_was_up_before_another_faile
     close_world(&w);
 }
 
+static void test_supervisor__says_that_memory_was_lacking(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    w.memory_kills = 1;
+    supervisor_exited(w.supervisor, 0, SIGNALED(SIGKILL), w.now);
+    expect(&w, "failed -1 9 OOMKilled: the kernel killed it for lack of memory\nhub failed\n");
+    close_world(&w);
+    train(&w);
+    w.memory_kills = 1;
+    supervisor_exited(w.supervisor, 0, EXITED(137), w.now); /* a shell, whose child it was */
+    expect(&w, "failed 137 0 OOMKilled: the kernel killed it for lack of memory\nhub failed\n");
+    close_world(&w);
+    train(&w);
+    w.memory_kills = 1;
+    supervisor_exited(w.supervisor, 0, EXITED(1), w.now); /* some other reason */
+    expect(&w, "failed 1 0: \nhub failed\n");
+    close_world(&w);
+}
+
 static void test_supervisor__backs_off_from_a_trainer_that_keeps_failing(void **state)
 {
     struct world w;
@@ -395,7 +427,7 @@ static void test_supervisor__reports_a_trainer_that_cannot_be_started(void **sta
     open_world(&w, false);
     w.cannot_start = true;
     supervisor_start(w.supervisor, w.now);
-    expect(&w, "failed 127 0 for good: start \"nothing\": No such file or directory\n"
+    expect(&w, "failed 127 0 CannotStart for good: start \"nothing\": No such file or directory\n"
                "member level 0\nhub failed\n");
     close_world(&w);
 }
@@ -657,6 +689,7 @@ int main(void)
         cmocka_unit_test(test_supervisor__brings_a_trainer_into_a_generation),
         cmocka_unit_test(test_supervisor__reports_a_killed_trainer_at_once_and_starts_it_again),
         cmocka_unit_test(test_supervisor__forgets_no_trainer_that_was_up_before_another_failed),
+        cmocka_unit_test(test_supervisor__says_that_memory_was_lacking),
         cmocka_unit_test(test_supervisor__backs_off_from_a_trainer_that_keeps_failing),
         cmocka_unit_test(test_supervisor__does_not_restart_what_cannot_help),
         cmocka_unit_test(test_supervisor__reports_a_trainer_that_cannot_be_started),
