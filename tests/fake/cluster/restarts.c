@@ -7,7 +7,7 @@
  *   - a generation adds one restart at most to those of the generation before it;
  *   - none, if nothing was wrong with any worker of that (a resize, a suspend) and no hub stood still;
  *   - one, if a trainer of it was killed while its hub knew it to run, and the status that it trained;
- *   - whoever led when it began, the history of a job that is over has it;
+ *   - the history of a job that is over has the newest of each leader;
  *   - the status has the count of the generation that it records, whoever wrote it and when.
  */
 #include <inttypes.h>
@@ -116,8 +116,8 @@ static void check_history(struct cluster *c, int number, const cJSON *object)
     job->history = last;
 }
 
-/* The job is over: each restart that was recorded is in the history, with the generation that was to follow
- * or one that did. Of the oldest nothing may be left. */
+/* The job is over: each leader's newest restart that was recorded is in the history, with the generation that
+ * was to follow or one that did. Of the oldest nothing may be left. */
 static void check_told(struct cluster *c, int number, const cJSON *history)
 {
     const cJSON *item;
@@ -140,6 +140,17 @@ static void check_told(struct cluster *c, int number, const cJSON *history)
     }
 }
 
+/* What led to these stood in the status until the same leader recorded a later one. */
+static void forget_replaced(struct cluster *c, int number, struct generation recorded)
+{
+    for (int i = 0; i < c->run_count; i++) {
+        struct cluster_run *run = &c->runs[i];
+        if (run->job == number && run->generation.epoch == recorded.epoch &&
+            run->generation.counter < recorded.counter)
+            run->is_recorded = false;
+    }
+}
+
 void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
 {
     struct cluster_job *job = &c->jobs[number];
@@ -155,6 +166,7 @@ void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
     check_history(c, number, object);
     if (newest && order == 0)
         c->runs[job->newest_run].is_recorded = true;
+    forget_replaced(c, number, recorded);
     if (job->is_terminal)
         check_told(c, number, fleet_json_at(object, "status.restarts.history"));
     job->trained = number_at(object, "status.rendezvous.trained", 0);
