@@ -114,9 +114,9 @@ refused_beside_it() { # refused_beside_it WORDS SETTING…: a second release is,
     for setting in "$@"; do
         settings+=(--set "$setting")
     done
-    run helm install second "$REPOSITORY/charts/fleetjob" -n chart-jobs --set crd.install=false "${settings[@]}"
+    run helm install second "$repository/charts/fleetjob" -n "$namespace" --set crd.install=false "${settings[@]}"
     echo "$output"
-    [ "$status" != 0 ] && [[ $output == *"release fleetjob-system/fleetjob looks after the FleetJobs in $words already"* ]]
+    [ "$status" != 0 ] && [[ $output == *"release $system/fleetjob looks after the FleetJobs in $words already"* ]]
 }
 
 @test "a second release for the same jobs is refused" {
@@ -184,8 +184,8 @@ END
     # The controller from before lost its rights while it was leaving; from here on there is only the new one.
     eventually "$LIMIT" only_one_controller
     audit_from_here
-    refused_beside_it 'namespace chart-jobs' 'namespaces={default,chart-jobs}'
-    refused_beside_it 'namespace chart-jobs'
+    refused_beside_it "namespace $namespace" "namespaces={default,$namespace}"
+    refused_beside_it "namespace $namespace"
     job third 20
     becomes third Succeeded
     kubectl delete fj third -n "$namespace"
