@@ -75,23 +75,21 @@ static struct manifest_lineage own_lineage(const struct trainer *trainer)
                                      trainer->job_uid};
 }
 
-/* Once a run: whoever shares the folder with a newer run keeps all it writes, and may lose it. */
-static void tell_overtaken(struct trainer *trainer)
+/* Once a process. */
+static void tell_shared(struct trainer *trainer)
 {
     const char *path = trainer->config.checkpoint.path;
-    struct manifest_generation own = {trainer->generation.epoch, trainer->generation.counter};
     char folder[CHECKPOINT_FOLDER_MAX];
 
-    if (trainer->is_overtaken || !checkpoint_is_overtaken(path, own, folder))
+    if (trainer->is_shared ||
+        !checkpoint_is_shared(path, trainer->job_uid, trainer->opened_wall_ms, folder))
         return;
-    trainer->is_overtaken = true;
-    trainer_warn(
-        trainer,
-        "spec.training.checkpoint.path: %s is written by another run, too, or was: %s is of a "
-        "newer generation than ours, %" PRId64 ".%" PRId64
-        "; this run deletes none of its checkpoints any more, the other may delete them; "
-        "give each run a folder of its own",
-        path, folder, own.epoch, own.counter);
+    trainer->is_shared = true;
+    trainer_warn(trainer,
+                 "spec.training.checkpoint.path: %s is written by another run, too: %s is not of "
+                 "this one; each may delete what the other goes on from; give each run a folder "
+                 "of its own",
+                 path, folder);
 }
 
 static void tell_saved(struct trainer *trainer, const struct snapshot_result *result)
@@ -102,7 +100,7 @@ static void tell_saved(struct trainer *trainer, const struct snapshot_result *re
 
     if (result->shard > 0) /* the first rank tells */
         return;
-    tell_overtaken(trainer);
+    tell_shared(trainer);
     if (result->rc < 0) {
         trainer_warn(trainer,
                      "checkpoint of step %" PRId64

@@ -72,6 +72,7 @@ struct trainer {
     struct backend *memory_backend;    /* whose memory the state is; kept whatever the level */
     const char *job_uid;               /* of the environment; "" if it is not told */
     char *job_name;                    /* for people */
+    int64_t opened_wall_ms;            /* when this process began */
     cJSON *origin;                     /* what checkpoints say of the job: origin.h */
     uint8_t digest[FLEET_SHA256_SIZE]; /* of program and data: ranks must agree on it */
 
@@ -115,7 +116,7 @@ struct trainer {
     int64_t evaluation_step;  /* newest evaluation of this process, 0 = none */
     double evaluation_loss;
     int64_t evaluated;               /* newest group whose evaluation has been told */
-    bool is_overtaken;               /* told that another run writes into our folder */
+    bool is_shared;                  /* told that another run writes into our folder */
     struct link_generation saved_in; /* in which the newest save began */
     int64_t saved;                   /* groups in the newest checkpoint begun or read here */
     struct snapshot *snapshot;       /* writes checkpoints beside the training; NULL without */

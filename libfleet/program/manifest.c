@@ -339,13 +339,11 @@ const char *manifest_job_uid(const struct manifest *manifest)
 bool manifest_belongs(const struct manifest_lineage *lineage, const struct manifest *manifest)
 {
     const char *uid = manifest_job_uid(manifest);
-    bool is_other = lineage && lineage->count > 0 && lineage->job_uid && uid[0] &&
-                    strcmp(uid, lineage->job_uid) != 0;
+    bool is_other = lineage && lineage->job_uid && uid[0] && strcmp(uid, lineage->job_uid) != 0;
+    struct manifest_generation before_ours = {-1, 0};
 
-    if (is_other &&
-        manifest_generation_compare(manifest->generation, lineage->entries[0].generation) >= 0)
-        return false;
-    return manifest_is_on_lineage(lineage, manifest->generation, manifest->step);
+    return manifest_is_on_lineage(lineage, is_other ? before_ours : manifest->generation,
+                                  manifest->step);
 }
 
 static int read_entry(const char *path, const char *name, struct manifest *out,
@@ -388,16 +386,45 @@ static void scan_folder(const char *path, const char *name, const struct manifes
     list->entries[list->count++] = entry;
 }
 
+static int compare_jobs(const void *a, const void *b)
+{
+    const struct manifest_entry *x = a, *y = b;
+
+    return strcmp(manifest_job_uid(&x->manifest), manifest_job_uid(&y->manifest));
+}
+
 static int compare_newest_first(const void *a, const void *b)
 {
     const struct manifest_entry *x = a, *y = b;
-    int order = manifest_generation_compare(y->manifest.generation, x->manifest.generation);
+    int order = compare_jobs(a, b);
 
+    if (order != 0)
+        return x->job_wall_ms != y->job_wall_ms ? (x->job_wall_ms > y->job_wall_ms ? -1 : 1)
+                                                : order;
+    order = manifest_generation_compare(y->manifest.generation, x->manifest.generation);
     if (order != 0)
         return order;
     if (x->manifest.step != y->manifest.step)
         return x->manifest.step > y->manifest.step ? -1 : 1;
     return (y->copy > x->copy) - (y->copy < x->copy);
+}
+
+static void sort_newest_first(struct manifest_list *list)
+{
+    size_t first = 0;
+
+    qsort(list->entries, list->count, sizeof(*list->entries), compare_jobs);
+    for (size_t end = 1; end <= list->count; end++) {
+        int64_t newest = 0;
+        if (end < list->count && compare_jobs(&list->entries[first], &list->entries[end]) == 0)
+            continue;
+        for (size_t i = first; i < end; i++)
+            if (list->entries[i].manifest.created_wall_ms > newest)
+                newest = list->entries[i].manifest.created_wall_ms;
+        for (; first < end; first++)
+            list->entries[first].job_wall_ms = newest;
+    }
+    qsort(list->entries, list->count, sizeof(*list->entries), compare_newest_first);
 }
 
 int manifest_scan(const char *path, const struct manifest_lineage *lineage,
@@ -414,7 +441,7 @@ int manifest_scan(const char *path, const struct manifest_lineage *lineage,
     if (dir)
         closedir(dir);
     if (list.count)
-        qsort(list.entries, list.count, sizeof(*list.entries), compare_newest_first);
+        sort_newest_first(&list);
     *out = list;
     return 0;
 }

@@ -100,18 +100,19 @@ bool manifest_is_on_lineage(const struct manifest_lineage *lineage,
                             struct manifest_generation generation, int64_t step);
 
 /* The same of a checkpoint that was read. Numbers of generations begin anew with each job: what another
- * job wrote counts only as what was there before the first generation of ours. */
+ * job wrote is on the lineage as something older than all of ours, up to the step that ours began at. */
 bool manifest_belongs(const struct manifest_lineage *lineage, const struct manifest *manifest);
 
 /* A complete checkpoint that was found: its manifest reads well; its files were not looked at. */
 struct manifest_entry {
-    char *folder; /* name below the path */
-    int copy;     /* of several of one step and generation */
+    char *folder;        /* name below the path */
+    int copy;            /* of several of one step and generation */
+    int64_t job_wall_ms; /* when its job wrote its newest one that is listed */
     struct manifest manifest;
 };
 
 struct manifest_list {
-    struct manifest_entry *entries; /* [count], newest first: by generation, then by step */
+    struct manifest_entry *entries; /* [count], newest first: by job, generation, step */
     size_t count;
 };
 

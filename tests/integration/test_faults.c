@@ -21,8 +21,10 @@
 #include <cmocka.h>
 
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/program/manifest.h"
 #include "tests/support/job_run.h"
 
 #define LIMIT_S 600.0
@@ -274,23 +276,31 @@ static void test_faults__a_checkpoint_of_another_job_is_told(void **state)
     free(folder);
 }
 
-/* Something of a run that began later than any lies in the folder. */
+/* Another job's checkpoint is newer than this run. */
 static void test_faults__two_runs_in_one_folder_are_told(void **state)
 {
-    struct parts parts = {.steps = "6",
-                          .extra = "    checkpoint: {path: checkpoints, everySteps: 2}\n"};
+    struct parts parts = {
+        .steps = "6",
+        .extra = "    checkpoint: {path: checkpoints, everySteps: 2, resume: never}\n"};
+    struct manifest theirs = {.step = 9,
+                              .generation = {0, 1},
+                              .created_wall_ms = fleet_wall_ms() + 3600000,
+                              .job = cJSON_Parse("{\"uid\":\"another\"}")};
     char *folder = write_job(&parts);
-    FLEET_AUTO_FREE char *newer =
-        fleet_file_join(folder, "checkpoints/step-00000009-g9999999999999.1");
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "checkpoints/step-00000009-g0.1");
+    FLEET_AUTO_FREE char *file = fleet_file_join(path, MANIFEST_NAME);
+    FLEET_AUTO_FREE char *text = manifest_encode(&theirs);
     struct job_run run;
 
     (void)state;
-    assert_int_equal(fleet_file_make_folder(newer, NULL), 0);
+    cJSON_Delete(theirs.job);
+    assert_int_equal(fleet_file_make_folder(path, NULL), 0);
+    assert_int_equal(fleet_file_write(file, text, strlen(text), NULL), 0);
     run_in(folder, NULL, NULL, &run);
     assert_int_equal(run.exit_code, 0);
     if (!strstr(run.errors, "written by another run") ||
         !strstr(run.errors, "spec.training.checkpoint.path") ||
-        !strstr(run.errors, "step-00000009-g9999999999999.1"))
+        !strstr(run.errors, "step-00000009-g0.1"))
         fail_msg("not told: %s", run.errors);
     job_run_release(&run);
     job_run_remove(folder);

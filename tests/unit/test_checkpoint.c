@@ -24,6 +24,7 @@
 #include <cmocka.h>
 
 #include "agent/runtime/checkpoint/checkpoint.h"
+#include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
@@ -154,14 +155,15 @@ static void test_checkpoint__only_the_lineage_is_read(void **state)
     assert_false(manifest_is_on_lineage(&lineage, (struct manifest_generation){0, 9}, 1 + 5));
 }
 
-static void save_of_job(struct fixture *f, const char *uid, int64_t step, int64_t counter)
+static void save_of_job(struct fixture *f, const char *uid, int64_t step, int64_t counter,
+                        int64_t keep)
 {
     struct manifest about = fixture_about(step, counter);
     char folder[CHECKPOINT_FOLDER_MAX];
 
     about.job = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(about.job, "uid", uid);
-    assert_int_equal(checkpoint_save(f->path, 9, &f->state, &about, folder, NULL), 0);
+    assert_int_equal(checkpoint_save(f->path, keep, &f->state, &about, folder, NULL), 0);
     cJSON_Delete(about.job);
 }
 
@@ -176,9 +178,9 @@ static void test_checkpoint__what_another_job_wrote_meanwhile_is_not_read(void *
 
     (void)state;
     fixture_init(&f, 1);
-    save_of_job(&f, "theirs", 3, 1);
-    save_of_job(&f, "ours", 6, 2);
-    save_of_job(&f, "theirs", 8, 2);
+    save_of_job(&f, "theirs", 3, 1, 9);
+    save_of_job(&f, "ours", 6, 2, 9);
+    save_of_job(&f, "theirs", 8, 2, 9);
     assert_int_equal(manifest_scan(f.path, &lineage, &list, NULL, NULL), 0);
     assert_int_equal(list.count, 2);
     assert_int_equal(list.entries[0].manifest.step, 6);
@@ -192,22 +194,54 @@ static void test_checkpoint__what_another_job_wrote_meanwhile_is_not_read(void *
     fixture_release(&f);
 }
 
-static void test_checkpoint__a_newer_run_in_the_same_folder_is_noticed(void **state)
+static void test_checkpoint__another_run_in_the_same_folder_is_noticed(void **state)
 {
     char folder[CHECKPOINT_FOLDER_MAX];
-    struct manifest about = fixture_about(9, 7);
+    int64_t began;
     struct fixture f;
 
     (void)state;
     fixture_init(&f, 1);
-    fixture_save(&f, 1, 2, 9);
-    assert_false(checkpoint_is_overtaken(f.path, (struct manifest_generation){1, 2}, folder));
-    assert_true(checkpoint_is_overtaken(f.path, (struct manifest_generation){1, 1}, folder));
-    assert_string_equal(folder, "step-00000001-g1.2");
-    assert_int_equal(checkpoint_begin(f.path, &about, folder, NULL), 0); /* still being written */
-    assert_true(checkpoint_is_overtaken(f.path, (struct manifest_generation){1, 2}, folder));
-    assert_string_equal(folder, "step-00000009-g1.7");
-    assert_false(checkpoint_is_overtaken("/nowhere", (struct manifest_generation){1, 1}, folder));
+    began = fleet_wall_ms() / 1000 * 1000;
+    save_of_job(&f, "theirs", 3, 1, 9);
+    assert_false(checkpoint_is_shared(f.path, "theirs", began, folder));
+    assert_true(checkpoint_is_shared(f.path, "ours", began, folder));
+    assert_string_equal(folder, "step-00000003-g1.1");
+    assert_false(
+        checkpoint_is_shared(f.path, "ours", began + 3600000, folder)); /* it was there before */
+    assert_false(checkpoint_is_shared("/nowhere", "ours", began, folder));
+    fixture_release(&f);
+}
+
+/* Manifests tell the time in seconds. */
+static void pass_a_second(void)
+{
+    (void)usleep(1100000);
+}
+
+/* Jobs one after the other in one folder, each under lower numbers of generations than the one before,
+ * as in a cluster. */
+static void test_checkpoint__the_last_job_is_gone_on_from(void **state)
+{
+    static const struct manifest_lineage_entry entries[] = {{{1, 1}, 3}};
+    struct manifest_lineage lineage = {.entries = entries, .count = 1, .job_uid = "second"};
+    struct manifest_list list;
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    save_of_job(&f, "first", 3, 7, 9);
+    assert_int_equal(manifest_scan(f.path, &lineage, &list, NULL, NULL), 0);
+    assert_int_equal(list.count, 1); /* what it began with, should it lose everything at once */
+    manifest_list_release(&list);
+    pass_a_second();
+    save_of_job(&f, "second", 4, 1, 1);
+    save_of_job(&f, "second", 5, 1, 1);
+    fixture_assert_steps(&f,
+                         "5 3"); /* keeps to its number; what it does not know how to order stays */
+    pass_a_second();
+    save_of_job(&f, "third", 6, 1, 9);
+    fixture_assert_steps(&f, "6 5 3");
     fixture_release(&f);
 }
 
@@ -561,7 +595,8 @@ int main(void)
         cmocka_unit_test(test_checkpoint__an_older_generation_deletes_nothing),
         cmocka_unit_test(test_checkpoint__only_the_lineage_is_read),
         cmocka_unit_test(test_checkpoint__what_another_job_wrote_meanwhile_is_not_read),
-        cmocka_unit_test(test_checkpoint__a_newer_run_in_the_same_folder_is_noticed),
+        cmocka_unit_test(test_checkpoint__another_run_in_the_same_folder_is_noticed),
+        cmocka_unit_test(test_checkpoint__the_last_job_is_gone_on_from),
         cmocka_unit_test(test_checkpoint__a_fenced_off_one_is_not_chosen),
         cmocka_unit_test(test_checkpoint__a_step_can_be_asked_for),
         cmocka_unit_test(test_checkpoint__a_damaged_one_is_passed_over),

@@ -97,50 +97,62 @@ static void remove_torn(const char *path, struct manifest_generation generation)
         closedir(dir);
 }
 
+static bool is_of(const struct manifest *manifest, const char *job_uid)
+{
+    return strcmp(manifest_job_uid(manifest), job_uid ? job_uid : "") == 0;
+}
+
+/* (4): something of a newer generation of this job is there. */
+static bool is_fenced_off(const struct manifest_list *list, const struct manifest *about)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const struct manifest *m = &list->entries[i].manifest;
+        if (is_of(m, manifest_job_uid(about)) &&
+            manifest_generation_compare(m->generation, about->generation) > 0)
+            return true;
+    }
+    return false;
+}
+
 /*
- * (4): whoever is not of the newest generation deletes nothing. Only checkpoints on the lineage are
- * worth counting: those of a branch that was given up would push out the one that is gone on from.
+ * Only checkpoints on the lineage are worth counting: those of a branch that was given up would push out
+ * the one that is gone on from. What has a newer generation is another job's: it stays.
  */
 static void remove_old(const char *path, int64_t keep, const struct manifest_lineage *lineage,
-                       struct manifest_generation generation)
+                       const struct manifest *about)
 {
     struct manifest_list list;
     int64_t counted = 0;
 
     if (manifest_scan(path, NULL, &list, NULL, NULL) < 0)
         return;
-    if (list.count > 0 &&
-        manifest_generation_compare(list.entries[0].manifest.generation, generation) <= 0)
-        for (size_t i = 0; i < list.count; i++) {
-            const struct manifest *m = &list.entries[i].manifest;
-            if (counted >= keep)
-                remove_folder(path, list.entries[i].folder);
-            else
-                counted += manifest_belongs(lineage, m);
-        }
+    for (size_t i = 0; !is_fenced_off(&list, about) && i < list.count; i++) {
+        const struct manifest *m = &list.entries[i].manifest;
+        if (counted < keep)
+            counted += manifest_belongs(lineage, m);
+        else if (manifest_generation_compare(m->generation, about->generation) <= 0)
+            remove_folder(path, list.entries[i].folder);
+    }
     manifest_list_release(&list);
 }
 
-bool checkpoint_is_overtaken(const char *path, struct manifest_generation generation,
-                             char folder[CHECKPOINT_FOLDER_MAX])
+bool checkpoint_is_shared(const char *path, const char *job_uid, int64_t since_wall_ms,
+                          char folder[CHECKPOINT_FOLDER_MAX])
 {
-    DIR *dir = opendir(path);
-    struct dirent *entry;
-    bool is_overtaken = false;
+    struct manifest_list list;
+    bool is_shared = false;
 
-    while (dir && !is_overtaken && (entry = readdir(dir))) {
-        struct manifest_generation theirs;
-        int64_t step;
-        int copy;
-        if (!manifest_folder_parse(entry->d_name, &step, &theirs, &copy) ||
-            manifest_generation_compare(theirs, generation) <= 0)
+    if (manifest_scan(path, NULL, &list, NULL, NULL) < 0)
+        return false;
+    for (size_t i = 0; !is_shared && i < list.count; i++) {
+        const struct manifest *m = &list.entries[i].manifest;
+        if (is_of(m, job_uid) || m->created_wall_ms < since_wall_ms)
             continue;
-        is_overtaken = true;
-        manifest_folder_format(step, theirs, copy, folder);
+        is_shared = true;
+        (void)snprintf(folder, CHECKPOINT_FOLDER_MAX, "%s", list.entries[i].folder);
     }
-    if (dir)
-        closedir(dir);
-    return is_overtaken;
+    manifest_list_release(&list);
+    return is_shared;
 }
 
 /* ---- making ------------------------------------------------------------------------------------ */
@@ -222,7 +234,7 @@ int checkpoint_commit(const char *path, const char *folder, int64_t keep,
         remove_folder(path, folder);
         return rc;
     }
-    remove_old(path, keep, lineage, about->generation);
+    remove_old(path, keep, lineage, about);
     return 0;
 }
 

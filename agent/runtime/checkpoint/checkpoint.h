@@ -12,7 +12,8 @@
  *      step removes it.
  *  (2) The newest complete checkpoint is never touched while another is being made.
  *  (3) A failed save (disk full, not writable) leaves the older ones and no new folder.
- *  (4) Only the newest generation deletes: a save by an older one than any found keeps everything.
+ *  (4) Only the newest generation of a job deletes: a save by an older one than any found keeps
+ *      everything. Of another job only what has no newer generation is deleted.
  *
  * With one rank writing:
  *     checkpoint_save(path, keep, &state, &position, &folder, err)
@@ -98,10 +99,10 @@ int checkpoint_commit(const char *path, const char *folder, int64_t keep,
                       const struct checkpoint_shard *shards, int shard_count,
                       struct fleet_error *err);
 
-/* Whether something of a generation newer than ours lies below `path`, complete or not (one of them goes
- * to `folder`): then another run writes there, or wrote, and (4) holds for us. Looks at names only. */
-bool checkpoint_is_overtaken(const char *path, struct manifest_generation generation,
-                             char folder[CHECKPOINT_FOLDER_MAX]);
+/* Whether another job than `job_uid` has completed a checkpoint below `path` since then (one of them goes to
+ * `folder`): two runs share it, and each may delete what the other needs. */
+bool checkpoint_is_shared(const char *path, const char *job_uid, int64_t since_wall_ms,
+                          char folder[CHECKPOINT_FOLDER_MAX]);
 
 /* Remove the folder of a save that failed. */
 void checkpoint_discard(const char *path, const char *folder);
