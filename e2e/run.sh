@@ -53,6 +53,7 @@ touch "$work/tap"
 export FLEETJOB_REFERENCES=$work
 
 # References are computed while the first scenarios wait for their clusters.
+# shellcheck disable=SC2034 # of job.bash
 repository=$here/.. references=$work
 # shellcheck source=e2e/job.bash
 . "$here/job.bash"
