@@ -31,22 +31,22 @@ END
 }
 
 # How long the small job is: its workers are faster on other machines, and what a scenario does to it must come
-# before its end. Three seconds of the speed that steps have here when nothing disturbs them, and what takes
-# longer on a slow machine anyway; LONG is for what takes several changes, or a whole upgrade.
+# before its end. Four seconds of the speed that most steps have here, and what takes longer on a slow machine
+# anyway; LONG is for what takes several changes, or a whole upgrade.
 measure_steps() {
     local speed
     [ ! -s "$references/steps" ] || return 0
     job_file measured steps=200 >"$references/measured.yaml"
     "$repository/build/bin/fleetjob" run "$references/measured.yaml" --json >"$references/measured.log" ||
         { cat "$references/measured.log"; return 1; }
-    speed=$(grep -oE '"tokensPerSecond":[0-9]+' "$references/measured.log" | cut -d: -f2 | sort -n | sed -n 180p) # of 200 steps
-    STEPS=$((3 * ${speed:-0} / (8 * 64) / 100 * 100))
-    [ "$STEPS" -ge 400 ] || STEPS=400
+    speed=$(grep -oE '"tokensPerSecond":[0-9]+' "$references/measured.log" | cut -d: -f2 | sort -n | sed -n 100p) # of 200 steps
+    STEPS=$((4 * ${speed:-0} / (8 * 64) / 100 * 100))
+    [ "$STEPS" -ge 800 ] || STEPS=800
     echo "$STEPS" >"$references/steps"
 }
 
 use_steps() { # what was measured, if it was
-    STEPS=$(cat "$references/steps" 2>/dev/null) || STEPS=400
+    STEPS=$(cat "$references/steps" 2>/dev/null) || STEPS=800
     LONG=$((3 * STEPS))
 }
 
