@@ -135,6 +135,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         12000601, /* the same, and the one in between never heard that it was to begin */
         10000146, /* suspended between a restart's assignment and its first step */
         12000140, /* a pod is made, and the list that would show it takes very long */
+        14000104, /* a trainer is killed whose agent is stopped, and a resize begins: no restart */
         20914,    /* the first step before its phase is told: taken for a wrong state */
     };
     struct tally tally = {0};

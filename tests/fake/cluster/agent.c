@@ -85,6 +85,8 @@ static void apply_member(struct cluster_agent *a, struct member_output *out)
                               (long long)action->generation.epoch,
                               (long long)action->generation.counter,
                               action->reason ? action->reason : "");
+            if (action->type == MEMBER_ABORT && strcmp(action->reason, "Resize") == 0)
+                cluster_restarts_resize(c, a->job, action->generation);
             supervisor_order(a->supervisor, action, c->now_ms);
             break;
         }

@@ -366,6 +366,8 @@ void cluster_check_end(struct cluster *c);
 void cluster_restarts_hurt(struct cluster *c, struct cluster_agent *a, double until_ms);
 /* One of its trainers is about to be killed. */
 void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int process);
+/* A generation is ended by a resize: what its hub has not heard of by then did not end it. */
+void cluster_restarts_resize(struct cluster *c, int job, struct generation ended);
 /* A generation is sent to its members, who are told how many restarts there were with it. */
 void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int restarts);
 /* The job as it stands on the server. */
