@@ -23,6 +23,7 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
+#include "tests/support/job_folder.h"
 #include "tests/support/job_run.h"
 
 #define LIMIT_S 600.0
@@ -31,33 +32,9 @@
 #define BPE     "path: text, tokenizer: bpe, vocabulary: vocab.json, merges: merges.txt"
 #define ENDLESS "1000000" /* steps: the change comes first */
 
-static char *folder; /* of the test at work */
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = job_run_folder();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    job_run_remove(folder);
-    free(folder);
-    return 0;
-}
-
 static char *path_of(const char *name)
 {
     return fleet_file_join(folder, name);
-}
-
-static void write_file(const char *name, const void *data, size_t size)
-{
-    FLEET_AUTO_FREE char *path = path_of(name);
-
-    assert_int_equal(fleet_file_write(path, data, size, NULL), 0);
 }
 
 static void make_folder_in(const char *name)
@@ -438,7 +415,7 @@ static void test_data__a_tokenizer_that_does_not_fit(void **state)
     job_run_release(&run);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, job_folder_make, job_folder_remove)
 
 int main(void)
 {

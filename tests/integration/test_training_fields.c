@@ -24,34 +24,11 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
+#include "tests/support/job_folder.h"
 #include "tests/support/job_run.h"
 
 #define LIMIT_S 600.0
 #define EVENTS  64
-
-static char *folder; /* of the test at work */
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = job_run_folder();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    job_run_remove(folder);
-    free(folder);
-    return 0;
-}
-
-static void write_file(const char *name, const void *data, size_t size)
-{
-    FLEET_AUTO_FREE char *path = fleet_file_join(folder, name);
-
-    assert_int_equal(fleet_file_write(path, data, size, NULL), 0);
-}
 
 /* `data` without its braces: path and more; `rest` of the training block; `spec` beside it. */
 static void write_job(const char *data, const char *optimizer, const char *rest, const char *spec)
@@ -454,8 +431,9 @@ static void test_training_fields__a_path_that_takes_no_checkpoint_is_refused(voi
 
 int main(void)
 {
-#define FIELDS_TEST(name) \
-    cmocka_unit_test_setup_teardown(test_training_fields__##name, make_folder, remove_folder)
+#define FIELDS_TEST(name)                                                          \
+    cmocka_unit_test_setup_teardown(test_training_fields__##name, job_folder_make, \
+                                    job_folder_remove)
     const struct CMUnitTest tests[] = {
         FIELDS_TEST(evaluation_does_not_depend_on_workers),
         FIELDS_TEST(evaluation_is_the_loss_on_the_held_out_samples),

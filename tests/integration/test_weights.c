@@ -31,6 +31,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/program/safetensors.h"
+#include "tests/support/job_folder.h"
 #include "tests/support/job_run.h"
 
 #define LIMIT_S      600.0
@@ -40,30 +41,6 @@
 #define IMAGE_BYTES  3072
 #define SAMPLES      64
 #define FINAL_PREFIX "final."
-
-static char *folder;
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = job_run_folder();
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    job_run_remove(folder);
-    free(folder);
-    return 0;
-}
-
-static void write_file(const char *name, const void *data, size_t size)
-{
-    FLEET_AUTO_FREE char *path = fleet_file_join(folder, name);
-
-    assert_int_equal(fleet_file_write(path, data, size, NULL), 0);
-}
 
 static void write_job(const char *training)
 {
@@ -447,7 +424,7 @@ static void test_weights__a_file_that_does_not_fit_is_refused_with_all_reasons(v
 int main(void)
 {
 #define WEIGHTS_TEST(name) \
-    cmocka_unit_test_setup_teardown(test_weights__##name, make_folder, remove_folder)
+    cmocka_unit_test_setup_teardown(test_weights__##name, job_folder_make, job_folder_remove)
     const struct CMUnitTest tests[] = {
         WEIGHTS_TEST(a_resnet_trains_as_pytorch_does),
         WEIGHTS_TEST(and_so_it_does_through_a_kill),

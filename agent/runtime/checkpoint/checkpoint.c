@@ -123,10 +123,12 @@ static void remove_old(const char *path, int64_t keep, const struct manifest_lin
 {
     struct manifest_list list;
     int64_t counted = 0;
+    bool may_remove;
 
     if (manifest_scan(path, NULL, &list, NULL, NULL) < 0)
         return;
-    for (size_t i = 0; !is_fenced_off(&list, about) && i < list.count; i++) {
+    may_remove = !is_fenced_off(&list, about);
+    for (size_t i = 0; may_remove && i < list.count; i++) {
         const struct manifest *m = &list.entries[i].manifest;
         if (counted < keep)
             counted += manifest_belongs(lineage, m);
