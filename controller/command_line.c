@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/*
- * Options as rows of one table. Those that are a text alone go where text_option() says.
- */
+/* One table: what an option is called, what its text means, and where it goes. */
 #include "controller/command_line.h"
 
 #include <errno.h>
@@ -42,13 +40,14 @@ static int parse_port(const char *option, const char *text, int *out)
     long value = strtol(text, &end, 10);
 
     if (end == text || *end || value < 0 || value > 65535) {
-        (void)fprintf(stderr, "fleetjob-controller: %s is \"%s\", not a port\n", option, text);
+        (void)fprintf(stderr, "fleetjob-controller: --%s is \"%s\", not a port\n", option, text);
         return -EINVAL;
     }
     *out = (int)value;
     return 0;
 }
 
+/* "a, b": spaces and repetitions do not matter. "" is all of them, as if it was not given. */
 static int split_namespaces(struct command_line *a, const char *text)
 {
     char *rest = NULL;
@@ -57,122 +56,128 @@ static int split_namespaces(struct command_line *a, const char *text)
     a->watch_list = strdup(text);
     fleet_assert(a->watch_list);
     a->watched_count = 0;
-    for (char *name = strtok_r(a->watch_list, ",", &rest); name;
-         name = strtok_r(NULL, ",", &rest)) {
-        if (a->watched_count == INFORMER_NAMESPACES_MAX) {
+    for (char *name = strtok_r(a->watch_list, ", ", &rest); name;
+         name = strtok_r(NULL, ", ", &rest)) {
+        size_t i = 0;
+        while (i < a->watched_count && strcmp(a->watched[i], name) != 0)
+            i++;
+        if (i == INFORMER_NAMESPACES_MAX) {
             (void)fprintf(stderr,
                           "fleetjob-controller: more than %d namespaces; leave out "
                           "--watch-namespaces to watch all\n",
                           INFORMER_NAMESPACES_MAX);
             return -EINVAL;
         }
-        a->watched[a->watched_count++] = name;
+        a->watched[i] = name;
+        a->watched_count += i == a->watched_count;
+    }
+    if (*text && a->watched_count == 0) { /* not all of the cluster by mistake */
+        (void)fprintf(stderr, "fleetjob-controller: --watch-namespaces names no namespace\n");
+        return -EINVAL;
     }
     return 0;
 }
 
-enum option_letter {
-    OPTION_IMAGE = 256,
-    OPTION_PULL,
-    OPTION_SERVICE,
-    OPTION_ADDRESS,
+/* What becomes of an option's text. */
+enum option_kind {
+    OPTION_TEXT,
     OPTION_PORT,
-    OPTION_POD,
-    OPTION_NAMESPACE,
-    OPTION_WATCH,
-    OPTION_IDENTITY,
-    OPTION_LEASE,
-    OPTION_NO_ELECTION,
-    OPTION_PROBE,
-    OPTION_KUBECONFIG,
-    OPTION_CONTEXT,
-    OPTION_FORM,
+    OPTION_FLAG,
+    OPTION_NAMESPACES,
+    OPTION_LOG_FORMAT,
     OPTION_VERSION,
+    OPTION_HELP,
 };
 
-static const struct option options[] = {
-    {"runtime-image", required_argument, NULL, OPTION_IMAGE},
-    {"image-pull-policy", required_argument, NULL, OPTION_PULL},
-    {"hub-service", required_argument, NULL, OPTION_SERVICE},
-    {"hub-address", required_argument, NULL, OPTION_ADDRESS},
-    {"hub-port", required_argument, NULL, OPTION_PORT},
-    {"pod-address", required_argument, NULL, OPTION_POD},
-    {"namespace", required_argument, NULL, OPTION_NAMESPACE},
-    {"watch-namespaces", required_argument, NULL, OPTION_WATCH},
-    {"identity-secret", required_argument, NULL, OPTION_IDENTITY},
-    {"lease", required_argument, NULL, OPTION_LEASE},
-    {"no-election", no_argument, NULL, OPTION_NO_ELECTION},
-    {"probe-port", required_argument, NULL, OPTION_PROBE},
-    {"kubeconfig", required_argument, NULL, OPTION_KUBECONFIG},
-    {"context", required_argument, NULL, OPTION_CONTEXT},
-    {"log-format", required_argument, NULL, OPTION_FORM},
-    {"version", no_argument, NULL, OPTION_VERSION},
-    {"verbose", no_argument, NULL, 'v'},
-    {"help", no_argument, NULL, 'h'},
-    {0},
+static const struct {
+    const char *name;
+    char letter; /* 0: none */
+    enum option_kind kind;
+    size_t offset; /* TEXT, PORT, FLAG: of the member */
+} rows[] = {
+    {"runtime-image", 0, OPTION_TEXT, offsetof(struct command_line, runtime_image)},
+    {"image-pull-policy", 0, OPTION_TEXT, offsetof(struct command_line, pull_policy)},
+    {"hub-service", 0, OPTION_TEXT, offsetof(struct command_line, hub_service)},
+    {"hub-address", 0, OPTION_TEXT, offsetof(struct command_line, hub_address)},
+    {"hub-port", 0, OPTION_PORT, offsetof(struct command_line, hub_port)},
+    {"pod-address", 0, OPTION_TEXT, offsetof(struct command_line, pod_address)},
+    {"namespace", 0, OPTION_TEXT, offsetof(struct command_line, namespace_)},
+    {"watch-namespaces", 0, OPTION_NAMESPACES, 0},
+    {"identity-secret", 0, OPTION_TEXT, offsetof(struct command_line, identity_secret)},
+    {"lease", 0, OPTION_TEXT, offsetof(struct command_line, lease)},
+    {"no-election", 0, OPTION_FLAG, offsetof(struct command_line, no_election)},
+    {"probe-port", 0, OPTION_PORT, offsetof(struct command_line, probe_port)},
+    {"kubeconfig", 0, OPTION_TEXT, offsetof(struct command_line, kubeconfig)},
+    {"context", 0, OPTION_TEXT, offsetof(struct command_line, context)},
+    {"log-format", 0, OPTION_LOG_FORMAT, 0},
+    {"verbose", 'v', OPTION_FLAG, offsetof(struct command_line, is_verbose)},
+    {"version", 0, OPTION_VERSION, 0},
+    {"help", 'h', OPTION_HELP, 0},
 };
 
-/* Where the text of an option goes; NULL for those that are more than a text. */
-static const char **text_option(struct command_line *a, int option)
+#define ROW_BASE 256 /* getopt_long answers this and the number of the row */
+
+/* Takes the option of row `i`. Returns -1 to go on, or the exit code. */
+static int take_option(struct command_line *a, size_t i, const char *text)
 {
-    switch (option) {
-    case OPTION_IMAGE:
-        return &a->runtime_image;
-    case OPTION_PULL:
-        return &a->pull_policy;
-    case OPTION_SERVICE:
-        return &a->hub_service;
-    case OPTION_ADDRESS:
-        return &a->hub_address;
-    case OPTION_POD:
-        return &a->pod_address;
-    case OPTION_NAMESPACE:
-        return &a->namespace_;
-    case OPTION_IDENTITY:
-        return &a->identity_secret;
-    case OPTION_LEASE:
-        return &a->lease;
-    case OPTION_KUBECONFIG:
-        return &a->kubeconfig;
-    case OPTION_CONTEXT:
-        return &a->context;
-    default:
-        return NULL;
+    char *member = (char *)a + rows[i].offset;
+
+    switch (rows[i].kind) {
+    case OPTION_TEXT:
+        *(const char **)(void *)member = text;
+        return -1;
+    case OPTION_PORT:
+        return parse_port(rows[i].name, text, (int *)(void *)member) < 0 ? 2 : -1;
+    case OPTION_FLAG:
+        *(bool *)member = true;
+        return -1;
+    case OPTION_NAMESPACES:
+        return split_namespaces(a, text) < 0 ? 2 : -1;
+    case OPTION_LOG_FORMAT:
+        a->is_json = strcmp(text, "json") == 0;
+        if (a->is_json || strcmp(text, "text") == 0)
+            return -1;
+        (void)fprintf(stderr, "fleetjob-controller: --log-format is \"%s\", not text or json\n", text);
+        return 2;
+    case OPTION_VERSION:
+        (void)puts("fleetjob-controller " FLEET_VERSION);
+        return 0;
+    case OPTION_HELP:
+        (void)fputs(usage, stdout);
+        return 0;
     }
+    return 2;
 }
 
-static int take_option(struct command_line *a, int option)
+/* The row that getopt_long has found; FLEET_COUNT(rows) if there is none. */
+static size_t find_row(int option)
 {
-    const char **text = text_option(a, option);
+    size_t i = 0;
 
-    if (text) {
-        *text = optarg;
-        return 0;
-    }
-    switch (option) {
-    case OPTION_PORT:
-        return parse_port("--hub-port", optarg, &a->hub_port);
-    case OPTION_PROBE:
-        return parse_port("--probe-port", optarg, &a->probe_port);
-    case OPTION_WATCH:
-        return split_namespaces(a, optarg);
-    case OPTION_NO_ELECTION:
-        a->no_election = true;
-        return 0;
-    case OPTION_FORM:
-        a->is_json = strcmp(optarg, "json") == 0;
-        return a->is_json || strcmp(optarg, "text") == 0 ? 0 : -EINVAL;
-    case 'v':
-        a->is_verbose = true;
-        return 0;
-    default:
-        return -EINVAL;
-    }
+    if (option >= ROW_BASE)
+        return (size_t)(option - ROW_BASE);
+    while (i < FLEET_COUNT(rows) && rows[i].letter != option)
+        i++;
+    return i;
+}
+
+static void build_options(struct option options[FLEET_COUNT(rows) + 1])
+{
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++)
+        options[i] = (struct option){.name = rows[i].name,
+                                     .has_arg = rows[i].kind == OPTION_FLAG ||
+                                                        rows[i].kind == OPTION_VERSION ||
+                                                        rows[i].kind == OPTION_HELP
+                                                    ? no_argument
+                                                    : required_argument,
+                                     .val = ROW_BASE + (int)i};
+    options[FLEET_COUNT(rows)] = (struct option){0};
 }
 
 int command_line_parse(int argc, char **argv, struct command_line *a)
 {
-    int option;
+    struct option options[FLEET_COUNT(rows) + 1];
+    int option, code;
 
     *a = (struct command_line){.hub_port = 7443,
                                .probe_port = 8080,
@@ -180,19 +185,16 @@ int command_line_parse(int argc, char **argv, struct command_line *a)
                                .lease = "fleetjob-controller",
                                .pod_address = getenv("POD_IP"),
                                .namespace_ = getenv("POD_NAMESPACE")};
+    build_options(options);
+    optind = 0; /* from the beginning, if this is not the first command line that is read */
     while ((option = getopt_long(argc, argv, "hv", options, NULL)) != -1) {
-        if (option == 'h') {
-            (void)fputs(usage, stdout);
-            return 0;
-        }
-        if (option == OPTION_VERSION) {
-            (void)puts("fleetjob-controller " FLEET_VERSION);
-            return 0;
-        }
-        if (take_option(a, option) < 0) {
+        size_t row = find_row(option);
+        if (row == FLEET_COUNT(rows)) {
             (void)fputs(usage, stderr);
             return 2;
         }
+        if ((code = take_option(a, row, optarg)) >= 0)
+            return code;
     }
     if (optind < argc || !a->runtime_image || !a->hub_service == !a->hub_address) {
         (void)fprintf(stderr, "fleetjob-controller: --runtime-image and one of --hub-service and "

@@ -482,6 +482,7 @@ void status_name_state(struct pass *pass)
         WELLKNOWN_CONDITION_STALLED, WELLKNOWN_CONDITION_RESTARTING, WELLKNOWN_CONDITION_RUNNING,
     };
     const struct fleetjob_condition *accepted = find(pass->status, WELLKNOWN_CONDITION_ACCEPTED);
+    const struct fleetjob_condition *suspended = find(pass->status, WELLKNOWN_CONDITION_SUSPENDED);
     const char *state = "Pending";
 
     for (size_t i = FLEET_COUNT(order); i-- > 0;)
@@ -489,6 +490,10 @@ void status_name_state(struct pass *pass)
             state = order[i];
     if (accepted && strcmp(accepted->status, "False") == 0 && strcmp(state, "Pending") == 0)
         state = "Refused";
+    if (suspended && suspended->reason &&
+        strcmp(suspended->reason, WELLKNOWN_REASON_SUSPENDING) == 0 &&
+        !status_is_terminal(pass->status))
+        state = WELLKNOWN_REASON_SUSPENDING;
     set_text(&pass->status->state, state);
 }
 

@@ -25,8 +25,11 @@ bool suspend_apply(struct pass *pass)
     pass->status->started_wall_ms = 0;
     status_close_restart(pass);
     pass->status->rendezvous.trained = 0; /* that its members go is no failure */
-    if (pass->living > 0)
+    if (pass->living > 0) {
+        (void)status_set(pass, WELLKNOWN_CONDITION_SUSPENDED, false, WELLKNOWN_REASON_SUSPENDING,
+                         "runPolicy.suspend is set: the workers save and leave");
         return true;
+    }
     (void)status_clear(pass, WELLKNOWN_CONDITION_RUNNING, WELLKNOWN_REASON_SUSPENDED, WORDS);
     (void)status_clear(pass, WELLKNOWN_CONDITION_RESTARTING, WELLKNOWN_REASON_SUSPENDED, WORDS);
     (void)status_clear(pass, WELLKNOWN_CONDITION_STALLED, WELLKNOWN_REASON_SUSPENDED, WORDS);

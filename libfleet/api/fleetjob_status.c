@@ -348,8 +348,8 @@ static const struct fleet_field status_fields[] = {
     {.name = "state",
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_status, state),
-     .description = "One word for the STATE column: Pending, Running, Restarting, Suspended, "
-                    "Stalled, Succeeded, Failed or Refused."},
+     .description = "One word for the STATE column: Pending, Running, Restarting, Suspending, "
+                    "Suspended, Stalled, Succeeded, Failed or Refused."},
     {.name = "conditions",
      .kind = FLEET_FIELD_LIST,
      .item = FLEET_FIELD_OBJECT,

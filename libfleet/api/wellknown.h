@@ -79,6 +79,7 @@
 #define WELLKNOWN_REASON_NOT_STARTED       "NotStarted"    /* Running=False */
 #define WELLKNOWN_REASON_MEMBER_LOST       "MemberLost"    /* Restarting; causes of the hub */
 #define WELLKNOWN_REASON_SUSPENDED         "SuspendedByUser"  /* Suspended=True */
+#define WELLKNOWN_REASON_SUSPENDING        "Suspending"       /* Suspended=False, soon True */
 #define WELLKNOWN_REASON_RESUMED           "Resumed"          /* Suspended=False */
 #define WELLKNOWN_REASON_COMPLETED         "Completed"        /* Succeeded=True */
 #define WELLKNOWN_REASON_RESTARTS_EXCEEDED "RestartsExceeded" /* Failed=True: runPolicy.restart */

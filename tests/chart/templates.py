@@ -84,7 +84,7 @@ def test_pod_security_is_restricted():
 
 
 def test_arguments_are_the_controllers():
-    known = set(re.findall(r'\{"([a-z-]+)", (?:no|required)_argument', read("controller/command_line.c")))
+    known = set(re.findall(r'\{"([a-z-]+)", (?:0|\'.\'), OPTION_', read("controller/command_line.c")))
     every = options(render("namespaces={a,b}", "log.verbose=true"))
     equal(set(), set(every) - known, "arguments the controller does not know")
     equal("a,b", every["watch-namespaces"])
