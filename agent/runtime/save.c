@@ -76,20 +76,16 @@ static struct manifest_lineage own_lineage(const struct trainer *trainer)
 }
 
 /* Once a process. */
-static void tell_shared(struct trainer *trainer)
+static void tell_shared(struct trainer *trainer, const char *theirs)
 {
-    const char *path = trainer->config.checkpoint.path;
-    char folder[CHECKPOINT_FOLDER_MAX];
-
-    if (trainer->is_shared ||
-        !checkpoint_is_shared(path, trainer->job_uid, trainer->opened_wall_ms, folder))
+    if (trainer->is_shared)
         return;
     trainer->is_shared = true;
     trainer_warn(trainer,
                  "spec.training.checkpoint.path: %s is written by another run, too: %s is not of "
                  "this one; each may delete what the other goes on from; give each run a folder "
                  "of its own",
-                 path, folder);
+                 trainer->config.checkpoint.path, theirs);
 }
 
 static void tell_saved(struct trainer *trainer, const struct snapshot_result *result)
@@ -100,7 +96,8 @@ static void tell_saved(struct trainer *trainer, const struct snapshot_result *re
 
     if (result->shard > 0) /* the first rank tells */
         return;
-    tell_shared(trainer);
+    if (result->is_shared)
+        tell_shared(trainer, result->theirs);
     if (result->rc < 0) {
         trainer_warn(trainer,
                      "checkpoint of step %" PRId64

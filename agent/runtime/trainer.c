@@ -228,7 +228,6 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
 
     *trainer = (struct trainer){.listener = -1, .committed = TRAINER_NO_STATE};
     trainer->job_uid = uid ? uid : "";
-    trainer->opened_wall_ms = fleet_wall_ms();
     trainer->threads = threads ? atoi(threads) : 0;
     trainer->memory_backend = backend_cpu_memory_new(trainer->threads);
     if ((rc = read_job(trainer, job_file, err)) < 0 || (rc = open_data(trainer, err)) < 0 ||

@@ -72,7 +72,6 @@ struct trainer {
     struct backend *memory_backend;    /* whose memory the state is; kept whatever the level */
     const char *job_uid;               /* of the environment; "" if it is not told */
     char *job_name;                    /* for people */
-    int64_t opened_wall_ms;            /* when this process began */
     cJSON *origin;                     /* what checkpoints say of the job: origin.h */
     uint8_t digest[FLEET_SHA256_SIZE]; /* of program and data: ranks must agree on it */
 

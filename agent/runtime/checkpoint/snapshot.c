@@ -34,6 +34,7 @@
 struct snapshot {
     char *path;
     int64_t keep;
+    int64_t since_wall_ms; /* when this process began to save here */
     struct manifest_lineage_entry entries[SNAPSHOT_LINEAGE_MAX];
     struct manifest_lineage lineage; /* of `entries`; none = every checkpoint counts */
     size_t memory_max;
@@ -149,6 +150,9 @@ static void *writer_main(void *argument)
     struct snapshot *s = argument;
 
     s->result.rc = save(s, &s->result.err);
+    if (s->shard == 0)
+        s->result.is_shared = checkpoint_is_shared(s->path, manifest_job_uid(&s->about),
+                                                   s->since_wall_ms, s->result.theirs);
     pthread_mutex_lock(&s->lock);
     s->position = s->layout.total;
     s->has_ended = true;
@@ -167,6 +171,7 @@ struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max)
     s->path = strdup(path);
     fleet_assert(s->path != NULL);
     s->keep = keep;
+    s->since_wall_ms = fleet_wall_ms();
     s->memory_max = memory_max;
     fleet_assert(pthread_mutex_init(&s->lock, NULL) == 0);
     fleet_assert(pthread_cond_init(&s->changed, NULL) == 0);
