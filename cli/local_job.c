@@ -299,8 +299,11 @@ static void reconcile_now(struct local_job *lj)
 {
     size_t count = launcher_count(lj->launcher);
     FLEET_AUTO_FREE struct observed_pod *pods = calloc(count + 1, sizeof(*pods));
-    struct observed observed = {
-        .now_wall_ms = fleet_wall_ms(), .job = lj->job, .pods = pods, .pod_count = count};
+    struct observed observed = {.now_wall_ms = fleet_wall_ms(),
+                                .job = lj->job,
+                                .pods = pods,
+                                .pod_count = count,
+                                .has_all_pods = true};
     struct actions actions;
 
     fleet_assert(pods);

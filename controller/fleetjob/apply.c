@@ -6,6 +6,11 @@
  *
  *   create pod ── 409 ──▶ get ── ours, as we would make it ──▶ done
  *                              └ anybody else's ──▶ the next look takes the next attempt
+ *
+ * If a recorded pod has not been seen, nothing is written or made before it is known what became of it:
+ *
+ *   get ── ours ──▶ the next look comes when the cache has it, too
+ *        └ 404 ──▶ it has vanished; the next look replaces it
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,8 +121,8 @@ static void on_pod_read(struct reconciler_request *r, const cJSON *object,
 }
 
 /* The answer was an error of the server's own, which may have made the pod nevertheless. */
-static void on_pod_looked_for(struct reconciler_request *r, const cJSON *object,
-                              const struct fleet_error *err)
+static void on_doubtful_pod_read(struct reconciler_request *r, const cJSON *object,
+                                 const struct fleet_error *err)
 {
     (void)object;
     if (err && kube_is_not_found(err))
@@ -125,14 +130,14 @@ static void on_pod_looked_for(struct reconciler_request *r, const cJSON *object,
     reconciler_finish(r, NULL); /* the pass has failed already, and is tried again */
 }
 
-static void look_for_pod(struct reconciler_request *r, const struct kube_rest_request *get,
-                         const struct fleet_error *err)
+static void read_doubtful_pod(struct reconciler_request *r, const struct kube_rest_request *get,
+                              const struct fleet_error *err)
 {
     if (!r->pass->has_failed) {
         r->pass->has_failed = true;
         r->pass->err = *err;
     }
-    reconciler_resend(r, get, on_pod_looked_for);
+    reconciler_resend(r, get, on_doubtful_pod_read);
 }
 
 static void refuse_pod(const struct reconciler_request *r, const struct fleet_error *err)
@@ -161,7 +166,7 @@ static void on_pod_created(struct reconciler_request *r, const cJSON *object,
     }
     if (err && kube_is_retryable(err) && !kube_is_unreachable(err) &&
         !kube_is_too_many_requests(err)) {
-        look_for_pod(r, &get, err);
+        read_doubtful_pod(r, &get, err);
         return;
     }
     pass->created += !err && !r->is_replacement;
@@ -272,6 +277,39 @@ static void command_hub(struct reconciler_pass *pass)
     job->gone_count = 0;
 }
 
+/* ---- pods that are recorded and not seen -------------------------------------------------------- */
+
+static void on_unseen_pod_read(struct reconciler_request *r, const cJSON *object,
+                               const struct fleet_error *err)
+{
+    bool is_there = !err && kube_meta_is_controlled_by(object, r->pass->job->uid);
+
+    if (!is_there)
+        forget_pod(r, EXPECT_CREATED);
+    if (err && !kube_is_not_found(err)) {
+        reconciler_finish(r, err);
+        return;
+    }
+    if (!is_there)
+        reconciler_note_vanished(r->pass->job, r->index, r->attempt);
+    reconciler_finish(r, NULL);
+}
+
+static void look_for_pod(struct reconciler_pass *pass, const struct observed_attempt *look)
+{
+    struct reconciler_job *job = pass->job;
+    char *name = reconcile_pod_name(job->name, look->index, look->attempt);
+    struct kube_rest_request get = {
+        .verb = KUBE_GET, .resource = &kube_pods, .namespace_ = job->namespace_, .name = name};
+    struct reconciler_request *r;
+
+    expectations_note(job->reconciler->expectations, job->key, EXPECT_CREATED, name,
+                      kube_now_ms(job->reconciler->io));
+    r = reconciler_send(pass, &get, NULL, name, on_unseen_pod_read);
+    r->index = look->index;
+    r->attempt = look->attempt;
+}
+
 /* ---- together --------------------------------------------------------------------------------- */
 
 /* Does this process still lead, and is there still the job that was decided on? */
@@ -304,6 +342,20 @@ static void settle(struct reconciler_pass *pass)
         pass->job->refusal = NULL;
     }
     reconciler_end(pass);
+}
+
+/* All that is decided before those pods are found, or known to be gone. */
+static void look_first(struct reconciler_pass *pass)
+{
+    if (!may_act(pass)) {
+        reconciler_end(pass);
+        return;
+    }
+    note_requeue(pass, 0);
+    command_hub(pass);
+    for (size_t i = 0; i < pass->actions.look_count; i++)
+        look_for_pod(pass, &pass->actions.looks[i]);
+    reconciler_then(pass, reconciler_end);
 }
 
 static void take_effect(struct reconciler_pass *pass)
@@ -384,6 +436,10 @@ void apply_run(struct reconciler_pass *pass)
 {
     const struct actions *actions = &pass->actions;
 
+    if (actions->look_count > 0) {
+        look_first(pass);
+        return;
+    }
     if (!actions->is_status_changed &&
         !(actions->is_progress_changed && may_write_progress(pass))) {
         take_effect(pass);

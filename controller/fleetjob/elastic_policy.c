@@ -21,7 +21,8 @@ void elastic_policy_apply(struct pass *pass)
 
     pass->out->hub = (struct action_hub){
         .is_wanted = true,
-        .is_alone = pass->living == 0,
+        .is_alone =
+            pass->living == 0 && pass->before->started_wall_ms == 0, /* a cache may be behind */
         .has_trained = rendezvous->trained > 0 && rendezvous->trained == rendezvous->generation,
         .policy = {.min = clamp(worker->min_replicas),
                    .max = clamp(worker->max_replicas),

@@ -32,6 +32,8 @@ int64_t pass_silent_since(const struct pass *pass, const struct observed_pod *po
 
 /* Add the action to make a pod. */
 void pass_create(struct pass *pass, int index, int attempt, bool is_replacement);
+/* Add the action to look for a pod that was recorded and has not been seen. */
+void pass_look(struct pass *pass, int index, int attempt);
 /* Add the action to delete a pod; not twice for one pod, and not for one that is being deleted. One
  * that does not answer is not asked to end first. `reason` is constant. */
 void pass_delete(struct pass *pass, const struct observed_pod *pod, const char *reason);

@@ -35,6 +35,14 @@ void pass_create(struct pass *pass, int index, int attempt, bool is_replacement)
     out->creates[out->create_count++] = (struct action_create){index, attempt, is_replacement};
 }
 
+void pass_look(struct pass *pass, int index, int attempt)
+{
+    struct actions *out = pass->out;
+
+    out->looks = grow(out->looks, out->look_count, sizeof(*out->looks));
+    out->looks[out->look_count++] = (struct observed_attempt){index, attempt};
+}
+
 int64_t pass_silent_since(const struct pass *pass, const struct observed_pod *pod)
 {
     const struct hub_view *hub = &pass->in->hub;
@@ -106,6 +114,7 @@ void actions_release(struct actions *actions)
         free(actions->deletes[i].name);
     for (size_t i = 0; i < actions->event_count; i++)
         free(actions->events[i].message);
+    free(actions->looks);
     free(actions->creates);
     free(actions->deletes);
     free(actions->events);

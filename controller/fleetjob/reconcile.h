@@ -58,7 +58,8 @@ struct observed_attempt {
 /* Pods of an index that were deleted, or vanished, one soon after the other. */
 struct observed_vanished {
     int index, count;
-    int64_t at_wall_ms; /* the last */
+    int attempt;        /* of the last */
+    int64_t at_wall_ms; /* when it was seen */
 };
 
 struct observed {
@@ -68,6 +69,8 @@ struct observed {
     const struct fleet_errors *warnings; /* what is only odd about it; NULL or none = nothing */
     const struct observed_pod *pods;     /* [pod_count], in any order */
     size_t pod_count;
+    bool
+        has_all_pods; /* what is not among them is gone: they do not come from a cache that may be behind */
     const char *const *gone_uids; /* [gone_count] pods whose object has vanished */
     size_t gone_count;
     const struct observed_attempt
@@ -105,8 +108,8 @@ struct action_event {
 /* What the job's hub should be. One that is wanted, is not to be over, but has ended (before a resume)
  * is replaced by a new one. */
 struct action_hub {
-    bool is_wanted;           /* host one with `policy` (min 0: as it has it); else have none */
-    bool is_alone;            /* no pod lives: a new hub need not wait for members to come back */
+    bool is_wanted; /* host one with `policy` (min 0: as it has it); else have none */
+    bool is_alone;  /* just started or resumed: a new hub need not wait for members to come back */
     bool has_trained;         /* the recorded generation did, and was not suspended since */
     struct hub_policy policy; /* progress_interval_ms is the host's business: 0 */
     bool is_over;             /* tell the members that the job has ended */
@@ -115,6 +118,12 @@ struct action_hub {
 };
 
 struct actions {
+    /* Pods that the status knows, and nobody has seen here: they may live, and the cache be behind. As long as
+     * there are any, carry out nothing but what the hub is to be; ask the API server for them, wait until
+     * they are in `pods`, or put them into `vanished`, and decide again. */
+    struct observed_attempt *looks; /* ascending by index */
+    size_t look_count;
+
     struct action_create *creates; /* ascending by index */
     size_t create_count;
     struct action_delete *deletes;
@@ -140,7 +149,7 @@ void reconcile(const struct observed *observed, struct actions *out);
 
 /* One more pod of that index is gone, though it did not end by itself. `vanished` has the index already;
  * count 0 = the first. */
-void reconcile_note_vanished(struct observed_vanished *vanished, int64_t now_wall_ms);
+void reconcile_note_vanished(struct observed_vanished *vanished, int attempt, int64_t now_wall_ms);
 
 /* Free what it owns and zero it. */
 void actions_release(struct actions *actions);

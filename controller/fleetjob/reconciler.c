@@ -447,19 +447,18 @@ static void remember_gone(struct reconciler_job *job, const char *uid)
     job->gone_count++;
 }
 
-/* It ends, or is gone, and not because its agent has ended. */
-static void note_vanished(struct reconciler_job *job, const struct projection_pod *pod)
+void reconciler_note_vanished(struct reconciler_job *job, int index, int attempt)
 {
     size_t i = 0;
 
-    while (i < job->vanished_count && job->vanished[i].index != pod->index)
+    while (i < job->vanished_count && job->vanished[i].index != index)
         i++;
     if (i == job->vanished_count) {
         job->vanished = realloc(job->vanished, (i + 1) * sizeof(*job->vanished));
         fleet_assert(job->vanished);
-        job->vanished[job->vanished_count++] = (struct observed_vanished){.index = pod->index};
+        job->vanished[job->vanished_count++] = (struct observed_vanished){.index = index};
     }
-    reconcile_note_vanished(&job->vanished[i], kube_wall_ms(job->reconciler->io));
+    reconcile_note_vanished(&job->vanished[i], attempt, kube_wall_ms(job->reconciler->io));
 }
 
 static bool is_up(const struct projection_pod *pod)
@@ -491,7 +490,8 @@ static void on_pod_changed(void *user, const char *key, const void *before, cons
     if (job && strcmp(job->uid, pod->owner_uid) == 0 && pod->index >= 0 &&
         pod->index < FLEETJOB_REPLICAS_MAX && is_up(before) &&
         (!after || ((const struct projection_pod *)after)->is_deleting))
-        note_vanished(job, pod);
+        reconciler_note_vanished(job, pod->index,
+                                 pod->attempt); /* not because its agent has ended */
     manager_enqueue(r->manager, owner);
 }
 

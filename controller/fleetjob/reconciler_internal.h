@@ -114,11 +114,15 @@ void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *e
 void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const char *reason,
                       const char *text);
 
+/* A pod is gone, or is being deleted, that did not end by itself. */
+void reconciler_note_vanished(struct reconciler_job *job, int index, int attempt);
+
 /* prepare.c: Secret, Service, and is the API server content with the pods? Then reconciler_end(). */
 bool prepare_is_needed(const struct reconciler_pass *pass);
 void prepare_run(struct reconciler_pass *pass);
 
-/* apply.c: status, events, hub, pods; then reconciler_end(). */
+/* apply.c: status, events, hub, pods; or, if pods have to be looked for first, these and the hub. Then
+ * reconciler_end(). */
 void apply_run(struct reconciler_pass *pass);
 
 /* The pod of a worker as this installation makes it. Owned by the caller. */

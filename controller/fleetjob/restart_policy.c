@@ -67,11 +67,12 @@ int64_t restart_policy_next_start(const struct pass *pass, const struct observed
 }
 
 /* From one to the next: its delay, the time to start, and a short life. */
-void reconcile_note_vanished(struct observed_vanished *vanished, int64_t now_wall_ms)
+void reconcile_note_vanished(struct observed_vanished *vanished, int attempt, int64_t now_wall_ms)
 {
     int64_t life = now_wall_ms - vanished->at_wall_ms - delay_after(vanished->count);
 
     vanished->count = vanished->count > 0 && life <= SHORT_LIFE_MS ? vanished->count + 1 : 1;
+    vanished->attempt = attempt;
     vanished->at_wall_ms = now_wall_ms;
 }
 

@@ -7,6 +7,9 @@
  *
  * A pod can live while its agent does not answer the hub: stopped, stuck, or on a node that is cut
  * off. It gets SILENCE_MS to come back, then it is replaced like one that has ended.
+ *
+ * A pod that the status knows and the cache does not has vanished, or the cache is behind: a new leader's may be
+ * older than the status. It is looked for before it is replaced, unless it was seen to go.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +54,15 @@ static int64_t taken_attempt(const struct pass *pass, int index)
     for (size_t i = 0; i < pass->in->taken_count; i++)
         if (pass->in->taken[i].index == index)
             return pass->in->taken[i].attempt;
+    return -1;
+}
+
+/* The last that was seen to go, or looked for in vain. */
+static int gone_attempt(const struct pass *pass, int index)
+{
+    for (size_t i = 0; i < pass->in->vanished_count; i++)
+        if (pass->in->vanished[i].index == index)
+            return pass->in->vanished[i].attempt;
     return -1;
 }
 
@@ -141,6 +153,11 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
     start = next_start(pass, seat, index);
     if (start > pass->now) {
         pass_requeue_at(pass, start);
+        return;
+    }
+    if (!pass->in->has_all_pods && highest > seat->attempt && highest > taken && !is_asked_again &&
+        highest > gone_attempt(pass, index)) {
+        pass_look(pass, index, highest);
         return;
     }
     if (highest >= 0)

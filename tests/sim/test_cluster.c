@@ -137,6 +137,8 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         12000140, /* a pod is made, and the list that would show it takes very long */
         14000104, /* a trainer is killed whose agent is stopped, and a resize begins: no restart */
         20914,    /* the first step before its phase is told: taken for a wrong state */
+        20003078, /* a new leader's cache of pods is behind that of jobs: healthy workers replaced */
+        30001599, /* a pod is made and the answer is a conflict: made again, and again */
     };
     struct tally tally = {0};
 

@@ -15,9 +15,9 @@
  *                   blocked  true: no pod can be made
  *                   gone     [uid]
  *                   taken    [[index, attempt]]: names that are somebody else's
- *                   vanished [{index, count, at}]: pods that were deleted soon one after the other
+ *                   vanished [{index, attempt, count, at}]: pods that were deleted soon one after the other
  *                   hub      absent: none is hosted; else see read_hub()
- *   expected.json   create [[index, attempt]], delete {name: reason}, gone [uid], events [text],
+ *   expected.json   look [[index, attempt]] if there are any, create, delete {name: reason}, gone [uid], events [text],
  *                   order [uid] if nodes are known, hub,
  *                   deleteJob, requeueAfterMs, write (status | progress | no), status: the merge patch
  *                   from the old to the new status
@@ -304,8 +304,9 @@ static void read_scenario(const char *name, struct scenario *s)
         (struct observed_attempt){cJSON_GetArrayItem(item, 0)->valueint,
                                   cJSON_GetArrayItem(item, 1)->valueint};
     cJSON_ArrayForEach(item, fleet_json_at(s->root, "vanished"))
-        s->vanished[s->observed.vanished_count++] = (struct observed_vanished){
-        (int)int_at(item, "index", 0), (int)int_at(item, "count", 1), time_at(item, "at")};
+        s->vanished[s->observed.vanished_count++] =
+        (struct observed_vanished){(int)int_at(item, "index", 0), (int)int_at(item, "count", 1),
+                                   (int)int_at(item, "attempt", 0), time_at(item, "at")};
     s->observed.vanished = s->vanished;
     s->observed.taken = s->taken;
     read_refusal(s);
@@ -364,6 +365,12 @@ static cJSON *to_json(const struct scenario *s, const struct actions *a)
 {
     cJSON *json = cJSON_CreateObject(), *list;
 
+    for (size_t i = 0; i < a->look_count; i++) {
+        const int pair[] = {a->looks[i].index, a->looks[i].attempt};
+        list = i == 0 ? cJSON_AddArrayToObject(json, "look")
+                      : cJSON_GetObjectItemCaseSensitive(json, "look");
+        cJSON_AddItemToArray(list, cJSON_CreateIntArray(pair, 2));
+    }
     list = cJSON_AddArrayToObject(json, "create");
     for (size_t i = 0; i < a->create_count; i++) {
         const int pair[] = {a->creates[i].index, a->creates[i].attempt};
@@ -447,6 +454,8 @@ static void check_settled(const char *name, struct scenario *s, const struct act
     struct fleet_errors errors = {0};
     struct actions again;
 
+    if (first->look_count > 0)
+        return; /* nothing of it is carried out */
     carry_out(s, first);
     fleetjob_status_release(&s->job.status);
     assert_int_equal(fleetjob_status_decode(status, &s->job.status, &errors), 0);

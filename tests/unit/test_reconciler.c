@@ -638,14 +638,13 @@ static void a_storm_of_deletions_is_not_answered_by_one_of_pods(void **state)
     stop(&w);
 }
 
-/* The server makes the pod and answers with an error of its own, and the cache is late. */
-static void a_pod_made_in_spite_of_an_error_is_not_made_again(void **state)
+/* The server makes the pod and answers with an error, and the cache is late. */
+static void make_in_spite_of(int status)
 {
     struct fake_failure failure = {
-        .method = "POST", .path = "/pods", .count = 1, .status = 500, .after = true};
+        .method = "POST", .path = "/pods", .count = 1, .status = status, .after = true};
     struct world w;
 
-    (void)state;
     start(&w, 1);
     make_job(&w);
     fake_io_run(w.io, 2000);
@@ -661,6 +660,13 @@ static void a_pod_made_in_spite_of_an_error_is_not_made_again(void **state)
     fake_io_run(w.io, 60000);
     expect_pods(&w, 4, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-1-1", "gpt-worker-2-0");
     stop(&w);
+}
+
+static void a_pod_made_in_spite_of_an_error_is_not_made_again(void **state)
+{
+    (void)state;
+    make_in_spite_of(500);
+    make_in_spite_of(409); /* a conflict of the server's own, not of names */
 }
 
 static void a_generation_is_recorded_before_it_is_assigned(void **state)
@@ -726,6 +732,25 @@ static void a_deleted_job_leaves_no_hub_and_its_name_is_free(void **state)
     stop(&w);
 }
 
+/* The one stops, `pod` is deleted (NULL: none is), another one starts. */
+static void replace_controller(struct world *w, const char *pod)
+{
+    char path[128];
+
+    reconciler_stop(w->reconciler);
+    fake_io_run(w->io, 1000);
+    assert_int_equal(w->ends, 1);
+    reconciler_free(w->reconciler);
+    if (pod) {
+        (void)snprintf(path, sizeof(path), PODS "/%s", pod);
+        assert_int_equal(fake_apiserver_do(w->server, "DELETE", path, "{\"gracePeriodSeconds\":0}"),
+                         200);
+    }
+    metrics_free(w->metrics);
+    w->metrics = metrics_new();
+    start_controller(w);
+}
+
 static void the_next_controller_makes_nothing_again(void **state)
 {
     struct world w;
@@ -736,17 +761,30 @@ static void the_next_controller_makes_nothing_again(void **state)
     fake_io_run(w.io, 2000);
     run_pods(&w);
     fake_io_run(w.io, 2000);
-    reconciler_stop(w.reconciler);
-    fake_io_run(w.io, 1000);
-    assert_int_equal(w.ends, 1);
-    reconciler_free(w.reconciler);
-    metrics_free(w.metrics);
-    w.metrics = metrics_new();
-    start_controller(&w);
+    replace_controller(&w, NULL);
     fake_io_run(w.io, 5000);
     assert_int_equal(fake_apiserver_count(w.server, PODS), 3);
     assert_int_equal(w.hubs, 2);
     assert_int_equal(fake_apiserver_count(w.server, SECRETS), 1);
+    stop(&w);
+}
+
+/* Only the status knows of it: it is looked for, and is not there. */
+static void a_pod_that_vanished_while_nobody_led_is_replaced(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    run_pods(&w);
+    fake_io_run(w.io, 2000);
+    replace_controller(&w, "gpt-worker-1-0");
+    fake_io_run(w.io, 5000);
+    expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-1", "gpt-worker-2-0");
+    assert_int_equal(number_at(&w, JOBS "/gpt", "status.attempts.1"), 1);
+    assert_string_equal(told(&w, "ReplacedPod"), "Worker 1 has vanished: attempt 1");
     stop(&w);
 }
 
@@ -801,6 +839,7 @@ int main(void)
         cmocka_unit_test(nobody_is_assigned_while_nothing_can_be_recorded),
         cmocka_unit_test(a_deleted_job_leaves_no_hub_and_its_name_is_free),
         cmocka_unit_test(the_next_controller_makes_nothing_again),
+        cmocka_unit_test(a_pod_that_vanished_while_nobody_led_is_replaced),
         cmocka_unit_test(suspended_jobs_have_no_pods),
     };
 
