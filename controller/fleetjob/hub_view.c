@@ -198,6 +198,7 @@ void hub_view_refresh(struct hub_view *view, const struct hub *hub)
     view->restarts = hub_restarts(hub);
     view->restarts_total = hub_restarts_total(hub);
     view->lineage_count = hub_lineage(hub, view->lineage);
+    view->has_begun = hub_begun(hub, &view->begun);
     count = hub_members(hub, members, count);
     for (size_t i = 0; i < view->silent_count; i++)
         view->silent[i].is_awaited = hub_is_awaited(hub, view->silent[i].pod_uid);

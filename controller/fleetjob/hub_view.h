@@ -53,6 +53,8 @@ struct hub_view {
     char
         state_lost[MESSAGE_REASON_MAX + 1]; /* steps are being made again: why; "" = they are not */
     bool is_superseded;                     /* another hub has taken over: act no more */
+    bool has_begun;
+    struct hub_record begun; /* what led to `generation`, if it is not in `history` yet */
 
     struct fleetjob_progress progress; /* if has_progress; `steps` is the job's to say */
     bool has_progress;

@@ -252,6 +252,31 @@ static void observe_progress(struct pass *pass)
         wall_ms > 0 ? round(1e3 * fmax(0.0, 1.0 - hub->lost_ms / wall_ms)) / 1e3 : NAN;
 }
 
+/* A generation that was made without its record stands in the status by any write that comes first: what led
+ * to it must stand beside it, as in a record. */
+static void observe_begun(struct pass *pass)
+{
+    const struct hub_view *hub = &pass->in->hub;
+    struct fleetjob_restarts *restarts = &pass->status->restarts;
+
+    if (!hub->has_begun ||
+        (restarts->has_begun && restarts->begun.generation >= hub->begun.generation.counter))
+        return;
+    free(restarts->begun.cause);
+    restarts->has_begun = true;
+    restarts->begun = (struct fleetjob_restart){.generation = hub->begun.generation.counter,
+                                                .at_wall_ms = pass->now,
+                                                .member = hub->begun.member,
+                                                .exit_code = hub->begun.exit_code,
+                                                .detect_ms = NAN,
+                                                .agree_ms = NAN,
+                                                .connect_ms = NAN,
+                                                .restore_ms = NAN,
+                                                .resume_ms = NAN,
+                                                .first_step_ms = NAN};
+    set_text(&restarts->begun.cause, hub->begun.cause);
+}
+
 static void observe_lineage(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
@@ -261,6 +286,7 @@ static void observe_lineage(struct pass *pass)
         rendezvous->trained = hub->trained.counter;
     if (hub->generation.counter < rendezvous->generation || hub->lineage_count == 0)
         return;
+    observe_begun(pass);
     rendezvous->epoch = hub->generation.epoch;
     rendezvous->generation = hub->generation.counter;
     rendezvous->lineage.items =

@@ -477,6 +477,18 @@ int hub_restarts(const struct hub *hub)
     return hub->restarts;
 }
 
+bool hub_begun(const struct hub *hub, struct hub_record *out)
+{
+    const struct hub_incident *incident = &hub->restart.incident;
+
+    if (!hub->restart.is_open)
+        return false;
+    *out = (struct hub_record){
+        .generation = hub->newest, .member = incident->member, .exit_code = incident->exit_code};
+    hub_output_text(out->cause, "%s", incident->cause);
+    return true;
+}
+
 size_t hub_lineage(const struct hub *hub, struct message_lineage out[MESSAGE_LINEAGE_MAX])
 {
     if (hub->lineage_count > 0)

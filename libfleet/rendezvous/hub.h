@@ -232,6 +232,10 @@ bool hub_is_learning(const struct hub *hub);
 int hub_restarts_total(const struct hub *hub); /* counted ever */
 int hub_restarts(const struct hub *hub);       /* counted since the last reset */
 
+/* What led to the newest generation, of which no RESTART has been told yet; false if one has, or there is
+ * nothing to tell. */
+bool hub_begun(const struct hub *hub, struct hub_record *out);
+
 /* The lineage as it will be once `record` is done, oldest first; returns how many entries. */
 size_t hub_record_lineage(const struct hub *hub, const struct hub_record *record,
                           struct message_lineage out[MESSAGE_LINEAGE_MAX]);

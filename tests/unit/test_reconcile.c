@@ -230,6 +230,12 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
     (void)fleet_json_opt_number(json, "loss", &hub->progress.loss, NULL);
     (void)fleet_json_opt_number(json, "tokensPerSecond", &hub->progress.tokens_per_second, NULL);
     (void)snprintf(hub->state_lost, sizeof(hub->state_lost), "%s", text_at(json, "stateLost", ""));
+    hub->has_begun = fleet_json_at(json, "begun") != NULL;
+    hub->begun = (struct hub_record){.generation = hub->generation,
+                                     .member = (int)int_at(json, "begun.member", -1),
+                                     .exit_code = (int)int_at(json, "begun.exitCode", -1)};
+    (void)snprintf(hub->begun.cause, sizeof(hub->begun.cause), "%s",
+                   text_at(json, "begun.cause", ""));
     hub->is_learning = cJSON_IsTrue(fleet_json_at(json, "learning"));
     hub->has_checkpoint = fleet_json_at(json, "checkpoint") != NULL;
     hub->checkpoint.step = int_at(json, "checkpoint.step", 0);
