@@ -307,6 +307,16 @@ static int64_t held_step(const struct cluster *c, const struct cluster_agent *a,
     return step;
 }
 
+/* What it has told the hub, which cannot know that it died without a word; -1 if the hub knows. */
+static int64_t told_step(const struct hub_member *members, size_t count,
+                         const struct cluster_agent *a)
+{
+    for (size_t i = 0; i < count; i++)
+        if (members[i].is_connected && strcmp(members[i].pod_uid, a->uid) == 0)
+            return members[i].step;
+    return -1;
+}
+
 /* Nobody who is there, and holds more than all the members do, is left out. */
 static void check_holders(struct cluster *c, struct cluster_hosted *hosted,
                           const struct cluster_run *run)
@@ -315,11 +325,13 @@ static void check_holders(struct cluster *c, struct cluster_hosted *hosted,
     size_t count = hub_members(hosted->hub, members, CLUSTER_WORKERS * 4);
     int64_t step = -1;
 
+    count = count < CLUSTER_WORKERS * 4 ? count : CLUSTER_WORKERS * 4;
     for (int i = 0; i < run->count; i++) {
-        int64_t held = held_step(c, &c->agents[run->agents[i]], run);
+        const struct cluster_agent *a = &c->agents[run->agents[i]];
+        int64_t held = a->is_alive ? held_step(c, a, run) : told_step(members, count, a);
         step = held > step ? held : step;
     }
-    for (size_t i = 0; i < count && i < CLUSTER_WORKERS * 4; i++) {
+    for (size_t i = 0; i < count; i++) {
         const struct cluster_agent *a = cluster_agent_find(c, members[i].pod_uid);
         if (a && a->is_alive && !a->is_termed && members[i].is_connected && members[i].place < 0 &&
             a->cut_until_ms <= c->now_ms && a->stopped_until_ms <= c->now_ms &&
