@@ -89,6 +89,16 @@ void hub_finish_try(struct hub *hub, struct hub_output *out)
     hub_finish_end(hub, true, "all steps are done", out);
 }
 
+/* Does any member have steps yet to tell? They are sent until they are known. */
+static bool are_steps_to_come(const struct hub *hub)
+{
+    for (size_t i = 0; i < hub->peer_count; i++)
+        if (hub->peers[i]->place >= 0 && hub->peers[i]->is_connected &&
+            hub->peers[i]->status.steps_from > 0)
+            return true;
+    return false;
+}
+
 void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct message_finished *m,
                      struct hub_output *out)
 {
@@ -96,8 +106,16 @@ void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct messag
     int64_t known =
         hub->progress_floor > hub->progress_step ? hub->progress_floor : hub->progress_step;
 
-    if (peer->place < 0 || generation_compare(m->generation, hub->newest) != 0 || m->steps > known)
-        return; /* steps were lost on their way: both will come again */
+    struct message_step last = {.step = m->steps,
+                                .generation = m->generation.counter,
+                                .loss = m->loss,
+                                .tokens_per_second = NAN};
+
+    if (peer->place < 0 || generation_compare(m->generation, hub->newest) != 0 ||
+        (m->steps > known && are_steps_to_come(hub)))
+        return;           /* they were lost on their way: both will come again */
+    if (m->steps > known) /* told to a hub before us, which was lost with them */
+        hub_message_step(hub, &last, out);
     peer->is_finished = true;
     hub_output_text(peer->weights_sha256, "%s", m->weights_sha256);
     if (!hub->is_finishing || !isnan(m->loss)) {

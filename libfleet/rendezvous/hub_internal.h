@@ -296,6 +296,8 @@ void hub_status_take(struct hub *hub, struct hub_peer *peer, const struct messag
                      double age_ms, bool is_hello, struct hub_output *out);
 void hub_message_take(struct hub *hub, struct hub_peer *peer, const struct message *message,
                       struct hub_output *out);
+/* A step was committed: told, if it is news. */
+void hub_message_step(struct hub *hub, const struct message_step *step, struct hub_output *out);
 
 /* ---- hub_finish.c ------------------------------------------------------------------------------ */
 

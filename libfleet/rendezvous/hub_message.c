@@ -28,7 +28,7 @@ static void tell_checkpoint(struct hub *hub, struct hub_output *out)
     hub->checkpoint_path = NULL;
 }
 
-static void note_step(struct hub *hub, const struct message_step *step, struct hub_output *out)
+void hub_message_step(struct hub *hub, const struct message_step *step, struct hub_output *out)
 {
     if (step->step <= hub->progress_step)
         return; /* (7) */
@@ -83,7 +83,7 @@ static void on_progress(struct hub *hub, struct hub_peer *peer, const struct mes
         m->steps[m->count - 1].generation == hub->newest.counter)
         hub_status_running(hub, out); /* a step may be told before "first step reached" is */
     for (size_t i = 0; i < m->count; i++)
-        note_step(hub, &m->steps[i], out);
+        hub_message_step(hub, &m->steps[i], out);
 }
 
 static void note_down(struct hub *hub, struct hub_peer *peer)

@@ -286,6 +286,28 @@ static void test_hub_steps__finishes_a_job_that_had_finished_before(void **state
     stop();
 }
 
+/* Steps 2 to 30 were told to a hub that was lost before it wrote them down: nobody has them any more. */
+static void test_hub_steps__finishes_though_nobody_can_tell_the_last_steps(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    heartbeat(0);
+    w.peers[1].status.steps_from = 20; /* somebody has */
+    heartbeat(1);
+    finish(0, 30, "aa");
+    assert_phase(HUB_RUNNING);
+    w.peers[1].status.steps_from = 0;
+    heartbeat(1);
+    checkpoint(0, 1, 30);
+    finish(0, 30, "aa");
+    finish(1, 30, "aa");
+    assert_phase(HUB_FINISHED);
+    assert_int_equal(last_event(HUB_EVENT_STEP)->step.step, 30);
+    assert_int_equal(last_event(HUB_EVENT_CHECKPOINT)->step.step, 30);
+    stop();
+}
+
 static void test_hub_steps__says_when_weights_differ(void **state)
 {
     (void)state;
@@ -373,6 +395,7 @@ int main(void)
         TEST(waits_no_longer_for_a_member_that_is_known_to_be_dead),
         TEST(finishes_when_all_have_and_restarts_no_more),
         TEST(finishes_a_job_that_had_finished_before),
+        TEST(finishes_though_nobody_can_tell_the_last_steps),
         TEST(says_when_weights_differ),
         TEST(says_when_a_step_takes_far_too_long),
         TEST(can_be_ended_from_outside),
