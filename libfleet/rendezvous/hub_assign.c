@@ -84,7 +84,8 @@ static void drop_surplus(struct hub *hub, struct hub_output *out)
         bool is_chosen = false;
         for (size_t c = 0; c < hub->chosen_count && !is_chosen; c++)
             is_chosen = hub->chosen[c] == peer;
-        if (is_chosen || peer->place < 0 || !hub_form_is_candidate(hub, peer))
+        if (is_chosen || peer->place < 0 || peer->index < hub->policy.desired ||
+            !hub_form_is_candidate(hub, peer))
             continue;
         peer->is_dropped = true;
         hub_output_message(out, peer, &leave);

@@ -281,6 +281,32 @@ static size_t pick(const struct hub *hub, struct hub_peer **list)
     return count < desired ? count : desired;
 }
 
+/*
+ * Among those picked must be one who holds the newest state of all that are ready: a smaller wish keeps the
+ * lowest indices, of which none may. It joins them, so that they get the state from it, and goes when they have
+ * it; where no more than they are allowed it takes the place of the last.
+ */
+static size_t keep_holder(const struct hub *hub, struct hub_peer **list, size_t count)
+{
+    struct hub_peer *best = NULL;
+
+    for (size_t i = 0; i < hub->peer_count; i++) {
+        struct hub_peer *peer = hub->peers[i];
+        if (hub_form_is_candidate(hub, peer) && hub_form_has_state(hub, peer) &&
+            (!best || peer->status.step > best->status.step))
+            best = peer;
+    }
+    for (size_t i = 0; best && i < count; i++)
+        if (hub_form_has_state(hub, list[i]) && list[i]->status.step >= best->status.step)
+            return count;
+    if (!best)
+        return count;
+    if (count == (size_t)hub->policy.max)
+        count--;
+    list[count] = best;
+    return count + 1;
+}
+
 /* Whose state counts: that of the newest generation that made a step, else the best there is. States
  * of two generations are never mixed. */
 static void choose_state(struct hub *hub, struct hub_peer **list)
@@ -310,7 +336,7 @@ static void choose(struct hub *hub)
 
     hub->chosen = calloc(hub->peer_count, sizeof(struct hub_peer *));
     fleet_assert(list != NULL && ranks != NULL && hub->chosen != NULL);
-    hub->chosen_count = pick(hub, list);
+    hub->chosen_count = keep_holder(hub, list, pick(hub, list));
     for (size_t i = 0; i < hub->chosen_count; i++)
         ranks[i].last = list[i]->place >= 0 ? list[i]->place : RANK_NONE;
     choose_state(hub, list);

@@ -403,6 +403,34 @@ static void test_hub__grows_and_shrinks_without_counting(void **state)
     stop();
 }
 
+/* The lowest index is kept; the state is with the other. */
+static void test_hub__a_smaller_wish_leaves_nobody_out_who_alone_holds_the_state(void **state)
+{
+    struct hub_policy p = policy(1, 1);
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    fail_trainer(0);
+    hub_configure(w.hub, &p, w.now_ms, &out);
+    carry_out(&out);
+    ready(0);
+    left_generation(1);
+    assert_generation(2);
+    assert_int_equal(w.peers[0].last_assign.assign.member_count, 2);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 1);
+    run(1); /* now both have it */
+    left_generation(0);
+    left_generation(1);
+    assert_generation(3);
+    assert_int_equal(w.peers[0].last_assign.assign.member_count, 1);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 2);
+    assert_int_equal(w.peers[1].leaves, 1);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    stop();
+}
+
 static void test_hub__newcomers_that_come_together_join_together(void **state)
 {
     struct hub_policy p = policy(1, 4);
@@ -448,6 +476,7 @@ int main(void)
         TEST(fails_at_once_of_a_fatal_cause),
         TEST(fails_of_a_trainer_that_never_starts),
         TEST(grows_and_shrinks_without_counting),
+        TEST(a_smaller_wish_leaves_nobody_out_who_alone_holds_the_state),
         TEST(newcomers_that_come_together_join_together),
     };
     return cmocka_run_group_tests_name("hub", tests, NULL, NULL);
