@@ -78,7 +78,7 @@ static void note_phases(struct hub *hub, struct hub_peer *peer, double age_ms,
     hub_timeline_tell(hub, false, out);
 }
 
-/* A hub before us has ended the generation, and said why. */
+/* A hub before us has ended the generation, and said why, or it knows from its own trainer. */
 static void note_former_cause(struct hub_cause *cause, const char *left_for)
 {
     cause->cause = left_for;
@@ -98,14 +98,21 @@ static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_ou
                               .exit_code = -1,
                               .fault_ms = hub->now_ms};
 
-    if (!is_down && hub_leave_find(hub)) /* its peer went, as it said it would */
-        cause = hub_leave_cause(hub, hub_leave_find(hub));
-    else if (!is_down && peer->left_for[0])
+    if (!is_down && peer->left_for[0])
         note_former_cause(&cause, peer->left_for);
+    else if (!is_down && hub_leave_find(hub)) /* its peer went, as it said it would */
+        cause = hub_leave_cause(hub, hub_leave_find(hub));
     if (hub->is_finishing)
         hub_finish_try(hub, out);
     else
         hub_form_break(hub, &cause, out);
+}
+
+/* What was taken for a departure was a failure, which no hub has heard of. */
+static bool knows_failure(const struct hub *hub, const struct hub_peer *peer)
+{
+    return hub->incident.is_open && !hub->incident.is_failure && peer->left_for[0] &&
+           !message_cause_is_wanted(peer->left_for);
 }
 
 static bool is_due(const struct hub *hub, double sent_ms)
@@ -133,7 +140,8 @@ static void correct(struct hub *hub, struct hub_peer *peer, double age_ms, bool 
         note_departure(hub, peer, out);
     else if (is_whole && peer->place >= 0 && (is_hello || is_due(hub, peer->assign_sent_ms)))
         hub_assign_repeat(hub, peer, out);
-    else if (is_current && !is_running && !hub->is_broken && hub->phase == HUB_GATHERING)
+    else if (is_current && !is_running && hub->phase == HUB_GATHERING &&
+             (!hub->is_broken || (is_hello && knows_failure(hub, peer))))
         note_departure(hub, peer, out);
     else if ((peer->place >= 0 ? hub->is_broken && (is_running || !is_current) : is_running) &&
              (is_hello || is_due(hub, peer->abort_sent_ms)))

@@ -2,6 +2,7 @@
 
 /* What the trainers of a pod report, from one process at a time to the member as a whole. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +123,14 @@ void member_trainer_checkpoint(struct member *member, struct generation generati
     member_report_checkpoint(member, out);
 }
 
+/* A hub that has not heard of it when it is lost cannot count it; the next one hears it from here. */
+static void leave_for_failure(struct member *member, const char *cause, struct member_output *out)
+{
+    if (member->is_joined)
+        (void)snprintf(member->left_for, sizeof(member->left_for), "%s", cause);
+    leave_generation(member, "MemberLost", out);
+}
+
 void member_trainer_silent(struct member *member, int local_rank, double now_ms,
                            struct member_output *out)
 {
@@ -130,7 +139,7 @@ void member_trainer_silent(struct member *member, int local_rank, double now_ms,
     member_enter(member, now_ms);
     process->state = PROCESS_DOWN;
     process->phase = MESSAGE_PHASE_WAITING;
-    leave_generation(member, "MemberLost", out);
+    leave_for_failure(member, "MemberLost", out);
     member_report_heartbeat(member, out);
 }
 
@@ -154,7 +163,11 @@ void member_trainer_failed(struct member *member, const struct member_failure *f
     member->is_finished = false;
     member_report_steps(member, out);
     member_report_failures(member, out);
-    leave_generation(member, "MemberLost", out);
+    leave_for_failure(member,
+                      failure->cause[0] ? failure->cause
+                      : failure->signal ? "MemberLost"
+                                        : "TrainerFailed",
+                      out);
 }
 
 void member_trainer_finished(struct member *member, int local_rank, int64_t steps, double loss,

@@ -120,7 +120,7 @@ struct message_hello {
     int members; /* number of members of that generation, 0 if none */
     /* What a hub after the one that knew it has to go on from: */
     int restarts;         /* counted ever when that generation was made */
-    const char *left_for; /* the cause with which a hub ended it, "" = none did */
+    const char *left_for; /* what ended it: a hub's word, or a trainer of its own; "" = neither */
 };
 
 /* Said at once when a phase is reached; status.phase WAITING with state WAITING after an abort. */

@@ -486,6 +486,32 @@ static void test_hub_members__a_new_hub_hears_why_a_generation_was_ended(void **
     stop();
 }
 
+/* The hub that would have heard of it was lost at that moment; who leaves comes first. */
+static void
+test_hub_members__a_failure_that_no_hub_has_seen_counts_though_another_leaves(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .has_trained = true};
+
+    (void)state;
+    start(1, 2, &s);
+    for (int i = 0; i < 3; i++) {
+        remember(i, 3);
+        w.peers[i].status.state = MESSAGE_STATE_WAITING;
+    }
+    w.peers[2].status.is_leaving = true;
+    w.peers[1].left_for = "TrainerFailed";
+    w.peers[1].status.step = -1;
+    hello(2);
+    hello(0);
+    hello(1);
+    leave(2);
+    assert_generation(6);
+    run(40);
+    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "TrainerFailed");
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    stop();
+}
+
 static void newcomers_only(bool has_trained, bool is_alone)
 {
     struct hub_start s = {.epoch = 2,
@@ -620,6 +646,7 @@ int main(void)
         TEST(a_restart_is_recorded_with_the_generation_it_leads_to),
         TEST(a_new_hub_hears_why_a_generation_was_ended),
         TEST(a_failure_told_late_ends_no_newer_generation),
+        TEST(a_failure_that_no_hub_has_seen_counts_though_another_leaves),
         TEST(a_generation_of_which_nobody_is_left_has_failed),
         TEST(a_new_hub_learns_restarts_that_were_not_recorded),
         TEST(who_comes_back_with_the_state_is_not_left_out_for_a_slow_record),

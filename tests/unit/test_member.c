@@ -346,6 +346,22 @@ static void test_member__tells_the_next_hub_why_its_generation_was_ended(void **
     stop();
 }
 
+static void test_member__tells_the_next_hub_that_its_trainer_failed(void **state)
+{
+    struct message message;
+
+    (void)state;
+    run_as(0);
+    fail_trainer(0); /* told to a hub that is just lost */
+    member_disconnected(w.member, w.now_ms, &w.out);
+    tick(200);
+    member_connected(w.member, w.now_ms, &w.out);
+    assert_int_equal(sent(MESSAGE_HELLO, &message), 1);
+    assert_string_equal(message.hello.left_for, "MemberLost"); /* by a signal */
+    message_release(&message);
+    stop();
+}
+
 static void test_member__hands_an_assignment_to_waiting_trainers(void **state)
 {
     (void)state;
@@ -832,6 +848,7 @@ int main(void)
         TEST(leaves_a_silent_hub_and_one_that_never_opens),
         TEST(after_a_reconnect_says_what_is_running),
         TEST(tells_the_next_hub_why_its_generation_was_ended),
+        TEST(tells_the_next_hub_that_its_trainer_failed),
         TEST(hands_an_assignment_to_waiting_trainers),
         TEST(while_restored_it_says_the_step_it_restored),
         TEST(says_how_long_ago_a_phase_was_reached),
