@@ -28,14 +28,10 @@ struct fake_apiserver *fake_apiserver_new(void)
 
 void fake_apiserver_free(struct fake_apiserver *server)
 {
-    const struct fleet_map_entry *entry;
-
     if (!server)
         return;
     while (server->watches)
         fake_watch_close(server->watches);
-    for (size_t i = 0; (entry = fleet_map_next(&server->objects, &i));)
-        cJSON_Delete(entry->value);
     fleet_map_release(&server->objects);
     for (size_t i = 0; i < server->event_count; i++) {
         free(server->events[i].collection);

@@ -60,6 +60,7 @@ void fake_response_release(struct fake_response *response);
 
 /* Append the lines that have come up since the last read. False: the stream is over, close it. */
 bool fake_watch_read(struct fake_watch *watch, struct fleet_strbuf *out);
+bool fake_watch_is_quiet(struct fake_watch *watch); /* nothing has, and it is not over */
 void fake_watch_close(struct fake_watch *watch);
 
 /* Called after every change of an object, so that a front can pass on what its watches have. */

@@ -12,6 +12,8 @@ static char *decode_percent(const char *text, size_t size)
 {
     struct fleet_strbuf out = {0};
 
+    if (!memchr(text, '%', size))
+        return strndup(text, size);
     fleet_strbuf_append(&out, "");
     for (size_t i = 0; i < size; i++) {
         if (text[i] == '%' && i + 2 < size && isxdigit((unsigned char)text[i + 1]) &&

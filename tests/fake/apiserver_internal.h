@@ -17,14 +17,14 @@
 
 #define FAKE_FAILURES_MAX 64
 
-/* A change, as watches tell it. */
+/* A change, as watches tell it. The objects that there are belong to their newest event. */
 struct fake_event {
     int64_t version;
     const char *type; /* static */
     char *collection; /* "/api/v1/pods" */
     char *namespace_;
     char *object; /* JSON */
-    cJSON *tree;  /* the same, for selectors */
+    cJSON *tree;  /* the same; not changed any more */
 };
 
 struct fake_address { /* a path, taken apart; all heap text, "" where absent */
@@ -44,7 +44,7 @@ struct fake_watch {
 };
 
 struct fake_apiserver {
-    struct fleet_map objects; /* "collection|namespace|name" → cJSON *, owned */
+    struct fleet_map objects; /* "collection|namespace|name" → const cJSON * */
     struct fake_event *events;
     size_t event_count, event_capacity;
     int64_t version, oldest; /* the newest change; the oldest one that can be watched from */

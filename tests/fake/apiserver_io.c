@@ -4,6 +4,9 @@
  * A call is one entry of a list with the time when something happens to it next: the request
  * arrives, the answer returns, the deadline passes, a stream is looked at again. The earliest is
  * found by walking: there are few calls at once, and the order of equals is the order of birth.
+ *
+ * Most looks at a stream find nothing. Those are not made: a stream without news is not due, and where
+ * time passes it is noted that it has been looked at (fake_io_pass_looks()).
  */
 #include "tests/fake/apiserver_io.h"
 
@@ -38,7 +41,8 @@ struct kube_call {
     struct kube_request request;
     char *method, *path, *body;
     struct fake_response response;
-    struct fleet_strbuf pending; /* of a stream, cut into pieces */
+    struct fleet_strbuf pending; /* of a stream, cut into pieces … */
+    size_t told;                 /* … of which so many bytes have been passed on */
     double unreachable_since_ms; /* of a stream; -1: it is not */
     bool over;                   /* the server has ended the stream */
     void (*on_time)(void *user);
@@ -150,7 +154,7 @@ static void arrive(struct fake_io *io, struct kube_call *call)
 
 static void stream(struct fake_io *io, struct kube_call *call)
 {
-    struct fleet_strbuf piece = {0};
+    char piece[PIECE_MAX + 1];
     size_t size;
 
     call->due_ms = io->now_ms + io->stream_pause_ms;
@@ -162,6 +166,10 @@ static void stream(struct fake_io *io, struct kube_call *call)
         return;
     }
     call->unreachable_since_ms = -1;
+    if (call->told == call->pending.length) {
+        fleet_strbuf_clear(&call->pending);
+        call->told = 0;
+    }
     if (!call->over)
         call->over = !fake_watch_read(call->response.watch, &call->pending);
     if (call->pending.length == 0) {
@@ -174,12 +182,11 @@ static void stream(struct fake_io *io, struct kube_call *call)
         return;
     }
     size = 1 + (size_t)(uniform(io) * PIECE_MAX);
-    size = size < call->pending.length ? size : call->pending.length;
-    fleet_strbuf_append_bytes(&piece, call->pending.text, size);
-    fleet_strbuf_consume(&call->pending, size);
+    size = size < call->pending.length - call->told ? size : call->pending.length - call->told;
+    memcpy(piece, call->pending.text + call->told, size); /* the call may end */
+    call->told += size;
     call->due_ms = io->now_ms; /* the rest follows at once */
-    call->request.on_data(call->request.user, piece.text, piece.length); /* may end the call */
-    fleet_strbuf_release(&piece);
+    call->request.on_data(call->request.user, piece, size);
 }
 
 static void run_call(struct fake_io *io, struct kube_call *call)
@@ -322,36 +329,74 @@ double fake_io_now_ms(const struct fake_io *io)
     return io->now_ms;
 }
 
-static double due(const struct kube_call *call)
+/* A stream that would find nothing if it were looked at now. */
+static bool is_quiet(const struct fake_io *io, const struct kube_call *call)
 {
-    return call->step == STEP_TIMER ? call->due_ms : fmin(call->due_ms, call->deadline_ms);
+    return call->step == STEP_STREAMS && !call->over && !io->weather.unreachable &&
+           call->told == call->pending.length && fake_watch_is_quiet(call->response.watch);
 }
 
-static struct kube_call *earliest(const struct fake_io *io)
+/* The call to which something happens first, *out_ms: when; NULL and HUGE_VAL if there is none. */
+static struct kube_call *earliest(const struct fake_io *io, bool with_looks, double *out_ms)
 {
     struct kube_call *best = NULL;
 
-    for (struct kube_call *call = io->calls.next; call != &io->calls; call = call->next)
-        if (!best || due(call) < due(best))
+    *out_ms = HUGE_VAL;
+    for (struct kube_call *call = io->calls.next; call != &io->calls; call = call->next) {
+        double due_ms = call->due_ms;
+        if (call->step != STEP_TIMER && call->deadline_ms < due_ms)
+            due_ms = call->deadline_ms;
+        if (due_ms >= *out_ms)
+            continue;
+        if (!with_looks && is_quiet(io, call)) /* asked last: it takes longest */
+            due_ms = call->deadline_ms;
+        if (due_ms < *out_ms) {
+            *out_ms = due_ms;
             best = call;
+        }
+    }
     return best;
+}
+
+void fake_io_pass_looks(struct fake_io *io, double now_ms)
+{
+    for (struct kube_call *call = io->calls.next; call != &io->calls; call = call->next) {
+        if (call->due_ms > now_ms || !is_quiet(io, call))
+            continue;
+        call->unreachable_since_ms = -1;
+        while (call->due_ms <= now_ms)
+            call->due_ms = fmax(call->due_ms, io->now_ms) + io->stream_pause_ms;
+    }
 }
 
 double fake_io_next_ms(const struct fake_io *io)
 {
-    const struct kube_call *call = earliest(io);
+    double due_ms;
 
-    return call ? fmax(due(call), io->now_ms) : HUGE_VAL;
+    (void)earliest(io, false, &due_ms);
+    return fmax(due_ms, io->now_ms);
+}
+
+double fake_io_next_look_ms(const struct fake_io *io)
+{
+    double due_ms;
+
+    (void)earliest(io, true, &due_ms);
+    return fmax(due_ms, io->now_ms);
 }
 
 void fake_io_turn(struct fake_io *io, double now_ms)
 {
+    struct kube_call *call;
+    double due_ms;
+
     fleet_assert(now_ms >= io->now_ms);
-    while (fake_io_next_ms(io) <= now_ms) {
-        struct kube_call *call = earliest(io);
-        io->now_ms = fmax(io->now_ms, due(call));
+    while ((call = earliest(io, false, &due_ms)) && due_ms <= now_ms) {
+        fake_io_pass_looks(io, due_ms);
+        io->now_ms = fmax(io->now_ms, due_ms);
         run_call(io, call);
     }
+    fake_io_pass_looks(io, now_ms);
     io->now_ms = now_ms;
 }
 

@@ -42,8 +42,13 @@ void fake_io_set_stream_pause(struct fake_io *io, double pause_ms);
 
 double fake_io_now_ms(const struct fake_io *io);
 
-/* When something is due; HUGE_VAL: never. */
+/* When something is due; HUGE_VAL: never. Looks at streams that have nothing new are not counted … */
 double fake_io_next_ms(const struct fake_io *io);
+double fake_io_next_look_ms(const struct fake_io *io); /* … or are */
+
+/* Open streams have been looked at until `now_ms`, without finding anything. For who turns several of
+ * these: before one of them may change something at that time. */
+void fake_io_pass_looks(struct fake_io *io, double now_ms);
 
 /* Set the time to `now_ms` (not earlier than it was) and run what is due by then. */
 void fake_io_turn(struct fake_io *io, double now_ms);

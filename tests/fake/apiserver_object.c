@@ -31,9 +31,17 @@ const char *fake_object_text(const cJSON *object, const char *path)
     return text ? text : "";
 }
 
-/* A new version of `object`, and the event that tells it. */
+static cJSON *copy(const cJSON *item)
+{
+    cJSON *duplicate = cJSON_Duplicate(item, true);
+
+    fleet_assert(duplicate != NULL);
+    return duplicate;
+}
+
+/* A new version: `object` (owned) and the event that tells it, and answers. */
 static void record(struct fake_apiserver *server, const char *type, const struct fake_address *a,
-                   cJSON *object)
+                   cJSON *object, int status, struct fake_response *response)
 {
     struct fake_event *event;
     char version[24];
@@ -52,8 +60,12 @@ static void record(struct fake_apiserver *server, const char *type, const struct
         .collection = strdup(a->collection),
         .namespace_ = strdup(fake_object_text(object, "metadata.namespace")),
         .object = fleet_json_print(object),
-        .tree = cJSON_Duplicate(object, true),
+        .tree = object,
     };
+    if (!response)
+        return;
+    response->status = status;
+    fleet_strbuf_append(&response->body, event->object);
 }
 
 static void now_text(const struct fake_apiserver *server, char out[FLEET_RFC3339_SIZE])
@@ -62,13 +74,13 @@ static void now_text(const struct fake_apiserver *server, char out[FLEET_RFC3339
 }
 
 static void remove_object(struct fake_apiserver *server, const struct fake_address *a,
-                          cJSON *object)
+                          const cJSON *object)
 {
     FLEET_AUTO_FREE char *key =
         fake_address_key(a->collection, a->namespace_, fake_object_text(object, "metadata.name"));
 
-    record(server, "DELETED", a, object);
-    cJSON_Delete(fleet_map_remove(&server->objects, key));
+    (void)fleet_map_remove(&server->objects, key);
+    record(server, "DELETED", a, copy(object), 0, NULL);
 }
 
 static bool has_finalizers(const cJSON *object)
@@ -80,7 +92,7 @@ static bool has_finalizers(const cJSON *object)
 static void store_changed(struct fake_apiserver *server, const struct fake_address *a,
                           const char *key, cJSON *next, struct fake_response *response)
 {
-    cJSON *old = fleet_map_get(&server->objects, key);
+    const cJSON *old = fleet_map_get(&server->objects, key);
     const cJSON *old_spec = cJSON_GetObjectItemCaseSensitive(old, "spec");
     const cJSON *spec = cJSON_GetObjectItemCaseSensitive(next, "spec");
     int64_t generation = 1;
@@ -99,9 +111,8 @@ static void store_changed(struct fake_apiserver *server, const struct fake_addre
         cJSON_Delete(next);
         return;
     }
-    cJSON_Delete(fleet_map_set(&server->objects, key, next));
-    record(server, "MODIFIED", a, next);
-    fake_answer_object(response, 200, next);
+    fleet_map_set(&server->objects, key, next);
+    record(server, "MODIFIED", a, next, 200, response);
     if (*fake_object_text(next, "metadata.deletionTimestamp") && !has_finalizers(next))
         remove_object(server, a, next);
 }
@@ -141,49 +152,54 @@ void fake_object_create(struct fake_apiserver *server, struct fake_address *a, c
     set_text(meta, "creationTimestamp", text);
     cJSON_DeleteItemFromObjectCaseSensitive(meta, "generation");
     cJSON_AddNumberToObject(meta, "generation", 1);
-    if (!dry_run) {
-        object = cJSON_Duplicate(object, true);
-        fleet_map_insert(&server->objects, key, object);
-        record(server, "ADDED", a, object);
+    if (dry_run) {
+        fake_answer_object(response, 201, object);
+        return;
     }
-    fake_answer_object(response, 201, object);
+    object = copy(object);
+    fleet_map_insert(&server->objects, key, object);
+    record(server, "ADDED", a, object, 201, response);
 }
 
-/* RFC 7386. */
-static void merge(cJSON *into, const cJSON *patch)
+/* One member of a merge patch, RFC 7386. */
+static void merge(cJSON *into, const cJSON *item)
 {
+    const cJSON *below;
+    cJSON *old = cJSON_GetObjectItemCaseSensitive(into, item->string);
+
+    if (!cJSON_IsObject(item) || !cJSON_IsObject(old))
+        cJSON_DeleteItemFromObjectCaseSensitive(into, item->string);
+    if (!cJSON_IsObject(item) && !cJSON_IsNull(item))
+        cJSON_AddItemToObject(into, item->string, copy(item));
+    if (!cJSON_IsObject(item))
+        return;
+    if (!cJSON_IsObject(old))
+        old = cJSON_AddObjectToObject(into, item->string);
+    cJSON_ArrayForEach(below, item) merge(old, below);
+}
+
+/* What stands in `to` under this key becomes what `from` has there. */
+static void take_from(cJSON *to, const cJSON *from, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(from, key);
+
+    cJSON_DeleteItemFromObjectCaseSensitive(to, key);
+    if (item)
+        cJSON_AddItemToObject(to, key, copy(item));
+}
+
+/* What becomes of `old`. A write touches only the status, or all but that. */
+static cJSON *change(const cJSON *old, const cJSON *body, bool is_patch, bool is_status)
+{
+    cJSON *next = copy(is_patch || is_status ? old : body);
     const cJSON *item;
 
-    cJSON_ArrayForEach(item, patch)
-    {
-        cJSON *old = cJSON_GetObjectItemCaseSensitive(into, item->string);
-        if (cJSON_IsNull(item)) {
-            cJSON_DeleteItemFromObjectCaseSensitive(into, item->string);
-        } else if (cJSON_IsObject(item)) {
-            if (!cJSON_IsObject(old)) {
-                cJSON_DeleteItemFromObjectCaseSensitive(into, item->string);
-                old = cJSON_AddObjectToObject(into, item->string);
-            }
-            merge(old, item);
-        } else {
-            cJSON_DeleteItemFromObjectCaseSensitive(into, item->string);
-            cJSON_AddItemToObject(into, item->string, cJSON_Duplicate(item, true));
-        }
-    }
-}
-
-/* What a write may not touch comes from the stored object: all but the status, or only the status. */
-static cJSON *limit_to(const cJSON *old, cJSON *next, bool status)
-{
-    cJSON *base = status ? cJSON_Duplicate(old, true) : next;
-    const cJSON *kept = cJSON_GetObjectItemCaseSensitive(status ? next : old, "status");
-
-    cJSON_DeleteItemFromObjectCaseSensitive(base, "status");
-    if (kept)
-        cJSON_AddItemToObject(base, "status", cJSON_Duplicate(kept, true));
-    if (status)
-        cJSON_Delete(next);
-    return base;
+    if (!is_patch)
+        take_from(next, is_status ? body : old, "status");
+    else
+        cJSON_ArrayForEach(item, body) if ((strcmp(item->string, "status") == 0) == is_status)
+            merge(next, item);
+    return next;
 }
 
 void fake_object_change(struct fake_apiserver *server, struct fake_address *a, bool patch,
@@ -193,7 +209,6 @@ void fake_object_change(struct fake_apiserver *server, struct fake_address *a, b
     const cJSON *old = fleet_map_get(&server->objects, key);
     const char *version = fake_object_text(body, "metadata.resourceVersion");
     const char *uid = fake_object_text(body, "metadata.uid");
-    bool status = strcmp(a->subresource, "status") == 0;
     cJSON *next;
 
     if (!old) {
@@ -207,10 +222,7 @@ void fake_object_change(struct fake_apiserver *server, struct fake_address *a, b
                            "the latest version and try again");
         return;
     }
-    next = cJSON_Duplicate(patch ? old : body, true);
-    if (patch)
-        merge(next, body);
-    next = limit_to(old, next, status);
+    next = change(old, body, patch, strcmp(a->subresource, "status") == 0);
     if (strcmp(fake_address_parameter(a, "dryRun"), "All") == 0) {
         fake_answer_object(response, 200, next);
         cJSON_Delete(next);
@@ -233,8 +245,9 @@ void fake_object_delete(struct fake_apiserver *server, struct fake_address *a, c
                         struct fake_response *response)
 {
     FLEET_AUTO_FREE char *key = fake_address_key(a->collection, a->namespace_, a->name);
-    cJSON *object = fleet_map_get(&server->objects, key);
+    const cJSON *object = fleet_map_get(&server->objects, key);
     const char *uid = fake_object_text(options, "preconditions.uid");
+    cJSON *next;
     char now[FLEET_RFC3339_SIZE];
 
     if (!object) {
@@ -250,10 +263,13 @@ void fake_object_delete(struct fake_apiserver *server, struct fake_address *a, c
         remove_object(server, a, object);
         return;
     }
-    if (!*fake_object_text(object, "metadata.deletionTimestamp")) {
-        now_text(server, now);
-        set_text(metadata_of(object), "deletionTimestamp", now);
-        record(server, "MODIFIED", a, object);
+    if (*fake_object_text(object, "metadata.deletionTimestamp")) {
+        fake_answer_object(response, 200, object);
+        return;
     }
-    fake_answer_object(response, 200, object);
+    next = copy(object);
+    now_text(server, now);
+    set_text(metadata_of(next), "deletionTimestamp", now);
+    fleet_map_set(&server->objects, key, next);
+    record(server, "MODIFIED", a, next, 200, response);
 }

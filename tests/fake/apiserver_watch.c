@@ -148,20 +148,39 @@ void fake_watch_open(struct fake_apiserver *server, const struct fake_address *a
         stream->position++;
 }
 
+static bool is_seen_by(const struct fake_event *event, const struct fake_watch *watch)
+{
+    return strcmp(event->collection, watch->collection) == 0 &&
+           (!*watch->namespace_ || strcmp(event->namespace_, watch->namespace_) == 0) &&
+           matches(event->tree, watch->label_selector, false) &&
+           matches(event->tree, watch->field_selector, true);
+}
+
+bool fake_watch_is_quiet(struct fake_watch *watch)
+{
+    const struct fake_apiserver *server = watch->server;
+
+    if (watch->over || watch->extra.length > 0)
+        return false;
+    while (watch->position < server->event_count &&
+           !is_seen_by(&server->events[watch->position], watch))
+        watch->position++;
+    return watch->position == server->event_count;
+}
+
 bool fake_watch_read(struct fake_watch *watch, struct fleet_strbuf *out)
 {
-    struct fake_apiserver *server = watch->server;
+    const struct fake_apiserver *server = watch->server;
 
     fleet_strbuf_append(out, fleet_strbuf_text(&watch->extra)); /* older than what follows */
     fleet_strbuf_clear(&watch->extra);
     for (; watch->position < server->event_count && !watch->over; watch->position++) {
         const struct fake_event *event = &server->events[watch->position];
-        if (strcmp(event->collection, watch->collection) == 0 &&
-            (!*watch->namespace_ || strcmp(event->namespace_, watch->namespace_) == 0) &&
-            matches(event->tree, watch->label_selector, false) &&
-            matches(event->tree, watch->field_selector, true))
-            fleet_strbuf_appendf(out, "{\"type\":\"%s\",\"object\":%s}\n", event->type,
-                                 event->object);
+        if (!is_seen_by(event, watch))
+            continue;
+        fleet_strbuf_appendf(out, "{\"type\":\"%s\",\"object\":", event->type);
+        fleet_strbuf_append(out, event->object);
+        fleet_strbuf_append(out, "}\n");
     }
     return !watch->over;
 }

@@ -430,12 +430,16 @@ void cluster_replica_event(struct cluster *c, const struct cluster_event *event)
 double cluster_controllers_next(struct cluster *c)
 {
     double next_ms = INFINITY;
+    bool is_burial_due = false; /* at the next look at a stream, whoever makes it */
 
+    for (int i = 0; i < CLUSTER_REPLICAS; i++)
+        is_burial_due |= c->replicas[i].is_alive && c->replicas[i].is_over;
     for (int i = 0; i < CLUSTER_REPLICAS; i++) {
         struct cluster_replica *r = &c->replicas[i];
         if (!is_awake(r))
             continue;
-        next_ms = fmin(next_ms, fake_io_next_ms(r->io));
+        next_ms =
+            fmin(next_ms, is_burial_due ? fake_io_next_look_ms(r->io) : fake_io_next_ms(r->io));
         for (int j = 0; j < CLUSTER_JOBS; j++)
             if (r->hubs[j].hub)
                 next_ms = fmin(next_ms, hub_deadline(r->hubs[j].hub));
@@ -457,6 +461,9 @@ static void bury(struct cluster *c, int number)
 
 void cluster_controllers_turn(struct cluster *c)
 {
+    for (int i = 0; i < CLUSTER_REPLICAS; i++)
+        if (is_awake(&c->replicas[i]))
+            fake_io_pass_looks(c->replicas[i].io, c->now_ms);
     for (int i = 0; i < CLUSTER_REPLICAS; i++) {
         struct cluster_replica *r = &c->replicas[i];
         if (!is_awake(r))
