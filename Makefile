@@ -188,6 +188,11 @@ fuzzers: $(FUZZERS)
 fuzz: fuzzers ## every fuzz target for FUZZ_SECONDS (10) on its committed corpus, from FUZZ_SEED (1; 0: a new one)
 	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZERS)
 
+HISTORIES ?= 100000
+FIRST     ?= 1
+soak: $(OUT)/tests/sim/test_cluster ## HISTORIES (100000) of a whole cluster with faults, by seeds from FIRST (1), on all processors
+	@HISTORIES=$(HISTORIES) FIRST=$(FIRST) JOBS=$$(nproc) $<
+
 bench: $(PROGRAMS) $(BENCHES) ## the figures of the design page, beside their rivals where installed
 	@tests/bench/run.sh $(BENCHES)
 
@@ -264,4 +269,4 @@ help: ## this list
 # Those of the fuzz targets where they are asked for: another make may be writing them.
 FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
 -include $(shell find $(OUT) $(FUZZED) -type f -name '*.d' 2>/dev/null)
-.PHONY: build-sanitized check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers bench format check-format lint stats check-includes check-headers clean help
+.PHONY: build-sanitized check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench format check-format lint stats check-includes check-headers clean help

@@ -26,7 +26,8 @@
  * (11) Once faults are over every job comes to its end, nothing is left of those deleted, and no worker
  *      of any outlives it.
  *
- *     SEED=n plays one history, TRACE=1 prints it; HISTORIES=n how many, from FIRST=1.
+ *     SEED=n plays one history, TRACE=1 prints it; HISTORIES=n how many, from FIRST=1, by JOBS=1
+ *     processes at once.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,6 +36,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -48,8 +52,11 @@
 #define AFTER_MS  20000.0  /* and nothing happens any more */
 
 struct tally {
-    int faults, leaders, runs, stuck, finished, failed;
+    int broken, faults, leaders, runs, stuck, finished, failed;
+    unsigned long seed; /* that is being played; 0 = all have been */
 };
+
+static jmp_buf end_of_broken; /* where a history ends that does not hold */
 
 static unsigned long number_from(const char *variable, unsigned long otherwise)
 {
@@ -66,10 +73,11 @@ static void on_broken(struct cluster *c, const char *text)
         for (size_t i = first; i < c->line_count; i++)
             print_error("%s\n", c->lines[i % CLUSTER_LINES]);
     print_error("SEED=%lu at %.1f ms: %s\n", c->seed, c->now_ms, text);
-    fail();
+    longjmp(end_of_broken, 1);
 }
 
-static uint64_t play(unsigned long seed, bool is_trace, struct tally *tally)
+/* The digest of what happened. */
+static uint64_t play_whole(unsigned long seed, bool is_trace, struct tally *tally)
 {
     struct cluster *c = cluster_new(seed, is_trace, on_broken);
     uint64_t digest;
@@ -95,20 +103,76 @@ static uint64_t play(unsigned long seed, bool is_trace, struct tally *tally)
     return digest;
 }
 
+/* 0 if it does not hold; then its cluster stays behind, in the middle of something. */
+static uint64_t play(unsigned long seed, bool is_trace, struct tally *tally)
+{
+    if (setjmp(end_of_broken) == 0)
+        return play_whole(seed, is_trace, tally);
+    tally->broken++;
+    return 0;
+}
+
+/* Every `stride`-th of the seeds from `first` to before `end`. */
+static void play_some(unsigned long first, unsigned long end, unsigned long stride,
+                      struct tally *tally)
+{
+    bool is_trace = number_from("TRACE", 0) > 0;
+
+    for (tally->seed = first; tally->seed < end; tally->seed += stride)
+        (void)play(tally->seed, is_trace, tally);
+    tally->seed = 0;
+}
+
+/* By `jobs` processes. One that dies has told what its seed was. */
+static struct tally play_all(unsigned long first, unsigned long end, unsigned long jobs)
+{
+    struct tally sum = {0}, *tallies = mmap(NULL, jobs * sizeof(*tallies), PROT_READ | PROT_WRITE,
+                                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(tallies, MAP_FAILED);
+    (void)fflush(NULL);
+    for (unsigned long i = 1; i < jobs; i++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        tallies[i].seed = first + i;
+        if (child > 0)
+            continue;
+        play_some(first + i, end, jobs, &tallies[i]);
+        (void)fflush(NULL);
+        _exit(0);
+    }
+    play_some(first, end, jobs, &tallies[0]);
+    while (wait(NULL) > 0)
+        ;
+    for (unsigned long i = 0; i < jobs; i++) {
+        if (tallies[i].seed > 0)
+            print_error("SEED=%lu: the process that played it is dead\n", tallies[i].seed);
+        sum.broken += tallies[i].broken + (tallies[i].seed > 0);
+        sum.faults += tallies[i].faults;
+        sum.leaders += tallies[i].leaders;
+        sum.runs += tallies[i].runs;
+        sum.stuck += tallies[i].stuck;
+        sum.finished += tallies[i].finished;
+        sum.failed += tallies[i].failed;
+    }
+    (void)munmap(tallies, jobs * sizeof(*tallies));
+    return sum;
+}
+
 static void test_cluster__keeps_its_invariants_through_random_histories(void **state)
 {
-    unsigned long seed = number_from("SEED", 0), first = number_from("FIRST", 1);
+    unsigned long seed = number_from("SEED", 0), first = seed ? seed : number_from("FIRST", 1);
     unsigned long count = seed ? 1 : number_from("HISTORIES", seeds_count(HISTORIES));
-    struct tally tally = {0};
     double start_ms = fleet_monotonic_ms();
+    struct tally tally = play_all(first, first + count, number_from("JOBS", 1));
 
     (void)state;
-    for (unsigned long i = 0; i < count; i++)
-        (void)play(seed ? seed : first + i, number_from("TRACE", 0) > 0, &tally);
     print_message("%lu histories, %.1f a second: %d faults, %d leaders, %d generations (%d before "
-                  "their record), %d jobs succeeded, %d failed\n",
+                  "their record), %d jobs succeeded, %d failed; %d do not hold\n",
                   count, 1e3 * (double)count / (fleet_monotonic_ms() - start_ms), tally.faults,
-                  tally.leaders, tally.runs, tally.stuck, tally.finished, tally.failed);
+                  tally.leaders, tally.runs, tally.stuck, tally.finished, tally.failed,
+                  tally.broken);
+    assert_int_equal(tally.broken, 0);
     if (count < 10)
         return;
     assert_true(tally.faults > 3 * (int)count); /* the simulation does simulate */
@@ -148,7 +212,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(seeds) / sizeof(seeds[0]); i++)
-        (void)play(seeds[i], false, &tally);
+        assert_true(play(seeds[i], false, &tally));
 }
 
 static void test_cluster__replays_a_history_from_its_seed(void **state)
@@ -156,8 +220,10 @@ static void test_cluster__replays_a_history_from_its_seed(void **state)
     struct tally tally = {0};
 
     (void)state;
-    for (unsigned long seed = 1; seed <= 2; seed++)
-        assert_true(play(seed, false, &tally) == play(seed, false, &tally));
+    for (unsigned long seed = 1; seed <= 2; seed++) {
+        uint64_t digest = play(seed, false, &tally);
+        assert_true(digest != 0 && digest == play(seed, false, &tally));
+    }
 }
 
 int main(void)
