@@ -137,7 +137,8 @@ static int take_option(struct command_line *a, size_t i, const char *text)
         a->is_json = strcmp(text, "json") == 0;
         if (a->is_json || strcmp(text, "text") == 0)
             return -1;
-        (void)fprintf(stderr, "fleetjob-controller: --log-format is \"%s\", not text or json\n", text);
+        (void)fprintf(stderr, "fleetjob-controller: --log-format is \"%s\", not text or json\n",
+                      text);
         return 2;
     case OPTION_VERSION:
         (void)puts("fleetjob-controller " FLEET_VERSION);
