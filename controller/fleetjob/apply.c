@@ -279,10 +279,19 @@ static void command_hub(struct reconciler_pass *pass)
 
 /* ---- pods that are recorded and not seen -------------------------------------------------------- */
 
+/* Will the cache ever have it? Its labels may have been taken off. */
+static bool is_to_be_seen(const struct reconciler_job *job, const cJSON *pod)
+{
+    const char *manager = kube_meta_label(pod, WELLKNOWN_LABEL_MANAGED_BY);
+
+    return kube_meta_is_controlled_by(pod, job->uid) && manager &&
+           strcmp(manager, WELLKNOWN_FIELD_MANAGER) == 0;
+}
+
 static void on_unseen_pod_read(struct reconciler_request *r, const cJSON *object,
                                const struct fleet_error *err)
 {
-    bool is_there = !err && kube_meta_is_controlled_by(object, r->pass->job->uid);
+    bool is_there = !err && is_to_be_seen(r->pass->job, object);
 
     if (!is_there)
         forget_pod(r, EXPECT_CREATED);

@@ -235,5 +235,7 @@ int main(void)
     };
 
     fleet_map_set_seed(1); /* the order of maps is part of a history */
+    if (number_from("SEED", 0) > 0)
+        cmocka_set_test_filter("*random_histories");
     return cmocka_run_group_tests_name("cluster", tests, NULL, NULL);
 }

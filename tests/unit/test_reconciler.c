@@ -732,23 +732,15 @@ static void a_deleted_job_leaves_no_hub_and_its_name_is_free(void **state)
     stop(&w);
 }
 
-/* The one stops, `pod` is deleted (NULL: none is), another one starts. */
-static void replace_controller(struct world *w, const char *pod)
+/* It gives the lease back and is gone; start_controller() starts the next one. */
+static void end_controller(struct world *w)
 {
-    char path[128];
-
     reconciler_stop(w->reconciler);
     fake_io_run(w->io, 1000);
     assert_int_equal(w->ends, 1);
     reconciler_free(w->reconciler);
-    if (pod) {
-        (void)snprintf(path, sizeof(path), PODS "/%s", pod);
-        assert_int_equal(fake_apiserver_do(w->server, "DELETE", path, "{\"gracePeriodSeconds\":0}"),
-                         200);
-    }
     metrics_free(w->metrics);
     w->metrics = metrics_new();
-    start_controller(w);
 }
 
 static void the_next_controller_makes_nothing_again(void **state)
@@ -761,7 +753,8 @@ static void the_next_controller_makes_nothing_again(void **state)
     fake_io_run(w.io, 2000);
     run_pods(&w);
     fake_io_run(w.io, 2000);
-    replace_controller(&w, NULL);
+    end_controller(&w);
+    start_controller(&w);
     fake_io_run(w.io, 5000);
     assert_int_equal(fake_apiserver_count(w.server, PODS), 3);
     assert_int_equal(w.hubs, 2);
@@ -769,8 +762,8 @@ static void the_next_controller_makes_nothing_again(void **state)
     stop(&w);
 }
 
-/* Only the status knows of it: it is looked for, and is not there. */
-static void a_pod_that_vanished_while_nobody_led_is_replaced(void **state)
+/* Only the status knows of them: they are looked for; one is not there, the other is no worker any more. */
+static void pods_that_vanished_while_nobody_led_are_replaced(void **state)
 {
     struct world w;
 
@@ -780,9 +773,17 @@ static void a_pod_that_vanished_while_nobody_led_is_replaced(void **state)
     fake_io_run(w.io, 2000);
     run_pods(&w);
     fake_io_run(w.io, 2000);
-    replace_controller(&w, "gpt-worker-1-0");
+    end_controller(&w);
+    assert_int_equal(
+        fake_apiserver_do(w.server, "DELETE", PODS "/gpt-worker-1-0", "{\"gracePeriodSeconds\":0}"),
+        200);
+    assert_int_equal(
+        fake_apiserver_do(w.server, "PATCH", PODS "/gpt-worker-2-0",
+                          "{\"metadata\":{\"labels\":{\"app.kubernetes.io/managed-by\":null}}}"),
+        200);
+    start_controller(&w);
     fake_io_run(w.io, 5000);
-    expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-1", "gpt-worker-2-0");
+    expect_pods(&w, 4, "gpt-worker-0-0", "gpt-worker-1-1", "gpt-worker-2-0", "gpt-worker-2-1");
     assert_int_equal(number_at(&w, JOBS "/gpt", "status.attempts.1"), 1);
     assert_string_equal(told(&w, "ReplacedPod"), "Worker 1 has vanished: attempt 1");
     stop(&w);
@@ -839,7 +840,7 @@ int main(void)
         cmocka_unit_test(nobody_is_assigned_while_nothing_can_be_recorded),
         cmocka_unit_test(a_deleted_job_leaves_no_hub_and_its_name_is_free),
         cmocka_unit_test(the_next_controller_makes_nothing_again),
-        cmocka_unit_test(a_pod_that_vanished_while_nobody_led_is_replaced),
+        cmocka_unit_test(pods_that_vanished_while_nobody_led_are_replaced),
         cmocka_unit_test(suspended_jobs_have_no_pods),
     };
 
