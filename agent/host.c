@@ -313,6 +313,32 @@ static void on_deliver(void *user, const struct member_action *action)
     supervisor_order(host->supervisor, action, fleet_monotonic_ms());
 }
 
+static struct member_client_hub hub_of(const struct settings *settings)
+{
+    return (struct member_client_hub){.address = settings->hub.host,
+                                      .port = settings->hub.port,
+                                      .ca_pem = settings->hub.ca_pem,
+                                      .token = settings->hub.token};
+}
+
+static bool on_look(void *user, struct member_client_hub *out)
+{
+    struct settings *settings = &((struct host *)user)->settings;
+    struct settings_hub hub;
+    struct fleet_error err;
+
+    if (settings_read_hub(&hub, &err) < 0) {
+        fleet_log_warning("Hub's files were not read", FLEET_STR("err", err.text));
+        return false;
+    }
+    if (strcmp(hub.host, settings->hub.host) != 0 || hub.port != settings->hub.port)
+        fleet_log_info("Hub has moved", FLEET_STR("host", hub.host), FLEET_INT("port", hub.port));
+    settings_release_hub(&settings->hub);
+    settings->hub = hub;
+    *out = hub_of(settings);
+    return true;
+}
+
 static struct member *host_member(void *user, enum message_level level)
 {
     struct host *host = user;
@@ -328,11 +354,9 @@ static struct member *host_member(void *user, enum message_level level)
                                    .level = level,
                                    .version = FLEET_VERSION};
     struct member_client_config config = {.context = loop_context(host->loop),
-                                          .address = settings->hub_host,
-                                          .port = settings->hub_port,
-                                          .ca_pem = settings->ca_pem,
+                                          .hub = hub_of(settings),
+                                          .look = on_look,
                                           .job_uid = settings->job_uid,
-                                          .token = settings->token,
                                           .deliver = on_deliver,
                                           .connection = on_connection,
                                           .user = host};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Environment variables, read once and checked here; nobody else in the agent looks at the
- * environment. Secrets come by file, because an environment is shown to whoever may look at the
+ * Environment variables, read and checked here; nobody else in the agent looks at the environment.
+ * Secrets come by file, because an environment is shown to whoever may look at the
  * pod.
  */
 #include "agent/settings.h"
@@ -91,15 +91,6 @@ int settings_split_address(const char *what, const char *text, char **out_host, 
     return 0;
 }
 
-static int read_hub(struct settings *out, struct fleet_error *err)
-{
-    const char *text = getenv("FLEET_HUB");
-
-    if (!text || !text[0])
-        return fleet_error(err, -EINVAL, "FLEET_HUB is not set");
-    return settings_split_address("FLEET_HUB", text, &out->hub_host, &out->hub_port, err);
-}
-
 /* The content of the file that variable `name` names, without white space at its end. */
 static int read_secret(const char *name, char **out, struct fleet_error *err)
 {
@@ -113,6 +104,44 @@ static int read_secret(const char *name, char **out, struct fleet_error *err)
     while (size > 0 && strchr(" \t\r\n", (*out)[size - 1]))
         (*out)[--size] = '\0';
     return 0;
+}
+
+static int read_address(struct settings_hub *out, struct fleet_error *err)
+{
+    const char *file = getenv("FLEET_HUB_FILE"), *text = getenv("FLEET_HUB");
+    FLEET_AUTO_FREE char *said = NULL;
+    int rc;
+
+    if (file && file[0]) {
+        rc = read_secret("FLEET_HUB_FILE", &said, err);
+        return rc < 0 ? rc
+                      : settings_split_address("FLEET_HUB_FILE", said, &out->host, &out->port, err);
+    }
+    if (!text || !text[0])
+        return fleet_error(err, -EINVAL, "FLEET_HUB is not set");
+    return settings_split_address("FLEET_HUB", text, &out->host, &out->port, err);
+}
+
+int settings_read_hub(struct settings_hub *out, struct fleet_error *err)
+{
+    struct settings_hub hub = {0};
+    int rc;
+
+    if ((rc = read_address(&hub, err)) < 0 ||
+        (rc = read_secret("FLEET_CA_FILE", &hub.ca_pem, err)) < 0 ||
+        (rc = read_secret("FLEET_TOKEN_FILE", &hub.token, err)) < 0)
+        settings_release_hub(&hub);
+    else
+        *out = hub;
+    return rc;
+}
+
+void settings_release_hub(struct settings_hub *hub)
+{
+    free(hub->host);
+    free(hub->ca_pem);
+    free(hub->token);
+    *hub = (struct settings_hub){0};
 }
 
 /* fleetjob-train stands beside this program, wherever both were put. */
@@ -152,9 +181,7 @@ static int read_all(char **arguments, struct settings *out, struct fleet_error *
     const char *job_file = getenv("FLEET_JOB_FILE");
     int grace_s, rc;
 
-    if ((rc = read_identity(out, err)) < 0 || (rc = read_hub(out, err)) < 0 ||
-        (rc = read_secret("FLEET_CA_FILE", &out->ca_pem, err)) < 0 ||
-        (rc = read_secret("FLEET_TOKEN_FILE", &out->token, err)) < 0 ||
+    if ((rc = read_identity(out, err)) < 0 || (rc = settings_read_hub(&out->hub, err)) < 0 ||
         (rc = read_number("FLEET_GRACE_SECONDS", 1, GRACE_SECONDS_MAX, GRACE_SECONDS, &grace_s,
                           err)) < 0)
         return rc;
@@ -183,11 +210,11 @@ int settings_read(char **arguments, struct settings *out, struct fleet_error *er
 void settings_release(struct settings *settings)
 {
     char *owned[] = {settings->job_name,     settings->job_uid,         settings->pod_name,
-                     settings->pod_uid,      settings->address,         settings->hub_host,
-                     settings->ca_pem,       settings->token,           settings->job_file,
+                     settings->pod_uid,      settings->address,         settings->job_file,
                      settings->trainer_path, settings->termination_file};
 
     for (size_t i = 0; i < FLEET_COUNT(owned); i++)
         free(owned[i]);
+    settings_release_hub(&settings->hub);
     *settings = (struct settings){0};
 }

@@ -13,14 +13,25 @@
  *   FLEET_PROCESSES                     trainers in this pod, default 1
  *   FLEET_ADDRESS                       where peers reach this pod's trainers, default 127.0.0.1
  *   FLEET_HUB                           "host:port" of the hub, "[host]:port" with colons in it
+ *   FLEET_HUB_FILE                      a file that says it instead, default none
  *   FLEET_CA_FILE, FLEET_TOKEN_FILE     files with the hub's CA and the job's token
  *   FLEET_JOB_FILE                      the job for the trainer (link.h)
  *   FLEET_THREADS                       compute threads of each trainer; absent = its own choice
  *   FLEET_GRACE_SECONDS                 from SIGTERM to SIGKILL, default 30
  *   FLEET_TERMINATION_FILE              where the last report goes, default none
+ *
+ * The files about the hub may change while the agent runs: a new installation of the controller
+ * writes them anew.
  */
 
 struct fleet_error;
+
+/* Where the hub is, and what it and the agent know each other by. */
+struct settings_hub {
+    char *host;
+    int port;
+    char *ca_pem, *token; /* contents of the files */
+};
 
 struct settings {
     char *job_name, *job_uid;
@@ -28,10 +39,8 @@ struct settings {
     int index, attempt;
     int processes;
     char *address;
-    char *hub_host;
-    int hub_port;
-    char *ca_pem, *token; /* contents of the files */
-    char *job_file;       /* NULL = none (foreign trainers need none) */
+    struct settings_hub hub;
+    char *job_file; /* NULL = none (foreign trainers need none) */
     double grace_ms;
     char *termination_file; /* NULL = none */
     char **command;         /* of a foreign trainer, NULL-terminated, borrowed; NULL = built-in */
@@ -46,6 +55,10 @@ int settings_read(char **arguments, struct settings *out, struct fleet_error *er
 
 /* Free what it holds and zero it. Fine on a zeroed one. */
 void settings_release(struct settings *settings);
+
+/* What is said about the hub by now; errors as of settings_read(). */
+int settings_read_hub(struct settings_hub *out, struct fleet_error *err);
+void settings_release_hub(struct settings_hub *hub);
 
 /* "host:port" or "[host]:port" into heap host and port; -EINVAL names `what`. */
 int settings_split_address(const char *what, const char *text, char **out_host, int *out_port,

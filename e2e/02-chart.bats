@@ -204,6 +204,33 @@ END
     eventually "$LIMIT" nothing_left_in "$namespace" pods,secrets,services,fleetjobs
 }
 
+# Of the job FOURTH, as the hub is now.
+secret_names_the_hub() {
+    local hub
+    hub=$(kubectl get service fleetjob-hub -n "$system" -o jsonpath='{.spec.clusterIP}:{.spec.ports[0].port}') &&
+        [ "$(kubectl get secrets -n "$namespace" -l fleetjob.dev/job-name=fourth -o jsonpath='{.items[0].data.hub}' | base64 -d)" = "$hub" ]
+}
+
+@test "a job trains on through uninstall and reinstall, and meets the new controller" {
+    job fourth 10000000
+    becomes fourth Running
+    before=$(uids fourth)
+    generation=$(field fourth rendezvous.generation)
+    helm uninstall fleetjob -n "$system" --wait
+    step=$(field fourth progress.step)
+    chart install
+    eventually "$LIMIT" secret_names_the_hub
+    # A kubelet looks for news of a Secret every minute, and whenever its pod changes.
+    kubectl annotate pods -n "$namespace" -l fleetjob.dev/job-name=fourth look=again
+    eventually "$LIMIT" field_at_least fourth progress.step $((${step:-0} + 1))
+    becomes fourth Running
+    [ "$(uids fourth)" = "$before" ]
+    field_is fourth rendezvous.generation "$generation"
+    [[ "$(field fourth restarts.count)" =~ ^0?$ ]]
+    kubectl delete fj fourth -n "$namespace"
+    eventually "$LIMIT" nothing_left_in "$namespace" pods,secrets,services,fleetjobs
+}
+
 @test "reinstalled at once, it has an identity of its own; uninstalled, it leaves the CRD alone" {
     helm uninstall fleetjob -n "$system"
     chart install

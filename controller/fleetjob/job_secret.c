@@ -43,7 +43,8 @@ char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folde
     return fleet_json_print(root);
 }
 
-cJSON *job_secret_build(const struct fleetjob *job, const char *token, const char *ca_pem)
+cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, const char *token,
+                        const char *ca_pem)
 {
     struct kube_meta owner = {.name = job->metadata.name, .uid = job->metadata.uid};
     FLEET_AUTO_FREE char *name = job_secret_name(job);
@@ -61,6 +62,7 @@ cJSON *job_secret_build(const struct fleetjob *job, const char *token, const cha
                  cJSON_AddStringToObject(metadata, "namespace", job->metadata.namespace_) &&
                  cJSON_AddItemToArray(
                      owners, kube_owner_reference(WELLKNOWN_API_VERSION, WELLKNOWN_KIND, &owner)) &&
+                 cJSON_AddStringToObject(data, "hub", hub_address) &&
                  cJSON_AddStringToObject(data, "token", token) &&
                  cJSON_AddStringToObject(data, "ca.crt", ca_pem) &&
                  cJSON_AddStringToObject(data, "job.json", file));

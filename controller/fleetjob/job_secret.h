@@ -3,9 +3,10 @@
 #define CONTROLLER_FLEETJOB_JOB_SECRET_H
 
 /*
- * The Secret of a job, which its pods mount: the token by which the hub knows them, the CA by which
- * they know the hub, and job.json, what the trainer reads. All of it is a function of the job and of
- * what the installation holds, so the controller creates job Secrets and reads none.
+ * The Secret of a job, which its pods mount: where the hub is, the token by which it knows them, the
+ * CA by which they know it, and job.json, what the trainer reads. All of it is a function of the job
+ * and of what the installation holds, so the controller creates job Secrets and reads none. A new
+ * installation writes its own over them, and agents that run find its hub by that (agent/settings.h).
  *
  * Its name holds a part of the job's UID: a job made anew under an old name never meets the Secret of
  * its predecessor.
@@ -19,7 +20,8 @@
 char *job_secret_name(const struct fleetjob *job);
 
 /* The whole Secret; also a merge patch that brings an older one up to date. Owned by the caller. */
-cJSON *job_secret_build(const struct fleetjob *job, const char *token, const char *ca_pem);
+cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, const char *token,
+                        const char *ca_pem);
 
 /* job.json: training, strategy, strategyPolicy, strategyOptions, jobName, baseDir (where relative
  * paths start). Heap. */

@@ -207,7 +207,8 @@ static void set_environment(const struct pod_builder_request *r, const cJSON *sp
     number_variable(env, "FLEET_INDEX", r->index);
     number_variable(env, "FLEET_ATTEMPT", r->attempt);
     number_variable(env, "FLEET_PROCESSES", r->job->spec.worker.processes_per_pod);
-    variable(env, "FLEET_HUB", r->hub_address);
+    variable(env, "FLEET_HUB", r->hub_address); /* for agents that know no file */
+    variable(env, "FLEET_HUB_FILE", POD_BUILDER_JOB_FOLDER "/hub");
     variable(env, "FLEET_CA_FILE", POD_BUILDER_JOB_FOLDER "/ca.crt");
     variable(env, "FLEET_TOKEN_FILE", POD_BUILDER_JOB_FOLDER "/token");
     variable(env, "FLEET_JOB_FILE", POD_BUILDER_JOB_FOLDER "/job.json");

@@ -72,15 +72,16 @@ static void on_secret_created(struct reconciler_request *r, const cJSON *object,
 
 static void make_secret(struct reconciler_pass *pass)
 {
-    const struct install_identity *identity = pass->job->reconciler->options.identity;
+    const struct reconciler_options *options = &pass->job->reconciler->options;
+    const struct install_identity *identity = options->identity;
     struct kube_rest_request request = make_request(pass, KUBE_CREATE, &kube_secrets, NULL);
     char token[FLEET_SHA256_HEX_SIZE];
 
     hub_server_token(identity->key, sizeof(identity->key), pass->job->uid, token);
-    (void)reconciler_send(
-        pass, &request,
-        job_secret_build(&pass->observation.job, token, identity->ca.certificate_pem),
-        job_secret_name(&pass->observation.job), on_secret_created);
+    (void)reconciler_send(pass, &request,
+                          job_secret_build(&pass->observation.job, options->hub_address, token,
+                                           identity->ca.certificate_pem),
+                          job_secret_name(&pass->observation.job), on_secret_created);
 }
 
 /* ---- the Service ------------------------------------------------------------------------------ */

@@ -29,7 +29,8 @@
  *  (3) A generation is assigned only when each of its members has left all earlier ones, so no two
  *      generations share a member that takes part in both.
  *  (4) A new hub declares nobody lost in its first 10 s + 1 ms a member, unless told that the pod
- *      is gone. It changes nothing in a generation that runs whole.
+ *      is gone. It changes nothing in a generation that runs whole; nor while one makes steps, which
+ *      need the votes of all its members, whether they have come or not.
  *  (5) The places of the newest generation are held at most once; a survivor keeps its place, and
  *      with it its rank, unless it no longer exists.
  *  (6) An incident counts once against maxRestarts, however many causes it has until the next
@@ -387,20 +388,25 @@ static void lose_overdue(struct hub *hub, struct hub_output *out)
     }
 }
 
-/* The quiet time of a new hub is over: who has not come is lost. */
+/* The quiet time of a new hub is over, and nothing shows that they live: who has not come is lost. */
 static void lose_unheard(struct hub *hub, struct hub_output *out)
 {
+    double due_ms = fmax(hub->quiet_until_ms, hub->progress_ms + HUB_QUIET_MS); /* (4) */
     struct hub_cause cause = {.cause = "MemberLost",
                               .is_failure = true,
                               .is_explained = true,
                               .exit_code = -1,
                               .fault_ms = hub->now_ms};
 
-    if ((hub->phase == HUB_FORMING || hub->phase == HUB_RUNNING) && !hub->is_finishing &&
-        hub->now_ms >= hub->quiet_until_ms && hub->newest_heard < hub->newest_members) {
-        hub->newest_heard = hub->newest_members;
-        hub_form_break(hub, &cause, out);
+    if ((hub->phase != HUB_FORMING && hub->phase != HUB_RUNNING) || hub->is_finishing ||
+        hub->newest_heard >= hub->newest_members)
+        return;
+    if (hub->now_ms < due_ms) {
+        hub_wake_at(hub, due_ms);
+        return;
     }
+    hub->newest_heard = hub->newest_members;
+    hub_form_break(hub, &cause, out);
 }
 
 static void watch_progress(struct hub *hub, struct hub_output *out)

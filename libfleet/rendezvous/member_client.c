@@ -37,8 +37,10 @@ struct member_client {
     struct lws_protocols protocols[2];
     SSL_CTX *tls;          /* trusts the CA of the installation and nothing else */
     struct member *member; /* NULL: freed, waits for lws to let go */
-    char *address, *tls_name, *job_uid, *token;
+    char *address, *ca_pem, *token;
     int port;
+    char *tls_name, *job_uid;
+    bool (*look)(void *user, struct member_client_hub *out);
     void (*deliver)(void *user, const struct member_action *action);
     void (*connection)(void *user, bool is_connected, const char *detail);
     void *user;
@@ -126,14 +128,62 @@ static void lose_connection(struct member_client *client, const char *detail)
     member_client_apply(client, &out);
 }
 
+/* From the next handshake on this CA is trusted, and nothing else. */
+static int trust(SSL_CTX *tls, const char *ca_pem, struct fleet_error *err)
+{
+    X509_STORE *store = X509_STORE_new();
+    BIO *bio = BIO_new_mem_buf(ca_pem, -1);
+    X509 *ca = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    bool is_fine = ca && store && X509_STORE_add_cert(store, ca);
+
+    X509_free(ca);
+    BIO_free(bio);
+    if (!is_fine) {
+        X509_STORE_free(store);
+        return fleet_error(err, -EINVAL, "the CA is not a certificate in PEM");
+    }
+    SSL_CTX_set_cert_store(tls, store); /* takes it */
+    return 0;
+}
+
+static void replace_text(char **text, const char *with)
+{
+    char *copy = with ? copy_text(with) : NULL;
+
+    if (*text)
+        OPENSSL_cleanse(*text, strlen(*text));
+    free(*text);
+    *text = copy;
+}
+
+static int use_hub(struct member_client *client, const struct member_client_hub *hub,
+                   struct fleet_error *err)
+{
+    int rc;
+
+    if ((!client->ca_pem || strcmp(client->ca_pem, hub->ca_pem) != 0) &&
+        (rc = trust(client->tls, hub->ca_pem, err)) < 0)
+        return rc;
+    replace_text(&client->address, hub->address);
+    replace_text(&client->ca_pem, hub->ca_pem);
+    replace_text(&client->token, hub->token);
+    client->port = hub->port;
+    return 0;
+}
+
+static int look(struct member_client *client, struct fleet_error *err)
+{
+    struct member_client_hub hub;
+
+    return client->look && client->look(client->user, &hub) ? use_hub(client, &hub, err) : 0;
+}
+
 static void dial(struct member_client *client)
 {
     char path[sizeof("/rendezvous/") + MESSAGE_UID_MAX];
     struct lws_client_connect_info info = {
         .context = client->context,
         .vhost = client->vhost,
-        .address = client->address,
-        .port = client->port,
         .ssl_connection = LCCSCF_USE_SSL,
         .path = path,
         .host = client->tls_name,
@@ -143,7 +193,14 @@ static void dial(struct member_client *client)
         .alpn = "http/1.1",
         .pwsi = &client->wsi,
     };
+    struct fleet_error err;
 
+    if (look(client, &err) < 0) {
+        lose_connection(client, err.text);
+        return;
+    }
+    info.address = client->address;
+    info.port = client->port;
     (void)snprintf(path, sizeof(path), "/rendezvous/%s", client->job_uid);
     drop_connection(client);
     client->detail[0] = '\0';
@@ -364,21 +421,8 @@ static int serve(struct lws *wsi, enum lws_callback_reasons reason, void *user, 
 
 /* ---- life cycle -------------------------------------------------------------------------------- */
 
-static int trust(SSL_CTX *tls, const char *ca_pem, struct fleet_error *err)
-{
-    BIO *bio = BIO_new_mem_buf(ca_pem, -1);
-    X509 *ca = PEM_read_bio_X509(bio, NULL, NULL, NULL);
-    int rc = 0;
-
-    if (!ca || !X509_STORE_add_cert(SSL_CTX_get_cert_store(tls), ca))
-        rc = fleet_error(err, -EINVAL, "the CA is not a certificate in PEM");
-    X509_free(ca);
-    BIO_free(bio);
-    SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION);
-    return rc;
-}
-
-static int make_vhost(struct member_client *client, const char *ca_pem, struct fleet_error *err)
+static int make_vhost(struct member_client *client, const struct member_client_hub *hub,
+                      struct fleet_error *err)
 {
     struct lws_context_creation_info info = {
         .options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
@@ -391,7 +435,8 @@ static int make_vhost(struct member_client *client, const char *ca_pem, struct f
 
     client->tls = SSL_CTX_new(TLS_client_method());
     fleet_assert(client->tls != NULL);
-    if (trust(client->tls, ca_pem, err) < 0)
+    SSL_CTX_set_min_proto_version(client->tls, TLS1_2_VERSION);
+    if (use_hub(client, hub, err) < 0)
         return -EINVAL;
     info.provided_client_ssl_ctx = client->tls;
     client->vhost = lws_create_vhost(client->context, &info);
@@ -410,17 +455,15 @@ int member_client_new(const struct member_client_config *config, struct member *
     *client = (struct member_client){
         .context = config->context,
         .member = member,
-        .address = copy_text(config->address),
-        .port = config->port,
         .tls_name = copy_text(config->tls_name ? config->tls_name : TLS_IDENTITY_HUB_NAME),
         .job_uid = copy_text(config->job_uid),
-        .token = copy_text(config->token),
+        .look = config->look,
         .deliver = config->deliver,
         .connection = config->connection,
         .user = config->user,
         .protocols = {{.name = MESSAGE_PROTOCOL, .callback = serve, .rx_buffer_size = 16384}},
     };
-    rc = make_vhost(client, config->ca_pem, err);
+    rc = make_vhost(client, &config->hub, err);
     if (rc < 0) {
         member_client_free(client);
         return fleet_error_wrap(err, "connect to the hub");
@@ -440,11 +483,11 @@ void member_client_free(struct member_client *client)
     member_output_release(&client->pending);
     member_free(client->member);
     client->member = NULL;
-    free(client->address);
+    replace_text(&client->address, NULL);
+    replace_text(&client->ca_pem, NULL);
+    replace_text(&client->token, NULL);
     free(client->tls_name);
     free(client->job_uid);
-    OPENSSL_cleanse(client->token, strlen(client->token));
-    free(client->token);
     if (client->vhost)
         lws_vhost_destroy(client->vhost); /* ends in LWS_CALLBACK_PROTOCOL_DESTROY */
     else

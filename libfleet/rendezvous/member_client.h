@@ -5,7 +5,8 @@
 /*
  * A member behind a network: a WebSocket client over TLS inside the caller's lws_context. It dials
  * when the member says so, verifies the hub's certificate against the given CA and a fixed name
- * (the address is only dialled, no DNS is asked), and runs the member's timers with lws_sul.
+ * (the address is only dialled, no DNS is asked), and runs the member's timers with lws_sul. Before
+ * each dial it asks where the hub is by now: a new installation has another address, CA and key.
  *
  *     member_trainer_up(member, 0, -1, fleet_monotonic_ms(), &out);
  *     member_client_apply(client, &out);
@@ -20,15 +21,23 @@ struct fleet_error;
 struct lws_context;
 struct member_client;
 
-struct member_client_config {
-    struct lws_context *context;
-    const char *address; /* of the hub: an IP address or a name of the hosts file */
+/* Where the hub is, and how the two know each other. */
+struct member_client_hub {
+    const char *address; /* an IP address or a name of the hosts file */
     int port;
     const char *ca_pem;
+    const char *token; /* of the job; never logged */
+};
+
+struct member_client_config {
+    struct lws_context *context;
+    struct member_client_hub hub;
     const char *tls_name; /* NULL = TLS_IDENTITY_HUB_NAME */
     const char *job_uid;
-    const char *token; /* of the job; never logged */
 
+    /* Before each dial: true fills `out` (copied) with the hub as it is now, false leaves it as it
+     * was. One without a certificate for its CA is not dialled. May be NULL: it never changes. */
+    bool (*look)(void *user, struct member_client_hub *out);
     /* An action for the trainers or the supervisor: ASSIGN … REFUSED. Borrowed for the call. The
      * handler may call member_* and member_client_apply(). */
     void (*deliver)(void *user, const struct member_action *action);

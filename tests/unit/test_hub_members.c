@@ -605,6 +605,36 @@ static void test_hub_members__a_new_hub_declares_nobody_lost_for_ten_seconds(voi
     stop();
 }
 
+static void test_hub_members__a_new_hub_loses_nobody_while_steps_are_made(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40};
+
+    (void)state;
+    start(2, 3, &s);
+    wait_quietly(40000, true); /* they do not know where it is */
+    remember(0, 3);
+    hello(0);
+    for (int64_t step = 41; step <= 46; step++) { /* 1 and 2 vote, so they live */
+        wait_quietly(9000, true);
+        progress(0, step, step);
+        assert_phase(HUB_RUNNING);
+    }
+    for (int i = 1; i < 3; i++) {
+        remember(i, 3);
+        w.peers[i].status.step = 46;
+    }
+    hello(1);
+    wait_quietly(9900, true);
+    assert_phase(HUB_RUNNING);
+    assert_generation(5);
+    wait_quietly(500, true); /* no step, and 2 has not come */
+    assert_phase(HUB_GATHERING);
+    left_generation(0);
+    left_generation(1);
+    assert_generation(6);
+    stop();
+}
+
 static void test_hub_members__stops_when_a_member_knows_a_newer_hub(void **state)
 {
     struct hub_start s = {.epoch = 2};
@@ -652,6 +682,7 @@ int main(void)
         TEST(who_comes_back_with_the_state_is_not_left_out_for_a_slow_record),
         TEST(a_new_hub_learns_what_runs_and_leaves_it_alone),
         TEST(a_new_hub_declares_nobody_lost_for_ten_seconds),
+        TEST(a_new_hub_loses_nobody_while_steps_are_made),
         TEST(stops_when_a_member_knows_a_newer_hub),
     };
     return cmocka_run_group_tests_name("hub_members", tests, NULL, NULL);

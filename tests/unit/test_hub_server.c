@@ -36,7 +36,7 @@
 #define PATIENCE_MS 120000.0 /* sanitizers on a busy machine */
 #define MEMBERS_MAX 8
 
-static const char install_key[] = "the key of this installation";
+static const char first_key[] = "the key of this installation";
 
 /* ---- a server with one job --------------------------------------------------------------------- */
 
@@ -55,9 +55,11 @@ struct agent {
 struct world {
     uv_loop_t loop;
     struct tls_identity ca, leaf;
+    const char *install_key;
     struct hub_server *server;
     struct hub_server_job *job;
-    struct lws_context *context; /* of the agents */
+    struct member_client_hub moved; /* where agents find the hub by now, if it has an address */
+    struct lws_context *context;    /* of the agents */
     struct agent agents[MEMBERS_MAX];
     int agent_count;
     int events[HUB_EVENT_SUPERSEDED + 1];
@@ -100,8 +102,8 @@ static struct hub_server_config server_config(struct world *world)
                                       .address = "127.0.0.1",
                                       .certificate_pem = world->leaf.certificate_pem,
                                       .key_pem = world->leaf.key_pem,
-                                      .install_key = install_key,
-                                      .install_key_size = sizeof(install_key),
+                                      .install_key = world->install_key,
+                                      .install_key_size = strlen(world->install_key),
                                       .refused = note_refused,
                                       .user = world};
 }
@@ -124,6 +126,20 @@ static void host_job(struct world *world, const char *uid, int members, struct g
         fail_msg("%s", err.text);
 }
 
+static void tell_token(const char *key, const char *job_uid, char out[FLEET_SHA256_HEX_SIZE])
+{
+    hub_server_token(key, strlen(key), job_uid, out);
+}
+
+static void make_identity(struct world *world)
+{
+    tls_identity_release(&world->ca);
+    tls_identity_release(&world->leaf);
+    assert_int_equal(tls_identity_make_ca("test CA", 1, &world->ca, NULL), 0);
+    assert_int_equal(tls_identity_sign(&world->ca, TLS_IDENTITY_HUB_NAME, 1, &world->leaf, NULL),
+                     0);
+}
+
 static struct world *world_new(int members, const struct hub_server_config *change)
 {
     struct world *world = calloc(1, sizeof(*world));
@@ -134,9 +150,8 @@ static struct world *world_new(int members, const struct hub_server_config *chan
                                              .port = CONTEXT_PORT_NO_LISTEN};
 
     uv_loop_init(&world->loop);
-    assert_int_equal(tls_identity_make_ca("test CA", 1, &world->ca, &err), 0);
-    assert_int_equal(tls_identity_sign(&world->ca, TLS_IDENTITY_HUB_NAME, 1, &world->leaf, &err),
-                     0);
+    world->install_key = first_key;
+    make_identity(world);
     config = server_config(world);
     if (change) {
         config.hello_timeout_ms = change->hello_timeout_ms;
@@ -260,6 +275,15 @@ static void note_connection(void *user, bool is_connected, const char *detail)
     (void)snprintf(agent->detail, sizeof(agent->detail), "%s", detail);
 }
 
+static bool look(void *user, struct member_client_hub *out)
+{
+    const struct agent *agent = user;
+
+    if (agent->world->moved.address)
+        *out = agent->world->moved;
+    return agent->world->moved.address != NULL;
+}
+
 static struct agent *add_agent(struct world *world, const char *ca_pem, const char *tls_name,
                                const char *token)
 {
@@ -275,22 +299,24 @@ static struct agent *add_agent(struct world *world, const char *ca_pem, const ch
                                    .devices = "cpu",
                                    .version = "test",
                                    .seed = (uint64_t)world->agent_count};
-    struct member_client_config client = {.context = world->context,
-                                          .address = "127.0.0.1",
-                                          .port = hub_server_port(world->server),
-                                          .ca_pem = ca_pem ? ca_pem : world->ca.certificate_pem,
-                                          .tls_name = tls_name,
-                                          .job_uid = "job",
-                                          .token = token ? token : expected,
-                                          .deliver = deliver,
-                                          .connection = note_connection,
-                                          .user = agent};
+    struct member_client_config client = {
+        .context = world->context,
+        .hub = {.address = "127.0.0.1",
+                .port = hub_server_port(world->server),
+                .ca_pem = ca_pem ? ca_pem : world->ca.certificate_pem,
+                .token = token ? token : expected},
+        .look = look,
+        .tls_name = tls_name,
+        .job_uid = "job",
+        .deliver = deliver,
+        .connection = note_connection,
+        .user = agent};
     struct member_output out = {0};
     struct fleet_error err;
     struct member *member;
 
     (void)snprintf(uid, sizeof(uid), "pod-%d", world->agent_count);
-    hub_server_token(install_key, sizeof(install_key), "job", expected);
+    tell_token(world->install_key, "job", expected);
     world->agent_count++;
     agent->world = world;
     member = member_new(&config, fleet_monotonic_ms());
@@ -354,7 +380,7 @@ static void upgrade(struct stranger *s, SSL *ssl)
     char request[1024], token[FLEET_SHA256_HEX_SIZE], line[4096] = "";
     size_t length = 0;
 
-    hub_server_token(install_key, sizeof(install_key), s->token_job ? s->token_job : "job", token);
+    tell_token(first_key, s->token_job ? s->token_job : "job", token);
     (void)snprintf(request, sizeof(request),
                    "GET %s HTTP/1.1\r\nHost: fleetjob-hub\r\nUpgrade: websocket\r\n"
                    "Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -544,6 +570,39 @@ static void test_hub_server__a_server_that_comes_back_disturbs_nothing(void **st
     run_for(world, 1200);
     assert_int_equal(world->agents[0].aborts + world->agents[1].aborts, 0);
     assert_int_equal(hub_generation(hub_server_hub(world->job)).counter, 1);
+    world_free(world);
+}
+
+/* Another CA, another key, another port; and a running generation that does not notice. */
+static void test_hub_server__members_find_the_hub_of_another_installation(void **state)
+{
+    struct world *world = world_new(2, NULL);
+    struct hub_server_config config;
+    struct fleet_error err;
+    char token[FLEET_SHA256_HEX_SIZE];
+
+    (void)state;
+    add_agent(world, NULL, NULL, NULL);
+    add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    hub_server_free(world->server);
+    run_until(world, !world->agents[0].is_connected && !world->agents[1].is_connected);
+    run_for(world, 50); /* until all of the server has closed */
+    world->install_key = "the key of another installation";
+    make_identity(world);
+    config = server_config(world);
+    assert_int_equal(hub_server_new(&config, &world->server, &err), 0);
+    host_job(world, "job", 2, world->recorded, &world->job);
+    tell_token(world->install_key, "job", token);
+    world->moved = (struct member_client_hub){.address = "127.0.0.1",
+                                              .port = hub_server_port(world->server),
+                                              .ca_pem = "half a file",
+                                              .token = token};
+    run_until(world, strcmp(world->agents[0].detail, "the CA is not a certificate in PEM") == 0);
+    world->moved.ca_pem = world->ca.certificate_pem;
+    run_until(world, world->agents[0].is_connected && world->agents[1].is_connected);
+    run_until(world, hub_phase(hub_server_hub(world->job)) == HUB_RUNNING);
+    assert_int_equal(world->agents[0].aborts + world->agents[1].aborts, 0);
     world_free(world);
 }
 
@@ -748,6 +807,7 @@ int main(void)
         cmocka_unit_test(test_hub_server__members_form_lose_one_and_go_on),
         cmocka_unit_test(test_hub_server__the_store_carries_bytes_between_members),
         cmocka_unit_test(test_hub_server__a_server_that_comes_back_disturbs_nothing),
+        cmocka_unit_test(test_hub_server__members_find_the_hub_of_another_installation),
         cmocka_unit_test(test_hub_server__refuses_strangers_and_leaves_others_alone),
         cmocka_unit_test(test_hub_server__closes_connections_that_talk_nonsense),
         cmocka_unit_test(test_hub_server__closes_connections_that_say_nothing),

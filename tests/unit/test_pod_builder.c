@@ -121,6 +121,7 @@ static void runs_the_runtime_image_as_it_is(void **state)
     assert_string_equal(variable(pod, "FLEET_INDEX"), "1");
     assert_string_equal(variable(pod, "FLEET_ATTEMPT"), "2");
     assert_string_equal(variable(pod, "FLEET_HUB"), "10.96.0.9:7443");
+    assert_string_equal(variable(pod, "FLEET_HUB_FILE"), POD_BUILDER_JOB_FOLDER "/hub");
     assert_string_equal(variable(pod, "FLEET_POD_UID"), "metadata.uid");
     assert_string_equal(variable(pod, "FLEET_ADDRESS"), "status.podIP");
     assert_string_equal(variable(pod, "FLEET_GRACE_SECONDS"), "30");
@@ -264,9 +265,10 @@ static void secret_and_service(void **state)
 
     (void)state;
     read_job("{replicas: 1}", TRAINING, &job);
-    secret = job_secret_build(&job, "t0ken", "PEM");
+    secret = job_secret_build(&job, "10.96.0.9:7443", "t0ken", "PEM");
     service = job_service_build(&job);
     expect(secret, "metadata.name", "\"gpt-abc\"");
+    expect(secret, "stringData.hub", "\"10.96.0.9:7443\"");
     expect(secret, "stringData.token", "\"t0ken\"");
     expect(secret, "metadata.ownerReferences[0].uid", "\"0123456789-abc\"");
     text = cJSON_GetObjectItem(cJSON_GetObjectItem(secret, "stringData"), "job.json")->valuestring;
