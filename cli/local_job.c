@@ -23,6 +23,7 @@
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/map.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/rendezvous/hub_server.h"
 #include "libfleet/rendezvous/tls_identity.h"
@@ -35,6 +36,7 @@
 #define KEY_SIZE         32
 #define SIGNALS          3
 #define TOLD_MAX         65536 /* bytes of errors that are remembered */
+#define COME_MS          10000 /* a worker that has not come to the hub by then is told of */
 
 struct local_job {
     struct local_job_config config;
@@ -53,6 +55,7 @@ struct local_job {
     struct hub_view view;
     bool is_stopping, was_stopped;
     struct fleet_strbuf told; /* errors of our trainers since the last restart, a line each */
+    struct fleet_map known; /* UIDs of pods that have come to the hub, or were told to be missing */
 };
 
 static void note(struct local_job *lj, const char *format, ...)
@@ -258,6 +261,38 @@ static struct observed_pod observe_pod(const struct launcher_pod *pod)
                                  .finished_wall_ms = pod->finished_wall_ms};
 }
 
+static void note_members(struct local_job *lj)
+{
+    const struct hub *hub = lj->hub ? hub_server_hub(lj->hub) : NULL;
+    size_t count = hub ? hub_members(hub, NULL, 0) : 0;
+    FLEET_AUTO_FREE struct hub_member *members = calloc(count + 1, sizeof(*members));
+
+    fleet_assert(members);
+    if (count > 0)
+        (void)hub_members(hub, members, count);
+    for (size_t i = 0; i < count; i++)
+        (void)fleet_map_set(&lj->known, members[i].pod_uid, lj);
+}
+
+/* All wait for a worker that does not come to the hub: people should know for which. */
+static void tell_missing(struct local_job *lj)
+{
+    note_members(lj);
+    for (size_t i = 0; !lj->is_stopping && i < launcher_count(lj->launcher); i++) {
+        const struct launcher_pod *pod = launcher_at(lj->launcher, i);
+        int64_t due_ms = pod->started_wall_ms + COME_MS - fleet_wall_ms();
+        if (pod->pid == 0 || pod->is_deleting || fleet_map_get(&lj->known, pod->uid))
+            continue;
+        if (due_ms > 0) {
+            reconcile_after(lj, (uint64_t)due_ms);
+            continue;
+        }
+        (void)fleet_map_set(&lj->known, pod->uid, lj);
+        note(lj, "waiting for worker %d: its agent (process %d) has not come to the hub for %d s",
+             pod->index, (int)pod->pid, COME_MS / 1000);
+    }
+}
+
 /* ---- observe, reconcile, apply ---------------------------------------------------------------- */
 
 static bool is_at_rest(const struct local_job *lj)
@@ -315,6 +350,7 @@ static void reconcile_now(struct local_job *lj)
     reconcile(&observed, &actions);
     apply(lj, &actions);
     actions_release(&actions);
+    tell_missing(lj);
     state_changed(lj);
     if (is_at_rest(lj))
         uv_stop(&lj->loop);
@@ -483,5 +519,6 @@ void local_job_free(struct local_job *lj)
         (void)unlink(lj->config.state_file);
     hub_view_release(&lj->view);
     fleet_strbuf_release(&lj->told);
+    fleet_map_release(&lj->known);
     free(lj);
 }

@@ -118,6 +118,56 @@ static void test_run_faults__kills_at_random_moments_change_nothing(void **state
     release(&run);
 }
 
+/* Programs of their own, of which the agent of worker 1 stops before it has done anything. */
+static const char *make_sleepy_programs(void)
+{
+    static const char script[] =
+        "mkdir $2/sleepy && cp $1/fleetjob $2/sleepy && ln -s $1/fleetjob-train $2/sleepy && "
+        "printf '#!/bin/sh\\n[ $FLEET_INDEX = 0 ] || kill -STOP $$\\nexec %s/fleetjob-agent' $1 "
+        ">$2/sleepy/fleetjob-agent && chmod +x $2/sleepy/fleetjob-agent";
+    static char path[128];
+    char *bin = strndup(program, (size_t)(strrchr(program, '/') - program));
+    char *arguments[] = {(char *)"sh", (char *)"-c", (char *)script, (char *)"sh", bin,
+                         folder,       NULL};
+    struct run run;
+
+    start_program(&run, "/bin/sh", arguments);
+    wait_for_end(&run);
+    expect_exit(&run, 0);
+    release(&run);
+    free(bin);
+    (void)snprintf(path, sizeof(path), "%s/sleepy/fleetjob", folder);
+    return path;
+}
+
+static void test_run_faults__says_which_worker_it_waits_for(void **state)
+{
+    static const char words[] = "waiting for worker 1: its agent (process ";
+    char state_file[128];
+    char *arguments[] = {
+        (char *)"fleetjob",     (char *)"run",       (char *)write_job("sleepy", "", ""),
+        (char *)"--json",       (char *)"--workers", (char *)"2",
+        (char *)"--state-file", state_file,          NULL};
+    double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
+    const char *told;
+    struct run run;
+
+    (void)state;
+    (void)snprintf(state_file, sizeof(state_file), "%s/sleepy.json", folder);
+    start_program(&run, make_sleepy_programs(), arguments);
+    strcpy(run.state_file, state_file);
+    while (!(told = strstr(fleet_strbuf_text(&run.err), words)) && run.err_fd >= 0 &&
+           fleet_monotonic_ms() < give_up_ms)
+        listen_to(&run, 1000);
+    expect_words(&run.err, words);
+    (void)kill(atoi(told + strlen(words)), SIGCONT);
+    wait_for_end(&run);
+    (void)expect_success(&run, STEPS);
+    told = strstr(fleet_strbuf_text(&run.err), words);
+    assert_null(strstr(told + 1, "waiting for")); /* once, and for nobody else */
+    release(&run);
+}
+
 static void test_run_faults__too_many_restarts_fail_with_the_cause(void **state)
 {
     struct run run;
@@ -148,6 +198,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_run_faults__a_stopped_trainer_is_replaced),
         cmocka_unit_test(test_run_faults__a_stopped_agent_holds_nobody_up),
         cmocka_unit_test(test_run_faults__kills_at_random_moments_change_nothing),
+        cmocka_unit_test(test_run_faults__says_which_worker_it_waits_for),
         cmocka_unit_test(test_run_faults__too_many_restarts_fail_with_the_cause),
     };
 
