@@ -278,6 +278,7 @@ void cluster_agent_term(struct cluster *c, struct cluster_agent *a, double grace
     a->kill_at_ms = c->now_ms + grace_ms;
     if (a->stopped_until_ms > c->now_ms)
         return; /* nobody is there to hear it; what follows is SIGKILL */
+    cluster_restarts_term(c, a);
     supervisor_signal(a->supervisor, SIGTERM, c->now_ms);
     cluster_agent_settle(c, a);
 }

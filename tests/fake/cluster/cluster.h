@@ -134,6 +134,7 @@ struct cluster_replica {
 
 struct cluster_trainer {
     bool is_alive, is_leaving, is_finished;
+    bool is_unheard;              /* has ended, and its agent does not know yet */
     int life;                     /* counts its processes */
     struct generation generation; /* it is in, none = waits */
     int run;                      /* the same, -1 = none */
@@ -366,6 +367,8 @@ void cluster_check_end(struct cluster *c);
 void cluster_restarts_hurt(struct cluster *c, struct cluster_agent *a, double until_ms);
 /* One of its trainers is about to be killed. */
 void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int process);
+/* It is asked to go: that ends its generation, whatever becomes of trainers of which it has not heard yet. */
+void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a);
 /* A generation is ended by a resize: what its hub has not heard of by then did not end it. */
 void cluster_restarts_resize(struct cluster *c, int job, struct generation ended);
 /* A generation is sent to its members, who are told how many restarts there were with it. */

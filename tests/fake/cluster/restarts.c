@@ -7,7 +7,7 @@
  *   - a generation adds one restart at most to those of the generation before it;
  *   - none, if nothing was wrong with any worker of that (a resize, a suspend) and no hub stood still;
  *   - one, if a trainer of it was killed while its hub knew it to run, and the status that it trained,
- *     unless the hub ended it by a resize before anybody could say so;
+ *     unless the hub ended it by a resize, or its worker was asked to go, before anybody could say so;
  *   - the history of a job that is over has the newest of each leader;
  *   - the status has the count of the generation that it records, whoever wrote it and when.
  */
@@ -53,6 +53,15 @@ void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int
         generation_compare(hub_generation(hub), c->runs[t->run].generation) != 0)
         return;
     c->runs[t->run].must_count = true;
+}
+
+void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a)
+{
+    int newest = c->jobs[a->job].newest_run;
+
+    for (int p = 0; newest >= 0 && p < c->jobs[a->job].processes; p++)
+        if (a->trainers[p].is_unheard)
+            c->runs[newest].must_count = false;
 }
 
 void cluster_restarts_resize(struct cluster *c, int job, struct generation ended)

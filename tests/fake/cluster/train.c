@@ -64,6 +64,7 @@ void cluster_trainer_die(struct cluster *c, struct cluster_agent *a, int process
     if (!a->trainers[process].is_alive)
         return;
     a->trainers[process].is_alive = false;
+    a->trainers[process].is_unheard = true;
     a->trainers[process].run = -1;
     event.step = wait_status;
     cluster_push(c, c->now_ms + cluster_uniform(c, 0.2, 5), event);
@@ -472,6 +473,7 @@ void cluster_trainer_event(struct cluster *c, const struct cluster_event *event)
         return;
     }
     if (event->type == CLUSTER_TRAINER_EXIT) {
+        t->is_unheard = false;
         supervisor_exited(a->supervisor, event->process, (int)event->step, c->now_ms);
     } else if (!t->is_alive) {
         return;
