@@ -77,10 +77,15 @@ static struct kube_call *refuse(struct led_io *l, const struct kube_request *req
 static struct kube_call *led_send(struct kube_io *io, const struct kube_request *request)
 {
     struct led_io *l = led(io);
+    struct kube_request asked = *request;
 
-    if (strcmp(request->method, "GET") != 0 && !l->may_write(l->user))
+    if (strcmp(request->method, "GET") == 0)
+        return kube_send(l->inner, request);
+    if (!l->may_write(l->user))
         return refuse(l, request);
-    return kube_send(l->inner, request);
+    asked.may_leave = l->may_write; /* it may have to wait first */
+    asked.may_leave_user = l->user;
+    return kube_send(l->inner, &asked);
 }
 
 static void led_cancel(struct kube_io *io, struct kube_call *call)

@@ -63,6 +63,7 @@ static void call_free(struct kube_call *call)
         curl_easy_cleanup(call->easy);
     }
     curl_slist_free_all(call->headers);
+    curl_slist_free_all(call->dial);
     fleet_strbuf_release(&call->answer);
     free(call->path);
     free(call->content_type);
@@ -83,19 +84,38 @@ void kube_call_make_ready(struct kube_call *call)
 
 static int error_code(CURLcode result)
 {
-    return result == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT : -EHOSTUNREACH;
+    switch (result) {
+    case CURLE_OPERATION_TIMEDOUT:
+        return -ETIMEDOUT;
+    case CURLE_ABORTED_BY_CALLBACK:
+        return -EACCES;
+    default:
+        return -EHOSTUNREACH;
+    }
+}
+
+/* What curl says of its own ways, in words of ours. */
+static const char *why(const struct kube_call *call)
+{
+    switch (call->result) {
+    case CURLE_SEND_FAIL_REWIND:
+        return "the connection broke before the answer came";
+    case CURLE_ABORTED_BY_CALLBACK:
+        return "it may not be sent any more";
+    default:
+        return *call->curl_text ? call->curl_text : curl_easy_strerror(call->result);
+    }
 }
 
 static void fill_error(const struct kube_call *call, struct fleet_error *err)
 {
     const char *server = call->http->config->server;
-    const char *why = *call->curl_text ? call->curl_text : curl_easy_strerror(call->result);
 
     if (call->too_large)
         (void)fleet_error(err, -EFBIG, "%s: the answer is over %u bytes", server,
                           KUBE_RESPONSE_MAX);
     else
-        (void)fleet_error(err, error_code(call->result), "%s: %s", server, why);
+        (void)fleet_error(err, error_code(call->result), "%s: %s", server, why(call));
 }
 
 /* The last callback of a call; it is freed before, so that on_done may do anything. */
@@ -112,6 +132,8 @@ static void deliver_end(struct kube_call *call)
     if (call->result != CURLE_OK) {
         fill_error(call, &err);
         response.err = &err;
+        if (call->result == CURLE_PEER_FAILED_VERIFICATION)
+            kube_config_doubt(call->http->config); /* the CA may be another one by now */
     } else {
         (void)curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
         if (curl_easy_getinfo(call->easy, CURLINFO_RETRY_AFTER, &retry_after_s) == CURLE_OK &&
@@ -141,6 +163,11 @@ static void deliver_data(struct kube_call *call)
         kube_call_make_ready(call);
     request->on_data(request->user, piece.text, piece.length); /* may free the call */
     fleet_strbuf_release(&piece);
+}
+
+bool kube_call_may_leave(const struct kube_call *call)
+{
+    return !call->request.may_leave || call->request.may_leave(call->request.may_leave_user);
 }
 
 bool kube_call_is_success(const struct kube_call *call)
@@ -213,6 +240,10 @@ static void start_call(struct kube_call *call)
     list_append(&http->calls, &call->place);
     if (call->deadline_ms > 0 && call->deadline_ms <= now_ms) {
         end_early(call, CURLE_OPERATION_TIMEDOUT, "timed out before a place was free");
+        return;
+    }
+    if (!kube_call_may_leave(call)) { /* it has waited */
+        end_early(call, CURLE_ABORTED_BY_CALLBACK, "");
         return;
     }
     if (kube_config_refresh(http->config, now_ms, fleet_wall_ms(), &err) < 0) {

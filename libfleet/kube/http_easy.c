@@ -2,11 +2,16 @@
 
 /*
  * A call in curl's words: address, headers, body, who we are, and how long it may take. curl copies all
- * but the body and the headers, which the call keeps.
+ * but the body and the lists, which the call keeps.
+ *
+ * curl sends a request again, on a new connection, when the old one broke before any answer. For one
+ * that only reads that is right. One that changes something may have been carried out, and who asks for
+ * it may have to decide anew by now (led_io.h): so bodies are handed out once, and cannot be rewound.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "libfleet/base/assert.h"
@@ -30,6 +35,28 @@ static size_t on_curl_bytes(char *bytes, size_t one, size_t size, void *user)
     if (call->request.streaming && kube_call_is_success(call))
         kube_call_make_ready(call);
     return size;
+}
+
+static size_t on_curl_wants_body(char *out, size_t one, size_t room, void *user)
+{
+    struct kube_call *call = user;
+    size_t size = call->request.body_size - call->body_taken;
+
+    if (!kube_call_may_leave(call))
+        return CURL_READFUNC_ABORT;
+    if (size > one * room)
+        size = one * room;
+    memcpy(out, call->body + call->body_taken, size);
+    call->body_taken += size;
+    return size;
+}
+
+static int on_curl_wants_body_again(void *user, curl_off_t offset, int from)
+{
+    const struct kube_call *call = user;
+
+    return offset == 0 && from == SEEK_SET && call->body_taken == 0 ? CURL_SEEKFUNC_OK
+                                                                    : CURL_SEEKFUNC_FAIL;
 }
 
 /* A peer that vanished without a word is noticed by unacknowledged data, not by hours of silence. */
@@ -60,8 +87,10 @@ static void set_identity(CURL *easy, const struct kube_config *config)
         set_blob(easy, CURLOPT_SSLCERT_BLOB, &config->client_certificate);
         set_blob(easy, CURLOPT_SSLKEY_BLOB, &config->client_key);
     }
-    if (config->proxy)
+    if (config->proxy) { /* it is meant for this server, whatever $no_proxy says */
         (void)curl_easy_setopt(easy, CURLOPT_PROXY, config->proxy);
+        (void)curl_easy_setopt(easy, CURLOPT_NOPROXY, "");
+    }
     if (config->token.text) {
         (void)curl_easy_setopt(easy, CURLOPT_XOAUTH2_BEARER, config->token.text);
         (void)curl_easy_setopt(easy, CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
@@ -78,14 +107,76 @@ static void set_header(struct kube_call *call, const char *name, const char *val
     fleet_strbuf_release(&line);
 }
 
-static void set_request(struct kube_call *call)
+/* Owned by the caller (curl_free); never NULL. */
+static char *url_part(CURLU *url, CURLUPart part, unsigned int flags)
 {
-    struct fleet_strbuf url = {0};
+    char *text = NULL;
+
+    fleet_assert(curl_url_get(url, part, &text, flags) == CURLUE_OK);
+    return text;
+}
+
+/*
+ * The certificate is of another name than the address (tls-server-name). For curl that name is the host,
+ * and the address only where it dials; the server is told the address, as it would be without the name.
+ */
+static void append_named_server(struct kube_call *call, const char *name, struct fleet_strbuf *out)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf dial = {0}, own = {0};
+    CURLU *url = curl_url();
+    char *scheme, *host, *port, *path;
+
+    fleet_assert(url != NULL);
+    fleet_assert(curl_url_set(url, CURLUPART_URL, call->http->config->server, 0) == CURLUE_OK);
+    scheme = url_part(url, CURLUPART_SCHEME, 0);
+    host = url_part(url, CURLUPART_HOST, 0);
+    port = url_part(url, CURLUPART_PORT, CURLU_DEFAULT_PORT);
+    path = url_part(url, CURLUPART_PATH, 0);
+    fleet_strbuf_appendf(out, "%s://%s:%s%s", scheme, name, port, path[1] ? path : "");
+    fleet_strbuf_appendf(&dial, "%s:%s:%s:%s", name, port, host, port);
+    fleet_strbuf_appendf(&own, "%s:%s", host, port);
+    call->dial = curl_slist_append(NULL, dial.text);
+    (void)curl_easy_setopt(call->easy, CURLOPT_CONNECT_TO, call->dial);
+    set_header(call, "Host", own.text);
+    curl_free(scheme);
+    curl_free(host);
+    curl_free(port);
+    curl_free(path);
+    curl_url_cleanup(url);
+}
+
+static void set_url(struct kube_call *call)
+{
+    const struct kube_config *config = call->http->config;
+    FLEET_AUTO_STRBUF struct fleet_strbuf url = {0};
+
+    if (config->tls_server_name)
+        append_named_server(call, config->tls_server_name, &url);
+    else
+        fleet_strbuf_append(&url, config->server);
+    fleet_strbuf_append(&url, call->path);
+    (void)curl_easy_setopt(call->easy, CURLOPT_URL, url.text);
+}
+
+static void set_body(struct kube_call *call)
+{
     CURL *easy = call->easy;
 
-    fleet_strbuf_appendf(&url, "%s%s", call->http->config->server, call->path);
-    (void)curl_easy_setopt(easy, CURLOPT_URL, url.text);
-    fleet_strbuf_release(&url);
+    set_header(call, "Content-Type", call->content_type);
+    set_header(call, "Expect", "");
+    (void)curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->request.body_size);
+    (void)curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_curl_wants_body);
+    (void)curl_easy_setopt(easy, CURLOPT_READDATA, call);
+    (void)curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, on_curl_wants_body_again);
+    (void)curl_easy_setopt(easy, CURLOPT_SEEKDATA, call);
+}
+
+static void set_request(struct kube_call *call)
+{
+    CURL *easy = call->easy;
+
+    set_url(call);
     (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
     (void)curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L); /* join a connection rather than open one */
@@ -94,13 +185,8 @@ static void set_request(struct kube_call *call)
     (void)curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->request.method);
     (void)curl_easy_setopt(easy, CURLOPT_USERAGENT, call->http->user_agent);
     set_header(call, "Accept", "application/json");
-    if (call->content_type) {
-        set_header(call, "Content-Type", call->content_type);
-        set_header(call, "Expect", "");
-        (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
-                               (curl_off_t)call->request.body_size);
-        (void)curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
-    }
+    if (call->content_type)
+        set_body(call);
     (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, call->headers);
 }
 

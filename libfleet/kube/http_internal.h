@@ -29,10 +29,11 @@ struct kube_call {
     enum kube_call_state state;
     struct kube_request request; /* its pointers point into the members below, or are NULL */
     char *path, *content_type, *body;
+    size_t body_taken;  /* bytes of it that curl has had */
     double deadline_ms; /* 0: none */
 
     CURL *easy;
-    struct curl_slist *headers;
+    struct curl_slist *headers, *dial; /* `dial`: where, if not where the URL says */
     struct fleet_strbuf answer; /* streaming: what on_data has not had yet */
     bool too_large;
     CURLcode result;
@@ -60,6 +61,9 @@ struct kube_http {
 };
 
 /* ---- http.c ------------------------------------------------------------------------------------- */
+
+/* May it (still) go out? */
+bool kube_call_may_leave(const struct kube_call *call);
 
 /* The answer has a status 2xx. */
 bool kube_call_is_success(const struct kube_call *call);

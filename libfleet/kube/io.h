@@ -41,6 +41,10 @@ struct kube_request {
     double timeout_ms; /* for all of it, waiting for a free place included; 0: none */
     bool streaming;    /* the body goes to on_data as it comes; does not count as in flight */
     bool urgent;       /* does not wait behind the cap on requests in flight: lease renewal */
+    /* Asked whenever it is about to leave, however long it has waited: false ends it with -EACCES.
+     * NULL: it always may. */
+    bool (*may_leave)(void *user);
+    void *may_leave_user;
     /* streaming only: bytes of an answer with status 2xx */
     void (*on_data)(void *user, const void *bytes, size_t size);
     void (*on_done)(void *user, const struct kube_response *response);

@@ -41,7 +41,7 @@ struct kube_rest_call {
     char *path;         /* with query */
     char *body;         /* NULL: none */
     double deadline_ms; /* when the whole has to be over; 0: none */
-    bool urgent;
+    bool urgent, reread; /* `reread`: it was sent again because there was no answer */
     kube_rest_done *done;
     void *user;
 
@@ -239,6 +239,18 @@ static bool try_again(struct kube_rest_call *call, const struct kube_response *r
     return true;
 }
 
+/* The connection ended before the answer, as connections do when a server ends or a proxy is weary of them.
+ * Who only reads asks once more. What may have changed something is for the caller to find out. */
+static bool read_again(struct kube_rest_call *call, const struct kube_response *response)
+{
+    if (call->reread || strcmp(call->method, "GET") != 0 || response->err->code != -EHOSTUNREACH ||
+        kube_now_ms(call->io) >= call->deadline_ms)
+        return false;
+    call->reread = true;
+    send_call(call);
+    return true;
+}
+
 static void on_answer(void *user, const struct kube_response *response)
 {
     struct kube_rest_call *call = user;
@@ -246,7 +258,9 @@ static void on_answer(void *user, const struct kube_response *response)
     struct fleet_error err;
 
     call->call = NULL;
-    if (response->err) {
+    if (response->err && read_again(call, response)) {
+        return;
+    } else if (response->err) {
         finish(call, NULL, response->err);
     } else if (try_again(call, response)) {
         return;

@@ -11,8 +11,9 @@
  *
  * The call ends with one on_done, or with kube_rest_cancel. A 429 (and a 5xx that says when to come
  * back, but to a create, which may have been done) is repeated here, after the time the server asked
- * for, as long as the deadline allows; every other failure is the caller's to judge by the predicates
- * of api_error.h.
+ * for, as long as the deadline allows. A GET or LIST whose connection ended without an answer is sent
+ * once more; what may have changed something is not. Every other failure is the caller's to judge by the
+ * predicates of api_error.h.
  */
 
 #include <stdbool.h>

@@ -39,7 +39,16 @@ struct world {
     struct fake_apiserver_http *front;
     struct kube_config config;
     struct kube_io *io;
+    int done_count, done_code; /* of on_done */
 };
+
+static void on_done(void *user, const struct kube_response *response)
+{
+    struct world *w = user;
+
+    w->done_code = response->err ? response->err->code : 0;
+    w->done_count++;
+}
 
 static int set_up(void **state)
 {
@@ -256,14 +265,82 @@ static void test_kube_rest__tells_no_answer_from_a_refusal(void **state)
     fake_apiserver_fail(w->server, &(struct fake_failure){.count = 1, .status = 500});
     a = do_request(w, &r);
     assert_true(a.failed && kube_is_retryable(&a.err) && !kube_is_unreachable(&a.err));
-    fake_apiserver_fail(w->server, &(struct fake_failure){.count = 2, .status = 0});
-    a = do_request(w, &r);
+    fake_apiserver_fail(w->server, &(struct fake_failure){.count = 9, .status = 0});
+    a = do_request(w, &r); /* which is sent again, by rest and by curl, and drops again */
     assert_true(a.failed && kube_is_unreachable(&a.err));
     free(w->config.server);
     w->config.server = strdup("http://127.0.0.1:1");
     a = do_request(w, &r);
     assert_true(a.failed && kube_is_unreachable(&a.err));
     assert_non_null(strstr(a.err.text, "127.0.0.1"));
+}
+
+/* The server has closed a connection that was kept for later, just as a request went out on it. */
+static void test_kube_rest__a_write_without_an_answer_is_not_repeated(void **state)
+{
+    struct world *w = *state;
+    FLEET_AUTO_JSON cJSON *body = pod("a");
+    struct kube_rest_request r = {
+        .verb = KUBE_LIST, .resource = &kube_pods, .namespace_ = "default", .body = body};
+    struct answer a = do_request(w, &r); /* there is a connection now */
+
+    free(a.text);
+    fake_apiserver_fail(w->server, &(struct fake_failure){.method = "POST", .count = 1, .status = 0});
+    r.verb = KUBE_CREATE;
+    a = do_request(w, &r);
+    assert_true(a.failed && kube_is_unreachable(&a.err));
+    assert_non_null(strstr(a.err.text, "the connection broke before the answer came"));
+    assert_int_equal(fake_apiserver_requests(w->server, "POST"), 1);
+    a = do_request(w, &r);
+    assert_false(a.failed);
+    free(a.text);
+}
+
+static bool is_set(void *user)
+{
+    return *(const bool *)user;
+}
+
+/* What waits for a place goes out later than it was sent: whoever may not any more is asked then. */
+static void test_kube_http__asks_again_when_it_leaves(void **state)
+{
+    struct world *w = *state;
+    FLEET_AUTO_JSON cJSON *body = pod("a");
+    FLEET_AUTO_FREE char *text = fleet_json_print(body);
+    struct kube_rest_request list = {.verb = KUBE_LIST, .resource = &kube_pods};
+    bool may = true;
+    struct kube_request create = {.method = "POST",
+                                  .path = PODS,
+                                  .content_type = "application/json",
+                                  .body = text,
+                                  .body_size = strlen(text),
+                                  .may_leave = is_set,
+                                  .may_leave_user = &may,
+                                  .on_done = on_done,
+                                  .user = w};
+    struct answer lists[4] = {0};
+
+    for (size_t i = 0; i < 4; i++) /* as many as may be in flight */
+        (void)kube_rest_start(w->io, &list, on_answer, &lists[i]);
+    (void)kube_send(w->io, &create);
+    may = false;
+    turn_until(w, &w->done_count, 1);
+    assert_int_equal(w->done_code, -EACCES);
+    create.urgent = true; /* does not wait for a place, but for a connection that is free */
+    may = true;
+    (void)kube_send(w->io, &create);
+    may = false;
+    turn_until(w, &w->done_count, 2);
+    assert_int_equal(w->done_code, -EACCES);
+    assert_int_equal(fake_apiserver_requests(w->server, "POST"), 0);
+    may = true;
+    (void)kube_send(w->io, &create);
+    turn_until(w, &w->done_count, 3);
+    assert_int_equal(w->done_code, 0);
+    for (size_t i = 0; i < 4; i++) {
+        turn_until(w, &lists[i].count, 1);
+        free(lists[i].text);
+    }
 }
 
 static void test_kube_http__caps_what_is_in_flight_and_lets_the_urgent_pass(void **state)
@@ -548,6 +625,8 @@ int main(void)
         TEST(test_kube_rest__pages_carry_their_token),
         TEST(test_kube_rest__a_busy_server_is_asked_again),
         TEST(test_kube_rest__tells_no_answer_from_a_refusal),
+        TEST(test_kube_rest__a_write_without_an_answer_is_not_repeated),
+        TEST(test_kube_http__asks_again_when_it_leaves),
         TEST(test_kube_http__caps_what_is_in_flight_and_lets_the_urgent_pass),
         TEST(test_kube_http__a_cancelled_call_says_nothing),
         TEST(test_kube_http__a_deadline_holds),
