@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A kubeconfig is three lists (clusters, users, contexts) that refer to each other by name. It is
- * turned into a tree first, then the one context that is wanted is followed.
+ * A kubeconfig is three lists (clusters, users, contexts) that refer to each other by name, in one file
+ * or spread over several. They are turned into trees first, then the one context that is wanted is
+ * followed; paths are relative to the file in which they stand.
  */
 #include "libfleet/kube/config.h"
 
+#include <curl/curl.h>
 #include <errno.h>
 #include <openssl/evp.h>
 #include <stdbool.h>
@@ -25,11 +27,22 @@
 #define SERVICE_ACCOUNT   "/var/run/secrets/kubernetes.io/serviceaccount"
 #define EXEC_EARLY_MS     60000 /* a plug-in's token is renewed this long before it expires */
 #define EXEC_ARGUMENT_MAX 256
+#define FILES_MAX         32
 #define NEVER_READ        (-1e300)
+
+struct source { /* a kubeconfig */
+    cJSON *root;
+    const char *folder; /* that its paths are relative to */
+};
+
+struct sources { /* in the order in which they count */
+    struct source items[FILES_MAX];
+    size_t count;
+};
 
 /* ---- secrets ----------------------------------------------------------------------------------- */
 
-static void secret_set(struct kube_secret *secret, char *text, size_t size)
+void kube_secret_set(struct kube_secret *secret, char *text, size_t size)
 {
     if (secret->text)
         OPENSSL_cleanse(secret->text, secret->size);
@@ -40,7 +53,7 @@ static void secret_set(struct kube_secret *secret, char *text, size_t size)
 
 static void secret_release(struct kube_secret *secret)
 {
-    secret_set(secret, NULL, 0);
+    kube_secret_set(secret, NULL, 0);
     free(secret->file);
     *secret = (struct kube_secret){0};
 }
@@ -72,7 +85,11 @@ static int secret_refresh(struct kube_secret *secret, double now_ms, struct flee
         return secret->text ? 0 : rc; /* a file that is just being replaced: what we have will do */
     size = trimmed_size(text, size);
     text[size] = '\0';
-    secret_set(secret, text, size);
+    if (size == 0) { /* … or just being written */
+        free(text);
+        return secret->text ? 0 : fleet_error(err, -ENODATA, "%s is empty", secret->file);
+    }
+    kube_secret_set(secret, text, size);
     secret->read_ms = now_ms;
     return 0;
 }
@@ -80,16 +97,13 @@ static int secret_refresh(struct kube_secret *secret, double now_ms, struct flee
 static int exec_refresh(struct kube_config *config, int64_t now_wall_ms, struct fleet_error *err)
 {
     int64_t expires = config->exec.expires_wall_ms;
-    char *token;
     int rc;
 
     if (!config->exec.argv || expires == 0 ||
         (expires > 0 && now_wall_ms < expires - EXEC_EARLY_MS))
         return 0;
-    if ((rc = kube_exec_run(&config->exec, &token, err)) < 0)
-        return rc;
-    secret_set(&config->token, token, strlen(token));
-    return 0;
+    rc = kube_exec_run(config, err);
+    return rc < 0 && now_wall_ms < expires ? 0 : rc; /* what we have is good for some seconds yet */
 }
 
 int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_wall_ms,
@@ -139,34 +153,44 @@ void kube_config_release(struct kube_config *config)
 
 /* ---- kubeconfig -------------------------------------------------------------------------------- */
 
-/* The entry of `list` with that name: its `part` ("cluster", …). */
-static int find_named(const cJSON *root, const char *list, const char *part, const char *name,
-                      const cJSON **out, struct fleet_error *err)
+/* The entry of `list` with that name, of the first file that has it: its `part` ("cluster", …), and where
+ * its paths begin. */
+static int find_named(const struct sources *sources, const char *list, const char *part,
+                      const char *name, const cJSON **out, const char **out_folder,
+                      struct fleet_error *err)
 {
     const cJSON *item;
 
-    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(root, list))
-    {
-        const char *here = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "name"));
-        if (here && strcmp(here, name) == 0) {
-            *out = cJSON_GetObjectItemCaseSensitive(item, part);
-            return 0;
+    for (size_t i = 0; i < sources->count; i++)
+        cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(sources->items[i].root, list))
+        {
+            const char *here = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "name"));
+            if (here && strcmp(here, name) == 0) {
+                *out = cJSON_GetObjectItemCaseSensitive(item, part);
+                *out_folder = sources->items[i].folder;
+                return 0;
+            }
         }
-    }
     return fleet_error(err, -EINVAL, "%s: there is no \"%.100s\"", list, name);
 }
 
+/* Blanks and line ends, which YAML may bring in, do not matter. */
 static int decode_base64(const char *text, char **out, size_t *out_size)
 {
-    size_t size = strlen(text), padding = 0;
+    FLEET_AUTO_FREE char *dense = strdup(text);
+    size_t size = 0, padding = 0;
     unsigned char *bytes;
     int count;
 
-    while (padding < 2 && size > padding && text[size - 1 - padding] == '=')
+    fleet_assert(dense != NULL);
+    for (; *text; text++)
+        if (!strchr(" \t\r\n", *text))
+            dense[size++] = *text;
+    while (padding < 2 && size > padding && dense[size - 1 - padding] == '=')
         padding++;
     bytes = malloc(size / 4 * 3 + 4);
     fleet_assert(bytes != NULL);
-    count = size % 4 == 0 ? EVP_DecodeBlock(bytes, (const unsigned char *)text, (int)size) : -1;
+    count = size % 4 == 0 ? EVP_DecodeBlock(bytes, (const unsigned char *)dense, (int)size) : -1;
     if (count < 0 || (size_t)count < padding) {
         free(bytes);
         return -EINVAL;
@@ -208,6 +232,17 @@ static int dup_optional(const cJSON *from, const char *name, char **out, struct 
     return rc;
 }
 
+static bool is_url(const char *text)
+{
+    CURLU *url = curl_url();
+    bool is = strncmp(text, "https://", 8) == 0 || strncmp(text, "http://", 7) == 0;
+
+    fleet_assert(url != NULL);
+    is = is && curl_url_set(url, CURLUPART_URL, text, 0) == CURLUE_OK;
+    curl_url_cleanup(url);
+    return is;
+}
+
 static int decode_cluster(const cJSON *cluster, const char *folder, struct kube_config *config,
                           struct fleet_error *err)
 {
@@ -224,8 +259,7 @@ static int decode_cluster(const cJSON *cluster, const char *folder, struct kube_
         return fleet_error(err, -EINVAL,
                            "insecure-skip-tls-verify: is not supported; give the "
                            "certificate-authority");
-    if (!config->server ||
-        (strncmp(config->server, "https://", 8) != 0 && strncmp(config->server, "http://", 7) != 0))
+    if (!config->server || !is_url(config->server))
         return fleet_error(err, -EINVAL, "server: \"%.100s\" is not an http or https URL",
                            config->server ? config->server : "");
     while (config->server[strlen(config->server) - 1] == '/')
@@ -233,8 +267,9 @@ static int decode_cluster(const cJSON *cluster, const char *folder, struct kube_
     return 0;
 }
 
-/* argv = command and args. */
-static int decode_arguments(const cJSON *exec, struct kube_exec *out, struct fleet_error *err)
+/* argv = command and args. A command with a slash is relative to the file, one without is in the PATH. */
+static int decode_arguments(const cJSON *exec, const char *folder, struct kube_exec *out,
+                            struct fleet_error *err)
 {
     const cJSON *args = cJSON_GetObjectItemCaseSensitive(exec, "args"), *arg;
     const char *command;
@@ -247,7 +282,8 @@ static int decode_arguments(const cJSON *exec, struct kube_exec *out, struct fle
         return fleet_error(err, -EINVAL, "args: more than %d", EXEC_ARGUMENT_MAX);
     out->argv = calloc((size_t)cJSON_GetArraySize(args) + 2, sizeof(*out->argv));
     fleet_assert(out->argv != NULL);
-    out->argv[count++] = strdup(command);
+    out->argv[count++] =
+        strchr(command, '/') ? fleet_file_join(folder, command) : strdup(command);
     cJSON_ArrayForEach(arg, args)
     {
         if (!cJSON_IsString(arg))
@@ -257,7 +293,23 @@ static int decode_arguments(const cJSON *exec, struct kube_exec *out, struct fle
     return 0;
 }
 
-static int decode_exec(const cJSON *exec, struct kube_exec *out, struct fleet_error *err)
+/* What the plug-in wants to know of us, and we of it. */
+static int decode_exec_manner(const cJSON *exec, struct kube_exec *out, struct fleet_error *err)
+{
+    const char *mode = "";
+    int rc;
+
+    if ((rc = fleet_json_dup_string(exec, "apiVersion", &out->api_version, err)) < 0 ||
+        (rc = fleet_json_opt_bool(exec, "provideClusterInfo", &out->wants_cluster, err)) < 0 ||
+        (rc = fleet_json_opt_string(exec, "interactiveMode", &mode, err)) < 0)
+        return rc;
+    if (strcmp(mode, "Always") == 0)
+        return fleet_error(err, -EINVAL, "interactiveMode: \"Always\": nobody is here to be asked");
+    return 0;
+}
+
+static int decode_exec(const cJSON *exec, const char *folder, struct kube_exec *out,
+                       struct fleet_error *err)
 {
     const cJSON *env = cJSON_GetObjectItemCaseSensitive(exec, "env"), *pair;
     size_t count = 0;
@@ -265,7 +317,7 @@ static int decode_exec(const cJSON *exec, struct kube_exec *out, struct fleet_er
 
     if (!cJSON_IsObject(exec))
         return 0;
-    if ((rc = decode_arguments(exec, out, err)) < 0)
+    if ((rc = decode_arguments(exec, folder, out, err)) < 0)
         return rc;
     if (cJSON_GetArraySize(env) > EXEC_ARGUMENT_MAX)
         return fleet_error(err, -EINVAL, "env: more than %d", EXEC_ARGUMENT_MAX);
@@ -281,9 +333,22 @@ static int decode_exec(const cJSON *exec, struct kube_exec *out, struct fleet_er
         fleet_strbuf_appendf(&text, "%s=%s", name, value);
         out->env[count++] = fleet_strbuf_take(&text);
     }
-    if ((rc = fleet_json_dup_string(exec, "apiVersion", &out->api_version, err)) < 0)
+    if ((rc = decode_exec_manner(exec, out, err)) < 0)
         return rc;
     out->expires_wall_ms = -1;
+    return 0;
+}
+
+/* To leave these out would be to act as somebody else. */
+static int refuse_unsupported(const cJSON *user, struct fleet_error *err)
+{
+    static const char *const names[] = {"as",       "as-uid",   "as-groups",    "as-user-extra",
+                                        "username", "password", "auth-provider"};
+
+    for (size_t i = 0; i < FLEET_COUNT(names); i++)
+        if (cJSON_HasObjectItem(user, names[i]))
+            return fleet_error(err, -EINVAL, "%s: is not supported; use a token, a client certificate "
+                                             "or exec", names[i]);
     return 0;
 }
 
@@ -293,7 +358,8 @@ static int decode_user(const cJSON *user, const char *folder, struct kube_config
     const char *token = NULL, *file = NULL;
     int rc;
 
-    if ((rc = decode_secret(user, "client-certificate", folder, &config->client_certificate, err)) <
+    if ((rc = refuse_unsupported(user, err)) < 0 ||
+        (rc = decode_secret(user, "client-certificate", folder, &config->client_certificate, err)) <
             0 ||
         (rc = decode_secret(user, "client-key", folder, &config->client_key, err)) < 0 ||
         (rc = fleet_json_opt_string(user, "token", &token, err)) < 0 ||
@@ -305,51 +371,50 @@ static int decode_user(const cJSON *user, const char *folder, struct kube_config
         config->token.size = strlen(token);
         config->token.text = strdup(token);
     }
-    if ((rc = decode_exec(cJSON_GetObjectItemCaseSensitive(user, "exec"), &config->exec, err)) < 0)
+    if ((rc = decode_exec(cJSON_GetObjectItemCaseSensitive(user, "exec"), folder, &config->exec, err)) < 0)
         return fleet_error_wrap(err, "exec");
     return 0;
 }
 
-static int follow_context(const cJSON *root, const char *folder, const char *context,
+static int follow_context(const struct sources *sources, const char *context,
                           struct kube_config *config, struct fleet_error *err)
 {
     const cJSON *part = NULL, *cluster = NULL, *user = NULL;
-    const char *cluster_name, *user_name = NULL;
+    const char *cluster_name, *user_name = NULL, *folder;
     int rc;
 
-    if ((rc = find_named(root, "contexts", "context", context, &part, err)) < 0)
+    if ((rc = find_named(sources, "contexts", "context", context, &part, &folder, err)) < 0)
         return rc;
     if ((rc = fleet_json_get_string(part, "cluster", &cluster_name, err)) < 0 ||
         (rc = fleet_json_opt_string(part, "user", &user_name, err)) < 0 ||
         (rc = dup_optional(part, "namespace", &config->namespace_, err)) < 0)
         return fleet_error_wrap(err, "context \"%.100s\"", context);
-    if ((rc = find_named(root, "clusters", "cluster", cluster_name, &cluster, err)) < 0)
+    if ((rc = find_named(sources, "clusters", "cluster", cluster_name, &cluster, &folder, err)) < 0)
         return rc;
     if ((rc = decode_cluster(cluster, folder, config, err)) < 0)
         return fleet_error_wrap(err, "cluster \"%.100s\"", cluster_name);
-    if (!user_name)
+    if (!user_name || !*user_name)
         return 0;
-    if ((rc = find_named(root, "users", "user", user_name, &user, err)) < 0)
+    if ((rc = find_named(sources, "users", "user", user_name, &user, &folder, err)) < 0)
         return rc;
     if ((rc = decode_user(user, folder, config, err)) < 0)
         return fleet_error_wrap(err, "user \"%.100s\"", user_name);
     return 0;
 }
 
-int kube_config_decode(const char *text, size_t size, const char *folder, const char *context,
-                       struct kube_config *out, struct fleet_error *err)
+/* `context` NULL: the first file that names one. */
+static int follow(const struct sources *sources, const char *context, struct kube_config *out,
+                  struct fleet_error *err)
 {
-    FLEET_AUTO_JSON cJSON *root = NULL;
     struct kube_config config = {0};
     int rc;
 
-    if ((rc = fleet_yaml_to_json(text, size, &root, err)) < 0)
-        return rc;
-    if (!context && (rc = fleet_json_opt_string(root, "current-context", &context, err)) < 0)
-        return rc;
+    for (size_t i = 0; i < sources->count && (!context || !*context); i++)
+        if ((rc = fleet_json_opt_string(sources->items[i].root, "current-context", &context, err)) < 0)
+            return rc;
     if (!context || !*context)
         return fleet_error(err, -EINVAL, "current-context: is not set");
-    if (follow_context(root, folder, context, &config, err) < 0) {
+    if (follow_context(sources, context, &config, err) < 0) {
         kube_config_release(&config);
         if (err)
             err->code = -EINVAL;
@@ -361,38 +426,80 @@ int kube_config_decode(const char *text, size_t size, const char *folder, const 
     return 0;
 }
 
+int kube_config_decode(const char *text, size_t size, const char *folder, const char *context,
+                       struct kube_config *out, struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *root = NULL;
+    struct sources sources = {.count = 1};
+    int rc;
+
+    if ((rc = fleet_yaml_to_json(text, size, &root, err)) < 0)
+        return rc;
+    sources.items[0] = (struct source){root, folder};
+    return follow(&sources, context, out, err);
+}
+
 /* ---- where to look ----------------------------------------------------------------------------- */
+
+static int add_file(struct sources *sources, const char *path, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    const char *slash = strrchr(path, '/');
+    struct source source;
+    size_t size;
+    int rc;
+
+    if (sources->count == FILES_MAX)
+        return fleet_error(err, -EINVAL, "more than %d files", FILES_MAX);
+    if ((rc = fleet_file_read(path, KUBE_CONFIG_SIZE_MAX, &text, &size, err)) < 0)
+        return rc;
+    if ((rc = fleet_yaml_to_json(text, size, &source.root, err)) < 0)
+        return fleet_error_wrap(err, "%s", path);
+    source.folder = strndup(path, slash ? (size_t)(slash - path) + (slash == path) : 0);
+    fleet_assert(source.folder != NULL);
+    sources->items[sources->count++] = source;
+    return 0;
+}
+
+static void sources_release(struct sources *sources)
+{
+    for (size_t i = 0; i < sources->count; i++) {
+        cJSON_Delete(sources->items[i].root);
+        free((char *)sources->items[i].folder);
+    }
+}
 
 static int load_file(const char *path, const char *context, struct kube_config *out,
                      struct fleet_error *err)
 {
-    FLEET_AUTO_FREE char *text = NULL;
-    FLEET_AUTO_FREE char *folder = strdup(path);
-    char *slash;
-    size_t size;
-    int rc;
+    struct sources sources = {0};
+    int rc = add_file(&sources, path, err);
 
-    fleet_assert(folder != NULL);
-    slash = strrchr(folder, '/');
-    *(slash ? slash : folder) = '\0';
-    if ((rc = fleet_file_read(path, KUBE_CONFIG_SIZE_MAX, &text, &size, err)) < 0)
-        return rc;
-    if ((rc = kube_config_decode(text, size, folder, context, out, err)) < 0)
-        return fleet_error_wrap(err, "%s", path);
-    return 0;
+    if (rc == 0 && (rc = follow(&sources, context, out, err)) < 0)
+        (void)fleet_error_wrap(err, "%s", path);
+    sources_release(&sources);
+    return rc;
 }
 
-/* The first file of a list separated by colons that exists. */
-static char *first_existing(const char *list)
+/* Files separated by colons; those that do not exist are left out, as kubectl does. */
+static int load_list(const char *list, const char *context, struct kube_config *out,
+                     struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *copy = strdup(list);
+    struct sources sources = {0};
     char *rest = copy, *path;
+    int rc = 0;
 
     fleet_assert(copy != NULL);
-    while ((path = strsep(&rest, ":")))
+    while (rc == 0 && (path = strsep(&rest, ":")))
         if (*path && access(path, F_OK) == 0)
-            return strdup(path);
-    return NULL;
+            rc = add_file(&sources, path, err);
+    if (rc == 0 && sources.count == 0)
+        rc = fleet_error(err, -ENOENT, "KUBECONFIG=%.200s: no such file", list);
+    else if (rc == 0 && (rc = follow(&sources, context, out, err)) < 0)
+        (void)fleet_error_wrap(err, "KUBECONFIG=%.200s", list);
+    sources_release(&sources);
+    return rc;
 }
 
 static int load_home(const char *context, struct kube_config *out, struct fleet_error *err)
@@ -418,12 +525,8 @@ int kube_config_load(const char *path, const char *context, struct kube_config *
 
     if (path)
         return load_file(path, context, out, err);
-    if (list && *list) {
-        FLEET_AUTO_FREE char *file = first_existing(list);
-        if (!file)
-            return fleet_error(err, -ENOENT, "KUBECONFIG=%.200s: no such file", list);
-        return load_file(file, context, out, err);
-    }
+    if (list && *list)
+        return load_list(list, context, out, err);
     rc = kube_config_in_cluster(NULL, out, err);
     return rc == -ENOENT ? load_home(context, out, err) : rc;
 }

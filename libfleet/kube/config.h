@@ -10,9 +10,11 @@
  * is rotated; what was written inline never changes. A token may also come from a credential
  * plug-in (an `exec` block), which is run again shortly before the token expires.
  *
- * TLS verification cannot be switched off: a kubeconfig that asks for it is refused.
+ * TLS verification cannot be switched off, and nobody is impersonated: a kubeconfig that asks for it is
+ * refused.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,7 +36,8 @@ struct kube_exec {           /* a credential plug-in; argv NULL: none */
     char **argv;             /* [.., NULL] */
     char **env;              /* ["NAME=value", …, NULL], added to ours */
     char *api_version;       /* client.authentication.k8s.io/v1 or v1beta1 */
-    int64_t expires_wall_ms; /* of the token it gave; 0: does not expire; -1: not run yet */
+    bool wants_cluster;      /* to be told which cluster it is asked for */
+    int64_t expires_wall_ms; /* of what it gave; 0: does not expire; -1: not run yet */
 };
 
 struct kube_config {
@@ -49,8 +52,9 @@ struct kube_config {
 };
 
 /*
- * The usual search: `path` if not NULL; else the files of $KUBECONFIG; else the pod's service
- * account, if there is one; else ~/.kube/config. `context` NULL means the current one.
+ * The usual search: `path` if not NULL; else the files of $KUBECONFIG as if they were one, of two entries
+ * with one name the first; else the pod's service account, if there is one; else ~/.kube/config. `context`
+ * NULL means the current one.
  *
  * -ENOENT: nothing found (with the places); -EINVAL: with file and field; -errno of reading.
  */
@@ -70,13 +74,18 @@ void kube_config_release(struct kube_config *config);
 
 /*
  * Bring the secrets up to date: read files older than KUBE_CONFIG_REFRESH_MS, run the plug-in if
- * its token expires within a minute. A file that cannot be read now keeps its last text. Fails only
- * where there is no text at all: -errno with the file, or what the plug-in said.
+ * its token expires within a minute. A file that cannot be read now or is empty keeps its last text, a
+ * plug-in that fails its last word until that has expired. Fails only where there is nothing to go on
+ * with: -errno with the file, or what the plug-in said.
  */
 int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_wall_ms,
                         struct fleet_error *err);
 
-/* The server answered 401: read and run again at the next refresh, whatever the age. */
+/* The server answered 401, or its certificate could not be verified: read and run again at the next
+ * refresh, whatever the age. */
 void kube_config_doubt(struct kube_config *config);
+
+/* Put `text`, heap of `size` bytes and a NUL, in its place; the old one is wiped. For exec.c. */
+void kube_secret_set(struct kube_secret *secret, char *text, size_t size);
 
 #endif

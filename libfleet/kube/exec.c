@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -41,17 +42,47 @@ static char **build_environment(const struct kube_exec *exec, char *info)
     return env;
 }
 
-static int spawn(const struct kube_exec *exec, int out_fd, pid_t *pid, struct fleet_error *err)
+static void add_text(cJSON *object, const char *name, const char *text)
 {
+    if (text)
+        fleet_assert(cJSON_AddStringToObject(object, name, text));
+}
+
+/* What the plug-in is asked, for $KUBERNETES_EXEC_INFO. */
+static char *build_info(const struct kube_config *config)
+{
+    FLEET_AUTO_JSON cJSON *info = cJSON_CreateObject();
+    FLEET_AUTO_FREE unsigned char *ca = calloc(1, (config->ca.size + 2) / 3 * 4 + 1);
+    cJSON *spec, *cluster;
+
+    fleet_assert(info && ca);
+    add_text(info, "apiVersion", config->exec.api_version);
+    add_text(info, "kind", "ExecCredential");
+    spec = cJSON_AddObjectToObject(info, "spec");
+    fleet_assert(spec && cJSON_AddBoolToObject(spec, "interactive", false));
+    if (config->exec.wants_cluster) {
+        cluster = cJSON_AddObjectToObject(spec, "cluster");
+        add_text(cluster, "server", config->server);
+        add_text(cluster, "tls-server-name", config->tls_server_name);
+        add_text(cluster, "proxy-url", config->proxy);
+        if (config->ca.text) {
+            (void)EVP_EncodeBlock(ca, (const unsigned char *)config->ca.text, (int)config->ca.size);
+            add_text(cluster, "certificate-authority-data", (const char *)ca);
+        }
+    }
+    return fleet_json_print(info);
+}
+
+static int spawn(const struct kube_config *config, int out_fd, pid_t *pid, struct fleet_error *err)
+{
+    const struct kube_exec *exec = &config->exec;
     FLEET_AUTO_STRBUF struct fleet_strbuf info = {0};
+    FLEET_AUTO_FREE char *text = build_info(config);
     FLEET_AUTO_FREE char **env = NULL;
     posix_spawn_file_actions_t actions;
     int rc;
 
-    fleet_strbuf_appendf(&info,
-                         "KUBERNETES_EXEC_INFO={\"apiVersion\":\"%s\",\"kind\":\"ExecCredential\","
-                         "\"spec\":{\"interactive\":false}}",
-                         exec->api_version);
+    fleet_strbuf_appendf(&info, "KUBERNETES_EXEC_INFO=%s", text);
     env = build_environment(exec, info.text);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -89,11 +120,19 @@ static int read_answer(int fd, struct fleet_strbuf *out, struct fleet_error *err
     }
 }
 
-static int decode(struct kube_exec *exec, const struct fleet_strbuf *answer, char **out_token,
+static void take(struct kube_secret *secret, const char *text)
+{
+    char *copy = text ? strdup(text) : NULL;
+
+    fleet_assert(copy || !text);
+    kube_secret_set(secret, copy, text ? strlen(text) : 0);
+}
+
+static int decode(struct kube_config *config, const struct fleet_strbuf *answer,
                   struct fleet_error *err)
 {
     FLEET_AUTO_JSON cJSON *root = NULL;
-    const char *token = NULL, *expires = NULL;
+    const char *token = NULL, *expires = NULL, *certificate = NULL, *key = NULL;
     int64_t expires_ms = 0;
     int rc;
 
@@ -101,22 +140,31 @@ static int decode(struct kube_exec *exec, const struct fleet_strbuf *answer, cha
                                &root, err)) < 0)
         return rc;
     if ((rc = fleet_json_opt_string(root, "status.token", &token, err)) < 0 ||
+        (rc = fleet_json_opt_string(root, "status.clientCertificateData", &certificate, err)) < 0 ||
+        (rc = fleet_json_opt_string(root, "status.clientKeyData", &key, err)) < 0 ||
         (rc = fleet_json_opt_string(root, "status.expirationTimestamp", &expires, err)) < 0)
         return rc;
-    if (!token || !*token)
+    if (!(token && *token) && !(certificate && *certificate))
         return fleet_error(err, -EINVAL,
-                           "status.token: is missing (client certificates from "
-                           "plug-ins are not supported)");
+                           "status: has neither token nor clientCertificateData");
+    if ((certificate && *certificate) != (key && *key))
+        return fleet_error(err, -EINVAL,
+                           "status: clientCertificateData and clientKeyData belong together");
     if (expires && fleet_rfc3339_parse(expires, &expires_ms) < 0)
         return fleet_error(err, -EINVAL, "status.expirationTimestamp: \"%.40s\" is not a time",
                            expires);
-    exec->expires_wall_ms = expires_ms;
-    *out_token = strdup(token);
+    config->exec.expires_wall_ms = expires_ms;
+    take(&config->token, token && *token ? token : NULL);
+    if (certificate && *certificate) {
+        take(&config->client_certificate, certificate);
+        take(&config->client_key, key);
+    }
     return 0;
 }
 
-int kube_exec_run(struct kube_exec *exec, char **out_token, struct fleet_error *err)
+int kube_exec_run(struct kube_config *config, struct fleet_error *err)
 {
+    struct kube_exec *exec = &config->exec;
     FLEET_AUTO_STRBUF struct fleet_strbuf answer = {0};
     FLEET_AUTO_CLOSE int read_end = -1;
     FLEET_AUTO_CLOSE int write_end = -1;
@@ -127,7 +175,7 @@ int kube_exec_run(struct kube_exec *exec, char **out_token, struct fleet_error *
         return fleet_error(err, -errno, "run %s: pipe: %s", exec->argv[0], strerror(errno));
     read_end = fds[0];
     write_end = fds[1];
-    if ((rc = spawn(exec, write_end, &pid, err)) < 0)
+    if ((rc = spawn(config, write_end, &pid, err)) < 0)
         return rc;
     (void)close(write_end);
     write_end = -1;
@@ -141,6 +189,6 @@ int kube_exec_run(struct kube_exec *exec, char **out_token, struct fleet_error *
                          WIFSIGNALED(status) ? "signal" : "exit code",
                          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     if (rc == 0)
-        rc = decode(exec, &answer, out_token, err);
+        rc = decode(config, &answer, err);
     return rc < 0 ? fleet_error_wrap(err, "credential plug-in %s", exec->argv[0]) : 0;
 }

@@ -2,19 +2,17 @@
 #ifndef LIBFLEET_KUBE_EXEC_H
 #define LIBFLEET_KUBE_EXEC_H
 
-#include <stdint.h>
-
 struct fleet_error;
-struct kube_exec;
+struct kube_config;
 
 /*
- * Run a credential plug-in (client.authentication.k8s.io ExecCredential) and take its token, heap
- * text. Waits for it, KUBE_EXEC_TIMEOUT_MS at most: such configurations belong to people's shells;
- * a controller in a cluster has none.
+ * Run the credential plug-in of `config` (client.authentication.k8s.io ExecCredential) and put its token
+ * or client certificate into it, with the time when that expires. Waits for it, KUBE_EXEC_TIMEOUT_MS at
+ * most: such configurations belong to people's shells; a controller in a cluster has none.
  *
- * -EACCES: it failed or gave no token; its words are on stderr; -ETIMEDOUT: it was
- * killed; -EINVAL: its answer is not an ExecCredential, or holds a client certificate instead.
+ * -EACCES: it failed; its words are on stderr; -ETIMEDOUT: it was killed; -EINVAL: its answer is not an
+ * ExecCredential, or holds neither. Nothing is changed then.
  */
-int kube_exec_run(struct kube_exec *exec, char **out_token, struct fleet_error *err);
+int kube_exec_run(struct kube_config *config, struct fleet_error *err);
 
 #endif

@@ -123,6 +123,17 @@ static void test_kube_config__names_what_is_wrong(void **state)
         {"current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\n"
          "clusters: [{name: c, cluster: {server: \"https://x\", certificate-authority-data: \"?\"}}]",
          NULL, "cluster \"c\": certificate-authority-data: is not base64"},
+        {"current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\n"
+         "clusters: [{name: c, cluster: {server: \"https://\"}}]\n",
+         NULL, "cluster \"c\": server: \"https://\" is not an http or https URL"},
+        {"current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
+         "clusters: [{name: c, cluster: {server: \"https://x\"}}]\n"
+         "users: [{name: u, user: {token: t, as: somebody}}]\n",
+         NULL, "user \"u\": as: is not supported; use a token, a client certificate or exec"},
+        {"current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
+         "clusters: [{name: c, cluster: {server: \"https://x\"}}]\n"
+         "users: [{name: u, user: {exec: {apiVersion: v, command: c, interactiveMode: Always}}}]\n",
+         NULL, "user \"u\": exec: interactiveMode: \"Always\": nobody is here to be asked"},
         {"a: *b\n", NULL, "line 1, column 4: no complete value has the anchor \"b\""},
         {"a: 1\na: 2\n", NULL, "line 2, column 1: key stands twice in one mapping: \"a\""},
     };
@@ -166,6 +177,10 @@ static void test_kube_config__reads_a_rotated_token_again(void **state)
     kube_config_doubt(&config); /* the server said 401 */
     assert_int_equal(kube_config_refresh(&config, 1001 + KUBE_CONFIG_REFRESH_MS, 0, &err), 0);
     assert_string_equal(config.token.text, "three");
+    free(write_file("token", "\n"));
+    kube_config_doubt(&config); /* being written just now: the same */
+    assert_int_equal(kube_config_refresh(&config, 1002 + KUBE_CONFIG_REFRESH_MS, 0, &err), 0);
+    assert_string_equal(config.token.text, "three");
     (void)unlink(token);
     kube_config_doubt(&config); /* being replaced just now: what we have will do */
     assert_int_equal(kube_config_refresh(&config, 1e9, 0, &err), 0);
@@ -186,6 +201,63 @@ static void test_kube_config__fails_where_a_secret_never_was(void **state)
                      0);
     assert_int_equal(kube_config_refresh(&config, 0, 0, &err), -ENOENT);
     assert_non_null(strstr(err.text, "/nowhere/ca.pem"));
+    kube_config_release(&config);
+}
+
+/* As kubectl merges them: of two entries with one name the first, paths relative to their own file. */
+static void test_kube_config__several_files_are_one(void **state)
+{
+    FLEET_AUTO_FREE char *below = fleet_file_join(folder, "below");
+    FLEET_AUTO_FREE char *list = NULL;
+    struct fleet_strbuf text = {0};
+    struct kube_config config;
+    struct fleet_error err;
+
+    (void)state;
+    (void)mkdir(below, 0700);
+    free(write_file("contexts", "contexts: [{name: here, context: {cluster: c, user: u}}]\n"
+                                "clusters: [{name: c, cluster: {server: \"https://first\", "
+                                "certificate-authority: ca.pem}}]\n"));
+    free(write_file("below/users", "current-context: here\n"
+                                   "users: [{name: u, user: {tokenFile: t}}]\n"
+                                   "clusters: [{name: c, cluster: {server: \"https://second\"}}]\n"));
+    fleet_strbuf_appendf(&text, "%s/nothing:%s/contexts::%s/below/users", folder, folder, folder);
+    list = fleet_strbuf_take(&text);
+    setenv("KUBECONFIG", list, 1);
+    if (kube_config_load(NULL, NULL, &config, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_string_equal(config.server, "https://first");
+    assert_string_equal(strrchr(config.ca.file, '/'), "/ca.pem");
+    assert_non_null(strstr(config.token.file, "/below/t"));
+    kube_config_release(&config);
+
+    assert_int_equal(kube_config_load(NULL, "there", &config, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "contexts: there is no \"there\""));
+    free(write_file("contexts", "contexts: ["));
+    assert_true(kube_config_load(NULL, NULL, &config, &err) < 0);
+    assert_non_null(strstr(err.text, "/contexts: ")); /* which of them */
+    setenv("KUBECONFIG", "/nowhere:/neither", 1);
+    assert_int_equal(kube_config_load(NULL, NULL, &config, &err), -ENOENT);
+    unsetenv("KUBECONFIG");
+}
+
+static void test_kube_config__base64_may_be_broken_into_lines(void **state)
+{
+    static const char text[] = "current-context: a\n"
+                               "contexts: [{name: a, context: {cluster: c, user: \"\"}}]\n"
+                               "clusters:\n"
+                               "- name: c\n"
+                               "  cluster:\n"
+                               "    server: https://x/k8s/clusters/c-1/\n"
+                               "    certificate-authority-data: |\n"
+                               "      Q0Eg\n"
+                               "      dGV4dA==\n";
+    struct kube_config config;
+
+    (void)state;
+    assert_int_equal(kube_config_decode(text, strlen(text), "", NULL, &config, NULL), 0);
+    assert_string_equal(config.ca.text, "CA text");
+    assert_string_equal(config.server, "https://x/k8s/clusters/c-1");
     kube_config_release(&config);
 }
 
@@ -229,6 +301,51 @@ static void test_kube_config__runs_a_plugin_until_its_token_expires(void **state
     kube_config_release(&config);
 }
 
+static void test_kube_config__takes_a_certificate_from_a_plugin(void **state)
+{
+    static const char text[] =
+        "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
+        "clusters: [{name: c, cluster: {server: \"https://x\", certificate-authority-data: Q0E=}}]\n"
+        "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, "
+        "command: ./plugin.sh, provideClusterInfo: true, interactiveMode: IfAvailable}}}]\n";
+    FLEET_AUTO_FREE char *path =
+        write_file("plugin.sh",
+                   "#!/bin/sh\n"
+                   "case $KUBERNETES_EXEC_INFO in *'\"server\":\"https://x\"'*Q0E=*) ;; *) exit 3 ;; esac\n"
+                   "echo '{\"status\":{\"clientCertificateData\":\"CERT\",\"clientKeyData\":\"KEY\"}}'\n");
+    struct kube_config config;
+    struct fleet_error err;
+
+    (void)state;
+    assert_int_equal(chmod(path, 0755), 0);
+    assert_int_equal(kube_config_decode(text, strlen(text), folder, NULL, &config, NULL), 0);
+    if (kube_config_refresh(&config, 0, 0, &err) < 0) /* the command is beside the file */
+        fail_msg("%s", err.text);
+    assert_string_equal(config.client_certificate.text, "CERT");
+    assert_string_equal(config.client_key.text, "KEY");
+    assert_null(config.token.text);
+    kube_config_release(&config);
+}
+
+static void test_kube_config__a_token_is_good_until_it_expires(void **state)
+{
+    struct kube_config config;
+    struct fleet_error err;
+
+    (void)state;
+    decode_with_plugin("#!/bin/sh\n"
+                       "[ -e \"$0.ran\" ] && exit 3\n"
+                       "touch \"$0.ran\"\n"
+                       "echo '{\"status\":{\"token\":\"t\",\"expirationTimestamp\":"
+                       "\"1970-01-01T00:10:00Z\"}}'\n",
+                       &config);
+    assert_int_equal(kube_config_refresh(&config, 0, 0, &err), 0);
+    assert_int_equal(kube_config_refresh(&config, 0, 599000, &err), 0); /* due, failed, still good */
+    assert_string_equal(config.token.text, "t");
+    assert_int_equal(kube_config_refresh(&config, 0, 600000, &err), -EACCES);
+    kube_config_release(&config);
+}
+
 static void test_kube_config__tells_how_a_plugin_failed(void **state)
 {
     struct kube_config config;
@@ -241,7 +358,7 @@ static void test_kube_config__tells_how_a_plugin_failed(void **state)
     kube_config_release(&config);
     decode_with_plugin("#!/bin/sh\necho '{\"status\":{}}'\n", &config);
     assert_int_equal(kube_config_refresh(&config, 0, 0, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "status.token: is missing"));
+    assert_non_null(strstr(err.text, "status: has neither token nor clientCertificateData"));
     kube_config_release(&config);
 }
 
@@ -254,6 +371,10 @@ int main(void)
         cmocka_unit_test(test_kube_config__reads_a_rotated_token_again),
         cmocka_unit_test(test_kube_config__fails_where_a_secret_never_was),
         cmocka_unit_test(test_kube_config__runs_a_plugin_until_its_token_expires),
+        cmocka_unit_test(test_kube_config__several_files_are_one),
+        cmocka_unit_test(test_kube_config__base64_may_be_broken_into_lines),
+        cmocka_unit_test(test_kube_config__takes_a_certificate_from_a_plugin),
+        cmocka_unit_test(test_kube_config__a_token_is_good_until_it_expires),
         cmocka_unit_test(test_kube_config__tells_how_a_plugin_failed),
     };
     return cmocka_run_group_tests_name("kube_config", tests, make_folder, remove_folder);
