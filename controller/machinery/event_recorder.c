@@ -28,6 +28,7 @@ struct event {
     int64_t last_wall_ms;
     double last_ms, written_ms;
     bool writing;
+    bool is_known, is_lost; /* the server has it; has it not: the next one is a first one again */
     struct event_recorder *recorder;
     struct kube_rest_call *call;
 };
@@ -127,8 +128,14 @@ static void on_written(void *user, const cJSON *answer, const struct fleet_error
     (void)answer;
     event->call = NULL;
     event->writing = false;
-    /* gone: events live an hour; a namespace that is ending takes none. Neither is worth a word. */
-    if (err && !kube_is_not_found(err) && !kube_is_forbidden(err) && r->options.on_trouble)
+    if (err && !event->is_known && !kube_is_already_exists(err))
+        event->is_lost = true;
+    else if (err && kube_is_not_found(err))
+        event->is_lost = true; /* events live an hour */
+    event->is_known = !event->is_lost;
+    /* gone, or in a namespace that is ending, which takes none: neither is worth a word. */
+    if (err && !kube_is_not_found(err) && !kube_is_terminating(err) &&
+        !kube_is_already_exists(err) && r->options.on_trouble)
         r->options.on_trouble(r->options.user, err);
     plan_series(r);
 }
@@ -153,7 +160,7 @@ static void write_event(struct event *event, enum kube_verb verb, const cJSON *b
 static bool has_grown(const struct event *event, double *out_due_ms)
 {
     *out_due_ms = event->written_ms + EVENT_SERIES_WRITE_MS;
-    return event->count > event->written && !event->writing;
+    return event->count > event->written && !event->writing && !event->is_lost;
 }
 
 static void on_series_time(void *user)
@@ -228,14 +235,15 @@ static struct object *find_object(struct event_recorder *r, const char *uid, dou
     return object;
 }
 
-/* Those of an object that have ended; there are never more than the allowance made. */
+/* Those of an object that have ended, or were lost; there are never more than the allowance made. */
 static void forget_ended(struct object *object, double now_ms)
 {
     const struct fleet_map_entry *entry;
 
     for (size_t i = 0; (entry = fleet_map_next(&object->events, &i));) {
         struct event *event = entry->value;
-        if (now_ms - event->last_ms >= EVENT_SERIES_END_MS && !event->writing) {
+        bool is_over = now_ms - event->last_ms >= EVENT_SERIES_END_MS || event->is_lost;
+        if (is_over && !event->writing) {
             fleet_map_remove(&object->events, entry->key);
             event_free(event);
             i = 0; /* removing moves others about */

@@ -34,6 +34,7 @@
 #include "libfleet/kube/rest.h"
 
 #define UNREADABLE_MAX 3      /* events that cannot be read, in a row, before all is listed anew */
+#define PAGE_SHRINK    4      /* how much smaller a page becomes whose answer was too large */
 #define SHORT_WATCH_MS 1000.0 /* one that ends sooner, without an event, is a kind of failure */
 
 struct reflector {
@@ -127,8 +128,12 @@ static void finish_list(struct reflector *r, const char *version)
 
 static void list_failed(struct reflector *r, const struct fleet_error *err)
 {
-    if (kube_is_gone(err) && *r->token)
+    if (err->code == -EFBIG) { /* large objects: fewer of them at once */
+        r->whole_list = false;
+        r->options.page = r->options.page > PAGE_SHRINK ? r->options.page / PAGE_SHRINK : 1;
+    } else if (kube_is_gone(err) && *r->token) {
         r->whole_list = true; /* the pages would take too long again */
+    }
     set_text(&r->token, "");
     tell_trouble(r, err);
     wait(r);
@@ -148,6 +153,11 @@ static void on_page(void *user, const cJSON *list, const struct fleet_error *err
     }
     if (fleet_json_get_string(list, "metadata.resourceVersion", &version, &bad) < 0 ||
         fleet_json_opt_string(list, "metadata.continue", &token, &bad) < 0) {
+        list_failed(r, &bad);
+        return;
+    }
+    if (!*version) { /* (1): there would be nothing to watch from */
+        (void)fleet_error(&bad, -EINVAL, "metadata.resourceVersion: is empty");
         list_failed(r, &bad);
         return;
     }

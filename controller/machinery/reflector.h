@@ -10,6 +10,7 @@
  *  (2) Nothing is skipped: a watch goes on from the last version that the store has, and where that
  *      is not possible the whole is listed anew.
  *  (3) Failures wait: exponentially, jittered, REFLECTOR_WAIT_MAX_MS at most.
+ *  (4) A page whose answer is larger than is taken (KUBE_RESPONSE_MAX) is asked for with fewer items.
  */
 
 #include <stdbool.h>
@@ -32,7 +33,7 @@ struct reflector_options {
     const char *label_selector; /* NULL: none */
     const char *field_selector; /* NULL: none */
     int source;                 /* of the store: one reflector, one source */
-    int page;                   /* items a LIST answers at once; 0: REFLECTOR_PAGE */
+    int page;                   /* items a LIST answers at once, at first; 0: REFLECTOR_PAGE */
 
     void (*on_synced)(void *user); /* the first list is in the store; NULL */
     /* What went wrong, for the log; the reflector goes on by itself. NULL */

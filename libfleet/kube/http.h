@@ -18,7 +18,7 @@
 struct fleet_error;
 struct kube_config;
 
-#define KUBE_RESPONSE_MAX (256u << 20) /* bytes of one answer that is not streamed */
+#define KUBE_RESPONSE_MAX (64u << 20) /* bytes of one answer that is not streamed */
 
 struct kube_http_options {
     const char *user_agent; /* NULL: "fleetjob/VERSION" */

@@ -212,7 +212,10 @@ static void run_call(struct fake_io *io, struct kube_call *call)
         }
         break;
     case STEP_RETURNS:
-        end_with_answer(call);
+        if (io->weather.answer_max > 0 && call->response.body.length > io->weather.answer_max)
+            end_with_error(call, -EFBIG, "the answer is too large");
+        else
+            end_with_answer(call);
         break;
     case STEP_FAILS:
         end_with_error(call, -EHOSTUNREACH, "connection lost");

@@ -77,6 +77,18 @@ static cJSON *the_event(struct world *w)
     return event;
 }
 
+/* Where it lies. */
+static const char *the_path(struct world *w)
+{
+    static char path[512];
+    FLEET_AUTO_JSON cJSON *event = the_event(w);
+    const char *name = "";
+
+    (void)fleet_json_opt_string(event, "metadata.name", &name, NULL);
+    snprintf(path, sizeof(path), "%s/%s", EVENTS, name);
+    return path;
+}
+
 static void test_event_recorder__writes_all_that_the_api_demands(void **state)
 {
     struct world w;
@@ -127,6 +139,50 @@ static void test_event_recorder__counts_the_same_instead_of_repeating_it(void **
     assert_int_equal(count, 1000);
     if (fake_apiserver_requests(w.server, EVENTS) > 8) /* in 160 s: one, and one each 30 s */
         fail_msg("%zu requests", fake_apiserver_requests(w.server, EVENTS));
+    stop(&w);
+}
+
+/* What could not be written is not counted on: the next one is there again. */
+static void test_event_recorder__one_that_was_lost_is_new_again(void **state)
+{
+    static const int statuses[] = {500, 403, 0};
+    struct world w;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(statuses) / sizeof(*statuses); i++) {
+        start(&w);
+        fake_apiserver_fail(
+            w.server, &(struct fake_failure){.method = "POST", .count = 1, .status = statuses[i]});
+        record(&w, "u1", "PodFailed", "it broke");
+        fake_io_run(w.io, 60000);
+        assert_int_equal(fake_apiserver_count(w.server, EVENTS), 0);
+        assert_int_equal(w.troubles, 1); /* a missing right, too, is told */
+        record(&w, "u1", "PodFailed", "it broke");
+        fake_io_run(w.io, 100);
+        assert_int_equal(fake_apiserver_count(w.server, EVENTS), 1);
+        (void)fake_apiserver_do(w.server, "DELETE", the_path(&w), NULL); /* its hour is over */
+        record(&w, "u1", "PodFailed", "it broke");
+        fake_io_run(w.io, 60000);
+        record(&w, "u1", "PodFailed", "it broke");
+        fake_io_run(w.io, 100);
+        assert_int_equal(fake_apiserver_count(w.server, EVENTS), 1);
+        stop(&w);
+    }
+}
+
+static void test_event_recorder__a_namespace_that_ends_is_no_trouble(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    fake_apiserver_fail(w.server, &(struct fake_failure){.method = "POST",
+                                                         .count = 1,
+                                                         .status = 403,
+                                                         .cause = "NamespaceTerminating"});
+    record(&w, "u1", "PodFailed", "it broke");
+    fake_io_run(w.io, 1000);
+    assert_int_equal(w.troubles, 0);
     stop(&w);
 }
 
@@ -209,6 +265,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_event_recorder__writes_all_that_the_api_demands),
         cmocka_unit_test(test_event_recorder__counts_the_same_instead_of_repeating_it),
+        cmocka_unit_test(test_event_recorder__one_that_was_lost_is_new_again),
+        cmocka_unit_test(test_event_recorder__a_namespace_that_ends_is_no_trouble),
         cmocka_unit_test(test_event_recorder__begins_anew_after_a_silence),
         cmocka_unit_test(test_event_recorder__an_object_cannot_flood),
         cmocka_unit_test(test_event_recorder__cuts_a_note_that_is_too_long),

@@ -201,6 +201,24 @@ static void test_reflector__lists_anew_when_its_version_is_gone(void **state)
     stop(&w);
 }
 
+static void test_reflector__asks_for_fewer_where_objects_are_large(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 11, 64);
+    for (int i = 0; i < 20; i++)
+        put(&w, i);
+    fake_io_weather(w.io)->answer_max = 1000; /* some six of them */
+    assert_true(fake_io_run_until(w.io, &w.synced, 1, 10000));
+    assert_true(is_equal(&w, 20));
+    assert_int_equal(w.trouble.code, -EFBIG);
+    assert_int_equal(fake_apiserver_requests(w.server, "limit=64"), 1);
+    assert_int_equal(fake_apiserver_requests(w.server, "limit=16"), 1);
+    assert_int_equal(fake_apiserver_requests(w.server, "limit=4"), 5);
+    stop(&w);
+}
+
 static void test_reflector__asks_for_all_at_once_when_pages_are_too_old(void **state)
 {
     struct world w;
@@ -346,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_reflector__is_live_while_a_watch_is_open),
         cmocka_unit_test(test_reflector__resumes_from_a_bookmark_without_a_list),
         cmocka_unit_test(test_reflector__lists_anew_when_its_version_is_gone),
+        cmocka_unit_test(test_reflector__asks_for_fewer_where_objects_are_large),
         cmocka_unit_test(test_reflector__asks_for_all_at_once_when_pages_are_too_old),
         cmocka_unit_test(test_reflector__an_event_cut_in_half_is_read_again),
         cmocka_unit_test(test_reflector__does_not_hammer_a_server_that_refuses),
