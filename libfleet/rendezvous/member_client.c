@@ -36,6 +36,7 @@ struct member_client {
     struct lws_vhost *vhost;
     struct lws_protocols protocols[2];
     SSL_CTX *tls;          /* trusts the CA of the installation and nothing else */
+    SSL_SESSION *session;  /* of the last connection, to be resumed; NULL = none */
     struct member *member; /* NULL: freed, waits for lws to let go */
     char *address, *ca_pem, *token;
     int port;
@@ -117,10 +118,18 @@ static void drop_connection(struct member_client *client)
     forget_connection(client);
 }
 
+static void forget_session(struct member_client *client)
+{
+    SSL_SESSION_free(client->session);
+    client->session = NULL;
+}
+
 static void lose_connection(struct member_client *client, const char *detail)
 {
     struct member_output out = {0};
 
+    if (client->is_dialling)
+        forget_session(client); /* whatever it was: the next handshake is a whole one */
     if (client->connection)
         client->connection(client->user, false, detail);
     forget_connection(client);
@@ -161,9 +170,11 @@ static int use_hub(struct member_client *client, const struct member_client_hub 
 {
     int rc;
 
-    if ((!client->ca_pem || strcmp(client->ca_pem, hub->ca_pem) != 0) &&
-        (rc = trust(client->tls, hub->ca_pem, err)) < 0)
-        return rc;
+    if (!client->ca_pem || strcmp(client->ca_pem, hub->ca_pem) != 0) {
+        if ((rc = trust(client->tls, hub->ca_pem, err)) < 0)
+            return rc;
+        forget_session(client); /* it rests on the other CA */
+    }
     replace_text(&client->address, hub->address);
     replace_text(&client->ca_pem, hub->ca_pem);
     replace_text(&client->token, hub->token);
@@ -326,7 +337,9 @@ static void on_opened(struct member_client *client)
     client->is_dialling = false;
     client->is_open = true;
     if (client->connection)
-        client->connection(client->user, true, "connected");
+        client->connection(client->user, true,
+                           SSL_session_reused(lws_get_ssl(client->wsi)) ? "connected, resumed"
+                                                                        : "connected");
     member_connected(client->member, fleet_monotonic_ms(), &out);
     member_client_apply(client, &out);
 }
@@ -376,6 +389,7 @@ static void note_close(struct member_client *client, const char *bytes, size_t s
 
 static void free_client(struct member_client *client)
 {
+    forget_session(client);
     SSL_CTX_free(client->tls);
     fleet_strbuf_release(&client->scratch);
     free(client);
@@ -421,6 +435,37 @@ static int serve(struct lws *wsi, enum lws_callback_reasons reason, void *user, 
 
 /* ---- life cycle -------------------------------------------------------------------------------- */
 
+/*
+ * A thousand agents that come back at once cost the hub a signature each, but for those that resume the
+ * session they had: after a broken connection, not at another replica. lws 4.1 knows nothing of it.
+ */
+static int keep_session(SSL *tls, SSL_SESSION *session)
+{
+    struct member_client *client = SSL_CTX_get_app_data(SSL_get_SSL_CTX(tls));
+
+    forget_session(client);
+    client->session = SSL_SESSION_dup(session); /* this one is spoilt if its connection breaks */
+    return 0;
+}
+
+static void resume_session(const SSL *tls, int where, int how)
+{
+    const struct member_client *client = SSL_CTX_get_app_data(SSL_get_SSL_CTX(tls));
+
+    (void)how;
+    if ((where & SSL_CB_HANDSHAKE_START) && client->session && !SSL_get_session(tls))
+        (void)SSL_set_session((SSL *)tls, client->session);
+}
+
+static void keep_sessions(struct member_client *client)
+{
+    (void)SSL_CTX_set_app_data(client->tls, client);
+    (void)SSL_CTX_set_session_cache_mode(client->tls,
+                                         SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_sess_set_new_cb(client->tls, keep_session);
+    SSL_CTX_set_info_callback(client->tls, resume_session);
+}
+
 static int make_vhost(struct member_client *client, const struct member_client_hub *hub,
                       struct fleet_error *err)
 {
@@ -438,6 +483,7 @@ static int make_vhost(struct member_client *client, const struct member_client_h
     SSL_CTX_set_min_proto_version(client->tls, TLS1_2_VERSION);
     if (use_hub(client, hub, err) < 0)
         return -EINVAL;
+    keep_sessions(client);
     info.provided_client_ssl_ctx = client->tls;
     client->vhost = lws_create_vhost(client->context, &info);
     if (!client->vhost)

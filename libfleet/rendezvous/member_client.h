@@ -41,7 +41,7 @@ struct member_client_config {
     /* An action for the trainers or the supervisor: ASSIGN … REFUSED. Borrowed for the call. The
      * handler may call member_* and member_client_apply(). */
     void (*deliver)(void *user, const struct member_action *action);
-    /* For the log: "connected", or why dialling or the connection failed. May be NULL. */
+    /* For the log: "connected" (or "connected, resumed": by the TLS session it had), or why dialling or the connection failed. May be NULL. */
     void (*connection)(void *user, bool is_connected, const char *detail);
     void *user;
 };

@@ -606,6 +606,23 @@ static void test_hub_server__members_find_the_hub_of_another_installation(void *
     world_free(world);
 }
 
+static void test_hub_server__who_comes_back_resumes_its_session(void **state)
+{
+    struct world *world = world_new(1, NULL);
+    struct agent *agent = add_agent(world, NULL, NULL, NULL);
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        run_until(world, agent->is_connected);
+        assert_string_equal(agent->detail, i == 0 ? "connected" : "connected, resumed");
+        run_until(world, world->events[HUB_EVENT_JOINED] == i + 1);
+        hub_server_remove(world->job);
+        run_until(world, !agent->is_connected);
+        host_job(world, "job", 1, (struct generation){0}, &world->job);
+    }
+    world_free(world);
+}
+
 static void test_hub_server__refuses_strangers_and_leaves_others_alone(void **state)
 {
     static const struct {
@@ -808,6 +825,7 @@ int main(void)
         cmocka_unit_test(test_hub_server__the_store_carries_bytes_between_members),
         cmocka_unit_test(test_hub_server__a_server_that_comes_back_disturbs_nothing),
         cmocka_unit_test(test_hub_server__members_find_the_hub_of_another_installation),
+        cmocka_unit_test(test_hub_server__who_comes_back_resumes_its_session),
         cmocka_unit_test(test_hub_server__refuses_strangers_and_leaves_others_alone),
         cmocka_unit_test(test_hub_server__closes_connections_that_talk_nonsense),
         cmocka_unit_test(test_hub_server__closes_connections_that_say_nothing),
