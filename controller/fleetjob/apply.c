@@ -425,20 +425,22 @@ static void on_written(void *user, const struct fleet_error *err)
     take_effect(pass);
 }
 
-/* Progress alone is written when it is its turn, for this job and among all. */
-static bool may_write_progress(struct reconciler_pass *pass)
+/* At once what matters; progress and counts when it is their turn. */
+static bool may_write(struct reconciler_pass *pass)
 {
-    struct reconciler *r = pass->job->reconciler;
-    double now_ms = kube_now_ms(r->io);
-    double due_ms = pass->job->next_progress_ms > r->next_progress_ms ? pass->job->next_progress_ms
-                                                                      : r->next_progress_ms;
+    struct reconciler_job *job = pass->job;
+    const struct actions *actions = &pass->actions;
+    double now_ms = kube_now_ms(job->reconciler->io), wait_ms = 0;
 
-    if (now_ms < due_ms) {
-        note_requeue(pass, due_ms - now_ms);
+    if (!actions->is_status_changed && !actions->is_counts_changed && !actions->is_progress_changed)
         return false;
-    }
-    r->next_progress_ms = now_ms + RECONCILER_PROGRESS_EVERY_MS;
-    return true;
+    if (!actions->is_status_changed && actions->is_counts_changed)
+        wait_ms = status_pace_counts(&job->pace, now_ms);
+    else if (!actions->is_status_changed)
+        wait_ms = status_pace_progress(&job->reconciler->pace, &job->pace, now_ms);
+    if (wait_ms > 0)
+        note_requeue(pass, wait_ms);
+    return wait_ms <= 0;
 }
 
 void apply_run(struct reconciler_pass *pass)
@@ -449,12 +451,11 @@ void apply_run(struct reconciler_pass *pass)
         look_first(pass);
         return;
     }
-    if (!actions->is_status_changed &&
-        !(actions->is_progress_changed && may_write_progress(pass))) {
+    if (!may_write(pass)) {
         take_effect(pass);
         return;
     }
-    pass->job->next_progress_ms = kube_now_ms(pass->job->reconciler->io) + RECONCILER_PROGRESS_MS;
+    status_pace_written(&pass->job->pace, kube_now_ms(pass->job->reconciler->io));
     status_writer_write(pass->job->writer, &pass->observation.job.status, &actions->status,
                         on_written, pass);
 }

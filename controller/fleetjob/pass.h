@@ -74,7 +74,7 @@ void status_close_restart(struct pass *pass);
 /* The word for the STATE column. */
 void status_name_state(struct pass *pass);
 
-/* Which of before and after differ, into out->is_status_changed and is_progress_changed. */
+/* In what before and after differ, into out->is_status_changed, is_counts_changed, is_progress_changed. */
 void status_compare(struct pass *pass);
 
 /* ---- the policies, one file each -------------------------------------------------------------- */

@@ -137,8 +137,9 @@ struct actions {
     struct action_hub hub;
     bool delete_job; /* its time to live is over */
 
-    bool is_status_changed;        /* more than progress: write it now */
-    bool is_progress_changed;      /* write it when it is time */
+    bool is_status_changed;        /* more than what follows: write it now */
+    bool is_counts_changed;        /* only how many workers there are, and messages that say so: … */
+    bool is_progress_changed;      /* only progress: … write it when it is time (status_pace.h) */
     struct fleetjob_status status; /* the whole new one */
 
     int64_t requeue_after_ms; /* look again then; -1 = nothing to wait for */

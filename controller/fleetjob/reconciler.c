@@ -251,8 +251,8 @@ static void on_hub_changed(void *user, bool is_step)
     struct reconciler_job *job = user;
     struct reconciler *r = job->reconciler;
 
-    if (is_step && kube_now_ms(r->io) < job->next_progress_ms)
-        manager_enqueue_at(r->manager, job->key, job->next_progress_ms);
+    if (is_step && kube_now_ms(r->io) < status_pace_due_ms(&job->pace))
+        manager_enqueue_at(r->manager, job->key, status_pace_due_ms(&job->pace));
     else
         manager_enqueue(r->manager, job->key);
 }

@@ -28,9 +28,6 @@ struct event_recorder;
 struct fleet_error;
 struct reconciler;
 
-#define RECONCILER_PROGRESS_MS       15000.0 /* between two writes of progress alone, of one job … */
-#define RECONCILER_PROGRESS_EVERY_MS 50.0    /* … and of all jobs together */
-
 struct reconciler_options {
     struct kube_io *io;
     struct metrics *metrics;

@@ -7,6 +7,7 @@
 #include "controller/fleetjob/gang.h"
 #include "controller/fleetjob/observe.h"
 #include "controller/fleetjob/reconciler.h"
+#include "controller/fleetjob/status_pace.h"
 #include "controller/fleetjob/status_writer.h"
 #include "controller/machinery/expectations.h"
 #include "libfleet/base/error.h"
@@ -23,7 +24,7 @@ struct reconciler {
     struct hub_network network;
     int64_t epoch;
     struct fleet_map jobs;          /* key → struct reconciler_job */
-    double next_progress_ms;        /* when progress may be written again, for all jobs */
+    struct status_pace pace;
     bool has_gang[GANG_SCHEDULERS]; /* which gang schedulers the cluster has, … */
     double gang_until_ms;           /* … as was seen; ask again then */
     struct metric *pods_created, *pods_deleted, *status_writes, *restarts, *states;
@@ -49,7 +50,7 @@ struct reconciler_job {
     size_t taken_count;
     struct observed_vanished *vanished; /* [vanished_count], as in struct observed */
     size_t vanished_count;
-    double next_progress_ms;
+    struct status_pace_job pace;
     bool is_doomed;               /* its namespace is being deleted: nothing more is done */
     struct reconciler_pass *pass; /* under way; NULL = none */
 };

@@ -523,7 +523,24 @@ void status_name_state(struct pass *pass)
     set_text(&pass->status->state, state);
 }
 
-/* Progress apart, because it changes all the time and is written rarely. */
+/* What changes while pods come up one by one: counts, and messages that contain them. */
+static void remove_counts(cJSON *status)
+{
+    cJSON *condition;
+
+    cJSON_DeleteItemFromObjectCaseSensitive(status, "workers");
+    cJSON_ArrayForEach(condition, cJSON_GetObjectItemCaseSensitive(status, "conditions"))
+        cJSON_DeleteItemFromObjectCaseSensitive(condition, "message");
+}
+
+/* Nothing is told or done that only who may write the status should tell or do. */
+static bool only_looks(const struct actions *out)
+{
+    return out->event_count == 0 && out->create_count == 0 && out->delete_count == 0 &&
+           !out->delete_job;
+}
+
+/* Progress and counts apart, because they change all the time and are written rarely. */
 void status_compare(struct pass *pass)
 {
     FLEET_AUTO_JSON cJSON *before = fleetjob_status_encode(pass->before);
@@ -532,9 +549,15 @@ void status_compare(struct pass *pass)
         cJSON_DetachItemFromObjectCaseSensitive(before, "progress");
     FLEET_AUTO_JSON cJSON *progress_after =
         cJSON_DetachItemFromObjectCaseSensitive(after, "progress");
+    bool is_changed = !progress_before != !progress_after || !fleet_json_equal(before, after);
 
-    pass->out->is_status_changed =
-        !progress_before != !progress_after || !fleet_json_equal(before, after);
-    pass->out->is_progress_changed = !pass->out->is_status_changed && progress_before &&
-                                     !fleet_json_equal(progress_before, progress_after);
+    if (is_changed && pass->before->has_workers && !progress_before == !progress_after &&
+        only_looks(pass->out)) {
+        remove_counts(before);
+        remove_counts(after);
+        pass->out->is_counts_changed = fleet_json_equal(before, after);
+    }
+    pass->out->is_status_changed = is_changed && !pass->out->is_counts_changed;
+    pass->out->is_progress_changed =
+        !is_changed && progress_before && !fleet_json_equal(progress_before, progress_after);
 }

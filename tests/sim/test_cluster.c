@@ -194,7 +194,6 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         1587,    /* a generation is recorded and never assigned: counted twice */
         50314,   /* all are lost with the leader before it could write that they trained */
         7000721, /* a pod that was made is deleted by force before its 503 asks to try again */
-        7002272, /* a trainer's failure is told when it is in the next generation: counted twice */
         7002554, /* who trained on alone comes back after a generation that had to begin before that */
         12000601, /* the same, and the one in between never heard that it was to begin */
         10000146, /* suspended between a restart's assignment and its first step */

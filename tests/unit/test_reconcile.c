@@ -403,6 +403,7 @@ static cJSON *to_json(const struct scenario *s, const struct actions *a)
     cJSON_AddBoolToObject(json, "deleteJob", a->delete_job);
     cJSON_AddStringToObject(json, "write",
                             a->is_status_changed     ? "status"
+                            : a->is_counts_changed   ? "counts"
                             : a->is_progress_changed ? "progress"
                                                      : "no");
     cJSON_AddNumberToObject(json, "requeueAfterMs", (double)a->requeue_after_ms);

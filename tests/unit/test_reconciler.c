@@ -272,6 +272,15 @@ static void set_pod(struct world *w, const char *name, const char *status)
     assert_int_equal(fake_apiserver_do(w->server, "PATCH", path.text, status), 200);
 }
 
+static void bind_pod(struct world *w, const char *name)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    fleet_strbuf_appendf(&path, PODS "/%s", name);
+    assert_int_equal(
+        fake_apiserver_do(w->server, "PATCH", path.text, "{\"spec\":{\"nodeName\":\"n\"}}"), 200);
+}
+
 static void run_pods(struct world *w)
 {
     for (int i = 0; i < 3; i++) {
@@ -366,6 +375,46 @@ static void makes_what_a_job_needs_once(void **state)
     stop(&w);
 }
 
+/* Requests without watches, from creation to all of `count` pods Running, one after the other as kubelets
+ * are. */
+static size_t requests_for(int count)
+{
+    struct world w;
+    size_t requests;
+    char text[128];
+
+    start(&w, 1);
+    make_job(&w);
+    (void)snprintf(text, sizeof(text), "{\"spec\":{\"worker\":{\"replicas\":%d},\"training\":{\"globalBatchSize\":64}}}",
+                   count);
+    assert_int_equal(fake_apiserver_do(w.server, "PATCH", JOBS "/gpt", text), 200);
+    fake_io_run(w.io, 2000);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), count);
+    for (int i = 0; i < count; i++) {
+        (void)snprintf(text, sizeof(text), "gpt-worker-%d-0", i);
+        bind_pod(&w, text);
+        fake_io_run(w.io, 50);
+    }
+    for (int i = 0; i < count; i++) {
+        (void)snprintf(text, sizeof(text), "gpt-worker-%d-0", i);
+        set_pod(&w, text, "{\"status\":{\"phase\":\"Running\"}}");
+        fake_io_run(w.io, 50);
+    }
+    fake_io_run(w.io, 60000);
+    assert_string_equal(condition(&w, "Scheduled"), "True");
+    requests = fake_apiserver_requests(w.server, "") - fake_apiserver_requests(w.server, "WATCH") -
+               (size_t)(2 + 2 * count); /* of the test itself */
+    stop(&w);
+    return requests;
+}
+
+static void n_pods_cost_n_requests_and_a_few(void **state)
+{
+    (void)state;
+    assert_in_range(requests_for(4), 4, 4 + 13);
+    assert_in_range(requests_for(64), 64, 64 + 13);
+}
+
 static void lost_answers_make_no_second_pod(void **state)
 {
     (void)state;
@@ -377,7 +426,7 @@ static void lost_answers_make_no_second_pod(void **state)
         fake_io_weather(w.io)->cut_stream = 0.1;
         make_job(&w);
         fake_io_run(w.io, 300000);
-        *fake_io_weather(w.io) = (struct fake_weather){1, 1, 0, 0, 0, false};
+        *fake_io_weather(w.io) = (struct fake_weather){.latency_min_ms = 1, .latency_max_ms = 1};
         fake_io_run(w.io, 300000);
         expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
         stop(&w);
@@ -824,6 +873,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(makes_what_a_job_needs_once),
+        cmocka_unit_test(n_pods_cost_n_requests_and_a_few),
         cmocka_unit_test(lost_answers_make_no_second_pod),
         cmocka_unit_test(a_taken_name_costs_an_attempt),
         cmocka_unit_test(a_pod_that_will_never_do_refuses_the_job),

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_STATUS_PACE_H
+#define CONTROLLER_FLEETJOB_STATUS_PACE_H
+
+/*
+ * When a status may be written whose change nobody has to hear of at once.
+ *
+ *  (1) Progress alone: STATUS_PACE_PROGRESS_MS between two writes of a job, STATUS_PACE_EVERY_MS between
+ *      two of all jobs together. Whoever has to wait for the others gets a turn of its own and comes back
+ *      then: a thousand jobs do not all ask again at each turn.
+ *  (2) Counts alone (workers with a node, ready ones, …): STATUS_PACE_COUNTS_MS after the last write of
+ *      the job, so that N pods that come up one by one cost no N writes. What they lead to, a condition
+ *      that is met, is written at once.
+ *
+ * Pure; times are milliseconds of one clock that never goes back.
+ */
+
+#define STATUS_PACE_PROGRESS_MS 15000.0
+#define STATUS_PACE_EVERY_MS    50.0
+#define STATUS_PACE_COUNTS_MS   5000.0
+
+struct status_pace { /* of all jobs; begins as zero */
+    double free_ms;  /* from then on there are turns that nobody has */
+};
+
+struct status_pace_job { /* begins as zero */
+    double written_ms; /* its last write; 0: none yet */
+    double turn_ms;    /* when it may write its progress; 0: it has no turn */
+};
+
+/* How long progress has to wait: 0, it may be written now, which is then noted. */
+double status_pace_progress(struct status_pace *all, struct status_pace_job *job, double now_ms);
+
+/* Before then, status_pace_progress() will not let it write. */
+double status_pace_due_ms(const struct status_pace_job *job);
+
+/* The same for counts; the write is noted by status_pace_written(). */
+double status_pace_counts(const struct status_pace_job *job, double now_ms);
+
+/* Its status is being written, whatever for. */
+void status_pace_written(struct status_pace_job *job, double now_ms);
+
+#endif
