@@ -340,7 +340,8 @@ static void release_scenario(struct scenario *s)
 
 /* ---- what was decided, as JSON ---------------------------------------------------------------- */
 
-static cJSON *hub_to_json(const struct action_hub *hub)
+/* Whether it is alone matters to a hub that goes on from a generation. */
+static cJSON *hub_to_json(const struct action_hub *hub, bool is_recorded)
 {
     cJSON *json = cJSON_CreateObject();
 
@@ -355,6 +356,8 @@ static cJSON *hub_to_json(const struct action_hub *hub)
         cJSON_AddNumberToObject(json, "restartsMax", hub->policy.restarts_max);
         if (hub->has_trained)
             cJSON_AddBoolToObject(json, "hasTrained", true);
+        if (hub->is_alone && is_recorded)
+            cJSON_AddBoolToObject(json, "alone", true);
     }
     return json;
 }
@@ -399,7 +402,8 @@ static cJSON *to_json(const struct scenario *s, const struct actions *a)
     if (a->order_count > 0)
         cJSON_AddItemToObject(json, "order",
                               cJSON_CreateStringArray(a->order, (int)a->order_count));
-    cJSON_AddItemToObject(json, "hub", hub_to_json(&a->hub));
+    cJSON_AddItemToObject(json, "hub",
+                          hub_to_json(&a->hub, s->job.status.rendezvous.generation > 0));
     cJSON_AddBoolToObject(json, "deleteJob", a->delete_job);
     cJSON_AddStringToObject(json, "write",
                             a->is_status_changed     ? "status"
