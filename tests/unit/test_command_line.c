@@ -20,7 +20,7 @@
 static int parse(const char *text, struct command_line *out)
 {
     static char words[512];
-    char *argv[ARGUMENTS_MAX + 1] = {"fleetjob-controller"}, *rest = NULL;
+    char *argv[ARGUMENTS_MAX + 1] = {(char *)"fleetjob-controller"}, *rest = NULL;
     int argc = 1;
 
     (void)snprintf(words, sizeof(words), "%s", text);
