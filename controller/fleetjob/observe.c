@@ -21,6 +21,7 @@ void observe_plan_release(struct observe_plan *plan)
 {
     cJSON_Delete(plan->json);
     fleet_errors_release(&plan->errors);
+    fleet_errors_release(&plan->warnings);
     memset(plan, 0, sizeof(*plan));
 }
 
@@ -34,9 +35,8 @@ static int wanted_world(const struct fleetjob *job)
     return (int)fleetjob_world_size(job, replicas);
 }
 
-static void update_plan(const struct fleetjob *job, struct observe_plan *cache)
+static void build_plan(const struct fleetjob *job, struct observe_plan *cache)
 {
-    int world = wanted_world(job);
     bool is_ours = job->spec.has_training; /* else the user's own trainer, which we only explain */
     struct plan_request request = {
         .training = is_ours ? &job->spec.training : NULL,
@@ -47,16 +47,10 @@ static void update_plan(const struct fleetjob *job, struct observe_plan *cache)
         .policy =
             job->spec.strategy_policy == FLEETJOB_POLICY_PADDLE ? STRATEGY_PADDLE : STRATEGY_FULL,
         .options = &job->spec.strategy_options,
-        .world = world,
+        .world = cache->world,
         .threads = memory_limit_threads(job)};
     struct plan plan;
 
-    if (cache->generation == job->metadata.generation && cache->world == world &&
-        cache->generation != 0)
-        return;
-    observe_plan_release(cache);
-    cache->generation = job->metadata.generation;
-    cache->world = world;
     if (plan_build(&request, &plan, &cache->errors) < 0)
         return;
     (void)memory_limit_check(job, &plan, &cache->errors);
@@ -67,14 +61,26 @@ static void update_plan(const struct fleetjob *job, struct observe_plan *cache)
 
 /* ---- is the spec any good? -------------------------------------------------------------------- */
 
-static void check(const struct observe_input *input, struct observation *out)
+static void judge(const struct fleetjob *job, struct observe_plan *cache)
 {
     struct validation_options options = {.in_cluster = true};
+    int world = wanted_world(job);
 
-    if (validation_check(&out->job, &options, &out->errors, &out->warnings) < 0)
+    if (cache->generation == job->metadata.generation && cache->world == world &&
+        cache->generation != 0)
         return;
-    update_plan(&out->job, input->plan);
+    observe_plan_release(cache);
+    cache->generation = job->metadata.generation;
+    cache->world = world;
+    if (validation_check(job, &options, &cache->errors, &cache->warnings) == 0)
+        build_plan(job, cache);
+}
+
+static void check(const struct observe_input *input, struct observation *out)
+{
+    judge(&out->job, input->plan);
     fleet_errors_append(&out->errors, &input->plan->errors);
+    fleet_errors_append(&out->warnings, &input->plan->warnings);
     if (input->pod_error)
         fleet_errors_add(&out->errors,
                          out->job.spec.worker.template_ ? "spec.worker.template" : "spec.worker",

@@ -20,13 +20,14 @@ struct fleet_error;
 struct projection_job;
 struct store;
 
-/* The plan of a job as last built: it costs too much to build for every look. All zero is none. */
+/* A spec as last judged, and the plan of its job: both cost too much for every look. All zero is none. */
 struct observe_plan {
-    int64_t generation; /* of the FleetJob; 0 = never built */
+    int64_t generation; /* of the FleetJob; 0 = never judged */
     int world;
     cJSON *json; /* status.plan; NULL if it cannot be built, or there is no training block */
     char digest[FLEET_SHA256_HEX_SIZE]; /* "" likewise */
-    struct fleet_errors errors;         /* why not */
+    struct fleet_errors errors,
+        warnings; /* what is wrong with the spec, or its plan; what is odd */
 };
 
 /* Free what it holds; it is none afterwards. */

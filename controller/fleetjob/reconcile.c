@@ -134,16 +134,6 @@ char *reconcile_pod_name(const char *job, int index, int attempt)
 
 /* ---- the pass --------------------------------------------------------------------------------- */
 
-static void copy_status(const struct fleetjob_status *from, struct fleetjob_status *to)
-{
-    cJSON *json = fleetjob_status_encode(from);
-    struct fleet_errors errors = {0};
-    int rc = fleetjob_status_decode(json, to, &errors);
-
-    fleet_assert(rc == 0); /* what was encoded can be decoded */
-    cJSON_Delete(json);
-}
-
 static void count_pods(struct pass *pass)
 {
     for (size_t i = 0; i < pass->in->pod_count; i++) {
@@ -160,7 +150,7 @@ static void begin(struct pass *pass, const struct observed *in, struct actions *
 
     memset(out, 0, sizeof(*out));
     out->requeue_after_ms = -1;
-    copy_status(&in->job->status, &out->status);
+    fleetjob_status_copy(&in->job->status, &out->status);
     desired = desired > worker->max_replicas ? worker->max_replicas : desired;
     desired = desired < worker->min_replicas ? worker->min_replicas : desired;
     *pass = (struct pass){.in = in,

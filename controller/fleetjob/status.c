@@ -533,6 +533,15 @@ static void remove_counts(cJSON *status)
         cJSON_DeleteItemFromObjectCaseSensitive(condition, "message");
 }
 
+static bool are_equal_but_counts(const struct fleetjob_status *a, const struct fleetjob_status *b)
+{
+    FLEET_AUTO_JSON cJSON *x = fleetjob_status_encode(a), *y = fleetjob_status_encode(b);
+
+    remove_counts(x);
+    remove_counts(y);
+    return fleet_json_equal(x, y);
+}
+
 /* Nothing is told or done that only who may write the status should tell or do. */
 static bool only_looks(const struct actions *out)
 {
@@ -543,21 +552,14 @@ static bool only_looks(const struct actions *out)
 /* Progress and counts apart, because they change all the time and are written rarely. */
 void status_compare(struct pass *pass)
 {
-    FLEET_AUTO_JSON cJSON *before = fleetjob_status_encode(pass->before);
-    FLEET_AUTO_JSON cJSON *after = fleetjob_status_encode(pass->status);
-    FLEET_AUTO_JSON cJSON *progress_before =
-        cJSON_DetachItemFromObjectCaseSensitive(before, "progress");
-    FLEET_AUTO_JSON cJSON *progress_after =
-        cJSON_DetachItemFromObjectCaseSensitive(after, "progress");
-    bool is_changed = !progress_before != !progress_after || !fleet_json_equal(before, after);
+    struct fleetjob_status before = *pass->before, after = *pass->status; /* borrowed */
+    bool is_equal = fleetjob_status_equal(&before, &after), is_changed;
+    bool has_begun = before.has_progress != after.has_progress;
 
-    if (is_changed && pass->before->has_workers && !progress_before == !progress_after &&
-        only_looks(pass->out)) {
-        remove_counts(before);
-        remove_counts(after);
-        pass->out->is_counts_changed = fleet_json_equal(before, after);
-    }
+    before.has_progress = after.has_progress = false;
+    is_changed = has_begun || !fleetjob_status_equal(&before, &after);
+    pass->out->is_counts_changed = is_changed && !has_begun && before.has_workers &&
+                                   only_looks(pass->out) && are_equal_but_counts(&before, &after);
     pass->out->is_status_changed = is_changed && !pass->out->is_counts_changed;
-    pass->out->is_progress_changed =
-        !is_changed && progress_before && !fleet_json_equal(progress_before, progress_after);
+    pass->out->is_progress_changed = !is_changed && !is_equal;
 }

@@ -260,6 +260,8 @@ int fleetjob_status_decode(const cJSON *json, struct fleetjob_status *out,
                            struct fleet_errors *errors);
 cJSON *fleetjob_status_encode(const struct fleetjob_status *status);
 void fleetjob_status_release(struct fleetjob_status *status);
+void fleetjob_status_copy(const struct fleetjob_status *from, struct fleetjob_status *to);
+bool fleetjob_status_equal(const struct fleetjob_status *a, const struct fleetjob_status *b);
 
 /* Pods times processes: ranks of the job with `replicas` workers. */
 int64_t fleetjob_world_size(const struct fleetjob *job, int64_t replicas);

@@ -441,6 +441,16 @@ int fleetjob_status_decode(const cJSON *json, struct fleetjob_status *out,
     return fleet_object_decode(&fleetjob_status_type, json, "status", out, errors);
 }
 
+void fleetjob_status_copy(const struct fleetjob_status *from, struct fleetjob_status *to)
+{
+    fleet_object_copy(&fleetjob_status_type, from, to);
+}
+
+bool fleetjob_status_equal(const struct fleetjob_status *a, const struct fleetjob_status *b)
+{
+    return fleet_object_equal(&fleetjob_status_type, a, b);
+}
+
 cJSON *fleetjob_status_encode(const struct fleetjob_status *status)
 {
     return fleet_object_encode(&fleetjob_status_type, status);

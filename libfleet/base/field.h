@@ -148,6 +148,12 @@ int fleet_object_decode(const struct fleet_object *type, const cJSON *json, cons
  */
 cJSON *fleet_object_encode(const struct fleet_object *type, const void *object);
 
+/* Make `*to`, which is overwritten without being released, the same with memory of its own. */
+void fleet_object_copy(const struct fleet_object *type, const void *from, void *to);
+
+/* Would both be encoded alike? The order of a map's keys does not matter. */
+bool fleet_object_equal(const struct fleet_object *type, const void *a, const void *b);
+
 /* Free what it owns and zero it. Fine on a zeroed object. */
 void fleet_object_release(const struct fleet_object *type, void *object);
 

@@ -4,7 +4,8 @@
 
 /*
  * What the files of field.h share, for them alone: field.c asks the tables, field_scalar.c reads one
- * value, field_decode.c lists, maps and objects, field_encode.c walks over what was decoded.
+ * value, field_decode.c lists, maps and objects, field_encode.c and field_copy.c walk over what was
+ * decoded.
  */
 
 #include "libfleet/base/field.h"

@@ -93,7 +93,7 @@ char *fleet_json_print(const cJSON *root);
  */
 cJSON *fleet_json_merge_patch(const cJSON *before, const cJSON *after);
 
-/* Deep equality; the order of keys does not matter. */
+/* Deep equality of trees without repeated keys, whose order does not matter; false for NULL. */
 bool fleet_json_equal(const cJSON *a, const cJSON *b);
 
 #endif

@@ -8,6 +8,7 @@
  */
 #include "libfleet/base/json_scan.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -119,6 +120,7 @@ static bool scan_number(struct scanner *s)
 {
     const char *start = s->at;
     char copy[NUMBER_MAX + 1];
+    bool has_exponent = false;
 
     if (peek(s) == '-')
         s->at++;
@@ -132,6 +134,7 @@ static bool scan_number(struct scanner *s)
             return false;
     }
     if (peek(s) == 'e' || peek(s) == 'E') {
+        has_exponent = true;
         s->at++;
         if (peek(s) == '+' || peek(s) == '-')
             s->at++;
@@ -140,6 +143,8 @@ static bool scan_number(struct scanner *s)
     }
     if (s->at - start > NUMBER_MAX)
         return refuse(s, start, "a number of too many digits");
+    if (s->at - start < DBL_MAX_10_EXP && !has_exponent)
+        return true;
     memcpy(copy, start, (size_t)(s->at - start));
     copy[s->at - start] = '\0';
     return isfinite(strtod(copy, NULL)) || refuse(s, start, "a number beyond all limits");

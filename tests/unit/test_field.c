@@ -216,6 +216,55 @@ static void test_field__every_kind_is_read_and_written_back(void **state)
     fleet_object_release(&sample_type, &s);
 }
 
+/* A part of a text, and what may stand there instead. */
+static const struct {
+    const char *from, *to;
+} changes[] = {{"", ""},
+               {"\"box\",\"side\":2", "\"circle\""},
+               {"\"side\":2", "\"side\":3"},
+               {"\"name\":\"a\",", ""},
+               {"\"seed\":5", "\"seed\":6"},
+               {"T12:00:00Z", "T12:00:01Z"},
+               {"\"origin\":{\"x\":1},", ""},
+               {"\"p\"", "\"q\""},
+               {"[{", "[{\"x\":1},{"},
+               {"\"k\":\"v\",", ""},
+               {"\"z\":1", "\"z\":2"}};
+
+static void decode_changed(size_t i, struct sample *out)
+{
+    static const char text[] =
+        "{\"shape\":\"box\",\"side\":2,\"name\":\"a\",\"seed\":5,\"at\":\"2026-01-31T12:00:00Z\","
+        "\"origin\":{\"x\":1},\"points\":[{\"x\":1,\"file\":\"p\"}],\"labels\":{\"k\":\"v\",\"l\":\"w\"},"
+        "\"raw\":{\"z\":1}}";
+    const char *at = strstr(text, changes[i].from);
+    FLEET_AUTO_STRBUF struct fleet_strbuf changed = {0};
+    struct fleet_errors errors = {0};
+
+    fleet_strbuf_append_bytes(&changed, text, (size_t)(at - text));
+    fleet_strbuf_append(&changed, changes[i].to);
+    fleet_strbuf_append(&changed, at + strlen(changes[i].from));
+    assert_int_equal(decode(changed.text, out, &errors), 0);
+}
+
+static void test_field__a_copy_is_equal_and_a_change_is_seen(void **state)
+{
+    struct sample copy, first;
+
+    (void)state;
+    decode_changed(0, &first);
+    fleet_object_copy(&sample_type, &first, &copy);
+    fleet_object_release(&sample_type, &first);
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        struct sample other;
+        decode_changed(i, &other);
+        assert_int_equal(fleet_object_equal(&sample_type, &copy, &other), i == 0);
+        assert_int_equal(fleet_object_equal(&sample_type, &other, &copy), i == 0);
+        fleet_object_release(&sample_type, &other);
+    }
+    fleet_object_release(&sample_type, &copy);
+}
+
 static void test_field__all_errors_are_reported_at_once_with_their_paths(void **state)
 {
     (void)state;
@@ -322,6 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_field__absent_fields_hold_their_defaults),
         cmocka_unit_test(test_field__every_kind_is_read_and_written_back),
+        cmocka_unit_test(test_field__a_copy_is_equal_and_a_change_is_seen),
         cmocka_unit_test(test_field__all_errors_are_reported_at_once_with_their_paths),
         cmocka_unit_test(test_field__unknown_keys_are_refused_with_the_nearest),
         cmocka_unit_test(test_field__words_that_are_no_choice_list_the_choices),
