@@ -6,7 +6,8 @@
  * Normally the members of the newest generation hold it, and go on. If all of them have lost it, two
  * things are better than the last checkpoint: an older state on the lineage in the memory of a member
  * that was left behind (it was frozen, and is back), and, while it lasts, waiting for a member
- * that is out of reach but not known to be dead (it is frozen, and may come back).
+ * that is out of reach but not known to be dead (it is frozen, and may come back), or that is on its way
+ * out: it saves what it holds before it goes.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -70,7 +71,8 @@ const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready)
     for (size_t i = 0; i < hub->peer_count; i++) {
         const struct hub_peer *peer = hub->peers[i];
         const struct message_status *s = &peer->status;
-        if (!hub_form_is_present(peer) || (only_ready && s->state != MESSAGE_STATE_WAITING) ||
+        bool is_ready = hub_form_is_present(peer) && s->state == MESSAGE_STATE_WAITING;
+        if (!peer->is_connected || (only_ready && !is_ready) ||
             !is_worth(hub, s->state_generation, s->step))
             continue;
         if (!best || s->step > best->status.step)
@@ -102,10 +104,12 @@ static double wait_until(struct hub *hub, struct hub_output *out)
     const struct hub_peer *ready = hub_holder_best(hub, true), *any = hub_holder_best(hub, false);
     int64_t step = ready ? ready->status.step : hub->checkpoint_step;
     double until_ms = -INFINITY;
+    bool is_leaving = false;
     int index = -1;
 
-    if (any && any->status.step > step) { /* connected, its trainer does not answer */
+    if (any && any->status.step > step) { /* connected: it leaves, or its trainer does not answer */
         until_ms = fmax(any->down_ms, hub->gather_ms) + patience_ms(hub); /* it may be just back */
+        is_leaving = any->is_dropped;
         index = any->index;
         step = any->status.step;
     }
@@ -114,10 +118,11 @@ static double wait_until(struct hub *hub, struct hub_output *out)
         if (absent->step <= step || !hub_lineage_has(hub, absent->generation, absent->step))
             continue;
         until_ms = absent->since_ms + patience_ms(hub);
+        is_leaving = false;
         index = absent->index;
         step = absent->step;
     }
-    if (until_ms > hub->now_ms)
+    if (until_ms > hub->now_ms && !is_leaving)
         tell_waiting(hub, index, step, out);
     return until_ms;
 }

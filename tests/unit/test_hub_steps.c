@@ -239,6 +239,34 @@ static void test_hub_steps__waits_no_longer_for_a_member_that_is_known_to_be_dea
     stop();
 }
 
+static void test_hub_steps__waits_until_one_that_leaves_has_saved_what_it_alone_holds(void **state)
+{
+    struct hub_policy p = policy(1, 1);
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    hub_configure(w.hub, &p, w.now_ms, &out);
+    carry_out(&out);
+    left_generation(0);
+    left_generation(1);
+    assert_int_equal(w.peers[1].leaves, 1); /* it saves step 1 */
+    w.peers[1].status.is_leaving = true;
+    w.peers[1].place = -1;
+    run(1);
+    fail_trainer(0);
+    ready(0);
+    wait_quietly(1000, true);
+    assert_generation(2);
+    checkpoint(1, 1, 1);
+    leave(1);
+    assert_generation(3);
+    assert_int_equal(w.record.first_step, 2);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    stop();
+}
+
 static void finish(int index, int64_t steps, const char *sha256)
 {
     struct message message = {.type = MESSAGE_FINISHED,
@@ -393,6 +421,7 @@ int main(void)
         TEST(waits_for_a_frozen_member_that_alone_holds_state),
         TEST(waits_for_a_holder_that_is_just_back),
         TEST(waits_no_longer_for_a_member_that_is_known_to_be_dead),
+        TEST(waits_until_one_that_leaves_has_saved_what_it_alone_holds),
         TEST(finishes_when_all_have_and_restarts_no_more),
         TEST(finishes_a_job_that_had_finished_before),
         TEST(finishes_though_nobody_can_tell_the_last_steps),
