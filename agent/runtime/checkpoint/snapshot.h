@@ -77,9 +77,8 @@ struct snapshot_result {
     int64_t step;
     int shard; /* 0: it speaks for the whole checkpoint */
     char folder[CHECKPOINT_FOLDER_MAX];
-    struct fleet_error err; /* if rc < 0 */
-    bool
-        is_shared; /* another job saves below the same path since snapshot_new(); told with shard 0 */
+    struct fleet_error err;             /* if rc < 0 */
+    bool is_shared;                     /* another job saves here, since snapshot_new(); shard 0 */
     char theirs[CHECKPOINT_FOLDER_MAX]; /* a checkpoint of it */
 };
 
