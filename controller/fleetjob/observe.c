@@ -133,6 +133,12 @@ static void collect_gone(const struct observe_input *input, struct observation *
     out->observed.gone_count = input->gone_count;
 }
 
+/* Its containers may run or come to run. */
+static bool is_living(const struct projection_pod *pod)
+{
+    return pod->phase == OBSERVED_PENDING || pod->phase == OBSERVED_RUNNING;
+}
+
 static void collect_pods(const struct observe_input *input, struct observation *out)
 {
     const struct store_entry *entry;
@@ -151,7 +157,10 @@ static void collect_pods(const struct observe_input *input, struct observation *
         if (!is_ours(pod))
             continue;
         out->pods[count++] = copy_pod(pod);
-        if (pod->image[0] && pod->agent_image[0]) {
+        if (!is_living(pod))
+            continue; /* perhaps of before a suspension */
+        out->living_count++;
+        if (pod->image[0] && pod->agent_image[0] && !pod->is_deleting) {
             out->image = pod->image;
             out->agent_image = pod->agent_image;
         }
@@ -226,13 +235,14 @@ static void set_text(char **text, const char *value, struct actions *actions)
     actions->is_status_changed = true;
 }
 
-/* Frozen from the first start on; a suspended job may come back with others. */
+/* Frozen from the first start on; a suspended job may come back with others, and as soon as it is said
+ * to be suspended: its pods, which have ended, need not be gone. */
 static void complete_images(const struct observation *o, struct actions *actions)
 {
     struct fleetjob_status *status = &actions->status;
     bool is_suspended = o->job.spec.run_policy.suspend;
 
-    if (is_suspended && o->observed.pod_count == 0 && status->image) {
+    if (is_suspended && o->living_count == 0 && (status->image || status->agent_image)) {
         set_text(&status->image, NULL, actions);
         set_text(&status->agent_image, NULL, actions);
     } else if (!is_suspended && o->image && !(status->image && status->agent_image)) {

@@ -56,6 +56,7 @@ struct observation {
     struct fleetjob job;
     struct fleet_errors errors, warnings;
     struct observed_pod *pods; /* [observed.pod_count], with their texts */
+    size_t living_count;       /* pods that have not ended */
     char **gone_uids;          /* [observed.gone_count] */
     const char *image;         /* that the job's pods run; borrowed; NULL = not known … */
     const char *agent_image;   /* … with the agent of this one */

@@ -13,6 +13,7 @@
 
 #include "controller/fleetjob/observe.h"
 #include "controller/fleetjob/projection.h"
+#include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
@@ -194,10 +195,10 @@ struct world {
     struct observation observation;
 };
 
-static void look(struct world *w, const char *job, const char *pod_error)
+static void look_at(struct world *w, const char *job, const char *pod_text, const char *pod_error)
 {
     FLEET_AUTO_JSON cJSON *json = parse(job);
-    FLEET_AUTO_JSON cJSON *pod = parse("{" POD("gpt-worker-0-0", "0", "0") "}");
+    FLEET_AUTO_JSON cJSON *pod = parse(pod_text);
     FLEET_AUTO_JSON cJSON *other = parse("{" META("x", "") "}");
     const char *gone[] = {"uid-lost"};
     struct observe_input input = {.hub = &w->hub,
@@ -214,6 +215,11 @@ static void look(struct world *w, const char *job, const char *pod_error)
     input.job = w->job;
     input.pods = w->pods;
     assert_int_equal(observe(&input, &w->observation, NULL), 0);
+}
+
+static void look(struct world *w, const char *job, const char *pod_error)
+{
+    look_at(w, job, "{" POD("gpt-worker-0-0", "0", "0") "}", pod_error);
 }
 
 static void release(struct world *w)
@@ -245,6 +251,46 @@ static void a_valid_job_is_planned(void **state)
     assert_false(actions.is_status_changed); /* it stands there already */
     actions_release(&actions);
     release(&w);
+}
+
+/* Pods that have ended are listed for a while; the job may be resumed meanwhile, with another image. */
+static void images_are_of_pods_that_live(void **state)
+{
+    static const struct {
+        const char *suspend, *phase, *before, *after;
+    } cases[] = {
+        {"true", "Running", "old", "old"},
+        {"true", "Failed", "old", NULL},
+        {"false", "Failed", "old", "old"},
+        {"false", "Failed", NULL, NULL},
+        {"false", "Running", NULL, "runtime@sha256:1"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        struct world w = {0};
+        struct actions actions = {0};
+        FLEET_AUTO_STRBUF struct fleet_strbuf job = {0}, pod = {0};
+        fleet_strbuf_appendf(&job, JOB("\"runPolicy\":{\"suspend\":%s},"), cases[i].suspend);
+        fleet_strbuf_appendf(
+            &pod,
+            "{" POD("gpt-worker-0-0", "0",
+                    "0") ",\"spec\":{\"containers\":[{\"name\":\"worker\"}]},\"status\":{"
+                         "\"phase\":\"%s\",\"containerStatuses\":[{\"name\":\"worker\","
+                         "\"imageID\":\"runtime@sha256:1\"}]}}",
+            cases[i].phase);
+        look_at(&w, job.text, pod.text, NULL);
+        actions.status.image = cases[i].before ? strdup(cases[i].before) : NULL;
+        actions.status.agent_image = cases[i].before ? strdup(cases[i].before) : NULL;
+        observe_complete(&w.observation, &actions);
+        if (cases[i].after)
+            assert_string_equal(actions.status.image, cases[i].after);
+        else
+            assert_null(actions.status.image);
+        assert_int_equal(actions.status.image == NULL, actions.status.agent_image == NULL);
+        actions_release(&actions);
+        release(&w);
+    }
 }
 
 static void a_bad_job_says_what_is_wrong(void **state)
@@ -440,6 +486,7 @@ int main(void)
         cmocka_unit_test(a_pod_that_does_not_start_says_why),
         cmocka_unit_test(strangers_are_nobodys_pods),
         cmocka_unit_test(a_valid_job_is_planned),
+        cmocka_unit_test(images_are_of_pods_that_live),
         cmocka_unit_test(a_bad_job_says_what_is_wrong),
         cmocka_unit_test(a_foreign_job_is_explained),
         cmocka_unit_test(dropped_knobs_are_told_once),
