@@ -64,6 +64,8 @@ struct world {
     int ends;
     uint64_t connection; /* of the member that came last; 1, 2, … */
     int64_t sequence;    /* of messages */
+    const char *const *namespaces; /* [namespace_count] that are watched */
+    size_t namespace_count;        /* 0: all */
 };
 
 /* ---- hubs in memory --------------------------------------------------------------------------- */
@@ -183,6 +185,8 @@ static void start_controller(struct world *w)
 {
     struct reconciler_options options = {.io = fake_io_kube(w->io),
                                          .metrics = w->metrics,
+                                         .namespaces = w->namespaces,
+                                         .namespace_count = w->namespace_count,
                                          .runtime_image = "runtime:1",
                                          .hub_address = "10.0.0.1:7443",
                                          .identity = &w->identity,
@@ -194,16 +198,25 @@ static void start_controller(struct world *w)
     w->reconciler = reconciler_new(&options);
 }
 
-static void start(struct world *w, uint64_t seed)
+/* `namespaces` are those that it looks after; none: all. */
+static void start_for(struct world *w, uint64_t seed, const char *const *namespaces, size_t count)
 {
     static char certificate[] = "CA";
 
-    *w = (struct world){.server = fake_apiserver_new(), .metrics = metrics_new()};
+    *w = (struct world){.server = fake_apiserver_new(),
+                        .metrics = metrics_new(),
+                        .namespaces = namespaces,
+                        .namespace_count = count};
     w->identity.ca.certificate_pem = certificate;
     w->io = fake_io_new(w->server, seed);
     w->events = event_recorder_new(
         fake_io_kube(w->io), &(struct event_recorder_options){.controller = "c", .instance = "i"});
     start_controller(w);
+}
+
+static void start(struct world *w, uint64_t seed)
+{
+    start_for(w, seed, NULL, 0);
 }
 
 static void stop(struct world *w)
@@ -373,6 +386,34 @@ static void makes_what_a_job_needs_once(void **state)
     assert_int_equal(fake_apiserver_requests(w.server, "POST " SECRETS), 1);
     assert_int_equal(fake_apiserver_requests(w.server, "PATCH " JOBS), 2); /* then the counts */
     stop(&w);
+}
+
+/* One, a list, or all: what is not listed is neither read nor touched. */
+static void looks_after_the_namespaces_it_is_given(void **state)
+{
+    static const char *const all[] = {"team", "other", "third"};
+    struct world w;
+    char path[128];
+
+    (void)state;
+    for (size_t count = 0; count <= 2; count++) {
+        size_t watched = count > 0 ? count : FLEET_COUNT(all);
+        start_for(&w, 1, all, count);
+        for (size_t i = 0; i < FLEET_COUNT(all); i++) {
+            (void)snprintf(path, sizeof(path), "/apis/fleetjob.dev/v1alpha1/namespaces/%s/fleetjobs",
+                           all[i]);
+            assert_int_equal(fake_apiserver_do(w.server, "POST", path, JOB_TEXT), 201);
+        }
+        fake_io_run(w.io, 5000);
+        for (size_t i = 0; i < FLEET_COUNT(all); i++) {
+            (void)snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods", all[i]);
+            assert_int_equal(fake_apiserver_count(w.server, path), i < watched ? 3 : 0);
+            (void)snprintf(path, sizeof(path), "WATCH /api/v1/namespaces/%s/pods", all[i]);
+            assert_int_equal(fake_apiserver_requests(w.server, path), count > 0 && i < watched);
+        }
+        assert_int_equal(fake_apiserver_requests(w.server, "WATCH /api/v1/pods"), count == 0);
+        stop(&w);
+    }
 }
 
 /* Requests without watches, from creation to all of `count` pods Running, one after the other as kubelets
@@ -873,6 +914,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(makes_what_a_job_needs_once),
+        cmocka_unit_test(looks_after_the_namespaces_it_is_given),
         cmocka_unit_test(n_pods_cost_n_requests_and_a_few),
         cmocka_unit_test(lost_answers_make_no_second_pod),
         cmocka_unit_test(a_taken_name_costs_an_attempt),
