@@ -34,7 +34,7 @@
 #define STATE_FILE_MS    100 /* least time between two writes of the state file */
 #define CLOSE_MS_MAX     500.0
 #define KEY_SIZE         32
-#define SIGNALS          3
+#define SIGNALS          4
 #define TOLD_MAX         65536 /* bytes of errors that are remembered */
 #define COME_MS          10000 /* a worker that has not come to the hub by then is told of */
 
@@ -371,12 +371,24 @@ void local_job_stop(struct local_job *lj)
     reconcile_after(lj, 0);
 }
 
+/* By hand: a checkpoint now, and training goes on. */
+static void save_now(struct local_job *lj)
+{
+    struct hub_output out = {0};
+
+    if (!lj->hub || lj->is_stopping)
+        return;
+    hub_checkpoint(hub_server_hub(lj->hub), fleet_monotonic_ms(), &out);
+    hub_server_apply(lj->hub, &out);
+}
+
 static void on_signal(uv_signal_t *handle, int signal_number)
 {
     struct local_job *lj = handle->data;
 
-    (void)signal_number;
-    if (lj->is_stopping)
+    if (signal_number == SIGUSR1)
+        save_now(lj);
+    else if (lj->is_stopping)
         launcher_kill_all(lj->launcher);
     else
         local_job_stop(lj);
@@ -449,7 +461,7 @@ static int open_launcher(struct local_job *lj, struct fleet_error *err)
 
 static void open_handles(struct local_job *lj)
 {
-    static const int numbers[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
+    static const int numbers[SIGNALS] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
     (void)uv_loop_init(&lj->loop);
     (void)uv_timer_init(&lj->loop, &lj->reconcile_timer);

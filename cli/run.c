@@ -47,7 +47,7 @@ static const char usage[] =
     "\n"
     "Trains a job on this machine: the same job file, hub, agents and trainers as in a cluster, with\n"
     "processes for pods. Ctrl-C saves a checkpoint (if the job has them) and stops; the second one\n"
-    "stops at once.\n"
+    "stops at once. SIGUSR1 saves a checkpoint and goes on.\n"
     "\n"
     "  --workers N        instead of spec.worker.replicas\n"
     "  --steps N          instead of spec.training.steps\n"
@@ -396,6 +396,7 @@ static void mask_stop_signals(int how)
     (void)sigaddset(&signals, SIGINT);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGHUP);
+    (void)sigaddset(&signals, SIGUSR1); /* which does not stop, but must not kill, either */
     (void)sigprocmask(how, &signals, NULL);
 }
 

@@ -197,7 +197,7 @@ void hub_member_gone(struct hub *hub, const char *pod_uid, const char *cause, do
  */
 void hub_order(struct hub *hub, const char *const *pod_uids, size_t count);
 
-/* Ask the members for a checkpoint (before a suspend, by hand). */
+/* Ask the members for a checkpoint, by hand: who leaves saves without being asked. */
 void hub_checkpoint(struct hub *hub, double now_ms, struct hub_output *out);
 
 /* End the job from outside (policy, deletion): members are told `done`. No event follows. */

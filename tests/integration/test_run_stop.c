@@ -36,6 +36,26 @@ static void test_run_stop__an_interrupt_saves_and_a_later_run_goes_on(void **sta
     release(&run);
 }
 
+static void test_run_stop__saves_when_it_is_asked_and_goes_on(void **state)
+{
+    struct run run;
+    struct story story;
+
+    (void)state;
+    start_small_job(&run, write_job("ask", "    checkpoint: {path: asked, everySteps: 100000}\n", ""),
+                    "2", "100000");
+    wait_for_step(&run, 20);
+    (void)kill(run.pid, SIGUSR1);
+    wait_for_words(&run, "\"checkpoint\",\"step\":");
+    wait_for_step(&run, 40); /* it goes on */
+    (void)kill(run.pid, SIGINT);
+    wait_for_end(&run);
+    story = read_story(&run);
+    assert_string_equal(story.state, "Suspended");
+    expect_nothing_left(&run);
+    release(&run);
+}
+
 /* A terminal interrupts the whole group, and the script tells the run: that is one Ctrl-C, not two. */
 static void test_run_stop__an_interrupted_demo_saves_and_leaves_nothing(void **state)
 {
@@ -180,6 +200,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run_stop__an_interrupt_saves_and_a_later_run_goes_on),
+        cmocka_unit_test(test_run_stop__saves_when_it_is_asked_and_goes_on),
         cmocka_unit_test(test_run_stop__an_interrupted_demo_saves_and_leaves_nothing),
         cmocka_unit_test(test_run_stop__a_sole_worker_that_is_stopped_twice_loses_no_step),
         cmocka_unit_test(test_run_stop__a_sole_worker_that_is_frozen_comes_back_with_its_state),
