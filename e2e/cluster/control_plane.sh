@@ -23,8 +23,9 @@ check_ports() {
     done
 }
 
-start_control_plane() {
+start_control_plane() { # start_control_plane KUBERNETES [FLAG…]: flags of controller manager and scheduler
     local k8s=$1
+    shift
     cat >"$state/audit.yaml" <<CONFIG
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -51,10 +52,10 @@ CONFIG
         --authorization-kubeconfig="$state/pki/manager.conf" \
         --service-account-private-key-file="$state/pki/sa.key" --root-ca-file="$state/pki/ca.crt" \
         --use-service-account-credentials --leader-elect=false \
-        --node-monitor-grace-period=10s --node-monitor-period=1s
+        --node-monitor-grace-period=10s --node-monitor-period=1s "$@"
     run scheduler "$k8s" scheduler --kubeconfig="$state/pki/scheduler.conf" \
         --authentication-kubeconfig="$state/pki/scheduler.conf" \
-        --authorization-kubeconfig="$state/pki/scheduler.conf" --leader-elect=false
+        --authorization-kubeconfig="$state/pki/scheduler.conf" --leader-elect=false "$@"
     "$k8s" kubectl get clusterrolebinding proxy >/dev/null 2>&1 ||
         "$k8s" kubectl create clusterrolebinding proxy --clusterrole=system:node-proxier \
             --user=system:kube-proxy >/dev/null

@@ -31,7 +31,7 @@ down_unlocked() {
     for i in 1 2 3 4 5 6 7 8 9; do
         remove_node_cgroups "$i" || true
     done
-    for name in scheduler manager apiserver etcd; do
+    for name in kwok scheduler manager apiserver etcd; do
         stop "$name" "$(stop_signal "$name")"
     done
     remove_networks
