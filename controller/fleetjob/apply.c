@@ -11,6 +11,9 @@
  *
  *   get ── ours ──▶ the next look comes when the cache has it, too
  *        └ 404 ──▶ it has vanished; the next look replaces it
+ *
+ * Of many pods CREATES_AT_ONCE are on their way, so that a job of thousands holds up no other one, needs no
+ * memory for bodies that wait, and stops when one is refused, the job changes or the lease is lost.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,12 +31,23 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
-#define CONFLICT_MS 200.0 /* the cache will have the newer state by then */
+#define CONFLICT_MS     200.0 /* the cache will have the newer state by then */
+#define CREATES_AT_ONCE 64 /* more than are in flight (http.h), so that no place there is empty */
 
 static void note_requeue(struct reconciler_pass *pass, double after_ms)
 {
     if (after_ms >= 0 && (pass->requeue_after_ms < 0 || after_ms < pass->requeue_after_ms))
         pass->requeue_after_ms = after_ms;
+}
+
+/* Does this process still lead, and is there still the job that was decided on? */
+static bool may_act(const struct reconciler_pass *pass)
+{
+    const struct reconciler *r = pass->job->reconciler;
+    const struct projection_job *cached =
+        store_get(manager_store(r->manager, r->jobs_informer), pass->job->key);
+
+    return manager_is_leading(r->manager) && cached && strcmp(cached->uid, pass->job->uid) == 0;
 }
 
 /* ---- pods ------------------------------------------------------------------------------------- */
@@ -98,6 +112,47 @@ static void note_taken(struct reconciler_pass *pass, int index, int attempt)
     note_requeue(pass, CONFLICT_MS);
 }
 
+/* It is not there and will not come: its number is free. */
+static void note_refused(struct reconciler_job *job, int index, int attempt)
+{
+    job->refused = realloc(job->refused, (job->refused_count + 1) * sizeof(*job->refused));
+    fleet_assert(job->refused);
+    job->refused[job->refused_count++] = (struct observed_attempt){index, attempt};
+}
+
+static void create_pod(struct reconciler_pass *pass, const struct action_create *create);
+
+/* Is what was decided still what is wanted? */
+static bool may_create(const struct reconciler_pass *pass)
+{
+    const struct reconciler *r = pass->job->reconciler;
+    const struct projection_job *cached =
+        store_get(manager_store(r->manager, r->jobs_informer), pass->job->key);
+
+    return may_act(pass) && cached->generation == pass->observation.job.metadata.generation &&
+           !pass->has_failed && !pass->is_refused && !pass->job->is_doomed;
+}
+
+/* The next ones, as many as may be on their way; or none of the rest any more. */
+static void create_pods(struct reconciler_pass *pass, bool go_on)
+{
+    const struct actions *actions = &pass->actions;
+
+    while (go_on && pass->next_create < actions->create_count && pass->creating < CREATES_AT_ONCE)
+        create_pod(pass, &actions->creates[pass->next_create++]);
+    for (; !go_on && pass->next_create < actions->create_count; pass->next_create++)
+        note_refused(pass->job, actions->creates[pass->next_create].index,
+                     actions->creates[pass->next_create].attempt);
+}
+
+/* Others follow before this one is counted as ended: the pass is over with the last of them. */
+static void finish_create(struct reconciler_request *r, const struct fleet_error *err)
+{
+    r->pass->creating--;
+    create_pods(r->pass, !err && may_create(r->pass));
+    reconciler_finish(r, err);
+}
+
 /* The name is taken: is it by the very pod we wanted? */
 static void on_pod_read(struct reconciler_request *r, const cJSON *object,
                         const struct fleet_error *err)
@@ -106,18 +161,18 @@ static void on_pod_read(struct reconciler_request *r, const cJSON *object,
     bool is_deleting = object && fleet_json_at(object, "metadata.deletionTimestamp");
 
     if (err && !kube_is_not_found(err)) {
-        reconciler_finish(r, err);
+        finish_create(r, err);
         return;
     }
     if (!err && kube_meta_is_controlled_by(object, pass->job->uid) && !is_deleting &&
         strcmp(pod_builder_hash(object), pod_builder_hash(r->body)) == 0) {
         pass->created += !r->is_replacement; /* by us, the answer was lost; the cache brings it */
-        reconciler_finish(r, NULL);
+        finish_create(r, NULL);
         return;
     }
     forget_pod(r, EXPECT_CREATED);
     note_taken(pass, r->index, r->attempt);
-    reconciler_finish(r, NULL);
+    finish_create(r, NULL);
 }
 
 /* The answer was an error of the server's own, which may have made the pod nevertheless. */
@@ -127,7 +182,7 @@ static void on_doubtful_pod_read(struct reconciler_request *r, const cJSON *obje
     (void)object;
     if (err && kube_is_not_found(err))
         forget_pod(r, EXPECT_CREATED);
-    reconciler_finish(r, NULL); /* the pass has failed already, and is tried again */
+    finish_create(r, NULL); /* the pass has failed already, and is tried again */
 }
 
 static void read_doubtful_pod(struct reconciler_request *r, const struct kube_rest_request *get,
@@ -138,16 +193,6 @@ static void read_doubtful_pod(struct reconciler_request *r, const struct kube_re
         r->pass->err = *err;
     }
     reconciler_resend(r, get, on_doubtful_pod_read);
-}
-
-static void refuse_pod(const struct reconciler_request *r, const struct fleet_error *err)
-{
-    struct reconciler_job *job = r->pass->job;
-
-    reconciler_refuse(r->pass, err);
-    job->refused = realloc(job->refused, (job->refused_count + 1) * sizeof(*job->refused));
-    fleet_assert(job->refused);
-    job->refused[job->refused_count++] = (struct observed_attempt){r->index, r->attempt};
 }
 
 static void on_pod_created(struct reconciler_request *r, const cJSON *object,
@@ -174,9 +219,11 @@ static void on_pod_created(struct reconciler_request *r, const cJSON *object,
         metric_add(pass->job->reconciler->pods_created, 1);
     else if (!kube_is_unreachable(err)) /* else it may exist: the cache or time will tell */
         forget_pod(r, EXPECT_CREATED);
-    if (err && !kube_is_terminating(err) && (kube_is_forbidden(err) || kube_is_invalid(err)))
-        refuse_pod(r, err);
-    reconciler_finish(r, err);
+    if (err && !kube_is_terminating(err) && (kube_is_forbidden(err) || kube_is_invalid(err))) {
+        reconciler_refuse(pass, err);
+        note_refused(pass->job, r->index, r->attempt);
+    }
+    finish_create(r, err);
 }
 
 static void create_pod(struct reconciler_pass *pass, const struct action_create *create)
@@ -193,6 +240,7 @@ static void create_pod(struct reconciler_pass *pass, const struct action_create 
                       kube_now_ms(job->reconciler->io));
     r = reconciler_send(pass, &request, apply_build_pod(pass, create->index, create->attempt), name,
                         on_pod_created);
+    pass->creating++;
     r->index = create->index;
     r->attempt = create->attempt;
     r->is_replacement = create->is_replacement;
@@ -321,16 +369,6 @@ static void look_for_pod(struct reconciler_pass *pass, const struct observed_att
 
 /* ---- together --------------------------------------------------------------------------------- */
 
-/* Does this process still lead, and is there still the job that was decided on? */
-static bool may_act(const struct reconciler_pass *pass)
-{
-    const struct reconciler *r = pass->job->reconciler;
-    const struct projection_job *cached =
-        store_get(manager_store(r->manager, r->jobs_informer), pass->job->key);
-
-    return manager_is_leading(r->manager) && cached && strcmp(cached->uid, pass->job->uid) == 0;
-}
-
 /* Here, and not where it is decided: some may have been refused. */
 static void tell_created(const struct reconciler_pass *pass)
 {
@@ -380,8 +418,7 @@ static void take_effect(struct reconciler_pass *pass)
     for (size_t i = 0; i < actions->delete_count; i++)
         delete_pod(pass, actions->deletes[i].name, actions->deletes[i].at_once);
     pass->job->refused_count = 0;
-    for (size_t i = 0; i < actions->create_count; i++)
-        create_pod(pass, &actions->creates[i]);
+    create_pods(pass, true);
     if (actions->delete_job)
         delete_job(pass);
     reconciler_then(pass, settle);

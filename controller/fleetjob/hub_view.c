@@ -21,10 +21,22 @@ static void set_text(char **text, const char *value)
     fleet_assert(*text || !value);
 }
 
+/* The list, with room for one more. */
+static void *grow(void *items, size_t count, size_t size)
+{
+    void *more = realloc(items, (count + 1) * size);
+
+    fleet_assert(more);
+    return more;
+}
+
 void hub_view_release(struct hub_view *view)
 {
     for (size_t i = 0; i < view->history_count; i++)
         free(view->history[i].cause);
+    free(view->history);
+    free(view->failures);
+    free(view->silent);
     free(view->checkpoint.path);
     free(view->result.weights_sha256);
     memset(view, 0, sizeof(*view));
@@ -63,6 +75,7 @@ static void take_restart(struct hub_view *view, const struct hub_event *event, i
         memmove(view->history, view->history + 1, (--view->history_count) * sizeof(restart));
     }
     set_text(&restart.cause, event->cause);
+    view->history = grow(view->history, view->history_count, sizeof(restart));
     view->history[view->history_count++] = restart;
     if (t->resume_ms > 0)
         view->lost_ms += t->resume_ms;
@@ -101,6 +114,7 @@ static void take_failure(struct hub_view *view, const struct hub_event *event)
     if (view->failure_count == HUB_VIEW_FAILURES_MAX)
         memmove(view->failures, view->failures + 1,
                 (--view->failure_count) * sizeof(view->failures[0]));
+    view->failures = grow(view->failures, view->failure_count, sizeof(view->failures[0]));
     view->failures[view->failure_count++] = to_failure(event);
 }
 
@@ -123,7 +137,8 @@ static void take_lost(struct hub_view *view, const struct hub_event *event, int6
     take_joined(view, event); /* once at most */
     if (view->silent_count == HUB_VIEW_SILENT_MAX)
         forget_silent(view, 0);
-    view->silent[view->silent_count].since_wall_ms = wall_ms;
+    view->silent = grow(view->silent, view->silent_count, sizeof(view->silent[0]));
+    view->silent[view->silent_count] = (struct hub_view_silent){.since_wall_ms = wall_ms};
     (void)snprintf(view->silent[view->silent_count++].pod_uid, sizeof(view->silent[0].pod_uid),
                    "%s", event->pod_uid);
 }

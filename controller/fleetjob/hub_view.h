@@ -17,7 +17,7 @@
 #include "libfleet/rendezvous/hub.h"
 
 #define HUB_VIEW_FAILURES_MAX 16
-#define HUB_VIEW_SILENT_MAX   64
+#define HUB_VIEW_SILENT_MAX   MESSAGE_MEMBERS_MAX /* a job may lose all of its nodes at once */
 
 /* A trainer ended unasked, or a member was lost. */
 struct hub_view_failure {
@@ -61,11 +61,15 @@ struct hub_view {
     struct fleetjob_checkpoint checkpoint; /* if has_checkpoint */
     bool has_checkpoint;
 
-    struct fleetjob_restart history[FLEETJOB_HISTORY_MAX]; /* newest last */
+    /* Heap, because most of ten thousand jobs have none. */
+    struct fleetjob_restart
+        *history; /* [history_count], at most FLEETJOB_HISTORY_MAX; newest last */
     size_t history_count;
-    struct hub_view_failure failures[HUB_VIEW_FAILURES_MAX]; /* newest last */
+    struct hub_view_failure
+        *failures; /* [failure_count], at most HUB_VIEW_FAILURES_MAX; newest last */
     size_t failure_count;
-    struct hub_view_silent silent[HUB_VIEW_SILENT_MAX]; /* lost and not back, newest last */
+    struct hub_view_silent
+        *silent; /* [silent_count] lost and not back, at most HUB_VIEW_SILENT_MAX; newest last */
     size_t silent_count;
     struct message_lineage lineage[MESSAGE_LINEAGE_MAX]; /* as recorded, oldest first */
     size_t lineage_count;

@@ -2,6 +2,7 @@
 #include "controller/fleetjob/projection.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,16 +90,59 @@ const struct store_kind projection_job_kind = {job_project, job_release, {NULL}}
 
 /* ---- pods ------------------------------------------------------------------------------------- */
 
-static void pod_release(void *projected)
-{
-    struct projection_pod *pod = projected;
-    char *owned[] = {pod->name,     pod->uid,     pod->owner_uid,  pod->owner_name,
-                     pod->node,     pod->image,   pod->reason,     pod->message,
-                     pod->topology, pod->waiting, pod->agent_image};
+static const size_t pod_texts[] = {
+    offsetof(struct projection_pod, name),      offsetof(struct projection_pod, uid),
+    offsetof(struct projection_pod, owner_uid), offsetof(struct projection_pod, owner_name),
+    offsetof(struct projection_pod, node),      offsetof(struct projection_pod, topology),
+    offsetof(struct projection_pod, image),     offsetof(struct projection_pod, agent_image),
+    offsetof(struct projection_pod, reason),    offsetof(struct projection_pod, message),
+    offsetof(struct projection_pod, waiting),
+};
 
-    for (size_t i = 0; i < FLEET_COUNT(owned); i++)
-        free(owned[i]);
-    free(pod);
+static char **pod_text(struct projection_pod *pod, size_t i)
+{
+    return (char **)(void *)((char *)pod + pod_texts[i]);
+}
+
+/* The first text that is the same as this one: texts after it need not be kept again. */
+static size_t first_like(struct projection_pod *pod, size_t i)
+{
+    size_t first = 0;
+
+    while (first < i &&
+           !(*pod_text(pod, first) && strcmp(*pod_text(pod, first), *pod_text(pod, i)) == 0))
+        first++;
+    return first;
+}
+
+/* In one block with its texts, because there may be a hundred thousand of them. Those of `draft` are freed. */
+static struct projection_pod *pack(struct projection_pod *draft)
+{
+    size_t sizes[FLEET_COUNT(pod_texts)] = {0}, size = sizeof(*draft);
+    struct projection_pod *pod;
+    char *end;
+
+    for (size_t i = 0; i < FLEET_COUNT(pod_texts); i++)
+        if (*pod_text(draft, i) && first_like(draft, i) == i)
+            size += sizes[i] = strlen(*pod_text(draft, i)) + 1;
+    pod = malloc(size);
+    fleet_assert(pod);
+    *pod = *draft;
+    end = (char *)(pod + 1);
+    for (size_t i = 0; i < FLEET_COUNT(pod_texts); i++) {
+        if (!*pod_text(draft, i))
+            continue;
+        if (sizes[i] == 0) {
+            *pod_text(pod, i) = *pod_text(pod, first_like(draft, i));
+            continue;
+        }
+        memcpy(end, *pod_text(draft, i), sizes[i]);
+        *pod_text(pod, i) = end;
+        end += sizes[i];
+    }
+    for (size_t i = 0; i < FLEET_COUNT(pod_texts); i++)
+        free(*pod_text(draft, i));
+    return pod;
 }
 
 static const char *text_at(const cJSON *json, const char *path)
@@ -273,12 +317,10 @@ static void *pod_project(const cJSON *object, struct fleet_error *err)
 {
     struct kube_meta meta;
     const cJSON *owner = kube_meta_controller(object);
-    struct projection_pod *pod;
+    struct projection_pod draft = {0}, *pod = &draft; /* texts are heap until they are packed */
 
     if (kube_meta_view(object, &meta, err) < 0)
         return NULL;
-    pod = calloc(1, sizeof(*pod));
-    fleet_assert(pod);
     pod->name = dup_text(meta.name);
     pod->uid = dup_text(meta.uid);
     if (owner && strcmp(text_at(owner, "kind"), WELLKNOWN_KIND) == 0)
@@ -293,7 +335,7 @@ static void *pod_project(const cJSON *object, struct fleet_error *err)
     pod->created_wall_ms = meta.created_wall_ms;
     pod->waiting = read_waiting(object);
     read_end(object, pod);
-    return pod;
+    return pack(pod);
 }
 
 static const char *pod_job(const void *projected)
@@ -301,4 +343,4 @@ static const char *pod_job(const void *projected)
     return ((const struct projection_pod *)projected)->owner_uid;
 }
 
-const struct store_kind projection_pod_kind = {pod_project, pod_release, {pod_job}};
+const struct store_kind projection_pod_kind = {pod_project, free, {pod_job}};

@@ -62,6 +62,8 @@ struct reconciler_pass {
     struct actions actions;
     struct reconciler_request *requests; /* on their way, a list */
     int pending;
+    size_t next_create;     /* of actions.creates: those before were asked for */
+    int creating;           /* of these, not answered yet */
     int created;            /* pods that were made, replacements apart */
     struct fleet_error err; /* the first that went wrong, if has_failed */
     bool has_failed;

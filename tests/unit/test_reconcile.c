@@ -210,6 +210,10 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
     const cJSON *item;
 
     hub->is_hosted = true;
+    hub->history = calloc(FLEETJOB_HISTORY_MAX, sizeof(*hub->history));
+    hub->failures = calloc(HUB_VIEW_FAILURES_MAX, sizeof(*hub->failures));
+    hub->silent = calloc(HUB_VIEW_SILENT_MAX, sizeof(*hub->silent));
+    assert_true(hub->history && hub->failures && hub->silent);
     hub->phase = (enum hub_phase)word_at(json, "phase", phases, 6, HUB_GATHERING);
     hub->generation = (struct generation){int_at(json, "epoch", 1), int_at(json, "generation", 0)};
     hub->members = (int)int_at(json, "members", 0);
@@ -328,6 +332,9 @@ static void release_scenario(struct scenario *s)
     }
     for (size_t i = 0; i < s->observed.hub.history_count; i++)
         free(s->observed.hub.history[i].cause);
+    free(s->observed.hub.history);
+    free(s->observed.hub.failures);
+    free(s->observed.hub.silent);
     free(s->pods);
     free(s->gone);
     free(s->refused);

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_UNIT_RECONCILER_FIXTURE_H
+#define TESTS_UNIT_RECONCILER_FIXTURE_H
+
+/*
+ * A whole controller but for sockets: the reconciler on the fake API server, hubs whose members are words of the
+ * test (say_hello, beat), and the clock of fake_io.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "controller/fleetjob/reconciler.h"
+#include "controller/machinery/event_recorder.h"
+#include "controller/machinery/metrics.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/kube/meta.h"
+#include "tests/fake/apiserver.h"
+#include "tests/fake/apiserver_io.h"
+
+#define JOBS           "/apis/fleetjob.dev/v1alpha1/namespaces/team/fleetjobs"
+#define VOLCANO_GROUPS "/apis/scheduling.volcano.sh/v1beta1/namespaces/team/podgroups"
+#define PODS           "/api/v1/namespaces/team/pods"
+#define SECRETS        "/api/v1/namespaces/team/secrets"
+#define EVENTS         "/apis/events.k8s.io/v1/namespaces/team/events"
+
+#define MEMBERS_MAX 8
+
+#define JOB_TEXT                                                                                 \
+    "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":"    \
+    "\"gpt\"},\"spec\":{\"worker\":{\"replicas\":3,\"minReplicas\":1},\"training\":{\"model\":{" \
+    "\"name\":\"gpt\",\"layers\":1,\"heads\":1,\"width\":8,\"context\":8},\"data\":{\"path\":"   \
+    "\"/data/train.txt\"},\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001},"            \
+    "\"globalBatchSize\":8,\"microBatchSize\":1,\"steps\":300}}}"
+
+/* One hub in memory. */
+struct network_job {
+    struct world *world;
+    struct hub *hub; /* NULL = free place */
+    struct hub_server_handlers handlers;
+    char uid[64];
+};
+
+struct world {
+    struct fake_apiserver *server;
+    struct fake_io *io;
+    struct metrics *metrics;
+    struct event_recorder *events;
+    struct install_identity identity;
+    struct reconciler *reconciler;
+    struct network_job jobs[4];
+    int hubs;                         /* made so far */
+    int assigns;                      /* messages with ranks that were sent */
+    int64_t recorded_at_first_assign; /* status.rendezvous.generation then */
+    int ends;
+    uint64_t connection;           /* of the member that came last; 1, 2, … */
+    int64_t sequence;              /* of messages */
+    const char *const *namespaces; /* [namespace_count] that are watched */
+    size_t namespace_count;        /* 0: all */
+};
+
+/* ---- hubs in memory --------------------------------------------------------------------------- */
+
+static int64_t number_at(const struct world *w, const char *object, const char *path)
+{
+    int64_t number = -1;
+
+    (void)fleet_json_opt_int(fake_apiserver_get(w->server, object), path, &number, NULL);
+    return number;
+}
+
+static inline void network_apply(void *user, struct hub_output *out)
+{
+    struct network_job *job = user;
+    struct world *w = job->world;
+
+    for (size_t i = 0; i < out->count; i++) {
+        const struct hub_action *action = &out->items[i];
+        if (action->type == HUB_SEND && strstr(action->text->text, "\"assign\"") &&
+            w->assigns++ == 0)
+            w->recorded_at_first_assign = number_at(w, JOBS "/gpt", "status.rendezvous.generation");
+        if (action->type == HUB_RECORD)
+            assert_false(job->handlers.record(job->handlers.user, &action->record));
+        if (action->type == HUB_EVENT)
+            job->handlers.event(job->handlers.user, action->event);
+    }
+    hub_output_release(out);
+}
+
+static inline int network_add(void *user, const char *job_uid, struct hub *hub,
+                              const struct hub_server_handlers *handlers, void **out_job,
+                              struct fleet_error *err)
+{
+    struct world *w = user;
+
+    (void)err;
+    for (size_t i = 0; i < FLEET_COUNT(w->jobs); i++) {
+        struct network_job *job = &w->jobs[i];
+        if (job->hub)
+            continue;
+        *job = (struct network_job){.world = w, .hub = hub, .handlers = *handlers};
+        snprintf(job->uid, sizeof(job->uid), "%s", job_uid);
+        w->hubs++;
+        *out_job = job;
+        return 0;
+    }
+    fail_msg("more hubs than there is room for");
+    return -1;
+}
+
+static inline void network_remove(void *user)
+{
+    struct network_job *job = user;
+
+    hub_free(job->hub);
+    job->hub = NULL;
+}
+
+static inline struct hub *network_hub(void *user)
+{
+    return ((struct network_job *)user)->hub;
+}
+
+static inline double network_now(void *user)
+{
+    return fake_io_now_ms(((struct world *)user)->io);
+}
+
+static int64_t network_wall(void *user)
+{
+    return 1767225600000 + (int64_t)network_now(user);
+}
+
+static inline void network_record_done(void *user, struct generation generation)
+{
+    struct network_job *job = user;
+    struct hub_output out = {0};
+
+    hub_record_done(job->hub, generation, network_now(job->world), &out);
+    network_apply(job, &out);
+}
+
+static inline void network_record_failed(void *user, struct generation generation)
+{
+    struct network_job *job = user;
+    struct hub_output out = {0};
+
+    hub_record_failed(job->hub, generation, network_now(job->world), &out);
+    network_apply(job, &out);
+}
+
+static inline int open_network(void *user, struct hub_network *out, struct fleet_error *err)
+{
+    (void)err;
+    *out = (struct hub_network){.user = user,
+                                .add = network_add,
+                                .remove = network_remove,
+                                .hub = network_hub,
+                                .apply = network_apply,
+                                .record_done = network_record_done,
+                                .record_failed = network_record_failed,
+                                .now_ms = network_now,
+                                .wall_ms = network_wall};
+    return 0;
+}
+
+/* ---- the world -------------------------------------------------------------------------------- */
+
+static inline void on_end(void *user, enum manager_end end)
+{
+    (void)end;
+    ((struct world *)user)->ends++;
+}
+
+static inline void start_controller(struct world *w)
+{
+    struct reconciler_options options = {.io = fake_io_kube(w->io),
+                                         .metrics = w->metrics,
+                                         .namespaces = w->namespaces,
+                                         .namespace_count = w->namespace_count,
+                                         .runtime_image = "runtime:1",
+                                         .hub_address = "10.0.0.1:7443",
+                                         .identity = &w->identity,
+                                         .events = w->events,
+                                         .open_network = open_network,
+                                         .on_end = on_end,
+                                         .user = w};
+
+    w->reconciler = reconciler_new(&options);
+}
+
+/* `namespaces` are those that it looks after; none: all. */
+static inline void start_for(struct world *w, uint64_t seed, const char *const *namespaces,
+                             size_t count)
+{
+    static char certificate[] = "CA";
+
+    *w = (struct world){.server = fake_apiserver_new(),
+                        .metrics = metrics_new(),
+                        .namespaces = namespaces,
+                        .namespace_count = count};
+    w->identity.ca.certificate_pem = certificate;
+    w->io = fake_io_new(w->server, seed);
+    w->events = event_recorder_new(
+        fake_io_kube(w->io), &(struct event_recorder_options){.controller = "c", .instance = "i"});
+    start_controller(w);
+}
+
+static inline void start(struct world *w, uint64_t seed)
+{
+    start_for(w, seed, NULL, 0);
+}
+
+static inline void stop(struct world *w)
+{
+    reconciler_free(w->reconciler);
+    event_recorder_free(w->events);
+    fake_io_free(w->io);
+    fake_apiserver_free(w->server);
+    metrics_free(w->metrics);
+}
+
+static inline void make_job(struct world *w)
+{
+    assert_int_equal(fake_apiserver_do(w->server, "POST", JOBS, JOB_TEXT), 201);
+}
+
+static inline const char *text_at(const struct world *w, const char *object, const char *path)
+{
+    const char *text = "";
+
+    (void)fleet_json_opt_string(fake_apiserver_get(w->server, object), path, &text, NULL);
+    return text;
+}
+
+/* "True", "False" or "" of a condition of the job. */
+static inline const char *condition(const struct world *w, const char *type)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(
+        item, fleet_json_at(fake_apiserver_get(w->server, JOBS "/gpt"), "status.conditions"))
+    {
+        if (strcmp(cJSON_GetObjectItem(item, "type")->valuestring, type) == 0)
+            return cJSON_GetObjectItem(item, "status")->valuestring;
+    }
+    return "";
+}
+
+static inline const cJSON *find_pod(const struct world *w, const char *name)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    fleet_strbuf_appendf(&path, PODS "/%s", name);
+    return fake_apiserver_get(w->server, path.text);
+}
+
+static inline void expect_pods(const struct world *w, size_t count, ...)
+{
+    va_list names;
+
+    va_start(names, count);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = va_arg(names, const char *);
+        if (!find_pod(w, name))
+            fail_msg("there is no pod %s", name);
+    }
+    va_end(names);
+    assert_int_equal(fake_apiserver_count(w->server, PODS), count);
+}
+
+static inline void set_pod(struct world *w, const char *name, const char *status)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    fleet_strbuf_appendf(&path, PODS "/%s/status", name);
+    assert_int_equal(fake_apiserver_do(w->server, "PATCH", path.text, status), 200);
+}
+
+static inline void bind_pod(struct world *w, const char *name)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    fleet_strbuf_appendf(&path, PODS "/%s", name);
+    assert_int_equal(
+        fake_apiserver_do(w->server, "PATCH", path.text, "{\"spec\":{\"nodeName\":\"n\"}}"), 200);
+}
+
+static inline void run_pods(struct world *w)
+{
+    for (int i = 0; i < 3; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "gpt-worker-%d-0", i);
+        set_pod(w, name, "{\"spec\":{\"nodeName\":\"n\"},\"status\":{\"phase\":\"Running\"}}");
+    }
+}
+
+/* The agent of a pod says hello, with its trainers up. */
+static inline void say_hello(struct world *w, int index)
+{
+    struct network_job *job = &w->jobs[0];
+    static const int ports[] = {4000};
+    struct hub_output out = {0};
+    const char *uid = "";
+    char name[32];
+    struct message hello = {.type = MESSAGE_HELLO, .sequence = ++w->sequence};
+
+    snprintf(name, sizeof(name), "gpt-worker-%d-0", index);
+    (void)fleet_json_opt_string(find_pod(w, name), "metadata.uid", &uid, NULL);
+    hello.hello = (struct message_hello){
+        .job_uid = job->uid,
+        .pod_uid = uid,
+        .index = index,
+        .address = "10.0.0.2",
+        .ports = ports,
+        .processes = 1,
+        .devices = "cpu",
+        .version = "1",
+        .status = {.state = MESSAGE_STATE_WAITING, .step = -1},
+        .place = -1,
+        .left_for = "",
+    };
+    w->connection++;
+    hub_connected(job->hub, w->connection, network_now(w), &out);
+    hub_receive(job->hub, w->connection, &hello, network_now(w), &out);
+    network_apply(job, &out);
+}
+
+/* All members that said hello still live. */
+static inline void beat(struct world *w)
+{
+    struct message heartbeat = {.type = MESSAGE_HEARTBEAT, .sequence = ++w->sequence};
+    struct network_job *job = &w->jobs[0];
+
+    heartbeat.heartbeat.status =
+        (struct message_status){.state = MESSAGE_STATE_WAITING, .step = -1};
+    for (uint64_t i = 1; job->hub && i <= w->connection; i++) {
+        struct hub_output out = {0};
+        hub_receive(job->hub, i, &heartbeat, network_now(w), &out);
+        network_apply(job, &out);
+    }
+}
+
+static inline void tick(struct world *w, double duration_ms)
+{
+    for (double t = 0; t < duration_ms; t += 50) {
+        fake_io_run(w->io, 50);
+        beat(w);
+        for (size_t i = 0; i < FLEET_COUNT(w->jobs); i++) {
+            struct hub_output out = {0};
+            if (!w->jobs[i].hub)
+                continue;
+            hub_tick(w->jobs[i].hub, network_now(w), &out);
+            network_apply(&w->jobs[i], &out);
+        }
+    }
+}
+
+#endif

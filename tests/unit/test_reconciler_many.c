@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One job of hundreds of workers on the fake API server: what grows with their number is the pods' own requests,
+ * and nothing else. The fixture is that of test_reconciler.c.
+ */
+#include "tests/unit/reconciler_fixture.h"
+
+#define WORKERS 300
+
+static void make_big_job(struct world *w)
+{
+    assert_int_equal(
+        fake_apiserver_do(
+            w->server, "POST", JOBS,
+            "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":"
+            "\"gpt\"},\"spec\":{\"worker\":{\"replicas\":300,\"minReplicas\":1,\"template\":{\"spec\":{"
+            "\"containers\":[{\"name\":\"worker\",\"image\":\"runtime:1\",\"command\":[\"train\"]}]}}}}}"),
+        201);
+}
+
+static size_t writes(const struct world *w)
+{
+    return fake_apiserver_requests(w->server, "PATCH " JOBS);
+}
+
+static void workers_that_are_placed_one_by_one_are_not_a_write_each(void **state)
+{
+    struct world w;
+    size_t before, ours;
+    char path[100];
+
+    (void)state;
+    start(&w, 1);
+    make_big_job(&w);
+    while (writes(&w) < 2) /* that it is accepted, that all pods are made */
+        fake_io_run(w.io, 10);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), WORKERS);
+    before = writes(&w);
+    for (int i = 0; i < WORKERS; i++) {
+        snprintf(path, sizeof(path), PODS "/gpt-worker-%d-0", i);
+        assert_int_equal(
+            fake_apiserver_do(w.server, "PATCH", path, "{\"spec\":{\"nodeName\":\"n\"}}"), 200);
+        fake_io_run(w.io, 10);
+    }
+    fake_io_run(w.io, 100);
+    assert_string_equal(condition(&w, "Scheduled"), "True");
+    assert_in_range(writes(&w) - before, 1, 2); /* in 3 s */
+    ours = fake_apiserver_requests(w.server, "") - fake_apiserver_requests(w.server, "WATCH") -
+           fake_apiserver_requests(w.server, "limit=") - WORKERS - 1;
+    assert_in_range(ours, WORKERS, WORKERS + 10); /* the design's figure */
+    fake_io_run(w.io, 60000);
+    assert_in_range(writes(&w) - before, 1, 4); /* no more of them than there is to say */
+    stop(&w);
+}
+
+static void the_first_refusal_of_many_pods_ends_the_asking(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_big_job(&w);
+    while (fake_apiserver_requests(w.server, "dryRun=All") == 0)
+        fake_io_run(w.io, 1);
+    fake_apiserver_fail(w.server, &(struct fake_failure){.method = "POST",
+                                                         .path = "/pods?fieldManager=fleetjob",
+                                                         .count = WORKERS,
+                                                         .status = 403,
+                                                         .cause = "Forbidden"});
+    while (fake_apiserver_requests(w.server, "POST " PODS) < 2)
+        fake_io_run(w.io, 1);
+    fake_io_run(w.io, 5);
+    assert_in_range(fake_apiserver_requests(w.server, "POST " PODS), 2,
+                    WORKERS / 2); /* of several looks */
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 0);
+    fake_io_run(w.io, 600000);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), WORKERS);
+    assert_non_null(
+        find_pod(&w, "gpt-worker-299-0")); /* whoever was not asked for kept its number */
+    stop(&w);
+}
+
+static void no_more_pods_are_made_for_a_job_that_was_changed_meanwhile(void **state)
+{
+    struct world w;
+    size_t pods;
+
+    (void)state;
+    start(&w, 1);
+    make_big_job(&w);
+    while (fake_apiserver_count(w.server, PODS) < 10)
+        fake_io_run(w.io, 1);
+    assert_int_equal(fake_apiserver_do(w.server, "PATCH", JOBS "/gpt",
+                                       "{\"spec\":{\"worker\":{\"replicas\":5}}}"),
+                     200);
+    fake_io_run(w.io, 20000);
+    pods = fake_apiserver_requests(w.server, "POST " PODS);
+    assert_in_range(pods, 10, WORKERS / 2);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 5);
+    stop(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_that_are_placed_one_by_one_are_not_a_write_each),
+        cmocka_unit_test(the_first_refusal_of_many_pods_ends_the_asking),
+        cmocka_unit_test(no_more_pods_are_made_for_a_job_that_was_changed_meanwhile),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
