@@ -29,6 +29,7 @@ struct event {
     double last_ms, written_ms;
     bool writing;
     bool is_known, is_lost; /* the server has it; has it not: the next one is a first one again */
+    bool is_grown;          /* since it was written; counted in the recorder */
     struct event_recorder *recorder;
     struct kube_rest_call *call;
 };
@@ -43,12 +44,24 @@ struct event_recorder {
     struct event_recorder_options options;
     char *controller, *instance;
     struct fleet_map objects; /* uid → struct object *, owned */
+    size_t grown;             /* of all the events */
     struct kube_call *timer;
     uint64_t dropped;
 };
 
+/* After each change of its counts. */
+static void note_growth(struct event *event)
+{
+    bool is_grown = event->count > event->written && !event->writing && !event->is_lost;
+
+    event->recorder->grown += is_grown;
+    event->recorder->grown -= event->is_grown;
+    event->is_grown = is_grown;
+}
+
 static void event_free(struct event *event)
 {
+    event->recorder->grown -= event->is_grown;
     kube_rest_cancel(&event->call);
     free(event->namespace_);
     free(event->name);
@@ -133,6 +146,7 @@ static void on_written(void *user, const cJSON *answer, const struct fleet_error
     else if (err && kube_is_not_found(err))
         event->is_lost = true; /* events live an hour */
     event->is_known = !event->is_lost;
+    note_growth(event);
     /* gone, or in a namespace that is ending, which takes none: neither is worth a word. */
     if (err && !kube_is_not_found(err) && !kube_is_terminating(err) &&
         !kube_is_already_exists(err) && r->options.on_trouble)
@@ -153,28 +167,22 @@ static void write_event(struct event *event, enum kube_verb verb, const cJSON *b
     event->writing = true;
     event->written = event->count;
     event->written_ms = kube_now_ms(event->recorder->io);
+    note_growth(event);
     event->call = kube_rest_start(event->recorder->io, &request, on_written, event);
-}
-
-/* Whether the series has grown since it was written; *out_due_ms is when it may be written. */
-static bool has_grown(const struct event *event, double *out_due_ms)
-{
-    *out_due_ms = event->written_ms + EVENT_SERIES_WRITE_MS;
-    return event->count > event->written && !event->writing && !event->is_lost;
 }
 
 static void on_series_time(void *user)
 {
     struct event_recorder *r = user;
     const struct fleet_map_entry *object_entry, *entry;
-    double due_ms, now_ms = kube_now_ms(r->io);
+    double now_ms = kube_now_ms(r->io);
 
     r->timer = NULL;
     for (size_t i = 0; (object_entry = fleet_map_next(&r->objects, &i));) {
         const struct object *object = object_entry->value;
         for (size_t j = 0; (entry = fleet_map_next(&object->events, &j));) {
             struct event *event = entry->value;
-            if (has_grown(event, &due_ms) && due_ms <= now_ms) {
+            if (event->is_grown && now_ms >= event->written_ms + EVENT_SERIES_WRITE_MS) {
                 FLEET_AUTO_JSON cJSON *body = series_build(event);
                 write_event(event, KUBE_MERGE_PATCH, body);
             }
@@ -186,15 +194,8 @@ static void on_series_time(void *user)
 /* A timer is running, or there is nothing to write. Its period is coarse: it looks at all of them. */
 static void plan_series(struct event_recorder *r)
 {
-    const struct fleet_map_entry *object_entry, *entry;
-    double due_ms;
-
-    for (size_t i = 0; !r->timer && (object_entry = fleet_map_next(&r->objects, &i));) {
-        const struct object *object = object_entry->value;
-        for (size_t j = 0; !r->timer && (entry = fleet_map_next(&object->events, &j));)
-            if (has_grown(entry->value, &due_ms))
-                r->timer = kube_after(r->io, EVENT_SERIES_WRITE_MS / 4, on_series_time, r);
-    }
+    if (!r->timer && r->grown > 0)
+        r->timer = kube_after(r->io, EVENT_SERIES_WRITE_MS / 4, on_series_time, r);
 }
 
 /* ---- recording --------------------------------------------------------------------------------- */
@@ -322,6 +323,7 @@ void event_recorder_record(struct event_recorder *r, const struct event_object *
     event->count++;
     event->last_ms = now_ms;
     event->last_wall_ms = kube_wall_ms(r->io);
+    note_growth(event);
     plan_series(r);
 }
 

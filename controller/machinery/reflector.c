@@ -34,7 +34,7 @@
 #include "libfleet/kube/rest.h"
 
 #define UNREADABLE_MAX 3      /* events that cannot be read, in a row, before all is listed anew */
-#define PAGE_SHRINK    4      /* how much smaller a page becomes whose answer was too large */
+#define PAGE_STEP      4      /* how much smaller or larger pages become that were too large, or too late */
 #define SHORT_WATCH_MS 1000.0 /* one that ends sooner, without an event, is a kind of failure */
 
 struct reflector {
@@ -47,7 +47,7 @@ struct reflector {
     struct kube_call *timer;     /* WAITING */
     char *version;               /* to watch from; "": list */
     char *token;                 /* of the next page; "": the first */
-    bool whole_list;             /* a page was too old: ask for all at once */
+    int page;                    /* items to ask for; more after pages that came too late */
     bool synced;
     bool progress; /* since the watch began */
     double watch_began_ms;
@@ -119,7 +119,7 @@ static void finish_list(struct reflector *r, const char *version)
 
     store_end(r->store, r->options.source);
     set_text(&r->version, version);
-    r->whole_list = false;
+    r->page = r->options.page;
     r->synced = true;
     next_step(r);
     if (first && r->options.on_synced)
@@ -128,12 +128,11 @@ static void finish_list(struct reflector *r, const char *version)
 
 static void list_failed(struct reflector *r, const struct fleet_error *err)
 {
-    if (err->code == -EFBIG) { /* large objects: fewer of them at once */
-        r->whole_list = false;
-        r->options.page = r->options.page > PAGE_SHRINK ? r->options.page / PAGE_SHRINK : 1;
-    } else if (kube_is_gone(err) && *r->token) {
-        r->whole_list = true; /* the pages would take too long again */
-    }
+    if (err->code == -EFBIG) /* large objects: fewer of them at once */
+        r->options.page = r->page = r->page > PAGE_STEP ? r->page / PAGE_STEP : 1;
+    else if (kube_is_gone(err) && *r->token) /* so many pages take too long, all at once too much */
+        r->page =
+            r->page < REFLECTOR_PAGE_MAX / PAGE_STEP ? r->page * PAGE_STEP : REFLECTOR_PAGE_MAX;
     set_text(&r->token, "");
     tell_trouble(r, err);
     wait(r);
@@ -183,7 +182,7 @@ static void list(struct reflector *r)
         store_begin(r->store, r->options.source);
         r->counts.lists++;
     }
-    request.limit = r->whole_list ? 0 : r->options.page;
+    request.limit = r->page;
     request.continue_token = r->token;
     r->call = kube_rest_start(r->io, &request, on_page, r);
 }
@@ -270,6 +269,7 @@ struct reflector *reflector_new(struct kube_io *io, struct store *store,
     r->options = *options;
     if (r->options.page <= 0)
         r->options.page = REFLECTOR_PAGE;
+    r->page = r->options.page;
     r->namespace_ = dup_or_null(options->namespace_);
     r->label_selector = dup_or_null(options->label_selector);
     r->field_selector = dup_or_null(options->field_selector);

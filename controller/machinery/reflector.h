@@ -25,7 +25,8 @@ struct store;
 #define REFLECTOR_WAIT_MIN_MS 200.0
 #define REFLECTOR_WAIT_MAX_MS 30000.0
 #define REFLECTOR_PAGE        500
-#define REFLECTOR_WATCH_S_MIN 300 /* the server ends a watch after 5 to 10 minutes */
+#define REFLECTOR_PAGE_MAX    10000 /* after pages that had expired before they were asked for */
+#define REFLECTOR_WATCH_S_MIN 300   /* the server ends a watch after 5 to 10 minutes */
 
 struct reflector_options {
     const struct kube_resource *resource;

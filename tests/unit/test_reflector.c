@@ -219,7 +219,7 @@ static void test_reflector__asks_for_fewer_where_objects_are_large(void **state)
     stop(&w);
 }
 
-static void test_reflector__asks_for_all_at_once_when_pages_are_too_old(void **state)
+static void test_reflector__asks_for_larger_pages_when_they_are_too_old(void **state)
 {
     struct world w;
 
@@ -232,6 +232,7 @@ static void test_reflector__asks_for_all_at_once_when_pages_are_too_old(void **s
     assert_true(fake_io_run_until(w.io, &w.synced, 1, 10000));
     assert_true(is_equal(&w, 5));
     assert_int_equal(fake_apiserver_requests(w.server, "limit=2"), 2);
+    assert_int_equal(fake_apiserver_requests(w.server, "limit=8"), 1); /* never without a limit */
     assert_int_equal(reflector_counts(w.reflector).lists, 2);
     stop(&w);
 }
@@ -365,7 +366,7 @@ int main(void)
         cmocka_unit_test(test_reflector__resumes_from_a_bookmark_without_a_list),
         cmocka_unit_test(test_reflector__lists_anew_when_its_version_is_gone),
         cmocka_unit_test(test_reflector__asks_for_fewer_where_objects_are_large),
-        cmocka_unit_test(test_reflector__asks_for_all_at_once_when_pages_are_too_old),
+        cmocka_unit_test(test_reflector__asks_for_larger_pages_when_they_are_too_old),
         cmocka_unit_test(test_reflector__an_event_cut_in_half_is_read_again),
         cmocka_unit_test(test_reflector__does_not_hammer_a_server_that_refuses),
         cmocka_unit_test(test_reflector__short_empty_watches_wait_too),
