@@ -39,6 +39,7 @@ struct session {
     char peer[64];
     struct fleet_strbuf received; /* of a message that is not complete yet */
     struct queued *first, *last;
+    size_t sent; /* bytes of the first */
     size_t queued_bytes;
 };
 
@@ -77,7 +78,7 @@ struct hub_server {
     size_t socket_count;    /* accepted and not closed, WebSocket or not yet */
     struct session **slots; /* [connections_max] */
     uint64_t connection_count;
-    struct fleet_strbuf scratch; /* LWS_PRE bytes and the message being written */
+    struct fleet_strbuf scratch; /* LWS_PRE bytes and the frame being written */
 };
 
 /* ---- hub_server.c ------------------------------------------------------------------------------ */

@@ -21,6 +21,7 @@
 
 #define CLOSE_TIMEOUT_MS 2000.0      /* for a peer that does not take its last messages */
 #define QUEUE_BYTES_MAX  (16u << 20) /* waiting for one peer */
+#define FRAME_MAX        16384       /* bytes: see write_next() */
 #define PATH_PREFIX      "/rendezvous/"
 
 /* lws_write() sends a close frame by this number, but lws.h of 4.1 leaves it out of the enum. */
@@ -66,7 +67,7 @@ static void forget_queue(struct session *session)
         session->first = next;
     }
     session->last = NULL;
-    session->queued_bytes = 0;
+    session->queued_bytes = session->sent = 0;
 }
 
 /* What is queued is still sent; the job hears nothing more of it. */
@@ -321,21 +322,39 @@ static int write_close(struct session *session)
     return write_frame(session, frame, 2 + length, WRITE_CLOSE);
 }
 
-/* 0, or -1: the connection is broken. */
-static int write_next(struct session *session)
+static void drop_first(struct session *session)
 {
     struct queued *queued = session->first;
-    int rc;
 
-    if (!queued)
-        return session->is_closing ? write_close(session) : 0;
-    rc = write_frame(session, queued->text->text, queued->text->size, LWS_WRITE_TEXT);
     session->first = queued->next;
     if (!session->first)
         session->last = NULL;
     session->queued_bytes -= queued->text->size;
+    session->sent = 0;
     message_text_release(queued->text);
     free(queued);
+}
+
+/*
+ * The next frame of what is queued. What a socket does not take lws copies, and a generation of thousands is
+ * hundreds of kilobytes that thousands of members get at once: in small frames the copies stay small.
+ * 0, or -1: the connection is broken.
+ */
+static int write_next(struct session *session)
+{
+    const struct queued *queued = session->first;
+    size_t left = queued ? queued->text->size - session->sent : 0;
+    size_t size = left < FRAME_MAX ? left : FRAME_MAX;
+    int rc;
+
+    if (!queued)
+        return session->is_closing ? write_close(session) : 0;
+    rc = write_frame(session, queued->text->text + session->sent, size,
+                     (enum lws_write_protocol)lws_write_ws_flags(LWS_WRITE_TEXT, session->sent == 0,
+                                                                 size == left));
+    session->sent += size;
+    if (size == left)
+        drop_first(session);
     if (session->first || session->is_closing)
         lws_callback_on_writable(session->wsi);
     return rc;

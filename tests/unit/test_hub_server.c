@@ -26,6 +26,7 @@
 #include <cmocka.h>
 #include <libwebsockets.h>
 
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
@@ -33,6 +34,7 @@
 #include "libfleet/rendezvous/member_client.h"
 #include "libfleet/rendezvous/tls_identity.h"
 
+#define LARGE       700000   /* bytes of a value */
 #define PATIENCE_MS 120000.0 /* sanitizers on a busy machine */
 #define MEMBERS_MAX 8
 
@@ -49,7 +51,8 @@ struct agent {
     int place;
     int aborts;
     bool is_done, has_value;
-    char value[16];
+    char value[16]; /* its first bytes */
+    size_t value_size;
 };
 
 struct world {
@@ -255,6 +258,7 @@ static void deliver(void *user, const struct member_action *action)
         break;
     case MEMBER_VALUE:
         agent->has_value = true;
+        agent->value_size = action->value_size;
         (void)snprintf(agent->value, sizeof(agent->value), "%.*s", (int)action->value_size,
                        (const char *)action->value);
         break;
@@ -544,6 +548,38 @@ static void test_hub_server__the_store_carries_bytes_between_members(void **stat
     world_free(world);
 }
 
+/* As many frames as it takes, with what the members say meanwhile between them. */
+static void test_hub_server__a_message_of_many_frames_arrives_whole(void **state)
+{
+    struct world *world = world_new(2, NULL);
+    FLEET_AUTO_FREE char *value = malloc(LARGE);
+    struct member_output out = {0};
+    struct agent *a, *b;
+
+    (void)state;
+    assert_non_null(value);
+    memset(value, 'x', LARGE);
+    a = add_agent(world, NULL, NULL, NULL);
+    b = add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    for (int round = 0; round < 2; round++) { /* whole, and then ready for the next */
+        char key[8];
+        snprintf(key, sizeof(key), "%d", round);
+        b->has_value = false;
+        assert_int_equal(member_put(member_client_member(a->client), key, value,
+                                    LARGE - (size_t)round, fleet_monotonic_ms(), &out, NULL),
+                         0);
+        member_client_apply(a->client, &out);
+        assert_int_equal(
+            member_get(member_client_member(b->client), 0, key, fleet_monotonic_ms(), &out, NULL),
+            0);
+        member_client_apply(b->client, &out);
+        run_until(world, b->has_value);
+        assert_int_equal(b->value_size, LARGE - (size_t)round);
+    }
+    world_free(world);
+}
+
 static void test_hub_server__a_server_that_comes_back_disturbs_nothing(void **state)
 {
     /* A port that the system gives nobody who asks for any: it must be free when the server returns. */
@@ -823,6 +859,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hub_server__members_form_lose_one_and_go_on),
         cmocka_unit_test(test_hub_server__the_store_carries_bytes_between_members),
+        cmocka_unit_test(test_hub_server__a_message_of_many_frames_arrives_whole),
         cmocka_unit_test(test_hub_server__a_server_that_comes_back_disturbs_nothing),
         cmocka_unit_test(test_hub_server__members_find_the_hub_of_another_installation),
         cmocka_unit_test(test_hub_server__who_comes_back_resumes_its_session),
