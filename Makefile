@@ -196,6 +196,9 @@ soak: $(OUT)/tests/sim/test_cluster ## HISTORIES (100000) of a whole cluster wit
 bench: $(PROGRAMS) $(BENCHES) ## the figures of the design page, beside their rivals where installed
 	@tests/bench/run.sh $(BENCHES)
 
+bench-cluster: prerequisites-test $(PROGRAMS) $(OUT)/bench/bench_pods ## a thousand pods on a real API server, beside other operators; needs root
+	@tests/bench/cluster.sh
+
 # ---- demo ----------------------------------------------------------------------------------------
 prerequisites: ; @tools/prerequisites.sh build
 prerequisites-test: ; @tools/prerequisites.sh test
@@ -269,4 +272,4 @@ help: ## this list
 # Those of the fuzz targets where they are asked for: another make may be writing them.
 FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
 -include $(shell find $(OUT) $(FUZZED) -type f -name '*.d' 2>/dev/null)
-.PHONY: build-sanitized check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench format check-format lint stats check-includes check-headers clean help
+.PHONY: build-sanitized check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench bench-cluster format check-format lint stats check-includes check-headers clean help

@@ -118,6 +118,7 @@ static struct fake_watch *watch_new(struct fake_apiserver *server, const struct 
 
     fleet_assert(watch != NULL);
     watch->server = server;
+    watch->position = server->forgotten;
     watch->collection = strdup(a->collection);
     watch->namespace_ = strdup(a->namespace_);
     watch->label_selector = strdup(fake_address_parameter(a, "labelSelector"));
@@ -247,5 +248,20 @@ void fake_apiserver_cut_watches(struct fake_apiserver *server, bool half)
 
 void fake_apiserver_compact(struct fake_apiserver *server)
 {
+    size_t seen = server->event_count;
+
     server->oldest = server->version;
+    for (const struct fake_watch *watch = server->watches; watch; watch = watch->next)
+        seen = watch->position < seen ? watch->position : seen;
+    for (; server->forgotten < seen; server->forgotten++) { /* nobody can ask for them any more */
+        struct fake_event *event = &server->events[server->forgotten];
+        FLEET_AUTO_FREE char *key = fake_address_key(
+            event->collection, event->namespace_, fake_object_text(event->tree, "metadata.name"));
+        free(event->object);
+        event->object = NULL;
+        if (fleet_map_get(&server->objects, key) == event->tree)
+            continue; /* it is what is stored */
+        cJSON_Delete(event->tree);
+        event->tree = NULL;
+    }
 }

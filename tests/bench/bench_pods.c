@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * How long the API server of $FLEETJOB_BENCH_KUBECONFIG takes to have all the pods of one job, as a watch sees
+ * it: made by us, by others, or by a loop that does nothing but POST.
+ *
+ *     bench_pods WHO [PODS [UNTIL]]     WHO: loop, fleetjob, job, pytorchjob; 1000 pods; until created or running
+ *
+ * The loop sends finished bodies of the same pods over our HTTP client, as many at once as the controller does:
+ * nobody who uses that API can be faster. All pods have the same template, and are gone when this ends.
+ * tests/bench/cluster.sh brings the cluster and runs it for all.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "controller/fleetjob/pod_builder.h"
+#include "controller/fleetjob/projection.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/map.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/kube/config.h"
+#include "libfleet/kube/http.h"
+#include "libfleet/kube/meta.h"
+#include "libfleet/kube/rest.h"
+
+#define NAMESPACE "default"
+#define NAME      "bench"
+#define SELECTOR  "bench=pods"
+#define IMAGE     "fleet.local/bench:1" /* nobody pulls it */
+#define LIMIT_MS  300000.0
+#define TEMPLATE                                                                             \
+    "{\"metadata\":{\"labels\":{\"bench\":\"pods\"}},\"spec\":{\"restartPolicy\":\"Never\"," \
+    "\"containers\":[{\"name\":\"%s\",\"image\":\"" IMAGE "\",\"command\":[\"train\"],"      \
+    "\"resources\":{\"requests\":{\"cpu\":\"100m\",\"memory\":\"64Mi\"}}}]}}"
+#define HEAD(version, kind) \
+    "{\"apiVersion\":\"" version "\",\"kind\":\"" kind "\",\"metadata\":{\"name\":\"" NAME "\"},"
+
+/* Who makes the pods, and the job that asks for %d of them: those of %s. */
+static const struct maker {
+    const char *who, *container, *manifest;
+    struct kube_resource resource;
+} makers[] = {
+    {"loop", "worker", NULL, {"", "v1", "pods", "Pod", true}},
+    {"fleetjob",
+     "worker",
+     HEAD("fleetjob.dev/v1alpha1",
+          "FleetJob") "\"spec\":{\"worker\":{\"replicas\":%1$d,\"template\":%2$s}}}",
+     {"fleetjob.dev", "v1alpha1", "fleetjobs", "FleetJob", true}},
+    {"job",
+     "worker",
+     HEAD(
+         "batch/v1",
+         "Job") "\"spec\":{\"completionMode\":\"Indexed\",\"completions\":%1$d,\"parallelism\":%1$d,"
+                "\"template\":%2$s}}",
+     {"batch", "v1", "jobs", "Job", true}},
+    {"pytorchjob",
+     "pytorch",
+     HEAD("kubeflow.org/v1",
+          "PyTorchJob") "\"spec\":{\"pytorchReplicaSpecs\":{\"Worker\":{\"replicas\":%1$d,"
+                        "\"template\":%2$s}}}}",
+     {"kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", true}},
+};
+
+struct bench {
+    uv_loop_t loop;
+    struct kube_config config;
+    struct kube_io *io;
+    const struct maker *maker;
+    int pods, added, running, deleted;
+    bool until_running, is_cleaning, is_over;
+    double began_ms, first_ms, last_ms, running_ms;
+    char *template_;
+    struct fleet_map is_running; /* by name */
+    struct kube_rest_call *watch;
+};
+
+static void give_up(const char *what, const struct fleet_error *err)
+{
+    (void)fprintf(stderr, "bench_pods: %s: %s\n", what, err ? err->text : "");
+    exit(1);
+}
+
+/* ---- making them ------------------------------------------------------------------------------- */
+
+static void on_posted(void *user, const struct kube_response *response)
+{
+    (void)user;
+    if (response->err || response->status >= 300)
+        give_up("POST of a pod", response->err);
+}
+
+/* A pod as the controller makes it, but that it belongs to nobody. */
+static char *pod_body(const struct fleetjob *job, int index)
+{
+    struct pod_builder_request request = {.job = job,
+                                          .index = index,
+                                          .runtime_image = IMAGE,
+                                          .hub_address = "127.0.0.1:7443",
+                                          .secret = "bench-x"};
+    FLEET_AUTO_JSON cJSON *pod = pod_builder_build(&request);
+
+    cJSON_DeleteItemFromObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(pod, "metadata"),
+                                            "ownerReferences");
+    kube_meta_set_label(pod, "app.kubernetes.io/managed-by", "bench");
+    return fleet_json_print(pod);
+}
+
+static void run_loop(struct bench *b)
+{
+    FLEET_AUTO_FREE char **bodies = calloc((size_t)b->pods, sizeof(char *));
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    struct fleet_errors errors = {0};
+    struct fleetjob job;
+
+    fleet_strbuf_appendf(&text, makers[1].manifest, b->pods, b->template_);
+    json = cJSON_Parse(text.text);
+    cJSON_AddStringToObject(cJSON_GetObjectItemCaseSensitive(json, "metadata"), "uid", "1");
+    cJSON_AddStringToObject(cJSON_GetObjectItemCaseSensitive(json, "metadata"), "namespace",
+                            NAMESPACE);
+    fleet_assert(bodies && fleetjob_decode(json, &job, &errors) == 0);
+    for (int i = 0; i < b->pods; i++)
+        bodies[i] = pod_body(&job, i);
+    b->began_ms = fleet_monotonic_ms();
+    for (int i = 0; i < b->pods; i++) {
+        struct kube_request request = {.method = "POST",
+                                       .path = "/api/v1/namespaces/" NAMESPACE "/pods",
+                                       .content_type = "application/json",
+                                       .body = bodies[i],
+                                       .body_size = strlen(bodies[i]),
+                                       .on_done = on_posted};
+        (void)kube_send(b->io, &request);
+        free(bodies[i]);
+    }
+    fleetjob_release(&job);
+}
+
+static void on_made(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    (void)user;
+    (void)object;
+    if (err)
+        give_up("create the job", err);
+}
+
+static void run_job(struct bench *b)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    FLEET_AUTO_JSON cJSON *body = NULL;
+    struct kube_rest_request request = {
+        .verb = KUBE_CREATE, .resource = &b->maker->resource, .namespace_ = NAMESPACE};
+
+    fleet_strbuf_appendf(&text, b->maker->manifest, b->pods, b->template_);
+    body = cJSON_Parse(text.text);
+    fleet_assert(body);
+    request.body = body;
+    b->began_ms = fleet_monotonic_ms();
+    (void)kube_rest_start(b->io, &request, on_made, b);
+}
+
+/* ---- seeing them ------------------------------------------------------------------------------- */
+
+static void on_cleaned(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    (void)user;
+    (void)object;
+    if (err)
+        give_up("delete", err);
+}
+
+static void on_collection_deleted(void *user, const struct kube_response *response)
+{
+    (void)user;
+    if (response->err || response->status >= 300)
+        give_up("delete the pods", response->err);
+}
+
+static void clean(struct bench *b)
+{
+    struct kube_request pods = {.method = "DELETE",
+                                .path =
+                                    "/api/v1/namespaces/" NAMESPACE "/pods?labelSelector=" SELECTOR,
+                                .on_done = on_collection_deleted};
+    struct kube_rest_request job = {.verb = KUBE_DELETE,
+                                    .resource = &b->maker->resource,
+                                    .namespace_ = NAMESPACE,
+                                    .name = NAME,
+                                    .propagation = "Background"};
+
+    b->is_cleaning = true;
+    if (b->maker->manifest)
+        (void)kube_rest_start(b->io, &job, on_cleaned, b);
+    else
+        (void)kube_send(b->io, &pods);
+}
+
+static void note_running(struct bench *b, const cJSON *pod, double now_ms)
+{
+    const char *phase = "", *name = "";
+
+    (void)fleet_json_opt_string(pod, "status.phase", &phase, NULL);
+    (void)fleet_json_opt_string(pod, "metadata.name", &name, NULL);
+    if (strcmp(phase, "Running") != 0 || !fleet_map_insert(&b->is_running, name, b))
+        return;
+    b->running++;
+    b->running_ms = now_ms;
+}
+
+static void on_event(void *user, enum kube_watch_type type, const cJSON *pod)
+{
+    struct bench *b = user;
+    double now_ms = fleet_monotonic_ms();
+
+    if (type == KUBE_WATCH_BOOKMARK)
+        return;
+    b->deleted += type == KUBE_WATCH_DELETED;
+    if (type == KUBE_WATCH_ADDED && !b->is_cleaning) {
+        b->first_ms = b->added++ == 0 ? now_ms : b->first_ms;
+        b->last_ms = now_ms;
+    }
+    if (type != KUBE_WATCH_DELETED)
+        note_running(b, pod, now_ms);
+    if (!b->is_cleaning && (b->until_running ? b->running : b->added) >= b->pods)
+        clean(b);
+    b->is_over = b->is_cleaning && b->deleted >= b->added;
+}
+
+static void on_watch_end(void *user, const struct fleet_error *err)
+{
+    (void)user;
+    give_up("the watch ended", err);
+}
+
+static void on_list(void *user, const cJSON *list, const struct fleet_error *err)
+{
+    struct bench *b = user;
+    struct kube_rest_request watch = {
+        .resource = &kube_pods, .namespace_ = NAMESPACE, .label_selector = SELECTOR};
+
+    if (err)
+        give_up("list pods", err);
+    if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(list, "items")) > 0)
+        give_up("there are pods of an earlier run", NULL);
+    (void)fleet_json_opt_string(list, "metadata.resourceVersion", &watch.resource_version, NULL);
+    b->watch = kube_rest_watch(b->io, &watch, on_event, on_watch_end, b);
+    if (b->maker->manifest)
+        run_job(b);
+    else
+        run_loop(b);
+}
+
+/* ---- together ---------------------------------------------------------------------------------- */
+
+static void report(const struct bench *b)
+{
+    double rate = b->added > 1 ? 1000.0 * (b->added - 1) / (b->last_ms - b->first_ms) : 0;
+
+    printf("%-11s %5d pods  first after %5.0f ms  last after %6.0f ms  %6.0f pods/s", b->maker->who,
+           b->added, b->first_ms - b->began_ms, b->last_ms - b->began_ms, rate);
+    if (b->until_running)
+        printf("  all run after %6.0f ms", b->running_ms - b->began_ms);
+    printf(
+        "\n{\"bench\":\"pods\",\"who\":\"%s\",\"pods\":%d,\"firstMs\":%.0f,\"lastMs\":%.0f,\"podsPerSecond\":%.0f",
+        b->maker->who, b->added, b->first_ms - b->began_ms, b->last_ms - b->began_ms, rate);
+    if (b->until_running)
+        printf(",\"runningMs\":%.0f", b->running_ms - b->began_ms);
+    printf("}\n");
+}
+
+int main(int argc, char **argv)
+{
+    const char *kubeconfig = getenv("FLEETJOB_BENCH_KUBECONFIG");
+    struct kube_http_options http = {.user_agent = "bench"};
+    struct kube_rest_request list = {.verb = KUBE_LIST,
+                                     .resource = &kube_pods,
+                                     .namespace_ = NAMESPACE,
+                                     .label_selector = SELECTOR};
+    struct bench b = {.pods = argc > 2 ? atoi(argv[2]) : 1000,
+                      .until_running = argc > 3 && strcmp(argv[3], "running") == 0};
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    struct fleet_error err;
+    double end_ms;
+
+    for (size_t i = 0; argc > 1 && i < FLEET_COUNT(makers); i++)
+        if (strcmp(makers[i].who, argv[1]) == 0)
+            b.maker = &makers[i];
+    if (!kubeconfig || !b.maker) {
+        puts("needs a cluster: make bench-cluster");
+        return 0;
+    }
+    fleet_strbuf_appendf(&text, TEMPLATE, b.maker->container);
+    b.template_ = text.text;
+    (void)uv_loop_init(&b.loop);
+    if (kube_config_load(kubeconfig, NULL, &b.config, &err) < 0 ||
+        kube_http_new(&b.loop, &b.config, &http, &b.io, &err) < 0)
+        give_up("begin", &err);
+    (void)kube_rest_start(b.io, &list, on_list, &b);
+    end_ms = fleet_monotonic_ms() + LIMIT_MS;
+    while (!b.is_over) {
+        (void)uv_run(&b.loop, UV_RUN_ONCE);
+        if (fleet_monotonic_ms() > end_ms) {
+            report(&b);
+            give_up("not all within the time", NULL);
+        }
+    }
+    report(&b);
+    fleet_map_release(&b.is_running);
+    kube_rest_cancel(&b.watch);
+    kube_http_free(b.io);
+    (void)uv_run(&b.loop, UV_RUN_DEFAULT);
+    kube_config_release(&b.config);
+    return 0;
+}
