@@ -175,7 +175,8 @@ static void on_pod_read(struct reconciler_request *r, const cJSON *object,
     finish_create(r, NULL);
 }
 
-/* The answer was an error of the server's own, which may have made the pod nevertheless. */
+/* The answer was an error of the server's own, or the connection broke before it came: the pod may have
+ * been made nevertheless. */
 static void on_doubtful_pod_read(struct reconciler_request *r, const cJSON *object,
                                  const struct fleet_error *err)
 {
@@ -195,6 +196,12 @@ static void read_doubtful_pod(struct reconciler_request *r, const struct kube_re
     reconciler_resend(r, get, on_doubtful_pod_read);
 }
 
+/* Did the server perhaps do what it was asked, in spite of this? */
+static bool may_be_done(const struct fleet_error *err)
+{
+    return kube_is_retryable(err) && !kube_was_not_sent(err) && !kube_is_too_many_requests(err);
+}
+
 static void on_pod_created(struct reconciler_request *r, const cJSON *object,
                            const struct fleet_error *err)
 {
@@ -209,15 +216,14 @@ static void on_pod_created(struct reconciler_request *r, const cJSON *object,
         reconciler_resend(r, &get, on_pod_read);
         return;
     }
-    if (err && kube_is_retryable(err) && !kube_is_unreachable(err) &&
-        !kube_is_too_many_requests(err)) {
+    if (err && may_be_done(err)) {
         read_doubtful_pod(r, &get, err);
         return;
     }
     pass->created += !err && !r->is_replacement;
     if (!err)
         metric_add(pass->job->reconciler->pods_created, 1);
-    else if (!kube_is_unreachable(err)) /* else it may exist: the cache or time will tell */
+    else
         forget_pod(r, EXPECT_CREATED);
     if (err && !kube_is_terminating(err) && (kube_is_forbidden(err) || kube_is_invalid(err))) {
         reconciler_refuse(pass, err);
@@ -250,7 +256,7 @@ static void on_pod_deleted(struct reconciler_request *r, const cJSON *object,
                            const struct fleet_error *err)
 {
     (void)object;
-    if (err && !kube_is_unreachable(err))
+    if (err && (!kube_is_unreachable(err) || kube_was_not_sent(err)))
         forget_pod(r, EXPECT_DELETED);
     if (!err)
         metric_add(r->pass->job->reconciler->pods_deleted, 1);

@@ -160,7 +160,12 @@ bool kube_is_too_large(const struct fleet_error *err)
 
 bool kube_is_unreachable(const struct fleet_error *err)
 {
-    return err->code == -EHOSTUNREACH || err->code == -ETIMEDOUT;
+    return err->code == -EHOSTUNREACH || err->code == -ETIMEDOUT || kube_was_not_sent(err);
+}
+
+bool kube_was_not_sent(const struct fleet_error *err)
+{
+    return err->code == -ENOTCONN;
 }
 
 bool kube_is_retryable(const struct fleet_error *err)

@@ -52,8 +52,11 @@ bool kube_is_too_many_requests(const struct fleet_error *err);
 /* 413: body or object over the limit. */
 bool kube_is_too_large(const struct fleet_error *err);
 
-/* The server did not answer: no connection, or none in time. Whether it acted is not known. */
+/* The server did not answer: no connection, or none in time. Whether it acted is not known, … */
 bool kube_is_unreachable(const struct fleet_error *err);
+
+/* … but here: what was to be changed never left this process. */
+bool kube_was_not_sent(const struct fleet_error *err);
 
 /* Trying again later may succeed: unreachable, 429, 5xx, timeouts. */
 bool kube_is_retryable(const struct fleet_error *err);

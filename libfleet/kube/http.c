@@ -82,16 +82,13 @@ void kube_call_make_ready(struct kube_call *call)
         list_append(&call->http->ready, &call->ready);
 }
 
-static int error_code(CURLcode result)
+static int error_code(const struct kube_call *call)
 {
-    switch (result) {
-    case CURLE_OPERATION_TIMEDOUT:
-        return -ETIMEDOUT;
-    case CURLE_ABORTED_BY_CALLBACK:
+    if (call->result == CURLE_ABORTED_BY_CALLBACK)
         return -EACCES;
-    default:
-        return -EHOSTUNREACH;
-    }
+    if (call->body && call->body_taken == 0)
+        return -ENOTCONN; /* nothing of what it says has left */
+    return call->result == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT : -EHOSTUNREACH;
 }
 
 /* What curl says of its own ways, in words of ours. */
@@ -115,7 +112,7 @@ static void fill_error(const struct kube_call *call, struct fleet_error *err)
         (void)fleet_error(err, -EFBIG, "%s: the answer is over %u bytes", server,
                           KUBE_RESPONSE_MAX);
     else
-        (void)fleet_error(err, error_code(call->result), "%s: %s", server, why(call));
+        (void)fleet_error(err, error_code(call), "%s: %s", server, why(call));
 }
 
 /* The last callback of a call; it is freed before, so that on_done may do anything. */

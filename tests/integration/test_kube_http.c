@@ -259,6 +259,7 @@ static void test_kube_rest__a_busy_server_is_asked_again(void **state)
 static void test_kube_rest__tells_no_answer_from_a_refusal(void **state)
 {
     struct world *w = *state;
+    FLEET_AUTO_JSON cJSON *body = pod("a");
     struct kube_rest_request r = {.verb = KUBE_LIST, .resource = &kube_pods};
     struct answer a;
 
@@ -273,6 +274,11 @@ static void test_kube_rest__tells_no_answer_from_a_refusal(void **state)
     a = do_request(w, &r);
     assert_true(a.failed && kube_is_unreachable(&a.err));
     assert_non_null(strstr(a.err.text, "127.0.0.1"));
+    r.verb = KUBE_CREATE;
+    r.namespace_ = "default";
+    r.body = body;
+    a = do_request(w, &r);
+    assert_true(a.failed && kube_is_unreachable(&a.err) && kube_was_not_sent(&a.err));
 }
 
 /* The server has closed a connection that was kept for later, just as a request went out on it. */
@@ -289,6 +295,7 @@ static void test_kube_rest__a_write_without_an_answer_is_not_repeated(void **sta
     r.verb = KUBE_CREATE;
     a = do_request(w, &r);
     assert_true(a.failed && kube_is_unreachable(&a.err));
+    assert_false(kube_was_not_sent(&a.err));
     assert_non_null(strstr(a.err.text, "the connection broke before the answer came"));
     assert_int_equal(fake_apiserver_requests(w->server, "POST"), 1);
     a = do_request(w, &r);

@@ -98,6 +98,25 @@ static void n_pods_cost_n_requests_and_a_few(void **state)
     assert_in_range(requests_for(64), 64, 64 + 13);
 }
 
+/* The connection breaks under a create, done or not: the pod is looked for, not waited for. */
+static void a_broken_connection_costs_no_half_minute(void **state)
+{
+    (void)state;
+    for (int after = 0; after <= 1; after++) {
+        struct world w;
+        start(&w, 1);
+        make_job(&w);
+        while (fake_apiserver_requests(w.server, "POST " PODS) == 0) /* a dry run comes first */
+            fake_io_run(w.io, 0.5);
+        fake_apiserver_fail(w.server, &(struct fake_failure){
+                                          .method = "POST", .path = "/pods", .count = 2, .after = after});
+        fake_io_run(w.io, 5000);
+        assert_int_equal(fake_apiserver_count(w.server, PODS), 3);
+        assert_int_equal(fake_apiserver_requests(w.server, "POST " PODS), after ? 4 : 6);
+        stop(&w);
+    }
+}
+
 static void lost_answers_make_no_second_pod(void **state)
 {
     (void)state;
@@ -558,6 +577,7 @@ int main(void)
         cmocka_unit_test(makes_what_a_job_needs_once),
         cmocka_unit_test(looks_after_the_namespaces_it_is_given),
         cmocka_unit_test(n_pods_cost_n_requests_and_a_few),
+        cmocka_unit_test(a_broken_connection_costs_no_half_minute),
         cmocka_unit_test(lost_answers_make_no_second_pod),
         cmocka_unit_test(a_taken_name_costs_an_attempt),
         cmocka_unit_test(a_pod_that_will_never_do_refuses_the_job),
