@@ -35,8 +35,9 @@ void hub_finish_fail(struct hub *hub, const struct hub_cause *cause, struct hub_
         return;
     hub_timeline_tell(hub, true, out);
     event = hub_output_event(out, hub, HUB_EVENT_FAILED, cause->peer);
-    hub_output_text(event->cause, "%s", hub->incident.is_open ? hub->incident.cause : cause->cause);
-    if (cause->message)
+    hub_output_text(event->cause, "%s",
+                    hub->incident.is_open && !cause->message ? hub->incident.cause : cause->cause);
+    if (cause->message) /* it is final by itself, whatever came before */
         hub_output_text(reason, "%s", cause->message);
     else
         hub_output_text(reason, "%d restarts are used up; the last cause was %s",

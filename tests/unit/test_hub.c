@@ -351,6 +351,20 @@ static void test_hub__fails_at_once_of_a_fatal_cause(void **state)
     stop();
 }
 
+/* A generation has ended for another cause, and what it is told then is final. */
+static void test_hub__a_fatal_cause_is_told_by_its_own_name(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    accuse(0, 1);
+    assert_phase(HUB_GATHERING);
+    fail_trainer_with(1, 1, 0, "DataNotFound", true);
+    assert_phase(HUB_FAILED);
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->cause, "DataNotFound");
+    stop();
+}
+
 static void test_hub__fails_of_a_trainer_that_never_starts(void **state)
 {
     (void)state;
@@ -474,6 +488,7 @@ int main(void)
         TEST(fails_when_restarts_are_used_up),
         TEST(forgets_restarts_after_enough_steps),
         TEST(fails_at_once_of_a_fatal_cause),
+        TEST(a_fatal_cause_is_told_by_its_own_name),
         TEST(fails_of_a_trainer_that_never_starts),
         TEST(grows_and_shrinks_without_counting),
         TEST(a_smaller_wish_leaves_nobody_out_who_alone_holds_the_state),
