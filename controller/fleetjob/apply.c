@@ -486,6 +486,20 @@ static bool may_write(struct reconciler_pass *pass)
     return wait_ms <= 0;
 }
 
+static void write_status(struct reconciler_pass *pass)
+{
+    const struct reconciler *r = pass->job->reconciler;
+    const struct projection_job *cached =
+        store_get(manager_store(r->manager, r->jobs_informer), pass->job->key);
+    FLEET_AUTO_JSON cJSON *json = NULL;
+
+    if (cached)
+        (void)fleet_json_parse(cached->text, cached->size, PROJECTION_JOB_SIZE_MAX, &json, NULL);
+    status_pace_written(&pass->job->pace, kube_now_ms(r->io));
+    status_writer_write(pass->job->writer, &pass->observation.job.status,
+                        fleet_json_at(json, "status"), &pass->actions.status, on_written, pass);
+}
+
 void apply_run(struct reconciler_pass *pass)
 {
     const struct actions *actions = &pass->actions;
@@ -498,7 +512,5 @@ void apply_run(struct reconciler_pass *pass)
         take_effect(pass);
         return;
     }
-    status_pace_written(&pass->job->pace, kube_now_ms(pass->job->reconciler->io));
-    status_writer_write(pass->job->writer, &pass->observation.job.status, &actions->status,
-                        on_written, pass);
+    write_status(pass);
 }

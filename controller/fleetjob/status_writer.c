@@ -136,8 +136,66 @@ static void on_written(void *user, const cJSON *object, const struct fleet_error
     w->write_done(w->write_user, err); /* may free w */
 }
 
+/* Which entry of `list` is `item`, by what names it: a type, or a generation and its epoch; -1: none. */
+static int find_same(const cJSON *list, const cJSON *item)
+{
+    static const char *const names[] = {"type", "generation", "epoch"};
+    const cJSON *other;
+    int index = 0;
+
+    cJSON_ArrayForEach(other, list)
+    {
+        bool is_same = cJSON_IsObject(item) && cJSON_IsObject(other);
+        int named = 0;
+        for (size_t i = 0; is_same && i < FLEET_COUNT(names); i++) {
+            const cJSON *a = cJSON_GetObjectItemCaseSensitive(item, names[i]);
+            const cJSON *b = cJSON_GetObjectItemCaseSensitive(other, names[i]);
+            named += a != NULL;
+            is_same = !a == !b && (!a || fleet_json_equal(a, b));
+        }
+        if (is_same && named > 0)
+            return index;
+        index++;
+    }
+    return -1;
+}
+
+/*
+ * A merge patch replaces a list as a whole. What a newer version of the resource has put into its entries
+ * (members of `raw` that `old`, which is what we understood of it, does not have) goes with them.
+ */
+static void keep_unknown(cJSON *patch, const cJSON *old, const cJSON *raw)
+{
+    cJSON *now;
+
+    cJSON_ArrayForEach(now, patch)
+    {
+        const cJSON *old_list = cJSON_GetObjectItemCaseSensitive(old, now->string);
+        const cJSON *raw_list = cJSON_GetObjectItemCaseSensitive(raw, now->string), *member;
+        cJSON *item;
+        if (cJSON_IsObject(now))
+            keep_unknown(now, old_list, raw_list);
+        if (!cJSON_IsArray(now) || cJSON_GetArraySize(old_list) != cJSON_GetArraySize(raw_list))
+            continue;
+        cJSON_ArrayForEach(item, now)
+        {
+            int index = find_same(old_list, item);
+            if (index < 0)
+                continue;
+            cJSON_ArrayForEach(member, cJSON_GetArrayItem(raw_list, index))
+            {
+                if (!cJSON_HasObjectItem(cJSON_GetArrayItem(old_list, index), member->string) &&
+                    !cJSON_HasObjectItem(item, member->string))
+                    fleet_assert(
+                        cJSON_AddItemToObject(item, member->string, cJSON_Duplicate(member, true)));
+            }
+        }
+    }
+}
+
 void status_writer_write(struct status_writer *w, const struct fleetjob_status *before,
-                         const struct fleetjob_status *after, status_writer_done *done, void *user)
+                         const cJSON *raw, const struct fleetjob_status *after,
+                         status_writer_done *done, void *user)
 {
     FLEET_AUTO_JSON cJSON *old = fleetjob_status_encode(before);
     FLEET_AUTO_JSON cJSON *new = fleetjob_status_encode(after);
@@ -148,6 +206,7 @@ void status_writer_write(struct status_writer *w, const struct fleetjob_status *
         done(user, NULL);
         return;
     }
+    keep_unknown(patch, old, raw);
     w->write_done = done;
     w->write_user = user;
     w->write = send_patch(w, patch, 0, false, on_written);

@@ -42,13 +42,15 @@ void status_writer_seen(struct status_writer *writer, const char *resource_versi
 bool status_writer_is_current(const struct status_writer *writer, double now_ms);
 
 /*
- * Write what differs between the two states of the job (`before` was read at the version seen last).
+ * Write what differs between the two states of the job (`before` was read at the version seen last; `raw`
+ * is the status that it was read from, whose unknown members stay, in entries of lists too; NULL: none).
  * Only when status_writer_is_current(). `done` gets NULL, or why not: kube_is_conflict() means that
  * somebody else has changed the job. Nothing to write is done at once, within the call.
  */
 typedef void status_writer_done(void *user, const struct fleet_error *err);
 void status_writer_write(struct status_writer *writer, const struct fleetjob_status *before,
-                         const struct fleetjob_status *after, status_writer_done *done, void *user);
+                         const cJSON *raw, const struct fleetjob_status *after,
+                         status_writer_done *done, void *user);
 
 enum status_writer_result {
     STATUS_WRITER_RECORDED, /* it stands there now */

@@ -91,7 +91,7 @@ static void write_state(struct world *w, const char *before, const char *after)
 {
     struct fleetjob_status old = {.state = (char *)before}, new = {.state = (char *)after};
 
-    status_writer_write(w->writer, &old, &new, on_written, w);
+    status_writer_write(w->writer, &old, NULL, &new, on_written, w);
 }
 
 static void record(struct world *w, int64_t epoch, int64_t counter)
@@ -138,6 +138,35 @@ static void writes_the_difference_and_waits_for_the_cache(void **state)
     write_state(&w, "Running", "Running"); /* nothing to write */
     assert_int_equal(w.written, 2);
     assert_int_equal(fake_apiserver_requests(w.server, "PATCH"), 1);
+    stop(&w);
+}
+
+/* A newer version of the resource knows more of conditions and restarts than we do. */
+static void keeps_what_it_does_not_know(void **state)
+{
+    struct fleetjob_condition was[] = {{.type = (char *)"Running", .status = (char *)"False"},
+                                       {.type = (char *)"Accepted", .status = (char *)"True"}};
+    struct fleetjob_condition is[] = {{.type = (char *)"Accepted", .status = (char *)"True"},
+                                      {.type = (char *)"Running", .status = (char *)"True"},
+                                      {.type = (char *)"Stalled", .status = (char *)"False"}};
+    struct fleetjob_status before = {.conditions = {was, 2}}, after = {.conditions = {is, 3}};
+    struct world w;
+
+    (void)state;
+    start(&w);
+    touch(&w, "{\"status\":{\"conditions\":[{\"type\":\"Running\",\"status\":\"False\",\"since\":1},"
+              "{\"type\":\"Accepted\",\"status\":\"True\",\"by\":{\"whom\":\"me\"}}]}}");
+    status_writer_seen(w.writer, text_at(&w, "metadata.resourceVersion"));
+    status_writer_write(w.writer, &before,
+                        fleet_json_at(fake_apiserver_get(w.server, JOB), "status"), &after,
+                        on_written, &w);
+    fake_io_run(w.io, 100);
+    assert_int_equal(w.written, 1);
+    assert_string_equal(text_at(&w, "status.conditions[0].type"), "Accepted");
+    assert_string_equal(text_at(&w, "status.conditions[0].by.whom"), "me");
+    assert_string_equal(text_at(&w, "status.conditions[1].status"), "True");
+    assert_int_equal(number_at(&w, "status.conditions[1].since"), 1);
+    assert_int_equal(number_at(&w, "status.conditions[2].since"), -1);
     stop(&w);
 }
 
@@ -320,6 +349,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_the_difference_and_waits_for_the_cache),
+        cmocka_unit_test(keeps_what_it_does_not_know),
         cmocka_unit_test(loses_patience_with_the_cache),
         cmocka_unit_test(refuses_an_old_state),
         cmocka_unit_test(records_though_others_write),
