@@ -11,6 +11,7 @@
 #include "libfleet/kube/http.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -266,6 +267,40 @@ static void start_waiting(struct kube_http *http)
     }
 }
 
+static void on_waiting_time(uv_timer_t *timer);
+
+/* The timer of those that wait runs until `due_ms` at the latest. */
+static void wake_waiting(struct kube_http *http, double due_ms)
+{
+    bool is_set = uv_is_active((uv_handle_t *)&http->waiting_timer);
+
+    if (due_ms <= 0 || (is_set && http->waiting_due_ms <= due_ms))
+        return;
+    http->waiting_due_ms = due_ms;
+    uv_update_time(http->loop);
+    (void)uv_timer_start(&http->waiting_timer, on_waiting_time,
+                         (uint64_t)(fmax(due_ms - fleet_monotonic_ms(), 0) + 0.999), 0);
+}
+
+/* Those whose time is up end, though no place has become free. */
+static void on_waiting_time(uv_timer_t *timer)
+{
+    struct kube_http *http = timer->data;
+    double now_ms = fleet_monotonic_ms();
+    struct list *next;
+
+    for (struct list *p = http->waiting.next; p != &http->waiting; p = next) {
+        struct kube_call *call = LIST_OF(p, struct kube_call, place);
+        next = p->next;
+        if (call->deadline_ms <= 0 || call->deadline_ms > now_ms) {
+            wake_waiting(http, call->deadline_ms);
+            continue;
+        }
+        http->waiting_count--;
+        start_call(call); /* which says that it is too late */
+    }
+}
+
 static struct kube_call *http_send(struct kube_io *io, const struct kube_request *request)
 {
     struct kube_http *http = (struct kube_http *)io;
@@ -287,10 +322,12 @@ static struct kube_call *http_send(struct kube_io *io, const struct kube_request
     list_init(&call->ready);
     list_append(&http->waiting, &call->place);
     if (request->streaming || request->urgent ||
-        (http->in_flight < http->in_flight_max && http->waiting_count == 0))
+        (http->in_flight < http->in_flight_max && http->waiting_count == 0)) {
         start_call(call);
-    else
-        http->waiting_count++;
+        return call;
+    }
+    http->waiting_count++;
+    wake_waiting(http, call->deadline_ms);
     return call;
 }
 
@@ -398,8 +435,9 @@ int kube_http_new(uv_loop_t *loop, struct kube_config *config,
     fleet_assert(http->multi != NULL);
     (void)curl_multi_setopt(http->multi, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
     (void)uv_idle_init(loop, &http->kick);
-    http->kick.data = http;
-    http->open_handles = 1;
+    (void)uv_timer_init(loop, &http->waiting_timer);
+    http->kick.data = http->waiting_timer.data = http;
+    http->open_handles = 2;
     kube_http_watch(http);
     *out = &http->io;
     return 0;
@@ -419,6 +457,7 @@ void kube_http_free(struct kube_io *io)
         call_free(LIST_OF(http->calls.next, struct kube_call, place));
     (void)curl_multi_cleanup(http->multi); /* closes the sockets, and with them their watches */
     uv_close((uv_handle_t *)&http->curl_timer, on_handle_closed);
+    uv_close((uv_handle_t *)&http->waiting_timer, on_handle_closed);
     uv_close((uv_handle_t *)&http->kick, on_handle_closed);
 }
 

@@ -51,6 +51,8 @@ struct kube_http {
     char *user_agent;
     CURLM *multi;
     uv_timer_t curl_timer;
+    uv_timer_t waiting_timer; /* until the earliest deadline among `waiting`, … */
+    double waiting_due_ms;    /* … which is this */
     uv_idle_t kick; /* runs while `ready` has entries that no socket will bring up */
     struct list waiting, calls, ready;
     int in_flight, in_flight_max, waiting_count;

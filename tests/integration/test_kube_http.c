@@ -434,6 +434,35 @@ static void test_kube_http__a_deadline_holds(void **state)
         fail_msg("expected an end after 300 ms, took %.0f ms", took);
 }
 
+/* The places are all taken by requests that have longer. */
+static void test_kube_http__a_deadline_holds_for_those_that_wait(void **state)
+{
+    struct world *w = *state;
+    struct kube_rest_request r = {.verb = KUBE_LIST, .resource = &kube_pods, .timeout_ms = 100000};
+    struct kube_rest_call *calls[4];
+    struct answer long_ones[4] = {0}, short_ones[2] = {0};
+    char server[64];
+    int port;
+    FLEET_AUTO_CLOSE int fd = listen_silently(&port);
+
+    snprintf(server, sizeof(server), "http://127.0.0.1:%d", port);
+    free(w->config.server);
+    w->config.server = strdup(server);
+    for (size_t i = 0; i < 4; i++)
+        calls[i] = kube_rest_start(w->io, &r, on_answer, &long_ones[i]);
+    r.timeout_ms = 300;
+    (void)kube_rest_start(w->io, &r, on_answer, &short_ones[0]);
+    r.timeout_ms = 200; /* earlier than the one before it */
+    (void)kube_rest_start(w->io, &r, on_answer, &short_ones[1]);
+    turn_until(w, &short_ones[0].count, 1);
+    assert_int_equal(short_ones[1].count, 1);
+    assert_true(short_ones[0].failed && kube_is_unreachable(&short_ones[0].err));
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(long_ones[i].count, 0);
+        kube_rest_cancel(&calls[i]);
+    }
+}
+
 /* ---- watches ----------------------------------------------------------------------------------- */
 
 struct log {
@@ -637,6 +666,7 @@ int main(void)
         TEST(test_kube_http__caps_what_is_in_flight_and_lets_the_urgent_pass),
         TEST(test_kube_http__a_cancelled_call_says_nothing),
         TEST(test_kube_http__a_deadline_holds),
+        TEST(test_kube_http__a_deadline_holds_for_those_that_wait),
         TEST(test_kube_watch__replays_and_follows_in_any_pieces),
         TEST(test_kube_watch__an_end_in_mid_event_is_a_failure),
         TEST(test_kube_watch__an_old_version_is_gone),
