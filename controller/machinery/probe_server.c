@@ -192,6 +192,21 @@ static void on_time_up(uv_timer_t *timer)
     connection_close(timer->data);
 }
 
+/* The list begins with the newest. */
+static void close_oldest(struct probe_server *server)
+{
+    struct connection *oldest = NULL;
+    int open = 0;
+
+    for (struct connection *c = server->connections; c; c = c->next)
+        if (!c->closing) {
+            oldest = c;
+            open++;
+        }
+    if (open > PROBE_CONNECTIONS_MAX)
+        connection_close(oldest);
+}
+
 static void on_connect(uv_stream_t *listener, int status)
 {
     struct probe_server *server = listener->data;
@@ -211,8 +226,8 @@ static void on_connect(uv_stream_t *listener, int status)
         c->next->previous = c;
     server->connections = c;
     server->connection_count++;
+    close_oldest(server);
     if (uv_accept(listener, (uv_stream_t *)&c->tcp) < 0 ||
-        server->connection_count > PROBE_CONNECTIONS_MAX ||
         uv_read_start((uv_stream_t *)&c->tcp, on_room, on_read) < 0) {
         connection_close(c);
         return;

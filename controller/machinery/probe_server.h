@@ -7,7 +7,8 @@
  * answers exactly as long as the loop turns. That is what a liveness probe wants to know.
  *
  * GET and HEAD of short paths, one answer a connection. A request has PROBE_REQUEST_MAX bytes and
- * PROBE_TIME_MS to arrive and be answered; PROBE_CONNECTIONS_MAX connections at once, more are closed.
+ * PROBE_TIME_MS to arrive and be answered; of more than PROBE_CONNECTIONS_MAX connections at once the oldest
+ * are closed: whoever opens connections and says nothing must not make a kubelet believe that we hang.
  */
 
 #include <uv.h>
