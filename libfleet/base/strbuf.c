@@ -50,7 +50,9 @@ void fleet_strbuf_append_bytes(struct fleet_strbuf *sb, const void *bytes, size_
 
 void fleet_strbuf_append_char(struct fleet_strbuf *sb, char c)
 {
-    fleet_strbuf_append_bytes(sb, &c, 1);
+    fleet_strbuf_reserve(sb, 1);
+    sb->text[sb->length++] = c;
+    sb->text[sb->length] = '\0';
 }
 
 void fleet_strbuf_appendf(struct fleet_strbuf *sb, const char *format, ...)
@@ -64,15 +66,20 @@ void fleet_strbuf_appendf(struct fleet_strbuf *sb, const char *format, ...)
 
 void fleet_strbuf_appendv(struct fleet_strbuf *sb, const char *format, va_list args)
 {
-    va_list measure;
+    va_list again;
+    size_t room;
     int size;
 
-    va_copy(measure, args);
-    size = vsnprintf(NULL, 0, format, measure);
-    va_end(measure);
+    fleet_strbuf_reserve(sb, 1);
+    room = sb->capacity - sb->length;
+    va_copy(again, args);
+    size = vsnprintf(sb->text + sb->length, room, format, args);
     fleet_assert(size >= 0);
-    fleet_strbuf_reserve(sb, (size_t)size);
-    (void)vsnprintf(sb->text + sb->length, (size_t)size + 1, format, args);
+    if ((size_t)size >= room) {
+        fleet_strbuf_reserve(sb, (size_t)size);
+        (void)vsnprintf(sb->text + sb->length, (size_t)size + 1, format, again);
+    }
+    va_end(again);
     sb->length += (size_t)size;
 }
 

@@ -185,7 +185,9 @@ void message_codec_encode(const struct message_field *fields, const void *base,
                           struct fleet_strbuf *out)
 {
     for (const struct message_field *field = fields; field->name; field++) {
-        fleet_strbuf_appendf(out, ",\"%s\":", field->name);
+        fleet_strbuf_append(out, ",\"");
+        fleet_strbuf_append(out, field->name);
+        fleet_strbuf_append(out, "\":");
         append_value(out, field, base);
     }
 }
