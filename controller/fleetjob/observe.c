@@ -102,22 +102,37 @@ static char *dup_text(const char *text)
     return copy;
 }
 
-/* The store may change while what was decided is carried out: texts are our own. */
-static struct observed_pod copy_pod(const struct projection_pod *pod)
+static size_t texts_size(const struct projection_pod *pod)
 {
-    return (struct observed_pod){.name = dup_text(pod->name),
-                                 .uid = dup_text(pod->uid),
+    return strlen(pod->name) + strlen(pod->uid) + strlen(pod->topology) + strlen(pod->node) +
+           strlen(pod->reason) + strlen(pod->message) + strlen(pod->waiting) + 7;
+}
+
+static const char *put_text(char **end, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *start = memcpy(*end, text, size);
+
+    *end += size;
+    return start;
+}
+
+/* The store may change while what was decided is carried out: texts are our own, at *end. */
+static struct observed_pod copy_pod(const struct projection_pod *pod, char **end)
+{
+    return (struct observed_pod){.name = put_text(end, pod->name),
+                                 .uid = put_text(end, pod->uid),
                                  .index = pod->index,
                                  .attempt = pod->attempt,
                                  .phase = pod->phase,
                                  .is_scheduled = pod->node[0] != '\0',
-                                 .topology = dup_text(pod->topology),
-                                 .node = dup_text(pod->node),
+                                 .topology = put_text(end, pod->topology),
+                                 .node = put_text(end, pod->node),
                                  .is_deleting = pod->is_deleting,
                                  .exit_code = pod->exit_code,
-                                 .reason = dup_text(pod->reason),
-                                 .message = dup_text(pod->message),
-                                 .waiting = dup_text(pod->waiting),
+                                 .reason = put_text(end, pod->reason),
+                                 .message = put_text(end, pod->message),
+                                 .waiting = put_text(end, pod->waiting),
                                  .created_wall_ms = pod->created_wall_ms,
                                  .started_wall_ms = pod->started_wall_ms,
                                  .finished_wall_ms = pod->finished_wall_ms};
@@ -143,20 +158,24 @@ static void collect_pods(const struct observe_input *input, struct observation *
 {
     const struct store_entry *entry;
     const char *uid = input->job->uid;
-    size_t count = 0;
+    size_t count = 0, size = 0;
+    char *end;
 
     for (entry = store_first(input->pods, PROJECTION_POD_BY_JOB, uid); entry;
-         entry = store_next(entry, PROJECTION_POD_BY_JOB))
+         entry = store_next(entry, PROJECTION_POD_BY_JOB)) {
+        size += texts_size(store_object(entry));
         count++;
+    }
     out->pods = calloc(count + 1, sizeof(*out->pods));
-    fleet_assert(out->pods);
+    out->texts = end = malloc(size + 1);
+    fleet_assert(out->pods && out->texts);
     count = 0;
     for (entry = store_first(input->pods, PROJECTION_POD_BY_JOB, uid); entry;
          entry = store_next(entry, PROJECTION_POD_BY_JOB)) {
         const struct projection_pod *pod = store_object(entry);
         if (!is_ours(pod))
             continue;
-        out->pods[count++] = copy_pod(pod);
+        out->pods[count++] = copy_pod(pod, &end);
         if (!is_living(pod))
             continue; /* perhaps of before a suspension */
         out->living_count++;
@@ -210,20 +229,11 @@ void observe_release(struct observation *observation)
     fleetjob_release(&observation->job);
     fleet_errors_release(&observation->errors);
     fleet_errors_release(&observation->warnings);
-    for (size_t i = 0; i < observation->observed.pod_count; i++) {
-        const struct observed_pod *pod = &observation->pods[i];
-        free((char *)pod->name);
-        free((char *)pod->uid);
-        free((char *)pod->reason);
-        free((char *)pod->message);
-        free((char *)pod->waiting);
-        free((char *)pod->topology);
-        free((char *)pod->node);
-    }
     for (size_t i = 0; i < observation->observed.gone_count; i++)
         free(observation->gone_uids[i]);
     free(observation->gone_uids);
     free(observation->pods);
+    free(observation->texts);
     memset(observation, 0, sizeof(*observation));
 }
 

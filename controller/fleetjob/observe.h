@@ -55,7 +55,8 @@ struct observation {
     struct observed observed; /* points into the rest; `hub` is borrowed, for reconcile() alone */
     struct fleetjob job;
     struct fleet_errors errors, warnings;
-    struct observed_pod *pods; /* [observed.pod_count], with their texts */
+    struct observed_pod *pods; /* [observed.pod_count] … */
+    char *texts;               /* … and what they say, one after the other */
     size_t living_count;       /* pods that have not ended */
     char **gone_uids;          /* [observed.gone_count] */
     const char *image;         /* that the job's pods run; borrowed; NULL = not known … */
