@@ -25,7 +25,8 @@
 #include "tests/support/seeds.h"
 
 #define REPLICAS 3
-#define LEASE    "/apis/coordination.k8s.io/v1/namespaces/fleet/leases/fleetjob"
+#define LEASES "/apis/coordination.k8s.io/v1/namespaces/fleet/leases"
+#define LEASE  LEASES "/fleetjob"
 
 struct replica {
     struct world *world;
@@ -279,6 +280,32 @@ static void test_leader_election__a_lease_taken_by_hand_is_lost(void **state)
     stop(&w);
 }
 
+/* Another machine's clock is hours off: what counts is for how long nothing was seen to change. */
+static void test_leader_election__compares_no_clocks(void **state)
+{
+    static const char *const renewed[] = {"2020-01-01T00:00:00.000000Z", "2036-01-01T00:00:00.000000Z"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(renewed) / sizeof(*renewed); i++) {
+        struct world w;
+        char lease[400];
+        start(&w, 9, 0);
+        (void)snprintf(lease, sizeof(lease),
+                       "{\"metadata\":{\"name\":\"fleetjob\",\"namespace\":\"fleet\"},\"spec\":{"
+                       "\"holderIdentity\":\"someone\",\"leaseDurationSeconds\":15,"
+                       "\"renewTime\":\"%s\",\"leaseTransitions\":3}}",
+                       renewed[i]);
+        assert_int_equal(fake_apiserver_do(w.server, "POST", LEASES, lease), 201);
+        be_born(&w, 0);
+        run(&w, 14000);
+        assert_int_equal(leaders(&w, NULL), 0);
+        run(&w, 6000);
+        assert_int_equal(leaders(&w, NULL), 1);
+        assert_int_equal(w.last_epoch, 4);
+        stop(&w);
+    }
+}
+
 /* Bad networks, stops and deaths for ten minutes, then peace. */
 static void run_history(unsigned int seed)
 {
@@ -340,6 +367,7 @@ int main(void)
         cmocka_unit_test(test_leader_election__a_cut_off_leader_stops_before_the_next_begins),
         cmocka_unit_test(test_leader_election__a_stopped_leader_wakes_up_as_nobody),
         cmocka_unit_test(test_leader_election__a_lease_taken_by_hand_is_lost),
+        cmocka_unit_test(test_leader_election__compares_no_clocks),
         cmocka_unit_test(test_leader_election__never_two_at_random),
     };
     return cmocka_run_group_tests_name("leader_election", tests, NULL, NULL);

@@ -274,6 +274,48 @@ static void test_member__backs_off_with_jitter_up_to_a_limit(void **state)
     stop();
 }
 
+/* A thousand that lost their hub do not all come back within the tenth of a second of a small job. */
+static void test_member__backs_off_longer_among_many(void **state)
+{
+    static struct message_member members[1000];
+    static const int ports[] = {1, 2};
+    struct message message = {.type = MESSAGE_ASSIGN,
+                              .assign = {.generation = {1, 1},
+                                         .members = members,
+                                         .member_count = 1000,
+                                         .world = 1000,
+                                         .plan_digest = "",
+                                         .step = -1,
+                                         .restarts = 1}};
+    double shortest_ms = INFINITY, longest_ms = 0;
+
+    (void)state;
+    for (size_t i = 0; i < 1000; i++)
+        members[i] = (struct message_member){.pod_uid = i == 7 ? "pod-b" : "pod-x",
+                                             .index = (int)i,
+                                             .address = "a",
+                                             .ports = ports,
+                                             .processes = 1,
+                                             .step = -1};
+    start(1);
+    connect_hub();
+    up(0, -1);
+    receive(&message);
+    for (int i = 0; i < 50; i++) {
+        double wait_ms;
+        member_disconnected(w.member, w.now_ms, &w.out);
+        wait_ms = member_deadline(w.member) - w.now_ms;
+        shortest_ms = fmin(shortest_ms, wait_ms);
+        longest_ms = fmax(longest_ms, wait_ms);
+        tick(wait_ms);
+        member_connected(w.member, w.now_ms, &w.out);
+        hub_heartbeat(0);
+    }
+    assert_true(shortest_ms >= 500 && longest_ms <= 1700); /* 1.1 s, give or take half */
+    assert_true(longest_ms > 1.5 * shortest_ms);           /* not all at once */
+    stop();
+}
+
 static void test_member__leaves_a_silent_hub_and_one_that_never_opens(void **state)
 {
     (void)state;
@@ -845,6 +887,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(dials_says_hello_and_waits_for_the_answer),
         TEST(backs_off_with_jitter_up_to_a_limit),
+        TEST(backs_off_longer_among_many),
         TEST(leaves_a_silent_hub_and_one_that_never_opens),
         TEST(after_a_reconnect_says_what_is_running),
         TEST(tells_the_next_hub_why_its_generation_was_ended),
