@@ -23,7 +23,7 @@ struct reconciler {
     struct expectations *expectations;
     struct hub_network network;
     int64_t epoch;
-    struct fleet_map jobs;          /* key → struct reconciler_job */
+    struct fleet_map jobs; /* key → struct reconciler_job */
     struct status_pace pace;
     bool has_gang[GANG_SCHEDULERS]; /* which gang schedulers the cluster has, … */
     double gang_until_ms;           /* … as was seen; ask again then */

@@ -24,8 +24,8 @@ struct status_pace { /* of all jobs; begins as zero */
 };
 
 struct status_pace_job { /* begins as zero */
-    double written_ms; /* its last write; 0: none yet */
-    double turn_ms;    /* when it may write its progress; 0: it has no turn */
+    double written_ms;   /* its last write; 0: none yet */
+    double turn_ms;      /* when it may write its progress; 0: it has no turn */
 };
 
 /* How long progress has to wait: 0, it may be written now, which is then noted. */

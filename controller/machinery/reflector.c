@@ -33,8 +33,8 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/rest.h"
 
-#define UNREADABLE_MAX 3      /* events that cannot be read, in a row, before all is listed anew */
-#define PAGE_STEP      4      /* how much smaller or larger pages become that were too large, or too late */
+#define UNREADABLE_MAX 3 /* events that cannot be read, in a row, before all is listed anew */
+#define PAGE_STEP      4 /* how much smaller or larger pages become that were too large, or too late */
 #define SHORT_WATCH_MS 1000.0 /* one that ends sooner, without an event, is a kind of failure */
 
 struct reflector {

@@ -7,7 +7,6 @@
  */
 #include "libfleet/kube/config.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <openssl/evp.h>
 #include <stdbool.h>
@@ -15,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <curl/curl.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -282,8 +283,7 @@ static int decode_arguments(const cJSON *exec, const char *folder, struct kube_e
         return fleet_error(err, -EINVAL, "args: more than %d", EXEC_ARGUMENT_MAX);
     out->argv = calloc((size_t)cJSON_GetArraySize(args) + 2, sizeof(*out->argv));
     fleet_assert(out->argv != NULL);
-    out->argv[count++] =
-        strchr(command, '/') ? fleet_file_join(folder, command) : strdup(command);
+    out->argv[count++] = strchr(command, '/') ? fleet_file_join(folder, command) : strdup(command);
     cJSON_ArrayForEach(arg, args)
     {
         if (!cJSON_IsString(arg))
@@ -347,8 +347,10 @@ static int refuse_unsupported(const cJSON *user, struct fleet_error *err)
 
     for (size_t i = 0; i < FLEET_COUNT(names); i++)
         if (cJSON_HasObjectItem(user, names[i]))
-            return fleet_error(err, -EINVAL, "%s: is not supported; use a token, a client certificate "
-                                             "or exec", names[i]);
+            return fleet_error(err, -EINVAL,
+                               "%s: is not supported; use a token, a client certificate "
+                               "or exec",
+                               names[i]);
     return 0;
 }
 
@@ -371,7 +373,8 @@ static int decode_user(const cJSON *user, const char *folder, struct kube_config
         config->token.size = strlen(token);
         config->token.text = strdup(token);
     }
-    if ((rc = decode_exec(cJSON_GetObjectItemCaseSensitive(user, "exec"), folder, &config->exec, err)) < 0)
+    if ((rc = decode_exec(cJSON_GetObjectItemCaseSensitive(user, "exec"), folder, &config->exec,
+                          err)) < 0)
         return fleet_error_wrap(err, "exec");
     return 0;
 }
@@ -410,7 +413,8 @@ static int follow(const struct sources *sources, const char *context, struct kub
     int rc;
 
     for (size_t i = 0; i < sources->count && (!context || !*context); i++)
-        if ((rc = fleet_json_opt_string(sources->items[i].root, "current-context", &context, err)) < 0)
+        if ((rc = fleet_json_opt_string(sources->items[i].root, "current-context", &context, err)) <
+            0)
             return rc;
     if (!context || !*context)
         return fleet_error(err, -EINVAL, "current-context: is not set");

@@ -145,8 +145,7 @@ static int decode(struct kube_config *config, const struct fleet_strbuf *answer,
         (rc = fleet_json_opt_string(root, "status.expirationTimestamp", &expires, err)) < 0)
         return rc;
     if (!(token && *token) && !(certificate && *certificate))
-        return fleet_error(err, -EINVAL,
-                           "status: has neither token nor clientCertificateData");
+        return fleet_error(err, -EINVAL, "status: has neither token nor clientCertificateData");
     if ((certificate && *certificate) != (key && *key))
         return fleet_error(err, -EINVAL,
                            "status: clientCertificateData and clientKeyData belong together");

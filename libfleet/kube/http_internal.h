@@ -34,7 +34,7 @@ struct kube_call {
 
     CURL *easy;
     struct curl_slist *headers, *dial; /* `dial`: where, if not where the URL says */
-    struct fleet_strbuf answer; /* streaming: what on_data has not had yet */
+    struct fleet_strbuf answer;        /* streaming: what on_data has not had yet */
     bool too_large;
     CURLcode result;
     char curl_text[CURL_ERROR_SIZE];
@@ -53,7 +53,7 @@ struct kube_http {
     uv_timer_t curl_timer;
     uv_timer_t waiting_timer; /* until the earliest deadline among `waiting`, … */
     double waiting_due_ms;    /* … which is this */
-    uv_idle_t kick; /* runs while `ready` has entries that no socket will bring up */
+    uv_idle_t kick;           /* runs while `ready` has entries that no socket will bring up */
     struct list waiting, calls, ready;
     int in_flight, in_flight_max, waiting_count;
     int open_handles; /* of the loop, that have to close before the memory may go */

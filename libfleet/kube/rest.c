@@ -38,9 +38,9 @@ struct kube_rest_call {
     struct kube_call *call; /* the request, or the timer between two */
     const char *method;     /* of the HTTP request; static */
     const char *content_type;
-    char *path;         /* with query */
-    char *body;         /* NULL: none */
-    double deadline_ms; /* when the whole has to be over; 0: none */
+    char *path;          /* with query */
+    char *body;          /* NULL: none */
+    double deadline_ms;  /* when the whole has to be over; 0: none */
     bool urgent, reread; /* `reread`: it was sent again because there was no answer */
     kube_rest_done *done;
     void *user;

@@ -31,7 +31,7 @@ struct fake_weather {
     double lost_answer;  /* … that it arrives, and its answer does not */
     double cut_stream;   /* … per piece of a stream, that the stream breaks there */
     bool unreachable;    /* nothing arrives; streams are silent */
-    size_t answer_max;   /* bytes of an answer that are taken, as KUBE_RESPONSE_MAX; 0: any number */
+    size_t answer_max; /* bytes of an answer that are taken, as KUBE_RESPONSE_MAX; 0: any number */
 };
 
 struct fake_weather *fake_io_weather(struct fake_io *io);

@@ -275,15 +275,16 @@ static int choose_http2(SSL *tls, const unsigned char **out, unsigned char *out_
 
     (void)tls;
     (void)user;
-    return SSL_select_next_proto((unsigned char **)out, out_size, protocol, sizeof(protocol) - 1, in,
-                                 size) == OPENSSL_NPN_NEGOTIATED
+    return SSL_select_next_proto((unsigned char **)out, out_size, protocol, sizeof(protocol) - 1,
+                                 in, size) == OPENSSL_NPN_NEGOTIATED
                ? SSL_TLSEXT_ERR_OK
                : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
 static SSL_CTX *make_tls(const char *certificate_pem, const char *key_pem)
 {
-    BIO *certificate_bio = BIO_new_mem_buf(certificate_pem, -1), *key_bio = BIO_new_mem_buf(key_pem, -1);
+    BIO *certificate_bio = BIO_new_mem_buf(certificate_pem, -1),
+        *key_bio = BIO_new_mem_buf(key_pem, -1);
     X509 *certificate = PEM_read_bio_X509(certificate_bio, NULL, NULL, NULL);
     EVP_PKEY *key = PEM_read_bio_PrivateKey(key_bio, NULL, NULL, NULL);
     SSL_CTX *tls = SSL_CTX_new(TLS_server_method());

@@ -291,7 +291,8 @@ static void test_kube_rest__a_write_without_an_answer_is_not_repeated(void **sta
     struct answer a = do_request(w, &r); /* there is a connection now */
 
     free(a.text);
-    fake_apiserver_fail(w->server, &(struct fake_failure){.method = "POST", .count = 1, .status = 0});
+    fake_apiserver_fail(w->server,
+                        &(struct fake_failure){.method = "POST", .count = 1, .status = 0});
     r.verb = KUBE_CREATE;
     a = do_request(w, &r);
     assert_true(a.failed && kube_is_unreachable(&a.err));

@@ -65,8 +65,7 @@ static void begin(struct world *w, const struct fake_http2_step *steps, size_t c
     char server[64];
     int port;
 
-    w->server =
-        fake_http2_new(w->leaf.certificate_pem, w->leaf.key_pem, steps, count, &port);
+    w->server = fake_http2_new(w->leaf.certificate_pem, w->leaf.key_pem, steps, count, &port);
     snprintf(server, sizeof(server), "https://127.0.0.1:%d", port);
     free(w->config.server);
     w->config.server = strdup(server);
@@ -218,7 +217,10 @@ static void test_http2__only_reading_is_repeated_when_the_connection_breaks(void
 
 static void test_http2__half_an_answer_is_none(void **state)
 {
-#define HALF {.kind = FAKE_HTTP2_CUT_WITHIN, .body = "{\"x\":\"0123456789\"}"}
+#define HALF                                                            \
+    {                                                                   \
+        .kind = FAKE_HTTP2_CUT_WITHIN, .body = "{\"x\":\"0123456789\"}" \
+    }
     static const struct fake_http2_step steps[] = {{0}, HALF, {0}, HALF, HALF, HALF};
     struct world *w = *state;
     struct answer a;
@@ -271,7 +273,8 @@ static void test_http2__the_certificate_must_have_the_servers_name(void **state)
     assert_true(a.failed && kube_is_unreachable(&a.err));
     assert_non_null(strstr(a.err.text, "other.example"));
     free(w->config.tls_server_name);
-    w->config.tls_server_name = NULL; /* then it is the address, of which the certificate knows nothing */
+    w->config.tls_server_name =
+        NULL; /* then it is the address, of which the certificate knows nothing */
     a = do_verb(w, KUBE_GET);
     assert_true(a.failed && kube_is_unreachable(&a.err));
     assert_int_equal(fake_http2_requests(w->server), 0);
@@ -292,15 +295,15 @@ static void test_http2__an_authority_that_has_changed_is_read_again(void **state
     assert_true(fd >= 0);
     (void)close(fd);
     assert_int_equal(tls_identity_make_ca("other", 1, &other, NULL), 0);
-    assert_int_equal(fleet_file_write(file, other.certificate_pem, strlen(other.certificate_pem), NULL),
-                     0);
+    assert_int_equal(
+        fleet_file_write(file, other.certificate_pem, strlen(other.certificate_pem), NULL), 0);
     free(w->config.ca.text);
     w->config.ca = (struct kube_secret){.file = strdup(file), .read_ms = -1e300};
     begin(w, NULL, 0);
     a = do_verb(w, KUBE_GET);
     assert_true(a.failed && kube_is_unreachable(&a.err));
-    assert_int_equal(fleet_file_write(file, w->ca.certificate_pem, strlen(w->ca.certificate_pem), NULL),
-                     0);
+    assert_int_equal(
+        fleet_file_write(file, w->ca.certificate_pem, strlen(w->ca.certificate_pem), NULL), 0);
     a = do_verb(w, KUBE_GET); /* at once, not when the file is KUBE_CONFIG_REFRESH_MS old */
     assert_done(&a);
     (void)unlink(file);

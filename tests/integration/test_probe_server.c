@@ -189,7 +189,8 @@ static void test_probe_server__bounds_its_connections(void **state)
         (void)uv_run(&w->loop, UV_RUN_NOWAIT);
     assert_int_equal(count_closed(fds, PROBE_CONNECTIONS_MAX + 10), 10);
     assert_int_equal(count_closed(fds, 10), 10); /* the oldest */
-    expect(w, "GET /healthz HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n", "ok\n"); /* the others are silent */
+    expect(w, "GET /healthz HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n",
+           "ok\n"); /* the others are silent */
     for (int i = 0; i < PROBE_CONNECTIONS_MAX + 10; i++)
         (void)close(fds[i]);
     for (int turn = 0; turn < 10; turn++)

@@ -42,7 +42,8 @@ static void test_run_stop__saves_when_it_is_asked_and_goes_on(void **state)
     struct story story;
 
     (void)state;
-    start_small_job(&run, write_job("ask", "    checkpoint: {path: asked, everySteps: 100000}\n", ""),
+    start_small_job(&run,
+                    write_job("ask", "    checkpoint: {path: asked, everySteps: 100000}\n", ""),
                     "2", "100000");
     wait_for_step(&run, 20);
     (void)kill(run.pid, SIGUSR1);

@@ -218,9 +218,10 @@ static void test_kube_config__several_files_are_one(void **state)
     free(write_file("contexts", "contexts: [{name: here, context: {cluster: c, user: u}}]\n"
                                 "clusters: [{name: c, cluster: {server: \"https://first\", "
                                 "certificate-authority: ca.pem}}]\n"));
-    free(write_file("below/users", "current-context: here\n"
-                                   "users: [{name: u, user: {tokenFile: t}}]\n"
-                                   "clusters: [{name: c, cluster: {server: \"https://second\"}}]\n"));
+    free(write_file("below/users",
+                    "current-context: here\n"
+                    "users: [{name: u, user: {tokenFile: t}}]\n"
+                    "clusters: [{name: c, cluster: {server: \"https://second\"}}]\n"));
     fleet_strbuf_appendf(&text, "%s/nothing:%s/contexts::%s/below/users", folder, folder, folder);
     list = fleet_strbuf_take(&text);
     setenv("KUBECONFIG", list, 1);
@@ -308,11 +309,11 @@ static void test_kube_config__takes_a_certificate_from_a_plugin(void **state)
         "clusters: [{name: c, cluster: {server: \"https://x\", certificate-authority-data: Q0E=}}]\n"
         "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, "
         "command: ./plugin.sh, provideClusterInfo: true, interactiveMode: IfAvailable}}}]\n";
-    FLEET_AUTO_FREE char *path =
-        write_file("plugin.sh",
-                   "#!/bin/sh\n"
-                   "case $KUBERNETES_EXEC_INFO in *'\"server\":\"https://x\"'*Q0E=*) ;; *) exit 3 ;; esac\n"
-                   "echo '{\"status\":{\"clientCertificateData\":\"CERT\",\"clientKeyData\":\"KEY\"}}'\n");
+    FLEET_AUTO_FREE char *path = write_file(
+        "plugin.sh",
+        "#!/bin/sh\n"
+        "case $KUBERNETES_EXEC_INFO in *'\"server\":\"https://x\"'*Q0E=*) ;; *) exit 3 ;; esac\n"
+        "echo '{\"status\":{\"clientCertificateData\":\"CERT\",\"clientKeyData\":\"KEY\"}}'\n");
     struct kube_config config;
     struct fleet_error err;
 
@@ -340,7 +341,8 @@ static void test_kube_config__a_token_is_good_until_it_expires(void **state)
                        "\"1970-01-01T00:10:00Z\"}}'\n",
                        &config);
     assert_int_equal(kube_config_refresh(&config, 0, 0, &err), 0);
-    assert_int_equal(kube_config_refresh(&config, 0, 599000, &err), 0); /* due, failed, still good */
+    assert_int_equal(kube_config_refresh(&config, 0, 599000, &err),
+                     0); /* due, failed, still good */
     assert_string_equal(config.token.text, "t");
     assert_int_equal(kube_config_refresh(&config, 0, 600000, &err), -EACCES);
     kube_config_release(&config);

@@ -25,8 +25,8 @@
 #include "tests/support/seeds.h"
 
 #define REPLICAS 3
-#define LEASES "/apis/coordination.k8s.io/v1/namespaces/fleet/leases"
-#define LEASE  LEASES "/fleetjob"
+#define LEASES   "/apis/coordination.k8s.io/v1/namespaces/fleet/leases"
+#define LEASE    LEASES "/fleetjob"
 
 struct replica {
     struct world *world;
@@ -283,7 +283,8 @@ static void test_leader_election__a_lease_taken_by_hand_is_lost(void **state)
 /* Another machine's clock is hours off: what counts is for how long nothing was seen to change. */
 static void test_leader_election__compares_no_clocks(void **state)
 {
-    static const char *const renewed[] = {"2020-01-01T00:00:00.000000Z", "2036-01-01T00:00:00.000000Z"};
+    static const char *const renewed[] = {"2020-01-01T00:00:00.000000Z",
+                                          "2036-01-01T00:00:00.000000Z"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(renewed) / sizeof(*renewed); i++) {

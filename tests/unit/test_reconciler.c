@@ -108,8 +108,9 @@ static void a_broken_connection_costs_no_half_minute(void **state)
         make_job(&w);
         while (fake_apiserver_requests(w.server, "POST " PODS) == 0) /* a dry run comes first */
             fake_io_run(w.io, 0.5);
-        fake_apiserver_fail(w.server, &(struct fake_failure){
-                                          .method = "POST", .path = "/pods", .count = 2, .after = after});
+        fake_apiserver_fail(
+            w.server,
+            &(struct fake_failure){.method = "POST", .path = "/pods", .count = 2, .after = after});
         fake_io_run(w.io, 5000);
         assert_int_equal(fake_apiserver_count(w.server, PODS), 3);
         assert_int_equal(fake_apiserver_requests(w.server, "POST " PODS), after ? 4 : 6);

@@ -154,8 +154,9 @@ static void keeps_what_it_does_not_know(void **state)
 
     (void)state;
     start(&w);
-    touch(&w, "{\"status\":{\"conditions\":[{\"type\":\"Running\",\"status\":\"False\",\"since\":1},"
-              "{\"type\":\"Accepted\",\"status\":\"True\",\"by\":{\"whom\":\"me\"}}]}}");
+    touch(&w,
+          "{\"status\":{\"conditions\":[{\"type\":\"Running\",\"status\":\"False\",\"since\":1},"
+          "{\"type\":\"Accepted\",\"status\":\"True\",\"by\":{\"whom\":\"me\"}}]}}");
     status_writer_seen(w.writer, text_at(&w, "metadata.resourceVersion"));
     status_writer_write(w.writer, &before,
                         fleet_json_at(fake_apiserver_get(w.server, JOB), "status"), &after,
