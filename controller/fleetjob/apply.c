@@ -496,8 +496,9 @@ static void write_status(struct reconciler_pass *pass)
     if (cached)
         (void)fleet_json_parse(cached->text, cached->size, PROJECTION_JOB_SIZE_MAX, &json, NULL);
     status_pace_written(&pass->job->pace, kube_now_ms(r->io));
-    status_writer_write(pass->job->writer, &pass->observation.job.status,
-                        fleet_json_at(json, "status"), &pass->actions.status, on_written, pass);
+    status_writer_write(pass->job->writer, pass->observation.job.metadata.resource_version,
+                        &pass->observation.job.status, fleet_json_at(json, "status"),
+                        &pass->actions.status, on_written, pass);
 }
 
 void apply_run(struct reconciler_pass *pass)

@@ -101,8 +101,9 @@ static void note_written(struct status_writer *w, const cJSON *object)
 
 /* ---- writing ---------------------------------------------------------------------------------- */
 
-static struct kube_rest_call *send_patch(struct status_writer *w, cJSON *status, double timeout_ms,
-                                         bool is_urgent, kube_rest_done *done)
+static struct kube_rest_call *send_patch(struct status_writer *w, const char *version,
+                                         cJSON *status, double timeout_ms, bool is_urgent,
+                                         kube_rest_done *done)
 {
     FLEET_AUTO_JSON cJSON *body = cJSON_CreateObject();
     cJSON *metadata = cJSON_AddObjectToObject(body, "metadata");
@@ -117,7 +118,7 @@ static struct kube_rest_call *send_patch(struct status_writer *w, cJSON *status,
                                         .field_manager = WELLKNOWN_FIELD_MANAGER};
 
     fleet_assert(metadata && cJSON_AddStringToObject(metadata, "uid", w->uid) &&
-                 cJSON_AddStringToObject(metadata, "resourceVersion", w->version) &&
+                 cJSON_AddStringToObject(metadata, "resourceVersion", version) &&
                  cJSON_AddItemToObject(body, "status", status));
     return kube_rest_start(w->io, &request, done, w);
 }
@@ -193,9 +194,9 @@ static void keep_unknown(cJSON *patch, const cJSON *old, const cJSON *raw)
     }
 }
 
-void status_writer_write(struct status_writer *w, const struct fleetjob_status *before,
-                         const cJSON *raw, const struct fleetjob_status *after,
-                         status_writer_done *done, void *user)
+void status_writer_write(struct status_writer *w, const char *version,
+                         const struct fleetjob_status *before, const cJSON *raw,
+                         const struct fleetjob_status *after, status_writer_done *done, void *user)
 {
     FLEET_AUTO_JSON cJSON *old = fleetjob_status_encode(before);
     FLEET_AUTO_JSON cJSON *new = fleetjob_status_encode(after);
@@ -209,7 +210,7 @@ void status_writer_write(struct status_writer *w, const struct fleetjob_status *
     keep_unknown(patch, old, raw);
     w->write_done = done;
     w->write_user = user;
-    w->write = send_patch(w, patch, 0, false, on_written);
+    w->write = send_patch(w, version ? version : w->version, patch, 0, false, on_written);
     patch = NULL; /* it went into the body */
 }
 
@@ -283,7 +284,7 @@ static void try_record(struct status_writer *w)
 
     fleet_assert(status);
     w->record_tries++;
-    w->record_call = send_patch(w, status, RECORD_TIMEOUT_MS, true, on_recorded);
+    w->record_call = send_patch(w, w->version, status, RECORD_TIMEOUT_MS, true, on_recorded);
 }
 
 /* Instead of the one that stands there, of which nothing may stay: absent is null. */

@@ -42,15 +42,16 @@ void status_writer_seen(struct status_writer *writer, const char *resource_versi
 bool status_writer_is_current(const struct status_writer *writer, double now_ms);
 
 /*
- * Write what differs between the two states of the job (`before` was read at the version seen last; `raw`
- * is the status that it was read from, whose unknown members stay, in entries of lists too; NULL: none).
+ * Write what differs between the two states of the job. `before` is its status in `version` of it (NULL = the newest
+ * that is known): patience may be lost with a cache that is behind, what is decided by it is refused then (1).
+ * `raw` is the status that it was read from, whose unknown members stay, in entries of lists too; NULL: none.
  * Only when status_writer_is_current(). `done` gets NULL, or why not: kube_is_conflict() means that
  * somebody else has changed the job. Nothing to write is done at once, within the call.
  */
 typedef void status_writer_done(void *user, const struct fleet_error *err);
-void status_writer_write(struct status_writer *writer, const struct fleetjob_status *before,
-                         const cJSON *raw, const struct fleetjob_status *after,
-                         status_writer_done *done, void *user);
+void status_writer_write(struct status_writer *writer, const char *version,
+                         const struct fleetjob_status *before, const cJSON *raw,
+                         const struct fleetjob_status *after, status_writer_done *done, void *user);
 
 enum status_writer_result {
     STATUS_WRITER_RECORDED, /* it stands there now */

@@ -26,6 +26,7 @@ struct world {
     struct fake_apiserver *server;
     struct fake_io *io;
     struct status_writer *writer;
+    char version[24]; /* of the job as it was made */
     int written, conflicts, failures;
     int recorded, refused, outdated;
     struct generation generation, known;
@@ -58,7 +59,8 @@ static void start(struct world *w)
                                        "\"status\":{\"future\":{\"kept\":true}}}"),
                      201);
     w->writer = status_writer_new(fake_io_kube(w->io), "team", "gpt", text_at(w, "metadata.uid"));
-    status_writer_seen(w->writer, text_at(w, "metadata.resourceVersion"));
+    (void)snprintf(w->version, sizeof(w->version), "%s", text_at(w, "metadata.resourceVersion"));
+    status_writer_seen(w->writer, w->version);
 }
 
 static void stop(struct world *w)
@@ -91,7 +93,7 @@ static void write_state(struct world *w, const char *before, const char *after)
 {
     struct fleetjob_status old = {.state = (char *)before}, new = {.state = (char *)after};
 
-    status_writer_write(w->writer, &old, NULL, &new, on_written, w);
+    status_writer_write(w->writer, w->version, &old, NULL, &new, on_written, w);
 }
 
 static void record(struct world *w, int64_t epoch, int64_t counter)
@@ -158,7 +160,7 @@ static void keeps_what_it_does_not_know(void **state)
           "{\"status\":{\"conditions\":[{\"type\":\"Running\",\"status\":\"False\",\"since\":1},"
           "{\"type\":\"Accepted\",\"status\":\"True\",\"by\":{\"whom\":\"me\"}}]}}");
     status_writer_seen(w.writer, text_at(&w, "metadata.resourceVersion"));
-    status_writer_write(w.writer, &before,
+    status_writer_write(w.writer, NULL, &before,
                         fleet_json_at(fake_apiserver_get(w.server, JOB), "status"), &after,
                         on_written, &w);
     fake_io_run(w.io, 100);
@@ -182,6 +184,10 @@ static void loses_patience_with_the_cache(void **state)
     assert_false(is_current(&w));
     fake_io_run(w.io, STATUS_WRITER_PATIENCE_MS);
     assert_true(is_current(&w));
+    write_state(&w, NULL, "Pending"); /* decided by the old state, which the cache still has */
+    fake_io_run(w.io, 100);
+    assert_int_equal(w.conflicts, 1);
+    assert_string_equal(text_at(&w, "status.state"), "Running");
     stop(&w);
 }
 
