@@ -379,6 +379,16 @@ static void propose(struct hub *hub, struct hub_output *out)
 
 /* ---- resizing ---------------------------------------------------------------------------------- */
 
+/* A member whose connection is broken may be back at once, or be lost: before that is known, nothing else ends
+ * the generation. */
+static bool is_whole(const struct hub *hub)
+{
+    for (size_t i = 0; i < hub->peer_count; i++)
+        if (hub->peers[i]->place >= 0 && !hub->peers[i]->is_connected)
+            return false;
+    return true;
+}
+
 /* Newcomers that are ready join a running generation by a new one; so does a smaller wish. */
 static void try_resize(struct hub *hub, struct hub_output *out)
 {
@@ -387,7 +397,8 @@ static void try_resize(struct hub *hub, struct hub_output *out)
     struct hub_cause cause = {
         .cause = "Resize", .is_explained = true, .exit_code = -1, .fault_ms = hub->now_ms};
 
-    if (hub->is_finishing || hub->newest_members == 0 || hub->newest_heard < hub->newest_members)
+    if (hub->is_finishing || hub->newest_members == 0 || hub->newest_heard < hub->newest_members ||
+        !is_whole(hub))
         return;
     for (size_t i = 0; i < hub->peer_count; i++)
         if (hub_form_is_candidate(hub, hub->peers[i]) && hub->peers[i]->place < 0) {

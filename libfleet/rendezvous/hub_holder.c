@@ -72,8 +72,7 @@ const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready)
         const struct hub_peer *peer = hub->peers[i];
         const struct message_status *s = &peer->status;
         bool is_ready = hub_form_is_present(peer) && s->state == MESSAGE_STATE_WAITING;
-        if (!peer->is_connected || (only_ready && !is_ready) ||
-            !is_worth(hub, s->state_generation, s->step))
+        if ((only_ready && !is_ready) || !is_worth(hub, s->state_generation, s->step))
             continue;
         if (!best || s->step > best->status.step)
             best = peer;
@@ -104,12 +103,12 @@ static double wait_until(struct hub *hub, struct hub_output *out)
     const struct hub_peer *ready = hub_holder_best(hub, true), *any = hub_holder_best(hub, false);
     int64_t step = ready ? ready->status.step : hub->checkpoint_step;
     double until_ms = -INFINITY;
-    bool is_leaving = false;
+    bool is_quiet = false; /* it will not take long: nobody need hear of it */
     int index = -1;
 
-    if (any && any->status.step > step) { /* connected: it leaves, or its trainer does not answer */
+    if (any && any->status.step > step) { /* not lost: it leaves, or its trainer does not answer */
         until_ms = fmax(any->down_ms, hub->gather_ms) + patience_ms(hub); /* it may be just back */
-        is_leaving = any->is_dropped;
+        is_quiet = any->is_dropped || !any->is_connected;
         index = any->index;
         step = any->status.step;
     }
@@ -118,11 +117,11 @@ static double wait_until(struct hub *hub, struct hub_output *out)
         if (absent->step <= step || !hub_lineage_has(hub, absent->generation, absent->step))
             continue;
         until_ms = absent->since_ms + patience_ms(hub);
-        is_leaving = false;
+        is_quiet = false;
         index = absent->index;
         step = absent->step;
     }
-    if (until_ms > hub->now_ms && !is_leaving)
+    if (until_ms > hub->now_ms && !is_quiet)
         tell_waiting(hub, index, step, out);
     return until_ms;
 }

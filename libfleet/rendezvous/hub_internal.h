@@ -250,7 +250,7 @@ void hub_holder_miss(struct hub *hub, const struct hub_peer *peer);
 /* It is back, or known to be dead. */
 void hub_holder_forget(struct hub *hub, const char *pod_uid);
 /* The member with the newest state on the lineage, if that is better than the checkpoint: among those that
- * wait for an assign, or among all that are connected. */
+ * wait for an assign, or among all that are not lost. */
 const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready);
 /* Nobody who is ready holds the state: should everybody wait for one who does? */
 bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out);

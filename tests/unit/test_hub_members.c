@@ -100,6 +100,45 @@ static void test_hub_members__a_connection_that_comes_back_in_time_disturbs_noth
     stop();
 }
 
+static void test_hub_members__a_newcomer_waits_until_a_broken_connection_is_explained(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    gone(1);
+    left_generation(0);
+    assert_generation(2);
+    run(1);
+    disconnect(0);
+    w.peers[1].attempt = 1;
+    ready(1); /* without the state that 0 holds, which may be dead */
+    wait_quietly(300, true);
+    assert_phase(HUB_RUNNING);
+    hello(0); /* it is not */
+    wait_quietly(300, true);
+    assert_phase(HUB_GATHERING);
+    left_generation(0);
+    assert_generation(3);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 2);
+    stop();
+}
+
+static void test_hub_members__nobody_goes_on_without_a_holder_who_may_be_back_at_once(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    fail_trainer(0);
+    disconnect(1);
+    ready(0);
+    assert_generation(1);
+    hello(1);
+    left_generation(1);
+    assert_generation(2);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 1);
+    stop();
+}
+
 static void test_hub_members__when_most_are_out_of_reach_it_waits_longer(void **state)
 {
     (void)state;
@@ -661,6 +700,8 @@ int main(void)
         TEST(a_seen_failure_explains_the_accusation),
         TEST(an_accused_member_without_connection_is_lost_at_once),
         TEST(a_connection_that_comes_back_in_time_disturbs_nothing),
+        TEST(a_newcomer_waits_until_a_broken_connection_is_explained),
+        TEST(nobody_goes_on_without_a_holder_who_may_be_back_at_once),
         TEST(when_most_are_out_of_reach_it_waits_longer),
         TEST(a_silent_member_is_lost_within_three_seconds),
         TEST(its_own_pause_is_nobodys_silence),
