@@ -9,8 +9,8 @@ setup_file() {
 }
 
 @test "apply, and it ends with the weights of fleetjob run" {
-    job_file plain | kubectl apply -f -
-    ends_like_reference plain
+    job_file plain steps="$SHORT" | kubectl apply -f -
+    ends_like_reference plain "$SHORT"
     field_is plain state Succeeded
     remove_job plain
 }

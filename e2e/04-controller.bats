@@ -88,6 +88,11 @@ changes_by() { # changes_by POD FIRST LAST
     remove_job restarted
 }
 
+@test "the machinery alone outlives the API server" {
+    [ -n "${FLEETJOB_WHOLE:-}" ] || make -s build/release/tests/integration/test_kube_machinery
+    FLEET_CLUSTER=$cluster FLEET_TEST_KUBECONFIG=$KUBECONFIG build/release/tests/integration/test_kube_machinery '*outlives*'
+}
+
 # The process that leads: a pod may hold several, one after the other.
 holder() {
     kubectl get lease fleetjob-controller -n "$system" -o jsonpath='{.spec.holderIdentity}'

@@ -52,11 +52,11 @@ no_pods_of() { # no_pods_of JOB
 }
 
 @test "suspended from the beginning: no pod until it is resumed" {
-    job_file asleep policy='suspend: true' | kubectl apply -f -
+    job_file asleep steps="$SHORT" policy='suspend: true' | kubectl apply -f -
     becomes asleep Suspended
     no_pods_of asleep
     kubectl patch fj asleep --type merge -p '{"spec": {"runPolicy": {"suspend": false}}}'
-    ends_like_reference asleep
+    ends_like_reference asleep "$SHORT"
     remove_job asleep
 }
 

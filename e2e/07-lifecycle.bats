@@ -48,7 +48,7 @@ refused_at_apply() { # refused_at_apply WORDS [sed expression]…: the small job
     echo "$output"
     [ "$status" != 0 ]
     [[ $output == *"spec.training cannot change while the job runs"*"spec.strategy cannot change"* ]]
-    run kubectl patch fj fixed --type merge -p '{"spec": {"training": {"model": {"width": 128}}}}'
+    run kubectl patch fj fixed --type merge -p '{"spec": {"training": {"model": {"width": 256}}}}'
     echo "$output"
     [ "$status" != 0 ]
     [[ $output == *spec.training.model* ]]
@@ -127,12 +127,12 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
 
 @test "kubectl get, describe and logs answer; no DNS is there or needed" {
     [ -z "$(kubectl get services -n kube-system -o name)" ]
-    job_file seen | kubectl apply -f -
-    ends_like_reference seen
+    job_file seen steps="$SHORT" | kubectl apply -f -
+    ends_like_reference seen "$SHORT"
     run --separate-stderr kubectl get fj seen
     echo "$output"
     [[ ${lines[0]} =~ ^NAME\ +STATE\ +WORKERS\ +STEP\ +LOSS\ +RESTARTS\ +AGE ]]
-    [[ ${lines[1]} =~ ^seen\ +Succeeded\ +[0-9]\ +$STEPS\ +[0-9]\.[0-9]{1,5}\ +0\ +[0-9]+ ]]
+    [[ ${lines[1]} =~ ^seen\ +Succeeded\ +[0-9]\ +$SHORT\ +[0-9]\.[0-9]{1,5}\ +0\ +[0-9]+ ]]
     run --separate-stderr kubectl get fj seen -o wide
     echo "$output"
     [[ ${lines[0]} =~ TOKENS/S\ +GOODPUT\ +GENERATION ]]
@@ -172,9 +172,9 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     start_job again
     first=$(pods_of again)
     kubectl delete fj again --wait=false
-    job_file again >"$BATS_TEST_TMPDIR/again.yaml"
+    job_file again steps="$SHORT" >"$BATS_TEST_TMPDIR/again.yaml"
     eventually "$LIMIT" kubectl create -f "$BATS_TEST_TMPDIR/again.yaml"
-    ends_like_reference again
+    ends_like_reference again "$SHORT"
     field_is again restarts.count 0
     while read -r pod uid; do
         [[ "$(pods_of again)" != *"$uid"* ]] || { echo "$pod of the first job is still there"; return 1; }

@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# The scenarios on a real Kubernetes: brings the cluster up (building it first if its cache is empty),
+# The scenarios on a real Kubernetes: brings one cluster up (building it first if its cache is empty),
 # runs them, takes it down, also after a failure.
 #
 #   e2e/run.sh [FILE.bats …]     all, or these
+#   e2e/run.sh --measure         only measure how long the small job is to be, for a later run (job.bash); what loads
+#                                the machine then, but not later, would make it too short
 #
-# Needs root, `make all image`, and what e2e/cluster/prerequisites.sh names; skipped, with the reason, without
+# FLEETJOB_REFERENCES: where that and the weights of `fleetjob run` are kept, a folder that goes by default.
+#
+# Needs root, `tests/all.sh programs`, and what e2e/cluster/prerequisites.sh names; skipped, with the reason, without
 # root or where the kernel lacks something. The last line is "N passed, N failed" (", N skipped" may follow).
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cluster=$here/cluster/cluster
 work=$(mktemp -d)
-background=''
+beside=()
 
 skip() {
     echo "skipped: $*"
@@ -21,7 +25,10 @@ skip() {
 finish() {
     local code=$?
     trap - EXIT INT TERM
-    [ -z "$background" ] || { pkill -P "$background"; kill "$background"; } 2>/dev/null
+    for pid in "${beside[@]}"; do
+        pkill -P "$pid"
+        kill "$pid"
+    done 2>/dev/null
     [ ! -e "$work/ours" ] || "$cluster" down >/dev/null
     rm -rf "$work"
     exit "$code"
@@ -36,12 +43,22 @@ run_file() {
     echo "-- $(basename "$file" .bats): $((SECONDS - start)) s"
 }
 
-[ "$(id -u)" = 0 ] || skip "the cluster needs root"
-"$cluster" check >"$work/check" 2>&1 || skip "$(cat "$work/check")"
-! "$cluster" status >/dev/null 2>&1 || skip "a cluster runs already, perhaps of make demo; make demo-down stops it"
+export FLEETJOB_REFERENCES=${FLEETJOB_REFERENCES:-$work}
+# shellcheck disable=SC2034 # of job.bash
+repository=$here/.. references=$FLEETJOB_REFERENCES
+# shellcheck source=e2e/job.bash
+. "$here/job.bash"
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+if [ "${1:-}" = --measure ]; then
+    measure_steps
+    exit
+fi
+
+[ "$(id -u)" = 0 ] || skip "the cluster needs root"
+"$cluster" check >"$work/check" 2>&1 || skip "$(cat "$work/check")"
+! "$cluster" status >/dev/null 2>&1 || skip "a cluster runs already, perhaps of make demo; make demo-down stops it"
 "$cluster" build || exit 1
 
 files=("$@")
@@ -49,33 +66,42 @@ if [ ${#files[@]} = 0 ]; then
     files=("$here"/[0-9]*.bats)
     export FLEETJOB_WHOLE=1 # the last one judges what all of them have shown
 fi
-touch "$work/tap"
-export FLEETJOB_REFERENCES=$work
-
-# References are computed while the first scenarios wait for their clusters.
-# shellcheck disable=SC2034 # of job.bash
-repository=$here/.. references=$work
-# shellcheck source=e2e/job.bash
-. "$here/job.bash"
 measure_steps || exit 1
 use_steps
-echo "the small job has $STEPS steps, the long one $LONG"
-{ reference "$STEPS" && reference "$LONG"; } >"$work/references" 2>&1 &
-background=$!
+echo "the small job has $STEPS steps, the long one $LONG, the short one $SHORT"
+
+# shellcheck source=e2e/traces.bash
+. "$here/traces.bash"
+export FLEETJOB_TRACES=$work/traces
+traces >"$FLEETJOB_TRACES"
+touch "$work/tap" "$work/ours"
+"$cluster" up 2 || exit 1
+
+# What runs while the first scenarios wait: the references, and 01, which disturbs nobody.
+end_beside() {
+    [ ${#beside[@]} -gt 0 ] || return 0
+    wait "${beside[0]}" || { cat "$work/references"; exit 1; }
+    wait "${beside[@]}"
+    cat "$work/01"
+    beside=()
+}
+
+touch "$work/01"
+{ reference "$SHORT" && reference "$STEPS" && reference "$LONG"; } >"$work/references" 2>&1 &
+beside=($!)
 for file in "${files[@]}"; do
     case $(basename "$file") in
-    0[01]-*) ;; # these bring their own cluster up and down
-    *)
-        [ -z "$background" ] || wait "$background" || { cat "$work/references"; exit 1; }
-        background=''
-        if [ ! -e "$work/ours" ]; then
-            touch "$work/ours"
-            "$cluster" up 2 || exit 1
-        fi
+    01-*)
+        run_file "$file" >"$work/01" &
+        beside+=($!)
+        continue
         ;;
+    0[02]-*) ;; # they need no reference
+    *) end_beside ;;
     esac
     run_file "$file"
 done
+end_beside
 passed=$(grep -c '^ok' "$work/tap")
 failed=$(grep -c '^not ok' "$work/tap")
 skipped=$(grep -cE '^ok .* # skip' "$work/tap")

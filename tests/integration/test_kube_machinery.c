@@ -2,7 +2,8 @@
 
 /*
  * Two replicas of a small controller on a real API server, in one process on one loop: one leads, sees
- * what others change, writes Events that the server takes, and hands over. Skipped (77) unless FLEET_TEST_KUBECONFIG names a cluster that may be written to; e2e/01-client.bats brings one.
+ * what others change, writes Events that the server takes, and hands over. Skipped (77) unless
+ * FLEET_TEST_KUBECONFIG names a cluster that may be written to; e2e/01-client.bats and 04-controller.bats bring one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -358,7 +359,8 @@ static void test_machinery__outlives_the_api_server(void **state)
     kube_config_release(&config);
 }
 
-int main(void)
+/* An argument: only the tests whose names match. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_machinery__leads_sees_tells_and_hands_over),
@@ -368,5 +370,7 @@ int main(void)
 
     if (!config || !*config)
         return 77;
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("kube_machinery", tests, NULL, NULL);
 }
