@@ -149,7 +149,7 @@ test: prerequisites-test ## everything: tests, a real cluster, sanitizers, every
 	@tests/all.sh
 
 e2e: prerequisites-test ## the scenarios on a real Kubernetes
-	@tests/all.sh e2e
+	@tests/all.sh programs e2e
 
 check-asan: ## unit, numerics, integration under address and undefined sanitizers
 	@$(MAKE) VARIANT=asan tests
@@ -163,10 +163,6 @@ threaded: $(PROGRAMS) $(THREADED)
 check-tsan: ## what runs threads under the thread sanitizer, with plain kernels
 	@$(MAKE) VARIANT=tsan threaded
 	@FLEET_ISA=plain tests/run.sh --variant tsan $(patsubst $(OUT)/%,build/tsan/%,$(THREADED))
-
-build-sanitized: ## build what check-asan, check-tsan and golden run under sanitizers
-	@$(MAKE) VARIANT=asan tests build/asan/golden
-	@$(MAKE) VARIANT=tsan threaded build/tsan/golden
 
 check-valgrind: $(PROGRAMS) ## trainers under memcheck at the levels it knows (needs valgrind)
 	@tests/valgrind.sh $(BIN)
@@ -272,4 +268,4 @@ help: ## this list
 # Those of the fuzz targets where they are asked for: another make may be writing them.
 FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
 -include $(shell find $(OUT) $(FUZZED) -type f -name '*.d' 2>/dev/null)
-.PHONY: build-sanitized check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench bench-cluster format check-format lint stats check-includes check-headers clean help
+.PHONY: check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench bench-cluster format check-format lint stats check-includes check-headers clean help

@@ -5,9 +5,10 @@
 #   tests/run.sh [--variant NAME] PROGRAM…
 #
 # Each program runs in a folder of its own below build/, with a time limit; its output is shown only
-# when it fails. cmocka's closing lines are counted. Exit 77 is a skip. Tests that only do arithmetic
-# look at FLEET_TEST_VARIANT to leave out what a sanitizer makes slow and release builds cover. The last line is
-# "N passed, N failed" (", N skipped" may follow); exit 1 if anything failed.
+# when it fails; beside how long it took stands how long processors worked for it. cmocka's closing lines
+# are counted. Exit 77 is a skip. Tests that only do arithmetic look at FLEET_TEST_VARIANT to leave out what
+# a sanitizer makes slow and release builds cover. The last line is "N passed, N failed" (", N skipped" may
+# follow); exit 1 if anything failed.
 set -euo pipefail
 
 variant=release
@@ -23,7 +24,7 @@ trap 'rm -rf "$logs"' EXIT
 
 run_one() {
     local program=$1 logs=$2 limit=$3 variant=$4
-    local name log start rc=0 passed failed
+    local name log start rc=0 passed failed took
     name=$(basename "$program")
     log=$logs/$name
     start=$(date +%s%N)
@@ -43,8 +44,10 @@ run_one() {
         echo "$passed $failed 0" >"$log.count"
     fi
     local ms=$((($(date +%s%N) - start) / 1000000))
+    times >"$log.times" # not in $( ): a child has had none
+    took=$(awk -F'[ms ]+' 'NR == 2 {print int((60 * ($1 + $3) + $2 + $4) * 1000)}' "$log.times")
     if [ "$rc" = 0 ] || [ "$rc" = 77 ]; then
-        printf '  %-5s %-40s %3s tests %6s ms\n' "$([ "$rc" = 0 ] && echo ok || echo skip)" "$name" "$passed" "$ms"
+        printf '  %-5s %-40s %3s tests %6s ms, processors %6s ms\n' "$([ "$rc" = 0 ] && echo ok || echo skip)" "$name" "$passed" "$ms" "$took"
     else
         printf '  FAIL  %-40s exit %s after %s ms\n' "$name" "$rc" "$ms"
         sed 's/^/    | /' "$log" | tail -n 60

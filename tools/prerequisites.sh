@@ -7,7 +7,7 @@ set -euo pipefail
 
 build='gcc libc6-dev pkg-config libcjson-dev libcurl4-openssl-dev libssl-dev libuv1-dev
        libwebsockets-dev libwebsockets-evlib-uv libyaml-dev'
-test='clang libclang-rt-14-dev clang-format libcmocka-dev python3-yaml bats'
+test='clang libclang-rt-14-dev clang-format libcmocka-dev python3-yaml bats ccache'
 
 wanted=''
 for goal in "$@"; do
