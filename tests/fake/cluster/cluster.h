@@ -213,7 +213,7 @@ struct cluster_run { /* a generation */
     int restarts;    /* of the job when it was made, as its members were told */
     bool is_restart; /* one more than the generation before, … */
     int64_t before;  /* … which was this one; those in between were recorded only */
-    bool is_recorded;
+    bool is_recorded, was_recorded;
     bool must_count; /* a trainer was killed while its hub knew it to run */
 };
 

@@ -82,13 +82,31 @@ static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
     return false;
 }
 
+/* The newest generation of which anybody can know: it was recorded, or one of its members lives. One that a
+ * majority made without a record is forgotten with them, and so is what it counted. */
+static const struct cluster_run *find_known(const struct cluster *c, int job)
+{
+    for (int i = c->jobs[job].newest_run; i >= 0; i--) {
+        const struct cluster_run *run = &c->runs[i];
+        if (run->job != job)
+            continue;
+        if (run->was_recorded)
+            return run;
+        for (int place = 0; place < run->count; place++)
+            if (c->agents[run->agents[place]].is_alive)
+                return run;
+    }
+    return NULL;
+}
+
 void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int restarts)
 {
     struct cluster_job *job = &c->jobs[run->job];
-    const struct cluster_run *before = job->newest_run >= 0 ? &c->runs[job->newest_run] : NULL;
+    const struct cluster_run *before = find_known(c, run->job);
     int more = restarts - (before ? before->restarts : 0);
 
     run->assigned_ms = c->now_ms;
+    run->was_recorded = generation_compare(run->generation, job->recorded) <= 0;
     run->restarts = restarts;
     run->is_restart = more == 1;
     run->before = before ? before->generation.counter : 0;
@@ -173,18 +191,19 @@ void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
 {
     struct cluster_job *job = &c->jobs[number];
     const struct cluster_run *newest = job->newest_run >= 0 ? &c->runs[job->newest_run] : NULL;
-    int64_t count = number_at(object, "status.restarts.count", 0);
+    int64_t count = number_at(object, "status.restarts.count", 0), assigned;
     int64_t against = number_at(object, "status.restarts.sinceReset", 0);
     struct generation recorded = {number_at(object, "status.rendezvous.epoch", 0),
                                   number_at(object, "status.rendezvous.generation", 0)};
-    int assigned = newest ? newest->restarts : 0;
+    const struct cluster_run *known = find_known(c, number);
     int order =
         newest ? generation_compare(recorded, newest->generation) : !generation_is_none(recorded);
 
     check_history(c, number, object);
     if (newest && order == 0)
-        c->runs[job->newest_run].is_recorded = true;
+        c->runs[job->newest_run].is_recorded = c->runs[job->newest_run].was_recorded = true;
     forget_replaced(c, number, recorded);
+    assigned = order == 0 && newest ? newest->restarts : known ? known->restarts : 0;
     if (job->is_terminal)
         check_told(c, number, fleet_json_at(object, "status.restarts.history"));
     job->trained = number_at(object, "status.rendezvous.trained", 0);
@@ -196,6 +215,6 @@ void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
         (order < 0 && (count > assigned || count < 0)))              /* it was not recorded */
         cluster_broken(c,
                        "(8) job %d: %" PRId64 " restarts are written with generation %" PRId64
-                       ".%" PRId64 ", its members know of %d",
+                       ".%" PRId64 ", its members know of %" PRId64,
                        number, count, recorded.epoch, recorded.counter, assigned);
 }
