@@ -358,9 +358,20 @@ void status_close_restart(struct pass *pass)
                (long long)begun->generation, begun->cause);
 }
 
+/* Will our hub not tell how it went? One of another epoch, or made anew since (after a suspend), knows nothing. */
 static bool is_begun_elsewhere(const struct pass *pass)
 {
-    return !pass->in->hub.is_hosted || pass->in->hub.epoch != pass->before->rendezvous.epoch;
+    const struct hub_view *hub = &pass->in->hub;
+    int64_t begun = pass->before->restarts.begun.generation;
+
+    if (!hub->is_hosted || hub->epoch != pass->before->rendezvous.epoch)
+        return true;
+    if (hub->generation.counter < begun || hub->has_begun)
+        return false; /* it is about to be assigned, or under way */
+    for (size_t i = 0; i < hub->history_count; i++)
+        if (hub->history[i].generation >= begun)
+            return false;
+    return true;
 }
 
 static void observe_restarts(struct pass *pass)
