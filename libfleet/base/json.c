@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Trees are those of cJSON; json_read.c makes them from text, and here equal keys are looked for. */
+/*
+ * cJSON accepts more than JSON (numbers like 1e999, broken UTF-8) and keeps both of two equal keys,
+ * so a text passes json_scan.c and a search for doubles before anybody sees its tree.
+ */
 #include "libfleet/base/json.h"
 
 #include <errno.h>
@@ -13,7 +16,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
-#include "libfleet/base/json_read.h"
+#include "libfleet/base/json_scan.h"
 #include "libfleet/base/map.h"
 
 #define PATH_MAX_BYTES    512
@@ -38,7 +41,7 @@ static int refuse_at(const char *text, const char *at, const char *what, struct 
 static bool is_repeated(const cJSON *object, const cJSON *child)
 {
     for (const cJSON *other = object->child; other != child; other = other->next)
-        if (other->string[0] == child->string[0] && strcmp(other->string, child->string) == 0)
+        if (strcmp(other->string, child->string) == 0)
             return true;
     return false;
 }
@@ -66,17 +69,20 @@ int fleet_json_parse(const char *text, size_t size, size_t size_max, cJSON **out
                      struct fleet_error *err)
 {
     FLEET_AUTO_JSON cJSON *root = NULL;
-    struct json_read_error wrong;
-    const char *duplicate;
+    struct json_scan_error wrong;
+    const char *end = NULL, *duplicate;
 
     if (size > size_max)
         return fleet_error(err, -EFBIG, "JSON of %zu bytes is larger than the limit of %zu", size,
                            size_max);
     if (memchr(text, '\0', size))
         return refuse_at(text, memchr(text, '\0', size), "a NUL byte", err);
-    wrong = json_read(text, size, FLEET_JSON_DEPTH_MAX, &root);
+    wrong = json_scan(text, size, FLEET_JSON_DEPTH_MAX);
     if (wrong.what)
         return refuse_at(text, wrong.at, wrong.what, err);
+    root = cJSON_ParseWithLengthOpts(text, size, &end, 0);
+    if (!root) /* halves of surrogate pairs */
+        return refuse_at(text, end ? end : text, "half of a surrogate pair", err);
     duplicate = find_duplicate_key(root);
     if (duplicate)
         return fleet_error(err, -EINVAL, "key \"%.100s\" stands twice in one object", duplicate);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_BASE_JSON_SCAN_H
+#define LIBFLEET_BASE_JSON_SCAN_H
+
+/*
+ * The grammar of JSON to the letter, without building anything: fleet_json_parse() asks it before
+ * cJSON, which lets pass what others would not read back (infinite numbers, bytes that are no UTF-8,
+ * 01, control characters in strings).
+ */
+
+#include <stddef.h>
+
+/* Why a text is refused and where. */
+struct json_scan_error {
+    const char *what; /* static; NULL: nothing is wrong */
+    const char *at;   /* in the text, or its end */
+};
+
+/* Is `text` one JSON value of at most `depth_max` (<= 64) nested lists and objects? */
+struct json_scan_error json_scan(const char *text, size_t size, int depth_max);
+
+#endif
