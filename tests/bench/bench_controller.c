@@ -33,7 +33,7 @@ static const char job_text[] =
     "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":\"job-%d\"},\"spec\":{"
     "\"worker\":{\"replicas\":%d,\"resources\":{\"limits\":{\"cpu\":\"1\",\"memory\":\"4Gi\"}}},\"training\":{"
     "\"model\":{\"name\":\"gpt\",\"layers\":2,\"heads\":2,\"width\":64,\"context\":64},\"data\":{\"path\":"
-    "\"/data/train.txt\"},\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001},\"globalBatchSize\":320,"
+    "\"/data/train.txt\"},\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001},\"globalBatchSize\":4000,"
     "\"microBatchSize\":1,\"steps\":300}}}";
 static const char running[] =
     "{\"spec\":{\"nodeName\":\"ip-10-0-%1$d-17.eu-central-1.compute.internal\"},\"status\":{\"phase\":\"Running\","

@@ -78,6 +78,7 @@ struct bench {
     double began_ms, first_ms, last_ms, running_ms;
     char *template_;
     struct fleet_map is_running; /* by name */
+    char version[32];            /* that the watch has seen */
     struct kube_rest_call *watch;
 };
 
@@ -213,11 +214,20 @@ static void note_running(struct bench *b, const cJSON *pod, double now_ms)
     b->running_ms = now_ms;
 }
 
+static void note_version(struct bench *b, const cJSON *object)
+{
+    const char *version = "";
+
+    (void)fleet_json_opt_string(object, "metadata.resourceVersion", &version, NULL);
+    (void)snprintf(b->version, sizeof(b->version), "%s", version);
+}
+
 static void on_event(void *user, enum kube_watch_type type, const cJSON *pod)
 {
     struct bench *b = user;
     double now_ms = fleet_monotonic_ms();
 
+    note_version(b, pod);
     if (type == KUBE_WATCH_BOOKMARK)
         return;
     b->deleted += type == KUBE_WATCH_DELETED;
@@ -232,24 +242,36 @@ static void on_event(void *user, enum kube_watch_type type, const cJSON *pod)
     b->is_over = b->is_cleaning && b->deleted >= b->added;
 }
 
+static void on_watch_end(void *user, const struct fleet_error *err);
+
+static void watch(struct bench *b)
+{
+    struct kube_rest_request request = {.resource = &kube_pods,
+                                        .namespace_ = NAMESPACE,
+                                        .label_selector = SELECTOR,
+                                        .resource_version = b->version};
+
+    b->watch = kube_rest_watch(b->io, &request, on_event, on_watch_end, b);
+}
+
+/* The API server ends a watch whose reader is slow; the next one goes on where it was. */
 static void on_watch_end(void *user, const struct fleet_error *err)
 {
-    (void)user;
-    give_up("the watch ended", err);
+    if (err)
+        give_up("watch pods", err);
+    watch(user);
 }
 
 static void on_list(void *user, const cJSON *list, const struct fleet_error *err)
 {
     struct bench *b = user;
-    struct kube_rest_request watch = {
-        .resource = &kube_pods, .namespace_ = NAMESPACE, .label_selector = SELECTOR};
 
     if (err)
         give_up("list pods", err);
     if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(list, "items")) > 0)
         give_up("there are pods of an earlier run", NULL);
-    (void)fleet_json_opt_string(list, "metadata.resourceVersion", &watch.resource_version, NULL);
-    b->watch = kube_rest_watch(b->io, &watch, on_event, on_watch_end, b);
+    note_version(b, list);
+    watch(b);
     if (b->maker->manifest)
         run_job(b);
     else

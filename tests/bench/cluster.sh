@@ -59,19 +59,30 @@ trap end EXIT
 eval "$("$cluster" env)"
 export FLEETJOB_BENCH_KUBECONFIG=$KUBECONFIG
 audit=$(dirname "$(dirname "$KUBECONFIG")")/log/audit.log
-kubectl apply --server-side -f crds/ >/dev/null
+patience=180 # seconds for what takes a few
+eventually() { # eventually COMMAND…: until it succeeds
+    local end=$((SECONDS + patience))
+    until "$@" >/dev/null 2>&1; do
+        [ $SECONDS -lt $end ] || { echo "not within $patience s: $*" >&2; exit 1; }
+        sleep 0.2
+    done
+}
+install_crd() { # install_crd FILE…: and wait until it can be used; one that is new has no conditions at first
+    kubectl apply --server-side "${@/#/--filename=}" >/dev/null
+    eventually kubectl wait --for=condition=Established crd --all --timeout=1s
+}
+install_crd crds/*.yaml
 start controller build/bin/fleetjob-controller --kubeconfig "$KUBECONFIG" --namespace default --no-election \
     --runtime-image fleet.local/bench:1 --hub-address 127.0.0.1:17443 --hub-port 17443 --probe-port 18080
 whos=(loop fleetjob job)
 if [ -x "$rival" ]; then
     "$go" -C tests/bench/training-operator mod download github.com/kubeflow/training-operator
     crds=$("$go" env GOMODCACHE)/github.com/kubeflow/training-operator@v$TRAINING_OPERATOR_VERSION/manifests/base/crds
-    kubectl apply --server-side -f "$crds/kubeflow.org_pytorchjobs.yaml" >/dev/null
+    install_crd "$crds/kubeflow.org_pytorchjobs.yaml"
     start training-operator "$rival"
     whos+=(pytorchjob)
 fi
-kubectl wait --for=condition=Established crd --all --timeout=60s >/dev/null
-until curl -sf http://127.0.0.1:18080/readyz >/dev/null; do sleep 0.2; done
+eventually curl -sf http://127.0.0.1:18080/readyz
 
 echo "== $pods pods made, nothing scheduled (load $(cut -d' ' -f1 /proc/loadavg))"
 "$cluster" stop scheduler
