@@ -157,15 +157,24 @@ static void count_workers(struct pass *pass)
     set_text(&workers->selector, selector.text);
 }
 
-/* Of the pods that have a node, or have none, the first that says why it does not go on. */
+/* The scheduler's count of nodes, and not only that the whole gang was turned down for the sake of one pod. */
+static bool counts_nodes(const struct observed_pod *pod)
+{
+    return strstr(pod->waiting, "nodes are available") != NULL;
+}
+
+/* Of the pods that have a node, or have none, the first that says why it does not go on, best with a count. */
 static const struct observed_pod *find_waiting(const struct pass *pass, bool is_scheduled)
 {
     const struct observed_pod *first = NULL;
 
     for (size_t i = 0; i < pass->in->pod_count; i++) {
         const struct observed_pod *pod = &pass->in->pods[i];
-        if (pass_is_living(pod) && !pod->is_deleting && pod->is_scheduled == is_scheduled &&
-            pod->waiting && pod->waiting[0] && (!first || pod->index < first->index))
+        if (!pass_is_living(pod) || pod->is_deleting || pod->is_scheduled != is_scheduled ||
+            !pod->waiting || !pod->waiting[0])
+            continue;
+        if (!first || (counts_nodes(pod) && !counts_nodes(first)) ||
+            (counts_nodes(pod) == counts_nodes(first) && pod->index < first->index))
             first = pod;
     }
     return first;
