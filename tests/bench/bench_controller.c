@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
@@ -69,6 +70,7 @@ static void start_controller(struct rig *rig)
     (void)fclose(file);
     rig->controller = fork();
     if (rig->controller == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         fleet_assert(freopen("/dev/null", "w", stderr));
         execl("build/bin/fleetjob-controller", "fleetjob-controller", "--kubeconfig",
               rig->kubeconfig, "--namespace", "team", "--no-election", "--runtime-image",
