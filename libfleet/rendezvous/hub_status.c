@@ -108,11 +108,11 @@ static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_ou
         hub_form_break(hub, &cause, out);
 }
 
-/* What was taken for a departure was a failure, which no hub has heard of. */
+/* It knows of a failure that this hub has not heard of, or has taken for a departure. */
 static bool knows_failure(const struct hub *hub, const struct hub_peer *peer)
 {
-    return hub->incident.is_open && !hub->incident.is_failure && peer->left_for[0] &&
-           !message_cause_is_wanted(peer->left_for);
+    return peer->left_for[0] && !message_cause_is_wanted(peer->left_for) &&
+           (hub->incident.is_open ? !hub->incident.is_failure : !hub->is_broken);
 }
 
 static bool is_due(const struct hub *hub, double sent_ms)
@@ -128,11 +128,14 @@ static void correct(struct hub *hub, struct hub_peer *peer, double age_ms, bool 
         peer->place >= 0 && generation_compare(peer->status.generation, hub->newest) == 0;
     bool is_whole = hub->phase == HUB_FORMING || hub->phase == HUB_RUNNING;
     bool is_running = peer->status.state == MESSAGE_STATE_RUNNING;
+    bool has_left = is_current && !is_running && hub->phase == HUB_GATHERING;
 
     if (is_whole && is_current && is_running) {
         if (!refuse_wrong_step(hub, peer, out))
             note_phases(hub, peer, age_ms, out);
-    } else if (peer->is_dropped && !(is_whole && is_current))
+    } else if (has_left && is_hello && knows_failure(hub, peer))
+        note_departure(hub, peer, out); /* even if it was asked to go: nobody else may know */
+    else if (peer->is_dropped && !(is_whole && is_current))
         return; /* it goes anyway */
     else if (is_whole && is_current)
         note_departure(hub, peer, out);
@@ -140,8 +143,7 @@ static void correct(struct hub *hub, struct hub_peer *peer, double age_ms, bool 
         note_departure(hub, peer, out);
     else if (is_whole && peer->place >= 0 && (is_hello || is_due(hub, peer->assign_sent_ms)))
         hub_assign_repeat(hub, peer, out);
-    else if (is_current && !is_running && hub->phase == HUB_GATHERING &&
-             (!hub->is_broken || (is_hello && knows_failure(hub, peer))))
+    else if (has_left && !hub->is_broken)
         note_departure(hub, peer, out);
     else if ((peer->place >= 0 ? hub->is_broken && (is_running || !is_current) : is_running) &&
              (is_hello || is_due(hub, peer->abort_sent_ms)))

@@ -551,6 +551,27 @@ test_hub_members__a_failure_that_no_hub_has_seen_counts_though_another_leaves(vo
     stop();
 }
 
+/* The only one of the generation that is left says it, and was asked to go. */
+static void test_hub_members__a_failure_that_only_a_leaver_knows_counts(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .has_trained = true};
+
+    (void)state;
+    start(1, 1, &s);
+    remember(1, 2);
+    w.peers[1].status.state = MESSAGE_STATE_WAITING;
+    w.peers[1].status.is_leaving = true;
+    w.peers[1].left_for = "TrainerFailed";
+    hello(1);
+    leave(1);
+    w.peers[0].attempt = 1;
+    ready(0);
+    wait_quietly(10500, true);
+    assert_generation(6);
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    stop();
+}
+
 static void newcomers_only(bool has_trained, bool is_alone)
 {
     struct hub_start s = {.epoch = 2,
@@ -718,6 +739,7 @@ int main(void)
         TEST(a_new_hub_hears_why_a_generation_was_ended),
         TEST(a_failure_told_late_ends_no_newer_generation),
         TEST(a_failure_that_no_hub_has_seen_counts_though_another_leaves),
+        TEST(a_failure_that_only_a_leaver_knows_counts),
         TEST(a_generation_of_which_nobody_is_left_has_failed),
         TEST(a_new_hub_learns_restarts_that_were_not_recorded),
         TEST(who_comes_back_with_the_state_is_not_left_out_for_a_slow_record),

@@ -437,23 +437,26 @@ static bool shares_member(const struct cluster_run *a, const struct cluster_run 
     return false;
 }
 
-void cluster_check_commit(struct cluster *c, struct cluster_run *run, int64_t step)
+/* A vote is what commits. One that was complete may be applied late, by a member that was frozen meanwhile. */
+void cluster_check_vote(struct cluster *c, struct cluster_run *run)
 {
-    struct cluster_job *job = &c->jobs[run->job];
-
     for (int i = 0; i < c->run_count; i++) {
         const struct cluster_run *other = &c->runs[i];
         if (other->job == run->job && other->has_committed &&
-            step > other->base && /* else it applies what the newer one went on from */
             generation_compare(other->generation, run->generation) > 0 && shares_member(other, run))
             cluster_broken(c,
                            "(1) generation %" PRId64 ".%" PRId64 " of job %d commits step %" PRId64
                            " after %" PRId64 ".%" PRId64,
-                           run->generation.epoch, run->generation.counter, run->job, step,
+                           run->generation.epoch, run->generation.counter, run->job, run->voted,
                            other->generation.epoch, other->generation.counter);
     }
     run->has_committed = true;
-    job->committed = step; /* less than before after a start from a checkpoint */
+}
+
+void cluster_check_apply(struct cluster *c, const struct cluster_run *run, int64_t step)
+{
+    struct cluster_job *job = &c->jobs[run->job];
+
     job->committed_most = step > job->committed_most ? step : job->committed_most;
     if (generation_compare(run->generation, job->last_committer) > 0)
         job->last_committer = run->generation;

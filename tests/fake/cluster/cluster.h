@@ -184,7 +184,7 @@ struct cluster_job { /* what is true of a job, whatever its status says */
     int64_t steps;
     bool is_suspended;
 
-    int64_t committed, committed_most; /* newest step that any trainer has applied; ever */
+    int64_t committed_most; /* newest step that any trainer has ever applied */
     struct generation last_committer;
     struct generation newest_assigned;
     int newest_run;    /* its run, -1 = none */
@@ -355,7 +355,8 @@ void cluster_check_assign(struct cluster *c, struct cluster_hosted *hosted,
                           const struct message_assign *assign);
 void cluster_check_event(struct cluster *c, struct cluster_hosted *hosted,
                          const struct hub_event *event);
-void cluster_check_commit(struct cluster *c, struct cluster_run *run, int64_t step);
+void cluster_check_vote(struct cluster *c, struct cluster_run *run);
+void cluster_check_apply(struct cluster *c, const struct cluster_run *run, int64_t step);
 void cluster_check_start(struct cluster *c, struct cluster_run *run);
 bool cluster_is_settled(
     struct cluster *c); /* every job is over or gone, and nothing is left of it */

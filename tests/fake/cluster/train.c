@@ -398,6 +398,7 @@ void cluster_step(struct cluster *c, const struct cluster_event *event)
         return;
     }
     r->voted++;
+    cluster_check_vote(c, r);
     for (int place = 0; place < r->count; place++)
         for (int p = 0; p < c->jobs[r->job].processes; p++) {
             struct cluster_event apply =
@@ -415,7 +416,7 @@ static void on_apply(struct cluster *c, const struct cluster_event *event)
     struct cluster_trainer *t = &a->trainers[event->process];
 
     t->step = event->step;
-    cluster_check_commit(c, &c->runs[event->run], event->step);
+    cluster_check_apply(c, &c->runs[event->run], event->step);
     if (t->phase == MESSAGE_PHASE_RESTORED)
         reach(c, a, event->process, MESSAGE_PHASE_FIRST_STEP);
     if (is_in(t, event->run))
