@@ -7,7 +7,7 @@
  *   create pod ── 409 ──▶ get ── ours, as we would make it ──▶ done
  *                              └ anybody else's ──▶ the next look takes the next attempt
  *
- * If a recorded pod has not been seen, nothing is written or made before it is known what became of it:
+ * If a recorded pod has not been seen, nothing else is written or made before it is known what became of it:
  *
  *   get ── ours ──▶ the next look comes when the cache has it, too
  *        └ 404 ──▶ it has vanished; the next look replaces it
@@ -397,7 +397,7 @@ static void settle(struct reconciler_pass *pass)
     reconciler_end(pass);
 }
 
-/* All that is decided before those pods are found, or known to be gone. */
+/* All that is done before those pods are found, or known to be gone. */
 static void look_first(struct reconciler_pass *pass)
 {
     if (!may_act(pass)) {
@@ -415,6 +415,10 @@ static void take_effect(struct reconciler_pass *pass)
 {
     const struct actions *actions = &pass->actions;
 
+    if (actions->look_count > 0) {
+        look_first(pass);
+        return;
+    }
     if (!may_act(pass)) {
         reconciler_end(pass);
         return;
@@ -503,15 +507,8 @@ static void write_status(struct reconciler_pass *pass)
 
 void apply_run(struct reconciler_pass *pass)
 {
-    const struct actions *actions = &pass->actions;
-
-    if (actions->look_count > 0) {
-        look_first(pass);
-        return;
-    }
-    if (!may_write(pass)) {
+    if (may_write(pass))
+        write_status(pass);
+    else
         take_effect(pass);
-        return;
-    }
-    write_status(pass);
 }

@@ -295,6 +295,8 @@ static void tell_plan(const struct observation *o, struct actions *actions)
 
 void observe_complete(const struct observation *o, struct actions *actions)
 {
+    if (actions->look_count > 0)
+        return; /* it will be decided again */
     complete_images(o, actions);
     if (!o->plan->json || o->errors.count > 0 || o->plan->generation != o->job.metadata.generation)
         return;

@@ -70,6 +70,8 @@ void status_observe_end(struct pass *pass);
 /* Nobody can tell any more how the newest restart went: the history gets it as it was begun, if it has
  * not got it yet. */
 void status_close_restart(struct pass *pass);
+/* The same if our hub, or none, will not tell it. */
+void status_close_lost_restart(struct pass *pass);
 
 /* The word for the STATE column. */
 void status_name_state(struct pass *pass);

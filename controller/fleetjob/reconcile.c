@@ -108,12 +108,24 @@ void pass_requeue_at(struct pass *pass, int64_t wall_ms)
         pass->out->requeue_after_ms = after;
 }
 
-void actions_release(struct actions *actions)
+static void drop_deletes(struct actions *actions)
 {
     for (size_t i = 0; i < actions->delete_count; i++)
         free(actions->deletes[i].name);
+    actions->delete_count = 0;
+}
+
+static void drop_events(struct actions *actions)
+{
     for (size_t i = 0; i < actions->event_count; i++)
         free(actions->events[i].message);
+    actions->event_count = 0;
+}
+
+void actions_release(struct actions *actions)
+{
+    drop_deletes(actions);
+    drop_events(actions);
     free(actions->looks);
     free(actions->creates);
     free(actions->deletes);
@@ -233,6 +245,20 @@ static void decide(struct pass *pass)
     rank_order_apply(pass);
 }
 
+/* Of what was decided without the pods that are looked for, only what cannot wait: the first record of our hub
+ * replaces the restart that a former one began, so that must be in the history before there is a hub. */
+static void wait_for_looks(struct pass *pass)
+{
+    struct actions *out = pass->out;
+
+    out->create_count = 0;
+    drop_deletes(out);
+    drop_events(out);
+    fleetjob_status_release(&out->status);
+    fleetjob_status_copy(pass->before, &out->status);
+    status_close_lost_restart(pass);
+}
+
 void reconcile(const struct observed *observed, struct actions *out)
 {
     struct pass pass;
@@ -240,5 +266,7 @@ void reconcile(const struct observed *observed, struct actions *out)
     begin(&pass, observed, out);
     decide(&pass);
     status_name_state(&pass);
+    if (out->look_count > 0)
+        wait_for_looks(&pass);
     status_compare(&pass);
 }

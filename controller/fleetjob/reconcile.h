@@ -119,8 +119,9 @@ struct action_hub {
 
 struct actions {
     /* Pods that the status knows, and nobody has seen here: they may live, and the cache be behind. As long as
-     * there are any, carry out nothing but what the hub is to be; ask the API server for them, wait until
-     * they are in `pods`, or put them into `vanished`, and decide again. */
+     * there are any, nothing is created, deleted or written but a restart that only the status knows, before
+     * the hub is what it is to be; ask the API server for them, wait until they are in `pods`, or put them
+     * into `vanished`, and decide again. */
     struct observed_attempt *looks; /* ascending by index */
     size_t look_count;
 

@@ -383,6 +383,12 @@ static bool is_begun_elsewhere(const struct pass *pass)
     return true;
 }
 
+void status_close_lost_restart(struct pass *pass)
+{
+    if (is_begun_elsewhere(pass))
+        status_close_restart(pass);
+}
+
 static void observe_restarts(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
@@ -500,8 +506,7 @@ void status_observe(struct pass *pass)
     observe_scheduled(pass);
     if (pass->status->restarts.count < 0)
         pass->status->restarts.count = 0;
-    if (is_begun_elsewhere(pass))
-        status_close_restart(pass);
+    status_close_lost_restart(pass);
     if (!pass->in->hub.is_hosted)
         return;
     observe_progress(pass);
