@@ -224,6 +224,19 @@ static void finish_record(struct status_writer *w, enum status_writer_result res
     w->record_done(w->record_user, w->record, result);
 }
 
+/* Has nobody put into the history yet what led to the generation that stands there? */
+static bool has_untold_restart(const cJSON *object)
+{
+    const cJSON *history = fleet_json_at(object, "status.restarts.history");
+    const cJSON *newest = cJSON_GetArrayItem(history, cJSON_GetArraySize(history) - 1);
+    int64_t begun = 0, told = 0;
+
+    (void)fleet_json_opt_int(object, "status.restarts.begun.generation", &begun, NULL);
+    if (newest)
+        (void)fleet_json_opt_int(newest, "generation", &told, NULL);
+    return begun > told;
+}
+
 /* Somebody changed the job meanwhile: what stands there now decides. */
 static void on_read(void *user, const cJSON *object, const struct fleet_error *err)
 {
@@ -244,7 +257,8 @@ static void on_read(void *user, const cJSON *object, const struct fleet_error *e
         finish_record(w, STATUS_WRITER_FAILED); /* another job, or another hub (2) */
         return;
     }
-    if (there.epoch < w->record.epoch && generation_compare(there, w->known) > 0) {
+    if (there.epoch < w->record.epoch &&
+        (generation_compare(there, w->known) > 0 || has_untold_restart(object))) {
         await(w, version);
         finish_record(w, STATUS_WRITER_OUTDATED);
         return;

@@ -9,7 +9,8 @@
  *  (1) Every write carries the resourceVersion that it rests on, and the UID. Who decided on an old
  *      state, or for a job of that name which is gone, is refused.
  *  (2) Records of the rendezvous only grow, and never over one of a newer epoch, or one that the hub
- *      which asks does not know: it was made from an old state, and knows nothing of what came since.
+ *      which asks does not know: it was made from an old state, and knows nothing of what came since. Nor
+ *      over the restart that another hub has begun, and that is not in the history yet.
  *  (3) status_writer_is_current() is false from a write until the cache has seen it.
  */
 

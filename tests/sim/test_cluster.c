@@ -207,6 +207,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         20002034, /* a trainer fails with the leader, and another worker leaves: no restart */
         45002080, /* patience with a cache that is behind: what was decided by it was written */
         30012473, /* what led to a generation without a record is not in the status with it */
+        60079951, /* a hub made from an old status records over a restart that it never heard of */
         60025562, /* a new leader looks for a pod, has a hub meanwhile, and its record wipes out a restart */
     };
     struct tally tally = {0};

@@ -277,6 +277,28 @@ static void records_nothing_over_what_the_hub_does_not_know(void **state)
     stop(&w);
 }
 
+/* The hub has heard of generation (1, 2) from a member, and nothing of what led to it. */
+static void records_nothing_over_a_restart_that_nobody_told(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    touch(&w, "{\"status\":{\"rendezvous\":{\"epoch\":1,\"generation\":2},"
+              "\"restarts\":{\"begun\":{\"generation\":2,\"cause\":\"MemberLost\"}}}}");
+    w.known = (struct generation){1, 2};
+    record(&w, 2, 3);
+    fake_io_run(w.io, 1000);
+    assert_int_equal(w.outdated, 1);
+    assert_int_equal(number_at(&w, "status.restarts.begun.generation"), 2);
+    touch(&w, "{\"status\":{\"restarts\":{\"history\":[{\"generation\":2}]}}}");
+    record(&w, 2, 3);
+    fake_io_run(w.io, 1000);
+    assert_int_equal(w.recorded, 1);
+    assert_int_equal(number_at(&w, "status.rendezvous.epoch"), 2);
+    stop(&w);
+}
+
 static void records_nothing_over_a_newer_epoch(void **state)
 {
     struct world w;
@@ -362,6 +384,7 @@ int main(void)
         cmocka_unit_test(records_though_others_write),
         cmocka_unit_test(records_what_led_to_a_generation),
         cmocka_unit_test(records_nothing_over_what_the_hub_does_not_know),
+        cmocka_unit_test(records_nothing_over_a_restart_that_nobody_told),
         cmocka_unit_test(records_nothing_over_a_newer_epoch),
         cmocka_unit_test(a_newer_record_needs_no_write),
         cmocka_unit_test(records_nothing_of_another_job),
