@@ -2,6 +2,7 @@
 
 /* What must hold, after every change. The numbers are those of tests/sim/test_cluster.c. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -307,7 +308,13 @@ static int64_t held_step(const struct cluster *c, const struct cluster_agent *a,
     return step;
 }
 
-/* What it has told the hub, which cannot know that it died without a word; -1 if the hub knows. */
+/* What becomes of it is told to nobody. */
+static bool is_out_of_reach(const struct cluster *c, const struct cluster_agent *a)
+{
+    return !a->is_alive || a->cut_until_ms > c->now_ms || a->stopped_until_ms > c->now_ms;
+}
+
+/* What it has told the hub, which cannot know what became of it without a word; -1 if the hub knows. */
 static int64_t told_step(const struct hub_member *members, size_t count,
                          const struct cluster_agent *a)
 {
@@ -315,6 +322,21 @@ static int64_t told_step(const struct hub_member *members, size_t count,
         if (members[i].is_connected && strcmp(members[i].pod_uid, a->uid) == 0)
             return members[i].step;
     return -1;
+}
+
+/*
+ * Its trainers have been starting for as long as a job waits for who alone holds the state (hub_holder.c): it need
+ * not be waited for any longer, for they may never start.
+ */
+static bool is_waited_for_in_vain(const struct cluster *c, const struct cluster_agent *a,
+                                  const struct hub_member *member)
+{
+    const struct cluster_job *job = &c->jobs[a->job];
+    double patience_ms = 1e3 * job->elastic_s;
+
+    if (job->checkpoint_count > 0)
+        patience_ms = fmin(patience_ms, 20000);
+    return member->state == MESSAGE_STATE_STARTING && c->now_ms >= a->down_ms + patience_ms;
 }
 
 /* Nobody who is there, and holds more than all the members do, is left out. */
@@ -328,13 +350,13 @@ static void check_holders(struct cluster *c, struct cluster_hosted *hosted,
     count = count < CLUSTER_WORKERS * 4 ? count : CLUSTER_WORKERS * 4;
     for (int i = 0; i < run->count; i++) {
         const struct cluster_agent *a = &c->agents[run->agents[i]];
-        int64_t held = a->is_alive ? held_step(c, a, run) : told_step(members, count, a);
+        int64_t held = is_out_of_reach(c, a) ? told_step(members, count, a) : held_step(c, a, run);
         step = held > step ? held : step;
     }
     for (size_t i = 0; i < count; i++) {
         const struct cluster_agent *a = cluster_agent_find(c, members[i].pod_uid);
-        if (a && a->is_alive && !a->is_termed && members[i].is_connected && members[i].place < 0 &&
-            a->cut_until_ms <= c->now_ms && a->stopped_until_ms <= c->now_ms &&
+        if (a && !a->is_termed && members[i].is_connected && members[i].place < 0 &&
+            !is_out_of_reach(c, a) && !is_waited_for_in_vain(c, a, &members[i]) &&
             held_step(c, a, run) > step)
             cluster_broken(c,
                            "(6) generation %" PRId64 ".%" PRId64 " of job %d holds step %" PRId64

@@ -163,6 +163,7 @@ struct cluster_agent {
     double last_arrival_ms[2]; /* of its messages: to the hub, from the hub */
     int last_place;            /* in the last generation that was assigned, -1 = not in it */
     double hurt_ms;            /* until when something was wrong with it */
+    double down_ms;            /* when one of its trainers ended last */
 };
 
 struct cluster_node {

@@ -66,6 +66,7 @@ void cluster_trainer_die(struct cluster *c, struct cluster_agent *a, int process
     a->trainers[process].is_alive = false;
     a->trainers[process].is_unheard = true;
     a->trainers[process].run = -1;
+    a->down_ms = c->now_ms;
     event.step = wait_status;
     cluster_push(c, c->now_ms + cluster_uniform(c, 0.2, 5), event);
 }
