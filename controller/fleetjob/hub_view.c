@@ -198,6 +198,21 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
     }
 }
 
+struct fleetjob_restart hub_view_begun(const struct hub_record *record, int64_t wall_ms)
+{
+    return (struct fleetjob_restart){.generation = record->generation.counter,
+                                     .at_wall_ms = wall_ms,
+                                     .cause = (char *)record->cause,
+                                     .member = record->member,
+                                     .exit_code = record->exit_code,
+                                     .detect_ms = NAN,
+                                     .agree_ms = NAN,
+                                     .connect_ms = NAN,
+                                     .restore_ms = NAN,
+                                     .resume_ms = NAN,
+                                     .first_step_ms = NAN};
+}
+
 void hub_view_refresh(struct hub_view *view, const struct hub *hub)
 {
     size_t count = hub_members(hub, NULL, 0);

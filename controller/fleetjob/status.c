@@ -273,16 +273,8 @@ static void observe_begun(struct pass *pass)
         return;
     free(restarts->begun.cause);
     restarts->has_begun = true;
-    restarts->begun = (struct fleetjob_restart){.generation = hub->begun.generation.counter,
-                                                .at_wall_ms = pass->now,
-                                                .member = hub->begun.member,
-                                                .exit_code = hub->begun.exit_code,
-                                                .detect_ms = NAN,
-                                                .agree_ms = NAN,
-                                                .connect_ms = NAN,
-                                                .restore_ms = NAN,
-                                                .resume_ms = NAN,
-                                                .first_step_ms = NAN};
+    restarts->begun = hub_view_begun(&hub->begun, pass->now);
+    restarts->begun.cause = NULL;
     set_text(&restarts->begun.cause, hub->begun.cause);
 }
 

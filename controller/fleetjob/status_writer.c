@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "controller/fleetjob/status_writer.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/hub_view.h"
 #include "controller/fleetjob/projection.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
@@ -318,22 +318,12 @@ static cJSON *encode_begun(const cJSON *restarts)
 static cJSON *encode_record(const struct hub_record *record, const struct fleetjob_lineage *lineage,
                             size_t count, int64_t now_wall_ms)
 {
-    struct fleetjob_restart begun = {.generation = record->generation.counter,
-                                     .at_wall_ms = now_wall_ms,
-                                     .cause = (char *)record->cause,
-                                     .member = record->member,
-                                     .exit_code = record->exit_code,
-                                     .detect_ms = NAN,
-                                     .agree_ms = NAN,
-                                     .connect_ms = NAN,
-                                     .restore_ms = NAN,
-                                     .resume_ms = NAN,
-                                     .first_step_ms = NAN};
     struct fleetjob_status status = {
         .rendezvous = {.epoch = record->generation.epoch,
                        .generation = record->generation.counter,
                        .lineage = {(struct fleetjob_lineage *)lineage, count}},
-        .restarts = {.has_begun = record->cause[0] != '\0', .begun = begun}};
+        .restarts = {.has_begun = record->cause[0] != '\0',
+                     .begun = hub_view_begun(record, now_wall_ms)}};
     FLEET_AUTO_JSON cJSON *all = fleetjob_status_encode(&status);
     cJSON *patch = cJSON_CreateObject(), *restarts = cJSON_AddObjectToObject(patch, "restarts");
 
