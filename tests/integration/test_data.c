@@ -27,6 +27,7 @@
 #include "tests/support/job_run.h"
 
 #define LIMIT_S 600.0
+#define TRIES   5 /* of what a trainer may see half done */
 #define GPT     "name: gpt, layers: 1, heads: 2, width: 16, context: 16"
 #define RESNET  "name: resnet, depths: [1, 1, 1, 1], baseWidth: 2"
 #define BPE     "path: text, tokenizer: bpe, vocabulary: vocab.json, merges: merges.txt"
@@ -271,6 +272,26 @@ static const struct {
     {delete, "No such file"},
 };
 
+/* Runs the job, and changes the file at `path` on the way. False, unless it is the last try: a trainer has looked
+ * between the writing and the dating back, and seen the first alone. */
+static bool notices(size_t i, const char *path, const char *part, bool is_last_try)
+{
+    struct change change = {.make = changes[i].make, .path = path};
+    struct job_run run;
+    bool was_between;
+
+    run_job("2", change_at_step_3, &change, &run);
+    assert_true(change.is_done);
+    was_between = change.make == date_back && strstr(run.errors, "it was written to") &&
+                  !strstr(run.errors, changes[i].words);
+    if (!was_between || is_last_try)
+        expect_failed(
+            &run, changes[i].words,
+            (const char *[]){part, "spec.training.data.path", path, changes[i].words, NULL});
+    job_run_release(&run);
+    return !was_between;
+}
+
 /* `part` of the message beside field and file. The file that is changed is `name`. */
 static void expect_noticed(const char *model, const char *data, const char *rest, const char *name,
                            const char *part)
@@ -281,16 +302,11 @@ static void expect_noticed(const char *model, const char *data, const char *rest
     assert_int_equal(fleet_file_read(path, 1 << 20, &original, &size, NULL), 0);
     write_job(model, data, rest);
     for (size_t i = 0; i < FLEET_COUNT(changes); i++) {
-        struct change change = {.make = changes[i].make, .path = path};
-        struct job_run run;
-
-        run_job("2", change_at_step_3, &change, &run);
-        assert_true(change.is_done);
-        expect_failed(
-            &run, changes[i].words,
-            (const char *[]){part, "spec.training.data.path", path, changes[i].words, NULL});
-        job_run_release(&run);
-        write_file(name, original, size);
+        bool is_noticed = false;
+        for (int tries = 1; !is_noticed && tries <= TRIES; tries++) {
+            is_noticed = notices(i, path, part, tries == TRIES);
+            write_file(name, original, size);
+        }
     }
 }
 
