@@ -211,6 +211,9 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         60025562, /* a new leader looks for a pod, has a hub meanwhile, and its record wipes out a restart */
         60005123, /* the only member is stopped and its trainer dies: nobody has heard of it */
         60005204, /* who holds the state has trainers that start for longer than a job waits */
+        60060326, /* a record arrives when its leader has assigned a later generation and is gone */
+        60061292, /* a leader records a generation after one that it could not, whose members are dead */
+        60088453, /* a recorded generation that was never assigned gives up the state of an older one */
     };
     struct tally tally = {0};
 

@@ -98,6 +98,22 @@ static void check_verdict(struct cluster *c, struct cluster_job *job, int number
     c->failed += verdict[0] == 'F';
 }
 
+/* The newest entry of the lineage is the generation that the status records, with the step it began with. */
+static void note_record(struct cluster *c, struct cluster_job *job, const cJSON *object,
+                        struct generation recorded)
+{
+    const cJSON *lineage = fleet_json_at(object, "status.rendezvous.lineage");
+    const cJSON *newest = cJSON_GetArrayItem(lineage, cJSON_GetArraySize(lineage) - 1);
+
+    if (!newest || generation_compare(recorded, job->recorded) <= 0)
+        return;
+    if (job->record_count == CLUSTER_RECORDS)
+        cluster_broken(c, "more generations are recorded than can be noted");
+    job->records[job->record_count++] =
+        (struct cluster_record){recorded, number_at(newest, "firstStep", 0),
+                                (int)number_at(object, "status.restarts.count", 0)};
+}
+
 static void check_job(struct cluster *c, int number, const cJSON *object)
 {
     struct cluster_job *job = &c->jobs[number];
@@ -117,6 +133,7 @@ static void check_job(struct cluster *c, int number, const cJSON *object)
         cluster_broken(c, "(1) job %d: record %" PRId64 ".%" PRId64 " after %" PRId64 ".%" PRId64,
                        number, recorded.epoch, recorded.counter, job->recorded.epoch,
                        job->recorded.counter);
+    note_record(c, job, object, recorded);
     job->progress = progress;
     job->recorded = recorded;
 }
@@ -274,17 +291,29 @@ static void check_places(struct cluster *c, struct cluster_hosted *hosted,
         c->agents[run->agents[place]].last_place = place;
 }
 
-/* A generation in between went on from before that step, without who held it: that branch is over, even if
- * nothing came of the new one, which nobody can know. */
+/*
+ * A generation in between went on from before that step, without the holder of this state: that branch is over, even
+ * if nothing came of the new one. A recorded generation counts as well as an assigned one: its leader is gone, the next
+ * hub has only the record, and cannot tell whether members that it does not reach were assigned (seed 60088453).
+ */
 static bool is_given_up(const struct cluster *c, const struct cluster_run *run,
                         const struct cluster_trainer *t)
 {
+    const struct cluster_job *job = &c->jobs[run->job];
+
     for (int i = 0; i < c->run_count; i++) {
         const struct cluster_run *other = &c->runs[i];
         int64_t base = other->is_started ? other->base : other->agreed;
         if (other->job == run->job && base < t->step &&
             generation_compare(other->generation, t->held_in) > 0 &&
             generation_compare(other->generation, run->generation) < 0)
+            return true;
+    }
+    for (int i = 0; i < job->record_count; i++) {
+        const struct cluster_record *record = &job->records[i];
+        if (record->first_step <= t->step &&
+            generation_compare(record->generation, t->held_in) > 0 &&
+            generation_compare(record->generation, run->generation) < 0)
             return true;
     }
     return false;

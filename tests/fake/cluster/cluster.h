@@ -46,6 +46,7 @@ struct fake_io;
 #define CLUSTER_PROCESSES   2 /* of a worker */
 #define CLUSTER_PODS        1024
 #define CLUSTER_CHECKPOINTS 64
+#define CLUSTER_RECORDS     256 /* of a job */
 #define CLUSTER_LINES       120 /* of what happened last */
 #define CLUSTER_NAMESPACE   "team"
 
@@ -177,6 +178,12 @@ struct cluster_checkpoint {
     struct generation generation;
 };
 
+struct cluster_record { /* of a generation, assigned or not */
+    struct generation generation;
+    int64_t first_step;
+    int restarts; /* written with it */
+};
+
 struct cluster_job { /* what is true of a job, whatever its status says */
     char name[32], uid[48];
     bool is_gone; /* deleted */
@@ -199,6 +206,8 @@ struct cluster_job { /* what is true of a job, whatever its status says */
     char verdict[16], reason[64];
     int64_t progress, history, trained;
     struct generation recorded;
+    struct cluster_record records[CLUSTER_RECORDS]; /* [record_count] */
+    int record_count;
 };
 
 struct cluster_run { /* a generation */
