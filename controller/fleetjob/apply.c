@@ -34,12 +34,6 @@
 #define CONFLICT_MS     200.0 /* the cache will have the newer state by then */
 #define CREATES_AT_ONCE 64 /* more than are in flight (http.h), so that no place there is empty */
 
-static void note_requeue(struct reconciler_pass *pass, double after_ms)
-{
-    if (after_ms >= 0 && (pass->requeue_after_ms < 0 || after_ms < pass->requeue_after_ms))
-        pass->requeue_after_ms = after_ms;
-}
-
 /* Does this process still lead, and is there still the job that was decided on? */
 static bool may_act(const struct reconciler_pass *pass)
 {
@@ -109,7 +103,7 @@ static void note_taken(struct reconciler_pass *pass, int index, int attempt)
         job->taken_count++;
     }
     job->taken[i] = (struct observed_attempt){index, attempt};
-    note_requeue(pass, CONFLICT_MS);
+    reconciler_requeue(pass, CONFLICT_MS);
 }
 
 /* It is not there and will not come: its number is free. */
@@ -228,6 +222,7 @@ static void on_pod_created(struct reconciler_request *r, const cJSON *object,
     if (err && !kube_is_terminating(err) && (kube_is_forbidden(err) || kube_is_invalid(err))) {
         reconciler_refuse(pass, err);
         note_refused(pass->job, r->index, r->attempt);
+        err = NULL; /* told, and tried again when it is time: no failure of the pass */
     }
     finish_create(r, err);
 }
@@ -390,10 +385,8 @@ static void tell_created(const struct reconciler_pass *pass)
 static void settle(struct reconciler_pass *pass)
 {
     tell_created(pass);
-    if (!pass->is_refused) {
-        free(pass->job->refusal);
-        pass->job->refusal = NULL;
-    }
+    if (!pass->is_refused && !pass->has_failed && !pass->observation.observed.is_blocked)
+        refusal_clear(&pass->job->refusal);
     reconciler_end(pass);
 }
 
@@ -404,7 +397,7 @@ static void look_first(struct reconciler_pass *pass)
         reconciler_end(pass);
         return;
     }
-    note_requeue(pass, 0);
+    reconciler_requeue(pass, 0);
     command_hub(pass);
     for (size_t i = 0; i < pass->actions.look_count; i++)
         look_for_pod(pass, &pass->actions.looks[i]);
@@ -423,11 +416,12 @@ static void take_effect(struct reconciler_pass *pass)
         reconciler_end(pass);
         return;
     }
-    note_requeue(pass, (double)actions->requeue_after_ms);
+    reconciler_requeue(pass, (double)actions->requeue_after_ms);
     command_hub(pass);
     for (size_t i = 0; i < actions->delete_count; i++)
         delete_pod(pass, actions->deletes[i].name, actions->deletes[i].at_once);
-    pass->job->refused_count = 0;
+    if (!pass->observation.observed.is_blocked) /* else they still are */
+        pass->job->refused_count = 0;
     create_pods(pass, true);
     if (actions->delete_job)
         delete_job(pass);
@@ -486,7 +480,7 @@ static bool may_write(struct reconciler_pass *pass)
     else if (!actions->is_status_changed)
         wait_ms = status_pace_progress(&job->reconciler->pace, &job->pace, now_ms);
     if (wait_ms > 0)
-        note_requeue(pass, wait_ms);
+        reconciler_requeue(pass, wait_ms);
     return wait_ms <= 0;
 }
 

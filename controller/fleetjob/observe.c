@@ -224,6 +224,19 @@ int observe(const struct observe_input *input, struct observation *out, struct f
     return 0;
 }
 
+void observe_forget_borrowed(struct observation *observation)
+{
+    struct observed *observed = &observation->observed;
+
+    observed->hub = (struct hub_view){0};
+    observed->refusal = NULL;
+    observed->refused = observed->taken = NULL;
+    observed->refused_count = observed->taken_count = 0;
+    observed->vanished = NULL;
+    observed->vanished_count = 0;
+    observation->image = observation->agent_image = NULL;
+}
+
 void observe_release(struct observation *observation)
 {
     fleetjob_release(&observation->job);

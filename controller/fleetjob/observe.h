@@ -67,6 +67,10 @@ struct observation {
 /* -EINVAL: the object cannot be read at all, *out is empty. */
 int observe(const struct observe_input *input, struct observation *out, struct fleet_error *err);
 
+/* Forget what was borrowed from the caches, the hub and the job: it is valid only in the turn of the loop in which
+ * observe() was called. What remains belongs to the observation. */
+void observe_forget_borrowed(struct observation *observation);
+
 /* Free what it holds and zero it; what it borrowed stays. */
 void observe_release(struct observation *observation);
 

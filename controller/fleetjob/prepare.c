@@ -8,8 +8,10 @@
  *   Secret   create ── 409: it is ours, because its name holds our UID ──▶ patch
  *   Service  create ── 409 ──▶ get ── ours: fine · of a job before us: take it over · else: leave it
  *   PodGroup of the gang scheduler that there is, if any: create ── 409 ──▶ patch
- *   Secret refused (quota, admission): the job goes on as it is, without new pods
  *   Pod      create, dry run ── 400, 422: what is wrong with the spec · else: whatever comes, comes
+ *
+ * If one of them is refused (quota, admission) or fails, the job is looked after without new pods, and this is tried
+ * again when refusal.h says so.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -256,29 +258,22 @@ static void ask_for_gangs(struct reconciler_pass *pass)
 
 /* ---- together --------------------------------------------------------------------------------- */
 
-/* Quota or admission forbid what pods need: the job is looked after without new pods, and says why. */
-static void go_on_without(struct reconciler_pass *pass)
-{
-    struct observed *observed = &pass->observation.observed;
-
-    reconciler_refuse(pass, &pass->err);
-    observed->refusal = pass->job->refusal;
-    observed->is_blocked = true;
-    reconcile(observed, &pass->actions);
-    observe_complete(&pass->observation, &pass->actions);
-    apply_run(pass);
-}
-
+/* The pass ends here in any case, because what it observed is older than the answers. If the server refused or failed,
+ * the next one looks after the job without new pods until it is time to ask again. If nobody answered, nothing can be
+ * recorded either: the manager tries again. */
 static void finish(struct reconciler_pass *pass)
 {
-    if (pass->has_failed && (kube_is_forbidden(&pass->err) || kube_is_invalid(&pass->err))) {
-        go_on_without(pass);
+    if (pass->has_failed && kube_is_unreachable(&pass->err)) {
+        reconciler_end(pass);
         return;
     }
-    if (!pass->has_failed) {
+    if (pass->has_failed) {
+        reconciler_refuse(pass, &pass->err);
+        pass->has_failed = false;
+    } else {
         pass->job->prepared_generation = pass->observation.job.metadata.generation;
-        pass->requeue_after_ms = 0; /* now the pass itself */
     }
+    pass->requeue_after_ms = 0;
     reconciler_end(pass);
 }
 

@@ -6,7 +6,7 @@
  *   is all seen that was done? ─no─▶ wait
  *        │yes
  *   observe ─▶ is it prepared? ─no─▶ prepare.c ─▶ look again
- *                  │yes
+ *                  │yes, or that was refused a moment ago
  *              reconcile ─▶ apply.c ─▶ done
  */
 #include "controller/fleetjob/reconciler.h"
@@ -28,10 +28,10 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
-#define CURRENT_MS 1000.0 /* look again, should the cache's word not come */
-#define REFUSAL_MS 15000.0
-#define STALE_MS   300000.0 /* so long overdue pods are waited for while the cache is not live */
-#define GONE_MAX   4096     /* vanished pods that are remembered for a hub */
+#define CURRENT_MS    1000.0   /* look again, should the cache's word not come */
+#define TROUBLE_TRIES 3        /* of what may succeed a moment later, before an Event tells of it */
+#define STALE_MS      300000.0 /* so long overdue pods are waited for while the cache is not live */
+#define GONE_MAX      4096     /* vanished pods that are remembered for a hub */
 
 void reconciler_trouble(const struct reconciler *r, const char *what, const struct fleet_error *err)
 {
@@ -61,18 +61,29 @@ void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const
 void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *err)
 {
     struct reconciler_job *job = pass->job;
-    double now_ms = kube_now_ms(job->reconciler->io);
+    const struct reconciler *r = job->reconciler;
+    int64_t generation = pass->observation.job.metadata.generation;
+    double now_ms = kube_now_ms(r->io);
+    struct fleet_error named = *err;
+    bool is_news;
 
     if (pass->is_refused)
         return; /* one of many pods is enough */
     pass->is_refused = true;
-    reconciler_event(pass, true, WELLKNOWN_EVENT_CREATE_REFUSED, err->text);
-    if (job->refusal && now_ms < job->refusal_until_ms)
-        return;
-    free(job->refusal);
-    job->refusal = strdup(err->text);
-    fleet_assert(job->refusal);
-    job->refusal_until_ms = now_ms + REFUSAL_MS;
+    is_news = refusal_note(&job->refusal, err->text, generation, now_ms, kube_random(r->io));
+    if (!kube_is_retryable(err) || job->refusal.count >= TROUBLE_TRIES)
+        reconciler_event(pass, true, WELLKNOWN_EVENT_CREATE_REFUSED, err->text);
+    if (is_news) {
+        (void)fleet_error_wrap(&named, "FleetJob %s", job->key);
+        reconciler_trouble(r, "Create refused", &named);
+    }
+    reconciler_requeue(pass, refusal_wait_ms(&job->refusal, generation, now_ms));
+}
+
+void reconciler_requeue(struct reconciler_pass *pass, double after_ms)
+{
+    if (after_ms >= 0 && (pass->requeue_after_ms < 0 || after_ms < pass->requeue_after_ms))
+        pass->requeue_after_ms = after_ms;
 }
 
 /* ---- requests of a pass ----------------------------------------------------------------------- */
@@ -188,7 +199,7 @@ static void free_job(struct reconciler_job *job)
     free(job->gone_uids);
     free(job->pod_error);
     free(job->taken);
-    free(job->refusal);
+    refusal_clear(&job->refusal);
     free(job->refused);
     free(job->vanished);
     free(job->key);
@@ -355,6 +366,19 @@ static double must_wait(const struct reconciler_job *job)
     return -1;
 }
 
+/* All that reads what was borrowed (1). A job that waits for what was refused is looked after without new pods. */
+static void decide(struct reconciler_pass *pass, double wait_ms)
+{
+    struct observation *o = &pass->observation;
+
+    o->observed.is_blocked = wait_ms > 0;
+    if (wait_ms > 0)
+        reconciler_requeue(pass, wait_ms);
+    reconcile(&o->observed, &pass->actions);
+    observe_complete(o, &pass->actions);
+    observe_forget_borrowed(o);
+}
+
 static void look(struct reconciler_job *job, const struct projection_job *cached)
 {
     struct reconciler *r = job->reconciler;
@@ -366,13 +390,15 @@ static void look(struct reconciler_job *job, const struct projection_job *cached
                                   .gone_count = job->gone_count,
                                   .taken = job->taken,
                                   .taken_count = job->taken_count,
-                                  .refusal = job->refusal,
+                                  .refusal = job->refusal.text,
                                   .refused = job->refused,
                                   .refused_count = job->refused_count,
                                   .vanished = job->vanished,
                                   .vanished_count = job->vanished_count,
                                   .plan = &job->plan,
                                   .now_wall_ms = kube_wall_ms(r->io)};
+
+    double wait_ms;
 
     fleet_assert(pass);
     if (job->prepared_generation == cached->generation)
@@ -385,12 +411,13 @@ static void look(struct reconciler_job *job, const struct projection_job *cached
         reconciler_end(pass);
         return;
     }
-    if (prepare_is_needed(pass)) {
+    wait_ms = refusal_wait_ms(&job->refusal, cached->generation, kube_now_ms(r->io));
+    if (wait_ms <= 0 && prepare_is_needed(pass)) {
+        observe_forget_borrowed(&pass->observation);
         prepare_run(pass);
         return;
     }
-    reconcile(&pass->observation.observed, &pass->actions);
-    observe_complete(&pass->observation, &pass->actions);
+    decide(pass, wait_ms);
     apply_run(pass);
 }
 

@@ -7,6 +7,7 @@
 #include "controller/fleetjob/gang.h"
 #include "controller/fleetjob/observe.h"
 #include "controller/fleetjob/reconciler.h"
+#include "controller/fleetjob/refusal.h"
 #include "controller/fleetjob/status_pace.h"
 #include "controller/fleetjob/status_writer.h"
 #include "controller/machinery/expectations.h"
@@ -40,8 +41,7 @@ struct reconciler_job {
     int64_t prepared_generation; /* for which Secret, Service and pods were tried */
     char *pod_error;             /* of that generation; NULL = none */
     enum gang_scheduler gang;    /* of that generation */
-    char *refusal;               /* why the API server would not make pods; NULL = it did … */
-    double refusal_until_ms;     /* … in words that stay until then: some are new every time */
+    struct refusal refusal;      /* what the API server would not make, and when to ask again */
     struct observed_attempt *refused; /* [refused_count] these */
     size_t refused_count;
     char **gone_uids; /* [gone_count] pods that vanished, the hub does not know yet */
@@ -55,7 +55,14 @@ struct reconciler_job {
     struct reconciler_pass *pass; /* under way; NULL = none */
 };
 
-/* One look at a job, from the call of reconcile to manager_done. */
+/*
+ * One look at a job, from the call of reconcile to manager_done.
+ *
+ *  (1) A pass decides in the turn of the loop in which it observed. What it borrowed for that (the hub's view, lists
+ *      of the job, objects of the cache) is forgotten before the turn ends; what is carried out later is a value.
+ *  (2) A pass that had to ask the API server before it could decide (prepare.c) decides nothing: it ends, and the next
+ *      one observes anew.
+ */
 struct reconciler_pass {
     struct reconciler_job *job;
     struct observation observation;
@@ -110,8 +117,12 @@ void reconciler_end(struct reconciler_pass *pass);
 void reconciler_trouble(const struct reconciler *reconciler, const char *what,
                         const struct fleet_error *err);
 
-/* The API server would not make what this job needs: the condition Scheduled and an Event say so. */
+/* The API server would not make what this job needs: the condition Scheduled and an Event say so, the log once
+ * for the same words, and it is asked again when refusal.h says so. */
 void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *err);
+
+/* Look again after so long at the latest; negative: nothing to wait for. */
+void reconciler_requeue(struct reconciler_pass *pass, double after_ms);
 
 /* An Event about the job of a pass. */
 void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const char *reason,
@@ -120,7 +131,8 @@ void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const
 /* A pod is gone, or is being deleted, that did not end by itself. */
 void reconciler_note_vanished(struct reconciler_job *job, int index, int attempt);
 
-/* prepare.c: Secret, Service, and is the API server content with the pods? Then reconciler_end(). */
+/* prepare.c: Secret, Service, and is the API server content with the pods? Then reconciler_end(): another pass
+ * decides. */
 bool prepare_is_needed(const struct reconciler_pass *pass);
 void prepare_run(struct reconciler_pass *pass);
 

@@ -62,7 +62,7 @@ struct world {
     int hubs;                         /* made so far */
     int assigns;                      /* messages with ranks that were sent */
     int64_t recorded_at_first_assign; /* status.rendezvous.generation then */
-    int ends;
+    int ends, troubles;
     uint64_t connection;           /* of the member that came last; 1, 2, … */
     int64_t sequence;              /* of messages */
     const char *const *namespaces; /* [namespace_count] that are watched */
@@ -182,6 +182,13 @@ static inline void on_end(void *user, enum manager_end end)
     ((struct world *)user)->ends++;
 }
 
+static inline void on_trouble(void *user, const char *what, const struct fleet_error *err)
+{
+    (void)what;
+    (void)err;
+    ((struct world *)user)->troubles++;
+}
+
 static inline void start_controller(struct world *w)
 {
     struct reconciler_options options = {.io = fake_io_kube(w->io),
@@ -193,6 +200,7 @@ static inline void start_controller(struct world *w)
                                          .identity = &w->identity,
                                          .events = w->events,
                                          .open_network = open_network,
+                                         .on_trouble = on_trouble,
                                          .on_end = on_end,
                                          .user = w};
 

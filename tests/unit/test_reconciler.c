@@ -541,6 +541,87 @@ static void pods_that_vanished_while_nobody_led_are_replaced(void **state)
     stop(&w);
 }
 
+/* A full quota of Secrets, a new leader, and a hub that records a generation while a request of prepare is on
+ * its way, `phase` ms after a spec that needs one: what the pass had seen before the answer is out of date. */
+static void record_while_secrets_are_refused(int phase)
+{
+    struct world w;
+    char patch[80];
+
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    run_pods(&w);
+    for (int i = 0; i < 3; i++)
+        say_hello(&w, i);
+    tick(&w, 5000);
+    assert_int_equal(number_at(&w, JOBS "/gpt", "status.rendezvous.generation"), 1);
+    end_controller(&w);
+    fake_apiserver_fail(w.server, &(struct fake_failure){.method = "POST",
+                                                         .path = "secrets",
+                                                         .count = 1000000,
+                                                         .status = 403,
+                                                         .cause = "Forbidden"});
+    *fake_io_weather(w.io) = (struct fake_weather){.latency_min_ms = 40, .latency_max_ms = 40};
+    start_controller(&w);
+    while (w.hubs < 2)
+        fake_io_run(w.io, 10);
+    for (int i = 0; i < 3; i++)
+        say_hello(&w, i);
+    fake_io_run(w.io, phase);
+    for (int i = 0; i < 40; i++) {
+        (void)snprintf(patch, sizeof(patch), "{\"spec\":{\"worker\":{\"maxReplicas\":%d}}}",
+                       5 + i % 2);
+        assert_int_equal(fake_apiserver_do(w.server, "PATCH", JOBS "/gpt", patch), 200);
+        tick(&w, 450);
+    }
+    assert_true(number_at(&w, JOBS "/gpt", "status.rendezvous.generation") > 1);
+    stop(&w);
+}
+
+static void a_hub_may_record_while_what_pods_need_is_refused(void **state)
+{
+    (void)state;
+    for (int phase = 0; phase < 450; phase += 50)
+        record_while_secrets_are_refused(phase);
+}
+
+/* A hub that has news ten times a second begins a pass each time; what was refused is not asked for, and not
+ * logged, each time. */
+static void what_is_refused_is_not_asked_for_at_each_change(void **state)
+{
+    static const char *const what[] = {"secrets", "/pods?fieldManager=fleetjob"};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(what); i++) {
+        struct world w;
+        size_t asked;
+        start(&w, 1);
+        make_job(&w);
+        fake_io_run(w.io, 2000);
+        run_pods(&w);
+        for (int j = 0; j < 3; j++)
+            say_hello(&w, j);
+        tick(&w, 5000);
+        fake_apiserver_fail(w.server, &(struct fake_failure){.method = "POST",
+                                                             .path = what[i],
+                                                             .count = 1000000,
+                                                             .status = 403,
+                                                             .cause = "Forbidden"});
+        asked = fake_apiserver_requests(w.server, "POST /api/v1");
+        assert_int_equal(fake_apiserver_do(w.server, "PATCH", JOBS "/gpt",
+                                           "{\"spec\":{\"worker\":{\"replicas\":4}}}"),
+                         200);
+        for (int j = 0; j < 600; j++) {
+            tick(&w, 100);
+            say_hello(&w, j % 3);
+        }
+        assert_in_range(fake_apiserver_requests(w.server, "POST /api/v1") - asked, 5, 40);
+        assert_in_range(w.troubles, 1, 8);
+        stop(&w);
+    }
+}
+
 static void suspended_jobs_have_no_pods(void **state)
 {
     struct world w;
@@ -596,6 +677,8 @@ int main(void)
         cmocka_unit_test(a_deleted_job_leaves_no_hub_and_its_name_is_free),
         cmocka_unit_test(the_next_controller_makes_nothing_again),
         cmocka_unit_test(pods_that_vanished_while_nobody_led_are_replaced),
+        cmocka_unit_test(a_hub_may_record_while_what_pods_need_is_refused),
+        cmocka_unit_test(what_is_refused_is_not_asked_for_at_each_change),
         cmocka_unit_test(suspended_jobs_have_no_pods),
     };
 
