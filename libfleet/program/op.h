@@ -59,7 +59,7 @@
  * GRAD_NORM              grads                           norms[trained + 1]     fp32: sums of squares of every
  *                        gradient tensor in name order, then the global norm (the root of their sum); of
  *                        S / leaves. `grads` is the gradient at flat offset 0: it stands for the whole
- *                        gradient space, tensors by their flat_offset
+ *                        gradient space
  * CHECK_FINITE           grads                           flag[1]                fp32: 1 if any element of the
  *                        gradient space is inf or nan, else 0
  * SGD MOMENTUM ADAM ADAMW LAMB LARS  param grad state… norms?   param state… (the same variables, in

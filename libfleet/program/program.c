@@ -241,7 +241,7 @@ size_t program_var_bytes(const struct program_var *var)
     return (size_t)program_var_elements(var) * program_type_size(var->type);
 }
 
-/* ---- flat spaces ------------------------------------------------------------------------------- */
+/* ---- parameters by name, flat spaces ----------------------------------------------------------- */
 
 struct named {
     const char *name;
@@ -253,9 +253,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
 }
 
-/* Variables of `role` (trained ones only) in byte order of their names. */
-static int sorted_vars(const struct program *program, enum program_role role, bool trained_only,
-                       int **out)
+int program_parameters(const struct program *program, bool trained_only, int **out)
 {
     struct named *list = calloc((size_t)program->var_count + 1, sizeof(*list));
     int count = 0;
@@ -264,7 +262,7 @@ static int sorted_vars(const struct program *program, enum program_role role, bo
     fleet_assert(list && *out);
     for (int i = 0; i < program->var_count; i++) {
         const struct program_var *var = &program->vars[i];
-        if (var->role == role && (!trained_only || var->trained))
+        if (var->role == PROGRAM_ROLE_PARAMETER && (!trained_only || var->trained))
             list[count++] = (struct named){var->name, i};
     }
     qsort(list, (size_t)count, sizeof(*list), compare_names);
@@ -274,28 +272,22 @@ static int sorted_vars(const struct program *program, enum program_role role, bo
     return count;
 }
 
-int program_parameters(const struct program *program, bool trained_only, int **out)
-{
-    return sorted_vars(program, PROGRAM_ROLE_PARAMETER, trained_only, out);
-}
-
 /* Lay the variables of `role` one after the other; returns the elements used. */
 static int64_t lay_out(struct program *program, enum program_role role)
 {
     int64_t end = 0;
-    int *order;
-    int count = sorted_vars(program, role, false, &order);
 
-    for (int i = 0; i < count; i++) {
-        struct program_var *var = &program->vars[order[i]];
+    for (int i = 0; i < program->var_count; i++) {
+        struct program_var *var = &program->vars[i];
         int64_t elements = program_var_elements(var);
 
+        if (var->role != role)
+            continue;
         fleet_assert(elements <= PROGRAM_ELEMENTS_MAX);
         var->flat_offset = end;
         end += (elements + PROGRAM_FLAT_ALIGNMENT - 1) / PROGRAM_FLAT_ALIGNMENT *
                PROGRAM_FLAT_ALIGNMENT;
     }
-    free(order);
     return end;
 }
 

@@ -58,9 +58,9 @@ enum program_type {
  * What a variable is for; decides in which segment of memory it lives.
  *
  * The flat spaces: parameters, gradients and each optimizer state are one array of fp32 each, in
- * which a tensor has the SAME element offset (`flat_offset`) everywhere: parameters in ascending
- * byte order of their names, starts aligned, gaps zero. So an exchange, a checkpoint or a copy to a
- * newcomer is a range of elements. Running buffers (ROLE_BUFFER) have a flat space of their own.
+ * which a tensor has the SAME element offset (`flat_offset`) everywhere: parameters in the order in
+ * which the model defines them, starts aligned, gaps zero. So an exchange, a checkpoint or a copy to
+ * a newcomer is a range of elements. Running buffers (ROLE_BUFFER) have a flat space of their own.
  */
 enum program_role {
     PROGRAM_ROLE_INPUT,     /* filled by the data loader for each micro-batch */
@@ -173,8 +173,8 @@ int program_state_of(const struct program *program, int parameter, int slot);
 
 /*
  * Indices of the parameters (of the trained ones only) in ascending byte order of their names: the
- * order of the flat space, of GRAD_NORM and of every digest. Heap list into *out; returns its
- * length.
+ * order of GRAD_NORM and of every digest, the same whatever order a model defines them in. The flat
+ * space has them in the order of their indices. Heap list into *out; returns its length.
  */
 int program_parameters(const struct program *program, bool trained_only, int **out);
 

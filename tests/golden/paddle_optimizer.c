@@ -281,14 +281,14 @@ static void choose_class(struct optimizer_case *c)
         golden_skip("there is no optimizer for %s", class_name);
 }
 
-/* GRAD_NORM lists tensors in the order of the flat space. */
+/* GRAD_NORM lists tensors by name. */
 static int norm_index(const struct optimizer_case *c, int param)
 {
     int before = 0;
 
     for (int i = 0; i < c->param_count; i++)
-        before += c->program.vars[c->params[i]].flat_offset <
-                  c->program.vars[c->params[param]].flat_offset;
+        before +=
+            strcmp(c->program.vars[c->params[i]].name, c->program.vars[c->params[param]].name) < 0;
     return before;
 }
 

@@ -277,24 +277,50 @@ static void test_passes__buckets_cover_the_gradients_once(void **state)
     }
 }
 
-/* Without fusing, the first exchange is that of the gradient that is complete first. */
-static void test_passes__buckets_go_in_order_of_readiness(void **state)
+/* The ranges of the exchange in the order of launching: "[first,end) …" as names of parameters. */
+static void print_buckets(const struct program *p, struct fleet_strbuf *out)
 {
+    for (int i = 0; i < p->op_count; i++) {
+        const struct op_attributes *a = &p->ops[i].attributes;
+        const char *space = "";
+
+        if (p->ops[i].kind != OP_ALL_REDUCE)
+            continue;
+        fleet_strbuf_appendf(out, "%s[", out->length ? " " : "");
+        for (int v = 0; v < p->var_count; v++)
+            if (p->vars[v].role == PROGRAM_ROLE_PARAMETER &&
+                p->vars[v].flat_offset >= a->flat_first &&
+                p->vars[v].flat_offset < a->flat_first + a->flat_count) {
+                fleet_strbuf_appendf(out, "%s%s", space, p->vars[v].name);
+                space = " ";
+            }
+        fleet_strbuf_append(out, "]");
+    }
+}
+
+/* Eleven layers, because "layers.10" is before "layers.2" by name and behind it by definition. */
+#define MLP_OF_ELEVEN                                                                           \
+    "{\"model\":{\"name\":\"mlp\",\"sizes\":[400,400,400,400,400,400,400,400,400,400,400,10]}," \
+    "\"data\":{\"path\":\"t\",\"tokenizer\":\"cifar10\"},\"globalBatchSize\":8,"                \
+    "\"microBatchSize\":2,\"steps\":8," ADAMW "}"
+
+/* spec/data_parallel.md 3: filled in the order of definition, launched backwards; the small bucket,
+ * that of the first parameters, is exchanged last. */
+static void test_passes__buckets_are_filled_as_parameters_are_defined(void **state)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct job job;
-    const struct program *p = &job.plan.program;
-    int first = 0, last = 0;
 
     (void)state;
-    build(&job, GPT(3, ADAMW), "{\"fuse_all_reduce_ops\":false}");
-    for (int i = 0; i < p->op_count; i++)
-        if (p->ops[i].kind == OP_ALL_REDUCE) {
-            first = first ? first : i;
-            last = i;
-        }
-    assert_int_equal(p->ops[first].attributes.flat_first,
-                     p->vars[program_find_var(p, "ln_f.weight")].flat_offset);
-    assert_int_equal(p->ops[last].attributes.flat_first, /* complete last: its second use */
-                     p->vars[program_find_var(p, "wte.weight")].flat_offset);
+    build(&job, MLP_OF_ELEVEN, "{\"fuse_grad_size_in_MB\":3}");
+    print_buckets(&job.plan.program, &text);
+    assert_string_equal(
+        fleet_strbuf_text(&text),
+        "[layers.6.bias layers.7.weight layers.7.bias layers.8.weight layers.8.bias "
+        "layers.9.weight layers.9.bias layers.10.weight layers.10.bias] "
+        "[layers.1.bias layers.2.weight layers.2.bias layers.3.weight layers.3.bias "
+        "layers.4.weight layers.4.bias layers.5.weight layers.5.bias layers.6.weight] "
+        "[layers.0.weight layers.0.bias layers.1.weight]");
     job_release(&job);
 }
 
@@ -658,7 +684,7 @@ int main(void)
         cmocka_unit_test(test_passes__optimizer_numbers_norms_by_name),
         cmocka_unit_test(test_passes__lars_excludes_by_part_lamb_by_end),
         cmocka_unit_test(test_passes__buckets_cover_the_gradients_once),
-        cmocka_unit_test(test_passes__buckets_go_in_order_of_readiness),
+        cmocka_unit_test(test_passes__buckets_are_filled_as_parameters_are_defined),
         cmocka_unit_test(test_passes__gradient_merge_makes_leaves),
         cmocka_unit_test(test_passes__amp_follows_its_lists),
         cmocka_unit_test(test_passes__casts_beside_sums_and_norms_are_fused),

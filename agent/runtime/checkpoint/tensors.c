@@ -52,12 +52,10 @@ static void add_tensor(struct checkpoint_tensors *tensors, const struct checkpoi
                                    .is_optimizer = space->suffix[0] != '\0'};
 }
 
-static int compare_offsets(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
-    const struct checkpoint_tensor *x = a, *y = b;
-
-    return (x->var->flat_offset > y->var->flat_offset) -
-           (x->var->flat_offset < y->var->flat_offset);
+    return strcmp(((const struct checkpoint_tensor *)a)->var->name,
+                  ((const struct checkpoint_tensor *)b)->var->name);
 }
 
 static void add_space(struct checkpoint_tensors *tensors, const struct program *program,
@@ -75,7 +73,7 @@ static void add_space(struct checkpoint_tensors *tensors, const struct program *
             add_tensor(tensors, space, &program->vars[i]);
     if (tensors->count > first)
         qsort(tensors->items + first, tensors->count - first, sizeof(*tensors->items),
-              compare_offsets);
+              compare_names);
 }
 
 void checkpoint_tensors_init(struct checkpoint_tensors *tensors,

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Buckets as spec/data_parallel.md 3 fills them, over the parameters in flat order, because a
- * bucket has to be one range of the gradient space: the first is closed at the small limit, the
- * others at the large one, a tensor is never split. Where the cuts lie cannot change a sum: each
- * element is summed by itself.
+ * Buckets as spec/data_parallel.md 3 fills and orders them (buckets.h). All gradients are fp32 and
+ * the flat space has them in definition order, so a bucket is one range of it. Where the cuts lie
+ * cannot change a sum: each element is summed by itself.
  */
 #include "libfleet/program/passes/data_parallel.h"
 
@@ -12,70 +11,39 @@
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/program/buckets.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/strategy/strategy.h"
 
 #define MEBI 1048576.0
 
-struct bucket {
-    int64_t first, count; /* elements of the flat gradient space */
-    int ready;            /* operator after which its last gradient is complete */
-    int order;            /* its number in flat order, for ties */
-};
-
-/* ready[parameter] = last operator of the micro-batch section that writes its gradient. */
-static int *find_ready(const struct program *program)
+/* Parameters in the order in which the model defines them; returns how many. */
+static int list_parameters(const struct program *program, int *params,
+                           struct bucket_gradient *gradients)
 {
-    int *ready = calloc((size_t)program->var_count + 1, sizeof(*ready));
+    int count = 0;
 
-    fleet_assert(ready);
-    for (int i = 0; i < program->op_count; i++) {
-        const struct program_op *op = &program->ops[i];
-        if (op->section != PROGRAM_SECTION_MICRO_BATCH)
-            break;
-        for (int j = 0; j < op->output_count; j++)
-            if (op->outputs[j] != PROGRAM_NONE &&
-                program->vars[op->outputs[j]].role == PROGRAM_ROLE_GRADIENT)
-                ready[program->vars[op->outputs[j]].of] = i;
+    for (int i = 0; i < program->var_count; i++) {
+        const struct program_var *var = &program->vars[i];
+        if (var->role != PROGRAM_ROLE_PARAMETER)
+            continue;
+        params[count] = i;
+        gradients[count++] =
+            (struct bucket_gradient){.elements = program_var_elements(var), .type = var->type};
     }
-    return ready;
+    return count;
 }
 
-static int compare_buckets(const void *a, const void *b)
+/* Without fuse_all_reduce_ops every tensor reaches its limit. */
+static struct bucket_limits limits_of(const struct strategy *s)
 {
-    const struct bucket *x = a, *y = b;
-
-    return x->ready != y->ready ? (x->ready > y->ready) - (x->ready < y->ready)
-                                : y->order - x->order;
-}
-
-/* Fill `buckets` in flat order; returns their number. */
-static int cut(const struct program *program, const struct strategy *s, struct bucket *buckets)
-{
-    double limit = s->last_comm_group_size_MB * MEBI;
-    int *order, *ready = find_ready(program);
-    int count = program_parameters(program, false, &order), used = 0;
-    double bytes = 0;
-
-    for (int i = 0; i < count; i++) {
-        const struct program_var *var = &program->vars[order[i]];
-        int64_t end = i + 1 < count ? program->vars[order[i + 1]].flat_offset : program->flat_count;
-        struct bucket *bucket = &buckets[used];
-
-        if (bytes == 0)
-            *bucket = (struct bucket){.first = var->flat_offset, .order = used};
-        bucket->count = end - bucket->first;
-        bucket->ready = ready[order[i]] > bucket->ready ? ready[order[i]] : bucket->ready;
-        bytes += (double)program_var_bytes(var);
-        if (i + 1 == count || !s->fuse_all_reduce_ops || bytes >= limit) {
-            used++;
-            bytes = 0;
-            limit = s->fuse_grad_size_in_MB * MEBI;
-        }
-    }
-    free(order);
-    free(ready);
-    return used;
+    if (!s->fuse_all_reduce_ops)
+        return (struct bucket_limits){0};
+    return (struct bucket_limits){
+        .first = (int64_t)((double)s->last_comm_group_size_MB * MEBI),
+        .other = (int64_t)((double)s->fuse_grad_size_in_MB * MEBI),
+    };
 }
 
 /* First operator behind the exchange section. */
@@ -88,26 +56,43 @@ static int exchange_end(const struct program *program)
     return at;
 }
 
+/* From the start of its first tensor to that of the bucket launched before it, gaps included. */
+static void add_exchange(struct program *program, const int *params, const struct bucket *bucket,
+                         const int *members, int64_t end)
+{
+    int64_t first = program->vars[params[members[0]]].flat_offset;
+
+    fleet_assert(members[bucket->count - 1] - members[0] == bucket->count - 1);
+    (void)program_insert_op(
+        program, exchange_end(program),
+        &(struct program_op){.kind = OP_ALL_REDUCE,
+                             .section = PROGRAM_SECTION_EXCHANGE,
+                             .layer = -1,
+                             .attributes = {.flat_first = first, .flat_count = end - first}});
+}
+
 int data_parallel_apply(struct program *program, const struct pass_context *context,
                         struct fleet_error *err)
 {
-    struct bucket *buckets = calloc((size_t)program->var_count + 1, sizeof(*buckets));
+    size_t vars = (size_t)program->var_count + 1;
+    FLEET_AUTO_FREE int *params = calloc(vars, sizeof(*params));
+    FLEET_AUTO_FREE struct bucket_gradient *gradients = calloc(vars, sizeof(*gradients));
+    struct bucket_limits limits = limits_of(context->strategy);
+    struct buckets buckets;
+    int64_t end;
     int count;
 
-    (void)err;
-    fleet_assert(buckets);
+    fleet_assert(params && gradients);
     program_layout(program);
-    count = cut(program, context->strategy, buckets);
-    qsort(buckets, (size_t)count, sizeof(*buckets), compare_buckets);
-    for (int i = 0; i < count; i++)
-        (void)program_insert_op(program, exchange_end(program),
-                                &(struct program_op){.kind = OP_ALL_REDUCE,
-                                                     .section = PROGRAM_SECTION_EXCHANGE,
-                                                     .layer = -1,
-                                                     .attributes = {
-                                                         .flat_first = buckets[i].first,
-                                                         .flat_count = buckets[i].count,
-                                                     }});
-    free(buckets);
+    count = list_parameters(program, params, gradients);
+    if (buckets_assign(gradients, count, &limits, &buckets, err) < 0)
+        return -EINVAL;
+    end = program->flat_count;
+    for (int i = 0; i < buckets.count; i++) {
+        const int *members = buckets.members + buckets.items[i].first;
+        add_exchange(program, params, &buckets.items[i], members, end);
+        end = program->vars[params[members[0]]].flat_offset;
+    }
+    buckets_release(&buckets);
     return 0;
 }

@@ -139,6 +139,16 @@ static void add_update(struct program *program, const struct pass_context *conte
     (void)program_add_op(program, &op);
 }
 
+/* The gradient at offset 0 of the flat space, which stands for all of it: the first parameter's. */
+static int first_gradient(const struct program *program, const int *params, int count)
+{
+    int first = params[0];
+
+    for (int i = 1; i < count; i++)
+        first = params[i] < first ? params[i] : first;
+    return program_gradient_of(program, first);
+}
+
 int optimizer_apply(struct program *program, const struct pass_context *context,
                     struct fleet_error *err)
 {
@@ -147,7 +157,7 @@ int optimizer_apply(struct program *program, const struct pass_context *context,
 
     (void)err;
     fleet_assert(count > 0 && (size_t)o->name < FLEET_COUNT(kinds));
-    first = program_gradient_of(program, order[0]);
+    first = first_gradient(program, order, count);
     norms = add_check(program, OP_GRAD_NORM, "norms", count + 1, first);
     (void)add_check(program, OP_CHECK_FINITE, "found_inf", 1, first);
     for (int i = 0; i < count; i++)

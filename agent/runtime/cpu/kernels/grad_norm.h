@@ -5,10 +5,11 @@
 /*
  * Norms of the complete gradient, and whether it is finite (spec/training.md 2): squares are summed
  * in double on sixteen lanes in blocks of 4096 elements of one tensor, a tensor's blocks by a tree
- * that splits at the greatest power of two, tensors in the order of the flat space.
+ * that splits at the greatest power of two, tensors in byte order of their parameters' names.
  */
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "agent/runtime/cpu/kernels/kernel.h"
 
@@ -65,15 +66,24 @@ static double sum_of_squares(struct cpu_backend *cpu, const float *x, int64_t co
     return block_tree(sums, blocks);
 }
 
-/* The gradient that follows flat offset `after`; NULL after the last. */
-static const struct program_var *next_gradient(const struct program *program, int64_t after)
+static const char *parameter_name(const struct program *program, const struct program_var *gradient)
+{
+    return program->vars[gradient->of].name;
+}
+
+/* The gradient whose parameter's name follows that of `after`, NULL: the first; NULL after the last. */
+static const struct program_var *next_gradient(const struct program *program,
+                                               const struct program_var *after)
 {
     const struct program_var *next = NULL;
 
     for (int i = 0; i < program->var_count; i++) {
         const struct program_var *var = &program->vars[i];
-        if (var->role == PROGRAM_ROLE_GRADIENT && var->flat_offset > after &&
-            (!next || var->flat_offset < next->flat_offset))
+        if (var->role != PROGRAM_ROLE_GRADIENT)
+            continue;
+        if (after && strcmp(parameter_name(program, var), parameter_name(program, after)) <= 0)
+            continue;
+        if (!next || strcmp(parameter_name(program, var), parameter_name(program, next)) < 0)
             next = var;
     }
     return next;
@@ -83,12 +93,12 @@ static int grad_norm_kernel(struct backend *backend, const struct kernel_call *c
                             struct fleet_error *err)
 {
     const float *gradients = call->in[0];
-    const struct program_var *var;
+    const struct program_var *var = NULL;
     float *norms = call->out[0];
     int64_t count = program_var_elements(kernel_out(call, 0)), i = 0;
     double total = 0;
 
-    for (int64_t after = -1; (var = next_gradient(call->program, after)); i++) {
+    for (; (var = next_gradient(call->program, var)); i++) {
         double squares;
         if (i + 1 >= count)
             return fleet_error(err, -EINVAL, "more than %lld gradients", (long long)count - 1);
@@ -97,7 +107,6 @@ static int grad_norm_kernel(struct backend *backend, const struct kernel_call *c
                                  call->scratch);
         norms[i] = (float)squares;
         total += squares;
-        after = var->flat_offset;
     }
     norms[count - 1] = (float)sqrt(total);
     return 0;
