@@ -107,7 +107,7 @@ enum fleetjob_gang {
 struct fleetjob_run_policy {
     bool suspend;
     enum fleetjob_clean_pods clean_pod_policy;
-    int64_t ttl_seconds_after_finished; /* >= 0 */
+    int64_t ttl_seconds_after_finished; /* -1 = never */
     int64_t active_deadline_seconds;    /* 0 = none */
     int64_t progress_deadline_seconds;  /* 0 = none */
     struct fleetjob_restart_policy {

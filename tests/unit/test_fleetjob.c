@@ -96,7 +96,7 @@ static void test_fleetjob__a_small_job_is_completed(void **state)
     assert_true(job.spec.has_training);
     assert_int_equal(job.spec.training.steps, 10);
     assert_int_equal(job.spec.run_policy.clean_pod_policy, FLEETJOB_CLEAN_RUNNING);
-    assert_int_equal(job.spec.run_policy.ttl_seconds_after_finished, 86400);
+    assert_int_equal(job.spec.run_policy.ttl_seconds_after_finished, -1);
     assert_int_equal(job.spec.run_policy.active_deadline_seconds, 0);
     assert_int_equal(job.spec.run_policy.restart.max_restarts, 10);
     assert_int_equal(job.spec.run_policy.restart.reset_after_steps, 1000);
