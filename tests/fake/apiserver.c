@@ -140,6 +140,12 @@ void fake_apiserver_fail(struct fake_apiserver *server, const struct fake_failur
     server->failures[server->failure_count++] = *failure;
 }
 
+void fake_apiserver_fail_no_more(struct fake_apiserver *server)
+{
+    server->failure_count = 0;
+}
+
+
 /* The first order that this request fulfils, counted down; or NULL. Valid until the next call. */
 static const struct fake_failure *take_failure(struct fake_apiserver *server, const char *method,
                                                const char *path)

@@ -91,6 +91,9 @@ struct fake_failure {
 /* The next requests that match fail. Earlier orders are served first. */
 void fake_apiserver_fail(struct fake_apiserver *server, const struct fake_failure *failure);
 
+/* What was ordered and has not happened yet is called off. */
+void fake_apiserver_fail_no_more(struct fake_apiserver *server);
+
 /* From now on failures do not hold for requests of fake_apiserver_do(). */
 void fake_apiserver_spare_others(struct fake_apiserver *server);
 

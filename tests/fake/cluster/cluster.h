@@ -46,8 +46,9 @@ struct fake_io;
 #define CLUSTER_PROCESSES   2 /* of a worker */
 #define CLUSTER_PODS        1024
 #define CLUSTER_CHECKPOINTS 64
-#define CLUSTER_RECORDS     256 /* of a job */
-#define CLUSTER_LINES       120 /* of what happened last */
+#define CLUSTER_RECORDS     256          /* of a job */
+#define CLUSTER_RULES_FIRST 1000000000ul /* seeds below keep the histories that they always had */
+#define CLUSTER_LINES       120          /* of what happened last */
 #define CLUSTER_NAMESPACE   "team"
 
 #define CLUSTER_FLEETJOBS "/apis/fleetjob.dev/v1alpha1/namespaces/team/fleetjobs"
@@ -123,6 +124,7 @@ struct cluster_replica {
     bool is_silent; /* its machine goes: nobody hears that its connections end */
     int life;
     double frozen_until_ms;
+    int64_t wall_skew_ms; /* its wall clock against everybody else's */
     char identity[40];
     struct fake_io *io;
     struct cluster_spy spy;
@@ -241,6 +243,8 @@ struct cluster_create { /* of a pod, as a replica that leads has sent it */
 struct cluster_world { /* by seed */
     double loss, latency_max_ms, step_ms, fault_interval_ms, faults_end_ms;
     bool has_api_faults, has_leader_faults, has_node_faults, has_user;
+    bool
+        has_rule_faults; /* quota, admission, deletions by hand, clocks: seeds from CLUSTER_RULES_FIRST */
     int job_count;
     double lease_ms;
 };

@@ -30,7 +30,9 @@ static double spy_now(struct kube_io *io)
 
 static int64_t spy_wall(struct kube_io *io)
 {
-    return kube_wall_ms(((struct cluster_spy *)io)->inner);
+    struct cluster_spy *spy = (struct cluster_spy *)io;
+
+    return kube_wall_ms(spy->inner) + spy->cluster->replicas[spy->replica].wall_skew_ms;
 }
 
 static uint64_t spy_random(struct kube_io *io)
@@ -139,7 +141,10 @@ static double network_now(void *user)
 
 static int64_t network_wall(void *user)
 {
-    return WALL_START_MS + (int64_t)network_now(user);
+    struct cluster_spy *spy = user;
+
+    return WALL_START_MS + (int64_t)network_now(user) +
+           spy->cluster->replicas[spy->replica].wall_skew_ms;
 }
 
 static void network_record_done(void *user, struct generation generation)

@@ -2,7 +2,10 @@
 
 /* What goes wrong, and what users want, all of it by seed. */
 #include <signal.h>
+#include <stdio.h>
 
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/json.h"
 #include "tests/fake/apiserver.h"
 #include "tests/fake/cluster/cluster.h"
 
@@ -21,6 +24,7 @@ void cluster_world_choose(struct cluster *c)
     w->loss = w->has_api_faults && cluster_chance(c, 0.5) ? cluster_uniform(c, 0, 0.03) : 0;
     w->job_count = cluster_chance(c, 0.2) ? 2 : 1;
     w->lease_ms = cluster_chance(c, 0.5) ? 15000 : 5000;
+    w->has_rule_faults = c->seed >= CLUSTER_RULES_FIRST;
 }
 
 /* ---- workers ------------------------------------------------------------------------------------ */
@@ -116,6 +120,63 @@ static void disturb_leader(struct cluster *c)
                  (struct cluster_event){.type = CLUSTER_REPLICA_START, .replica = replica});
 }
 
+/* ---- rules, hands and clocks ---------------------------------------------------------------------- */
+
+/* A quota is full, or admission refuses: for so many requests, dry runs too. */
+static void refuse_creates(struct cluster *c)
+{
+    static const char *const paths[] = {"/pods", "/secrets", "/services"};
+    struct fake_failure failure = {.method = "POST",
+                                   .path = paths[cluster_below(c, 3)],
+                                   .count = 1 + cluster_below(c, 20),
+                                   .status = cluster_chance(c, 0.8) ? 403 : 422};
+
+    cluster_trace(c, "%d creates of %s are refused: %d", failure.count, failure.path,
+                  failure.status);
+    fake_apiserver_fail(c->server, &failure);
+}
+
+/* Somebody deletes an object of a job by hand. */
+static void delete_by_hand(struct cluster *c, const char *collection)
+{
+    size_t count;
+    FLEET_AUTO_FREE const cJSON **objects = fake_apiserver_list(c->server, collection, &count);
+    char path[200];
+
+    if (count == 0)
+        return;
+    (void)snprintf(path, sizeof(path), "%s/%s", collection,
+                   cJSON_GetStringValue(
+                       fleet_json_at(objects[cluster_below(c, (int)count)], "metadata.name")));
+    cluster_trace(c, "%s is deleted by hand", path);
+    (void)fake_apiserver_do(c->server, "DELETE", path, "{}");
+}
+
+/* The wall clock of a replica is set: a second, an hour or a year, in either direction. */
+static void step_clock(struct cluster *c)
+{
+    static const int64_t steps_ms[] = {1000, 3600 * 1000, 366 * INT64_C(86400000)};
+    struct cluster_replica *r = &c->replicas[cluster_below(c, CLUSTER_REPLICAS)];
+    int64_t step_ms = steps_ms[cluster_below(c, 3)];
+
+    r->wall_skew_ms += cluster_chance(c, 0.5) ? step_ms : -step_ms;
+    cluster_trace(c, "the clock of %s is off by %lld ms", r->identity, (long long)r->wall_skew_ms);
+}
+
+static void break_rules(struct cluster *c)
+{
+    int kind = cluster_below(c, 100);
+
+    if (kind < 50)
+        refuse_creates(c);
+    else if (kind < 65)
+        delete_by_hand(c, "/api/v1/namespaces/" CLUSTER_NAMESPACE "/secrets");
+    else if (kind < 80)
+        delete_by_hand(c, "/api/v1/namespaces/" CLUSTER_NAMESPACE "/services");
+    else
+        step_clock(c);
+}
+
 /* ---- users -------------------------------------------------------------------------------------- */
 
 static void have_a_wish(struct cluster *c)
@@ -152,7 +213,9 @@ static void inject(struct cluster *c)
     struct cluster_agent *a = any_agent(c);
 
     c->faults++;
-    if (kind < 15 && w->has_user)
+    if (w->has_rule_faults && cluster_chance(c, 0.25))
+        break_rules(c);
+    else if (kind < 15 && w->has_user)
         have_a_wish(c);
     else if (kind >= 15 && kind < 30 && w->has_api_faults)
         disturb_api(c);
@@ -172,6 +235,8 @@ static void calm(struct cluster *c)
     cluster_trace(c, "the faults are over");
     c->is_fault_over = true;
     cluster_replicas_calm(c);
+    if (c->world.has_rule_faults)
+        fake_apiserver_fail_no_more(c->server);
     for (int i = 0; i < c->job_count; i++)
         if (c->jobs[i].is_suspended && !c->jobs[i].is_gone)
             cluster_job_patch(c, i, "{\"spec\":{\"runPolicy\":{\"suspend\":false}}}");
