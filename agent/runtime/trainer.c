@@ -100,7 +100,7 @@ static int build_plan(struct trainer *trainer, struct fleet_error *err)
                                    .strategy = &trainer->strategy,
                                    .policy = trainer->policy,
                                    .options = &trainer->options,
-                                   .world = 1};
+                                   .world = PLAN_ANY_WORLD};
     struct fleet_errors errors = {0};
     int rc = plan_build(&request, &trainer->plan, &errors);
 

@@ -191,6 +191,11 @@ static void check_size(const struct check *c, int64_t world, const char *field)
         check_pipeline(c, surroundings.world_size);
 }
 
+static const char *strategy_path(const struct check *c)
+{
+    return c->job->spec.strategy_text ? "spec.strategyText" : "spec.strategy";
+}
+
 static int64_t nominal_world(const struct check *c)
 {
     if (c->options->world_size > 0)
@@ -212,6 +217,33 @@ static void check_largest(const struct check *c)
     if (c->options->world_size > 0 || worker->max_replicas <= worker->replicas)
         return;
     (void)training_config_check(&c->job->spec.training, "spec.training", &surroundings, c->errors);
+}
+
+/* The first number of workers that degrees refuse, below the field that is blamed. */
+static void refuse_size(const struct check *c, const struct fleet_errors *refused)
+{
+    const struct fleetjob_worker *worker = &c->job->spec.worker;
+
+    fleet_errors_add(c->errors, refused->items[0].path,
+                     "%s; minReplicas (%" PRId64 ") to maxReplicas (%" PRId64
+                     ") allow that number of workers: leave the degree out, or make both equal",
+                     refused->items[0].message, worker->min_replicas, worker->max_replicas);
+}
+
+/* An elastic job trains with any number of workers between its bounds: degrees must fit each. */
+static void check_each_size(const struct check *c)
+{
+    const struct fleetjob_worker *worker = &c->job->spec.worker;
+    struct fleet_errors refused = {0};
+    struct topology topology;
+
+    for (int64_t replicas = worker->min_replicas;
+         replicas <= worker->max_replicas && refused.count == 0; replicas++)
+        (void)topology_build(&c->job->spec.strategy, (int)fleetjob_world_size(c->job, replicas),
+                             strategy_path(c), &topology, &refused);
+    if (refused.count > 0)
+        refuse_size(c, &refused);
+    fleet_errors_release(&refused);
 }
 
 /* The strategy's elastic states what the resource has to allow. */
@@ -240,10 +272,12 @@ static void check_strategy(const struct check *c)
 
     if (world > WORLD_MAX)
         return; /* told at the replicas */
-    if (strategy_select(&spec->strategy, &options,
-                        spec->strategy_json ? "spec.strategy" : "spec.strategyText", &selected,
-                        c->errors) == 0)
+    if (strategy_select(&spec->strategy, &options, strategy_path(c), &selected, c->errors) == 0) {
         select_result_release(&selected);
+        if (spec->has_training && spec->worker.elastic && c->options->world_size == 0 &&
+            fleetjob_world_size(c->job, spec->worker.max_replicas) <= WORLD_MAX)
+            check_each_size(c);
+    }
     check_elastic(c);
     if (!spec->has_training)
         return;

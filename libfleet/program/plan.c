@@ -98,11 +98,11 @@ static void list_obstacles(const struct plan_request *request, struct plan *plan
         if (!pass_exists(applied->items[i]) && !is_alone(&plan->topology, applied->items[i]))
             select_note(&plan->cannot_run, applied->items[i],
                         "the built-in runtime has no pass for it");
-    if (request->world > 1 && final->sync_batch_norm && has_batch_norm(request->training))
+    if (plan->world > 1 && final->sync_batch_norm && has_batch_norm(request->training))
         select_note(&plan->cannot_run, "sync_batch_norm",
                     "the built-in runtime has no pass for it: statistics are those of a "
                     "micro-batch");
-    if (request->world > 1 && strcmp(final->gradient_scale_configs.scale_strategy, "avg") != 0)
+    if (plan->world > 1 && strcmp(final->gradient_scale_configs.scale_strategy, "avg") != 0)
         select_note(&plan->cannot_run, "gradient_scale_configs.scale_strategy",
                     "%s: the built-in runtime averages gradients (avg)",
                     final->gradient_scale_configs.scale_strategy);
@@ -159,14 +159,14 @@ static void digest_plan(struct plan *plan, const struct plan_request *request,
 static int select_strategy(const struct plan_request *request, const struct strategy *asked,
                            struct plan *plan, struct fleet_errors *errors)
 {
-    struct select_options options = {.policy = request->policy, .world_size = request->world};
+    struct select_options options = {.policy = request->policy, .world_size = plan->world};
     int rc;
 
     if (request->training)
         options.optimizer = training_optimizer_text(request->training->optimizer.name);
     if ((rc = strategy_select(asked, &options, path_of(request), &plan->selection, errors)) < 0 ||
-        (rc = topology_build(&plan->selection.final, request->world, path_of(request),
-                             &plan->topology, errors)) < 0)
+        (rc = topology_build(&plan->selection.final, plan->world, path_of(request), &plan->topology,
+                             errors)) < 0)
         return rc;
     list_obstacles(request, plan);
     return refuse_obstacles(request, plan, errors);
@@ -192,7 +192,7 @@ static int build_program_parts(const struct plan_request *request, struct plan *
     struct pass_context context = {.training = request->training,
                                    .strategy = &plan->selection.final,
                                    .options = request->options,
-                                   .world = request->world};
+                                   .world = plan->world};
     struct fleet_error err;
 
     if (check_surroundings(request, plan, errors) < 0)
@@ -281,8 +281,10 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
                         .threads = request->threads > 0 ? request->threads : 1,
                         .own_trainer = request->own_trainer};
 
-    fleet_assert(request->world >= 1 && (request->training || request->only_explain));
+    fleet_assert(request->world >= 0 && (request->training || request->only_explain));
     strategy_init(&none);
+    if (request->world == PLAN_ANY_WORLD)
+        plan.world = topology_least_world(asked);
     if (build(request, asked, &plan, errors) < 0) {
         plan_release(&plan);
         return -EINVAL;

@@ -48,6 +48,10 @@ enum plan_bytes {
     PLAN_BYTES_COUNT,
 };
 
+/* The fewest ranks that the strategy's degrees allow. The program is that of every number of ranks;
+ * topology, bytes and traffic are those of the fewest. */
+#define PLAN_ANY_WORLD 0
+
 struct plan_request {
     const struct training_config
         *training;                   /* NULL, with only_explain: nothing is known of the model */
@@ -55,7 +59,7 @@ struct plan_request {
     const char *strategy_path;       /* in front of errors' paths; NULL: "spec.strategy" */
     enum strategy_policy policy;
     const struct strategy_options *options; /* NULL: the defaults */
-    int world;                              /* ranks, >= 1 */
+    int world;         /* ranks; PLAN_ANY_WORLD: not known yet, the program alone is wanted */
     int threads;       /* compute threads of a rank; 0: not known, counted as one */
     bool own_trainer;  /* the user's own program runs: no pass is needed, training is NULL */
     bool only_explain; /* knobs without a pass go to cannot_run instead of being refused */

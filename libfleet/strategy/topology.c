@@ -349,6 +349,20 @@ int topology_build(const struct strategy *s, int world, const char *path, struct
     return errors->count > before ? -EINVAL : 0;
 }
 
+int topology_least_world(const struct strategy *s)
+{
+    struct fleet_errors ignored = {0}; /* topology_build() tells them */
+    struct builder b = {.strategy = s, .path = "", .errors = &ignored};
+    long long product = 1;
+
+    collect(&b);
+    settle(&b);
+    fleet_errors_release(&ignored);
+    for (int i = 0; i < TOPOLOGY_AXES && product <= TOPOLOGY_WORLD_MAX; i++)
+        product *= b.axes[i].degree;
+    return product > TOPOLOGY_WORLD_MAX ? TOPOLOGY_WORLD_MAX : (int)product;
+}
+
 /* ---- the grid ------------------------------------------------------------------------------ */
 
 void topology_coordinates(const struct topology *t, int rank, int out[TOPOLOGY_AXES])

@@ -59,6 +59,13 @@ struct topology {
 int topology_build(const struct strategy *s, int world, const char *path, struct topology *out,
                    struct fleet_errors *errors);
 
+/*
+ * The fewest ranks that the degrees of the strategy allow: the product of those that are given, at
+ * least 1, at most TOPOLOGY_WORLD_MAX. A trainer plans with it: it starts before
+ * it knows the number of ranks, and the number may change while it runs.
+ */
+int topology_least_world(const struct strategy *s);
+
 /* "model", "sequence", "sharding", "pipeline", "data". */
 const char *topology_axis_name(enum topology_axis axis);
 

@@ -257,10 +257,39 @@ static void test_topology__holds_its_invariants_at_random(void **state)
     }
 }
 
+/* What a trainer plans with: topology_build() takes it. */
+static void test_topology__the_fewest_ranks_are_the_product_of_what_is_given(void **state)
+{
+    static const struct {
+        const char *strategy;
+        int world;
+    } rows[] = {
+        {"{}", 1},
+        {"{'sharding': true, 'pipeline': true}", 1},
+        {"{'hybrid_configs': {'dp_degree': 2}}", 2},
+        {"{'hybrid_configs': {'dp_degree': -1, 'mp_degree': 4}}", 4},
+        {"{'hybrid_configs': {'dp_degree': 2, 'mp_degree': 2, 'pp_degree': 3}}", 12},
+        {"{'sharding': true, 'sharding_configs': {'sharding_degree': 1, 'dp_degree': 2}}", 2},
+        {"{'sharding_configs': {'dp_degree': 2}}", 1},
+        {"{'hybrid_configs': {'dp_degree': 2000000000, 'mp_degree': 2000000000}}",
+         TOPOLOGY_WORLD_MAX},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        struct strategy s;
+
+        assert_null(strategy_text_read(&s, rows[i].strategy));
+        assert_int_equal(topology_least_world(&s), rows[i].world);
+        strategy_release(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_topology__degrees_come_from_what_was_asked),
+        cmocka_unit_test(test_topology__the_fewest_ranks_are_the_product_of_what_is_given),
         cmocka_unit_test(test_topology__an_open_pipeline_takes_what_is_left),
         cmocka_unit_test(test_topology__impossible_degrees_name_the_nearest),
         cmocka_unit_test(test_topology__two_fields_must_agree),

@@ -105,6 +105,25 @@ static void test_validation__an_elastic_strategy_needs_room(void **state)
         "spec.strategy.elastic: elastic: true needs minReplicas < maxReplicas, not 2 and 2\n");
 }
 
+static void test_validation__degrees_fit_every_size_of_an_elastic_job(void **state)
+{
+    (void)state;
+    assert_job("j",
+               "  worker: {replicas: 2}\n"
+               "  strategy: {hybrid_configs: {dp_degree: 2}}\n",
+               "");
+    assert_job("j",
+               "  worker: {replicas: 2, minReplicas: 1, maxReplicas: 4}\n"
+               "  strategy: {hybrid_configs: {dp_degree: -1}}\n",
+               "");
+    assert_job("j",
+               "  worker: {replicas: 2, minReplicas: 1, maxReplicas: 4}\n"
+               "  strategy: {hybrid_configs: {dp_degree: 2}}\n",
+               "spec.strategy.hybrid_configs.dp_degree: dp_degree 2 is 2, which is not 1 worker; "
+               "nearest possible: 2 workers; or dp_degree 1; minReplicas (1) to maxReplicas (4) "
+               "allow that number of workers: leave the degree out, or make both equal\n");
+}
+
 static void test_validation__every_worker_has_a_micro_batch(void **state)
 {
     (void)state;
@@ -300,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_validation__names_must_fit_pods),
         cmocka_unit_test(test_validation__replicas_lie_between_their_bounds),
         cmocka_unit_test(test_validation__an_elastic_strategy_needs_room),
+        cmocka_unit_test(test_validation__degrees_fit_every_size_of_an_elastic_job),
         cmocka_unit_test(test_validation__every_worker_has_a_micro_batch),
         cmocka_unit_test(test_validation__another_world_can_be_asked_for),
         cmocka_unit_test(test_validation__pipelines_count_their_micro_batches),

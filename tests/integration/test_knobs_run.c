@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Knobs as real trainers meet them, on one worker and on two. A knob that changes a job's program runs
+ * to the end. A degree that says what is so without it changes no bit of the weights.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "tests/support/every_knob.h"
+#include "tests/support/job_folder.h"
+#include "tests/support/knob_outcome.h"
+
+#define LIMIT_S 600.0
+#define GPT     0 /* the model that is run */
+
+static void write_job(const cJSON *job)
+{
+    FLEET_AUTO_FREE char *text = cJSON_PrintUnformatted(job);
+
+    write_file("job.yaml", text, strlen(text));
+}
+
+static void run_job(int workers, struct job_run *out)
+{
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "job.yaml");
+    char count[16];
+    const char *arguments[] = {"--workers", count, path, NULL};
+
+    (void)snprintf(count, sizeof(count), "%d", workers);
+    job_run(arguments, LIMIT_S, NULL, NULL, out);
+}
+
+static cJSON *make_job(int workers, const char *optimizer, const cJSON *strategy)
+{
+    char data[4200], here[4096];
+
+    assert_non_null(getcwd(here, sizeof(here)));
+    (void)snprintf(data, sizeof(data), "{\"path\":\"%s/tests/golden/torch/jobs/text.txt\"}", here);
+    return knob_job(GPT, workers, optimizer, strategy, data);
+}
+
+/* Run it in a folder of its own; the weights' digest goes to out[65]. */
+static void run_strategy(int workers, const char *optimizer, const cJSON *strategy, char *out)
+{
+    FLEET_AUTO_JSON cJSON *job = make_job(workers, optimizer, strategy);
+    FLEET_AUTO_FREE char *text = cJSON_PrintUnformatted(strategy);
+    struct job_run run;
+
+    write_job(job);
+    run_job(workers, &run);
+    if (run.exit_code != 0 || run.problem[0] || strcmp(run.state, "Succeeded") != 0)
+        fail_msg("%s on %d worker(s): exit %d, problem \"%s\": %s", text, workers, run.exit_code,
+                 run.problem, run.errors);
+    (void)snprintf(out, sizeof(run.sha256), "%s", run.sha256);
+    job_run_release(&run);
+}
+
+/* ---- degrees that say what is so without them ------------------------------------------------------ */
+
+static const struct {
+    int workers;
+    const char *strategy;
+} degrees[] = {
+    {1, "{\"hybrid_configs\":{\"dp_degree\":1}}"},
+    {2, "{\"hybrid_configs\":{\"dp_degree\":2}}"},
+    {2, "{\"hybrid_configs\":{\"dp_degree\":2,\"mp_degree\":1,\"pp_degree\":1,"
+        "\"sharding_degree\":1,\"sep_degree\":1}}"},
+    {2, "{\"hybrid_configs\":{\"dp_degree\":-1,\"order\":[\"dp\",\"pp\",\"sharding\",\"sep\","
+        "\"mp\"]}}"},
+    {2, "{\"sharding\":true,\"sharding_configs\":{\"sharding_degree\":1,\"dp_degree\":2}}"},
+    {2, "{\"sharding\":true,\"sharding_configs\":{\"sharding_degree\":1,\"dp_degree\":2,"
+        "\"mp_degree\":1,\"pp_degree\":1,\"hybrid_dp\":true}}"},
+    {2, "{\"sharding\":true,\"sharding_configs\":{\"sharding_group_size\":1,\"hybrid_dp\":true}}"},
+    {1, "{\"sharding\":true,\"sharding_configs\":{\"sharding_degree\":1,\"dp_degree\":1}}"},
+    {2, "{\"pipeline\":true,\"hybrid_configs\":{\"pp_degree\":1,\"dp_degree\":2}}"},
+    {2, "{\"pipeline\":true,\"hybrid_configs\":{\"pp_degree\":1},\"pipeline_configs\":"
+        "{\"micro_batch\":2,\"micro_batch_size\":2}}"},
+    {2, "{\"tensor_parallel\":true,\"tensor_parallel_configs\":{\"tensor_parallel_degree\":1}}"},
+    {2, "{\"use_hierarchical_allreduce\":true,\"hierarchical_allreduce_inter_nranks\":2}"},
+};
+
+static void test_knobs_run__degrees_that_change_nothing_change_no_bit(void **state)
+{
+    FLEET_AUTO_JSON cJSON *none = cJSON_CreateObject();
+    char wanted[65], found[65];
+
+    (void)state;
+    run_strategy(1, "adamw", none, wanted);
+    for (size_t i = 0; i < FLEET_COUNT(degrees); i++) {
+        FLEET_AUTO_JSON cJSON *strategy = cJSON_Parse(degrees[i].strategy);
+
+        assert_non_null(strategy);
+        run_strategy(degrees[i].workers, "adamw", strategy, found);
+        if (strcmp(found, wanted) != 0)
+            fail_msg("%s on %d: weights %s, expected %s", degrees[i].strategy, degrees[i].workers,
+                     found, wanted);
+    }
+}
+
+/* ---- knobs that change the program ------------------------------------------------------------------- */
+
+/* The first value of each knob that acts, on as many workers as it acts on. */
+static void run_acting(void *context, const struct every_knob *knob)
+{
+    struct fleet_strbuf *done = context;
+    FLEET_AUTO_STRBUF struct fleet_strbuf mark = {0};
+    char ignored[65];
+
+    fleet_strbuf_appendf(&mark, " %s ", knob->path);
+    if (strstr(fleet_strbuf_text(done), mark.text))
+        return;
+    for (int workers = 1; workers <= 2; workers++) {
+        FLEET_AUTO_JSON cJSON *job = make_job(workers, knob->optimizer, knob->strategy);
+        FLEET_AUTO_JSON cJSON *base = make_job(workers, knob->optimizer, knob->base);
+        struct outcome with, without;
+
+        outcome_of(job, workers, &with);
+        outcome_of(base, workers, &without);
+        if (outcome_differs(&with, &without)) {
+            run_strategy(workers, knob->optimizer, knob->strategy, ignored);
+            if (!strstr(fleet_strbuf_text(done), mark.text))
+                fleet_strbuf_append(done, mark.text);
+        }
+        outcome_release(&with);
+        outcome_release(&without);
+    }
+}
+
+static void test_knobs_run__what_acts_runs(void **state)
+{
+    static const char *const acting[] = {" amp ",
+                                         " recompute ",
+                                         " lars ",
+                                         " lamb ",
+                                         " amp_configs.init_loss_scaling ",
+                                         " gradient_merge_configs.k_steps ",
+                                         " fuse_all_reduce_ops "};
+    FLEET_AUTO_STRBUF struct fleet_strbuf done = {0};
+
+    (void)state;
+    every_knob_visit(run_acting, &done);
+    for (size_t i = 0; i < FLEET_COUNT(acting); i++)
+        if (!strstr(fleet_strbuf_text(&done), acting[i]))
+            fail_msg("%s did not run; these did:%s", acting[i], fleet_strbuf_text(&done));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_knobs_run__degrees_that_change_nothing_change_no_bit,
+                                        job_folder_make, job_folder_remove),
+        cmocka_unit_test_setup_teardown(test_knobs_run__what_acts_runs, job_folder_make,
+                                        job_folder_remove),
+    };
+    return cmocka_run_group_tests_name("knobs_run", tests, NULL, NULL);
+}

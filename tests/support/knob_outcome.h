@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_SUPPORT_KNOB_OUTCOME_H
+#define TESTS_SUPPORT_KNOB_OUTCOME_H
+
+/*
+ * What becomes of a job that sets a knob: does it run something else than without it, is it refused,
+ * what is it told? The checks and the plan are those of the controller and of `fleetjob validate`.
+ */
+
+#include <stdbool.h>
+
+#include "libfleet/base/errors.h"
+#include "libfleet/base/strbuf.h"
+#include "tests/support/every_knob.h"
+
+#define KNOB_MODELS 4
+
+struct outcome {
+    struct fleet_strbuf runs; /* everything that the knobs of a strategy can change */
+    struct fleet_errors errors, warnings;
+    struct fleet_strbuf told; /* "knob: because" a line, of all lists of the plan */
+};
+
+/* "gpt", "llama", "resnet", "mlp". */
+const char *knob_model(int model);
+
+/* A small job as JSON, owned by the caller: `data` is the JSON of spec.training.data, or NULL. */
+cJSON *knob_job(int model, int workers, const char *optimizer, const cJSON *strategy,
+                const char *data);
+
+/* Check and plan a job. *o must be released. */
+void outcome_of(const cJSON *job, int workers, struct outcome *o);
+void outcome_release(struct outcome *o);
+
+/* The job is refused by an error that names the knob or another field that it wrote. */
+bool outcome_is_refused(const struct outcome *o, const struct every_knob *knob);
+
+/* The knob, or a message around it, stands in the plan or among the warnings, with a reason. */
+bool outcome_is_told(const struct outcome *o, const struct every_knob *knob);
+
+/* Both run, and not the same. */
+bool outcome_differs(const struct outcome *a, const struct outcome *b);
+
+#endif
