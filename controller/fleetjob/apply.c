@@ -32,6 +32,7 @@
 #include "libfleet/kube/meta.h"
 
 #define CONFLICT_MS     200.0 /* the cache will have the newer state by then */
+#define SUPERSEDED_MS   500.0 /* the Lease may have been renewed by then */
 #define CREATES_AT_ONCE 64 /* more than are in flight (http.h), so that no place there is empty */
 
 /* Does this process still lead, and is there still the job that was decided on? */
@@ -314,6 +315,8 @@ static void command_hub(struct reconciler_pass *pass)
         pass->has_failed = true;
         pass->err = err;
     }
+    if (hub_host_is_superseded(job->host))
+        reconciler_requeue(pass, SUPERSEDED_MS);
     if (actions->order_count > 0)
         hub_host_order(job->host, actions->order, actions->order_count);
     for (size_t i = 0; i < actions->gone_count; i++)

@@ -27,6 +27,8 @@ struct hub_host {
     int64_t epoch, used_epoch; /* of the Lease; of our newest hub, 0 = none yet */
     void *job;                 /* in the network; NULL = none hosted */
     struct hub_policy policy;
+    int64_t foreign_epoch;      /* the greatest seen that is not ours, 0 = none … */
+    double foreign_ms;          /* … when */
     struct generation recorded; /* the newest that it was made from, or asked for */
     bool is_over;               /* the members were told */
     struct hub_view view;
@@ -107,12 +109,23 @@ static bool on_record(void *user, const struct hub_record *record)
     return false;
 }
 
+/* Some other hub has worked in `epoch`, or an earlier one of ours whose trace was lost. */
+static void note_foreign(struct hub_host *host, int64_t epoch)
+{
+    if (epoch <= host->foreign_epoch)
+        return;
+    host->foreign_epoch = epoch;
+    host->foreign_ms = host->network.now_ms(host->network.user);
+}
+
 static void on_event(void *user, const struct hub_event *event)
 {
     struct hub_host *host = user;
     bool is_routine = event->type == HUB_EVENT_STEP && host->view.has_run;
 
     hub_view_event(&host->view, event, host->network.wall_ms(host->network.user));
+    if (event->type == HUB_EVENT_SUPERSEDED)
+        note_foreign(host, event->generation.epoch);
     if (event->type == HUB_EVENT_EVICTED)
         host->handlers.evicted(host->handlers.user, event->pod_uid);
     host->handlers.changed(host->handlers.user, is_routine);
@@ -204,6 +217,23 @@ static bool is_outdated(const struct hub_host *host, const struct fleetjob_rende
     return there.epoch < host->used_epoch && generation_compare(there, host->recorded) > 0;
 }
 
+bool hub_host_is_superseded(const struct hub_host *host)
+{
+    return host->job && host->foreign_epoch > host->used_epoch;
+}
+
+/* (3) */
+static void outrank(struct hub_host *host, const struct fleetjob_rendezvous *rendezvous)
+{
+    if (host->job && rendezvous->epoch > host->used_epoch)
+        note_foreign(host, rendezvous->epoch);
+    if (!hub_host_is_superseded(host) ||
+        !host->handlers.leads_since(host->handlers.user, host->foreign_ms))
+        return;
+    hub_host_drop(host);
+    host->epoch = host->foreign_epoch + 1;
+}
+
 int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
                    const struct fleetjob_status *status, const char *plan_digest,
                    struct fleet_error *err)
@@ -218,6 +248,8 @@ int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
         return 0;
     if (host->job && !wanted->is_over && is_outdated(host, &status->rendezvous))
         hub_host_drop(host);
+    if (!wanted->is_over)
+        outrank(host, &status->rendezvous);
     if (!host->job)
         return wanted->is_over ? 0 : make(host, &policy, wanted, status, plan_digest, err);
     if (wanted->is_over && !host->is_over) {

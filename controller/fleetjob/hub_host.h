@@ -8,7 +8,10 @@
  *
  *  (1) A generation is recorded before it is assigned: the hub asks, status_writer.h writes with the
  *      resourceVersion it has seen, and only then hub_record_done().
- *  (2) Who does not lead any more records nothing.
+ *  (2) A replica that does not lead any more records nothing.
+ *  (3) If a member or the status holds a greater epoch than the hub's, and this replica led after that was
+ *      seen, the epochs were lost or restored (the Lease was deleted, the status replaced). The hub is made
+ *      anew in an epoch greater than that, and goes on from what its members hold.
  *
  * The network is a table of functions: hub_server.h in the controller, memory in tests.
  */
@@ -45,6 +48,8 @@ struct hub_host_handlers {
     void (*record)(void *user, const struct hub_record *record);
     /* Something happened that reconcile() should see: `is_step` if it was only a step. */
     void (*changed)(void *user, bool is_step);
+    /* Does this replica lead, by a Lease that was renewed at `since_ms` or later? */
+    bool (*leads_since)(void *user, double since_ms);
     /* The member was told to leave for good: its pod is to be replaced. */
     void (*evicted)(void *user, const char *pod_uid);
     void *user;
@@ -73,6 +78,10 @@ const struct hub_view *hub_host_view(struct hub_host *host);
 int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
                    const struct fleetjob_status *status, const char *plan_digest,
                    struct fleet_error *err);
+
+/* A greater epoch was seen, and it is not proven yet that this replica leads: hub_host_apply() must be called again
+ * soon. */
+bool hub_host_is_superseded(const struct hub_host *host);
 
 /* The order in which ranks begin (hub_order()). */
 void hub_host_order(struct hub_host *host, const char *const *pod_uids, size_t count);

@@ -192,6 +192,8 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
         break;
     case HUB_EVENT_SUPERSEDED:
         view->is_superseded = true;
+        memcpy(view->stalled_cause, event->cause, sizeof(view->stalled_cause));
+        memcpy(view->stalled, event->message, sizeof(view->stalled));
         break;
     default:
         break;

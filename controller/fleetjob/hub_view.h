@@ -52,7 +52,7 @@ struct hub_view {
     char stalled[MESSAGE_REASON_MAX + 1]; /* what it waits for, "" = not stalled */
     char
         state_lost[MESSAGE_REASON_MAX + 1]; /* steps are being made again: why; "" = they are not */
-    bool is_superseded;                     /* another hub has taken over: act no more */
+    bool is_superseded;                     /* a member holds a greater epoch, as `stalled` says */
     bool has_begun;
     struct hub_record begun; /* what led to `generation`, if it is not in `history` yet */
 

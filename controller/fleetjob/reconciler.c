@@ -298,12 +298,22 @@ static void on_hub_evicted(void *user, const char *pod_uid)
     }
 }
 
+static bool leads_since(void *user, double since_ms)
+{
+    const struct reconciler_job *job = user;
+
+    return manager_leads_since(job->reconciler->manager, since_ms);
+}
+
 static struct reconciler_job *new_job(struct reconciler *r, const char *key, const char *uid)
 {
     struct reconciler_job *job = calloc(1, sizeof(*job));
     const char *slash = strchr(key, '/');
-    struct hub_host_handlers handlers = {
-        .record = on_hub_record, .changed = on_hub_changed, .evicted = on_hub_evicted, .user = job};
+    struct hub_host_handlers handlers = {.record = on_hub_record,
+                                         .changed = on_hub_changed,
+                                         .leads_since = leads_since,
+                                         .evicted = on_hub_evicted,
+                                         .user = job};
 
     fleet_assert(job && slash);
     job->reconciler = r;

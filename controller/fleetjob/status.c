@@ -147,7 +147,7 @@ static void count_workers(struct pass *pass)
     pass->status->has_workers = true;
     workers->desired = pass->desired;
     workers->active = pass->active;
-    if (pass->in->hub.is_hosted && !pass->in->hub.is_learning)
+    if (pass->in->hub.is_hosted && !pass->in->hub.is_learning && !pass->in->hub.is_superseded)
         workers->ready = pass->in->hub.ready; /* else nobody knows better than what stands there */
     if (workers->ready > workers->active)
         workers->ready = workers->active;
@@ -285,7 +285,9 @@ static void observe_lineage(struct pass *pass)
 
     if (hub->phase < HUB_FINISHED && hub->trained.counter > rendezvous->trained)
         rendezvous->trained = hub->trained.counter;
-    if (hub->generation.counter < rendezvous->generation || hub->lineage_count == 0)
+    if (generation_compare(hub->generation,
+                           (struct generation){rendezvous->epoch, rendezvous->generation}) < 0 ||
+        hub->lineage_count == 0)
         return;
     observe_begun(pass);
     rendezvous->epoch = hub->generation.epoch;
@@ -482,7 +484,8 @@ static void observe_stalled(struct pass *pass)
     const struct hub_view *hub = &pass->in->hub;
     const char *reason = strcmp(hub->stalled_cause, "TooFewMembers") == 0
                              ? WELLKNOWN_REASON_TOO_FEW_WORKERS
-                             : WELLKNOWN_REASON_NO_PROGRESS;
+                         : hub->is_superseded ? WELLKNOWN_REASON_HUB_SUPERSEDED
+                                              : WELLKNOWN_REASON_NO_PROGRESS;
 
     if (!hub->stalled[0])
         (void)status_clear(pass, WELLKNOWN_CONDITION_STALLED, WELLKNOWN_REASON_TRAINING,
@@ -501,6 +504,10 @@ void status_observe(struct pass *pass)
     status_close_lost_restart(pass);
     if (!pass->in->hub.is_hosted)
         return;
+    if (pass->in->hub.is_superseded) {
+        observe_stalled(pass); /* this hub knows nothing of what runs; the next one will */
+        return;
+    }
     observe_progress(pass);
     observe_lineage(pass);
     observe_restarts(pass);

@@ -179,6 +179,22 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
                    highest + 1);
 }
 
+/* The start is written before the first pod is made. If pods live without it, the status was lost. */
+static void note_start(struct pass *pass)
+{
+    int64_t start = pass->out->create_count > 0 || pass->active > 0 ? pass->now : 0;
+
+    if (pass->status->started_wall_ms > 0)
+        return;
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        const struct observed_pod *pod = &pass->in->pods[i];
+        if (pass_is_living(pod) && !pod->is_deleting && pod->created_wall_ms > 0 &&
+            pod->created_wall_ms < start)
+            start = pod->created_wall_ms;
+    }
+    pass->status->started_wall_ms = start;
+}
+
 void workers_apply(struct pass *pass)
 {
     FLEET_AUTO_FREE struct seat *seats = calloc((size_t)pass->desired + 1, sizeof(*seats));
@@ -198,8 +214,7 @@ void workers_apply(struct pass *pass)
     }
     for (int index = 0; index < pass->desired && !pass->in->is_blocked; index++)
         fill_seat(pass, &seats[index], index);
-    if (pass->out->create_count > 0 && pass->status->started_wall_ms == 0)
-        pass->status->started_wall_ms = pass->now;
+    note_start(pass);
     if (deletes > 0)
         pass_event(pass, false, WELLKNOWN_EVENT_DELETED_PODS, "Deleted %zu worker%s: ScaleDown",
                    deletes, deletes == 1 ? "" : "s");

@@ -440,6 +440,11 @@ bool leader_election_is_leader(const struct leader_election *e)
     return e->state == LEADING && kube_now_ms(e->io) - e->sent_ms < e->options.renew_deadline_ms;
 }
 
+double leader_election_renewed_ms(const struct leader_election *e)
+{
+    return e->sent_ms;
+}
+
 int64_t leader_election_epoch(const struct leader_election *e)
 {
     return e->epoch;

@@ -54,6 +54,9 @@ void leader_election_release(struct leader_election *election, void (*on_release
  * wait. */
 bool leader_election_is_leader(const struct leader_election *election);
 
+/* When the last renewal that was taken was sent, on the io's clock: nobody else led then. */
+double leader_election_renewed_ms(const struct leader_election *election);
+
 /* Its leaseTransitions when this process led last. */
 int64_t leader_election_epoch(const struct leader_election *election);
 

@@ -151,6 +151,12 @@ bool manager_is_leading(const struct manager *m)
     return m->leading && !m->ending && (!m->election || leader_election_is_leader(m->election));
 }
 
+bool manager_leads_since(const struct manager *m, double since_ms)
+{
+    return manager_is_leading(m) &&
+           (!m->election || leader_election_renewed_ms(m->election) >= since_ms);
+}
+
 /* Both conditions of (1) are looked at whenever one of them may have become true. */
 static void begin_when_ready(struct manager *m)
 {

@@ -100,6 +100,10 @@ void manager_collect(struct manager *manager);
 /* Ask before each effect: may this process act? */
 bool manager_is_leading(const struct manager *manager);
 
+/* This process leads, and its Lease was renewed by a request sent at `since_ms` of the io's clock or later: what
+ * was seen at `since_ms` was not the work of a leader after it. */
+bool manager_leads_since(const struct manager *manager, double since_ms);
+
 /* All informers have synced. */
 bool manager_has_synced(const struct manager *manager);
 

@@ -89,6 +89,8 @@
 #define WELLKNOWN_REASON_PROGRESS_DEADLINE "ProgressDeadlineExceeded" /* Failed=True */
 #define WELLKNOWN_REASON_TOO_FEW_WORKERS   "TooFewWorkers" /* Stalled=True: below minReplicas */
 #define WELLKNOWN_REASON_NO_PROGRESS       "NoProgress"    /* Stalled=True: a step takes too long */
+#define WELLKNOWN_REASON_HUB_SUPERSEDED \
+    "HubSuperseded" /* Stalled=True: a member holds a greater epoch than status and Lease give */
 
 /* ---- reasons of events ----------------------------------------------------------------------- */
 /* Written by the controller on the FleetJob; read by people (`kubectl describe`). */

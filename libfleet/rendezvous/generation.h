@@ -13,6 +13,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Larger numbers are refused: one more must still be an exact number in JSON. */
+#define GENERATION_NUMBER_MAX ((int64_t)1 << 52)
+
 struct generation {
     int64_t epoch;
     int64_t counter;

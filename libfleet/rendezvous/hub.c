@@ -324,6 +324,8 @@ void hub_end(struct hub *hub, bool succeeded, const char *reason, double now_ms,
              struct hub_output *out)
 {
     enter(hub, now_ms);
+    hub->is_superseded =
+        false; /* nothing is assigned any more: every member may hear that it is over */
     if (!hub_finish_is_over(hub))
         hub_finish_end(hub, succeeded, reason, out);
 }

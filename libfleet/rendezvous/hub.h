@@ -85,7 +85,8 @@ enum hub_event_type {
     HUB_EVENT_STALLED,    /* waits for something: message says for what */
     HUB_EVENT_FAILED,     /* the job cannot go on: the first cause, message, lines; terminal */
     HUB_EVENT_FINISHED,   /* step.step, step.loss, weights_sha256; terminal */
-    HUB_EVENT_SUPERSEDED, /* a member knows a newer epoch: this hub must stop acting; terminal */
+    HUB_EVENT_SUPERSEDED, /* a member holds `generation`, of a greater epoch than this hub's: the hub does
+                             nothing any more until hub_end(). The owner replaces it, if it leads */
 };
 
 /* Phases of a restart; they add up: detect + agree + connect + restore = resume. -1 = not reached. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A member introduces itself: new, back, or known to a hub before this one. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -69,6 +70,9 @@ static void learn_generation(struct hub *hub, const struct message_hello *hello,
                              struct hub_output *out)
 {
     int more = hello->restarts - hub->restarts_total;
+    struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
+    struct hub_record record = {.generation = hello->status.generation,
+                                .first_step = hello->status.step >= 0 ? hello->status.step + 1 : 1};
 
     hub->restarts += more > 0 ? more : 0;
     hub->restarts_total += more > 0 ? more : 0;
@@ -88,8 +92,10 @@ static void learn_generation(struct hub *hub, const struct message_hello *hello,
     for (size_t i = 0; i < hub->peer_count; i++)
         hub->peers[i]->place = -1;
     hub->unrecorded = hub->newest;
-    hub->unrecorded_first_step = hello->status.step >= 0 ? hello->status.step + 1 : 1;
+    hub->unrecorded_first_step = record.first_step;
     hub->unrecorded_ms = INFINITY;
+    hub->lineage_count = hub_record_lineage(hub, &record, lineage);
+    memcpy(hub->lineage, lineage, hub->lineage_count * sizeof(lineage[0]));
     hub_output_record(out, hub, hub->unrecorded, hub->unrecorded_first_step);
 }
 
@@ -133,6 +139,23 @@ static void receive_late(struct hub *hub, uint64_t connection, const struct mess
     hub_output_reply(out, connection, &done);
 }
 
+/* It was assigned by a hub that this one knows nothing of: the job's status or the Lease was lost or restored, or
+ * another replica leads. Only the owner can tell which. */
+static void supersede(struct hub *hub, const struct message_hello *hello, struct hub_output *out)
+{
+    struct hub_event *event = hub_output_event(out, hub, HUB_EVENT_SUPERSEDED, NULL);
+
+    hub->is_superseded = true;
+    event->generation = hello->status.generation;
+    event->member = hello->index;
+    hub_output_text(event->cause, "HubSuperseded");
+    hub_output_text(event->message,
+                    "worker %d holds generation %" PRId64 " of epoch %" PRId64
+                    ", but the status and the Lease give this hub epoch %" PRId64,
+                    hello->index, hello->status.generation.counter, hello->status.generation.epoch,
+                    hub->epoch);
+}
+
 void hub_hello_receive(struct hub *hub, uint64_t connection, const struct message *message,
                        struct hub_output *out)
 {
@@ -150,8 +173,7 @@ void hub_hello_receive(struct hub *hub, uint64_t connection, const struct messag
         return;
     }
     if (hello->status.generation.epoch > hub->epoch) {
-        hub->is_superseded = true;
-        hub_output_event(out, hub, HUB_EVENT_SUPERSEDED, NULL);
+        supersede(hub, hello, out);
         return;
     }
     if (!claim_index(hub, hello, connection, out) || hub_finish_is_over(hub))

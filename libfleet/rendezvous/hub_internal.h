@@ -103,7 +103,7 @@ struct hub {
     int64_t epoch;
 
     enum hub_phase phase;
-    bool is_superseded; /* a newer hub exists: nothing is done any more */
+    bool is_superseded; /* a member holds a greater epoch: nothing is done any more */
     bool is_dirty;      /* something changed that may let a generation be made */
     double now_ms;      /* of the last call */
     double wake_ms;     /* when to tick */

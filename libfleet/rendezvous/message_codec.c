@@ -275,8 +275,9 @@ static int read_generation(const struct message_field *field, const cJSON *item,
 
     if (fleet_json_item_int(cJSON_GetObjectItemCaseSensitive(item, "epoch"), &g.epoch) < 0 ||
         fleet_json_item_int(cJSON_GetObjectItemCaseSensitive(item, "counter"), &g.counter) < 0 ||
-        g.epoch < 0 || g.counter < 0)
-        return fleet_error(err, -EINVAL, "%s: must be {epoch, counter}, integers from 0",
+        g.epoch < 0 || g.counter < 0 || g.epoch > GENERATION_NUMBER_MAX ||
+        g.counter > GENERATION_NUMBER_MAX)
+        return fleet_error(err, -EINVAL, "%s: must be {epoch, counter}, integers from 0 to 2^52",
                            field->name);
     *out = g;
     return 0;

@@ -63,10 +63,13 @@ struct world {
     int assigns;                      /* messages with ranks that were sent */
     int64_t recorded_at_first_assign; /* status.rendezvous.generation then */
     int ends, troubles;
-    uint64_t connection;           /* of the member that came last; 1, 2, … */
-    int64_t sequence;              /* of messages */
+    uint64_t connection; /* of the member that came last; 1, 2, … */
+    int64_t sequence;    /* of messages */
+    struct message_status
+        running; /* what members say of themselves, if they run; all zero: they wait */
     const char *const *namespaces; /* [namespace_count] that are watched */
     size_t namespace_count;        /* 0: all */
+    bool is_elected; /* by a Lease "fleetjob" in "system"; else it leads from the start */
 };
 
 /* ---- hubs in memory --------------------------------------------------------------------------- */
@@ -191,8 +194,11 @@ static inline void on_trouble(void *user, const char *what, const struct fleet_e
 
 static inline void start_controller(struct world *w)
 {
+    static const struct leader_election_options election = {
+        .namespace_ = "system", .name = "fleetjob", .identity = "replica"};
     struct reconciler_options options = {.io = fake_io_kube(w->io),
                                          .metrics = w->metrics,
+                                         .election = w->is_elected ? &election : NULL,
                                          .namespaces = w->namespaces,
                                          .namespace_count = w->namespace_count,
                                          .runtime_image = "runtime:1",
@@ -222,6 +228,22 @@ static inline void start_for(struct world *w, uint64_t seed, const char *const *
     w->events = event_recorder_new(
         fake_io_kube(w->io), &(struct event_recorder_options){.controller = "c", .instance = "i"});
     start_controller(w);
+}
+
+/* The controller ends without a word, and another one begins with an empty cache. */
+static inline void restart_controller(struct world *w)
+{
+    reconciler_free(w->reconciler);
+    metrics_free(w->metrics);
+    w->metrics = metrics_new();
+    start_controller(w);
+}
+
+static inline void start_elected(struct world *w, uint64_t seed)
+{
+    start_for(w, seed, NULL, 0);
+    w->is_elected = true;
+    restart_controller(w);
 }
 
 static inline void start(struct world *w, uint64_t seed)
@@ -313,6 +335,13 @@ static inline void run_pods(struct world *w)
     }
 }
 
+static inline struct message_status member_status(const struct world *w)
+{
+    return w->running.state == MESSAGE_STATE_RUNNING
+               ? w->running
+               : (struct message_status){.state = MESSAGE_STATE_WAITING, .step = -1};
+}
+
 /* The agent of a pod says hello, with its trainers up. */
 static inline void say_hello(struct world *w, int index)
 {
@@ -334,10 +363,14 @@ static inline void say_hello(struct world *w, int index)
         .processes = 1,
         .devices = "cpu",
         .version = "1",
-        .status = {.state = MESSAGE_STATE_WAITING, .step = -1},
+        .status = member_status(w),
         .place = -1,
         .left_for = "",
     };
+    if (w->running.state == MESSAGE_STATE_RUNNING) {
+        hello.hello.place = index;
+        hello.hello.members = 3;
+    }
     w->connection++;
     hub_connected(job->hub, w->connection, network_now(w), &out);
     hub_receive(job->hub, w->connection, &hello, network_now(w), &out);
@@ -350,8 +383,7 @@ static inline void beat(struct world *w)
     struct message heartbeat = {.type = MESSAGE_HEARTBEAT, .sequence = ++w->sequence};
     struct network_job *job = &w->jobs[0];
 
-    heartbeat.heartbeat.status =
-        (struct message_status){.state = MESSAGE_STATE_WAITING, .step = -1};
+    heartbeat.heartbeat.status = member_status(w);
     for (uint64_t i = 1; job->hub && i <= w->connection; i++) {
         struct hub_output out = {0};
         hub_receive(job->hub, i, &heartbeat, network_now(w), &out);
