@@ -25,6 +25,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/line_writer.h"
 #include "libfleet/base/log.h"
 #include "libfleet/rendezvous/member_client.h"
 
@@ -69,6 +70,8 @@ int host_open(struct host *host, struct fleet_error *err)
         trainer_process_init(&child->process);
         (void)snprintf(child->process.prefix, sizeof(child->process.prefix), "[worker %d] ",
                        host->settings.index);
+        for (int k = 0; k < 2; k++)
+            child->process.streams[k].out = host->out[k];
     }
     for (int i = 0; rc == 0 && i < host->settings.processes; i++)
         rc = bind_socket(host->settings.address, &host->children[i].listener, &host->ports[i], err);
@@ -82,6 +85,14 @@ int host_open(struct host *host, struct fleet_error *err)
 
 /* ---- trainers --------------------------------------------------------------------------------- */
 
+static void print_warning(const struct host_child *child, const char *text)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf line = {0};
+
+    fleet_strbuf_appendf(&line, "%swarning: %s\n", child->process.prefix, text);
+    fleet_line_writer_put(child->host->out[1], line.text, line.length);
+}
+
 static void on_link(void *user)
 {
     struct host_child *child = user;
@@ -93,7 +104,7 @@ static void on_link(void *user)
     (void)link_flush(&child->process.link, NULL);
     while ((rc = link_receive(&child->process.link, &message, &err)) == 0) {
         if (message.kind == LINK_WARNING)
-            (void)fprintf(stderr, "%swarning: %s\n", child->process.prefix, message.warning.text);
+            print_warning(child, message.warning.text);
         journal_message(&child->host->journal, child->local_rank, &message, fleet_monotonic_ms());
         supervisor_message(supervisor, child->local_rank, &message, fleet_monotonic_ms());
         link_message_release(&message);
@@ -371,6 +382,7 @@ static struct member *host_member(void *user, enum message_level level)
     if (member_client_new(&config, member_new(&member, fleet_monotonic_ms()), &host->client, &err) <
         0) {
         fleet_log_error("Could not open a client of the hub", FLEET_STR("err", err.text));
+        (void)fleet_line_writer_flush(host->out[1], HOST_FLUSH_TIMEOUT_MS);
         exit(1); /* a bad CA: no restart of ours can help, and the trainers die with us */
     }
     return member_client_member(host->client);

@@ -19,8 +19,11 @@
 #include "libfleet/rendezvous/message.h"
 
 struct fleet_error;
+struct fleet_line_writer;
 struct host;
 struct member_client;
+
+#define HOST_FLUSH_TIMEOUT_MS 1000.0 /* at our end, for last lines that nobody reads */
 
 struct host_child {
     struct host *host;
@@ -30,8 +33,10 @@ struct host_child {
     int listener; /* built-in: stays open over restarts; -1 = foreign */
 };
 
-struct host { /* the owner sets settings, loop, files and supervisor; the rest begins as zero */
+struct
+    host { /* the owner sets settings, out, loop, files and supervisor; the rest begins as zero */
     struct settings settings;
+    struct fleet_line_writer *out[2]; /* our stdout and stderr, of PID 1: it never waits for them */
     struct loop *loop;
     struct foreign_files files; /* of foreign trainers */
     struct supervisor *supervisor;

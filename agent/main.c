@@ -23,6 +23,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/line_writer.h"
 #include "libfleet/base/log.h"
 #include "libfleet/rendezvous/member_client.h"
 
@@ -110,6 +111,21 @@ static int run(struct agent *agent)
                        agent);
         loop_turn(agent->host.loop);
     }
+}
+
+/* Before anything is said. */
+static void open_output(struct host *host)
+{
+    host->out[0] = fleet_line_writer_new(STDOUT_FILENO, "lines of stdout");
+    host->out[1] = fleet_line_writer_new(STDERR_FILENO, "lines of stderr");
+    fleet_log_to(host->out[1]);
+}
+
+static void close_output(struct host *host)
+{
+    fleet_log_to(NULL);
+    for (int i = 0; i < 2; i++)
+        fleet_line_writer_free(host->out[i], HOST_FLUSH_TIMEOUT_MS);
 }
 
 static int open_agent(struct agent *agent, char **arguments, struct fleet_error *err)
@@ -201,10 +217,12 @@ int main(int argc, char **argv)
     if (getenv("FLEET_POD_NAME"))
         (void)snprintf(prefix, sizeof(prefix), "%s: ", getenv("FLEET_POD_NAME"));
     fleet_log_setup(FLEET_LOG_TEXT, verbosity, prefix);
+    open_output(&agent.host);
     if (open_agent(&agent, argv + optind, &err) < 0)
         fleet_log_error("Could not start", FLEET_STR("err", err.text));
     else
         exit_code = run(&agent);
     close_agent(&agent);
+    close_output(&agent.host);
     return exit_code;
 }

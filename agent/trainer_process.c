@@ -20,6 +20,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/line_writer.h"
 
 /* What the child needs between fork and exec; prepared before, so that it only makes system calls. */
 struct child_plan {
@@ -110,9 +111,7 @@ static int fork_child(struct child_plan *plan, pid_t *out_pid, struct fleet_erro
 
 void trainer_process_init(struct trainer_process *process)
 {
-    *process = (struct trainer_process){
-        .link = {.fd = -1},
-        .streams = {{.fd = -1, .out_fd = STDOUT_FILENO}, {.fd = -1, .out_fd = STDERR_FILENO}}};
+    *process = (struct trainer_process){.link = {.fd = -1}, .streams = {{.fd = -1}, {.fd = -1}}};
 }
 
 static void close_streams(struct trainer_process *process)
@@ -185,19 +184,6 @@ void trainer_process_signal(struct trainer_process *process, int signal_number)
 
 /* ---- output ----------------------------------------------------------------------------------- */
 
-static void write_all(int fd, const char *text, size_t size)
-{
-    while (size > 0) {
-        ssize_t n = write(fd, text, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return; /* nobody reads our output any more: the trainer's work goes on */
-        text += n;
-        size -= (size_t)n;
-    }
-}
-
 static void keep_line(struct fleet_strbuf *tail, const char *line, size_t size)
 {
     fleet_strbuf_append_bytes(tail, line, size);
@@ -216,7 +202,8 @@ static void pass_line(struct trainer_process *process, struct trainer_stream *st
     fleet_strbuf_append(&out, process->prefix);
     fleet_strbuf_append_bytes(&out, fleet_strbuf_text(&stream->line), stream->line.length);
     fleet_strbuf_append_char(&out, '\n');
-    write_all(stream->out_fd, out.text, out.length);
+    if (stream->out)
+        fleet_line_writer_put(stream->out, out.text, out.length);
     keep_line(&process->tail, fleet_strbuf_text(&stream->line), stream->line.length);
     fleet_strbuf_clear(&stream->line);
 }

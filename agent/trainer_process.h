@@ -9,8 +9,9 @@
  *  (1) The child leads a process group of its own, so a signal reaches whatever it has started.
  *  (2) The child dies with its parent, even if that is killed (PR_SET_PDEATHSIG), and inherits no
  *      descriptor but 0, 1, 2 and those it is given.
- *  (3) Each line of its output leaves this process in one write, with a prefix; the last lines are
- *      kept for the failure report.
+ *  (3) Each line of its output leaves this process whole, with a prefix; the last lines are kept for
+ *      the failure report.
+ *  (4) Nothing here waits for the reader of our own output (libfleet/base/line_writer.h).
  */
 
 #include <stdbool.h>
@@ -21,15 +22,16 @@
 #include "libfleet/base/strbuf.h"
 
 struct fleet_error;
+struct fleet_line_writer;
 
 #define TRAINER_LINE_SIZE_MAX 8192  /* longer lines are broken */
 #define TRAINER_TAIL_SIZE_MAX 12288 /* bytes of last lines that are kept */
 
 /* One of the child's streams on its way to ours. */
 struct trainer_stream {
-    int fd;                   /* our end of the pipe, -1 = closed */
-    int out_fd;               /* where lines go */
-    struct fleet_strbuf line; /* the unfinished one */
+    int fd;                        /* our end of the pipe, -1 = closed */
+    struct fleet_line_writer *out; /* borrowed: where lines go; NULL = nowhere */
+    struct fleet_strbuf line;      /* the unfinished one */
 };
 
 struct trainer_process {

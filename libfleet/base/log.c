@@ -14,12 +14,14 @@
 
 #include "libfleet/base/clock.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/line_writer.h"
 #include "libfleet/base/strbuf.h"
 
 static struct {
     enum fleet_log_form form;
     int verbosity;
     char prefix[64];
+    struct fleet_line_writer *writer; /* NULL = stderr */
 } settings;
 
 void fleet_log_setup(enum fleet_log_form form, int verbosity, const char *prefix)
@@ -27,6 +29,11 @@ void fleet_log_setup(enum fleet_log_form form, int verbosity, const char *prefix
     settings.form = form;
     settings.verbosity = verbosity;
     (void)snprintf(settings.prefix, sizeof(settings.prefix), "%s", prefix ? prefix : "");
+}
+
+void fleet_log_to(struct fleet_line_writer *writer)
+{
+    settings.writer = writer;
 }
 
 static void append_value(struct fleet_strbuf *line, const struct fleet_log_pair *pair)
@@ -91,6 +98,8 @@ void fleet_log_write(enum fleet_log_level level, const char *message,
     else
         format_text(&line, level, message, pairs);
     fleet_strbuf_append_char(&line, '\n');
-    if (write(STDERR_FILENO, line.text, line.length) < 0)
+    if (settings.writer)
+        fleet_line_writer_put(settings.writer, line.text, line.length);
+    else if (write(STDERR_FILENO, line.text, line.length) < 0)
         return; /* nobody listens to stderr: nothing sensible is left to do */
 }

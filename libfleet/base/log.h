@@ -13,7 +13,7 @@
  * agent/runtime return errors instead of logging; programs log where an error stops travelling.
  *
  * Lines go to stderr in one write each, so processes that share it do not mix within a line. Any
- * thread may log.
+ * thread may log. A process that must not wait for the reader of stderr says fleet_log_to().
  */
 
 #include <stdint.h>
@@ -51,6 +51,12 @@ struct fleet_log_pair {
 /* Process-wide settings; call before other threads start. `prefix` is put before the message of
  * every line ("" for none) and copied (cut at 63 bytes). */
 void fleet_log_setup(enum fleet_log_form form, int verbosity, const char *prefix);
+
+struct fleet_line_writer;
+
+/* Lines go through `writer` (borrowed) from now on, so that no log call waits for a reader of stderr;
+ * NULL: to stderr directly again. Call it while no other thread logs. */
+void fleet_log_to(struct fleet_line_writer *writer);
 
 /* One line; `pairs` ends with key NULL. Called through the macros below, which make the list. A
  * line that stderr does not take is lost: nothing sensible is left to do. */

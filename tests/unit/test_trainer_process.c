@@ -20,6 +20,7 @@
 
 #include "agent/trainer_process.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/line_writer.h"
 
 #define PATIENCE_MS 120000 /* a busy machine */
 
@@ -27,6 +28,7 @@ extern char **environ;
 
 struct output {
     int read_fd, write_fd;
+    struct fleet_line_writer *writer;
     char text[1 << 16];
 };
 
@@ -38,12 +40,14 @@ static void open_output(struct output *o, struct trainer_process *p)
     *o = (struct output){.read_fd = fds[0], .write_fd = fds[1]};
     trainer_process_init(p);
     strcpy(p->prefix, "[3] ");
-    p->streams[0].out_fd = p->streams[1].out_fd = fds[1];
+    o->writer = fleet_line_writer_new(fds[1], "lines");
+    p->streams[0].out = p->streams[1].out = o->writer;
 }
 
 static void close_output(struct output *o, struct trainer_process *p)
 {
     trainer_process_release(p);
+    fleet_line_writer_free(o->writer, PATIENCE_MS);
     (void)close(o->read_fd);
     (void)close(o->write_fd);
 }
@@ -80,6 +84,7 @@ static int run_to_end(struct trainer_process *p, struct output *o)
     assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
     trainer_process_ended(p);
     assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(fleet_line_writer_flush(o->writer, PATIENCE_MS));
     size = read(o->read_fd, o->text, sizeof(o->text) - 1);
     o->text[size > 0 ? size : 0] = '\0';
     return status;
@@ -118,7 +123,7 @@ static void test_trainer_process__keeps_the_last_lines_only(void **state)
 
     (void)state;
     open_output(&o, &p);
-    p.streams[0].out_fd = p.streams[1].out_fd = -1; /* nobody reads: it goes on all the same */
+    p.streams[0].out = p.streams[1].out = NULL;
     assert_int_equal(start_shell(&p,
                                  "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done",
                                  false, NULL),
@@ -128,6 +133,33 @@ static void test_trainer_process__keeps_the_last_lines_only(void **state)
     assert_true(p.tail.length <= TRAINER_TAIL_SIZE_MAX);
     assert_int_equal(strncmp(p.tail.text, "line ", 5), 0);
     assert_non_null(strstr(p.tail.text, "line 2999\n"));
+    close_output(&o, &p);
+}
+
+/* A pipe that is full and not read holds nobody up: all that the child says is taken, it ends, and what
+ * does not fit is counted. */
+static void test_trainer_process__does_not_wait_for_the_reader_of_its_output(void **state)
+{
+    static char chunk[1 << 16];
+    struct fleet_line_writer *writer;
+    struct trainer_process p;
+    struct output o;
+    int fds[2];
+
+    (void)state;
+    open_output(&o, &p);
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    writer = fleet_line_writer_new(fds[1], "lines");
+    p.streams[0].out = p.streams[1].out = writer;
+    assert_int_equal(start_shell(&p, "yes 0123456789 | head -c 4400000; echo end", false, NULL), 0);
+    (void)run_to_end(&p, &o);
+    assert_true(fleet_line_writer_dropped(writer) > 0);
+    assert_non_null(strstr(p.tail.text, "0123456789\nend\n"));
+    while (!fleet_line_writer_flush(writer, 1.0))
+        assert_true(read(fds[0], chunk, sizeof(chunk)) > 0);
+    fleet_line_writer_free(writer, PATIENCE_MS);
+    (void)close(fds[0]);
+    (void)close(fds[1]);
     close_output(&o, &p);
 }
 
@@ -208,6 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trainer_process__passes_lines_on_with_its_prefix),
         cmocka_unit_test(test_trainer_process__keeps_the_last_lines_only),
+        cmocka_unit_test(test_trainer_process__does_not_wait_for_the_reader_of_its_output),
         cmocka_unit_test(test_trainer_process__breaks_endless_lines),
         cmocka_unit_test(test_trainer_process__says_what_cannot_be_started),
         cmocka_unit_test(test_trainer_process__hands_over_the_link_and_nothing_else),
