@@ -214,6 +214,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         60060326, /* a record arrives when its leader has assigned a later generation and is gone */
         60061292, /* a leader records a generation after one that it could not, whose members are dead */
         60088453, /* a recorded generation that was never assigned gives up the state of an older one */
+        70005249, /* a record is waited for, and a member is back with the checkpoint that all begin with */
     };
     struct tally tally = {0};
 

@@ -368,13 +368,16 @@ static bool is_waited_for_in_vain(const struct cluster *c, const struct cluster_
     return member->state == MESSAGE_STATE_STARTING && c->now_ms >= a->down_ms + patience_ms;
 }
 
-/* Nobody who is there, and holds more than all the members do, is left out. */
+/*
+ * No connected member is left out that holds more than all the members of the generation, and more than the checkpoint
+ * that it begins with: a trainer that has just read that checkpoint brings nothing (seed 70005249).
+ */
 static void check_holders(struct cluster *c, struct cluster_hosted *hosted,
                           const struct cluster_run *run)
 {
     struct hub_member members[CLUSTER_WORKERS * 4];
     size_t count = hub_members(hosted->hub, members, CLUSTER_WORKERS * 4);
-    int64_t step = -1;
+    int64_t step = run->agreed;
 
     count = count < CLUSTER_WORKERS * 4 ? count : CLUSTER_WORKERS * 4;
     for (int i = 0; i < run->count; i++) {
