@@ -34,7 +34,7 @@ bool prepare_is_needed(const struct reconciler_pass *pass)
 
     return o->errors.count == 0 && o->job.metadata.deleted_wall_ms == 0 &&
            !o->job.spec.run_policy.suspend && !status_is_terminal(&o->job.status) &&
-           pass->job->prepared_generation != o->job.metadata.generation;
+           (pass->job->prepared_generation != o->job.metadata.generation || pass->job->pod_error);
 }
 
 static struct kube_rest_request make_request(const struct reconciler_pass *pass,
@@ -138,12 +138,16 @@ static void make_service(struct reconciler_pass *pass)
     (void)reconciler_send(pass, &request, service, strdup(name), on_service_created);
 }
 
+#define POD_ERROR_MS \
+    60000.0 /* the pods are tried again then: admission may have changed its mind */
+
 static void refuse_pods(struct reconciler_job *job, const char *text)
 {
     if (job->pod_error)
         return;
     job->pod_error = strdup(text);
     fleet_assert(job->pod_error);
+    job->pod_error_until_ms = kube_now_ms(job->reconciler->io) + POD_ERROR_MS;
 }
 
 /* ---- the pods --------------------------------------------------------------------------------- */

@@ -408,10 +408,11 @@ static void look(struct reconciler_job *job, const struct projection_job *cached
                                   .plan = &job->plan,
                                   .now_wall_ms = kube_wall_ms(r->io)};
 
-    double wait_ms;
+    double wait_ms, error_ms;
 
     fleet_assert(pass);
-    if (job->prepared_generation == cached->generation)
+    error_ms = job->pod_error ? job->pod_error_until_ms - kube_now_ms(r->io) : 0;
+    if (job->prepared_generation == cached->generation && error_ms > 0)
         input.pod_error = job->pod_error;
     pass->job = job;
     pass->requeue_after_ms = -1;
@@ -427,6 +428,8 @@ static void look(struct reconciler_job *job, const struct projection_job *cached
         prepare_run(pass);
         return;
     }
+    if (input.pod_error)
+        reconciler_requeue(pass, error_ms);
     decide(pass, wait_ms);
     apply_run(pass);
 }

@@ -40,6 +40,7 @@ struct reconciler_job {
     struct observe_plan plan;
     int64_t prepared_generation; /* for which Secret, Service and pods were tried */
     char *pod_error;             /* of that generation; NULL = none */
+    double pod_error_until_ms;   /* it counts until then */
     enum gang_scheduler gang;    /* of that generation */
     struct refusal refusal;      /* what the API server would not make, and when to ask again */
     struct observed_attempt *refused; /* [refused_count] these */

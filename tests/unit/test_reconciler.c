@@ -154,7 +154,7 @@ static void a_taken_name_costs_an_attempt(void **state)
     stop(&w);
 }
 
-static void a_pod_that_will_never_do_refuses_the_job(void **state)
+static void a_pod_that_is_invalid_refuses_the_job_and_is_tried_again(void **state)
 {
     struct world w;
 
@@ -164,9 +164,14 @@ static void a_pod_that_will_never_do_refuses_the_job(void **state)
         w.server,
         &(struct fake_failure){.method = "POST", .path = "dryRun=All", .count = 1, .status = 422});
     make_job(&w);
-    fake_io_run(w.io, 60000);
+    fake_io_run(w.io, 50000);
     assert_int_equal(fake_apiserver_count(w.server, PODS), 0);
     assert_string_equal(condition(&w, "Accepted"), "False");
+    assert_int_equal(fake_apiserver_requests(w.server, "dryRun=All"), 1);
+
+    fake_io_run(w.io, 20000); /* admission has nothing against it any more */
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 3);
+    assert_string_equal(condition(&w, "Accepted"), "True");
     stop(&w);
 }
 
@@ -662,7 +667,7 @@ int main(void)
         cmocka_unit_test(a_broken_connection_costs_no_half_minute),
         cmocka_unit_test(lost_answers_make_no_second_pod),
         cmocka_unit_test(a_taken_name_costs_an_attempt),
-        cmocka_unit_test(a_pod_that_will_never_do_refuses_the_job),
+        cmocka_unit_test(a_pod_that_is_invalid_refuses_the_job_and_is_tried_again),
         cmocka_unit_test(a_gang_scheduler_that_is_there_places_all_or_none),
         cmocka_unit_test(without_a_gang_scheduler_pods_are_placed_one_by_one),
         cmocka_unit_test(a_gang_scheduler_that_is_named_must_be_there),
