@@ -363,7 +363,8 @@ static struct member *host_member(void *user, enum message_level level)
                                    .processes = settings->processes,
                                    .devices = "cpu",
                                    .level = level,
-                                   .version = FLEET_VERSION};
+                                   .version = FLEET_VERSION,
+                                   .is_foreign = settings->command != NULL};
     struct member_client_config config = {.context = loop_context(host->loop),
                                           .hub = hub_of(settings),
                                           .look = on_look,

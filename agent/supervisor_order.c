@@ -112,9 +112,12 @@ static void abort_trainers(struct supervisor *s, const struct member_action *act
     s->has_place = false;
     for (int i = 0; i < s->config.processes; i++) {
         struct trainer *t = &s->trainers[i];
-        if (t->is_alive && t->state == TRAINER_FINISHED && !s->config.is_foreign) {
-            t->state = TRAINER_WAITING; /* it has left its collectives; another one had not */
+        if (t->state == TRAINER_FINISHED && (t->is_alive || s->config.is_foreign)) {
+            /* It has left its collectives, another one had not; an own trainer has ended, and runs again with
+             * the others. Its report may bring the next assign at once. */
+            t->state = s->config.is_foreign ? TRAINER_DOWN : TRAINER_WAITING;
             supervisor_report_up(s, i);
+            continue;
         }
         if (t->state != TRAINER_RUNNING || !t->is_alive)
             continue;

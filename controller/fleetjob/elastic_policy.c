@@ -31,5 +31,6 @@ void elastic_policy_apply(struct pass *pass)
                    .timeout_ms = (double)policy->elastic.timeout_seconds * 1e3,
                    .restarts_max =
                        clamp(policy->restart.max_restarts + failure_policy_ignored(pass)),
-                   .reset_after_steps = policy->restart.reset_after_steps}};
+                   .reset_after_steps = policy->restart.reset_after_steps,
+                   .is_foreign = !pass->spec->has_training}};
 }

@@ -106,8 +106,10 @@ void status_succeed(struct pass *pass)
     }
     end(pass, WELLKNOWN_REASON_COMPLETED);
     (void)status_set(pass, WELLKNOWN_CONDITION_SUCCEEDED, true, WELLKNOWN_REASON_COMPLETED,
-                     "all steps are done");
-    pass_event(pass, false, WELLKNOWN_EVENT_SUCCEEDED, "All steps are done");
+                     pass->spec->has_training ? "all steps are done"
+                                              : "every worker exited with 0");
+    pass_event(pass, false, WELLKNOWN_EVENT_SUCCEEDED, "%s",
+               pass->spec->has_training ? "All steps are done" : "Every worker exited with 0");
 }
 
 void status_fail(struct pass *pass, const char *reason, const char *format, ...)
@@ -517,6 +519,7 @@ void status_observe(struct pass *pass)
 
 void status_observe_end(struct pass *pass)
 {
+    pass->status->observed_generation = pass->in->job->metadata.generation;
     count_workers(pass);
     status_close_restart(pass);
     if (pass->in->hub.is_hosted)

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Succeeded: the hub has heard that all steps are done. Where its word was lost (the leader died before
- * it could be written) a worker that has ended well says the same: none does before the job is over.
- * The next hub knows nothing of it, and would wait for workers that are not made again.
+ * Succeeded: the hub says so. With the built-in trainer it has heard that all steps are done; with own trainers,
+ * that every rank of the newest generation has exited with 0 (hub_finish.c).
+ *
+ * One pod that has succeeded is the hub's word, too. An agent exits with 0 only when the hub has told it that the
+ * job has succeeded; a trainer that exits with 0 does not end its pod. If the leader is lost before it has written
+ * the word into the status, the next hub does not know it. Asking for all pods instead would be wrong: a pod that
+ * is lost after the word is no failure any more.
  */
 #include "controller/fleetjob/pass.h"
 

@@ -400,7 +400,7 @@ static void lose_unheard(struct hub *hub, struct hub_output *out)
                               .exit_code = -1,
                               .fault_ms = hub->now_ms};
 
-    if ((hub->phase != HUB_FORMING && hub->phase != HUB_RUNNING) || hub->is_finishing ||
+    if ((hub->phase != HUB_FORMING && hub->phase != HUB_RUNNING) || hub_finish_is_decided(hub) ||
         hub->newest_heard >= hub->newest_members)
         return;
     if (hub->now_ms < due_ms) {

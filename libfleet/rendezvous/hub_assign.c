@@ -168,6 +168,7 @@ void hub_assign_send(struct hub *hub, struct hub_output *out)
     hub->phase = HUB_FORMING;
     hub->lineage_count = hub_record_lineage(hub, &record, lineage);
     memcpy(hub->lineage, lineage, hub->lineage_count * sizeof(lineage[0]));
+    hub_finish_forget(hub);
     seat(hub);
     kv_begin(hub->kv, hub->newest);
     hub->accusation = (struct hub_pair){0};

@@ -52,6 +52,36 @@ void hub_finish_fail(struct hub *hub, const struct hub_cause *cause, struct hub_
     hub_finish_end(hub, false, reason, out);
 }
 
+bool hub_finish_is_decided(const struct hub *hub)
+{
+    return hub->is_finishing && !hub->policy.is_foreign;
+}
+
+void hub_finish_forget(struct hub *hub)
+{
+    if (!hub->policy.is_foreign)
+        return;
+    hub->is_finishing = false;
+    hub->finished_gone = 0;
+    for (size_t i = 0; i < hub->peer_count; i++)
+        hub->peers[i]->is_finished = false;
+}
+
+void hub_finish_keep(struct hub *hub, struct hub_output *out)
+{
+    hub->finished_gone++;
+    hub_finish_try(hub, out);
+}
+
+static bool have_all_finished(const struct hub *hub)
+{
+    int finished = hub->finished_gone;
+
+    for (size_t i = 0; i < hub->peer_count; i++)
+        finished += hub->peers[i]->place >= 0 && hub->peers[i]->is_finished;
+    return hub->newest_members > 0 && finished >= hub->newest_members;
+}
+
 /* It runs, or has not taken up the newest assign yet: trainers that do not work together (foreign
  * ones) may finish before others have begun. */
 static bool can_still_finish(const struct hub *hub, const struct hub_peer *peer)
@@ -60,7 +90,8 @@ static bool can_still_finish(const struct hub *hub, const struct hub_peer *peer)
            generation_compare(peer->status.generation, hub->newest) < 0;
 }
 
-/* All steps are done: wait for the members that can still finish, whatever happens to others. */
+/* All steps are done: wait for the members that can still finish, whatever happens to others. Own trainers do not
+ * share their result: all of them must finish. */
 void hub_finish_try(struct hub *hub, struct hub_output *out)
 {
     const struct hub_peer *teller = NULL;
@@ -68,6 +99,8 @@ void hub_finish_try(struct hub *hub, struct hub_output *out)
     bool differ = false;
 
     if (!hub->is_finishing || hub_finish_is_over(hub))
+        return;
+    if (hub->policy.is_foreign && !have_all_finished(hub))
         return;
     for (size_t i = 0; i < hub->peer_count; i++) {
         const struct hub_peer *peer = hub->peers[i];
@@ -87,7 +120,9 @@ void hub_finish_try(struct hub *hub, struct hub_output *out)
     event->weights_differ = differ;
     if (teller)
         hub_output_text(event->weights_sha256, "%s", teller->weights_sha256);
-    hub_finish_end(hub, true, "all steps are done", out);
+    hub_finish_end(hub, true,
+                   hub->policy.is_foreign ? "every worker exited with 0" : "all steps are done",
+                   out);
 }
 
 /* Does any member have steps yet to tell? They are sent until they are known. */
@@ -113,7 +148,7 @@ void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct messag
                                 .tokens_per_second = NAN};
 
     if (peer->place < 0 || generation_compare(m->generation, hub->newest) != 0 ||
-        (m->steps > known && are_steps_to_come(hub)))
+        (hub->policy.is_foreign && hub->is_broken) || (m->steps > known && are_steps_to_come(hub)))
         return;           /* they were lost on their way: both will come again */
     if (m->steps > known) /* told to a hub before us, which was lost with them */
         hub_message_step(hub, &last, out);

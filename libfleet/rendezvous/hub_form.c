@@ -106,6 +106,7 @@ void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_o
         hub->incident.is_failure = true; /* counted with the generation that it leads to */
         hub->steps_since_restart = 0;
     }
+    hub_finish_forget(hub);
     hub_timeline_tell(hub, true, out); /* of the generation that ends before its first step */
     if (!hub->is_broken) {
         hub->is_broken = true;

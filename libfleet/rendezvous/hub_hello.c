@@ -87,6 +87,7 @@ static void learn_generation(struct hub *hub, const struct message_hello *hello,
     hub->newest_members = hello->members;
     hub->newest_heard = 0;
     hub->is_broken = false;
+    hub_finish_forget(hub);
     message_text_release(hub->newest_text);
     hub->newest_text = NULL;
     for (size_t i = 0; i < hub->peer_count; i++)

@@ -158,6 +158,7 @@ struct hub {
     char *checkpoint_path;       /* … NULL = none */
 
     bool is_finishing; /* a member has done all steps */
+    int finished_gone; /* own trainers: members of the newest generation that are gone, but had finished */
     int64_t finished_steps;
     double finished_loss;
     char end_reason[MESSAGE_REASON_MAX + 1];
@@ -312,8 +313,15 @@ void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct messag
 /* The job is over: what members say as they leave, and nothing else. */
 void hub_finish_take_late(struct hub *hub, struct hub_peer *peer, const struct message *message,
                           struct hub_output *out);
-/* End the job if a member has finished and no other can any more. */
+/* End the job if a member has finished and no other can any more; own trainers: if all have. */
 void hub_finish_try(struct hub *hub, struct hub_output *out);
+/* A member has finished, and that decides how the job ends: with the built-in trainer all members hold the
+ * final weights, so nothing that fails later matters. Never true for own trainers. */
+bool hub_finish_is_decided(const struct hub *hub);
+/* The generation has ended before all own trainers of it had finished: those that had run again. */
+void hub_finish_forget(struct hub *hub);
+/* A finished own trainer's member is gone: its rank stays finished. */
+void hub_finish_keep(struct hub *hub, struct hub_output *out);
 
 /* ---- hub_accuse.c ------------------------------------------------------------------------------ */
 

@@ -131,7 +131,7 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
     if (!m->is_back)
         note_down(hub, peer);
     hub->is_dirty = true;
-    if (hub->is_finishing) {
+    if (hub_finish_is_decided(hub)) {
         hub_finish_try(hub, out);
         return;
     }
@@ -171,7 +171,7 @@ static void on_peer_lost(struct hub *hub, struct hub_peer *peer, const struct me
                               .fault_ms = hub->now_ms - m->age_ms};
 
     if (peer->place < 0 || generation_compare(m->generation, hub->newest) != 0 ||
-        hub->is_finishing || hub->is_broken)
+        hub_finish_is_decided(hub) || hub->is_broken)
         return; /* (8), and what follows an abort is its echo */
     accused = peer_with_rank(hub, m->rank);
     if (accused && !accused->is_connected) {

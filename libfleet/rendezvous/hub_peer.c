@@ -118,8 +118,10 @@ void hub_peer_lose(struct hub *hub, struct hub_peer *peer, const char *cause, co
     hub_output_text(event->cause, "%s", c.cause);
     hub_output_text(event->message, "%s", message);
     detach(hub, peer, message, out);
-    if (peer->place >= 0 && hub->is_finishing)
+    if (peer->place >= 0 && hub_finish_is_decided(hub))
         hub_finish_try(hub, out);
+    else if (peer->place >= 0 && peer->is_finished)
+        hub_finish_keep(hub, out);
     else if (peer->place >= 0)
         hub_form_break(hub, &c, out);
     free(peer);

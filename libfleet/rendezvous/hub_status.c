@@ -102,7 +102,7 @@ static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_ou
         note_former_cause(&cause, peer->left_for);
     else if (!is_down && hub_leave_find(hub)) /* its peer went, as it said it would */
         cause = hub_leave_cause(hub, hub_leave_find(hub));
-    if (hub->is_finishing)
+    if (hub_finish_is_decided(hub))
         hub_finish_try(hub, out);
     else
         hub_form_break(hub, &cause, out);

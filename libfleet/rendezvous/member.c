@@ -114,6 +114,7 @@ struct member *member_new(const struct member_config *config, double now_ms)
         .index = config->index,
         .attempt = config->attempt,
         .level = config->level,
+        .is_foreign = config->is_foreign,
         .process_count = config->processes,
         .now_ms = now_ms,
         .dial_ms = now_ms,
@@ -279,7 +280,7 @@ static void on_assign(struct member *member, const struct message *message,
     int place = find_place(member, assign);
 
     if (place < 0 || generation_compare(assign->generation, member->obeyed) <= 0 ||
-        assign->members[place].processes != member->process_count || member->is_finished ||
+        assign->members[place].processes != member->process_count || member_is_done(member) ||
         member->is_leaving)
         return; /* (1) */
     if (member->is_joined && !member->is_pending)
@@ -309,7 +310,7 @@ static void on_abort(struct member *member, const struct message_abort *m,
 {
     bool was_delivered = member->is_joined && !member->is_pending, is_news;
 
-    if (generation_compare(m->generation, member->obeyed) < 0 || member->is_finished)
+    if (generation_compare(m->generation, member->obeyed) < 0 || member_is_done(member))
         return; /* (1) */
     if (was_delivered)
         member_abort_trainers(member, m->cause, out);
@@ -473,6 +474,11 @@ void member_leave(struct member *member, const char *reason, double now_ms,
 }
 
 /* ---- what may be seen -------------------------------------------------------------------------- */
+
+bool member_is_done(const struct member *member)
+{
+    return member->is_finished && !member->is_foreign;
+}
 
 int member_count(const struct member *member, enum process_state state)
 {

@@ -44,6 +44,7 @@ struct member {
     char *job_uid, *pod_uid, *address, *devices, *version;
     int index, attempt;
     enum message_level level;
+    bool is_foreign;
     struct member_process processes[MESSAGE_PROCESSES_MAX];
     int process_count;
 
@@ -102,6 +103,10 @@ char *member_copy_text(const char *text);
 
 /* Every public call begins with it: time never goes back. */
 void member_enter(struct member *member, double now_ms);
+
+/* All its processes have done what the job wants, and nothing can change that: it takes part in no further
+ * generation. */
+bool member_is_done(const struct member *member);
 
 /* How many processes are in that state. */
 int member_count(const struct member *member, enum process_state state);

@@ -275,6 +275,24 @@ static void test_run__a_command_that_fails_fails_the_job(void **state)
     release(&run);
 }
 
+/* Whichever rank it is, and whatever the others have done by then. */
+static void test_run__a_rank_that_fails_after_others_have_finished_fails_the_job(void **state)
+{
+    static const char *const ranks[] = {"0", "3"};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(ranks); i++) {
+        char script[128];
+        struct run run;
+        (void)snprintf(script, sizeof(script), "[ $RANK != %s ] || { sleep 1; exit 5; }", ranks[i]);
+        run_words(&run, "run", write_foreign_job(script), NULL);
+        expect_exit(&run, 1);
+        expect_words(&run.out, "1 restarts are used up; the last cause was TrainerFailed");
+        expect_nothing_left(&run);
+        release(&run);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +308,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_run__a_reader_that_leaves_stops_the_run),
         cmocka_unit_test(test_run__a_command_of_ones_own_finds_its_rank),
         cmocka_unit_test(test_run__a_command_that_fails_fails_the_job),
+        cmocka_unit_test(test_run__a_rank_that_fails_after_others_have_finished_fails_the_job),
     };
 
     return find_everything(argc, argv) ? cmocka_run_group_tests(tests, make_folder, remove_folder)

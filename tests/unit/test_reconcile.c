@@ -24,6 +24,9 @@
  *
  * Besides, for every case: carrying out what was decided and asking again creates nothing a second
  * time and tells no event twice.
+ *
+ * RECONCILE_WRITE=1 writes what is decided as expected.json of the cases that differ: read the change before you
+ * commit it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -424,6 +427,17 @@ static cJSON *to_json(const struct scenario *s, const struct actions *a)
 
 /* ---- checks ----------------------------------------------------------------------------------- */
 
+static void write_expected(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    for (; *text; text++)
+        (void)fputc(*text == '\t' ? ' ' : *text, file);
+    (void)fputc('\n', file);
+    assert_int_equal(fclose(file), 0);
+}
+
 static void compare(const char *name, const struct scenario *s, const struct actions *a)
 {
     FLEET_AUTO_JSON cJSON *actual = to_json(s, a);
@@ -434,6 +448,10 @@ static void compare(const char *name, const struct scenario *s, const struct act
     expected = read_json(path);
     if (!fleet_json_equal(expected, actual)) {
         char *actual_text = cJSON_Print(actual), *expected_text = cJSON_Print(expected);
+        if (getenv("RECONCILE_WRITE")) {
+            write_expected(path, actual_text);
+            return;
+        }
         fail_msg("%s\n--- expected\n%s\n--- actual\n%s", name, expected_text, actual_text);
     }
 }

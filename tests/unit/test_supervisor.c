@@ -31,6 +31,7 @@ struct world {
     enum message_level level;
     struct fleet_strbuf log; /* what the supervisor did */
     int processes;
+    bool is_foreign;
     bool cannot_start;
     double now;
     int64_t counter;  /* generations assigned */
@@ -106,7 +107,8 @@ static struct member *host_member(void *user, enum message_level level)
                                    .processes = w->processes,
                                    .devices = "cpu",
                                    .level = level,
-                                   .version = "1"};
+                                   .version = "1",
+                                   .is_foreign = w->is_foreign};
     struct message heartbeat = {.type = MESSAGE_HEARTBEAT, .heartbeat = {.interval_ms = 500}};
     struct member_output out = {0};
 
@@ -171,7 +173,7 @@ static void open_pod(struct world *w, bool is_foreign, int processes)
                                    .failed = host_failed,
                                    .user = w};
 
-    *w = (struct world){.now = 1000, .processes = processes};
+    *w = (struct world){.now = 1000, .processes = processes, .is_foreign = is_foreign};
     w->supervisor = supervisor_new(&config, &host);
 }
 
@@ -249,6 +251,26 @@ static void hub_assigns(struct world *w)
                                    .step = -1}};
 
     hub_says(w, m);
+}
+
+/* A generation of this pod alone, with its two trainers. */
+static void hub_assigns_two(struct world *w)
+{
+    static const int ports[] = {4000, 4001};
+    const struct message_member member = {
+        .pod_uid = "pod", .address = "127.0.0.1", .ports = ports, .processes = 2, .step = -1};
+    struct message_lineage lineage = {{1, ++w->counter}, 1};
+
+    hub_says(w, (struct message){.type = MESSAGE_ASSIGN,
+                                 .assign = {.generation = {1, w->counter},
+                                            .members = &member,
+                                            .member_count = 1,
+                                            .world = 2,
+                                            .plan_digest = "",
+                                            .level = MESSAGE_LEVEL_AVX2,
+                                            .lineage = &lineage,
+                                            .lineage_count = 1,
+                                            .step = -1}});
 }
 
 static void hub_aborts(struct world *w)
@@ -683,6 +705,49 @@ static void test_supervisor__a_failed_foreign_trainer_waits_for_the_next_generat
     close_world(&w);
 }
 
+/* Another rank has failed after it: all ranks run again, this one too. */
+static void test_supervisor__starts_a_finished_foreign_trainer_again_with_the_others(void **state)
+{
+    struct world w;
+
+    (void)state;
+    open_world(&w, true);
+    supervisor_start(w.supervisor, w.now);
+    hub_assigns(&w);
+    supervisor_exited(w.supervisor, 0, EXITED(0), w.now);
+    fleet_strbuf_clear(&w.log);
+    hub_aborts(&w);
+    expect(&w, "hub ready\n");
+    hub_assigns(&w);
+    assert_non_null(strstr(w.log.text, "start 0 placed\n"));
+    supervisor_exited(w.supervisor, 0, EXITED(0), w.now);
+    hub_assigns(&w); /* the abort was lost */
+    fleet_strbuf_clear(&w.log);
+    supervisor_exited(w.supervisor, 0, EXITED(0), w.now);
+    expect(&w, "hub finished\n");
+    hub_is_done(&w, true);
+    expect_over(&w, 0);
+    close_world(&w);
+}
+
+/* Of two trainers of one pod, the second fails after the first has finished. */
+static void test_supervisor__a_finished_foreign_trainer_waits_with_its_pod(void **state)
+{
+    struct world w;
+
+    (void)state;
+    open_pod(&w, true, 2);
+    supervisor_start(w.supervisor, w.now);
+    fleet_strbuf_clear(&w.log);
+    hub_assigns_two(&w);
+    supervisor_exited(w.supervisor, 0, EXITED(0), w.now);
+    fleet_strbuf_clear(&w.log);
+    supervisor_exited(w.supervisor, 1, EXITED(5), w.now);
+    expect(&w, "failed 5 0: \nhub failed\nhub hello\n");
+    assert_int_equal(member_state(w.member), MESSAGE_STATE_WAITING);
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -707,6 +772,8 @@ int main(void)
         cmocka_unit_test(test_supervisor__ends_a_trainer_that_breaks_the_protocol),
         cmocka_unit_test(test_supervisor__starts_a_foreign_trainer_for_each_generation),
         cmocka_unit_test(test_supervisor__a_failed_foreign_trainer_waits_for_the_next_generation),
+        cmocka_unit_test(test_supervisor__starts_a_finished_foreign_trainer_again_with_the_others),
+        cmocka_unit_test(test_supervisor__a_finished_foreign_trainer_waits_with_its_pod),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,8 @@ static struct hub_policy policy_of(const struct sim *sim)
                                .rejoin_grace_ms = 500,
                                .timeout_ms = 5000,
                                .restarts_max = sim->restarts_max,
-                               .reset_after_steps = 50};
+                               .reset_after_steps = 50,
+                               .is_foreign = sim->is_own};
 }
 
 void sim_start_hub(struct sim *sim)
@@ -59,7 +60,8 @@ void sim_start_pod(struct sim *sim, int index)
                                    .ports = ports,
                                    .processes = sim->processes,
                                    .devices = "cpu",
-                                   .version = "1"};
+                                   .version = "1",
+                                   .is_foreign = sim->is_own};
 
     fleet_assert(sim->pod_count < PODS_MAX);
     pod = &sim->pods[sim->pod_count++];
@@ -82,6 +84,8 @@ static void drain(struct sim *sim, struct pod *pod)
 
     sim_trace(sim, "pod %s is drained", pod->uid);
     pod->is_leaving = true;
+    for (int p = 0; sim->is_own && p < sim->processes; p++)
+        pod->trainers[p].generation = (struct generation){0}; /* the signal ends them */
     member_leaving(pod->member, sim->now_ms, &out);
     sim_apply_member(sim, pod, &out);
     sim_push(sim, sim->now_ms + 1,
@@ -154,6 +158,17 @@ struct pod *sim_pod_at(struct sim *sim, int index)
     return NULL;
 }
 
+/* An own trainer that has ended cannot fail any more. */
+static bool has_exited(struct sim *sim, const struct pod *pod, int process)
+{
+    const struct generation_run *run = sim_run_of(sim, pod->trainers[process].generation);
+
+    for (int place = 0; run && place < run->pod_count; place++)
+        if (run->pods[place] == (int)(pod - sim->pods))
+            return run->exited[place][process];
+    return false;
+}
+
 static void fail_trainer(struct sim *sim, struct pod *pod, int process)
 {
     struct member_output out = {0};
@@ -166,6 +181,12 @@ static void fail_trainer(struct sim *sim, struct pod *pod, int process)
 
     if (!pod->trainers[process].is_alive)
         return;
+    if (sim->is_own) {
+        if (!generation_is_none(pod->trainers[process].generation) &&
+            !has_exited(sim, pod, process))
+            sim_own_fail(sim, pod, process);
+        return;
+    }
     sim_trace(sim, "trainer of pod %s dies", pod->uid);
     pod->trainers[process].is_alive = false;
     member_trainer_failed(pod->member, &failure, sim->now_ms, &out);
@@ -230,6 +251,8 @@ static void inject_fault(struct sim *sim)
     } else if (kind < 90) {
         sim_trace(sim, "pod %s is cut off", pod->uid);
         pod->frozen_until_ms = sim->now_ms + sim_uniform(sim, 50, 5000);
+    } else if (sim->is_own) {
+        fail_trainer(sim, pod, process);
     } else if (!generation_is_none(pod->trainers[process].generation)) {
         sim_lose_peer(sim, pod, process, /* a link breaks: any rank may be the accused */
                       sim_below(sim, sim->desired * sim->processes));

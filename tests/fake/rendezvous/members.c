@@ -64,6 +64,8 @@ static void on_assigned(struct sim *sim, struct pod *pod, const struct member_ac
                        p);
         trainer->generation = action->generation;
         trainer->phase = MESSAGE_PHASE_WAITING;
+        if (sim->is_own)
+            continue;
         sim_push(sim, sim->now_ms + sim_uniform(sim, 0.5, 8),
                  (struct event){.type = EVENT_CONNECT,
                                 .pod = (int)(pod - sim->pods),
@@ -71,6 +73,8 @@ static void on_assigned(struct sim *sim, struct pod *pod, const struct member_ac
                                 .life = trainer->life,
                                 .generation = action->generation});
     }
+    if (sim->is_own)
+        sim_own_start(sim, pod, action);
 }
 
 void sim_apply_member(struct sim *sim, struct pod *pod, struct member_output *out)
@@ -189,7 +193,9 @@ static void on_event(struct sim *sim, const struct hub_event *event)
         sim->has_failed = true;
         break;
     case HUB_EVENT_FINISHED:
-        if (event->step.step != STEPS || event->weights_differ)
+        if (sim->is_own)
+            sim_own_check_finish(sim);
+        else if (event->step.step != STEPS || event->weights_differ)
             sim_broken(sim, "finished at step %" PRId64, event->step.step);
         sim->is_finished = true;
         break;

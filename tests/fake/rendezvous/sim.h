@@ -9,6 +9,7 @@
  *
  *   events.c     chance, what is due, the network that delays, loses, repeats and reorders
  *   train.c      trainers and the generations they train in: connect, restore, vote, apply
+ *   own.c        own trainers, which only run and exit
  *   members.c    carrying out what hub and members answer; what must hold when they do
  *   faults.c     what goes wrong, and what users want, by seed
  */
@@ -61,6 +62,7 @@ struct generation_run {
     bool had_holder;
     int64_t voted; /* step whose vote is complete */
     bool has_committed;
+    bool exited[INDEX_MAX][PROCESSES_MAX]; /* own trainers: with 0, by place */
 };
 
 enum event_type {
@@ -83,6 +85,7 @@ enum event_type {
     EVENT_DRAIN,
     EVENT_HUB_START,
     EVENT_FAULT,
+    EVENT_OWN_EXIT,
 };
 
 struct event {
@@ -111,6 +114,7 @@ struct sim {
     bool has_hub_faults;
     bool is_calm; /* nothing but hubs that die while the job runs: it must not be disturbed */
     bool is_running;
+    bool is_own; /* the job has its own trainers */
 
     struct hub *hub; /* NULL: down */
     int hub_life;
@@ -184,6 +188,14 @@ void sim_on_connect(struct sim *sim, const struct event *event);
 void sim_on_restore(struct sim *sim, const struct event *event);
 void sim_on_step(struct sim *sim, const struct event *event);
 void sim_on_apply(struct sim *sim, const struct event *event);
+
+/* ---- own.c -------------------------------------------------------------------------------------- */
+
+/* Own trainers: those of a pod are started, one fails, one exits by itself, the job has succeeded. */
+void sim_own_start(struct sim *sim, struct pod *pod, const struct member_action *assign);
+void sim_own_fail(struct sim *sim, struct pod *pod, int process);
+void sim_own_exit(struct sim *sim, const struct event *event);
+void sim_own_check_finish(struct sim *sim);
 
 /* ---- members.c ---------------------------------------------------------------------------------- */
 
