@@ -364,7 +364,7 @@ static struct member *host_member(void *user, enum message_level level)
                                    .devices = "cpu",
                                    .level = level,
                                    .version = FLEET_VERSION,
-                                   .is_foreign = settings->command != NULL};
+                                   .own_trainer = settings->command != NULL};
     struct member_client_config config = {.context = loop_context(host->loop),
                                           .hub = hub_of(settings),
                                           .look = on_look,

@@ -32,5 +32,5 @@ void elastic_policy_apply(struct pass *pass)
                    .restarts_max =
                        clamp(policy->restart.max_restarts + failure_policy_ignored(pass)),
                    .reset_after_steps = policy->restart.reset_after_steps,
-                   .is_foreign = !pass->spec->has_training}};
+                   .own_trainer = !pass->spec->has_training}};
 }

@@ -151,7 +151,7 @@ static bool is_same(const struct hub_policy *a, const struct hub_policy *b)
     return a->min == b->min && a->max == b->max && a->desired == b->desired &&
            a->rejoin_grace_ms == b->rejoin_grace_ms && a->timeout_ms == b->timeout_ms &&
            a->restarts_max == b->restarts_max && a->reset_after_steps == b->reset_after_steps &&
-           a->is_foreign == b->is_foreign;
+           a->own_trainer == b->own_trainer;
 }
 
 void hub_host_drop(struct hub_host *host)

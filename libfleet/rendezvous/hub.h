@@ -43,7 +43,7 @@ struct hub_policy {
     double progress_interval_ms; /* least time between two progress messages; 0 = every step */
     /* The job's own trainers (no spec.training): each exits for itself, so the job has succeeded once all
      * ranks of one generation have exited with 0. What they hold in memory goes to nobody else. */
-    bool is_foreign;
+    bool own_trainer;
 };
 
 /* What is known when the hub starts; all zero (but secret and job_uid) for a job's first hub. */

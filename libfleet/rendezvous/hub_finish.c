@@ -54,12 +54,12 @@ void hub_finish_fail(struct hub *hub, const struct hub_cause *cause, struct hub_
 
 bool hub_finish_is_decided(const struct hub *hub)
 {
-    return hub->is_finishing && !hub->policy.is_foreign;
+    return hub->is_finishing && !hub->policy.own_trainer;
 }
 
 void hub_finish_forget(struct hub *hub)
 {
-    if (!hub->policy.is_foreign)
+    if (!hub->policy.own_trainer)
         return;
     hub->is_finishing = false;
     hub->finished_gone = 0;
@@ -100,7 +100,7 @@ void hub_finish_try(struct hub *hub, struct hub_output *out)
 
     if (!hub->is_finishing || hub_finish_is_over(hub))
         return;
-    if (hub->policy.is_foreign && !have_all_finished(hub))
+    if (hub->policy.own_trainer && !have_all_finished(hub))
         return;
     for (size_t i = 0; i < hub->peer_count; i++) {
         const struct hub_peer *peer = hub->peers[i];
@@ -121,7 +121,7 @@ void hub_finish_try(struct hub *hub, struct hub_output *out)
     if (teller)
         hub_output_text(event->weights_sha256, "%s", teller->weights_sha256);
     hub_finish_end(hub, true,
-                   hub->policy.is_foreign ? "every worker exited with 0" : "all steps are done",
+                   hub->policy.own_trainer ? "every worker exited with 0" : "all steps are done",
                    out);
 }
 
@@ -148,7 +148,7 @@ void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct messag
                                 .tokens_per_second = NAN};
 
     if (peer->place < 0 || generation_compare(m->generation, hub->newest) != 0 ||
-        (hub->policy.is_foreign && hub->is_broken) || (m->steps > known && are_steps_to_come(hub)))
+        (hub->policy.own_trainer && hub->is_broken) || (m->steps > known && are_steps_to_come(hub)))
         return;           /* they were lost on their way: both will come again */
     if (m->steps > known) /* told to a hub before us, which was lost with them */
         hub_message_step(hub, &last, out);

@@ -114,7 +114,7 @@ struct member *member_new(const struct member_config *config, double now_ms)
         .index = config->index,
         .attempt = config->attempt,
         .level = config->level,
-        .is_foreign = config->is_foreign,
+        .own_trainer = config->own_trainer,
         .process_count = config->processes,
         .now_ms = now_ms,
         .dial_ms = now_ms,
@@ -477,7 +477,7 @@ void member_leave(struct member *member, const char *reason, double now_ms,
 
 bool member_is_done(const struct member *member)
 {
-    return member->is_finished && !member->is_foreign;
+    return member->is_finished && !member->own_trainer;
 }
 
 int member_count(const struct member *member, enum process_state state)

@@ -43,8 +43,8 @@ struct member_config {
     enum message_level level;
     const char *version;
     uint64_t seed; /* of the jitter */
-    bool
-        is_foreign; /* own trainers: one that has finished runs again if its generation ends before all have */
+    /* The user's own trainers: one that has finished runs again if its generation ends before all have. */
+    bool own_trainer;
 };
 
 enum member_action_type {

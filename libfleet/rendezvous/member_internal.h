@@ -44,7 +44,7 @@ struct member {
     char *job_uid, *pod_uid, *address, *devices, *version;
     int index, attempt;
     enum message_level level;
-    bool is_foreign;
+    bool own_trainer;
     struct member_process processes[MESSAGE_PROCESSES_MAX];
     int process_count;
 

@@ -13,7 +13,7 @@ static void start_own(int count, const struct hub_policy *change)
     struct hub_output out = {0};
 
     start(count, count, NULL);
-    p.is_foreign = true;
+    p.own_trainer = true;
     hub_configure(w.hub, &p, w.now_ms, &out);
     carry_out(&out);
     for (int i = 0; i < count; i++)
@@ -179,7 +179,7 @@ static void test_hub_own_trainers__the_next_hub_waits_for_all_as_well(void **sta
     start_own(2, NULL);
     finish(0);
     hub_free(w.hub);
-    p.is_foreign = true;
+    p.own_trainer = true;
     w.hub = hub_new(&s, &p, w.now_ms);
     w.peers[0].connection = w.peers[1].connection = 0;
     hello(0);

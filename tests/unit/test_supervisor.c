@@ -108,7 +108,7 @@ static struct member *host_member(void *user, enum message_level level)
                                    .devices = "cpu",
                                    .level = level,
                                    .version = "1",
-                                   .is_foreign = w->is_foreign};
+                                   .own_trainer = w->is_foreign};
     struct message heartbeat = {.type = MESSAGE_HEARTBEAT, .heartbeat = {.interval_ms = 500}};
     struct member_output out = {0};
 

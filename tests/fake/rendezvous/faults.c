@@ -17,7 +17,7 @@ static struct hub_policy policy_of(const struct sim *sim)
                                .timeout_ms = 5000,
                                .restarts_max = sim->restarts_max,
                                .reset_after_steps = 50,
-                               .is_foreign = sim->is_own};
+                               .own_trainer = sim->is_own};
 }
 
 void sim_start_hub(struct sim *sim)
@@ -61,7 +61,7 @@ void sim_start_pod(struct sim *sim, int index)
                                    .processes = sim->processes,
                                    .devices = "cpu",
                                    .version = "1",
-                                   .is_foreign = sim->is_own};
+                                   .own_trainer = sim->is_own};
 
     fleet_assert(sim->pod_count < PODS_MAX);
     pod = &sim->pods[sim->pod_count++];
