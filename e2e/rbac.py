@@ -19,9 +19,8 @@ UNSEEN = {
     ("create", "discovery.k8s.io", "endpointslices"),
     # Only while a pod of a job that had the same name is on its way out.
     ("get", "", "pods"),
-    # Only when the answer to a write was lost, or a Service outlived its job for a moment.
+    # Only when the answer to a write was lost.
     ("get", "fleetjob.dev", "fleetjobs"),
-    ("patch", "", "services"),
     # Only where one of the two gang schedulers is installed; here there is none.
     ("create", "scheduling.volcano.sh", "podgroups"),
     ("patch", "scheduling.volcano.sh", "podgroups"),

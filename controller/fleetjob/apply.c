@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/job_objects.h"
 #include "controller/fleetjob/job_secret.h"
 #include "controller/fleetjob/pod_builder.h"
 #include "controller/fleetjob/projection.h"
@@ -425,6 +426,8 @@ static void take_effect(struct reconciler_pass *pass)
         delete_pod(pass, actions->deletes[i].name, actions->deletes[i].at_once);
     if (!pass->observation.observed.is_blocked) /* else they still are */
         pass->job->refused_count = 0;
+    if (actions->create_count > 0)
+        job_objects_check_secret(pass);
     create_pods(pass, true);
     if (actions->delete_job)
         delete_job(pass);

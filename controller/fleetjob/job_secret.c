@@ -22,6 +22,16 @@ char *job_secret_name(const struct fleetjob *job)
     return fleet_strbuf_take(&name);
 }
 
+void job_secret_digest(const cJSON *secret, char out[FLEET_SHA256_HEX_SIZE])
+{
+    FLEET_AUTO_FREE char *text =
+        fleet_json_print(cJSON_GetObjectItemCaseSensitive(secret, "stringData"));
+    uint8_t digest[FLEET_SHA256_SIZE];
+
+    fleet_sha256(text, strlen(text), digest);
+    fleet_hex_encode(digest, sizeof(digest), out);
+}
+
 char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folder)
 {
     FLEET_AUTO_JSON cJSON *root = cJSON_CreateObject();

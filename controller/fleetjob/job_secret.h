@@ -5,8 +5,9 @@
 /*
  * The Secret of a job, which its pods mount: where the hub is, the token by which it knows them, the
  * CA by which they know it, and job.json, what the trainer reads. All of it is a function of the job
- * and of what the installation holds, so the controller creates job Secrets and reads none. A new
- * installation writes its own over them, and agents that run find its hub by that (agent/settings.h).
+ * and of what the installation holds, so the controller creates job Secrets and reads none. If the content has to
+ * change (a new installation, another address), the Secret is deleted and created again under the same name: kubelets
+ * bring the new content to pods that run, and their agents find the hub by that (agent/settings.h).
  *
  * Its name holds a part of the job's UID: a job made anew under an old name never meets the Secret of
  * its predecessor.
@@ -15,13 +16,18 @@
 #include <cjson/cJSON.h>
 
 #include "libfleet/api/fleetjob.h"
+#include "libfleet/base/digest.h"
 
 /* <job>-<last part of the UID>, heap. */
 char *job_secret_name(const struct fleetjob *job);
 
-/* The whole Secret; also a merge patch that brings an older one up to date. Owned by the caller. */
+/* The whole Secret. Owned by the caller. */
 cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, const char *token,
                         const char *ca_pem);
+
+/* Digest of the content of a Secret that job_secret_build() made. It tells nothing of the token, which is as long as
+ * the digest and random. */
+void job_secret_digest(const cJSON *secret, char out[FLEET_SHA256_HEX_SIZE]);
 
 /* job.json: training, strategy, strategyPolicy, strategyOptions, jobName, baseDir (where relative
  * paths start). Heap. */

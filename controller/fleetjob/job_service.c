@@ -13,7 +13,7 @@
 cJSON *job_service_build(const struct fleetjob *job)
 {
     struct kube_meta owner = {.name = job->metadata.name, .uid = job->metadata.uid};
-    FLEET_AUTO_FREE char *name = pod_builder_service_name(job);
+    FLEET_AUTO_FREE char *name = pod_builder_service_name(job->metadata.name);
     cJSON *service = cJSON_CreateObject(), *metadata, *owners, *spec, *selector;
 
     fleet_assert(service);

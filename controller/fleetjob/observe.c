@@ -234,7 +234,7 @@ void observe_forget_borrowed(struct observation *observation)
     observed->refused_count = observed->taken_count = 0;
     observed->vanished = NULL;
     observed->vanished_count = 0;
-    observation->image = observation->agent_image = NULL;
+    observation->image = observation->agent_image = observation->secret_digest = NULL;
 }
 
 void observe_release(struct observation *observation)
@@ -311,6 +311,10 @@ void observe_complete(const struct observation *o, struct actions *actions)
     if (actions->look_count > 0)
         return; /* it will be decided again */
     complete_images(o, actions);
+    if (o->secret_digest && o->secret_digest[0] &&
+        (!actions->status.secret_digest ||
+         strcmp(o->secret_digest, actions->status.secret_digest) != 0))
+        set_text(&actions->status.secret_digest, o->secret_digest, actions);
     if (!o->plan->json || o->errors.count > 0 || o->plan->generation != o->job.metadata.generation)
         return;
     tell_plan(o, actions);

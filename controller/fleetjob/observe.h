@@ -61,6 +61,8 @@ struct observation {
     char **gone_uids;          /* [observed.gone_count] */
     const char *image;         /* that the job's pods run; borrowed; NULL = not known … */
     const char *agent_image;   /* … with the agent of this one */
+    const char
+        *secret_digest; /* of the job's Secret (job_objects.h); borrowed; "" or NULL = not known */
     const struct observe_plan *plan;
 };
 

@@ -435,7 +435,7 @@ static void set_metadata(const struct pod_builder_request *r, cJSON *pod)
 
 static void set_defaults(const struct pod_builder_request *r, cJSON *spec)
 {
-    FLEET_AUTO_FREE char *service = pod_builder_service_name(r->job);
+    FLEET_AUTO_FREE char *service = pod_builder_service_name(r->job->metadata.name);
     FLEET_AUTO_FREE char *name = reconcile_pod_name(r->job->metadata.name, r->index, r->attempt);
 
     text(spec, "restartPolicy", "Never");
@@ -500,10 +500,10 @@ const char *pod_builder_hash(const cJSON *pod)
     return hash ? hash : "";
 }
 
-char *pod_builder_service_name(const struct fleetjob *job)
+char *pod_builder_service_name(const char *job)
 {
     struct fleet_strbuf name = {0};
 
-    fleet_strbuf_appendf(&name, "%s-workers", job->metadata.name);
+    fleet_strbuf_appendf(&name, "%s-workers", job);
     return fleet_strbuf_take(&name);
 }

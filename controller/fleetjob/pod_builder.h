@@ -42,6 +42,6 @@ cJSON *pod_builder_build(const struct pod_builder_request *request);
 const char *pod_builder_hash(const cJSON *pod);
 
 /* Name of the headless Service that gives pods names for people: <job>-workers. Heap. */
-char *pod_builder_service_name(const struct fleetjob *job);
+char *pod_builder_service_name(const char *job);
 
 #endif

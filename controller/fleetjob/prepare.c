@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Before the first pods of a generation of the spec: the Secret and the Service that they need, and a
- * create that changes nothing, so that a template which the API server will not have is refused as a
- * part of the spec, before there are pods.
+ * Before the first pods of a generation of the spec: the objects that they need (job_objects.h), and a create that
+ * changes nothing, so that a template which the API server will not have is refused as a part of the spec, before there
+ * are pods.
  *
- *   Secret   create ── 409: it is ours, because its name holds our UID ──▶ patch
- *   Service  create ── 409 ──▶ get ── ours: fine · of a job before us: take it over · else: leave it
- *   PodGroup of the gang scheduler that there is, if any: create ── 409 ──▶ patch
- *   Pod      create, dry run ── 400, 422: what is wrong with the spec · else: whatever comes, comes
+ *   which gang schedulers are there? ──▶ Secret, Service, PodGroup ──▶ Pod, dry run ── 400, 422: the spec is wrong
+ *                                                                                  └ else: whatever comes, comes
  *
  * If one of them is refused (quota, admission) or fails, the job is looked after without new pods, and this is tried
- * again when refusal.h says so.
+ * again when refusal.h says so. Once all of it is done, only objects that were deleted since are made again.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/fleetjob/gang.h"
-#include "controller/fleetjob/job_secret.h"
-#include "controller/fleetjob/job_service.h"
+#include "controller/fleetjob/job_objects.h"
 #include "controller/fleetjob/pass.h"
 #include "controller/fleetjob/reconciler_internal.h"
 #include "libfleet/api/wellknown.h"
@@ -28,120 +25,37 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
-bool prepare_is_needed(const struct reconciler_pass *pass)
+static bool wants_pods(const struct reconciler_pass *pass)
 {
     const struct observation *o = &pass->observation;
 
     return o->errors.count == 0 && o->job.metadata.deleted_wall_ms == 0 &&
-           !o->job.spec.run_policy.suspend && !status_is_terminal(&o->job.status) &&
-           (pass->job->prepared_generation != o->job.metadata.generation || pass->job->pod_error);
+           !o->job.spec.run_policy.suspend && !status_is_terminal(&o->job.status);
 }
 
-static struct kube_rest_request make_request(const struct reconciler_pass *pass,
-                                             enum kube_verb verb,
-                                             const struct kube_resource *resource, const char *name)
+/* Pods that the API server called invalid are tried again after a while. */
+static bool is_prepared(const struct reconciler_pass *pass)
 {
-    return (struct kube_rest_request){.verb = verb,
-                                      .resource = resource,
-                                      .namespace_ = pass->job->namespace_,
-                                      .name = name,
-                                      .field_manager = WELLKNOWN_FIELD_MANAGER};
+    return pass->job->prepared_generation == pass->observation.job.metadata.generation &&
+           !pass->job->pod_error;
 }
 
-/* ---- the Secret ------------------------------------------------------------------------------- */
-
-static void on_secret_patched(struct reconciler_request *r, const cJSON *object,
-                              const struct fleet_error *err)
+bool prepare_is_needed(struct reconciler_pass *pass, double *wait_ms)
 {
-    (void)object;
-    reconciler_finish(r, err);
+    *wait_ms = -1;
+    pass->objects = 0;
+    if (!wants_pods(pass))
+        return false;
+    pass->objects = is_prepared(pass) ? job_objects_due(pass, wait_ms) : JOB_OBJECTS;
+    return pass->objects != 0;
 }
 
-static void on_secret_created(struct reconciler_request *r, const cJSON *object,
-                              const struct fleet_error *err)
-{
-    struct kube_rest_request patch =
-        make_request(r->pass, KUBE_MERGE_PATCH, &kube_secrets, r->name);
-
-    (void)object;
-    if (err && kube_is_already_exists(err)) {
-        patch.body = r->body;
-        reconciler_resend(r, &patch, on_secret_patched);
-        return;
-    }
-    reconciler_finish(r, err);
-}
-
-static void make_secret(struct reconciler_pass *pass)
-{
-    const struct reconciler_options *options = &pass->job->reconciler->options;
-    const struct install_identity *identity = options->identity;
-    struct kube_rest_request request = make_request(pass, KUBE_CREATE, &kube_secrets, NULL);
-    char token[FLEET_SHA256_HEX_SIZE];
-
-    hub_server_token(identity->key, sizeof(identity->key), pass->job->uid, token);
-    (void)reconciler_send(pass, &request,
-                          job_secret_build(&pass->observation.job, options->hub_address, token,
-                                           identity->ca.certificate_pem),
-                          job_secret_name(&pass->observation.job), on_secret_created);
-}
-
-/* ---- the Service ------------------------------------------------------------------------------ */
-
-/* Nothing waits for it: names of pods are for people. */
-static void on_service_done(struct reconciler_request *r, const cJSON *object,
-                            const struct fleet_error *err)
-{
-    (void)object;
-    if (err)
-        reconciler_trouble(r->pass->job->reconciler, "Service was not made", err);
-    reconciler_finish(r, NULL);
-}
-
-static void on_service_read(struct reconciler_request *r, const cJSON *object,
-                            const struct fleet_error *err)
-{
-    struct kube_rest_request patch =
-        make_request(r->pass, KUBE_MERGE_PATCH, &kube_services, r->name);
-    const cJSON *owner = object ? kube_meta_controller(object) : NULL;
-    const char *kind = "";
-
-    (void)fleet_json_opt_string(owner, "kind", &kind, NULL);
-    if (err || kube_meta_is_controlled_by(object, r->pass->job->uid) ||
-        strcmp(kind, WELLKNOWN_KIND) != 0) {
-        reconciler_finish(r, NULL); /* there, or a stranger's: the job runs without it */
-        return;
-    }
-    patch.body = r->body;
-    reconciler_resend(r, &patch, on_service_done);
-}
-
-static void on_service_created(struct reconciler_request *r, const cJSON *object,
-                               const struct fleet_error *err)
-{
-    struct kube_rest_request get = make_request(r->pass, KUBE_GET, &kube_services, r->name);
-
-    if (err && kube_is_already_exists(err)) {
-        reconciler_resend(r, &get, on_service_read);
-        return;
-    }
-    on_service_done(r, object, err);
-}
-
-static void make_service(struct reconciler_pass *pass)
-{
-    struct kube_rest_request request = make_request(pass, KUBE_CREATE, &kube_services, NULL);
-    cJSON *service = job_service_build(&pass->observation.job);
-    const char *name = "";
-
-    (void)fleet_json_opt_string(service, "metadata.name", &name, NULL);
-    (void)reconciler_send(pass, &request, service, strdup(name), on_service_created);
-}
+/* ---- the pods --------------------------------------------------------------------------------- */
 
 #define POD_ERROR_MS \
     60000.0 /* the pods are tried again then: admission may have changed its mind */
 
-static void refuse_pods(struct reconciler_job *job, const char *text)
+void prepare_refuse_pods(struct reconciler_job *job, const char *text)
 {
     if (job->pod_error)
         return;
@@ -149,8 +63,6 @@ static void refuse_pods(struct reconciler_job *job, const char *text)
     fleet_assert(job->pod_error);
     job->pod_error_until_ms = kube_now_ms(job->reconciler->io) + POD_ERROR_MS;
 }
-
-/* ---- the pods --------------------------------------------------------------------------------- */
 
 static void on_pod_tried(struct reconciler_request *r, const cJSON *object,
                          const struct fleet_error *err)
@@ -160,7 +72,7 @@ static void on_pod_tried(struct reconciler_request *r, const cJSON *object,
     (void)object;
     if (err && kube_is_invalid(err)) {
         const char *text = strstr(err->text, "422 ");
-        refuse_pods(job, text ? text : err->text);
+        prepare_refuse_pods(job, text ? text : err->text);
         reconciler_finish(r, NULL);
         return;
     }
@@ -169,69 +81,18 @@ static void on_pod_tried(struct reconciler_request *r, const cJSON *object,
 
 static void try_pod(struct reconciler_pass *pass)
 {
-    struct kube_rest_request request = make_request(pass, KUBE_CREATE, &kube_pods, NULL);
+    struct kube_rest_request request = {.verb = KUBE_CREATE,
+                                        .resource = &kube_pods,
+                                        .namespace_ = pass->job->namespace_,
+                                        .field_manager = WELLKNOWN_FIELD_MANAGER,
+                                        .dry_run = true};
 
-    request.dry_run = true;
     (void)reconciler_send(pass, &request, apply_build_pod(pass, 0, 0), NULL, on_pod_tried);
 }
 
-/* ---- the gang --------------------------------------------------------------------------------- */
+/* ---- gang schedulers -------------------------------------------------------------------------- */
 
 #define GANG_SEEN_MS 60000.0 /* so long what was seen of gang schedulers holds */
-
-/* A job that names its scheduler cannot do without; one that takes what there is, can. */
-static void on_group_refused(struct reconciler_request *r, const struct fleet_error *err)
-{
-    struct reconciler_job *job = r->pass->job;
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-
-    if (gang_is_auto(&r->pass->observation.job)) {
-        reconciler_trouble(job->reconciler, "PodGroup was not made", err);
-        job->gang = GANG_NONE;
-    } else {
-        fleet_strbuf_appendf(&text, "runPolicy.scheduling.gang: no PodGroup of %s can be made: %s",
-                             gang_name(job->gang), err->text);
-        refuse_pods(job, text.text);
-    }
-    reconciler_finish(r, NULL);
-}
-
-static void on_group_patched(struct reconciler_request *r, const cJSON *object,
-                             const struct fleet_error *err)
-{
-    (void)object;
-    reconciler_finish(r, err);
-}
-
-static void on_group_created(struct reconciler_request *r, const cJSON *object,
-                             const struct fleet_error *err)
-{
-    struct kube_rest_request patch =
-        make_request(r->pass, KUBE_MERGE_PATCH, gang_resource(r->pass->job->gang), r->name);
-
-    (void)object;
-    if (err && kube_is_already_exists(err)) {
-        patch.body = r->body;
-        reconciler_resend(r, &patch, on_group_patched);
-    } else if (err && (kube_is_not_found(err) || kube_is_forbidden(err) || kube_is_invalid(err))) {
-        on_group_refused(r, err);
-    } else {
-        reconciler_finish(r, err);
-    }
-}
-
-static void make_group(struct reconciler_pass *pass)
-{
-    struct reconciler_job *job = pass->job;
-    struct kube_rest_request request;
-
-    job->gang = gang_choose(&pass->observation.job, job->reconciler->has_gang);
-    if (job->gang == GANG_NONE)
-        return;
-    request = make_request(pass, KUBE_CREATE, gang_resource(job->gang), NULL);
-    (void)reconciler_send(pass, &request, gang_build(&pass->observation.job, job->gang),
-                          gang_group_name(&pass->observation.job), on_group_created);
-}
 
 static void on_gang_asked(struct reconciler_request *r, const cJSON *object,
                           const struct fleet_error *err)
@@ -289,17 +150,37 @@ static void try_pods(struct reconciler_pass *pass)
     reconciler_then(pass, finish);
 }
 
+/* A Secret that is recorded, and that pods have started with, need not be asked for. */
+static bool is_secret_needed(const struct reconciler_pass *pass)
+{
+    const struct observed *in = &pass->observation.observed;
+
+    for (size_t i = 0; i < in->pod_count; i++)
+        if (in->pods[i].phase == OBSERVED_RUNNING && job_objects_has_secret(pass))
+            return false;
+    return true;
+}
+
 static void make_objects(struct reconciler_pass *pass)
 {
+    struct reconciler_job *job = pass->job;
+
     pass->next = NULL; /* not before all of these are on their way */
-    make_secret(pass);
-    make_service(pass);
-    make_group(pass);
+    job->gang = gang_choose(&pass->observation.job, job->reconciler->has_gang);
+    if (!is_secret_needed(pass))
+        pass->objects &= ~JOB_OBJECT_SECRET;
+    job_objects_make(pass, pass->objects);
     reconciler_then(pass, try_pods);
 }
 
 void prepare_run(struct reconciler_pass *pass)
 {
+    pass->is_repair = is_prepared(pass);
+    if (pass->is_repair) { /* somebody deleted some of it */
+        job_objects_make(pass, pass->objects);
+        reconciler_then(pass, finish);
+        return;
+    }
     free(pass->job->pod_error);
     pass->job->pod_error = NULL;
     ask_for_gangs(pass);

@@ -344,3 +344,36 @@ static const char *pod_job(const void *projected)
 }
 
 const struct store_kind projection_pod_kind = {pod_project, free, {pod_job}};
+
+/* ---- Services --------------------------------------------------------------------------------- */
+
+static void service_release(void *projected)
+{
+    struct projection_service *service = projected;
+
+    free(service->uid);
+    free(service->owner_uid);
+    free(service->job_name);
+    free(service);
+}
+
+static void *service_project(const cJSON *object, struct fleet_error *err)
+{
+    const cJSON *owner = kube_meta_controller(object);
+    const char *manager = kube_meta_label(object, WELLKNOWN_LABEL_MANAGED_BY);
+    struct projection_service *service;
+    struct kube_meta meta;
+
+    if (kube_meta_view(object, &meta, err) < 0)
+        return NULL;
+    service = calloc(1, sizeof(*service));
+    fleet_assert(service);
+    service->uid = dup_text(meta.uid);
+    service->owner_uid = owner ? dup_text(text_at(owner, "uid")) : NULL;
+    service->job_name = dup_text(kube_meta_label(object, WELLKNOWN_LABEL_JOB));
+    service->is_ours = owner ? strcmp(text_at(owner, "kind"), WELLKNOWN_KIND) == 0
+                             : manager && strcmp(manager, WELLKNOWN_FIELD_MANAGER) == 0;
+    return service;
+}
+
+const struct store_kind projection_service_kind = {service_project, service_release, {NULL}};

@@ -49,9 +49,16 @@ struct projection_pod {
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
 };
 
+struct projection_service { /* of the pods of a job */
+    char *uid;
+    char *owner_uid; /* of its controller; NULL = none */
+    char *job_name;  /* by its label */
+    bool is_ours;    /* made by a controller of FleetJobs, and by nobody else's since */
+};
+
 /* Index 0 of the pods: the UID of the job. */
 #define PROJECTION_POD_BY_JOB 0
 
-extern const struct store_kind projection_job_kind, projection_pod_kind;
+extern const struct store_kind projection_job_kind, projection_pod_kind, projection_service_kind;
 
 #endif

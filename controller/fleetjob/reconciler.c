@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/job_objects.h"
 #include "controller/fleetjob/projection.h"
 #include "controller/fleetjob/reconciler_internal.h"
 #include "controller/machinery/event_recorder.h"
@@ -408,7 +409,7 @@ static void look(struct reconciler_job *job, const struct projection_job *cached
                                   .plan = &job->plan,
                                   .now_wall_ms = kube_wall_ms(r->io)};
 
-    double wait_ms, error_ms;
+    double wait_ms, error_ms, objects_ms = -1;
 
     fleet_assert(pass);
     error_ms = job->pod_error ? job->pod_error_until_ms - kube_now_ms(r->io) : 0;
@@ -422,14 +423,16 @@ static void look(struct reconciler_job *job, const struct projection_job *cached
         reconciler_end(pass);
         return;
     }
+    pass->observation.secret_digest = job_objects_secret_digest(pass);
     wait_ms = refusal_wait_ms(&job->refusal, cached->generation, kube_now_ms(r->io));
-    if (wait_ms <= 0 && prepare_is_needed(pass)) {
+    if (wait_ms <= 0 && prepare_is_needed(pass, &objects_ms)) {
         observe_forget_borrowed(&pass->observation);
         prepare_run(pass);
         return;
     }
     if (input.pod_error)
         reconciler_requeue(pass, error_ms);
+    reconciler_requeue(pass, objects_ms);
     decide(pass, wait_ms);
     apply_run(pass);
 }
@@ -535,6 +538,23 @@ static void on_pod_changed(void *user, const char *key, const void *before, cons
     manager_enqueue(r->manager, owner);
 }
 
+/* One that was deleted by hand is made again. */
+static void on_service_changed(void *user, const char *key, const void *before, const void *after)
+{
+    struct reconciler *r = user;
+    const struct projection_service *service = before;
+    const char *slash = strchr(key, '/');
+    FLEET_AUTO_FREE char *namespace_ = strndup(key, slash ? (size_t)(slash - key) : 0);
+    FLEET_AUTO_FREE char *job = NULL;
+
+    if (after || !service->job_name[0])
+        return;
+    fleet_assert(namespace_);
+    job = kube_meta_key(namespace_, service->job_name);
+    if (fleet_map_get(&r->jobs, job))
+        manager_enqueue(r->manager, job);
+}
+
 /* ---- life ------------------------------------------------------------------------------------- */
 
 static void on_leading(void *user, int64_t epoch)
@@ -606,6 +626,14 @@ struct reconciler *reconciler_new(const struct reconciler_options *options)
                                     .on_change = on_pod_changed,
                                     .user = r};
 
+    struct informer_options services = {.resource = &kube_services,
+                                        .kind = &projection_service_kind,
+                                        .namespaces = options->namespaces,
+                                        .namespace_count = options->namespace_count,
+                                        .label_selector = WELLKNOWN_LABEL_JOB,
+                                        .on_change = on_service_changed,
+                                        .user = r};
+
     fleet_assert(r);
     r->options = *options;
     r->led = led_io_new(options->io, may_write, r);
@@ -615,6 +643,7 @@ struct reconciler *reconciler_new(const struct reconciler_options *options)
     r->manager = manager_new(&manager);
     r->jobs_informer = manager_add_informer(r->manager, &jobs);
     r->pods_informer = manager_add_informer(r->manager, &pods);
+    r->services_informer = manager_add_informer(r->manager, &services);
     manager_start(r->manager);
     return r;
 }

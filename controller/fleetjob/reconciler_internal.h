@@ -11,6 +11,7 @@
 #include "controller/fleetjob/status_pace.h"
 #include "controller/fleetjob/status_writer.h"
 #include "controller/machinery/expectations.h"
+#include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/map.h"
 #include "libfleet/kube/rest.h"
@@ -20,7 +21,7 @@ struct reconciler {
     struct led_io *led;
     struct kube_io *io; /* of `led`: only who leads changes anything */
     struct manager *manager;
-    int jobs_informer, pods_informer;
+    int jobs_informer, pods_informer, services_informer;
     struct expectations *expectations;
     struct hub_network network;
     int64_t epoch;
@@ -39,10 +40,16 @@ struct reconciler_job {
     struct status_writer *writer;
     struct observe_plan plan;
     int64_t prepared_generation; /* for which Secret, Service and pods were tried */
-    char *pod_error;             /* of that generation; NULL = none */
-    double pod_error_until_ms;   /* it counts until then */
-    enum gang_scheduler gang;    /* of that generation */
-    struct refusal refusal;      /* what the API server would not make, and when to ask again */
+    char secret_digest
+        [FLEET_SHA256_HEX_SIZE]; /* of the Secret that was made or found; "" = the status says */
+    double secret_at_ms;         /* when it was asked for last */
+    unsigned int retries,
+        service_tries; /* of what pods wait for, of the Service: attempts in a row … */
+    double retry_at_ms, service_at_ms; /* … and when the next one is due */
+    char *pod_error;                   /* of that generation; NULL = none */
+    double pod_error_until_ms;         /* it counts until then */
+    enum gang_scheduler gang;          /* of that generation */
+    struct refusal refusal; /* what the API server would not make, and when to ask again */
     struct observed_attempt *refused; /* [refused_count] these */
     size_t refused_count;
     char **gone_uids; /* [gone_count] pods that vanished, the hub does not know yet */
@@ -70,6 +77,8 @@ struct reconciler_pass {
     struct actions actions;
     struct reconciler_request *requests; /* on their way, a list */
     int pending;
+    int objects;            /* prepare: which objects to ask for, a set of enum job_object */
+    bool is_repair;         /* prepare: they were made before for this generation of the spec */
     size_t next_create;     /* of actions.creates: those before were asked for */
     int creating;           /* of these, not answered yet */
     int created;            /* pods that were made, replacements apart */
@@ -133,9 +142,12 @@ void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const
 void reconciler_note_vanished(struct reconciler_job *job, int index, int attempt);
 
 /* prepare.c: Secret, Service, and is the API server content with the pods? Then reconciler_end(): another pass
- * decides. */
-bool prepare_is_needed(const struct reconciler_pass *pass);
+ * decides. *wait_ms: when it may be needed next, -1 = when something changes. */
+bool prepare_is_needed(struct reconciler_pass *pass, double *wait_ms);
 void prepare_run(struct reconciler_pass *pass);
+
+/* The spec of this generation is wrong, because its pods or their group cannot be made. The first text stays. */
+void prepare_refuse_pods(struct reconciler_job *job, const char *text);
 
 /* apply.c: status, events, hub, pods; or, if pods have to be looked for first, these and the hub. Then
  * reconciler_end(). */

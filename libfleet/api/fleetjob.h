@@ -188,6 +188,7 @@ struct fleetjob_status {
     } rendezvous;
     char *image;                   /* frozen at the first start, or NULL */
     char *agent_image;             /* frozen with it: where the agent is from, or NULL */
+    char *secret_digest;           /* of what the job's Secret holds, or NULL */
     struct fleet_int_map attempts; /* by index, zero left out */
     bool has_workers;
     struct fleetjob_workers {

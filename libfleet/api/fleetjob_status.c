@@ -384,6 +384,12 @@ static const struct fleet_field status_fields[] = {
      .description =
          "Image that the workers' agent is from, frozen with it: pods that are made after an "
          "upgrade of the controller have the same agent as the others."},
+    {.name = "secretDigest",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_status, secret_digest),
+     .description =
+         "SHA-256 of what the job's Secret holds. The controller knows by it whether the "
+         "Secret is up to date, because it may not read Secrets."},
     {.name = "attempts",
      .kind = FLEET_FIELD_INT_MAP,
      .offset = offsetof(struct fleetjob_status, attempts),

@@ -83,19 +83,20 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - apiGroups: [""]
   resources: [secrets]
   verbs:
-    - create # controller/fleetjob/prepare.c: the job's token; it reads none
-    - patch # controller/fleetjob/prepare.c: after a change of the spec
+    - create # controller/fleetjob/job_objects.c: the job's token; no get, list, watch, patch or update: each returns the Secret
+    - delete # controller/fleetjob/job_objects.c: before it is created with another content
 - apiGroups: [""]
   resources: [services]
   verbs:
-    - create # controller/fleetjob/prepare.c: names for the pods
-    - get # controller/fleetjob/prepare.c: whose Service has the name already
-    - patch # controller/fleetjob/prepare.c: take it over from a job of the same name before
+    - list # controller/machinery/reflector.c: one that somebody deleted is made again
+    - watch # controller/machinery/reflector.c
+    - create # controller/fleetjob/job_objects.c: names for the pods
+    - delete # controller/fleetjob/job_objects.c: one that a job of the same name left behind; no patch or update: they redirect any Service
 - apiGroups: [scheduling.volcano.sh, scheduling.x-k8s.io]
   resources: [podgroups]
   verbs:
-    - create # controller/fleetjob/prepare.c: runPolicy.scheduling.gang
-    - patch # controller/fleetjob/prepare.c: after a change of worker.minReplicas
+    - create # controller/fleetjob/job_objects.c: runPolicy.scheduling.gang
+    - patch # controller/fleetjob/job_objects.c: after a change of worker.minReplicas
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs:
