@@ -14,6 +14,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/program/support.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/strategy/topology.h"
 
@@ -22,9 +23,9 @@ static const char usage[] =
     "                       [--output yaml|json]\n"
     "\n"
     "Prints which knobs of the strategy in FILE take effect on N ranks, outermost first, what is\n"
-    "dropped or has nothing to do and why, and the effective strategy. FILE is a strategy alone or\n"
-    "a whole FleetJob, as YAML, JSON or prototxt; - reads standard input. Exits 1 and prints the\n"
-    "errors if the strategy is refused.\n"
+    "dropped or has nothing to do and why, what the built-in runtime cannot run, and the effective\n"
+    "strategy. FILE is a strategy alone or a whole FleetJob, as YAML, JSON or prototxt; - reads\n"
+    "standard input. Exits 1 and prints the errors if the strategy is refused.\n"
     "\n"
     "  --world-size N    ranks, 1 to 65536\n"
     "  --policy P        full: contradictions are refused; paddle: what Paddle 2.0 would drop is\n"
@@ -92,7 +93,31 @@ static cJSON *notes_json(const struct select_notes *notes)
     return list;
 }
 
-static cJSON *result_json(const struct select_result *result)
+/* What takes effect and the built-in runtime refuses; nothing where the job's own trainer runs. */
+static void add_refused(cJSON *json, const struct document *document, int world,
+                        const struct select_result *result)
+{
+    const struct fleetjob_spec *spec = &document->job.spec;
+    bool has_training = document->kind == DOCUMENT_JOB && spec->has_training;
+    struct topology topology;
+    struct support_question question = {.selection = result,
+                                        .topology = &topology,
+                                        .training = has_training ? &spec->training : NULL};
+    struct select_notes refused = {0};
+    struct fleet_errors ignored = {0}; /* the selection has built it */
+
+    if (document->kind == DOCUMENT_JOB && !has_training)
+        return;
+    if (topology_build(&result->final, world, "", &topology, &ignored) == 0)
+        support_list(&question, &refused);
+    if (refused.count > 0)
+        cJSON_AddItemToObject(json, "cannotRun", notes_json(&refused));
+    select_notes_release(&refused);
+    fleet_errors_release(&ignored);
+}
+
+static cJSON *result_json(const struct document *document, int world,
+                          const struct select_result *result)
 {
     cJSON *json = cJSON_CreateObject();
 
@@ -101,6 +126,7 @@ static cJSON *result_json(const struct select_result *result)
     cJSON_AddItemToObject(json, "withoutEffect", notes_json(&result->without_effect));
     cJSON_AddItemToObject(json, "dependsOnWorkers", names_json(&result->depends_on_workers));
     cJSON_AddItemToObject(json, "notes", notes_json(&result->notes));
+    add_refused(json, document, world, result);
     cJSON_AddItemToObject(json, "final", strategy_json_encode(&result->final));
     return json;
 }
@@ -163,7 +189,8 @@ int cli_select(int argc, char **argv)
         (void)strategy_select(document_strategy(&document), &options, path_of(&document), &result,
                               &errors);
     }
-    json = errors.count > 0 ? errors_json(&errors) : result_json(&result);
+    json = errors.count > 0 ? errors_json(&errors)
+                            : result_json(&document, (int)arguments.world_size, &result);
     print_json(json, arguments.json);
     code = errors.count > 0 ? ARGUMENTS_NO : ARGUMENTS_GOOD;
     document_release(&document);

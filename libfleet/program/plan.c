@@ -22,6 +22,7 @@
 #include "libfleet/program/plan_cost.h"
 #include "libfleet/program/print.h"
 #include "libfleet/program/runtime_memory.h"
+#include "libfleet/program/support.h"
 #include "libfleet/program/training.h"
 #include "libfleet/program/verify.h"
 #include "libfleet/strategy/strategy_json.h"
@@ -74,51 +75,46 @@ static const char *path_of(const struct plan_request *request)
 
 /* ---- what cannot run --------------------------------------------------------------------------- */
 
-static bool has_batch_norm(const struct training_config *training)
-{
-    return training && training->model.name == TRAINING_MODEL_RESNET;
-}
-
-/* Paddle's policy keeps a unit whose axis has one rank: there is nothing to divide, nothing to
- * run. */
-static bool is_alone(const struct topology *topology, const char *knob)
-{
-    return (strcmp(knob, "pipeline") == 0 && topology->degree[TOPOLOGY_PIPELINE] == 1) ||
-           (strcmp(knob, "sharding") == 0 && topology->degree[TOPOLOGY_SHARDING] == 1) ||
-           (topology->world == 1 && strcmp(knob, "fp16_allreduce") == 0);
-}
-
 /* What takes effect and the built-in runtime cannot run. */
 static void list_obstacles(const struct plan_request *request, struct plan *plan)
 {
-    const struct strategy *final = &plan->selection.final;
-    const struct select_names *applied = &plan->selection.applied;
+    struct support_question question = {
+        .selection = &plan->selection, .topology = &plan->topology, .training = request->training};
 
-    for (size_t i = 0; i < applied->count; i++)
-        if (!pass_exists(applied->items[i]) && !is_alone(&plan->topology, applied->items[i]))
-            select_note(&plan->cannot_run, applied->items[i],
-                        "the built-in runtime has no pass for it");
-    if (plan->world > 1 && final->sync_batch_norm && has_batch_norm(request->training))
-        select_note(&plan->cannot_run, "sync_batch_norm",
-                    "the built-in runtime has no pass for it: statistics are those of a "
-                    "micro-batch");
-    if (plan->world > 1 && strcmp(final->gradient_scale_configs.scale_strategy, "avg") != 0)
-        select_note(&plan->cannot_run, "gradient_scale_configs.scale_strategy",
-                    "%s: the built-in runtime averages gradients (avg)",
-                    final->gradient_scale_configs.scale_strategy);
+    support_list(&question, &plan->cannot_run);
+}
+
+/* The user wrote `auto` and none of what it chose: say what that is. */
+static void refuse_auto(const struct plan *plan, const char *path, struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf chosen = {0}, missing = {0};
+
+    for (size_t i = 0; i < plan->selection.applied.count; i++)
+        fleet_strbuf_appendf(&chosen, "%s%s", i ? " > " : "", plan->selection.applied.items[i]);
+    for (size_t i = 0; i < plan->cannot_run.count; i++)
+        fleet_strbuf_appendf(&missing, "%s%s", i ? ", " : "", plan->cannot_run.items[i].knob);
+    fleet_errors_add(errors, path,
+                     "chooses %s on %d workers, and the built-in runtime cannot run %s; set the "
+                     "knobs that you want instead of auto",
+                     fleet_strbuf_text(&chosen), plan->world, missing.text);
 }
 
 /* Refused, never ignored: unless the plan is only to be explained. */
-static int refuse_obstacles(const struct plan_request *request, const struct plan *plan,
-                            struct fleet_errors *errors)
+static int refuse_obstacles(const struct plan_request *request, const struct strategy *asked,
+                            const struct plan *plan, struct fleet_errors *errors)
 {
     if (request->only_explain)
         return 0;
     for (size_t i = 0; i < plan->cannot_run.count; i++) {
         FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+        const char *field = support_blamed_field(asked, plan->cannot_run.items[i].knob);
 
         fleet_strbuf_appendf(&path, "%s%s%s", path_of(request), *path_of(request) ? "." : "",
-                             plan->cannot_run.items[i].knob);
+                             field);
+        if (select_is_auto(asked)) {
+            refuse_auto(plan, path.text, errors);
+            break;
+        }
         fleet_errors_add(errors, path.text, "%s", plan->cannot_run.items[i].because);
     }
     return plan->cannot_run.count > 0 ? -EINVAL : 0;
@@ -169,7 +165,7 @@ static int select_strategy(const struct plan_request *request, const struct stra
                              errors)) < 0)
         return rc;
     list_obstacles(request, plan);
-    return refuse_obstacles(request, plan, errors);
+    return refuse_obstacles(request, asked, plan, errors);
 }
 
 /* More ranks than leaves, amp beside an explicit fp32: spec/training.md 1. */

@@ -105,6 +105,22 @@ const struct knob_field *knobs_find(const struct knob_message *message, const ch
     return NULL;
 }
 
+const struct knob_field *knobs_at(const struct strategy *strategy, const char *path,
+                                  const void **out_message)
+{
+    const char *dot = strchr(path, '.');
+    const struct knob_field *field;
+    char parent[64];
+
+    *out_message = strategy;
+    if (!dot)
+        return knobs_find(knobs_root(), path, NULL);
+    (void)snprintf(parent, sizeof(parent), "%.*s", (int)(dot - path), path);
+    field = knobs_find(knobs_root(), parent, NULL);
+    *out_message = knob_value(field, strategy);
+    return knobs_find(field->message(), dot + 1, NULL);
+}
+
 const char *knobs_closest(const struct knob_message *message, const char *name)
 {
     const char *names[NAMES_MAX];

@@ -92,6 +92,13 @@ const struct knob_message *knobs_root(void);
 const struct knob_field *knobs_find(const struct knob_message *message, const char *name,
                                     enum knob_spelling *out_spelling);
 
+/*
+ * The field at a path of at most two names ("amp", "amp_configs.incr_ratio") that exists, and in
+ * *out_message the struct of `strategy` that it lies in.
+ */
+const struct knob_field *knobs_at(const struct strategy *strategy, const char *path,
+                                  const void **out_message);
+
 /* The name of `message`'s closest to the misspelt `name`, or NULL: "did you mean". */
 const char *knobs_closest(const struct knob_message *message, const char *name);
 

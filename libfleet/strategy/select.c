@@ -135,14 +135,6 @@ static void switch_on_by_degrees(struct strategy *s)
         unit_set(s, UNIT_SHARDING, true);
 }
 
-static void refuse_unsupported(struct selection *x)
-{
-    if (x->strategy.hybrid_configs.sep_degree > 1)
-        refuse(x, "hybrid_configs.sep_degree",
-               "is %d: dividing sequences over ranks is not supported; leave it 1",
-               x->strategy.hybrid_configs.sep_degree);
-}
-
 static void select_full(struct selection *x)
 {
     if (select_is_auto(&x->strategy)) {
@@ -155,7 +147,6 @@ static void select_full(struct selection *x)
     switch_on_by_degrees(&x->strategy);
     refuse_contradictions(x);
     refuse_amp_contradictions(x);
-    refuse_unsupported(x);
 }
 
 static void list_if_busy(const char *name, const struct select_notes *idle,

@@ -69,6 +69,9 @@ struct select_result {
 int strategy_select(const struct strategy *s, const struct select_options *options,
                     const char *path, struct select_result *out, struct fleet_errors *errors);
 
+/* `auto` is on and nothing else is set: the selection chooses the units. */
+bool select_is_auto(const struct strategy *s);
+
 /* Free what a result owns; again, or all zero, is fine. */
 void select_result_release(struct select_result *result);
 

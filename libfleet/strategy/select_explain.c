@@ -4,7 +4,6 @@
  * What is said about a selection: knobs that were accepted and have nothing to do, knobs that tie
  * the result to the number of workers, and what was chosen where the strategy left it open.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "libfleet/base/assert.h"
@@ -69,15 +68,8 @@ static const struct {
     {"a_sync", WHEN_SET, no_server},
     {"trainer_desc_configs", WHEN_SET, no_server},
     {"fs_client_param", WHEN_SET, no_server},
-    {"is_fl_ps_mode", WHEN_TRUE, no_server},
-    {"with_coordinator", WHEN_TRUE, no_server},
-    {"adam_d2sum", WHEN_TRUE, no_server},
     {"heter_ccl_mode", WHEN_TRUE, "all workers of a job have the same kind of device"},
-    {"semi_auto", WHEN_TRUE, own_search},
-    {"auto_search", WHEN_TRUE, own_search},
     {"split_data", WHEN_SET, own_search},
-    {"asp", WHEN_TRUE, "structured sparsity is not supported"},
-    {"qat", WHEN_TRUE, "quantization-aware training is not supported"},
     {"downpour_table_param", WHEN_SET, no_server},
     {"sync_nccl_allreduce", WHEN_SET, "every exchange is waited for before the update"},
     {"use_hierarchical_allreduce", WHEN_TRUE, one_order},
@@ -94,7 +86,6 @@ static const struct {
     {"pipeline_configs.p2p_cache_shape", WHEN_SET, known_shapes},
     {"pipeline_configs.enable_partial_send_recv", WHEN_SET, known_shapes},
     {"amp_configs.use_fp16_guard", WHEN_SET, "no part of a model is marked with a guard"},
-    {"amp_configs.use_optimizer_fp16", WHEN_TRUE, "optimizer state stays fp32"},
     {"gradient_scale_configs.scale_gradient", WHEN_TRUE,
      "gradients are divided once, after their sum"},
     {"hybrid_configs.mp_configs", WHEN_SET, "it tunes Paddle's dynamic graph"},
@@ -143,27 +134,10 @@ static const struct {
     {"hierarchical_allreduce_inter_nranks", "use_hierarchical_allreduce"},
 };
 
-/* The field at a path of at most two names, and the struct it lies in. */
-static const struct knob_field *field_at(const struct strategy *s, const char *path,
-                                         const void **out_message)
-{
-    const char *dot = strchr(path, '.');
-    const struct knob_field *field;
-    char parent[64];
-
-    *out_message = s;
-    if (!dot)
-        return knobs_find(knobs_root(), path, NULL);
-    (void)snprintf(parent, sizeof(parent), "%.*s", (int)(dot - path), path);
-    field = knobs_find(knobs_root(), parent, NULL);
-    *out_message = knob_value(field, s);
-    return knobs_find(field->message(), dot + 1, NULL);
-}
-
 static bool is_set(const struct strategy *s, const char *path)
 {
     const void *message;
-    const struct knob_field *field = field_at(s, path, &message);
+    const struct knob_field *field = knobs_at(s, path, &message);
 
     return *knob_has(field, message) != 0;
 }
@@ -171,7 +145,7 @@ static bool is_set(const struct strategy *s, const char *path)
 static bool is_true(const struct strategy *s, const char *path)
 {
     const void *message;
-    const struct knob_field *field = field_at(s, path, &message);
+    const struct knob_field *field = knobs_at(s, path, &message);
 
     return *(const bool *)knob_value(field, message);
 }

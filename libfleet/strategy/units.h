@@ -59,8 +59,7 @@ struct topology;
 void select_paddle(struct strategy *s, const struct select_options *options,
                    struct select_result *out);
 
-/* `auto` and nothing else is set: switch every unit on that needs no data of the user's. */
-bool select_is_auto(const struct strategy *s);
+/* select_is_auto(): switch every unit on that needs no data of the user's. */
 void select_expand_auto(struct strategy *s);
 
 /* Fill without_effect, depends_on_workers and notes. `asked` is what the user wrote. */

@@ -412,10 +412,8 @@ static void test_select__one_worker_leaves_exchange_without_effect(void **state)
 static void test_select__idle_knobs_are_named(void **state)
 {
     (void)state;
-    expect("{'a_sync': true, 'amp_configs': {'incr_ratio': 3}, 'asp': true}", STRATEGY_FULL, 2,
-           NULL,
-           "; idle a_sync: a collective job has no parameter server; idle asp: structured sparsity "
-           "is not supported; idle amp_configs: amp is off");
+    expect("{'a_sync': true, 'amp_configs': {'incr_ratio': 3}}", STRATEGY_FULL, 2, NULL,
+           "; idle a_sync: a collective job has no parameter server; idle amp_configs: amp is off");
     expect("{'sharding': true, 'sharding_configs': {'sharding_group_size': 2}}", STRATEGY_FULL, 4,
            NULL,
            "sharding; idle sharding_configs.sharding_group_size: without hybrid_dp there is one "

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What the built-in runtime does not run yet: each row of the table refuses a job, blames a field
+ * that the job wrote, and is the first line of the knob's page.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/file.h"
+#include "libfleet/program/passes/pass.h"
+#include "libfleet/program/support.h"
+#include "libfleet/strategy/units.h"
+#include "tests/support/knob_outcome.h"
+#include "tests/unit/strategy_text.h"
+
+#define GPT    0
+#define RESNET 2
+
+static const struct support_gap *gap_of(const char *knob)
+{
+    for (const struct support_gap *gap = support_gaps; gap->knob; gap++)
+        if (strcmp(gap->knob, knob) == 0)
+            return gap;
+    return NULL;
+}
+
+static void test_support__units_have_a_pass_or_a_row(void **state)
+{
+    (void)state;
+    for (int unit = 0; unit < UNITS; unit++) {
+        const char *name = unit_name((enum unit)unit);
+
+        if (pass_exists(name) == (gap_of(name) != NULL))
+            fail_msg("%s has %s", name,
+                     pass_exists(name) ? "a pass and a row" : "neither a pass nor a row");
+    }
+}
+
+/* ---- every row refuses --------------------------------------------------------------------------- */
+
+static const struct {
+    const char *gap, *strategy, *optimizer;
+    const char *blamed; /* below spec.strategy */
+    int model, workers;
+} jobs[] = {
+    {"pipeline", "{'pipeline': true}", "adamw", "pipeline", GPT, 2},
+    {"pipeline", "{'hybrid_configs': {'pp_degree': 2}}", "adamw", "hybrid_configs.pp_degree", GPT,
+     2},
+    {"sharding", "{'sharding': true}", "adamw", "sharding", GPT, 2},
+    {"sharding", "{'hybrid_configs': {'sharding_degree': 2}}", "adamw",
+     "hybrid_configs.sharding_degree", GPT, 2},
+    {"tensor_parallel",
+     "{'tensor_parallel': true, 'tensor_parallel_configs': {'tensor_parallel_degree': 2}}", "adamw",
+     "tensor_parallel", GPT, 2},
+    {"tensor_parallel", "{'hybrid_configs': {'mp_degree': 2}}", "adamw", "hybrid_configs.mp_degree",
+     GPT, 2},
+    {"tensor_parallel",
+     "{'sharding': true, 'sharding_configs': {'sharding_degree': 1, 'mp_degree': 2}}", "adamw",
+     "sharding_configs.mp_degree", GPT, 2},
+    {"fp16_allreduce", "{'fp16_allreduce': true}", "adamw", "fp16_allreduce", GPT, 2},
+    {"localsgd", "{'localsgd': true}", "sgd", "localsgd", GPT, 2},
+    {"adaptive_localsgd", "{'adaptive_localsgd': true}", "sgd", "adaptive_localsgd", GPT, 2},
+    {"dgc", "{'dgc': true}", "momentum", "dgc", GPT, 2},
+    {"hybrid_configs.sep_degree", "{'hybrid_configs': {'sep_degree': 2}}", "adamw",
+     "hybrid_configs.sep_degree", GPT, 2},
+    {"sync_batch_norm", "{'sync_batch_norm': true}", "adamw", "sync_batch_norm", RESNET, 2},
+    {"gradient_scale_configs.scale_strategy",
+     "{'gradient_scale_configs': {'scale_strategy': 'sum'}}", "adamw",
+     "gradient_scale_configs.scale_strategy", GPT, 2},
+    {"sharding_configs.gradient_merge_acc_step",
+     "{'sharding': true, 'sharding_configs': {'gradient_merge_acc_step': 2}}", "adamw",
+     "sharding_configs.gradient_merge_acc_step", GPT, 1},
+    {"sharding_configs.gradient_merge_acc_step",
+     "{'sharding': true, 'sharding_configs': {'gradient_merge_acc_step': 2, 'dp_degree': 2, "
+     "'sharding_degree': 1}}",
+     "adamw", "sharding_configs.gradient_merge_acc_step", GPT, 2},
+    {"build_strategy.reduce_strategy", "{'build_strategy': {'reduce_strategy': 2}}", "adamw",
+     "build_strategy.reduce_strategy", GPT, 2},
+    {"amp_configs.use_optimizer_fp16", "{'amp': true, 'amp_configs': {'use_optimizer_fp16': true}}",
+     "adamw", "amp_configs.use_optimizer_fp16", GPT, 1},
+    {"asp", "{'asp': true}", "adamw", "asp", GPT, 1},
+    {"qat", "{'qat': true}", "adamw", "qat", GPT, 1},
+    {"adam_d2sum", "{'adam_d2sum': true}", "adam", "adam_d2sum", GPT, 1},
+    {"is_fl_ps_mode", "{'is_fl_ps_mode': true}", "adamw", "is_fl_ps_mode", GPT, 1},
+    {"with_coordinator", "{'with_coordinator': true}", "adamw", "with_coordinator", GPT, 1},
+    {"semi_auto", "{'semi_auto': true}", "adamw", "semi_auto", GPT, 1},
+    {"auto_search", "{'auto_search': true}", "adamw", "auto_search", GPT, 1},
+};
+
+static void judge(const char *strategy, int model, int workers, const char *optimizer,
+                  struct outcome *out)
+{
+    FLEET_AUTO_JSON cJSON *json = strategy_text_json(strategy);
+    FLEET_AUTO_JSON cJSON *job = knob_job(model, workers, optimizer, json, NULL);
+
+    assert_non_null(json);
+    outcome_of(job, workers, out);
+}
+
+static void test_support__each_row_refuses_a_job(void **state)
+{
+    (void)state;
+    for (const struct support_gap *gap = support_gaps; gap->knob; gap++) {
+        bool tried = false;
+
+        for (size_t i = 0; i < FLEET_COUNT(jobs); i++)
+            tried |= strcmp(jobs[i].gap, gap->knob) == 0;
+        if (!tried)
+            fail_msg("no job of this test hits %s", gap->knob);
+    }
+    for (size_t i = 0; i < FLEET_COUNT(jobs); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf wanted = {0}, found = {0};
+        struct outcome o;
+
+        judge(jobs[i].strategy, jobs[i].model, jobs[i].workers, jobs[i].optimizer, &o);
+        fleet_errors_print(&o.errors, &found);
+        fleet_strbuf_appendf(&wanted, "spec.strategy.%s: %s\n", jobs[i].blamed,
+                             gap_of(jobs[i].gap)->because);
+        if (strcmp(wanted.text, fleet_strbuf_text(&found)) != 0)
+            fail_msg("%s: expected %sgot %s", jobs[i].strategy, wanted.text,
+                     fleet_strbuf_text(&found));
+        outcome_release(&o);
+    }
+}
+
+/* ---- auto ---------------------------------------------------------------------------------------- */
+
+static void expect_auto(int workers, const char *optimizer, const char *error)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf found = {0};
+    struct outcome o;
+
+    judge("{'auto': true}", GPT, workers, optimizer, &o);
+    fleet_errors_print(&o.errors, &found);
+    assert_string_equal(fleet_strbuf_text(&found), error);
+    outcome_release(&o);
+}
+
+/* The user wrote `auto` and none of the knobs that it chooses. */
+static void test_support__auto_is_blamed_for_what_it_chooses(void **state)
+{
+    (void)state;
+    expect_auto(1, "momentum", "");
+    expect_auto(2, "momentum",
+                "spec.strategy.auto: chooses sharding > amp > lars on 2 workers, and the built-in "
+                "runtime cannot run sharding; set the knobs that you want instead of auto\n");
+    expect_auto(2, "sgd",
+                "spec.strategy.auto: chooses adaptive_localsgd > amp on 2 workers, and the "
+                "built-in runtime cannot run adaptive_localsgd; set the knobs that you want "
+                "instead of auto\n");
+}
+
+/* ---- pages --------------------------------------------------------------------------------------- */
+
+static void expect_first_line(const char *page, const char *because)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    FLEET_AUTO_FREE char *text = NULL;
+    const char *line;
+    size_t size;
+
+    fleet_strbuf_appendf(&path, "docs/reference/strategy/%s.md", page);
+    assert_int_equal(fleet_file_read(path.text, 1 << 20, &text, &size, NULL), 0);
+    line = strstr(text, "\n\n");
+    if (!line || strncmp(line + 2, "**Does not run yet.**", 21) != 0 || !strstr(text, because))
+        fail_msg("%s does not begin with what does not run: %s", path.text, because);
+}
+
+static void test_support__pages_begin_with_what_does_not_run(void **state)
+{
+    static const char *const below[] = {"localsgd_configs", "localsgd_configs.k_steps",
+                                        "dgc_configs.sparsity", "sharding_configs.stage",
+                                        "pipeline_configs.schedule_mode"};
+
+    (void)state;
+    for (const struct support_gap *gap = support_gaps; gap->knob; gap++) {
+        expect_first_line(gap->knob, gap->because);
+        for (int i = 0; i < SUPPORT_DEGREES_MAX && gap->degrees[i]; i++)
+            expect_first_line(gap->degrees[i], gap->because);
+    }
+    for (size_t i = 0; i < FLEET_COUNT(below); i++)
+        expect_first_line(below[i], "the built-in runtime has no pass for it");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_support__units_have_a_pass_or_a_row),
+        cmocka_unit_test(test_support__each_row_refuses_a_job),
+        cmocka_unit_test(test_support__auto_is_blamed_for_what_it_chooses),
+        cmocka_unit_test(test_support__pages_begin_with_what_does_not_run),
+    };
+    return cmocka_run_group_tests_name("support", tests, NULL, NULL);
+}
