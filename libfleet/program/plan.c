@@ -181,6 +181,18 @@ static int check_surroundings(const struct plan_request *request, const struct p
     return training_config_check(request->training, "spec.training", &around, errors);
 }
 
+/* A unit that a pass calls idle is not applied. */
+static void take_idle_units_back(struct select_result *selection)
+{
+    struct select_names *applied = &selection->applied;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < applied->count; i++)
+        if (!select_has_note(&selection->without_effect, applied->items[i]))
+            applied->items[kept++] = applied->items[i];
+    applied->count = kept;
+}
+
 /* Program and memory, if the size of the model is known; the selection is made. */
 static int build_program_parts(const struct plan_request *request, struct plan *plan,
                                struct fleet_errors *errors)
@@ -188,6 +200,7 @@ static int build_program_parts(const struct plan_request *request, struct plan *
     struct pass_context context = {.training = request->training,
                                    .strategy = &plan->selection.final,
                                    .options = request->options,
+                                   .idle = &plan->selection.without_effect,
                                    .world = plan->world};
     struct fleet_error err;
 
@@ -202,6 +215,7 @@ static int build_program_parts(const struct plan_request *request, struct plan *
     if (build_program(&plan->program, &context, errors) < 0)
         return -EINVAL;
     plan->has_program = true;
+    take_idle_units_back(&plan->selection);
     if (memory_plan_build(&plan->program, &plan->memory, &err) < 0) {
         fleet_errors_add(errors, "spec.training.model", "%s", err.text);
         return -EINVAL;

@@ -44,10 +44,7 @@ static bool is_applied(const struct plan *plan, const char *knob)
 /* In effect, and nothing in the program stands for it. */
 static bool is_by_formula(const struct plan *plan, const char *knob)
 {
-    for (size_t i = 0; i < plan->cannot_run.count; i++)
-        if (strcmp(plan->cannot_run.items[i].knob, knob) == 0)
-            return true;
-    return false;
+    return select_has_note(&plan->cannot_run, knob);
 }
 
 static bool is_divided(const struct plan *plan)

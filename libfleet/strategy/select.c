@@ -152,10 +152,8 @@ static void select_full(struct selection *x)
 static void list_if_busy(const char *name, const struct select_notes *idle,
                          struct select_names *applied)
 {
-    for (size_t i = 0; i < idle->count; i++)
-        if (strcmp(idle->items[i].knob, name) == 0)
-            return;
-    select_name(applied, name);
+    if (!select_has_note(idle, name))
+        select_name(applied, name);
 }
 
 /* The units that are on and have something to do, by containment. */
@@ -279,6 +277,14 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
     force_values(&result.final, options->world_size);
     *out = result;
     return 0;
+}
+
+bool select_has_note(const struct select_notes *notes, const char *knob)
+{
+    for (size_t i = 0; i < notes->count; i++)
+        if (strcmp(notes->items[i].knob, knob) == 0)
+            return true;
+    return false;
 }
 
 void select_notes_release(struct select_notes *notes)

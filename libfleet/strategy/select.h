@@ -78,6 +78,10 @@ void select_result_release(struct select_result *result);
 /* Append a note; the text is one sentence without full stop. */
 __attribute__((format(printf, 3, 4))) void select_note(struct select_notes *notes, const char *knob,
                                                        const char *format, ...);
+
+/* There is a note of that knob. */
+bool select_has_note(const struct select_notes *notes, const char *knob);
+
 void select_notes_release(struct select_notes *notes);
 
 #define SELECT_AUTO_RESULT __attribute__((cleanup(select_result_release)))

@@ -191,6 +191,16 @@ static void explain_idle_knobs(const struct strategy *asked, const struct strate
     explain_lonely_knobs(asked, t, out);
 }
 
+/* One checkpoint is the last, which stays; chosen ones are counted where the program is. */
+static void explain_offload(const struct strategy *s, struct select_result *out)
+{
+    const struct strategy_recompute_config *r = &s->recompute_configs;
+
+    if (s->recompute && r->enable_offload && r->checkpoints.count == 1)
+        select_note(&out->without_effect, "recompute_configs.enable_offload",
+                    "the last checkpoint is never moved, and there is only one");
+}
+
 /* sharding_group_size says nothing while there is one group, the whole world. */
 static void explain_group_size(const struct strategy *s, struct select_result *out)
 {
@@ -251,6 +261,7 @@ void select_explain(const struct strategy *asked, enum strategy_policy policy,
         select_note(&out->without_effect, "tensor_parallel", "its degree is 1");
     explain_idle_knobs(asked, s, topology, out);
     explain_group_size(s, out);
+    explain_offload(s, out);
     list_dependencies(s, topology, &out->depends_on_workers);
     note_choices(s, topology, out);
 }

@@ -624,6 +624,57 @@ static void test_passes__offload_fetches_one_ahead(void **state)
     job_release(&job);
 }
 
+static void expect_idle(const char *training, const char *strategy, const char *knob,
+                        const char *because)
+{
+    const struct select_notes *idle;
+    struct job job;
+    bool found = false;
+
+    build(&job, training, strategy);
+    idle = &job.plan.selection.without_effect;
+    for (size_t i = 0; i < idle->count; i++)
+        if (strcmp(idle->items[i].knob, knob) == 0) {
+            assert_string_equal(idle->items[i].because, because);
+            found = true;
+        }
+    if (!found)
+        fail_msg("%s: nothing says that %s has no effect", strategy, knob);
+    for (size_t i = 0; i < job.plan.selection.applied.count; i++)
+        assert_string_not_equal(job.plan.selection.applied.items[i], knob);
+    job_release(&job);
+}
+
+/* The last checkpoint stays, so one alone is not offloaded. */
+static void test_passes__offload_of_one_checkpoint_is_told(void **state)
+{
+    (void)state;
+    expect_idle(GPT(4, ADAMW),
+                "{\"recompute\":true,\"recompute_configs\":{\"checkpoints\":[\"h.1\",\"h.1\"],"
+                "\"enable_offload\":true,\"checkpoint_shape\":[2,32,64]}}",
+                "recompute_configs.enable_offload",
+                "the last checkpoint is never moved, and there is only one");
+    expect_idle(GPT(2, ADAMW), /* chosen: one */
+                "{\"recompute\":true,\"recompute_configs\":{\"enable_offload\":true,"
+                "\"checkpoint_shape\":[2,32,64]}}",
+                "recompute_configs.enable_offload",
+                "the last checkpoint is never moved, and there is only one");
+    expect_idle(GPT(1, ADAMW),
+                "{\"recompute\":true,\"recompute_configs\":{\"enable_offload\":true,"
+                "\"checkpoint_shape\":[2,32,64]}}",
+                "recompute_configs.enable_offload", "there is no checkpoint");
+}
+
+static void test_passes__recompute_of_nothing_is_told(void **state)
+{
+    (void)state;
+    expect_idle(GPT(1, ADAMW), "{\"recompute\":true}", "recompute",
+                "a model of less than two layers has no place for a checkpoint");
+    expect_idle(GPT(4, ADAMW),
+                "{\"recompute\":true,\"recompute_configs\":{\"checkpoints\":[\"ln_f\",\"h.3\"]}}",
+                "recompute", "nothing lies between these checkpoints");
+}
+
 /* ---- together ---------------------------------------------------------------------------------- */
 
 static void test_passes__work_together(void **state)
@@ -698,6 +749,8 @@ int main(void)
         cmocka_unit_test(test_passes__recompute_counts_statistics_once),
         cmocka_unit_test(test_passes__recompute_names_what_it_does_not_find),
         cmocka_unit_test(test_passes__offload_fetches_one_ahead),
+        cmocka_unit_test(test_passes__offload_of_one_checkpoint_is_told),
+        cmocka_unit_test(test_passes__recompute_of_nothing_is_told),
         cmocka_unit_test(test_passes__work_together),
         cmocka_unit_test(test_passes__units_without_a_pass_are_refused),
     };

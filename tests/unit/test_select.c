@@ -400,6 +400,16 @@ static void test_select__full_contradicts_exactly_the_documented_pairs(void **st
         }
 }
 
+static void test_select__one_checkpoint_is_never_offloaded(void **state)
+{
+    (void)state;
+    expect("{\"recompute\":true,\"recompute_configs\":{\"checkpoints\":[\"x\"],"
+           "\"enable_offload\":true,\"checkpoint_shape\":[8]}}",
+           STRATEGY_FULL, 1, NULL,
+           "recompute; idle recompute_configs.enable_offload: the last checkpoint is never moved, "
+           "and there is only one");
+}
+
 static void test_select__one_worker_leaves_exchange_without_effect(void **state)
 {
     (void)state;
@@ -575,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_select__full_applies_what_goes_together),
         cmocka_unit_test(test_select__full_refuses_contradictions_by_name),
         cmocka_unit_test(test_select__full_contradicts_exactly_the_documented_pairs),
+        cmocka_unit_test(test_select__one_checkpoint_is_never_offloaded),
         cmocka_unit_test(test_select__one_worker_leaves_exchange_without_effect),
         cmocka_unit_test(test_select__idle_knobs_are_named),
         cmocka_unit_test(test_select__knobs_of_the_exchange_that_change_nothing_are_named),

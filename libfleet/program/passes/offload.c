@@ -102,7 +102,7 @@ static int redirect(struct program *program, int var, int copy)
 int offload_apply(struct program *program, const int *checkpoints, int count,
                   const struct strategy_ints *shape, struct fleet_error *err)
 {
-    int fetch_at;
+    int fetch_at, moved = 0;
 
     for (int i = 0; i < count; i++)
         if (check_one(program, checkpoints[i], shape, err) < 0)
@@ -118,6 +118,7 @@ int offload_apply(struct program *program, const int *checkpoints, int count,
         insert_copy(program, fetch_at, host, fetched, true);
         insert_copy(program, producer_of(program, var) + 1, var, host, false);
         fetch_at = use + 2; /* the next fetch goes in front of this one's first use */
+        moved++;
     }
-    return 0;
+    return moved;
 }

@@ -9,7 +9,8 @@ struct strategy_ints;
 /*
  * The second half of recompute: copy all `checkpoints` (in the order of their producers) but the
  * last to host memory when they are made, and fetch each one ahead of its use in the backward part:
- * spec/strategy.md 8.3. -EINVAL if one has not exactly `shape` or several producers.
+ * spec/strategy.md 8.3. Returns how many are copied: 0 if there is one checkpoint or none.
+ * -EINVAL if one has not exactly `shape` or several producers.
  */
 int offload_apply(struct program *program, const int *checkpoints, int count,
                   const struct strategy_ints *shape, struct fleet_error *err);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/program/passes/pass.h"
 
+#include <stdarg.h>
 #include <string.h>
 
+#include "libfleet/base/strbuf.h"
 #include "libfleet/program/passes/amp.h"
 #include "libfleet/program/passes/data_parallel.h"
 #include "libfleet/program/passes/dead_code.h"
@@ -13,6 +15,7 @@
 #include "libfleet/program/passes/lars.h"
 #include "libfleet/program/passes/optimizer.h"
 #include "libfleet/program/passes/recompute.h"
+#include "libfleet/strategy/select.h"
 
 const struct pass pass_table[] = {
     {"amp", PASS_FORWARD, amp_wanted, amp_apply},
@@ -27,6 +30,19 @@ const struct pass pass_table[] = {
     {"data_parallel", PASS_BACKWARD, NULL, data_parallel_apply},
     {0},
 };
+
+void pass_idle(const struct pass_context *context, const char *knob, const char *format, ...)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    va_list args;
+
+    if (!context->idle || select_has_note(context->idle, knob))
+        return;
+    va_start(args, format);
+    fleet_strbuf_appendv(&text, format, args);
+    va_end(args);
+    select_note(context->idle, knob, "%s", fleet_strbuf_text(&text));
+}
 
 bool pass_exists(const char *name)
 {

@@ -13,6 +13,7 @@
 #include "libfleet/program/program.h"
 
 struct fleet_error;
+struct select_notes;
 struct strategy;
 struct strategy_options;
 struct training_config;
@@ -23,6 +24,7 @@ struct pass_context {
     const struct strategy *strategy;        /* the effective one, after selection */
     const struct strategy_options *options; /* NULL: the defaults */
     int world;
+    struct select_notes *idle; /* see pass_idle(); NULL: nobody wants to know */
 };
 
 enum pass_stage {
@@ -42,6 +44,14 @@ struct pass {
 
 /* All passes in the order in which they run; ends with name NULL. */
 extern const struct pass pass_table[];
+
+/*
+ * Tell that `knob` ("amp_configs.custom_white_list"; a unit's name if all of the pass is meant) has
+ * nothing to do in this program; the text is one sentence without full stop. It ends up in the
+ * plan's withoutEffect.
+ */
+__attribute__((format(printf, 3, 4))) void pass_idle(const struct pass_context *context,
+                                                     const char *knob, const char *format, ...);
 
 /* A pass of that name exists. */
 bool pass_exists(const char *name);

@@ -243,7 +243,8 @@ static int backward_start(const struct recompute *r, const struct segment *segme
     return PROGRAM_NONE;
 }
 
-static void rewrite_segment(struct recompute *r, const struct segment *segment, int number)
+/* Returns the number of operators that are repeated. */
+static int rewrite_segment(struct recompute *r, const struct segment *segment, int number)
 {
     struct program *p = r->program;
     int vars = p->var_count, at = backward_start(r, segment), inserted;
@@ -251,7 +252,7 @@ static void rewrite_segment(struct recompute *r, const struct segment *segment, 
 
     fleet_assert(copies);
     if (at == PROGRAM_NONE)
-        return;
+        return 0;
     for (int i = 0; i < vars; i++)
         copies[i] = PROGRAM_NONE;
     inserted = repeat(r, segment, number, at, copies);
@@ -261,15 +262,36 @@ static void rewrite_segment(struct recompute *r, const struct segment *segment, 
             if (var != PROGRAM_NONE && var < vars && copies[var] != PROGRAM_NONE)
                 p->ops[i].inputs[j] = copies[var];
         }
+    return inserted;
 }
 
-static void rewrite(struct recompute *r, const int *checkpoints, int count)
+static int rewrite(struct recompute *r, const int *checkpoints, int count)
 {
+    int repeated = 0;
+
     sort_checkpoints(r, checkpoints, count);
     find_segments(r);
     find_held(r);
     for (int i = 0; i < r->segment_count; i++)
-        rewrite_segment(r, &r->segments[r->segment_count - 1 - i], i);
+        repeated += rewrite_segment(r, &r->segments[r->segment_count - 1 - i], i);
+    return repeated;
+}
+
+static const char *why_nothing_moves(const struct recompute *r)
+{
+    return r->checkpoint_count == 0   ? "there is no checkpoint"
+           : r->checkpoint_count == 1 ? "the last checkpoint is never moved, and there is only one"
+                                      : "the backward part reads no checkpoint but the last";
+}
+
+static int offload(struct recompute *r, const struct pass_context *context, struct fleet_error *err)
+{
+    int moved = offload_apply(r->program, r->checkpoints, r->checkpoint_count,
+                              &context->strategy->recompute_configs.checkpoint_shape, err);
+
+    if (moved == 0)
+        pass_idle(context, "recompute_configs.enable_offload", "%s", why_nothing_moves(r));
+    return moved < 0 ? moved : 0;
 }
 
 /* ---- which checkpoints ------------------------------------------------------------------------ */
@@ -351,10 +373,12 @@ int recompute_apply(struct program *program, const struct pass_context *context,
     if (count < 0) {
         rc = count;
     } else {
-        rewrite(&r, found, count);
+        if (rewrite(&r, found, count) == 0)
+            pass_idle(context, "recompute", "%s",
+                      count == 0 ? "a model of less than two layers has no place for a checkpoint"
+                                 : "nothing lies between these checkpoints");
         if (s->recompute_configs.enable_offload)
-            rc = offload_apply(program, r.checkpoints, r.checkpoint_count,
-                               &s->recompute_configs.checkpoint_shape, err);
+            rc = offload(&r, context, err);
     }
     recompute_release(&r);
     return rc;

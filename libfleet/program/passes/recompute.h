@@ -14,7 +14,8 @@ struct program;
  *
  * Checkpoints are the tensors recompute_configs.checkpoints names; if it names none, outputs of
  * blocks are chosen so that there are about √blocks segments. With enable_offload all but the last
- * move to host memory and back.
+ * move to host memory and back. Idle (pass.h): `recompute` if nothing is repeated,
+ * recompute_configs.enable_offload if nothing is moved.
  *
  * -EINVAL if a name is no tensor of the program, a checkpoint has another shape than
  * checkpoint_shape, or an offloaded one is not made by exactly one operator.
