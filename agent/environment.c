@@ -18,9 +18,9 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 
-static const char *const hidden[] = {
-    "http_proxy",       "https_proxy",           "HTTP_PROXY", "HTTPS_PROXY", "FLEET_CA_FILE",
-    "FLEET_TOKEN_FILE", "FLEET_TERMINATION_FILE"};
+static const char *const hidden[] = {"http_proxy",     "https_proxy",   "HTTP_PROXY",
+                                     "HTTPS_PROXY",    "FLEET_CA_FILE", "FLEET_TOKEN_FILE",
+                                     "FLEET_HUB_FILE", "FLEET_HUB",     "FLEET_TERMINATION_FILE"};
 
 struct list {
     char **items; /* NULL-terminated */
@@ -182,6 +182,19 @@ static void set_files(struct list *list, const struct environment_input *in)
         set(list, "RANK_TABLE_FILE", "%s", in->rank_table_file);
     if (in->nccl_rings > 0)
         set(list, "FLAGS_nccl_nrings", "%d", in->nccl_rings);
+    if (in->auto_parallel_json)
+        set(list, "FLEET_AUTO_PARALLEL_JSON", "%s", in->auto_parallel_json);
+    if (in->progress_file)
+        set(list, "FLEET_PROGRESS_FILE", "%s", in->progress_file);
+}
+
+/* What the job reported last as a checkpoint; before that, what the user has set stays. */
+static void set_resume(struct list *list, const struct message_assign *assign)
+{
+    if (assign->checkpoint_step == 0)
+        return;
+    set(list, "FLEET_RESUME_STEP", "%lld", (long long)assign->checkpoint_step);
+    set(list, "FLEET_RESUME_PATH", "%s", assign->checkpoint_path);
 }
 
 char **environment_build(const struct environment_input *in)
@@ -195,6 +208,7 @@ char **environment_build(const struct environment_input *in)
     set_torch(&list, in, rank);
     set_mindspore(&list, in, rank);
     set_files(&list, in);
+    set_resume(&list, in->assign);
     set(&list, "FLEET_GENERATION", "%lld", (long long)in->assign->generation.counter);
     return list.items;
 }

@@ -10,13 +10,15 @@
  *   PyTorch      MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, …
  *   MindSpore    MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT, MS_NODE_ID, RANK_ID, RANK_SIZE, …
  *
- *   any          FLEET_STRATEGY_FILE (prototxt), FLEET_STRATEGY_JSON, FLEET_GENERATION
+ *   any          FLEET_STRATEGY_FILE (prototxt), FLEET_STRATEGY_JSON, FLEET_AUTO_PARALLEL_JSON,
+ *                FLEET_GENERATION, FLEET_PROGRESS_FILE, and FLEET_RESUME_STEP and FLEET_RESUME_PATH
+ *                once the job has reported a checkpoint
  *
  * What is longer than ENVIRONMENT_VALUE_SIZE_MAX does not go into the environment but into a JSON file
  * that PADDLE_BACKUP_ENV_PATH names, as Paddle's launcher does.
  *
- * http_proxy and https_proxy are taken away, as Paddle's launcher does. FLEET_TOKEN_FILE and
- * FLEET_CA_FILE are, too: they are not the trainer's business.
+ * http_proxy and https_proxy are taken away, as Paddle's launcher does. Variables
+ * about the hub are, too: FLEET_HUB, FLEET_HUB_FILE, FLEET_CA_FILE, FLEET_TOKEN_FILE.
  */
 
 #include <stddef.h>
@@ -34,8 +36,9 @@ struct environment_input {
     const char *job_id, *pod_name;
 
     /* Of foreign_files.h; each may be NULL. */
-    const char *folder, *strategy_json, *strategy_file, *rank_table_file;
-    int nccl_rings; /* 0 = not said */
+    const char *folder, *strategy_json, *strategy_file, *rank_table_file, *auto_parallel_json;
+    int nccl_rings;            /* 0 = not said */
+    const char *progress_file; /* progress_channel.h; NULL = none */
 };
 
 /* "NAME=value", NULL-terminated, all heap: environment_free(). Variables of `base` that are set anew

@@ -68,6 +68,7 @@ int host_open(struct host *host, struct fleet_error *err)
         struct host_child *child = &host->children[i];
         *child = (struct host_child){.host = host, .local_rank = i, .listener = -1};
         trainer_process_init(&child->process);
+        progress_channel_init(&child->progress);
         (void)snprintf(child->process.prefix, sizeof(child->process.prefix), "[worker %d] ",
                        host->settings.index);
         for (int k = 0; k < 2; k++)
@@ -139,6 +140,59 @@ static void on_stderr(void *user)
     read_stream(user, 1);
 }
 
+/* ---- progress of a foreign trainer ------------------------------------------------------------ */
+
+static void on_report(void *user, const struct progress_line *line)
+{
+    struct host_child *child = user;
+
+    supervisor_progress(child->host->supervisor, child->local_rank, line, fleet_monotonic_ms());
+}
+
+static void on_bad_line(void *user, int64_t number, const char *reason)
+{
+    const struct host_child *child = user;
+
+    fleet_log_warning("Ignored a progress line; more like it are only counted",
+                      FLEET_INT("localRank", child->local_rank), FLEET_INT("line", number),
+                      FLEET_STR("err", reason));
+}
+
+static void on_progress(void *user)
+{
+    struct host_child *child = user;
+    struct progress_channel_handlers handlers = {
+        .report = on_report, .bad = on_bad_line, .user = child};
+
+    progress_channel_read(&child->progress, &handlers);
+}
+
+static void close_progress(struct host_child *child)
+{
+    loop_watch_free(child->progress_watch);
+    child->progress_watch = NULL;
+    if (child->progress.bad_lines > 1)
+        fleet_log_warning("Ignored progress lines", FLEET_INT("localRank", child->local_rank),
+                          FLEET_INT("ignored", child->progress.bad_lines),
+                          FLEET_INT("lines", child->progress.lines));
+    progress_channel_close(&child->progress);
+}
+
+static int open_progress(struct host_child *child, int *out_fd, struct fleet_error *err)
+{
+    int rc =
+        progress_channel_open(&child->progress, child->host->files.folder, child->local_rank, err);
+
+    if (rc == 0)
+        rc = *out_fd = progress_channel_writer(&child->progress, err);
+    if (rc < 0)
+        return rc;
+    return loop_watch_new(child->host->loop, child->progress.fd, on_progress, child,
+                          &child->progress_watch, err);
+}
+
+/* ---- trainers, once more ---------------------------------------------------------------------- */
+
 static void unwatch(struct host_child *child)
 {
     loop_watch_free(child->link_watch);
@@ -178,7 +232,10 @@ static void child_ended(struct host_child *child, pid_t pid)
 
     if (child->link_watch)
         on_link(child);
+    if (child->progress_watch)
+        on_progress(child);
     trainer_process_ended(&child->process);
+    close_progress(child);
     unwatch(child);
     (void)waitpid(pid, &status, 0);
     supervisor_exited(child->host->supervisor, child->local_rank, status, fleet_monotonic_ms());
@@ -221,6 +278,7 @@ static int foreign_environment(struct host *host, int local_rank,
                                       .folder = host->files.folder,
                                       .strategy_json = host->files.strategy_json,
                                       .strategy_file = host->files.strategy_file,
+                                      .progress_file = host->children[local_rank].progress.path,
                                       .nccl_rings = host->files.nccl_rings};
     int rc = foreign_files_rank_table(&host->files, place->assign, &rank_table, err);
 
@@ -248,14 +306,19 @@ static int host_start(void *user, int local_rank, const struct supervisor_place 
     struct trainer_launch launch = {.path = host->settings.trainer_path,
                                     .arguments = built_in,
                                     .has_link = true,
-                                    .listener = child->listener};
+                                    .listener = child->listener,
+                                    .progress = -1};
+    FLEET_AUTO_CLOSE int progress = -1;
     char **environment;
     int rc;
 
     if (place) {
-        rc = foreign_environment(host, local_rank, place, &environment, err);
-        if (rc < 0)
+        if ((rc = open_progress(child, &progress, err)) < 0 ||
+            (rc = foreign_environment(host, local_rank, place, &environment, err)) < 0) {
+            close_progress(child);
             return rc;
+        }
+        launch.progress = progress;
         launch.path = host->settings.command[0];
         launch.arguments = host->settings.command;
         launch.has_link = false;
@@ -272,6 +335,8 @@ static int host_start(void *user, int local_rank, const struct supervisor_place 
         trainer_process_ended(&child->process);
         (void)waitpid(pid, NULL, 0);
     }
+    if (rc < 0)
+        close_progress(child);
     return rc;
 }
 
@@ -439,6 +504,7 @@ void host_close(struct host *host)
 {
     for (int i = 0; i < host->settings.processes; i++) {
         unwatch(&host->children[i]);
+        close_progress(&host->children[i]);
         trainer_process_release(&host->children[i].process);
         if (host->children[i].listener >= 0)
             (void)close(host->children[i].listener);

@@ -13,6 +13,7 @@
 #include "agent/foreign_files.h"
 #include "agent/journal.h"
 #include "agent/loop.h"
+#include "agent/progress_channel.h"
 #include "agent/settings.h"
 #include "agent/supervisor.h"
 #include "agent/trainer_process.h"
@@ -30,7 +31,9 @@ struct host_child {
     int local_rank;
     struct trainer_process process;
     struct loop_watch *link_watch, *stream_watches[2];
-    int listener; /* built-in: stays open over restarts; -1 = foreign */
+    int listener;                     /* built-in: stays open over restarts; -1 = foreign */
+    struct progress_channel progress; /* foreign: closed while it does not run */
+    struct loop_watch *progress_watch;
 };
 
 struct

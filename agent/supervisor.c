@@ -97,9 +97,11 @@ static bool use_member(struct supervisor *s)
 
 static void tell_up(struct supervisor *s, int local_rank, struct member_output *out)
 {
+    /* What a foreign trainer held has ended with it. */
+    int64_t step = s->config.is_foreign ? -1 : s->trainers[local_rank].step;
+
     member_set_port(s->member, local_rank, s->ports[local_rank]);
-    member_trainer_up(s->member, local_rank, s->trainers[local_rank].step, supervisor_clock(s),
-                      out);
+    member_trainer_up(s->member, local_rank, step, supervisor_clock(s), out);
 }
 
 /* What a new member has to know: who was up before there was one. */
@@ -166,7 +168,12 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
     t->start_at_ms = t->kill_at_ms = INFINITY;
     t->words[0] = '\0';
     t->step = -1;
-    t->is_permanent = false;
+    t->is_permanent = t->is_awaited = false;
+    t->loss = NAN;
+    if (s->config.is_foreign) {
+        t->generation = s->place.assign->generation;
+        t->rank = s->place.first_rank + local_rank;
+    }
     if (s->host.start(s->host.user, local_rank, s->config.is_foreign ? &s->place : NULL, &err) <
         0) {
         struct member_failure failure = {

@@ -17,6 +17,7 @@
 
 struct supervisor;
 struct fleet_error;
+struct progress_line;
 
 /* A trainer's place in a generation; how a foreign trainer learns it. */
 struct supervisor_place {
@@ -70,6 +71,10 @@ void supervisor_start(struct supervisor *supervisor, double now_ms);
 /* A trainer said something. */
 void supervisor_message(struct supervisor *supervisor, int local_rank,
                         const struct link_message *message, double now_ms);
+
+/* A foreign trainer reported a line; those of rank 0 count, others are dropped. */
+void supervisor_progress(struct supervisor *supervisor, int local_rank,
+                         const struct progress_line *line, double now_ms);
 
 /* A trainer closed its link. It should be about to end; if not, it is ended. */
 void supervisor_link_closed(struct supervisor *supervisor, int local_rank, double now_ms);

@@ -33,6 +33,11 @@ struct trainer {
     int failures;               /* in a row, without a step in between */
     bool is_permanent;          /* it said that a restart cannot help */
     char words[LINK_TEXT_SIZE]; /* its last words, "" = none */
+    /* Foreign, since its last start: */
+    struct generation generation; /* that it was started for */
+    int rank;                     /* in it */
+    bool is_awaited;              /* the generation trains once this trainer reports */
+    double loss;                  /* that it reported last, NaN = none */
 };
 
 struct supervisor {
@@ -67,6 +72,9 @@ void supervisor_report_up(struct supervisor *s, int local_rank);
 /* It has ended unasked, or could not be started: told to the hub before anything else (1). */
 void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct member_failure *failure,
                                double now_ms);
+
+/* Foreign: it was started; the hub hears how far that makes it. */
+void supervisor_report_started(struct supervisor *s, int local_rank);
 
 /* Start it now; one that cannot be started has failed. */
 void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_ms);

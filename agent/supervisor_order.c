@@ -67,19 +67,6 @@ static void assign_foreign(struct supervisor *s, int local_rank, double now_ms)
     }
 }
 
-/* A foreign trainer does not tell how far it is: it counts as training once it was started. */
-static void report_foreign_phases(struct supervisor *s)
-{
-    struct generation generation = s->place.assign->generation;
-    struct member_output out = {0};
-
-    for (int i = 0; i < s->config.processes; i++)
-        for (int phase = MESSAGE_PHASE_CONNECTED; phase <= MESSAGE_PHASE_FIRST_STEP; phase++)
-            member_trainer_phase(s->member, i, generation, (enum message_phase)phase, 0,
-                                 supervisor_clock(s), supervisor_clock(s), &out);
-    supervisor_apply(s, &out);
-}
-
 static void assign_trainers(struct supervisor *s, const struct member_action *action, double now_ms)
 {
     struct link_message m = to_link_assign(action);
@@ -98,8 +85,8 @@ static void assign_trainers(struct supervisor *s, const struct member_action *ac
             s->host.send(s->host.user, i, &m);
         }
     }
-    if (s->config.is_foreign)
-        report_foreign_phases(s);
+    for (int i = 0; i < s->config.processes && s->config.is_foreign; i++)
+        supervisor_report_started(s, i);
     link_message_release(&m);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "agent/progress_line.h"
 #include "agent/supervisor_internal.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/strbuf.h"
@@ -155,6 +156,109 @@ void supervisor_message(struct supervisor *s, int local_rank, const struct link_
         take_news(s, m, local_rank);
 }
 
+/* ---- what foreign trainers report ------------------------------------------------------------- */
+
+/* It has reached this phase of its generation and those before; -1 = the step is not known. */
+static void report_phases(struct supervisor *s, int local_rank, enum message_phase reached,
+                          int64_t step)
+{
+    const struct trainer *t = &s->trainers[local_rank];
+    struct member_output out = {0};
+
+    for (int phase = MESSAGE_PHASE_CONNECTED; phase <= (int)reached; phase++)
+        member_trainer_phase(s->member, local_rank, t->generation, (enum message_phase)phase, step,
+                             supervisor_clock(s), supervisor_clock(s), &out);
+    supervisor_apply(s, &out);
+}
+
+/*
+ * A foreign trainer counts as training once it was started. If the job has reported steps before, its
+ * rank 0 is expected to report again: the generation trains from its first report on.
+ */
+void supervisor_report_started(struct supervisor *s, int local_rank)
+{
+    struct trainer *t = &s->trainers[local_rank];
+    bool has_reported = s->place.assign->progress_step > 0;
+
+    if (!t->is_alive || generation_compare(t->generation, s->place.assign->generation) != 0)
+        return;
+    t->is_awaited = has_reported && t->rank == 0;
+    report_phases(s, local_rank,
+                  t->is_awaited  ? MESSAGE_PHASE_CONNECTED
+                  : has_reported ? MESSAGE_PHASE_RESTORED
+                                 : MESSAGE_PHASE_FIRST_STEP,
+                  -1);
+}
+
+/* The generation trains once rank 0 says where it goes on, or has made a step. */
+static void take_first_report(struct supervisor *s, int local_rank,
+                              const struct progress_line *line)
+{
+    struct trainer *t = &s->trainers[local_rank];
+    bool is_training = line->is_ready || line->step > 0 || line->checkpoint > 0;
+
+    if (!t->is_awaited || (line->resumed < 0 && !is_training))
+        return;
+    report_phases(s, local_rank, MESSAGE_PHASE_RESTORED, line->resumed);
+    if (!is_training)
+        return;
+    t->is_awaited = false;
+    t->failures = 0;
+    for (int i = 0; i < s->config.processes; i++) /* a pod has reached what all its trainers have */
+        report_phases(s, i, MESSAGE_PHASE_FIRST_STEP, -1);
+}
+
+static void report_step(struct supervisor *s, struct trainer *t, const struct progress_line *line)
+{
+    struct message_step step = {.step = line->step,
+                                .generation = t->generation.counter,
+                                .steps = line->steps,
+                                .loss = line->loss,
+                                .grad_norm = line->gradient_norm,
+                                .learning_rate = line->learning_rate,
+                                .tokens = line->tokens,
+                                .tokens_per_second = line->tokens_per_second,
+                                .data_s = NAN,
+                                .forward_s = NAN,
+                                .backward_s = NAN,
+                                .exchange_s = NAN,
+                                .optimizer_s = NAN};
+    struct member_output out = {0};
+
+    if (line->step < line->checkpoint) { /* it was there, even if it did not say so */
+        step.step = line->checkpoint;
+        step.loss = NAN;
+    }
+    if (step.step <= 0 || step.step <= t->step)
+        return;
+    t->step = step.step;
+    t->loss = isnan(step.loss) ? t->loss : step.loss;
+    member_trainer_step(s->member, &step, supervisor_clock(s), &out);
+    supervisor_apply(s, &out);
+}
+
+void supervisor_progress(struct supervisor *s, int local_rank, const struct progress_line *line,
+                         double now_ms)
+{
+    struct trainer *t = &s->trainers[local_rank];
+    struct member_output out = {0};
+
+    (void)now_ms;
+    if (!s->config.is_foreign || !s->member || !t->is_alive || t->rank != 0)
+        return;
+    take_first_report(s, local_rank, line);
+    report_step(s, t, line);
+    if (!isnan(line->evaluation_loss) && t->step > 0)
+        member_trainer_evaluation(s->member, t->step, line->evaluation_loss, supervisor_clock(s),
+                                  &out);
+    if (line->checkpoint > 0) /* also while it is told to end: it saves before it goes */
+        member_trainer_checkpoint(s->member, t->generation, line->checkpoint,
+                                  line->path ? line->path : "", supervisor_clock(s), &out);
+    supervisor_apply(s, &out);
+}
+
+/* ---- how links end ---------------------------------------------------------------------------- */
+
 void supervisor_link_closed(struct supervisor *s, int local_rank, double now_ms)
 {
     struct trainer *t = &s->trainers[local_rank];
@@ -189,10 +293,12 @@ static void collect_lines(struct supervisor *s, int local_rank, struct fleet_str
 
 static void finish_foreign(struct supervisor *s, int local_rank)
 {
+    struct trainer *t = &s->trainers[local_rank];
     struct member_output out = {0};
 
-    s->trainers[local_rank].state = TRAINER_FINISHED;
-    member_trainer_finished(s->member, local_rank, 0, NAN, "", supervisor_clock(s), &out);
+    t->state = TRAINER_FINISHED;
+    member_trainer_finished(s->member, local_rank, t->step > 0 ? t->step : 0, t->loss, "",
+                            supervisor_clock(s), &out);
     supervisor_apply(s, &out);
 }
 
@@ -202,10 +308,12 @@ static void foreign_stopped(struct supervisor *s, int local_rank, double now_ms)
 
     t->is_stopping = false;
     t->state = TRAINER_DOWN;
-    if (s->has_place)
-        supervisor_start_trainer(s, local_rank, now_ms); /* a new generation has come meanwhile */
-    else
+    if (s->has_place) { /* a new generation has come meanwhile */
+        supervisor_start_trainer(s, local_rank, now_ms);
+        supervisor_report_started(s, local_rank);
+    } else {
         supervisor_report_up(s, local_rank);
+    }
 }
 
 /* It was killed, and not by us: who did? A shell says so by its exit code. */

@@ -22,6 +22,10 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/line_writer.h"
 
+/* "NAME=number" of each descriptor that the child inherits. */
+#define NUMBERS     3
+#define NUMBER_SIZE 40
+
 /* What the child needs between fork and exec; prepared before, so that it only makes system calls. */
 struct child_plan {
     const struct trainer_launch *launch;
@@ -40,21 +44,31 @@ static void close_pipe(int fds[2])
 
 /* The environment with the descriptors' numbers in front: where a name stands twice, the first one is
  * found. */
-static char **environment_with(char *const *environment, char *link, char *listener)
+static char **environment_with(char *const *environment, char (*numbers)[NUMBER_SIZE])
 {
     size_t count = 0, used = 0;
     char **all;
 
     while (environment[count])
         count++;
-    all = calloc(count + 3, sizeof(*all));
+    all = calloc(count + NUMBERS + 1, sizeof(*all));
     fleet_assert(all);
-    if (link[0])
-        all[used++] = link;
-    if (listener[0])
-        all[used++] = listener;
+    for (size_t i = 0; i < NUMBERS; i++)
+        if (numbers[i][0])
+            all[used++] = numbers[i];
     memcpy(all + used, environment, count * sizeof(*all));
     return all;
+}
+
+static void set_number(char number[NUMBER_SIZE], const char *name, int fd)
+{
+    if (fd >= 0)
+        (void)snprintf(number, NUMBER_SIZE, "%s=%d", name, fd);
+}
+
+static bool keep_open(int fd)
+{
+    return fd < 0 || fcntl(fd, F_SETFD, 0) == 0;
 }
 
 __attribute__((noreturn)) static void run_child(const struct child_plan *plan)
@@ -72,8 +86,8 @@ __attribute__((noreturn)) static void run_child(const struct child_plan *plan)
     (void)close_range(STDERR_FILENO + 1, ~0U,
                       CLOSE_RANGE_CLOEXEC); /* what we inherited ourselves */
     if (dup2(plan->out, STDOUT_FILENO) < 0 || dup2(plan->error, STDERR_FILENO) < 0 ||
-        (plan->link >= 0 && fcntl(plan->link, F_SETFD, 0) < 0) ||
-        (plan->launch->listener >= 0 && fcntl(plan->launch->listener, F_SETFD, 0) < 0))
+        !keep_open(plan->link) || !keep_open(plan->launch->listener) ||
+        !keep_open(plan->launch->progress))
         _exit(127);
     (void)execvpe(plan->launch->path, plan->launch->arguments, plan->environment);
     number = errno;
@@ -137,7 +151,7 @@ int trainer_process_start(struct trainer_process *process, const struct trainer_
 {
     struct child_plan plan = {.launch = launch, .link = -1};
     int out[2] = {-1, -1}, error[2] = {-1, -1}, ends[2] = {-1, -1};
-    char link[40] = "", listener[40] = "";
+    char numbers[NUMBERS][NUMBER_SIZE] = {"", "", ""};
     int rc = 0;
 
     fleet_assert(process->pid == 0);
@@ -145,15 +159,16 @@ int trainer_process_start(struct trainer_process *process, const struct trainer_
     fleet_strbuf_clear(&process->tail);
     if (pipe2(out, O_CLOEXEC) < 0 || pipe2(error, O_CLOEXEC) < 0)
         rc = fleet_error(err, -errno, "make a pipe: %s", strerror(errno));
-    if (rc == 0 && launch->has_link && (rc = link_pair(ends, err)) == 0)
-        (void)snprintf(link, sizeof(link), LINK_FD_ENV "=%d", ends[1]);
-    if (launch->listener >= 0)
-        (void)snprintf(listener, sizeof(listener), LINK_LISTEN_FD_ENV "=%d", launch->listener);
+    if (rc == 0 && launch->has_link)
+        rc = link_pair(ends, err);
+    set_number(numbers[0], LINK_FD_ENV, ends[1]);
+    set_number(numbers[1], LINK_LISTEN_FD_ENV, launch->listener);
+    set_number(numbers[2], TRAINER_PROGRESS_FD_ENV, launch->progress);
     if (rc == 0) {
         plan.out = out[1];
         plan.error = error[1];
         plan.link = ends[1];
-        plan.environment = environment_with(launch->environment, link, listener);
+        plan.environment = environment_with(launch->environment, numbers);
         rc = fork_child(&plan, &process->pid, err);
         free(plan.environment);
     }

@@ -24,6 +24,8 @@
 struct fleet_error;
 struct fleet_line_writer;
 
+#define TRAINER_PROGRESS_FD_ENV "FLEET_PROGRESS_FD"
+
 #define TRAINER_LINE_SIZE_MAX 8192  /* longer lines are broken */
 #define TRAINER_TAIL_SIZE_MAX 12288 /* bytes of last lines that are kept */
 
@@ -45,9 +47,10 @@ struct trainer_process {
 struct trainer_launch {
     const char *path;         /* program; looked up in PATH if it has no slash */
     char *const *arguments;   /* argv, NULL-terminated */
-    char *const *environment; /* NULL-terminated; FLEET_LINK_FD and FLEET_LISTEN_FD are added */
-    bool has_link;            /* speaks link.h */
-    int listener;             /* descriptor to inherit, -1 = none */
+    char *const *environment; /* NULL-terminated; the descriptors below are added to it */
+    bool has_link;            /* speaks link.h: FLEET_LINK_FD */
+    int listener;             /* descriptor to inherit, -1 = none: FLEET_LISTEN_FD */
+    int progress;             /* the same: TRAINER_PROGRESS_FD_ENV */
 };
 
 /* None runs; and back to nothing: closes everything, but does not signal a child that runs. */

@@ -205,10 +205,16 @@ char **job_file_command(const struct fleetjob *job)
 
     if (job->spec.has_training || !cJSON_IsArray(command) || cJSON_GetArraySize(command) == 0)
         return NULL;
-    add_word(&words, strdup("env"));
-    add_variables(&words, fleet_json_at(container, "env"));
     add_list(&words, command);
     add_list(&words, fleet_json_at(container, "args"));
+    return words.items;
+}
+
+char **job_file_environment(const struct fleetjob *job)
+{
+    struct words words = {0};
+
+    add_variables(&words, fleet_json_at(job->spec.worker.template_, "spec.containers[0].env"));
     return words.items;
 }
 

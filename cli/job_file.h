@@ -45,11 +45,16 @@ int job_file_plan(const struct fleetjob *job, int world, struct plan *out,
 /* The folder of `path`, absolute; heap. Relative paths of the job start there. */
 char *job_file_folder(const char *path);
 
-/* The command of a job that brings its own trainer, as one argument vector: env, the variables of the
- * template's first container, its command and args. NULL if it has none. Free with
- * job_file_free_command(). */
+/* The command of a job that brings its own trainer, as one argument vector: command and args of the
+ * template's first container. NULL if it has none. */
 char **job_file_command(const struct fleetjob *job);
-void job_file_free_command(char **command);
+
+/* The variables of the template's first container that have a value, as "NAME=value"; NULL if there
+ * are none. */
+char **job_file_environment(const struct fleetjob *job);
+
+/* Free either list. NULL is fine. */
+void job_file_free_command(char **list);
 
 /* Ranks of the job at its number of workers. */
 int job_file_world(const struct fleetjob *job);

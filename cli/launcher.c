@@ -53,7 +53,7 @@ struct pod {
 struct launcher {
     struct launcher_config config;
     char *folder, *agent_path, *job_name, *job_uid;
-    char **command;
+    char **command, **environment;
     int hub_port;
     uv_signal_t *sigchld;
     struct pod **pods; /* [count] */
@@ -182,7 +182,20 @@ __attribute__((format(printf, 2, 3))) static void add(struct variables *v, const
     v->items[v->count] = NULL;
 }
 
-/* Our own environment but FLEET_* that would be taken for a pod's, and what a pod is told. */
+static bool has_name(const struct variables *v, const char *entry)
+{
+    size_t size = strcspn(entry, "=") + 1;
+
+    for (size_t i = 0; i < v->count; i++)
+        if (strncmp(v->items[i], entry, size) == 0)
+            return true;
+    return false;
+}
+
+/*
+ * As in a cluster: what a pod is told, then what the job's container has and is not told; and our own
+ * environment but FLEET_* that would be taken for a pod's.
+ */
 static struct variables make_environment(const struct pod *pod)
 {
     const struct launcher *l = pod->launcher;
@@ -201,11 +214,15 @@ static struct variables make_environment(const struct pod *pod)
     add(&v, "FLEET_TOKEN_FILE=%s/token", l->folder);
     add(&v, "FLEET_JOB_FILE=%s/job.json", l->folder);
     add(&v, "FLEET_GRACE_SECONDS=%.0f", l->config.grace_ms / 1e3);
-    if (!getenv("FLEET_THREADS"))
+    for (char **e = l->environment; e && *e; e++)
+        if (!has_name(&v, *e))
+            add(&v, "%s", *e);
+    if (!getenv("FLEET_THREADS") && !has_name(&v, "FLEET_THREADS="))
         add(&v, "FLEET_THREADS=%d", l->config.threads);
     for (char **e = environ; *e; e++)
-        if (strncmp(*e, "FLEET_", 6) != 0 || strncmp(*e, "FLEET_ISA=", 10) == 0 ||
-            strncmp(*e, "FLEET_THREADS=", 14) == 0)
+        if ((strncmp(*e, "FLEET_", 6) != 0 || strncmp(*e, "FLEET_ISA=", 10) == 0 ||
+             strncmp(*e, "FLEET_THREADS=", 14) == 0) &&
+            !has_name(&v, *e))
             add(&v, "%s", *e);
     return v;
 }
@@ -478,6 +495,7 @@ int launcher_new(const struct launcher_config *config, int hub_port, struct laun
                            .job_name = dup_text(config->job_name),
                            .job_uid = dup_text(config->job_uid),
                            .command = dup_command(config->command),
+                           .environment = dup_command(config->environment),
                            .hub_port = hub_port,
                            .sigchld = calloc(1, sizeof(uv_signal_t))};
     fleet_assert(l->sigchld);
@@ -507,6 +525,9 @@ void launcher_free(struct launcher *l)
         drop_pod(l, i);
     }
     uv_close((uv_handle_t *)l->sigchld, free_handle);
+    for (char **word = l->environment; word && *word; word++)
+        free(*word);
+    free(l->environment);
     for (char **word = l->command; word && *word; word++)
         free(*word);
     free(l->command);

@@ -37,11 +37,12 @@ struct launcher_config {
     const char *agent_path;
     const char *folder; /* for what pods need; ca.pem, token and job.json lie there */
     const char *job_name, *job_uid;
-    int processes;        /* trainers of each pod */
-    int threads;          /* compute threads of each trainer, >= 1 */
-    double grace_ms;      /* from asking a pod to end to killing it */
-    char *const *command; /* of a foreign trainer, NULL-terminated, or NULL */
-    bool is_verbose;      /* agents log decisions, too */
+    int processes;            /* trainers of each pod */
+    int threads;              /* compute threads of each trainer, >= 1 */
+    double grace_ms;          /* from asking a pod to end to killing it */
+    char *const *command;     /* of a foreign trainer, NULL-terminated, or NULL */
+    char *const *environment; /* of the job's container, "NAME=value", NULL-terminated, or NULL */
+    bool is_verbose;          /* agents log decisions, too */
 
     /* A pod has ended, or could not be started. */
     void (*ended)(void *user, const struct launcher_pod *pod);

@@ -142,6 +142,7 @@ static int host_hub(struct local_job *lj, const struct hub_policy *policy, struc
         .recorded = {status->rendezvous.epoch, status->rendezvous.generation},
         .progress_step = status->has_progress ? status->progress.step : 0,
         .checkpoint_step = status->has_checkpoint ? status->checkpoint.step : 0,
+        .checkpoint_path = status->has_checkpoint ? status->checkpoint.path : NULL,
     };
     struct hub *hub;
     int rc;
@@ -227,8 +228,9 @@ static bool is_told(struct local_job *lj, const char *text)
 }
 
 /*
- * What a pod prints: agents' own lines of life-cycle facts and trainers' standard output (their log)
- * are for --verbose; the rest is for the user, and an error that all workers meet is told once.
+ * What a pod prints: agents' own lines of life-cycle facts and the standard output (the log) of the
+ * built-in trainer are for --verbose; the rest is for the user, and an error that all workers meet
+ * is told once. All that an own trainer prints is shown: its lines begin with its rank in brackets.
  */
 static void on_pod_line(void *user, const struct launcher_pod *pod, bool is_error, const char *text)
 {
@@ -236,7 +238,10 @@ static void on_pod_line(void *user, const struct launcher_pod *pod, bool is_erro
     bool is_info = text[0] == 'I' && text[1] >= '0' && text[1] <= '9';
 
     (void)pod;
-    if (lj->config.is_verbose || (is_error && !is_info && !lj->is_stopping && !is_told(lj, text)))
+    if (!lj->job->spec.has_training && text[0] == '[')
+        lj->config.output(lj->config.user, is_error, text);
+    else if (lj->config.is_verbose ||
+             (is_error && !is_info && !lj->is_stopping && !is_told(lj, text)))
         note(lj, "%s", text);
 }
 
@@ -451,6 +456,7 @@ static int open_launcher(struct local_job *lj, struct fleet_error *err)
                                      .threads = lj->config.threads,
                                      .grace_ms = GRACE_MS,
                                      .command = lj->config.command,
+                                     .environment = lj->config.environment,
                                      .is_verbose = lj->config.is_verbose,
                                      .ended = on_pod_ended,
                                      .line = on_pod_line,

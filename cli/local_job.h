@@ -24,16 +24,19 @@ struct local_job_config {
     struct fleetjob *job; /* borrowed; its status and runPolicy.suspend are written */
     const char *folder;   /* private to this run; holds job.json already */
     const char *agent_path;
-    const char *plan_digest; /* NULL = "" */
-    int threads;             /* compute threads of each trainer */
-    char *const *command;    /* of a foreign trainer, or NULL */
+    const char *plan_digest;  /* NULL = "" */
+    int threads;              /* compute threads of each trainer */
+    char *const *command;     /* of a foreign trainer, or NULL */
+    char *const *environment; /* "NAME=value" of the job's container, NULL-terminated; or NULL */
     bool is_verbose;
     const char *state_file; /* where the processes are listed while it runs, or NULL */
 
     /* Something happened at the hub. */
     void (*event)(void *user, const struct hub_event *event);
-    /* A line for people: a warning, an event of reconcile(), output of a trainer. */
+    /* A line for people: a warning, an event of reconcile(), output of the built-in trainer. */
     void (*note)(void *user, const char *text);
+    /* A line that an own trainer printed, with its rank in front. */
+    void (*output)(void *user, bool is_error, const char *text);
     void *user;
 };
 

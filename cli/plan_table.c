@@ -135,12 +135,14 @@ static void append_memory(struct fleet_strbuf *out, const struct plan *plan)
 
 static void append_selection(const struct plan *plan, struct fleet_strbuf *out)
 {
-    append_names(out, "applied", &plan->selection.applied, "nothing but data parallelism");
+    append_names(out, plan->own_trainer ? "asked for" : "applied", &plan->selection.applied,
+                 plan->own_trainer ? "nothing" : "nothing but data parallelism");
     append_notes(out, "dropped", &plan->selection.dropped);
     append_notes(out, "without effect", &plan->selection.without_effect);
     append_notes(out, "note", &plan->selection.notes);
     append_names(out, "depends on workers", &plan->selection.depends_on_workers,
-                 "no: the same weights on any number of workers");
+                 plan->own_trainer ? "not known: the trainer is your own program"
+                                   : "no: the same weights on any number of workers");
     append_degrees(out, &plan->topology);
 }
 

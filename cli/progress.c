@@ -119,6 +119,18 @@ void progress_note(struct progress *p, const char *format, ...)
     redraw_line(p);
 }
 
+void progress_output(struct progress *p, bool is_error, const char *text)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf line = {0};
+
+    if (is_error || p->config.is_json) {
+        progress_note(p, "%s", text);
+        return;
+    }
+    fleet_strbuf_append(&line, text);
+    say(p, &line);
+}
+
 /* ---- JSON ------------------------------------------------------------------------------------- */
 
 static void begin_json(struct fleet_strbuf *out, const char *event)
@@ -160,8 +172,10 @@ static void print_step(struct progress *p, const struct message_step *step)
         add_number(&out, "gradNorm", step->grad_norm);
         add_number(&out, "learningRate", step->learning_rate);
     }
-    add_int(&out, "tokens", step->tokens);
-    add_number(&out, "tokensPerSecond", round(step->tokens_per_second));
+    if (!p->config.own_trainer || step->tokens > 0)
+        add_int(&out, "tokens", step->tokens);
+    if (!p->config.own_trainer || !isnan(step->tokens_per_second))
+        add_number(&out, "tokensPerSecond", round(step->tokens_per_second));
     add_int(&out, "generation", step->generation);
     end_json(p, &out);
 }
@@ -189,7 +203,8 @@ static void print_restart(struct progress *p, const struct hub_event *event)
     add_number(&out, "restoreMs", phases[3] / 10.0);
     add_number(&out, "resumeMs", (phases[0] + phases[1] + phases[2] + phases[3]) / 10.0);
     add_number(&out, "firstStepMs", tenths(t->first_step_ms) / 10.0);
-    add_int(&out, "lostSteps", event->lost_steps);
+    if (event->lost_steps >= 0)
+        add_int(&out, "lostSteps", event->lost_steps);
     end_json(p, &out);
 }
 
@@ -221,8 +236,10 @@ static void print_end(struct progress *p, const struct progress_end *end)
     add_text(&out, "state", end->state);
     if (end->message[0])
         add_text(&out, "message", end->message);
-    add_int(&out, "steps", p->step);
-    add_number(&out, "loss", p->last_loss);
+    if (p->step > 0 || !p->config.own_trainer) {
+        add_int(&out, "steps", p->step);
+        add_number(&out, "loss", p->last_loss);
+    }
     if (end->weights_sha256[0])
         add_text(&out, "weightsSha256", end->weights_sha256);
     add_int(&out, "restarts", end->restarts);
@@ -261,6 +278,7 @@ static void describe_step(const struct progress *p, const struct message_step *s
                              .norm = step->grad_norm,
                              .learning_rate = step->learning_rate,
                              .tokens_per_second = step->tokens_per_second,
+                             .is_reported = p->config.own_trainer,
                              .eta_s =
                                  p->config.steps > step->step
                                      ? (double)(p->config.steps - step->step) * p->step_ms / 1e3
@@ -330,14 +348,15 @@ static void show_restart(struct progress *p, const struct hub_event *event)
         fleet_strbuf_appendf(&text, " of worker %d", event->member);
     append_phase(&text, "noticed", t->detect_ms);
     append_phase(&text, "agreed", t->agree_ms);
-    append_phase(&text, "connected", t->connect_ms);
+    append_phase(&text, p->config.own_trainer ? "trainers started" : "connected", t->connect_ms);
     append_phase(&text, "restored", t->restore_ms);
     if (t->resume_ms >= 0)
         fleet_strbuf_appendf(&text, " = %.0f ms", t->resume_ms);
     append_phase(&text, "first step", t->first_step_ms);
-    fleet_strbuf_appendf(&text, "; %lld steps lost; generation %lld, %d workers",
-                         (long long)event->lost_steps, (long long)event->generation.counter,
-                         event->members);
+    if (event->lost_steps >= 0)
+        fleet_strbuf_appendf(&text, "; %lld steps lost", (long long)event->lost_steps);
+    fleet_strbuf_appendf(&text, "; generation %lld, %d workers",
+                         (long long)event->generation.counter, event->members);
     say(p, &text);
 }
 
@@ -351,7 +370,8 @@ static void show_trainer_failed(struct progress *p, const struct hub_event *even
                              strsignal(event->signal));
     else
         fleet_strbuf_appendf(&text, "exited with code %d", event->exit_code);
-    fleet_strbuf_appendf(&text, " after step %lld", (long long)p->step);
+    if (p->step > 0 || !p->config.own_trainer)
+        fleet_strbuf_appendf(&text, " after step %lld", (long long)p->step);
     say(p, &text);
 }
 
@@ -423,16 +443,28 @@ static void append_times(struct fleet_strbuf *out, const struct shares *times)
                          fmax(rest, 0.0) * percent);
 }
 
+/* Of an own trainer only what it has reported is known, and how its processes ended. */
+static void describe_what_was_done(const struct progress *p, const struct progress_end *end,
+                                   struct fleet_strbuf *out)
+{
+    if (p->config.own_trainer && end->has_succeeded)
+        fleet_strbuf_append(out, ": every worker exited with 0");
+    if (p->config.own_trainer && p->step == 0)
+        return;
+    fleet_strbuf_appendf(out, "%s %lld", p->config.own_trainer && end->has_succeeded ? "," : ":",
+                         (long long)p->step);
+    if (p->config.steps > 0)
+        fleet_strbuf_appendf(out, " of %lld", (long long)p->config.steps);
+    fleet_strbuf_append(out, " steps");
+}
+
 static void show_end(struct progress *p, const struct progress_end *end)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
 
     fleet_strbuf_appendf(&out, "\n%s after ", end->state);
     step_line_append_duration(end->seconds, &out);
-    fleet_strbuf_appendf(&out, ": %lld", (long long)p->step);
-    if (p->config.steps > 0)
-        fleet_strbuf_appendf(&out, " of %lld", (long long)p->config.steps);
-    fleet_strbuf_append(&out, " steps");
+    describe_what_was_done(p, end, &out);
     if (end->message[0])
         fleet_strbuf_appendf(&out, "\n  %s", end->message);
     if (!isnan(p->first_loss))
@@ -492,12 +524,15 @@ static void note_times(struct shares *times, const struct message_step *step)
 static void note_step(struct progress *p, const struct message_step *step, double now_ms)
 {
     if (!isnan(p->stepped_ms)) {
-        double step_ms = now_ms - p->stepped_ms;
+        int64_t count = step->step > p->step ? step->step - p->step : 1;
+        double step_ms = (now_ms - p->stepped_ms) / (double)count;
         p->step_ms =
             isnan(p->step_ms) ? step_ms : RATE_KEEP * p->step_ms + (1.0 - RATE_KEEP) * step_ms;
     }
     p->stepped_ms = now_ms;
     p->step = step->step;
+    if (step->steps > 0) /* an own trainer says how many there are */
+        p->config.steps = step->steps;
     p->first_loss = isnan(p->first_loss) ? step->loss : p->first_loss;
     p->last_loss = step->loss;
     note_times(&p->times, step);

@@ -25,12 +25,14 @@ struct progress_config {
     int columns;         /* text, terminal: cut the progress line so that it fits; 0 = not known */
     FILE *out;           /* borrowed */
     FILE *notes;         /* warnings and errors; borrowed */
+    bool own_trainer;    /* the user's own: what it does not report is not known */
     int64_t steps;       /* of the job, 0 = not known */
     int64_t every_steps; /* text: a line for every so many steps, >= 1 */
 };
 
 struct progress_end {
-    const char *state;          /* "Succeeded", "Failed", "Suspended" */
+    const char *state; /* "Succeeded", "Failed", "Suspended" */
+    bool has_succeeded;
     const char *message;        /* why, "" = nothing to say */
     const char *weights_sha256; /* "" = none */
     const char *curve_path;     /* the drawing that was written, "" = none */
@@ -51,6 +53,9 @@ void progress_event(struct progress *progress, const struct hub_event *event, do
 /* A line for `notes` that leaves the progress line whole. */
 void progress_note(struct progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* A line of an own trainer: to `notes` if it is an error or `out` holds JSON, else to `out`. */
+void progress_output(struct progress *progress, bool is_error, const char *text);
 
 /* The last words: the end and its reason, the losses, the restarts, what was written. */
 void progress_finish(struct progress *progress, const struct progress_end *end);

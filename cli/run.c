@@ -24,6 +24,7 @@
 #include "cli/private_folder.h"
 #include "cli/processors.h"
 #include "cli/progress.h"
+#include "controller/fleetjob/job_secret.h"
 #include "libfleet/api/memory_limit.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
@@ -34,7 +35,6 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/log.h"
-#include "libfleet/strategy/strategy_json.h"
 
 #define EXIT_GOOD        0
 #define EXIT_NO          1
@@ -222,6 +222,7 @@ static void open_progress(struct run *run)
                                      .columns = column_count(),
                                      .out = stdout,
                                      .notes = stderr,
+                                     .own_trainer = !run->job.spec.has_training,
                                      .steps = run->job.spec.has_training ? training->steps : 0,
                                      .every_steps = training->log.every_steps};
 
@@ -250,24 +251,9 @@ static void print_plan(struct run *run)
 /* job.json, what the trainer reads: the blocks as given, and where relative paths start. */
 static int write_job_file(const struct run *run, const char *private, struct fleet_error *err)
 {
-    FLEET_AUTO_JSON cJSON *root = cJSON_CreateObject();
     FLEET_AUTO_FREE char *path = fleet_file_join(private, "job.json");
-    FLEET_AUTO_FREE char *text = NULL;
-    const struct fleetjob_spec *spec = &run->job.spec;
+    FLEET_AUTO_FREE char *text = job_secret_trainer_file(&run->job, run->folder);
 
-    fleet_assert(root);
-    cJSON_AddItemToObject(root, "training",
-                          spec->training_json ? cJSON_Duplicate(spec->training_json, true)
-                                              : cJSON_CreateObject());
-    cJSON_AddItemToObject(root, "strategy", strategy_json_encode(&spec->strategy));
-    (void)cJSON_AddStringToObject(root, "strategyPolicy",
-                                  spec->strategy_policy == FLEETJOB_POLICY_PADDLE ? "Paddle"
-                                                                                  : "Full");
-    cJSON_AddItemToObject(root, "strategyOptions",
-                          fleet_object_encode(&strategy_options_type, &spec->strategy_options));
-    (void)cJSON_AddStringToObject(root, "jobName", run->job.metadata.name);
-    (void)cJSON_AddStringToObject(root, "baseDir", run->folder);
-    text = fleet_json_print(root);
     return fleet_file_write(path, text, strlen(text), err);
 }
 
@@ -311,6 +297,12 @@ static void on_event(void *user, const struct hub_event *event)
 static void on_note(void *user, const char *text)
 {
     progress_note(((struct run *)user)->progress, "%s", text);
+}
+
+/* Output of an own trainer: it is what the user has started the job for. */
+static void on_output(void *user, bool is_error, const char *text)
+{
+    progress_output(((struct run *)user)->progress, is_error, text);
 }
 
 /* ---- after it has run ------------------------------------------------------------------------- */
@@ -374,7 +366,7 @@ static int finish(struct run *run)
         .restarts = run->restarts,
         .seconds = (fleet_monotonic_ms() - run->started_ms) / 1e3,
     };
-    bool has_succeeded = strcmp(end.state, WELLKNOWN_CONDITION_SUCCEEDED) == 0;
+    bool has_succeeded = end.has_succeeded = strcmp(end.state, WELLKNOWN_CONDITION_SUCCEEDED) == 0;
     bool has_failed = strcmp(end.state, WELLKNOWN_CONDITION_FAILED) == 0;
 
     if (has_failed && condition->message) {
@@ -404,7 +396,7 @@ static void mask_stop_signals(int how)
 static int run_job(struct run *run, const char *private, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *agent = NULL;
-    char **command;
+    char **command, **environment;
     struct local_job_config config = {.job = &run->job,
                                       .folder = private,
                                       .threads = processors_per_trainer(job_file_world(&run->job)),
@@ -412,14 +404,17 @@ static int run_job(struct run *run, const char *private, struct fleet_error *err
                                       .state_file = run->arguments.state_file,
                                       .event = on_event,
                                       .note = on_note,
+                                      .output = on_output,
                                       .user = run};
     int rc;
 
     if ((rc = find_agent(&agent, err)) < 0 || (rc = write_job_file(run, private, err)) < 0)
         return rc;
     command = job_file_command(&run->job);
+    environment = job_file_environment(&run->job);
     config.agent_path = agent;
     config.command = command;
+    config.environment = environment;
     config.plan_digest = run->job.spec.has_training ? run->plan.digest : NULL;
     rc = local_job_new(&config, &run->local, err);
     if (rc == 0) {
@@ -429,6 +424,7 @@ static int run_job(struct run *run, const char *private, struct fleet_error *err
         local_job_free(run->local);
     }
     job_file_free_command(command);
+    job_file_free_command(environment);
     return rc;
 }
 

@@ -26,6 +26,8 @@ static void check_progress(struct pass *pass)
 
     if (seconds == 0 || status->started_wall_ms == 0)
         return;
+    if (!pass->spec->has_training && !status->has_progress)
+        return; /* an own trainer that may never report a step */
     since = status->started_wall_ms;
     if (status->has_progress && status->progress.at_wall_ms > since)
         since = status->progress.at_wall_ms;

@@ -49,6 +49,7 @@ static void take_step(struct hub_view *view, const struct hub_event *event, int6
     view->has_run = view->has_progress = true;
     view->stalled[0] = view->state_lost[0] = '\0';
     view->progress.step = event->step.step;
+    view->progress.steps = event->step.steps;
     view->progress.loss = event->step.loss;
     view->progress.tokens_per_second = event->step.tokens_per_second;
     view->progress.goodput = NAN;
@@ -212,7 +213,8 @@ struct fleetjob_restart hub_view_begun(const struct hub_record *record, int64_t 
                                      .connect_ms = NAN,
                                      .restore_ms = NAN,
                                      .resume_ms = NAN,
-                                     .first_step_ms = NAN};
+                                     .first_step_ms = NAN,
+                                     .lost_steps = -1};
 }
 
 void hub_view_refresh(struct hub_view *view, const struct hub *hub)

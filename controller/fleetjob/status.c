@@ -244,7 +244,9 @@ static void observe_progress(struct pass *pass)
     struct fleetjob_progress *progress = &pass->status->progress;
     double wall_ms = (double)(hub->progress.at_wall_ms - hub->first_step_wall_ms);
 
-    if (hub->has_checkpoint && hub->checkpoint.step >= pass->status->checkpoint.step) {
+    /* An own trainer may begin again below its last checkpoint. */
+    if (hub->has_checkpoint &&
+        (!pass->spec->has_training || hub->checkpoint.step >= pass->status->checkpoint.step)) {
         pass->status->has_checkpoint = true;
         pass->status->checkpoint.step = hub->checkpoint.step;
         pass->status->checkpoint.at_wall_ms = hub->checkpoint.at_wall_ms;
@@ -254,7 +256,8 @@ static void observe_progress(struct pass *pass)
         return; /* (5) */
     pass->status->has_progress = true;
     *progress = hub->progress;
-    progress->steps = pass->spec->has_training ? pass->spec->training.steps : 0;
+    if (pass->spec->has_training)
+        progress->steps = pass->spec->training.steps;
     progress->loss = rounded(progress->loss, LOSS_DIGITS);
     progress->tokens_per_second = progress->tokens_per_second < 100.0
                                       ? rounded(progress->tokens_per_second, 3)
@@ -316,7 +319,10 @@ static void tell_restart(struct pass *pass, const struct fleetjob_restart *resta
         fleet_strbuf_appendf(&text, " (worker %lld)", (long long)restart->member);
     if (!isnan(restart->resume_ms))
         fleet_strbuf_appendf(&text, ": resumed in %.0f ms", restart->resume_ms);
-    fleet_strbuf_appendf(&text, ", %lld steps lost", (long long)restart->lost_steps);
+    else if (!pass->spec->has_training)
+        fleet_strbuf_append(&text, ": the trainers were started again");
+    if (restart->lost_steps >= 0)
+        fleet_strbuf_appendf(&text, ", %lld steps lost", (long long)restart->lost_steps);
     pass_event(pass, !message_cause_is_wanted(restart->cause) || restart->lost_steps > 0,
                is_resize ? WELLKNOWN_EVENT_RESIZED : WELLKNOWN_EVENT_RESTARTED, "%s", text.text);
 }

@@ -167,7 +167,7 @@ struct fleetjob_restart {
     int64_t exit_code;                                             /* -1 = unknown */
     double detect_ms, agree_ms, connect_ms, restore_ms, resume_ms; /* NaN = not reached */
     double first_step_ms;
-    int64_t lost_steps;
+    int64_t lost_steps; /* -1 = unknown */
 };
 
 struct fleetjob_status {

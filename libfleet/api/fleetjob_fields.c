@@ -401,7 +401,9 @@ static const struct fleet_field run_policy_fields[] = {
      .min = 1,
      .max = 2147483647,
      .default_words = "none",
-     .description = "Seconds that may pass without a step; then the job fails."},
+     .description = "Seconds that may pass without a step; then the job fails. For an own trainer "
+                    "it counts from the first step that the trainer reports: one that reports no "
+                    "steps is never ended by it."},
     {.name = "restart",
      .kind = FLEET_FIELD_OBJECT,
      .offset = offsetof(struct fleetjob_run_policy, restart),

@@ -268,8 +268,9 @@ static const struct fleet_field restart_fields[] = {
     {.name = "lostSteps",
      .kind = FLEET_FIELD_INT,
      .offset = offsetof(struct fleetjob_restart, lost_steps),
-     .default_text = "0",
-     .description = "Steps that had to be computed again."},
+     .unset = -1,
+     .description = "Steps that had to be computed again. Absent if nobody knows: an own trainer "
+                    "that does not report where it goes on."},
     {0},
 };
 

@@ -25,17 +25,35 @@ static void append_rate(double per_second, struct fleet_strbuf *out)
         fleet_strbuf_appendf(out, "%.0f tok/s", per_second);
 }
 
+static void append_reported(const struct step_line *line, struct fleet_strbuf *out)
+{
+    if (!isnan(line->loss))
+        fleet_strbuf_appendf(out, "  loss %.4f", line->loss);
+    if (!isnan(line->norm))
+        fleet_strbuf_appendf(out, "  norm %.2f", line->norm);
+    if (!isnan(line->learning_rate))
+        fleet_strbuf_appendf(out, "  lr %.1e", line->learning_rate);
+    if (isnan(line->tokens_per_second))
+        return;
+    fleet_strbuf_append(out, "  ");
+    append_rate(line->tokens_per_second, out);
+}
+
 void step_line_append(const struct step_line *line, struct fleet_strbuf *out)
 {
     fleet_strbuf_appendf(out, "step %lld", (long long)line->step);
     if (line->steps > 0)
         fleet_strbuf_appendf(out, "/%lld", (long long)line->steps);
-    fleet_strbuf_appendf(out, "  loss %.4f", line->loss);
-    if (!isnan(line->learning_rate))
-        fleet_strbuf_appendf(out, "  norm %.2f  lr %.1e ", line->norm, line->learning_rate);
-    else
-        fleet_strbuf_append(out, line->is_skipped ? "  update skipped  " : "  ");
-    append_rate(line->tokens_per_second, out);
+    if (line->is_reported) {
+        append_reported(line, out);
+    } else {
+        fleet_strbuf_appendf(out, "  loss %.4f", line->loss);
+        if (!isnan(line->learning_rate))
+            fleet_strbuf_appendf(out, "  norm %.2f  lr %.1e ", line->norm, line->learning_rate);
+        else
+            fleet_strbuf_append(out, line->is_skipped ? "  update skipped  " : "  ");
+        append_rate(line->tokens_per_second, out);
+    }
     if (!isnan(line->eta_s)) {
         fleet_strbuf_append(out, "  eta ");
         step_line_append_duration(line->eta_s, out);

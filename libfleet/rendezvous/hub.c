@@ -95,7 +95,8 @@ struct hub *hub_new(const struct hub_start *start, const struct hub_policy *poli
                         .kv = kv_new()};
     hub_output_text(hub->job_uid, "%s", start->job_uid);
     hub->plan_digest = strdup(start->plan_digest ? start->plan_digest : "");
-    fleet_assert(hub->plan_digest != NULL);
+    hub->resume_path = strdup(start->checkpoint_path ? start->checkpoint_path : "");
+    fleet_assert(hub->plan_digest != NULL && hub->resume_path != NULL);
     memcpy(hub->secret, start->secret, sizeof(hub->secret));
     if (hub->lineage_count > 0)
         memcpy(hub->lineage, start->lineage + skipped,
@@ -126,6 +127,7 @@ void hub_free(struct hub *hub)
     kv_free(hub->kv);
     free(hub->plan_digest);
     free(hub->checkpoint_path);
+    free(hub->resume_path);
     free(hub);
 }
 

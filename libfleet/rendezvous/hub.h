@@ -42,7 +42,8 @@ struct hub_policy {
     int64_t reset_after_steps;   /* restart.resetAfterSteps; 0 = never */
     double progress_interval_ms; /* least time between two progress messages; 0 = every step */
     /* The job's own trainers (no spec.training): each exits for itself, so the job has succeeded once all
-     * ranks of one generation have exited with 0. What they hold in memory goes to nobody else. */
+     * ranks of one generation have exited with 0. What they hold in memory goes to nobody else: they
+     * start anew in every generation. Of steps and checkpoints the hub knows what they report. */
     bool own_trainer;
 };
 
@@ -54,11 +55,12 @@ struct hub_start {
     struct generation recorded;            /* the newest recorded generation */
     const struct message_lineage *lineage; /* [lineage_count], as recorded */
     size_t lineage_count;
-    int64_t progress_step;   /* last step reported before */
-    int64_t checkpoint_step; /* of the newest checkpoint; 0 = none */
-    int restarts;            /* counted since the last reset */
-    int restarts_total;      /* counted ever */
-    bool is_alone;           /* no pod of the job lives: nobody is waited for */
+    int64_t progress_step;       /* last step reported before */
+    int64_t checkpoint_step;     /* of the newest checkpoint; 0 = none */
+    const char *checkpoint_path; /* where it lies; NULL = not known */
+    int restarts;                /* counted since the last reset */
+    int restarts_total;          /* counted ever */
+    bool is_alone;               /* no pod of the job lives: nobody is waited for */
     bool has_trained; /* the recorded generation did, and nobody asked it to end: if none of its
                          members is left, that was a failure */
     uint8_t secret[MESSAGE_SECRET_SIZE]; /* unpredictable; keys of generations derive from it */
@@ -116,7 +118,8 @@ struct hub_event {
     bool counted;                      /* RESTART: counts against maxRestarts */
     int restarts;                      /* counted so far, since the last reset */
     int members, world;                /* of `generation` */
-    int64_t lost_steps;                /* RESTART: steps reported before that are computed again */
+    int64_t lost_steps;                /* RESTART: steps reported before that are computed again;
+                                          -1 = unknown: an own trainer did not say where it goes on */
     struct hub_timeline timeline;      /* RESTART */
     struct message_step step;
     bool weights_differ;     /* FINISHED: two members told different digests */

@@ -56,7 +56,12 @@ static struct message_text *describe(const struct hub *hub, int *out_world)
                                       .reporter = choose_reporter(hub),
                                       .progress_step = hub->progress_step,
                                       .progress_interval_ms = hub->policy.progress_interval_ms,
-                                      .restarts = hub->restarts_total};
+                                      .restarts = hub->restarts_total,
+                                      .checkpoint_path = ""};
+    if (hub->policy.own_trainer) {
+        assign->checkpoint_step = hub->checkpoint_step;
+        assign->checkpoint_path = hub->resume_path;
+    }
     derive_key(hub, assign->key);
     for (size_t i = 0; i < hub->chosen_count; i++) {
         const struct hub_peer *peer = hub->chosen[i];
@@ -117,7 +122,7 @@ static void tell_lost_state(struct hub *hub, struct hub_output *out)
 
     for (size_t i = 0; i < hub->chosen_count; i++)
         is_held |= hub_form_has_state(hub, hub->chosen[i]);
-    if (is_held || hub->progress_step <= from)
+    if (is_held || hub->policy.own_trainer || hub->progress_step <= from)
         return;
     event = hub_output_event(out, hub, HUB_EVENT_STATE_LOST, NULL);
     hub_output_text(event->cause, "StateLost");

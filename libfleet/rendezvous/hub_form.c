@@ -128,6 +128,8 @@ bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer)
         hub->lineage_count > 0 &&
         generation_compare(made, hub->lineage[hub->lineage_count - 1].generation) <= 0;
 
+    if (hub->policy.own_trainer)
+        return false; /* it ends with its generation */
     if (is_recorded && !hub_lineage_has(hub, made, peer->status.step))
         return false; /* of a branch that was given up */
     return peer->status.step >= 0 && !generation_is_none(peer->status.state_generation) &&
@@ -212,7 +214,9 @@ static bool may_form(struct hub *hub, struct hub_output *out)
     if (hub->now_ms < hub->quiet_until_ms &&
         (hub->newest_members == 0 || hub->newest_heard < hub->newest_members))
         return has_come(hub, hub->quiet_until_ms);
-    if (tally.leaving > 0 && !has_come(hub, hub->gather_ms + HUB_ABORT_MS_MAX))
+    if (tally.leaving > 0 &&
+        (hub->policy.own_trainer || /* its agent ends it when its grace is over */
+         !has_come(hub, hub->gather_ms + HUB_ABORT_MS_MAX)))
         return false;
     if (tally.candidates >= hub->policy.min && tally.with_state == 0 &&
         !generation_is_none(hub->newest) && hub_holder_is_awaited(hub, out))

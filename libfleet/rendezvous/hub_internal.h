@@ -156,6 +156,10 @@ struct hub {
     int64_t checkpoint_step;
     int64_t checkpoint_due_step; /* of a checkpoint whose steps are not all told yet, … */
     char *checkpoint_path;       /* … NULL = none */
+    /* Own trainers are told of the last checkpoint that they reported: its path, NULL = not known,
+     * and the generation that reported it, none = a hub before us knew. */
+    char *resume_path;
+    struct generation resume_generation;
 
     bool is_finishing; /* a member has done all steps */
     int finished_gone; /* own trainers: members of the newest generation that are gone, but had finished */

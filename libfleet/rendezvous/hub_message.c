@@ -22,6 +22,9 @@ static void tell_checkpoint(struct hub *hub, struct hub_output *out)
     if (!hub->checkpoint_path || hub->checkpoint_due_step > hub->progress_step)
         return;
     hub->checkpoint_step = hub->checkpoint_due_step;
+    free(hub->resume_path);
+    hub->resume_path = strdup(hub->checkpoint_path);
+    fleet_assert(hub->resume_path != NULL);
     event = hub_output_event(out, hub, HUB_EVENT_CHECKPOINT, NULL);
     event->step.step = hub->checkpoint_step;
     event->text = hub->checkpoint_path;
@@ -30,14 +33,17 @@ static void tell_checkpoint(struct hub *hub, struct hub_output *out)
 
 void hub_message_step(struct hub *hub, const struct message_step *step, struct hub_output *out)
 {
+    int64_t count = hub->policy.own_trainer ? step->step - hub->progress_step : 1;
+    int64_t enough = hub->policy.reset_after_steps;
+
     if (step->step <= hub->progress_step)
         return; /* (7) */
     hub->progress_step = step->step;
     hub_output_event(out, hub, HUB_EVENT_STEP, NULL)->step = *step;
     tell_checkpoint(hub, out);
-    hub->steps_since_restart++;
-    if (hub->policy.reset_after_steps > 0 &&
-        hub->steps_since_restart == hub->policy.reset_after_steps) {
+    hub->steps_since_restart += count;
+    if (enough > 0 && hub->steps_since_restart >= enough &&
+        hub->steps_since_restart - count < enough) {
         hub->restarts = 0;
         hub_accuse_forget(hub, NULL);
     }
@@ -73,7 +79,7 @@ static void on_progress(struct hub *hub, struct hub_peer *peer, const struct mes
     double step_ms;
 
     peer->status.steps_from = m->steps_from;
-    if (peer->place < 0 || m->count == 0 || is_gap(hub, m->steps[0].step))
+    if (peer->place < 0 || m->count == 0 || (!m->is_sparse && is_gap(hub, m->steps[0].step)))
         return; /* whoever has the missing ones will send them, and these come again */
     step_ms = (hub->now_ms - hub->progress_ms) / (double)m->count;
     hub->step_ms_mean = hub->step_ms_mean > 0 ? 0.9 * hub->step_ms_mean + 0.1 * step_ms : step_ms;
@@ -191,6 +197,22 @@ static void on_peer_lost(struct hub *hub, struct hub_peer *peer, const struct me
 }
 
 /*
+ * Is this one newer than the one that is known? Steps only grow while members hold the state. An own
+ * trainer may begin again below them: then the last report of the newest generation counts.
+ */
+static bool is_newer_checkpoint(const struct hub *hub, const struct message_checkpoint_done *m)
+{
+    int order = generation_compare(m->generation, hub->resume_generation);
+
+    if (hub->policy.own_trainer && generation_is_none(hub->resume_generation))
+        order = generation_compare(m->generation, hub->newest) == 0 ? 1 : 0;
+    if (hub->policy.own_trainer && order != 0)
+        return order > 0;
+    return m->step > hub->checkpoint_step &&
+           (!hub->checkpoint_path || m->step >= hub->checkpoint_due_step);
+}
+
+/*
  * An older generation's may come late: it counts if it is on the lineage. The member repeats it until
  * it hears that it is known, or of no use; one that leaves waits for that.
  */
@@ -198,18 +220,19 @@ static void on_checkpoint(struct hub *hub, const struct hub_peer *peer,
                           const struct message_checkpoint_done *m, struct hub_output *out)
 {
     struct message answer = hub_hello_greeting(hub);
-    bool counts = hub_lineage_has(hub, m->generation, m->step);
+    bool counts = hub_lineage_has(hub, m->generation, m->step), is_known;
 
-    if (counts && m->step > hub->checkpoint_step &&
-        (!hub->checkpoint_path || m->step >= hub->checkpoint_due_step)) {
+    if (counts && is_newer_checkpoint(hub, m)) {
         free(hub->checkpoint_path);
+        hub->resume_generation = m->generation;
         hub->checkpoint_path = strdup(m->path);
         fleet_assert(hub->checkpoint_path != NULL);
         hub->checkpoint_due_step = m->step;
         tell_checkpoint(hub, out);
     }
     answer.heartbeat.progress_step = hub->progress_step;
-    answer.heartbeat.checkpoint_step = counts ? hub->checkpoint_step : m->step;
+    is_known = hub->policy.own_trainer && !hub->checkpoint_path; /* steps may go back */
+    answer.heartbeat.checkpoint_step = counts && !is_known ? hub->checkpoint_step : m->step;
     hub_output_message(out, peer, &answer);
 }
 

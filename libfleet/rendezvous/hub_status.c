@@ -24,7 +24,8 @@ void hub_status_running(struct hub *hub, struct hub_output *out)
 
 static void note_restored(struct hub *hub, int64_t step)
 {
-    hub->restart.restored_step = step;
+    if (step >= 0) /* an own trainer need not say */
+        hub->restart.restored_step = step;
     if (hub->restart.step < 0 && step > hub->progress_floor)
         hub->progress_floor = step;
 }
@@ -35,8 +36,8 @@ static void note_restored(struct hub *hub, int64_t step)
  */
 static bool is_right_step(const struct hub *hub, int64_t step)
 {
-    if (!hub->newest_text)
-        return true; /* made by the hub before us: what was agreed is not known */
+    if (!hub->newest_text || hub->policy.own_trainer)
+        return true; /* made by the hub before us, or chosen by the trainer: nothing was agreed */
     if (hub->restart.step >= 0)
         return step == hub->restart.step;
     return step <= hub->checkpoint_step || hub->lineage[hub->lineage_count - 1].first_step == 1;

@@ -82,12 +82,36 @@ static struct hub_timeline measure(const struct hub_restart *restart)
     return t;
 }
 
+/*
+ * Steps that are computed again, -1 = unknown. Members without state may have loaded a checkpoint:
+ * where they went on is what they said. An own trainer need not say it.
+ */
+static int64_t lost_steps(const struct hub *hub)
+{
+    const struct hub_restart *restart = &hub->restart;
+    int64_t progress_step = restart->incident.progress_step;
+    int64_t from = restart->step >= 0            ? restart->step
+                   : restart->restored_step >= 0 ? restart->restored_step
+                                                 : hub->checkpoint_step;
+
+    if (hub->policy.own_trainer && (progress_step == 0 || restart->restored_step < 0))
+        return -1;
+    return from < progress_step ? progress_step - from : 0;
+}
+
+/* Nobody has seen an own trainer restore its state, or make a step, if it reports none. */
+static void forget_unreported(const struct hub *hub, struct hub_timeline *t)
+{
+    if (!hub->policy.own_trainer || hub->restart.incident.progress_step > 0)
+        return;
+    t->restore_ms = t->resume_ms = t->first_step_ms = -1;
+}
+
 void hub_timeline_tell(struct hub *hub, bool is_over, struct hub_output *out)
 {
     struct hub_restart *restart = &hub->restart;
     const struct hub_incident *incident = &restart->incident;
     struct hub_event *event;
-    int64_t from;
 
     if (!restart->is_open)
         return;
@@ -102,9 +126,6 @@ void hub_timeline_tell(struct hub *hub, bool is_over, struct hub_output *out)
     event->signal = incident->signal;
     event->counted = incident->is_failure;
     event->timeline = measure(restart);
-    /* Members without state may have loaded a checkpoint: where they went on is what they said. */
-    from = restart->step >= 0            ? restart->step
-           : restart->restored_step >= 0 ? restart->restored_step
-                                         : hub->checkpoint_step;
-    event->lost_steps = from < incident->progress_step ? incident->progress_step - from : 0;
+    forget_unreported(hub, &event->timeline);
+    event->lost_steps = lost_steps(hub);
 }

@@ -43,7 +43,8 @@ struct member_config {
     enum message_level level;
     const char *version;
     uint64_t seed; /* of the jitter */
-    /* The user's own trainers: one that has finished runs again if its generation ends before all have. */
+    /* Own trainers: one that has finished runs again if its generation ends before all have. Their steps may
+     * have holes, and what they hold goes to nobody else. */
     bool own_trainer;
 };
 

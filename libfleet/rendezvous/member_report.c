@@ -129,6 +129,7 @@ void member_report_steps(struct member *member, struct member_output *out)
     struct message message = {.type = MESSAGE_PROGRESS,
                               .progress = {.generation = member->obeyed,
                                            .steps_from = member_steps_oldest(&member->steps),
+                                           .is_sparse = member->own_trainer,
                                            .steps = steps}};
 
     member->steps_due_ms = INFINITY;

@@ -70,7 +70,7 @@ void member_trainer_phase(struct member *member, int local_rank, struct generati
         return; /* (3) */
     process->phase = phase;
     process->phase_at_ms = at_ms;
-    if (phase >= MESSAGE_PHASE_RESTORED) {
+    if (phase >= MESSAGE_PHASE_RESTORED && !member->own_trainer) {
         process->step = step;
         process->state_generation = member->obeyed;
     }
@@ -91,7 +91,7 @@ void member_trainer_step(struct member *member, const struct message_step *step,
     member_enter(member, now_ms);
     if (copy.generation == 0)
         copy.generation = member->obeyed.counter;
-    for (int i = 0; i < member->process_count; i++)
+    for (int i = 0; i < member->process_count && !member->own_trainer; i++)
         if (member->processes[i].state == PROCESS_RUNNING && member->processes[i].step < step->step)
             member->processes[i].step = step->step;
     member_steps_add(&member->steps, &copy);

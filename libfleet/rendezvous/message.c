@@ -81,6 +81,7 @@ static const struct message_field ready_fields[] = {
 static const struct message_field step_fields[] = {
     F(step, "step", INT64, step, RANGE(0, STEP_MAX)),
     F(step, "generation", INT64, generation, RANGE(0, STEP_MAX), OPTIONAL),
+    F(step, "steps", INT64, steps, RANGE(0, STEP_MAX), OPTIONAL),
     F(step, "loss", NUMBER, loss, OPTIONAL),
     F(step, "gradNorm", NUMBER, grad_norm, OPTIONAL),
     F(step, "learningRate", NUMBER, learning_rate, OPTIONAL),
@@ -97,6 +98,7 @@ static const struct message_field step_fields[] = {
 static const struct message_field progress_fields[] = {
     F(progress, "generation", GENERATION, generation),
     F(progress, "stepsFrom", INT64, steps_from, RANGE(0, STEP_MAX), OPTIONAL),
+    F(progress, "sparse", BOOL, is_sparse, OPTIONAL),
     F(progress, "steps", LIST, steps, RANGE(0, MESSAGE_STEPS_MAX), .fields = step_fields,
       .element_size = sizeof(struct message_step),
       .count_offset = offsetof(struct message_progress, count)),
@@ -183,6 +185,8 @@ static const struct message_field assign_fields[] = {
     F(assign, "progressStep", INT64, progress_step, RANGE(0, STEP_MAX)),
     F(assign, "progressIntervalMs", AGE, progress_interval_ms, OPTIONAL),
     F(assign, "restarts", INT, restarts, RANGE(0, INT_MAX), OPTIONAL),
+    F(assign, "checkpointStep", INT64, checkpoint_step, RANGE(0, STEP_MAX), OPTIONAL),
+    F(assign, "checkpointPath", TEXT, checkpoint_path, RANGE(0, MESSAGE_PATH_MAX), OPTIONAL),
     END,
 };
 

@@ -133,6 +133,7 @@ struct message_ready {
 struct message_step {
     int64_t step;       /* from 1 */
     int64_t generation; /* counter of the generation that committed it */
+    int64_t steps;      /* of the whole job as the trainer says, 0 = it does not */
     double loss;
     double grad_norm;     /* NaN for a batch without update */
     double learning_rate; /* NaN for a batch without update */
@@ -142,8 +143,9 @@ struct message_step {
 };
 
 struct message_progress {
-    struct generation generation;     /* of the sender now */
-    int64_t steps_from;               /* as in its status */
+    struct generation generation; /* of the sender now */
+    int64_t steps_from;           /* as in its status */
+    bool is_sparse; /* an own trainer reports what it likes: no step in between is missing */
     const struct message_step *steps; /* [count], ascending without holes */
     size_t count;
 };
@@ -224,6 +226,9 @@ struct message_assign {
     int64_t progress_step;       /* last step the hub was told of */
     double progress_interval_ms; /* least time between two progress messages */
     int restarts;                /* counted ever, this generation included */
+    /* Own trainers: the checkpoint that the job reported last, and where it lies. */
+    int64_t checkpoint_step;     /* 0 = none */
+    const char *checkpoint_path; /* "" = not said */
 };
 
 struct message_abort {

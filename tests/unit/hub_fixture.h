@@ -237,6 +237,17 @@ static inline void left_generation(int index)
     send_to_hub(peer, &message);
 }
 
+/* From now on the job's trainers are the user's own. */
+static inline void make_own(void)
+{
+    struct hub_policy p = policy(1, 2);
+    struct hub_output out = {0};
+
+    p.own_trainer = true;
+    hub_configure(w.hub, &p, w.now_ms, &out);
+    carry_out(&out);
+}
+
 static inline void heartbeat(int index)
 {
     struct message message = {.type = MESSAGE_HEARTBEAT,

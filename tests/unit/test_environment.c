@@ -94,6 +94,31 @@ static void test_environment__says_what_the_frameworks_expect(void **state)
     environment_free(environment);
 }
 
+static void test_environment__says_where_to_resume_once_the_job_has_said(void **state)
+{
+    struct message_assign resumed = assign;
+    char *base[] = {(char *)"FLEET_RESUME_STEP=3", NULL};
+    struct environment_input input = {.base = base,
+                                      .assign = &assign,
+                                      .job_id = "gpt",
+                                      .pod_name = "p",
+                                      .progress_file = "/tmp/f/progress.0"};
+    char **environment = environment_build(&input);
+
+    (void)state;
+    expect(environment, "FLEET_RESUME_STEP", "3"); /* of the user */
+    assert_null(value_of(environment, "FLEET_RESUME_PATH"));
+    expect(environment, "FLEET_PROGRESS_FILE", "/tmp/f/progress.0");
+    environment_free(environment);
+    resumed.checkpoint_step = 400;
+    resumed.checkpoint_path = "/c/400";
+    input.assign = &resumed;
+    environment = environment_build(&input);
+    expect(environment, "FLEET_RESUME_STEP", "400");
+    expect(environment, "FLEET_RESUME_PATH", "/c/400");
+    environment_free(environment);
+}
+
 static void test_environment__keeps_a_master_the_user_has_set(void **state)
 {
     char *base[] = {(char *)"MASTER_ADDR=master", (char *)"MASTER_PORT=1234", NULL};
@@ -218,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_environment__says_what_the_frameworks_expect),
+        cmocka_unit_test(test_environment__says_where_to_resume_once_the_job_has_said),
         cmocka_unit_test(test_environment__keeps_a_master_the_user_has_set),
         cmocka_unit_test(test_environment__names_the_files_of_the_job),
         cmocka_unit_test(test_environment__rank_table_lists_every_rank_once),

@@ -327,6 +327,76 @@ static void test_curve__stays_small_however_many_steps(void **state)
     curve_release(&curve);
 }
 
+/* ---- own trainers: nothing that they did not report -------------------------------------------- */
+
+static void test_progress__claims_nothing_that_an_own_trainer_does_not_report(void **state)
+{
+    struct screen s;
+    struct hub_event restart = {.type = HUB_EVENT_RESTART,
+                                .generation = {1, 2},
+                                .member = 1,
+                                .cause = "TrainerFailed",
+                                .counted = true,
+                                .restarts = 1,
+                                .members = 2,
+                                .lost_steps = -1,
+                                .timeline = {.detect_ms = 1,
+                                             .agree_ms = 2,
+                                             .connect_ms = 3,
+                                             .restore_ms = -1,
+                                             .resume_ms = -1,
+                                             .first_step_ms = -1}};
+    struct progress_end end = {.state = "Succeeded",
+                               .has_succeeded = true,
+                               .message = "",
+                               .weights_sha256 = "",
+                               .curve_path = "",
+                               .restarts = 1,
+                               .seconds = 12};
+
+    (void)state;
+    open_screen(&s, (struct progress_config){.own_trainer = true});
+    progress_event(s.progress, &restart, 0);
+    expect(&s, "restart 1: TrainerFailed of worker 1, noticed in 1 ms, agreed in 2 ms, trainers "
+               "started in 3 ms; generation 2, 2 workers\n");
+    progress_finish(s.progress, &end);
+    expect(&s, "\nSucceeded after 12s: every worker exited with 0\n  restarts  1 (TrainerFailed of "
+               "worker 1)\n");
+    close_screen(&s);
+}
+
+static void test_progress__shows_what_an_own_trainer_reports(void **state)
+{
+    struct screen s;
+    struct hub_event step = {.type = HUB_EVENT_STEP,
+                             .step = {.step = 10,
+                                      .steps = 100,
+                                      .loss = 2.5,
+                                      .grad_norm = NAN,
+                                      .learning_rate = NAN,
+                                      .tokens_per_second = NAN}};
+    struct progress_end end = {.state = "Succeeded",
+                               .has_succeeded = true,
+                               .message = "",
+                               .weights_sha256 = "",
+                               .curve_path = ""};
+
+    (void)state;
+    open_screen(&s, (struct progress_config){.own_trainer = true});
+    progress_event(s.progress, &step, 0);
+    expect(&s, "step 10/100  loss 2.5000\n");
+    progress_output(s.progress, false, "[0] hello");
+    expect(&s, "[0] hello\n");
+    progress_finish(s.progress, &end);
+    expect(&s, "\nSucceeded after 0s: every worker exited with 0, 10 of 100 steps\n"
+               "  loss      2.5000 at first, 2.5000 at last\n  restarts  0\n");
+    close_screen(&s);
+    open_screen(&s, (struct progress_config){.own_trainer = true, .is_json = true});
+    progress_event(s.progress, &step, 0);
+    expect(&s, "{\"event\":\"step\",\"step\":10,\"loss\":2.5,\"generation\":0}\n");
+    close_screen(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +411,8 @@ int main(void)
         cmocka_unit_test(test_progress__says_where_the_time_went),
         cmocka_unit_test(test_curve__draws_any_losses),
         cmocka_unit_test(test_curve__stays_small_however_many_steps),
+        cmocka_unit_test(test_progress__claims_nothing_that_an_own_trainer_does_not_report),
+        cmocka_unit_test(test_progress__shows_what_an_own_trainer_reports),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

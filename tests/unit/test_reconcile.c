@@ -201,6 +201,7 @@ static void read_history(const cJSON *list, struct hub_view *hub)
             .connect_ms = NAN,
             .restore_ms = NAN,
             .resume_ms = number_at(item, "resumeMs"),
+            .lost_steps = int_at(item, "lostSteps", 0),
             .first_step_ms = NAN,
         };
     }

@@ -60,7 +60,8 @@ static int start_shell(struct trainer_process *p, const char *script, bool has_l
                                     .arguments = arguments,
                                     .environment = environ,
                                     .has_link = has_link,
-                                    .listener = -1};
+                                    .listener = -1,
+                                    .progress = -1};
 
     return trainer_process_start(p, &launch, err);
 }
@@ -179,8 +180,11 @@ static void test_trainer_process__breaks_endless_lines(void **state)
 static void test_trainer_process__says_what_cannot_be_started(void **state)
 {
     char *arguments[] = {(char *)"/no/such/program", NULL};
-    struct trainer_launch launch = {
-        .path = arguments[0], .arguments = arguments, .environment = environ, .listener = -1};
+    struct trainer_launch launch = {.path = arguments[0],
+                                    .arguments = arguments,
+                                    .environment = environ,
+                                    .listener = -1,
+                                    .progress = -1};
     struct trainer_process p;
     struct fleet_error err;
 
