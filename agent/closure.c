@@ -35,9 +35,8 @@ static int copy_content(int from, int to, off_t size)
 /* By a new file and a rename: one that is running cannot be written, but can be replaced. */
 static int copy_file(const char *from_path, const char *to_path, struct fleet_error *err)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf fresh = {0};
     FLEET_AUTO_CLOSE int from = open(from_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    FLEET_AUTO_CLOSE int to = -1;
+    struct fleet_file_draft draft;
     struct stat stat;
     int rc;
 
@@ -45,18 +44,16 @@ static int copy_file(const char *from_path, const char *to_path, struct fleet_er
         return fleet_error(err, -errno, "read %s: %s", from_path, strerror(errno));
     if (!S_ISREG(stat.st_mode))
         return fleet_error(err, -EINVAL, "%s is no plain file", from_path);
-    fleet_strbuf_appendf(&fresh, "%s.new", to_path);
-    (void)unlink(fresh.text);
-    to = open(fresh.text, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (to < 0)
-        return fleet_error(err, -errno, "write %s: %s", fresh.text, strerror(errno));
-    rc = copy_content(from, to, stat.st_size);
-    if (rc == 0 && (fchmod(to, stat.st_mode & 0755) < 0 || rename(fresh.text, to_path) < 0))
-        rc = -errno;
+    rc = fleet_file_draft_open(to_path, &draft, err);
     if (rc < 0)
-        (void)unlink(fresh.text);
-    return rc < 0 ? fleet_error(err, rc, "copy %s to %s: %s", from_path, to_path, strerror(-rc))
-                  : 0;
+        return rc;
+    rc = copy_content(from, draft.fd, stat.st_size);
+    if (rc == 0 && fchmod(draft.fd, stat.st_mode & 0755) < 0)
+        rc = -errno;
+    if (rc == 0)
+        return fleet_file_draft_commit(&draft, FLEET_FILE_VOLATILE, err);
+    fleet_file_draft_discard(&draft);
+    return fleet_error(err, rc, "copy %s to %s: %s", from_path, to_path, strerror(-rc));
 }
 
 static int copy_folder(const char *source, const char *target, const char *name,

@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "cli/arguments.h"
 #include "libfleet/base/error.h"
@@ -14,13 +16,15 @@
 static const char usage[] =
     "Usage: fleetjob export CHECKPOINT OUT.safetensors [--json]\n"
     "\n"
-    "Writes the weights of a checkpoint, under the names that Hugging Face (gpt) and torchvision\n"
+    "Writes the weights of a checkpoint, under the names that Hugging Face (gpt, llama) and torchvision\n"
     "(resnet) use, as one safetensors file. CHECKPOINT is a checkpoint's folder, or the folder that\n"
     "training.checkpoint.path names: then it is the newest sound one in it.\n"
+    "OUT \"-\" is standard output, a pipe or a file; what is said then goes to standard error.\n"
+    "Otherwise OUT is a new file, or a regular file that is replaced when all is written.\n"
     "\n"
     "  --json  print one JSON object instead of text\n";
 
-static void print_json(const char *out_path, const struct export_result *result)
+static void print_json(FILE *to, const char *out_path, const struct export_result *result)
 {
     struct fleet_strbuf text = {0};
 
@@ -29,7 +33,7 @@ static void print_json(const char *out_path, const struct export_result *result)
         result->tensor_count, (unsigned long long)result->bytes);
     fleet_json_append_string(&text, out_path);
     fleet_strbuf_appendf(&text, ",\"weightsSha256\":\"%s\"}", result->weights_sha256);
-    (void)puts(text.text);
+    (void)fprintf(to, "%s\n", text.text);
     fleet_strbuf_release(&text);
 }
 
@@ -41,19 +45,29 @@ int cli_export(int argc, char **argv)
     struct export_result result;
     struct fleet_error err;
     const char *files[2];
+    bool is_stdout;
+    FILE *to;
     int code = arguments_parse(argc, argv, usage, options, 2, files);
 
     if (code >= 0)
         return code;
+    is_stdout = strcmp(files[1], "-") == 0;
+    if (is_stdout && isatty(STDOUT_FILENO)) {
+        (void)fputs("fleetjob export: \"-\" writes binary data, and standard output is a terminal: "
+                    "redirect it to a file or a pipe\n",
+                    stderr);
+        return ARGUMENTS_NO;
+    }
     if (export_checkpoint(files[0], files[1], &result, &err) < 0) {
         (void)fprintf(stderr, "fleetjob export: %s\n", err.text);
         return ARGUMENTS_NO;
     }
+    to = is_stdout ? stderr : stdout;
     if (is_json)
-        print_json(files[1], &result);
+        print_json(to, files[1], &result);
     else
-        (void)printf("Exported %zu tensors of step %lld (%.1f MB) to %s\nweights SHA-256 %s\n",
-                     result.tensor_count, (long long)result.step, (double)result.bytes / 1e6,
-                     files[1], result.weights_sha256);
+        (void)fprintf(to, "Exported %zu tensors of step %lld (%.1f MB) to %s\nweights SHA-256 %s\n",
+                      result.tensor_count, (long long)result.step, (double)result.bytes / 1e6,
+                      files[1], result.weights_sha256);
     return ARGUMENTS_GOOD;
 }

@@ -158,9 +158,13 @@ static char *curve_path(const struct run *run)
 
 static void check_output(const char *path, const char *field, struct fleet_errors *errors)
 {
+    const char *slash = path ? strrchr(path, '/') : NULL;
     struct fleet_error err;
 
-    if (path && fleet_file_prepare(path, &err) < 0)
+    if (path && strcmp(slash ? slash + 1 : path, "-") == 0)
+        fleet_errors_add(errors, field,
+                         "\"-\" is standard output, where the lines of the run go; name a file");
+    else if (path && fleet_file_prepare(path, &err) < 0)
         fleet_errors_add(errors, field, "%s", err.text);
 }
 

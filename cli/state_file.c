@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/state_file.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli/launcher.h"
 #include "cli/processes.h"
-#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 
@@ -24,24 +21,6 @@ static void append_member(struct fleet_strbuf *out, const struct launcher_pod *p
     for (size_t i = 0; i < count; i++)
         fleet_strbuf_appendf(out, "%s%d", i ? "," : "", (int)trainers[i]);
     fleet_strbuf_appendf(out, "],\"deleting\":%s}", pod->is_deleting ? "true" : "false");
-}
-
-/* Replaced by a rename, but not made durable: it describes processes of this moment. */
-static int replace(const char *path, const struct fleet_strbuf *text, struct fleet_error *err)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf name = {0};
-    FILE *file;
-
-    fleet_strbuf_appendf(&name, "%s.%d", path, (int)getpid());
-    file = fopen(name.text, "we");
-    if (!file)
-        return fleet_error(err, -errno, "write %s: %s", name.text, strerror(errno));
-    if (fputs(text->text, file) == EOF || fclose(file) == EOF || rename(name.text, path) < 0) {
-        int code = -errno;
-        (void)unlink(name.text);
-        return fleet_error(err, code, "write %s: %s", path, strerror(-code));
-    }
-    return 0;
 }
 
 int state_file_write(const char *path, const char *job, int64_t generation, int64_t step,
@@ -64,5 +43,6 @@ int state_file_write(const char *path, const char *job, int64_t generation, int6
         append_member(&text, pod);
     }
     fleet_strbuf_append(&text, "]}\n");
-    return replace(path, &text, err);
+    /* it describes processes of this moment, so nothing is lost with a power cut */
+    return fleet_file_replace(path, text.text, text.length, FLEET_FILE_VOLATILE, err);
 }

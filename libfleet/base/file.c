@@ -7,18 +7,25 @@
  */
 #include "libfleet/base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
+
+#define STALE_AFTER_S 3600 /* age of a temporary file that nobody writes any more */
 
 static int fail(struct fleet_error *err, const char *what, const char *path)
 {
@@ -58,7 +65,7 @@ int fleet_file_read(const char *path, size_t size_max, char **out_text, size_t *
     return 0;
 }
 
-static int write_all(int fd, const void *data, size_t size)
+int fleet_file_write_all(int fd, const void *data, size_t size)
 {
     const char *p = data;
 
@@ -67,7 +74,7 @@ static int write_all(int fd, const void *data, size_t size)
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
-            return -1;
+            return -errno;
         p += done;
         size -= (size_t)done;
     }
@@ -92,26 +99,159 @@ static int sync_folder_of(const char *path)
     return fd < 0 ? -1 : fsync(fd);
 }
 
-int fleet_file_write(const char *path, const void *data, size_t size, struct fleet_error *err)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf temporary = {0};
-    int fd, rc;
+/* ---- drafts ------------------------------------------------------------------------------------ */
 
-    fleet_strbuf_appendf(&temporary, "%s.%ld.tmp", path, (long)getpid());
-    fd = open(temporary.text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return fail(err, "create", temporary.text);
-    rc = write_all(fd, data, size) < 0 || fsync(fd) < 0 ? fail(err, "write", path) : 0;
-    if (close(fd) < 0 && rc == 0)
-        rc = fail(err, "close", path);
-    if (rc == 0 && rename(temporary.text, path) < 0)
-        rc = fail(err, "rename to", path);
-    if (rc < 0) {
-        (void)unlink(temporary.text);
+static const char *kind_of(mode_t mode)
+{
+    return S_ISDIR(mode)    ? "a folder"
+           : S_ISLNK(mode)  ? "a symbolic link"
+           : S_ISFIFO(mode) ? "a named pipe"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "a device";
+}
+
+/* (2). *out_mode: permissions for the new file. */
+static int check_replaceable(const char *path, mode_t *out_mode, struct fleet_error *err)
+{
+    struct stat info;
+
+    *out_mode = 0;
+    if (lstat(path, &info) < 0)
+        return errno == ENOENT ? 0 : fail(err, "write", path);
+    if (!S_ISREG(info.st_mode))
+        return fleet_error(err, -EINVAL, "write %s: it is %s, and only a regular file is replaced",
+                           path, kind_of(info.st_mode));
+    *out_mode = info.st_mode & 0777;
+    return 0;
+}
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+static char *temporary_of(const char *path)
+{
+    FLEET_AUTO_FREE char *folder = folder_of(path);
+    struct fleet_strbuf text = {0};
+    uint64_t number;
+
+    fleet_random_bytes(&number, sizeof(number));
+    fleet_strbuf_appendf(&text, "%s/.%s.%016" PRIx64 ".tmp", folder, name_of(path), number);
+    return fleet_strbuf_take(&text);
+}
+
+int fleet_file_draft_open(const char *path, struct fleet_file_draft *out, struct fleet_error *err)
+{
+    mode_t mode;
+    int fd, rc = check_replaceable(path, &mode, err);
+    char *temporary;
+
+    if (rc < 0)
+        return rc;
+    temporary = temporary_of(path);
+    fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        rc = fail(err, "create", path);
+        free(temporary);
         return rc;
     }
-    return sync_folder_of(path) < 0 ? fail(err, "sync the folder of", path) : 0;
+    if (mode)
+        (void)fchmod(fd, mode); /* not every file system has permissions */
+    *out = (struct fleet_file_draft){.fd = fd, .path = strdup(path), .temporary = temporary};
+    fleet_assert(out->path);
+    return 0;
 }
+
+static void forget(struct fleet_file_draft *draft)
+{
+    free(draft->path);
+    free(draft->temporary);
+    *draft = (struct fleet_file_draft){.fd = -1};
+}
+
+void fleet_file_draft_discard(struct fleet_file_draft *draft)
+{
+    if (draft->fd < 0)
+        return;
+    (void)close(draft->fd);
+    (void)unlink(draft->temporary);
+    forget(draft);
+}
+
+int fleet_file_draft_commit(struct fleet_file_draft *draft, enum fleet_file_durability durability,
+                            struct fleet_error *err)
+{
+    bool is_durable = durability == FLEET_FILE_DURABLE;
+    mode_t mode;
+    int rc = is_durable && fsync(draft->fd) < 0 ? fail(err, "write", draft->path) : 0;
+
+    if (close(draft->fd) < 0 && rc == 0)
+        rc = fail(err, "close", draft->path);
+    if (rc == 0)
+        rc = check_replaceable(draft->path, &mode, err); /* it may have come meanwhile */
+    if (rc == 0 && rename(draft->temporary, draft->path) < 0)
+        rc = fail(err, "rename to", draft->path);
+    if (rc < 0)
+        (void)unlink(draft->temporary);
+    else if (is_durable && sync_folder_of(draft->path) < 0)
+        rc = fail(err, "sync the folder of", draft->path);
+    forget(draft);
+    return rc;
+}
+
+int fleet_file_replace(const char *path, const void *data, size_t size,
+                       enum fleet_file_durability durability, struct fleet_error *err)
+{
+    struct fleet_file_draft draft;
+    int rc = fleet_file_draft_open(path, &draft, err);
+
+    if (rc < 0)
+        return rc;
+    rc = fleet_file_write_all(draft.fd, data, size);
+    if (rc == 0)
+        return fleet_file_draft_commit(&draft, durability, err);
+    fleet_file_draft_discard(&draft);
+    return fleet_error(err, rc, "write %s: %s", path, strerror(-rc));
+}
+
+int fleet_file_write(const char *path, const void *data, size_t size, struct fleet_error *err)
+{
+    return fleet_file_replace(path, data, size, FLEET_FILE_DURABLE, err);
+}
+
+/* ".NAME.<16 hex digits>.tmp"? */
+static bool is_temporary_of(const char *entry, const char *name)
+{
+    size_t length = strlen(name);
+
+    return entry[0] == '.' && strncmp(entry + 1, name, length) == 0 && entry[1 + length] == '.' &&
+           strspn(entry + 2 + length, "0123456789abcdef") == 16 &&
+           strcmp(entry + 18 + length, ".tmp") == 0;
+}
+
+/* Those of writers that were killed. A younger one may belong to a writer that is alive. */
+static void remove_stale(const char *path)
+{
+    FLEET_AUTO_FREE char *folder = folder_of(path);
+    time_t limit = time(NULL) - STALE_AFTER_S;
+    const struct dirent *entry;
+    DIR *dir = opendir(folder);
+
+    while (dir && (entry = readdir(dir))) { /* NOLINT(concurrency-mt-unsafe): its own stream */
+        struct stat info;
+        if (is_temporary_of(entry->d_name, name_of(path)) &&
+            fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(info.st_mode) && info.st_mtime < limit)
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    if (dir)
+        (void)closedir(dir);
+}
+
+/* ---- folders ----------------------------------------------------------------------------------- */
 
 int fleet_file_try_folder(const char *folder, struct fleet_error *err)
 {
@@ -128,15 +268,13 @@ int fleet_file_try_folder(const char *folder, struct fleet_error *err)
 int fleet_file_prepare(const char *path, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *folder = folder_of(path);
-    struct stat info;
-    int rc;
+    mode_t mode;
+    int rc = fleet_file_make_folder(folder, err);
 
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        errno = EISDIR;
-        return fail(err, "write", path);
-    }
-    rc = fleet_file_make_folder(folder, err);
-    return rc < 0 ? rc : fleet_file_try_folder(folder, err);
+    if (rc < 0 || (rc = check_replaceable(path, &mode, err)) < 0)
+        return rc;
+    remove_stale(path);
+    return fleet_file_try_folder(folder, err);
 }
 
 int fleet_file_make_folder(const char *path, struct fleet_error *err)
@@ -150,7 +288,7 @@ int fleet_file_make_folder(const char *path, struct fleet_error *err)
             continue;
         *p = '\0';
         if (mkdir(part, 0777) < 0 && errno != EEXIST)
-            return fail(err, "make folder", part);
+            return fail(err, "create folder", part);
         *p = here;
         if (here == '\0')
             break;

@@ -16,14 +16,48 @@ int fleet_file_read(const char *path, size_t size_max, char **out_text, size_t *
                     struct fleet_error *err);
 
 /*
- * Write `path` atomically and durably: a temporary file beside it, fsync, rename, fsync of the
- * directory. On any failure (-errno, with the path) the old content stays and no file is left over.
+ * A file on its way: written under a temporary name in the folder of `path`, then renamed to it. Every
+ * file that replaces another is made by this.
+ *
+ * Invariants
+ *  (1) The temporary name is random, the file is new (O_EXCL) and no link is followed: processes with
+ *      the same number on a shared volume do not meet, and nobody can point the name elsewhere.
+ *  (2) Only a regular file is replaced. A device, pipe, socket, link or folder at `path` stays.
+ *  (3) After a failure the old content stays and the temporary file is removed. A process that is
+ *      killed leaves it: a hidden file ".NAME.<16 hex digits>.tmp", which fleet_file_prepare() removes.
  */
+struct fleet_file_draft {
+    int fd;          /* write here; -1 = none is open */
+    char *path;      /* heap */
+    char *temporary; /* heap */
+};
+
+enum fleet_file_durability {
+    FLEET_FILE_VOLATILE, /* a reader sees the old or the new one; a power cut may lose both */
+    FLEET_FILE_DURABLE, /* and what was said to be written stays: fsync of the file and its folder */
+};
+
+/* -EINVAL where (2) forbids it, saying what is there; -errno, with the path. On success commit or
+ * discard it. A file that is replaced keeps its permissions. */
+int fleet_file_draft_open(const char *path, struct fleet_file_draft *out, struct fleet_error *err);
+
+/* Put it in its place; the draft is gone either way. -errno or -EINVAL as above. */
+int fleet_file_draft_commit(struct fleet_file_draft *draft, enum fleet_file_durability durability,
+                            struct fleet_error *err);
+void fleet_file_draft_discard(struct fleet_file_draft *draft); /* nothing if none is open */
+
+/* All of `data` to a descriptor that blocks. -errno. */
+int fleet_file_write_all(int fd, const void *data, size_t size);
+
+/* The whole content at once, by a draft: FLEET_FILE_DURABLE in fleet_file_write(). Errors as above. */
 int fleet_file_write(const char *path, const void *data, size_t size, struct fleet_error *err);
+int fleet_file_replace(const char *path, const void *data, size_t size,
+                       enum fleet_file_durability durability, struct fleet_error *err);
 
 /*
- * For what is to be written much later: make its folder if need be, and see whether fleet_file_write()
- * would work. -errno with the path, -EISDIR where `path` itself is a folder.
+ * For what is to be written much later: make its folder if need be, remove the temporary files of `path`
+ * that killed processes left there an hour ago or earlier, and see whether fleet_file_write() would
+ * work. Errors as above.
  */
 int fleet_file_prepare(const char *path, struct fleet_error *err);
 

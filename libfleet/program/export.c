@@ -192,22 +192,39 @@ static bool is_buffer(const struct part *part)
     return safetensors_metadata(part->file, key.text) != NULL;
 }
 
-static int write_parts(FILE *file, const struct parts *parts, const struct fleet_strbuf *header,
-                       char weights_sha256[FLEET_SHA256_HEX_SIZE])
+static int write_part(int fd, const struct part *part, struct fleet_sha256 *sha,
+                      struct fleet_error *err)
+{
+    uint8_t chunk[65536];
+    bool is_weight = !is_buffer(part);
+    int rc = 0;
+
+    for (uint64_t at = 0; at < part->from->bytes && rc == 0; at += sizeof(chunk)) {
+        uint64_t left = part->from->bytes - at;
+        size_t size = left < sizeof(chunk) ? (size_t)left : sizeof(chunk);
+        rc = safetensors_read(part->from, at, chunk, size, err);
+        if (rc < 0)
+            return rc;
+        if (is_weight)
+            fleet_sha256_update(sha, chunk, size);
+        rc = fleet_file_write_all(fd, chunk, size);
+        if (rc < 0)
+            return fleet_error(err, rc, "write: %s", strerror(-rc));
+    }
+    return 0;
+}
+
+static int write_parts(int fd, const struct parts *parts, const struct fleet_strbuf *header,
+                       char weights_sha256[FLEET_SHA256_HEX_SIZE], struct fleet_error *err)
 {
     struct fleet_sha256 *sha = fleet_sha256_new();
     uint8_t digest[FLEET_SHA256_SIZE];
-    int rc = fwrite(header->text, 1, header->length, file) == header->length ? 0 : -errno;
+    int rc = fleet_file_write_all(fd, header->text, header->length);
 
-    for (size_t i = 0; i < parts->count && rc == 0; i++) {
-        const struct safetensors_tensor *from = parts->items[i].from;
-        if (from->bytes && fwrite(from->data, from->bytes, 1, file) != 1)
-            rc = -errno;
-        if (!is_buffer(&parts->items[i]))
-            fleet_sha256_update(sha, from->data, from->bytes);
-    }
-    if (rc == 0 && (fflush(file) != 0 || fsync(fileno(file)) != 0))
-        rc = -errno;
+    if (rc < 0)
+        (void)fleet_error(err, rc, "write: %s", strerror(-rc));
+    for (size_t i = 0; i < parts->count && rc == 0; i++)
+        rc = write_part(fd, &parts->items[i], sha, err);
     fleet_sha256_finish(sha, digest);
     fleet_hex_encode(digest, sizeof(digest), weights_sha256);
     return rc;
@@ -217,24 +234,21 @@ static int write_file(const char *path, const struct parts *parts,
                       const struct fleet_strbuf *header, char weights_sha256[FLEET_SHA256_HEX_SIZE],
                       struct fleet_error *err)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf temporary = {0};
-    FILE *file;
+    struct fleet_file_draft draft;
     int rc;
 
-    fleet_strbuf_appendf(&temporary, "%s.%ld.tmp", path, (long)getpid());
-    file = fopen(temporary.text, "we");
-    if (!file)
-        return fleet_error(err, -errno, "create %s: %s", temporary.text, strerror(errno));
-    rc = write_parts(file, parts, header, weights_sha256);
-    if (fclose(file) != 0 && rc == 0)
-        rc = -errno;
-    if (rc == 0 && rename(temporary.text, path) != 0)
-        rc = -errno;
-    if (rc < 0) {
-        (void)unlink(temporary.text);
-        return fleet_error(err, rc, "write %s: %s", path, strerror(-rc));
+    if (strcmp(path, "-") == 0) {
+        rc = write_parts(STDOUT_FILENO, parts, header, weights_sha256, err);
+        return rc < 0 ? fleet_error_wrap(err, "standard output") : 0;
     }
-    return 0;
+    rc = fleet_file_draft_open(path, &draft, err);
+    if (rc < 0)
+        return rc;
+    rc = write_parts(draft.fd, parts, header, weights_sha256, err);
+    if (rc == 0)
+        return fleet_file_draft_commit(&draft, FLEET_FILE_DURABLE, err);
+    fleet_file_draft_discard(&draft);
+    return fleet_error_wrap(err, "%s", path);
 }
 
 static int export_from(const char *folder, const struct manifest *manifest, const char *out_path,

@@ -10,16 +10,23 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
 
-#define LENGTH_SIZE    8  /* bytes of the header's length at the start */
-#define DATA_ALIGNMENT 64 /* of the data in files we write */
+#define LENGTH_SIZE    8     /* bytes of the header's length at the start */
+#define DATA_ALIGNMENT 64    /* of the data in files we write */
+#define CHUNK_SIZE     16384 /* bytes on the stack that are converted at once; a multiple of 8 */
+
+/* An open file that tensors are read from. */
+struct safetensors_source {
+    int fd;
+    char *path;
+};
 
 static const struct {
     const char *name;
@@ -221,22 +228,32 @@ static int decode_header(const cJSON *root, uint64_t data_start, uint64_t file_s
     return check_cover(file, data_start, file_size, err);
 }
 
+static uint64_t header_length(const uint8_t bytes[LENGTH_SIZE])
+{
+    uint64_t length = 0;
+
+    for (int i = LENGTH_SIZE - 1; i >= 0; i--)
+        length = length << 8 | bytes[i];
+    return length;
+}
+
 int safetensors_header_decode(const void *bytes, size_t size, uint64_t file_size,
                               struct safetensors_file *out, struct fleet_error *err)
 {
     struct safetensors_file file = {0};
     FLEET_AUTO_JSON cJSON *root = NULL;
     const uint8_t *p = bytes;
-    uint64_t length = 0;
+    uint64_t length;
     int rc;
 
     if (size < LENGTH_SIZE || file_size < size)
         return fleet_error(err, -EINVAL, "%llu bytes are too short for a safetensors file",
                            (unsigned long long)file_size);
-    for (int i = LENGTH_SIZE - 1; i >= 0; i--)
-        length = length << 8 | p[i];
+    length = header_length(p);
     if (length > SAFETENSORS_HEADER_MAX || length > size - LENGTH_SIZE)
-        return fleet_error(err, -EINVAL, "header of %llu bytes in a file of %llu (limit %u)",
+        return fleet_error(err, -EINVAL,
+                           "not a safetensors file: its first 8 bytes say that its header has %llu "
+                           "bytes, the file has %llu (limit of a header: %u)",
                            (unsigned long long)length, (unsigned long long)file_size,
                            SAFETENSORS_HEADER_MAX);
     rc = fleet_json_parse((const char *)p + LENGTH_SIZE, (size_t)length, SAFETENSORS_HEADER_MAX,
@@ -254,6 +271,15 @@ int safetensors_header_decode(const void *bytes, size_t size, uint64_t file_size
     return 0;
 }
 
+static void source_free(struct safetensors_source *source)
+{
+    if (!source)
+        return;
+    (void)close(source->fd);
+    free(source->path);
+    free(source);
+}
+
 void safetensors_release(struct safetensors_file *file)
 {
     for (size_t i = 0; file->tensors && i < file->count; i++)
@@ -264,51 +290,107 @@ void safetensors_release(struct safetensors_file *file)
     }
     free(file->tensors);
     free(file->metadata);
-    if (file->map)
-        (void)munmap(file->map, file->size);
+    source_free(file->source);
     memset(file, 0, sizeof(*file));
 }
 
-static int map_file(const char *path, void **out_map, size_t *out_size, struct fleet_error *err)
+static int source_open(const char *path, struct safetensors_source **out, uint64_t *out_size,
+                       struct fleet_error *err)
 {
-    FLEET_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    FLEET_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
-    void *map = NULL;
 
     if (fd < 0 || fstat(fd, &st) < 0)
         return fleet_error(err, -errno, "open %s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return fleet_error(err, -EINVAL, "open %s: not a regular file", path);
-    if (st.st_size < LENGTH_SIZE)
-        return fleet_error(err, -EINVAL, "%s: %lld bytes are too short for a safetensors file",
-                           path, (long long)st.st_size);
-    map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED)
-        return fleet_error(err, -errno, "map %s: %s", path, strerror(errno));
-    *out_map = map;
-    *out_size = (size_t)st.st_size;
+    *out = calloc(1, sizeof(**out));
+    fleet_assert(*out);
+    (*out)->path = strdup(path);
+    fleet_assert((*out)->path);
+    (*out)->fd = fd;
+    fd = -1;
+    *out_size = (uint64_t)st.st_size;
+    return 0;
+}
+
+/* Bytes [first, first + size) of the file. */
+static int source_read(const struct safetensors_source *source, uint64_t first, void *out,
+                       size_t size, struct fleet_error *err)
+{
+    uint8_t *to = out;
+
+    while (size > 0) {
+        ssize_t got = pread(source->fd, to, size, (off_t)first);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return fleet_error(err, -errno, "read %s: %s", source->path, strerror(errno));
+        if (got == 0)
+            return fleet_error(
+                err, -EIO, "read %s: it was truncated meanwhile, it ends at or before byte %llu",
+                source->path, (unsigned long long)first);
+        to += got;
+        first += (uint64_t)got;
+        size -= (size_t)got;
+    }
+    return 0;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Length and header of a file of `size` bytes, or as much as there is of them: the decoder says what is
+ * wrong. On success the caller frees *out. */
+static int read_header(const struct safetensors_source *source, uint64_t size, uint8_t **out,
+                       size_t *out_size, struct fleet_error *err)
+{
+    uint8_t length[LENGTH_SIZE] = {0};
+    size_t want = (size_t)smaller(size, LENGTH_SIZE);
+    int rc = source_read(source, 0, length, want, err);
+
+    if (rc < 0)
+        return rc;
+    if (size > LENGTH_SIZE)
+        want += (size_t)smaller(smaller(header_length(length), SAFETENSORS_HEADER_MAX),
+                                size - LENGTH_SIZE);
+    *out = calloc(want + 1, 1);
+    fleet_assert(*out);
+    rc = source_read(source, 0, *out, want, err);
+    if (rc < 0) {
+        free(*out);
+        return rc;
+    }
+    *out_size = want;
     return 0;
 }
 
 int safetensors_open(const char *path, struct safetensors_file *out, struct fleet_error *err)
 {
-    struct safetensors_file file;
-    void *map = NULL;
-    size_t size = 0;
-    int rc = map_file(path, &map, &size, err);
+    FLEET_AUTO_FREE uint8_t *header = NULL;
+    struct safetensors_file file = {0};
+    struct safetensors_source *source = NULL;
+    uint64_t size = 0;
+    size_t header_size = 0;
+    int rc = source_open(path, &source, &size, err);
 
     if (rc < 0)
         return rc;
-    rc = safetensors_header_decode(map, size, size, &file, err);
+    rc = read_header(source, size, &header, &header_size, err);
+    if (rc == 0) {
+        rc = safetensors_header_decode(header, header_size, size, &file, err);
+        if (rc < 0)
+            (void)fleet_error_wrap(err, "%s", path);
+    }
     if (rc < 0) {
-        (void)munmap(map, size);
-        (void)fleet_error_wrap(err, "%s", path);
+        source_free(source);
         return rc;
     }
-    file.map = map;
-    file.size = size;
+    file.source = source;
     for (size_t i = 0; i < file.count; i++)
-        file.tensors[i].data = (const uint8_t *)map + file.tensors[i].offset;
+        file.tensors[i].source = source;
     *out = file;
     return 0;
 }
@@ -352,70 +434,119 @@ static uint32_t f32_bits_of_f16(uint16_t half)
     return sign | (exponent + 112) << 23 | fraction << 13;
 }
 
-static void widen(const struct safetensors_tensor *tensor, int64_t first, int64_t count, float *out)
+int safetensors_read(const struct safetensors_tensor *tensor, uint64_t first, void *out,
+                     size_t size, struct fleet_error *err)
 {
-    for (int64_t i = 0; i < count; i++) {
-        uint16_t half;
-        uint32_t bits;
-        memcpy(&half, tensor->data + 2 * (first + i), sizeof(half));
-        bits = tensor->type == SAFETENSORS_BF16 ? (uint32_t)half << 16 : f32_bits_of_f16(half);
-        memcpy(&out[i], &bits, sizeof(bits));
+    int rc = 0;
+
+    fleet_assert(first <= tensor->bytes && size <= tensor->bytes - first);
+    if (size && tensor->source)
+        rc = source_read(tensor->source, tensor->offset + first, out, size, err);
+    else if (size)
+        memcpy(out, tensor->data + first, size);
+    if (rc < 0)
+        (void)fleet_error_wrap(err, "tensor %.100s", tensor->name);
+    return rc;
+}
+
+static float f32_of(enum safetensors_type type, const uint8_t *p)
+{
+    uint16_t half;
+    uint32_t bits;
+    double wide;
+    float value;
+
+    if (type == SAFETENSORS_F64) {
+        memcpy(&wide, p, sizeof(wide));
+        return (float)wide;
+    }
+    memcpy(&half, p, sizeof(half));
+    bits = type == SAFETENSORS_BF16 ? (uint32_t)half << 16 : f32_bits_of_f16(half);
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static int32_t i32_of(enum safetensors_type type, const uint8_t *p)
+{
+    int16_t half;
+    int32_t value;
+
+    switch (type) {
+    case SAFETENSORS_U8:
+        return p[0];
+    case SAFETENSORS_I8:
+        return (int8_t)p[0];
+    case SAFETENSORS_I32:
+        memcpy(&value, p, sizeof(value));
+        return value;
+    default:
+        memcpy(&half, p, sizeof(half));
+        return type == SAFETENSORS_U16 ? (uint16_t)half : half;
     }
 }
 
-bool safetensors_read_f32(const struct safetensors_tensor *tensor, int64_t first, int64_t count,
-                          float *out)
+/* Elements [first, first + count), a chunk at a time; each as fp32 into `floats` or as int32 into
+ * `integers`. */
+static int convert(const struct safetensors_tensor *tensor, int64_t first, int64_t count,
+                   float *floats, int32_t *integers, struct fleet_error *err)
+{
+    const size_t size = types[tensor->type].size;
+    uint8_t chunk[CHUNK_SIZE];
+
+    for (int64_t at = 0; at < count;) {
+        int64_t some =
+            count - at < (int64_t)(CHUNK_SIZE / size) ? count - at : (int64_t)(CHUNK_SIZE / size);
+        int rc = safetensors_read(tensor, (uint64_t)(first + at) * size, chunk, (size_t)some * size,
+                                  err);
+        if (rc < 0)
+            return rc;
+        for (int64_t i = 0; i < some; i++)
+            if (floats)
+                floats[at + i] = f32_of(tensor->type, chunk + (size_t)i * size);
+            else
+                integers[at + i] = i32_of(tensor->type, chunk + (size_t)i * size);
+        at += some;
+    }
+    return 0;
+}
+
+static int refuse_type(const struct safetensors_tensor *tensor, const char *wanted,
+                       struct fleet_error *err)
+{
+    return fleet_error(err, -EINVAL, "tensor %.100s: type %s, expected %s", tensor->name,
+                       types[tensor->type].name, wanted);
+}
+
+int safetensors_read_f32(const struct safetensors_tensor *tensor, int64_t first, int64_t count,
+                         float *out, struct fleet_error *err)
 {
     fleet_assert(first >= 0 && count >= 0 && first + count <= safetensors_elements(tensor));
     switch (tensor->type) {
     case SAFETENSORS_F32:
-        if (count)
-            memcpy(out, tensor->data + 4 * first, 4 * (size_t)count);
-        return true;
+        return safetensors_read(tensor, 4 * (uint64_t)first, out, 4 * (size_t)count, err);
     case SAFETENSORS_F16:
     case SAFETENSORS_BF16:
-        widen(tensor, first, count, out);
-        return true;
     case SAFETENSORS_F64:
-        for (int64_t i = 0; i < count; i++) {
-            double value;
-            memcpy(&value, tensor->data + 8 * (first + i), sizeof(value));
-            out[i] = (float)value;
-        }
-        return true;
+        return convert(tensor, first, count, out, NULL, err);
     default:
-        return false;
+        return refuse_type(tensor, "F32, BF16, F16 or F64", err);
     }
 }
 
-bool safetensors_read_i32(const struct safetensors_tensor *tensor, int64_t first, int64_t count,
-                          int32_t *out)
+int safetensors_read_i32(const struct safetensors_tensor *tensor, int64_t first, int64_t count,
+                         int32_t *out, struct fleet_error *err)
 {
-    const uint8_t *p = tensor->data + (uint64_t)first * types[tensor->type].size;
-
     fleet_assert(first >= 0 && count >= 0 && first + count <= safetensors_elements(tensor));
-    for (int64_t i = 0; i < count; i++) {
-        int16_t wide;
-        switch (tensor->type) {
-        case SAFETENSORS_I32:
-            memcpy(&out[i], p + 4 * i, 4);
-            break;
-        case SAFETENSORS_U8:
-            out[i] = p[i];
-            break;
-        case SAFETENSORS_I8:
-            out[i] = (int8_t)p[i];
-            break;
-        case SAFETENSORS_U16:
-        case SAFETENSORS_I16:
-            memcpy(&wide, p + 2 * i, 2);
-            out[i] = tensor->type == SAFETENSORS_U16 ? (uint16_t)wide : wide;
-            break;
-        default:
-            return false;
-        }
+    switch (tensor->type) {
+    case SAFETENSORS_I32:
+    case SAFETENSORS_U8:
+    case SAFETENSORS_I8:
+    case SAFETENSORS_U16:
+    case SAFETENSORS_I16:
+        return convert(tensor, first, count, NULL, out, err);
+    default:
+        return refuse_type(tensor, "I32, U8, I8, U16 or I16", err);
     }
-    return true;
 }
 
 /* ---- encoding ---------------------------------------------------------------------------------- */

@@ -6,8 +6,9 @@
  * The safetensors format: 8 bytes of header length (little-endian), a JSON header that names every
  * tensor with type, shape and byte range, then the raw row-major little-endian data.
  *
- * Reading maps the file and trusts nothing in it. After safetensors_open() or
- * safetensors_header_decode() succeeded:
+ * Reading trusts nothing in the file, and does not map it: a file that somebody truncates meanwhile is an
+ * error with its name (docs/decisions/data-is-read-not-mapped.md). Only the header is kept in memory.
+ * After safetensors_open() or safetensors_header_decode() succeeded:
  *  (1) Every tensor's bytes are those of its type and shape and lie inside the file.
  *  (2) Tensors do not overlap and cover the data without a hole.
  *  (3) Names are unique; tensors stand in ascending byte order of their names.
@@ -30,6 +31,8 @@ struct fleet_error;
 #define SAFETENSORS_NAME_MAX    512 /* bytes */
 #define SAFETENSORS_DIMS_MAX    8
 
+struct safetensors_source;
+
 enum safetensors_type {
     SAFETENSORS_BOOL,
     SAFETENSORS_U8,
@@ -51,8 +54,10 @@ struct safetensors_tensor {
     enum safetensors_type type;
     int ndim; /* 0 = a scalar */
     int64_t shape[SAFETENSORS_DIMS_MAX];
-    const uint8_t *data; /* into the mapping, any alignment; NULL after header_decode alone */
-    uint64_t offset;     /* of `data` from the start of the file */
+    const struct safetensors_source *source; /* borrowed from the file; NULL: in memory at `data` */
+    const uint8_t
+        *data;       /* any alignment; NULL where `source` is set, and after header_decode alone */
+    uint64_t offset; /* from the start of the file */
     uint64_t bytes;
 };
 
@@ -63,13 +68,12 @@ struct safetensors_file {
         char *key, *value;
     } * metadata; /* [metadata_count], the strings of "__metadata__" */
     size_t metadata_count;
-    void *map; /* the whole file; NULL after header_decode alone */
-    size_t size;
+    struct safetensors_source *source; /* the open file; NULL after header_decode alone */
 };
 
 /*
- * Map `path` and decode its header. -errno if it cannot be read; -EINVAL with path and reason if it
- * is not a sound safetensors file. On success release *out.
+ * Open `path`, which stays open until the release, and decode its header. -errno if it cannot be read;
+ * -EINVAL with path and reason if it is not a sound safetensors file. On success release *out.
  */
 int safetensors_open(const char *path, struct safetensors_file *out, struct fleet_error *err);
 void safetensors_release(struct safetensors_file *file);
@@ -89,15 +93,24 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors_file 
 const char *safetensors_metadata(const struct safetensors_file *file, const char *key);
 
 /*
- * out[0 … count) = elements first … of `tensor` as fp32: F32 as they are, F16 and BF16 exactly, F64
- * rounded once. False for other types. The range must lie inside (asserted).
+ * out[0 … size) = bytes first … of `tensor`, as they are in the file. The range must lie inside
+ * (asserted). -EIO with the path if the file has become shorter since it was opened, -errno if it
+ * cannot be read; `out` is then undefined.
  */
-bool safetensors_read_f32(const struct safetensors_tensor *tensor, int64_t first, int64_t count,
-                          float *out);
+int safetensors_read(const struct safetensors_tensor *tensor, uint64_t first, void *out,
+                     size_t size, struct fleet_error *err);
+
+/*
+ * out[0 … count) = elements first … of `tensor` as fp32: F32 as they are, F16 and BF16 exactly, F64
+ * rounded once. Errors of safetensors_read(); -EINVAL for other types. Needs no memory of its own but a
+ * few kilobytes of stack.
+ */
+int safetensors_read_f32(const struct safetensors_tensor *tensor, int64_t first, int64_t count,
+                         float *out, struct fleet_error *err);
 
 /* out[0 … count) likewise as int32; I32, U8, I8, U16, I16 only. */
-bool safetensors_read_i32(const struct safetensors_tensor *tensor, int64_t first, int64_t count,
-                          int32_t *out);
+int safetensors_read_i32(const struct safetensors_tensor *tensor, int64_t first, int64_t count,
+                         int32_t *out, struct fleet_error *err);
 
 /* Product of the dimensions (1 for a scalar); bytes of one element; "F32" as the header spells
  * it. */

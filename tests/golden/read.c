@@ -80,10 +80,11 @@ float *golden_floats(const struct safetensors_tensor *tensor)
 {
     int64_t count = safetensors_elements(tensor);
     float *out = malloc((size_t)count * sizeof(*out) + 1);
+    struct fleet_error err;
 
     golden_check(out);
-    if (!safetensors_read_f32(tensor, 0, count, out))
-        golden_fail("tensor %s holds no floating-point numbers", tensor->name);
+    if (safetensors_read_f32(tensor, 0, count, out, &err) < 0)
+        golden_fail("%s", err.text);
     return out;
 }
 
@@ -91,17 +92,19 @@ int32_t *golden_integers(const struct safetensors_tensor *tensor)
 {
     int64_t count = safetensors_elements(tensor);
     int32_t *out = malloc((size_t)count * sizeof(*out) + 1);
+    struct fleet_error err;
+    int rc = 0;
 
     golden_check(out);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t wide;
-        if (tensor->type == SAFETENSORS_I64) {
-            memcpy(&wide, tensor->data + i * 8, 8);
-            out[i] = (int32_t)wide;
-        } else if (!safetensors_read_i32(tensor, i, 1, &out[i])) {
-            golden_fail("tensor %s holds no integers", tensor->name);
-        }
+    if (tensor->type != SAFETENSORS_I64)
+        rc = safetensors_read_i32(tensor, 0, count, out, &err);
+    for (int64_t i = 0; tensor->type == SAFETENSORS_I64 && i < count && rc == 0; i++) {
+        int64_t wide = 0;
+        rc = safetensors_read(tensor, (uint64_t)i * 8, &wide, 8, &err);
+        out[i] = (int32_t)wide;
     }
+    if (rc < 0)
+        golden_fail("%s", err.text);
     return out;
 }
 

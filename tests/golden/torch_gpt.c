@@ -128,11 +128,12 @@ static void load_rows(struct step_rig *rig, const struct sizes *sizes,
                       const struct safetensors_file *batches, int64_t first, int64_t rows)
 {
     const char *const names[2][2] = {{"x", "ids"}, {"y", "targets"}};
+    struct fleet_error err;
 
     for (int i = 0; i < 2; i++)
-        if (!safetensors_read_i32(golden_tensor(batches, names[i][0]), first * sizes->context,
-                                  rows * sizes->context, step_rig_at(rig, names[i][1])))
-            golden_fail("batches.safetensors: %s has too few rows, or no int32", names[i][0]);
+        if (safetensors_read_i32(golden_tensor(batches, names[i][0]), first * sizes->context,
+                                 rows * sizes->context, step_rig_at(rig, names[i][1]), &err) < 0)
+            golden_fail("batches.safetensors: %s", err.text);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------- */

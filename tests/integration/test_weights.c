@@ -92,7 +92,7 @@ static float *read_tensor(const struct safetensors_tensor *tensor, int64_t *out_
     *out_count = safetensors_elements(tensor);
     values = malloc((size_t)*out_count * sizeof(*values));
     assert_non_null(values);
-    assert_true(safetensors_read_f32(tensor, 0, *out_count, values));
+    assert_int_equal(safetensors_read_f32(tensor, 0, *out_count, values, NULL), 0);
     return values;
 }
 
@@ -112,8 +112,10 @@ static void write_images(void)
     assert_non_null(labels);
     assert_int_equal(images->bytes, (size_t)STEPS * BATCH * IMAGE_BYTES);
     for (size_t i = 0; i < (size_t)STEPS * BATCH; i++) {
-        records[i * (1 + IMAGE_BYTES)] = labels->data[i * sizeof(int64_t)]; /* little endian */
-        memcpy(records + i * (1 + IMAGE_BYTES) + 1, images->data + i * IMAGE_BYTES, IMAGE_BYTES);
+        uint8_t *record = records + i * (1 + IMAGE_BYTES); /* the label's lowest byte is first */
+        assert_int_equal(safetensors_read(labels, i * sizeof(int64_t), record, 1, NULL), 0);
+        assert_int_equal(safetensors_read(images, i * IMAGE_BYTES, record + 1, IMAGE_BYTES, NULL),
+                         0);
     }
     write_file("data_batch_1.bin", records, sizeof(records));
     safetensors_release(&file);

@@ -105,8 +105,8 @@ static inline void step_rig_load(struct step_rig *rig, const char *path)
         if (!tensor)
             rig_fail("%s has no %s", path, var->name);
         if (tensor->bytes != program_var_bytes(var) ||
-            !safetensors_read_f32(tensor, 0, program_var_elements(var),
-                                  state_address(&rig->state, v)))
+            safetensors_read_f32(tensor, 0, program_var_elements(var),
+                                 state_address(&rig->state, v), &err) < 0)
             rig_fail("%s: %s has another shape or type", path, var->name);
     }
     safetensors_release(&file);

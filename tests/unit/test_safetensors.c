@@ -112,7 +112,7 @@ static void test_safetensors__headers_that_lie_are_refused(void **state)
     assert_int_equal(safetensors_header_decode("\0", 1, 1, &file, &err), -EINVAL);
 }
 
-static void test_safetensors__files_are_mapped_and_short_ones_refused(void **state)
+static void test_safetensors__files_are_read_and_short_ones_refused(void **state)
 {
     char path[] = "/tmp/fleetjob-safetensors-XXXXXX";
     const struct safetensors_tensor tensor = {
@@ -133,8 +133,13 @@ static void test_safetensors__files_are_mapped_and_short_ones_refused(void **sta
     assert_non_null(strstr(err.text, path));
     assert_int_equal(fleet_file_write(path, text.text, text.length, NULL), 0);
     assert_int_equal(safetensors_open(path, &file, &err), 0);
-    assert_true(safetensors_read_f32(&file.tensors[0], 1, 2, back));
+    assert_int_equal(safetensors_read_f32(&file.tensors[0], 1, 2, back, &err), 0);
     assert_true(back[0] == -2.0f && back[1] == 3.25f);
+    assert_int_equal(truncate(path, (off_t)text.length - 4), 0); /* by somebody else, meanwhile */
+    assert_int_equal(safetensors_read_f32(&file.tensors[0], 0, 2, back, &err), 0);
+    assert_int_equal(safetensors_read_f32(&file.tensors[0], 1, 2, back, &err), -EIO);
+    assert_non_null(strstr(err.text, path));
+    assert_non_null(strstr(err.text, "truncated"));
     safetensors_release(&file);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(safetensors_open(path, &file, &err), -ENOENT);
@@ -157,7 +162,7 @@ static void test_safetensors__every_half_widens_exactly(void **state)
         double expected = exponent ? __builtin_ldexp(1024 + fraction, exponent - 25)
                                    : __builtin_ldexp(fraction, -24);
         float got;
-        assert_true(safetensors_read_f32(&tensor, 0, 1, &got));
+        assert_int_equal(safetensors_read_f32(&tensor, 0, 1, &got, NULL), 0);
         if (exponent == 31 && fraction) {
             assert_true(got != got);
             continue;
@@ -176,7 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_safetensors__what_is_written_reads_back),
         cmocka_unit_test(test_safetensors__headers_that_lie_are_refused),
-        cmocka_unit_test(test_safetensors__files_are_mapped_and_short_ones_refused),
+        cmocka_unit_test(test_safetensors__files_are_read_and_short_ones_refused),
         cmocka_unit_test(test_safetensors__every_half_widens_exactly),
     };
 

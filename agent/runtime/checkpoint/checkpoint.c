@@ -169,9 +169,9 @@ static int make_fresh_folder(const char *path, const struct manifest *about,
         if (mkdir(place, 0777) == 0)
             return 0;
         if (errno != EEXIST)
-            return fleet_error(err, -errno, "make folder %s: %s", place, strerror(errno));
+            return fleet_error(err, -errno, "create folder %s: %s", place, strerror(errno));
     }
-    return fleet_error(err, -EEXIST, "make folder %s/%s: %d of them exist", path, folder,
+    return fleet_error(err, -EEXIST, "create folder %s/%s: %d of them exist", path, folder,
                        COPIES_MAX);
 }
 

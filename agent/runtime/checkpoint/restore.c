@@ -60,26 +60,59 @@ static bool has_suffix(const char *text, const char *suffix)
     return n >= k && strcmp(text + n - k, suffix) == 0;
 }
 
-/* Whether `tensor` is the output head of a GPT-2 that is the same matrix as its token embedding. */
-static bool is_tied_head(const struct safetensors_file *file,
-                         const struct safetensors_tensor *tensor)
+/* 1 if both hold the same bytes, 0 if not, -errno if one cannot be read. */
+static int is_equal(const struct safetensors_tensor *a, const struct safetensors_tensor *b,
+                    struct fleet_error *err)
+{
+    uint8_t chunks[2][8192];
+
+    if (a->type != b->type || a->bytes != b->bytes)
+        return 0;
+    for (uint64_t at = 0; at < a->bytes; at += sizeof(chunks[0])) {
+        size_t size =
+            a->bytes - at < sizeof(chunks[0]) ? (size_t)(a->bytes - at) : sizeof(chunks[0]);
+        int rc = safetensors_read(a, at, chunks[0], size, err);
+        if (rc == 0)
+            rc = safetensors_read(b, at, chunks[1], size, err);
+        if (rc < 0)
+            return rc;
+        if (memcmp(chunks[0], chunks[1], size) != 0)
+            return 0;
+    }
+    return 1;
+}
+
+/* Whether `tensor` is the output head of a GPT-2 that is the same matrix as its token embedding; -errno
+ * if they cannot be read. */
+static int is_tied_head(const struct safetensors_file *file,
+                        const struct safetensors_tensor *tensor, struct fleet_error *err)
 {
     const struct safetensors_tensor *embedding = safetensors_find(file, "transformer.wte.weight");
 
     if (!embedding)
         embedding = safetensors_find(file, "wte.weight");
-    return strcmp(tensor->name, "lm_head.weight") == 0 && embedding &&
-           embedding->type == tensor->type && embedding->bytes == tensor->bytes &&
-           memcmp(embedding->data, tensor->data, tensor->bytes) == 0;
+    return strcmp(tensor->name, "lm_head.weight") == 0 && embedding
+               ? is_equal(embedding, tensor, err)
+               : 0;
 }
 
-/* Tensors that published GPT-2 and ResNet files hold and no model needs: causal masks, counters. */
-static bool is_superfluous(const struct safetensors_file *file,
-                           const struct safetensors_tensor *tensor)
+/* Tensors that published GPT-2 and ResNet files hold and no model needs: causal masks, counters. Nobody
+ * else may hold more than ours. */
+static void check_superfluous(const struct matcher *m, const struct safetensors_file *file,
+                              const struct safetensors_tensor *tensor, struct fleet_errors *errors)
 {
-    return (has_suffix(tensor->name, ".attn.bias") && tensor->ndim == 4) ||
-           has_suffix(tensor->name, ".attn.masked_bias") ||
-           has_suffix(tensor->name, ".num_batches_tracked") || is_tied_head(file, tensor);
+    struct fleet_error err;
+    int is_tied;
+
+    if (m->is_foreign && ((has_suffix(tensor->name, ".attn.bias") && tensor->ndim == 4) ||
+                          has_suffix(tensor->name, ".attn.masked_bias") ||
+                          has_suffix(tensor->name, ".num_batches_tracked")))
+        return;
+    is_tied = m->is_foreign ? is_tied_head(file, tensor, &err) : 0;
+    if (is_tied < 0)
+        fleet_errors_add(errors, tensor->name, "%s", err.text);
+    else if (is_tied == 0)
+        fleet_errors_add(errors, tensor->name, "not in the model");
 }
 
 /* Ours that `tensor` is or is a piece of; NULL if none. */
@@ -149,8 +182,7 @@ static void match_tensor(struct matcher *m, const struct safetensors_file *file,
     size_t index = to ? (size_t)(to - m->wanted.items) : 0;
 
     if (!to) {
-        if (!(m->is_foreign && is_superfluous(file, tensor)))
-            fleet_errors_add(errors, tensor->name, "not in the model");
+        check_superfluous(m, file, tensor, errors);
         return;
     }
     m->found[index] += count;
@@ -191,16 +223,21 @@ static void find_missing(const struct matcher *m, struct fleet_errors *errors)
     }
 }
 
-static void copy_matches(const struct matcher *m)
+/* A file that fails in the middle leaves the state half new: the caller begins again or ends. */
+static int copy_matches(const struct matcher *m, struct fleet_error *err)
 {
-    for (size_t i = 0; i < m->match_count; i++) {
+    int rc = 0;
+
+    for (size_t i = 0; i < m->match_count && rc == 0; i++) {
         const struct match *match = &m->matches[i];
-        fleet_assert(safetensors_read_f32(match->from, 0, safetensors_elements(match->from),
-                                          match->to->data + match->first));
+        rc = safetensors_read_f32(match->from, 0, safetensors_elements(match->from),
+                                  match->to->data + match->first, err);
     }
+    return rc;
 }
 
-/* Match `files` with `state` and copy. -EINVAL with everything that does not fit. */
+/* Match `files` with `state` and copy. -EINVAL with everything that does not fit; -EIO if a file becomes
+ * shorter meanwhile. */
 static int load_files(const struct safetensors_file *files, size_t count, bool is_foreign,
                       const struct checkpoint_state *state, struct fleet_error *err)
 {
@@ -215,7 +252,7 @@ static int load_files(const struct safetensors_file *files, size_t count, bool i
     find_missing(&m, &errors);
     rc = fleet_errors_result(&errors, err);
     if (rc == 0)
-        copy_matches(&m);
+        rc = copy_matches(&m, err);
     fleet_errors_release(&errors);
     matcher_release(&m);
     return rc;
