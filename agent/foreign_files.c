@@ -86,49 +86,75 @@ static int write_strategy(struct foreign_files *files, const struct strategy *st
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
-    files->nccl_rings = strategy->nccl_comm_num;
     if (prototxt_print(strategy, STRATEGY_AS_READ, &text, NULL) < 0)
         return 0; /* what only JSON can say is in FLEET_STRATEGY_JSON */
     return write_file(files, "strategy.prototxt", fleet_strbuf_text(&text), &files->strategy_file,
                       err);
 }
 
-static int read_strategy(struct foreign_files *files, const char *job_file, struct fleet_error *err)
+static int read_strategy(struct foreign_files *files, const char *job_file, const cJSON *json,
+                         struct fleet_error *err)
 {
-    FLEET_AUTO_FREE char *text = NULL;
-    FLEET_AUTO_JSON cJSON *root = NULL;
     struct fleet_errors errors = {0};
-    struct strategy strategy;
-    const cJSON *json;
-    size_t size;
-    int rc = fleet_file_read(job_file, JOB_FILE_SIZE_MAX, &text, &size, err);
+    int rc;
 
-    if (rc < 0 || (rc = fleet_json_parse(text, size, JOB_FILE_SIZE_MAX, &root, err)) < 0)
-        return rc;
-    json = fleet_json_at(root, "strategy");
-    if (!json)
-        return 0;
-    rc = strategy_json_decode(json, "spec.strategy", &strategy, &errors);
+    files->strategy = calloc(1, sizeof(*files->strategy));
+    fleet_assert(files->strategy);
+    rc = strategy_json_decode(json, "spec.strategy", files->strategy, &errors);
     if (rc < 0) {
         (void)fleet_error(err, -EINVAL, "%s: %s: %s", job_file, errors.items[0].path,
                           errors.items[0].message);
     } else {
         files->strategy_json = fleet_json_print(json);
-        rc = write_strategy(files, &strategy, err);
+        rc = write_strategy(files, files->strategy, err);
     }
-    strategy_release(&strategy);
     fleet_errors_release(&errors);
     return rc;
+}
+
+static int read_job(struct foreign_files *files, const char *job_file, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    FLEET_AUTO_JSON cJSON *root = NULL;
+    const cJSON *strategy, *auto_parallel;
+    const char *policy = "Full";
+    size_t size;
+    int rc = fleet_file_read(job_file, JOB_FILE_SIZE_MAX, &text, &size, err);
+
+    if (rc < 0 || (rc = fleet_json_parse(text, size, JOB_FILE_SIZE_MAX, &root, err)) < 0 ||
+        (rc = fleet_json_opt_string(root, "strategyPolicy", &policy, err)) < 0)
+        return rc;
+    files->policy = strcmp(policy, "Paddle") == 0 ? STRATEGY_PADDLE : STRATEGY_FULL;
+    auto_parallel = fleet_json_at(root, "autoParallel");
+    if (auto_parallel)
+        files->auto_parallel_json = fleet_json_print(auto_parallel);
+    strategy = fleet_json_at(root, "strategy");
+    return strategy ? read_strategy(files, job_file, strategy, err) : 0;
+}
+
+int foreign_files_nccl_rings(const struct foreign_files *files, int world)
+{
+    struct select_options options = {.policy = files->policy, .world_size = world};
+    struct fleet_errors errors = {0};
+    SELECT_AUTO_RESULT struct select_result result = {0};
+    int rings = files->strategy ? files->strategy->nccl_comm_num : 1;
+
+    /* An elastic job may have a number of ranks that its degrees do not divide: as asked for then. */
+    if (files->strategy &&
+        strategy_select(files->strategy, &options, "spec.strategy", &result, &errors) == 0)
+        rings = result.final.nccl_comm_num;
+    fleet_errors_release(&errors);
+    return rings;
 }
 
 int foreign_files_open(const char *job_file, struct foreign_files *out, struct fleet_error *err)
 {
     int rc;
 
-    *out = (struct foreign_files){.nccl_rings = 1};
+    *out = (struct foreign_files){0};
     rc = make_folder(&out->folder, err);
     if (rc == 0 && job_file)
-        rc = read_strategy(out, job_file, err);
+        rc = read_job(out, job_file, err);
     return rc;
 }
 
@@ -139,6 +165,10 @@ void foreign_files_release(struct foreign_files *files)
     free(files->folder);
     free(files->strategy_json);
     free(files->strategy_file);
+    free(files->auto_parallel_json);
+    if (files->strategy)
+        strategy_release(files->strategy);
+    free(files->strategy);
     *files = (struct foreign_files){0};
 }
 

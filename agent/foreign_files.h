@@ -11,6 +11,7 @@
  */
 
 #include "libfleet/rendezvous/message.h"
+#include "libfleet/strategy/select.h"
 
 struct fleet_error;
 
@@ -18,7 +19,9 @@ struct foreign_files {
     char *folder;        /* NULL = none */
     char *strategy_json; /* the job's strategy; NULL without a job file */
     char *strategy_file; /* path of strategy.prototxt; NULL as well if it cannot be said in one */
-    int nccl_rings;      /* nccl_comm_num of the strategy, 1 … 8 */
+    char *auto_parallel_json;  /* spec.autoParallel in MindSpore's names; NULL if there is none */
+    struct strategy *strategy; /* as asked for; NULL without a job file */
+    enum strategy_policy policy;
 };
 
 /*
@@ -28,6 +31,9 @@ struct foreign_files {
  */
 int foreign_files_open(const char *job_file, struct foreign_files *out, struct fleet_error *err);
 void foreign_files_release(struct foreign_files *files); /* removes the folder, too */
+
+/* The nccl_comm_num that takes effect with so many ranks, 1 … 8: 1 with one rank, for instance. */
+int foreign_files_nccl_rings(const struct foreign_files *files, int world);
 
 /* Write the table of this generation: path as heap text in *out_path. -errno with the path. */
 int foreign_files_rank_table(const struct foreign_files *files, const struct message_assign *assign,

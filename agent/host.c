@@ -268,18 +268,20 @@ static int foreign_environment(struct host *host, int local_rank,
     FLEET_AUTO_FREE char *rank_table = NULL;
     FLEET_AUTO_FREE char *backup_json = NULL;
     FLEET_AUTO_FREE char *backup = NULL;
-    struct environment_input input = {.base = environ,
-                                      .assign = place->assign,
-                                      .place = place->place,
-                                      .first_rank = place->first_rank,
-                                      .local_rank = local_rank,
-                                      .job_id = host->settings.job_name,
-                                      .pod_name = host->settings.pod_name,
-                                      .folder = host->files.folder,
-                                      .strategy_json = host->files.strategy_json,
-                                      .strategy_file = host->files.strategy_file,
-                                      .progress_file = host->children[local_rank].progress.path,
-                                      .nccl_rings = host->files.nccl_rings};
+    struct environment_input input = {
+        .base = environ,
+        .assign = place->assign,
+        .place = place->place,
+        .first_rank = place->first_rank,
+        .local_rank = local_rank,
+        .job_id = host->settings.job_name,
+        .pod_name = host->settings.pod_name,
+        .folder = host->files.folder,
+        .strategy_json = host->files.strategy_json,
+        .strategy_file = host->files.strategy_file,
+        .progress_file = host->children[local_rank].progress.path,
+        .auto_parallel_json = host->files.auto_parallel_json,
+        .nccl_rings = foreign_files_nccl_rings(&host->files, place->assign->world)};
     int rc = foreign_files_rank_table(&host->files, place->assign, &rank_table, err);
 
     if (rc < 0)

@@ -120,14 +120,6 @@ static void print_errors(const char *word, const struct fleet_errors *errors)
         (void)fprintf(stderr, "%s%s\n", word, line);
 }
 
-static bool has_command(const struct fleetjob *job)
-{
-    char **command = job_file_command(job);
-
-    job_file_free_command(command);
-    return command != NULL;
-}
-
 /* All workers are on this machine: together they must fit into its memory. */
 static void check_machine(const struct run *run, struct fleet_errors *errors)
 {
@@ -191,9 +183,6 @@ static int read_job(struct run *run)
         fleet_errors_add(&errors, "spec.worker.replicas",
                          "%d trainers are more than one machine is asked to run (%d)",
                          job_file_world(&run->job), WORKERS_MAX);
-    if (errors.count == 0 && !run->job.spec.has_training && !has_command(&run->job))
-        fleet_errors_add(&errors, "spec.worker.template.spec.containers[0].command",
-                         "there is none, and no spec.training: nothing to run on this machine");
     if (errors.count == 0 && run->job.spec.has_training &&
         job_file_complete(&run->job, run->arguments.file, &errors) == 0)
         has_plan = job_file_plan(&run->job, job_file_world(&run->job), &run->plan, &errors) == 0;

@@ -39,17 +39,19 @@ char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folde
     bool is_paddle = spec->strategy_policy == FLEETJOB_POLICY_PADDLE;
 
     fleet_assert(root);
-    fleet_assert(cJSON_AddItemToObject(root, "training",
-                                       spec->training_json
-                                           ? cJSON_Duplicate(spec->training_json, true)
-                                           : cJSON_CreateObject()) &&
-                 cJSON_AddItemToObject(root, "strategy", strategy_json_encode(&spec->strategy)) &&
-                 cJSON_AddStringToObject(root, "strategyPolicy", is_paddle ? "Paddle" : "Full") &&
-                 cJSON_AddItemToObject(
-                     root, "strategyOptions",
-                     fleet_object_encode(&strategy_options_type, &spec->strategy_options)) &&
-                 cJSON_AddStringToObject(root, "jobName", job->metadata.name) &&
-                 cJSON_AddStringToObject(root, "baseDir", base_folder));
+    fleet_assert(
+        cJSON_AddItemToObject(root, "training",
+                              spec->training_json ? cJSON_Duplicate(spec->training_json, true)
+                                                  : cJSON_CreateObject()) &&
+        cJSON_AddItemToObject(root, "strategy", strategy_json_encode(&spec->strategy)) &&
+        cJSON_AddStringToObject(root, "strategyPolicy", is_paddle ? "Paddle" : "Full") &&
+        cJSON_AddItemToObject(
+            root, "strategyOptions",
+            fleet_object_encode(&strategy_options_type, &spec->strategy_options)) &&
+        (!spec->auto_parallel ||
+         cJSON_AddItemToObject(root, "autoParallel", cJSON_Duplicate(spec->auto_parallel, true))) &&
+        cJSON_AddStringToObject(root, "jobName", job->metadata.name) &&
+        cJSON_AddStringToObject(root, "baseDir", base_folder));
     return fleet_json_print(root);
 }
 

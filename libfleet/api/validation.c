@@ -109,12 +109,32 @@ static void check_template(const struct check *c)
                          "must have at least one container; the first is the worker's");
 }
 
+/* The agent takes the place of the container's command, and no API says what the image's own one is. */
+static void check_command(const struct check *c)
+{
+    const cJSON *containers = fleet_json_at(c->job->spec.worker.template_, "spec.containers");
+    const cJSON *container = cJSON_GetArrayItem(containers, 0);
+    const cJSON *command = cJSON_GetObjectItemCaseSensitive(container, "command");
+    const cJSON *image = cJSON_GetObjectItemCaseSensitive(container, "image");
+
+    if (c->job->spec.has_training || !cJSON_IsObject(container) || cJSON_GetArraySize(command) > 0)
+        return;
+    fleet_errors_add(
+        c->errors, "spec.worker.template.spec.containers[0].command",
+        "required: a worker cannot start an image's own ENTRYPOINT, which Kubernetes does not "
+        "tell; put it here, as \"docker inspect -f '{{json .Config.Entrypoint}} {{json "
+        ".Config.Cmd}}' %s\" or \"crane config\" show it%s",
+        cJSON_IsString(image) ? image->valuestring : "IMAGE",
+        cJSON_HasObjectItem(container, "args") ? "; args stay as they are" : "");
+}
+
 static void check_worker(const struct check *c)
 {
     check_replicas(c);
     for (size_t i = 0; i < c->job->spec.worker.volumes.count; i++)
         check_volume(c, i);
     check_template(c);
+    check_command(c);
     if (!c->job->spec.has_training && !c->job->spec.worker.template_)
         fleet_errors_add(c->errors, "spec.training",
                          "required, unless worker.template has a command of its own to run");

@@ -171,6 +171,7 @@ static void test_environment__names_the_files_of_the_job(void **state)
                                       .strategy_json = "{\"amp\":true}",
                                       .strategy_file = "/tmp/f/strategy.prototxt",
                                       .rank_table_file = "/tmp/f/rank_table.json",
+                                      .auto_parallel_json = "{\"device_num\":4}",
                                       .nccl_rings = 3};
     char *backup, **environment = environment_shorten(environment_build(&input), &backup);
 
@@ -181,8 +182,45 @@ static void test_environment__names_the_files_of_the_job(void **state)
     expect(environment, "RANK_TABLE_FILE", "/tmp/f/rank_table.json");
     expect(environment, "PADDLE_LOG_DIR", "/tmp/f");
     expect(environment, "FLAGS_nccl_nrings", "3");
+    expect(environment, "FLEET_AUTO_PARALLEL_JSON", "{\"device_num\":4}");
     expect(environment, "FLEET_GENERATION", "7");
     environment_free(environment);
+}
+
+static void write_job(char path[static 32], const char *text)
+{
+    FILE *file;
+    int fd;
+
+    strcpy(path, "/tmp/job-XXXXXX");
+    fd = mkstemp(path);
+    assert_true(fd >= 0);
+    file = fdopen(fd, "w");
+    (void)fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Paddle uses one communicator where there is one rank, or batch norm is synchronized. */
+static void test_foreign_files__nccl_rings_are_those_that_take_effect(void **state)
+{
+    struct foreign_files files;
+    char path[32];
+
+    (void)state;
+    write_job(path, "{\"strategy\": {\"nccl_comm_num\": 3}, \"strategyPolicy\": \"Full\"}");
+    assert_int_equal(foreign_files_open(path, &files, NULL), 0);
+    assert_int_equal(foreign_files_nccl_rings(&files, 4), 3);
+    assert_int_equal(foreign_files_nccl_rings(&files, 1), 1);
+    assert_null(files.auto_parallel_json);
+    foreign_files_release(&files);
+    (void)unlink(path);
+    write_job(path, "{\"strategy\": {\"nccl_comm_num\": 3, \"sync_batch_norm\": true}, "
+                    "\"autoParallel\": {\"parallel_mode\": \"data_parallel\"}}");
+    assert_int_equal(foreign_files_open(path, &files, NULL), 0);
+    assert_int_equal(foreign_files_nccl_rings(&files, 4), 1);
+    assert_string_equal(files.auto_parallel_json, "{\"parallel_mode\":\"data_parallel\"}");
+    foreign_files_release(&files);
+    (void)unlink(path);
 }
 
 static void test_environment__rank_table_lists_every_rank_once(void **state)
@@ -246,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_environment__says_where_to_resume_once_the_job_has_said),
         cmocka_unit_test(test_environment__keeps_a_master_the_user_has_set),
         cmocka_unit_test(test_environment__names_the_files_of_the_job),
+        cmocka_unit_test(test_foreign_files__nccl_rings_are_those_that_take_effect),
         cmocka_unit_test(test_environment__rank_table_lists_every_rank_once),
         cmocka_unit_test(test_environment__puts_aside_what_is_too_long),
         cmocka_unit_test(test_reporter__says_cause_code_and_last_lines),

@@ -216,6 +216,25 @@ static void test_validation__a_template_stands_alone(void **state)
                   "run\n");
 }
 
+/* Kubernetes would run the image's ENTRYPOINT; a worker cannot know it. */
+static void test_validation__an_own_trainer_states_its_command(void **state)
+{
+#define OWN                                                                    \
+    "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: j}\n" \
+    "spec: {worker: {template: {spec: {containers: [{name: t, image: r/i:1"
+#define REFUSED                                                                                 \
+    "spec.worker.template.spec.containers[0].command: required: a worker cannot start an "      \
+    "image's own ENTRYPOINT, which Kubernetes does not tell; put it here, as \"docker inspect " \
+    "-f '{{json .Config.Entrypoint}} {{json .Config.Cmd}}' r/i:1\" or \"crane config\" show it"
+
+    (void)state;
+    assert_result(OWN ", args: [--epochs, '3']}]}}}}\n", (struct validation_options){0},
+                  REFUSED "; args stay as they are\n");
+    assert_result(OWN "}]}}}}\n", (struct validation_options){0}, REFUSED "\n");
+    assert_result(OWN ", command: []}]}}}}\n", (struct validation_options){0}, REFUSED "\n");
+    assert_result(OWN ", command: [x], args: [y]}]}}}}\n", (struct validation_options){0}, "");
+}
+
 static void test_validation__the_strategy_is_checked_at_the_jobs_size(void **state)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -325,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_validation__pipelines_count_their_micro_batches),
         cmocka_unit_test(test_validation__volumes_have_one_source_and_one_place),
         cmocka_unit_test(test_validation__a_template_stands_alone),
+        cmocka_unit_test(test_validation__an_own_trainer_states_its_command),
         cmocka_unit_test(test_validation__the_strategy_is_checked_at_the_jobs_size),
         cmocka_unit_test(test_validation__precision_and_amp_agree),
         cmocka_unit_test(test_validation__paths_of_a_cluster_are_absolute),
