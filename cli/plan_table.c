@@ -140,6 +140,7 @@ static void append_selection(const struct plan *plan, struct fleet_strbuf *out)
     append_notes(out, "dropped", &plan->selection.dropped);
     append_notes(out, "without effect", &plan->selection.without_effect);
     append_notes(out, "note", &plan->selection.notes);
+    append_notes(out, "warning", &plan->selection.warnings);
     append_names(out, "depends on workers", &plan->selection.depends_on_workers,
                  plan->own_trainer ? "not known: the trainer is your own program"
                                    : "no: the same weights on any number of workers");

@@ -126,6 +126,8 @@ static cJSON *result_json(const struct document *document, int world,
     cJSON_AddItemToObject(json, "withoutEffect", notes_json(&result->without_effect));
     cJSON_AddItemToObject(json, "dependsOnWorkers", names_json(&result->depends_on_workers));
     cJSON_AddItemToObject(json, "notes", notes_json(&result->notes));
+    if (result->warnings.count > 0)
+        cJSON_AddItemToObject(json, "warnings", notes_json(&result->warnings));
     add_refused(json, document, world, result);
     cJSON_AddItemToObject(json, "final", strategy_json_encode(&result->final));
     return json;
@@ -158,8 +160,11 @@ static struct select_options options_of(const struct document *document,
     if (document->kind == DOCUMENT_JOB) {
         if (spec->strategy_policy == FLEETJOB_POLICY_PADDLE)
             options.policy = STRATEGY_PADDLE;
-        if (!options.optimizer && spec->has_training)
+        if (!options.optimizer && spec->has_training) {
             options.optimizer = training_optimizer_text(spec->training.optimizer.name);
+            options.has_decay = spec->training.optimizer.weight_decay > 0;
+            options.steps = spec->training.steps;
+        }
     }
     if (arguments->policy)
         options.policy = strcmp(arguments->policy, "paddle") == 0 ? STRATEGY_PADDLE : STRATEGY_FULL;

@@ -41,8 +41,10 @@ static void check_strategy(const struct strategy *strategy, long long world_size
 
     if (world_size == 0)
         (void)strategy_check(strategy, 0, "", errors, warnings);
-    else if (strategy_select(strategy, &options, "", &selected, errors) == 0)
+    else if (strategy_select(strategy, &options, "", &selected, errors) == 0) {
+        select_warn(&selected, "", warnings);
         select_result_release(&selected);
+    }
 }
 
 /* What only the plan knows: knobs that the built-in runtime cannot run, models that do not fit. */

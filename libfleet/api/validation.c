@@ -287,12 +287,15 @@ static void check_strategy(const struct check *c)
         .world_size = (int)world,
         .optimizer =
             spec->has_training ? training_optimizer_text(spec->training.optimizer.name) : NULL,
+        .has_decay = spec->has_training && spec->training.optimizer.weight_decay > 0,
+        .steps = spec->has_training ? spec->training.steps : 0,
     };
     struct select_result selected = {0};
 
     if (world > WORLD_MAX)
         return; /* told at the replicas */
     if (strategy_select(&spec->strategy, &options, strategy_path(c), &selected, c->errors) == 0) {
+        select_warn(&selected, strategy_path(c), c->warnings);
         select_result_release(&selected);
         if (spec->has_training && spec->worker.elastic && c->options->world_size == 0 &&
             fleetjob_world_size(c->job, spec->worker.max_replicas) <= WORLD_MAX)

@@ -158,8 +158,11 @@ static int select_strategy(const struct plan_request *request, const struct stra
     struct select_options options = {.policy = request->policy, .world_size = plan->world};
     int rc;
 
-    if (request->training)
+    if (request->training) {
         options.optimizer = training_optimizer_text(request->training->optimizer.name);
+        options.has_decay = request->training->optimizer.weight_decay > 0;
+        options.steps = request->training->steps;
+    }
     if ((rc = strategy_select(asked, &options, path_of(request), &plan->selection, errors)) < 0 ||
         (rc = topology_build(&plan->selection.final, plan->world, path_of(request), &plan->topology,
                              errors)) < 0)

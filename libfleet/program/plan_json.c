@@ -84,6 +84,8 @@ cJSON *plan_encode(const struct plan *plan)
     add_notes(root, "withoutEffect", &plan->selection.without_effect);
     add_names(root, "dependsOnWorkers", &plan->selection.depends_on_workers);
     add_notes(root, "notes", &plan->selection.notes);
+    if (plan->selection.warnings.count > 0)
+        add_notes(root, "warnings", &plan->selection.warnings);
     add_degrees(root, &plan->topology);
     if (!plan->has_program)
         return root;

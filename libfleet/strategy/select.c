@@ -8,6 +8,7 @@
 #include "libfleet/strategy/select.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -242,6 +243,44 @@ static bool has_legal_degrees(const struct strategy *s)
            s->tensor_parallel_configs.tensor_parallel_degree >= 1;
 }
 
+/* ---- warnings ------------------------------------------------------------------------------ */
+
+/* What strategy_check() finds unusual; its paths begin with `path`. */
+static void take_warnings(const struct fleet_errors *found, const char *path,
+                          struct select_notes *warnings)
+{
+    size_t front = *path ? strlen(path) + 1 : 0;
+
+    for (size_t i = 0; i < found->count && i < FLEET_ERRORS_MAX; i++)
+        select_note(warnings, found->items[i].path + front, "%s", found->items[i].message);
+}
+
+/* spec/strategy.md 10: lars adds its own decay to the one that Momentum brings; so does lamb. */
+static void warn_of_double_decay(const struct strategy *s, bool has_decay,
+                                 struct select_notes *warnings)
+{
+    static const char twice[] =
+        "the optimizer's own weight decay acts beside it, so weights decay twice: set one of "
+        "them to 0";
+
+    if (has_decay && s->lars && s->lars_configs.lars_weight_decay > 0)
+        select_note(warnings, "lars_configs.lars_weight_decay", "%s", twice);
+    if (has_decay && s->lamb && s->lamb_configs.lamb_weight_decay > 0)
+        select_note(warnings, "lamb_configs.lamb_weight_decay", "%s", twice);
+}
+
+/* spec/training.md 1: what is left of an unfinished group is dropped. */
+static void warn_of_a_rest(const struct strategy *s, int64_t steps, struct select_notes *warnings)
+{
+    int k = s->gradient_merge_configs.k_steps;
+
+    if (s->gradient_merge && k > 1 && steps % k != 0)
+        select_note(warnings, "gradient_merge_configs.k_steps",
+                    "spec.training.steps is %" PRId64 ", no multiple of %d: the last %d make no "
+                    "update",
+                    steps, k, (int)(steps % k));
+}
+
 /* ---- the frame ----------------------------------------------------------------------------- */
 
 int strategy_select(const struct strategy *s, const struct select_options *options,
@@ -249,10 +288,13 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
 {
     struct selection x = {.options = options, .path = path, .errors = errors};
     struct select_result result = {0};
+    struct fleet_errors unusual = {0};
     struct topology topology;
     size_t before = errors->count;
 
-    (void)strategy_check(s, options->world_size, path, errors, NULL);
+    (void)strategy_check(s, options->world_size, path, errors, &unusual);
+    take_warnings(&unusual, path, &result.warnings);
+    fleet_errors_release(&unusual);
     strategy_copy(&x.strategy, s);
     if (options->policy == STRATEGY_PADDLE)
         select_paddle(&x.strategy, options, &result);
@@ -275,6 +317,8 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
     else if (topology.degree[TOPOLOGY_MODEL] > 1)
         insert_tensor_parallel(&result.applied);
     force_values(&result.final, options->world_size);
+    warn_of_double_decay(&result.final, options->has_decay, &result.warnings);
+    warn_of_a_rest(&result.final, options->steps, &result.warnings);
     *out = result;
     return 0;
 }
@@ -297,11 +341,24 @@ void select_notes_release(struct select_notes *notes)
     *notes = (struct select_notes){0};
 }
 
+void select_warn(const struct select_result *result, const char *path,
+                 struct fleet_errors *warnings)
+{
+    for (size_t i = 0; warnings && i < result->warnings.count; i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf full = {0};
+
+        fleet_strbuf_appendf(&full, "%s%s%s", path, *path ? "." : "",
+                             result->warnings.items[i].knob);
+        fleet_errors_add(warnings, full.text, "%s", result->warnings.items[i].because);
+    }
+}
+
 void select_result_release(struct select_result *result)
 {
     select_notes_release(&result->dropped);
     select_notes_release(&result->without_effect);
     select_notes_release(&result->notes);
+    select_notes_release(&result->warnings);
     strategy_release(&result->final);
 }
 

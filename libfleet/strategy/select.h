@@ -19,6 +19,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "libfleet/strategy/strategy.h"
 
@@ -36,6 +37,9 @@ struct select_options {
     int world_size; /* ranks, at least 1 */
     const char
         *optimizer; /* "momentum" or "Momentum", …; NULL: unknown, taken to be the right one */
+    /* Of the training block, for warnings: */
+    bool has_decay; /* the optimizer has a weight decay of its own */
+    int64_t steps;  /* batches of the job; 0: unknown */
 };
 
 struct select_names {
@@ -57,6 +61,7 @@ struct select_result {
     struct select_notes without_effect;     /* accepted, nothing to do here */
     struct select_names depends_on_workers; /* the result depends on the world size because of … */
     struct select_notes notes;              /* what was chosen where the strategy left it open */
+    struct select_notes warnings;           /* legal and unusual: probably not what is meant */
     bool graph_executor;                    /* Paddle's data-parallel executor would stay in use */
     struct strategy final;                  /* the effective strategy */
 };
@@ -71,6 +76,10 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
 
 /* `auto` is on and nothing else is set: the selection chooses the units. */
 bool select_is_auto(const struct strategy *s);
+
+/* Append the result's warnings to `warnings` (may be NULL), `path` in front of each path. */
+void select_warn(const struct select_result *result, const char *path,
+                 struct fleet_errors *warnings);
 
 /* Free what a result owns; again, or all zero, is fine. */
 void select_result_release(struct select_result *result);

@@ -152,7 +152,8 @@ static void skip_uncovered(const cJSON *row)
 static void select_final(const struct strategy *asked, int workers, const char *optimizer,
                          struct select_result *out)
 {
-    struct select_options options = {STRATEGY_PADDLE, workers, optimizer};
+    struct select_options options = {
+        .policy = STRATEGY_PADDLE, .world_size = workers, .optimizer = optimizer};
     struct fleet_errors errors = {0};
 
     if (strategy_select(asked, &options, "", out, &errors) < 0)

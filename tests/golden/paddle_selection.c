@@ -27,7 +27,8 @@
 /* "amp>lars", "" for none. */
 static char *chain_of(const struct strategy *s, int world, const char *optimizer)
 {
-    struct select_options options = {STRATEGY_PADDLE, world, optimizer};
+    struct select_options options = {
+        .policy = STRATEGY_PADDLE, .world_size = world, .optimizer = optimizer};
     FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
     SELECT_AUTO_RESULT struct select_result r = {0};
     struct fleet_errors errors = {0};

@@ -48,7 +48,7 @@ static int count_examples;
 
 static void expect_strategy(const char *page, const cJSON *json)
 {
-    struct select_options options = {STRATEGY_FULL, WORLD, NULL};
+    struct select_options options = {.policy = STRATEGY_FULL, .world_size = WORLD};
     SELECT_AUTO_RESULT struct select_result result = {0};
     STRATEGY_AUTO struct strategy s = {0};
     struct fleet_errors errors = {0};

@@ -64,7 +64,7 @@ static void make_units(struct strategy *s, unsigned int bits)
 static char *outcome(const struct strategy *s, enum strategy_policy policy, int world,
                      const char *optimizer, bool with_reasons)
 {
-    struct select_options options = {policy, world, optimizer};
+    struct select_options options = {.policy = policy, .world_size = world, .optimizer = optimizer};
     struct fleet_errors errors = {0};
     struct select_result r;
     struct fleet_strbuf out = {0};
@@ -84,6 +84,9 @@ static char *outcome(const struct strategy *s, enum strategy_policy policy, int 
     for (size_t i = 0; i < r.without_effect.count && with_reasons; i++)
         fleet_strbuf_appendf(&out, "; idle %s: %s", r.without_effect.items[i].knob,
                              r.without_effect.items[i].because);
+    for (size_t i = 0; i < r.warnings.count && with_reasons; i++)
+        fleet_strbuf_appendf(&out, "; warning %s: %s", r.warnings.items[i].knob,
+                             r.warnings.items[i].because);
     for (size_t i = 0; i < r.depends_on_workers.count && with_reasons; i++)
         fleet_strbuf_appendf(&out, "; workers %s", r.depends_on_workers.items[i]);
     select_result_release(&r);
@@ -192,7 +195,7 @@ static void test_select__paddle_gives_the_documented_pairs(void **state)
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
-        struct select_options options = {STRATEGY_PADDLE, WORLD, NULL};
+        struct select_options options = {.policy = STRATEGY_PADDLE, .world_size = WORLD};
         struct fleet_errors errors = {0};
         struct select_result r;
         struct strategy s;
@@ -400,6 +403,49 @@ static void test_select__full_contradicts_exactly_the_documented_pairs(void **st
         }
 }
 
+/* spec/strategy.md 3: accepted, and said. */
+static void test_select__falling_sparsity_is_a_warning(void **state)
+{
+    (void)state;
+    expect("{\"dgc\":true,\"dgc_configs\":{\"sparsity\":[0.99,0.75]}}", STRATEGY_FULL, 4,
+           "momentum",
+           "dgc; warning dgc_configs.sparsity: falls from 0.99 to 0.75; it is expected to rise "
+           "during ramp-up; workers dgc");
+}
+
+/* spec/strategy.md 10: the regularization of Momentum acts in addition to lars' own decay. */
+static void test_select__decay_twice_is_a_warning(void **state)
+{
+    static const struct {
+        const char *json, *knob;
+        bool has_decay;
+    } rows[] = {
+        {"{\"lars\":true}", "lars_configs.lars_weight_decay", true},
+        {"{\"lars\":true}", NULL, false},
+        {"{\"lars\":true,\"lars_configs\":{\"lars_weight_decay\":0}}", NULL, true},
+        {"{\"lamb\":true}", "lamb_configs.lamb_weight_decay", true},
+        {"{\"amp\":true}", NULL, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++)
+        for (int policy = STRATEGY_FULL; policy <= STRATEGY_PADDLE; policy++) {
+            struct select_options options = {.policy = (enum strategy_policy)policy,
+                                             .world_size = 1,
+                                             .has_decay = rows[i].has_decay};
+            SELECT_AUTO_RESULT struct select_result r = {0};
+            struct fleet_errors errors = {0};
+            struct strategy s;
+
+            make(&s, rows[i].json);
+            assert_int_equal(strategy_select(&s, &options, "spec.strategy", &r, &errors), 0);
+            assert_int_equal(r.warnings.count, rows[i].knob ? 1 : 0);
+            if (rows[i].knob)
+                assert_string_equal(r.warnings.items[0].knob, rows[i].knob);
+            strategy_release(&s);
+        }
+}
+
 static void test_select__one_checkpoint_is_never_offloaded(void **state)
 {
     (void)state;
@@ -452,7 +498,7 @@ static void test_select__knobs_of_the_exchange_that_change_nothing_are_named(voi
         {"{'hybrid_configs': {'dp_degree': 4, 'mp_configs': {'sync_param': true}}}",
          "hybrid_configs.mp_configs"},
     };
-    struct select_options options = {STRATEGY_FULL, 4, NULL};
+    struct select_options options = {.policy = STRATEGY_FULL, .world_size = 4};
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(knobs); i++) {
@@ -488,7 +534,7 @@ static void test_select__another_mode_is_idle(void **state)
 
 static void test_select__forced_values_show_in_the_final_strategy(void **state)
 {
-    struct select_options options = {STRATEGY_FULL, 4, NULL};
+    struct select_options options = {.policy = STRATEGY_FULL, .world_size = 4};
     struct fleet_errors errors = {0};
     struct select_result r;
     struct strategy s;
@@ -564,8 +610,10 @@ static void test_select__keeps_its_guarantees_on_all_subsets(void **state)
 
             make_units(&s, bits);
             for (int policy = STRATEGY_FULL; policy <= STRATEGY_PADDLE; policy++) {
-                struct select_options options = {(enum strategy_policy)policy, worlds[w],
-                                                 optimizers[(bits + w) % FLEET_COUNT(optimizers)]};
+                struct select_options options = {
+                    .policy = (enum strategy_policy)policy,
+                    .world_size = worlds[w],
+                    .optimizer = optimizers[(bits + w) % FLEET_COUNT(optimizers)]};
                 check_guarantees(&s, &options, bits);
             }
             strategy_release(&s);
@@ -585,6 +633,8 @@ int main(void)
         cmocka_unit_test(test_select__full_applies_what_goes_together),
         cmocka_unit_test(test_select__full_refuses_contradictions_by_name),
         cmocka_unit_test(test_select__full_contradicts_exactly_the_documented_pairs),
+        cmocka_unit_test(test_select__falling_sparsity_is_a_warning),
+        cmocka_unit_test(test_select__decay_twice_is_a_warning),
         cmocka_unit_test(test_select__one_checkpoint_is_never_offloaded),
         cmocka_unit_test(test_select__one_worker_leaves_exchange_without_effect),
         cmocka_unit_test(test_select__idle_knobs_are_named),

@@ -332,6 +332,43 @@ static void test_validation__the_examples_are_good(void **state)
     assert_true(count >= 7);
 }
 
+/* What a strategy has that is legal and unusual is said where the job is checked. */
+static void test_validation__passes_on_warnings_of_the_strategy(void **state)
+{
+    static const struct {
+        const char *optimizer, *strategy, *warned;
+    } rows[] = {
+        {"momentum, weightDecay: 0.0001", "{lars: true}",
+         "spec.strategy.lars_configs.lars_weight_decay: the optimizer's own weight decay acts "
+         "beside it, so weights decay twice: set one of them to 0\n"},
+        {"adam, weightDecay: 0.0001", "{lamb: true}",
+         "spec.strategy.lamb_configs.lamb_weight_decay: the optimizer's own weight decay acts "
+         "beside it, so weights decay twice: set one of them to 0\n"},
+        {"momentum", "{lars: true}", ""},
+        {"sgd", "{gradient_merge: true, gradient_merge_configs: {k_steps: 4}}",
+         "spec.strategy.gradient_merge_configs.k_steps: spec.training.steps is 10, no multiple of "
+         "4: the last 2 make no update\n"},
+        {"sgd", "{gradient_merge: true, gradient_merge_configs: {k_steps: 5}}", ""},
+        {"momentum", "{dgc: true, dgc_configs: {sparsity: [0.9, 0.5, 0.99]}}",
+         "spec.strategy.dgc_configs.sparsity: falls from 0.9 to 0.5; it is expected to rise during "
+         "ramp-up\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf yaml = {0};
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+        FLEET_AUTO_STRBUF struct fleet_strbuf warned = {0};
+        FLEET_AUTO_STRBUF struct fleet_strbuf spec = {0};
+
+        fleet_strbuf_appendf(&spec, "  strategy: %s\n", rows[i].strategy);
+        fleet_strbuf_appendf(&yaml, JOB, "odd", spec.text, "/d", rows[i].optimizer);
+        validate(yaml.text, (struct validation_options){0}, &text, &warned);
+        assert_string_equal(fleet_strbuf_text(&text), "");
+        assert_string_equal(fleet_strbuf_text(&warned), rows[i].warned);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +385,7 @@ int main(void)
         cmocka_unit_test(test_validation__the_strategy_is_checked_at_the_jobs_size),
         cmocka_unit_test(test_validation__precision_and_amp_agree),
         cmocka_unit_test(test_validation__paths_of_a_cluster_are_absolute),
+        cmocka_unit_test(test_validation__passes_on_warnings_of_the_strategy),
         cmocka_unit_test(test_validation__the_examples_are_good),
     };
     return cmocka_run_group_tests_name("validation", tests, NULL, NULL);
