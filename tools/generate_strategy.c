@@ -189,7 +189,7 @@ static void make_pair(struct strategy *s, enum unit a, enum unit b)
 static void append_outcome(struct fleet_strbuf *out, const struct strategy *s,
                            enum strategy_policy policy)
 {
-    struct select_options options = {policy, WORLD, NULL};
+    struct select_options options = {.policy = policy, .world_size = WORLD};
     struct fleet_errors errors = {0};
     SELECT_AUTO_RESULT struct select_result result = {0};
 
@@ -233,7 +233,7 @@ static void append_pairs(struct fleet_strbuf *out, enum unit unit)
 /* An example must be a strategy that is accepted on WORLD ranks. */
 static void check_example(const char *page, const char *yaml, size_t size)
 {
-    struct select_options options = {STRATEGY_FULL, WORLD, NULL};
+    struct select_options options = {.policy = STRATEGY_FULL, .world_size = WORLD};
     FLEET_AUTO_JSON cJSON *json = NULL;
     SELECT_AUTO_RESULT struct select_result result = {0};
     STRATEGY_AUTO struct strategy s = {0};
@@ -492,9 +492,10 @@ static void build_later(struct fleet_strbuf *out)
         SELECT_AUTO_RESULT struct select_result result = {0};
         STRATEGY_AUTO struct strategy s = {0};
         struct fleet_errors errors = {0};
-        struct select_options options = {STRATEGY_PADDLE,
-                                         cJSON_GetObjectItem(row, "workers")->valueint,
-                                         cJSON_GetObjectItem(row, "optimizer")->valuestring};
+        struct select_options options = {
+            .policy = STRATEGY_PADDLE,
+            .world_size = cJSON_GetObjectItem(row, "workers")->valueint,
+            .optimizer = cJSON_GetObjectItem(row, "optimizer")->valuestring};
 
         selection_chain(row, &later);
         selection_strategy(row, &s, &name);

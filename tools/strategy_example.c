@@ -195,7 +195,7 @@ static int select_example(const cJSON *json, enum strategy_policy policy,
                           struct select_result *result, struct fleet_errors *errors)
 {
     STRATEGY_AUTO struct strategy s = {0};
-    struct select_options options = {policy, STRATEGY_EXAMPLE_WORLD, NULL};
+    struct select_options options = {.policy = policy, .world_size = STRATEGY_EXAMPLE_WORLD};
 
     if (strategy_json_decode(json, "strategy", &s, errors) < 0)
         return -1;

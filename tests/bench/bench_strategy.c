@@ -47,7 +47,8 @@ static void convert(const char *text, size_t size)
 
 static void choose(const char *text, size_t size)
 {
-    struct select_options options = {STRATEGY_PADDLE, WORLD, "momentum"};
+    struct select_options options = {
+        .policy = STRATEGY_PADDLE, .world_size = WORLD, .optimizer = "momentum"};
     SELECT_AUTO_RESULT struct select_result result = {0};
     STRATEGY_AUTO struct strategy s;
     struct fleet_errors errors = {0};

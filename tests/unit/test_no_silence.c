@@ -41,7 +41,8 @@ static bool can_run(const struct select_result *result)
 static void compare_chains(const struct strategy *s, enum strategy_policy policy,
                            const char *optimizer, int world)
 {
-    struct select_options options = {policy, world, optimizer}, least = {policy, 1, optimizer};
+    struct select_options options = {.policy = policy, .world_size = world, .optimizer = optimizer};
+    struct select_options least = {.policy = policy, .world_size = 1, .optimizer = optimizer};
     FLEET_AUTO_STRBUF struct fleet_strbuf here = {0}, there = {0};
     struct select_result at_world, at_one;
     struct fleet_errors errors = {0};
