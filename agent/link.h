@@ -38,7 +38,6 @@ struct fleet_error;
     "FLEET_JOB_FILE" /* {"training":…,"strategy":…,"strategyPolicy":…,
                                                   "strategyOptions":…,"jobName":…,"baseDir":…} */
 #define LINK_LISTEN_FD_ENV    "FLEET_LISTEN_FD" /* listening socket for data connections, inherited */
-#define LINK_THREADS_ENV      "FLEET_THREADS"   /* compute threads of this trainer, >= 1 */
 #define LINK_MESSAGE_SIZE_MAX (1 << 20)         /* bytes of one line, without the newline */
 #define LINK_QUEUE_SIZE_MAX   (8 << 20)         /* bytes waiting to be sent */
 #define LINK_HEARTBEAT_MS     500 /* silence of six of them: the trainer is stopped or stuck */

@@ -16,6 +16,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/variable.h"
 #include "libfleet/rendezvous/message.h"
 
 #define FILE_SIZE_MAX     65536
@@ -42,34 +43,6 @@ static int read_text(const char *name, size_t size_max, char **out, struct fleet
     return 0;
 }
 
-static int parse_number(const char *what, const char *text, int min, int max, int *out,
-                        struct fleet_error *err)
-{
-    char *end = NULL;
-    long value;
-
-    errno = 0;
-    value = strtol(text, &end, 10);
-    if (errno || end == text || *end || value < min || value > max)
-        return fleet_error(err, -EINVAL, "%s is \"%.40s\", not a number between %d and %d", what,
-                           text, min, max);
-    *out = (int)value;
-    return 0;
-}
-
-static int read_number(const char *name, int min, int max, int missing, int *out,
-                       struct fleet_error *err)
-{
-    const char *text = getenv(name);
-
-    if (text && text[0])
-        return parse_number(name, text, min, max, out, err);
-    if (missing < min)
-        return fleet_error(err, -EINVAL, "%s is not set", name);
-    *out = missing;
-    return 0;
-}
-
 int settings_split_address(const char *what, const char *text, char **out_host, int *out_port,
                            struct fleet_error *err)
 {
@@ -83,7 +56,7 @@ int settings_split_address(const char *what, const char *text, char **out_host, 
         start++;
         end--;
     }
-    if (end == start || parse_number(what, colon + 1, 1, 65535, &port, err) < 0)
+    if (end == start || fleet_variable_parse(what, colon + 1, 1, 65535, &port, err) < 0)
         return fleet_error(err, -EINVAL, "%s is \"%.80s\", not host:port", what, text);
     *out_host = strndup(start, (size_t)(end - start));
     fleet_assert(*out_host);
@@ -169,21 +142,23 @@ static int read_identity(struct settings *out, struct fleet_error *err)
         (rc = read_text("FLEET_JOB_UID", MESSAGE_UID_MAX, &out->job_uid, err)) < 0 ||
         (rc = read_text("FLEET_POD_NAME", 253, &out->pod_name, err)) < 0 ||
         (rc = read_text("FLEET_POD_UID", MESSAGE_UID_MAX, &out->pod_uid, err)) < 0 ||
-        (rc = read_number("FLEET_INDEX", 0, 1 << 20, -1, &out->index, err)) < 0 ||
-        (rc = read_number("FLEET_ATTEMPT", 0, 1 << 30, 0, &out->attempt, err)) < 0)
+        (rc = fleet_variable_number("FLEET_INDEX", 0, 1 << 20, -1, &out->index, err)) < 0 ||
+        (rc = fleet_variable_number("FLEET_ATTEMPT", 0, 1 << 30, 0, &out->attempt, err)) < 0)
         return rc;
-    return read_number("FLEET_PROCESSES", 1, MESSAGE_PROCESSES_MAX, 1, &out->processes, err);
+    return fleet_variable_number("FLEET_PROCESSES", 1, MESSAGE_PROCESSES_MAX, 1, &out->processes,
+                                 err);
 }
 
 static int read_all(char **arguments, struct settings *out, struct fleet_error *err)
 {
     const char *address = getenv("FLEET_ADDRESS"), *termination = getenv("FLEET_TERMINATION_FILE");
     const char *job_file = getenv("FLEET_JOB_FILE");
-    int grace_s, rc;
+    int grace_s, threads, rc;
 
-    if ((rc = read_identity(out, err)) < 0 || (rc = settings_read_hub(&out->hub, err)) < 0 ||
-        (rc = read_number("FLEET_GRACE_SECONDS", 1, GRACE_SECONDS_MAX, GRACE_SECONDS, &grace_s,
-                          err)) < 0)
+    if ((rc = read_identity(out, err)) < 0 || (rc = fleet_variable_threads(&threads, err)) < 0 ||
+        (rc = settings_read_hub(&out->hub, err)) < 0 ||
+        (rc = fleet_variable_number("FLEET_GRACE_SECONDS", 1, GRACE_SECONDS_MAX, GRACE_SECONDS,
+                                    &grace_s, err)) < 0)
         return rc;
     out->grace_ms = grace_s * 1e3;
     out->address = dup_text(address && address[0] ? address : "127.0.0.1");

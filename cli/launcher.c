@@ -209,6 +209,7 @@ static struct variables make_environment(const struct pod *pod)
     add(&v, "FLEET_ATTEMPT=%d", pod->public.attempt);
     add(&v, "FLEET_PROCESSES=%d", l->config.processes);
     add(&v, "FLEET_ADDRESS=127.0.0.1");
+    add(&v, "FLEET_PEERS_PID=%d", (int)getpid());
     add(&v, "FLEET_HUB=127.0.0.1:%d", l->hub_port);
     add(&v, "FLEET_CA_FILE=%s/ca.pem", l->folder);
     add(&v, "FLEET_TOKEN_FILE=%s/token", l->folder);

@@ -9,9 +9,12 @@
 #include "cli/strategy_commands.h"
 #include "cli/validate.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/base/variable.h"
 
 #define EXIT_GOOD  0
+#define EXIT_NO    1
 #define EXIT_USAGE 2
 
 static int cli_version(int argc, char **argv);
@@ -94,6 +97,8 @@ static int cli_help(int argc, char **argv)
 int main(int argc, char **argv)
 {
     const struct command *command;
+    struct fleet_error err;
+    int threads;
 
     if (argc < 2) {
         print_help(stderr);
@@ -103,6 +108,10 @@ int main(int argc, char **argv)
         return cli_help(1, argv);
     if (strcmp(argv[1], "--version") == 0)
         return cli_version(1, argv);
+    if (fleet_variable_threads(&threads, &err) < 0) {
+        (void)fprintf(stderr, "fleetjob: %s\n", err.text);
+        return EXIT_NO;
+    }
     command = find(argv[1]);
     return command ? command->run(argc - 1, argv + 1) : refuse_unknown(argv[1]);
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/variable.h"
 
 /* Two words of a file, as numbers; a word that is none leaves its number as it was. */
 static void read_two(const char *path, double *first, double *second)
@@ -51,10 +52,9 @@ int processors_count(void)
 
 int processors_per_trainer(int trainers)
 {
-    const char *asked = getenv("FLEET_THREADS");
-    int threads = asked ? atoi(asked) : 0;
+    int threads;
 
-    if (threads <= 0)
+    if (fleet_variable_threads(&threads, NULL) < 0 || threads == 0) /* main.c has refused others */
         threads = processors_count() / trainers;
     return threads > 0 ? threads : 1;
 }

@@ -8,13 +8,17 @@
 #include "agent/runtime/backend.h"
 
 #include <cpuid.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/strbuf.h"
 
+#define LEVEL_ENV           "FLEET_ISA"
 #define XCR0_AVX            0x6u     /* SSE and AVX state */
 #define XCR0_AVX512         0xe6u    /* and mask registers, upper halves, upper registers */
 #define XCR0_AMX            0x60000u /* tile configuration and data */
@@ -94,10 +98,22 @@ enum backend_level backend_level_of_machine(void)
     return BACKEND_LEVEL_AMX;
 }
 
+int backend_level_check(struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf names = {0};
+    const char *wanted = getenv(LEVEL_ENV);
+
+    if (!wanted || !wanted[0] || backend_level_parse(wanted) < BACKEND_LEVEL_COUNT)
+        return 0;
+    for (int i = 0; i < BACKEND_LEVEL_COUNT; i++)
+        fleet_strbuf_appendf(&names, "%s%s", i ? ", " : "", level_names[i]);
+    return fleet_error(err, -EINVAL, LEVEL_ENV " is \"%.40s\", not one of %s", wanted, names.text);
+}
+
 enum backend_level backend_level_detect(void)
 {
     enum backend_level level = backend_level_of_machine();
-    const char *wanted = getenv("FLEET_ISA");
+    const char *wanted = getenv(LEVEL_ENV);
 
     if (wanted && backend_level_parse(wanted) < level)
         return backend_level_parse(wanted);

@@ -90,7 +90,10 @@ enum backend_level backend_level_parse(const char *name);
  * asked for here). */
 enum backend_level backend_level_of_machine(void);
 
-/* The same, lowered by the environment variable FLEET_ISA if that is set to a lower one. */
+/* -EINVAL with the names of all levels if the environment variable FLEET_ISA is none of them. */
+int backend_level_check(struct fleet_error *err);
+
+/* The machine's, lowered by FLEET_ISA if that is set to a lower one. */
 enum backend_level backend_level_detect(void);
 
 /*

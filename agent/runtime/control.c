@@ -148,6 +148,19 @@ static void *read_loop(void *argument)
     return NULL;
 }
 
+/* All but the thread, which does not run. */
+static void destroy(struct control *control)
+{
+    if (control->has_assign)
+        link_message_release(&control->assign);
+    link_release(&control->link);
+    (void)close(control->wake_fd);
+    (void)close(control->stop_fd);
+    pthread_mutex_destroy(&control->lock);
+    pthread_cond_destroy(&control->changed);
+    free(control);
+}
+
 int control_start(struct link *link, struct control **out, struct fleet_error *err)
 {
     struct control *control = calloc(1, sizeof(*control));
@@ -163,7 +176,7 @@ int control_start(struct link *link, struct control **out, struct fleet_error *e
     fleet_assert(control->wake_fd >= 0 && control->stop_fd >= 0);
     rc = pthread_create(&control->thread, NULL, read_loop, control);
     if (rc != 0) {
-        free(control);
+        destroy(control);
         return fleet_error(err, -rc, "start the control thread: %s", strerror(rc));
     }
     *out = control;
@@ -179,14 +192,7 @@ void control_free(struct control *control)
     pthread_mutex_unlock(&control->lock);
     (void)eventfd_write(control->wake_fd, 1);
     pthread_join(control->thread, NULL);
-    if (control->has_assign)
-        link_message_release(&control->assign);
-    link_release(&control->link);
-    (void)close(control->wake_fd);
-    (void)close(control->stop_fd);
-    pthread_mutex_destroy(&control->lock);
-    pthread_cond_destroy(&control->changed);
-    free(control);
+    destroy(control);
 }
 
 enum control_order control_next(struct control *control, struct link_message *out)

@@ -26,6 +26,7 @@
 #include "libfleet/base/field.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/variable.h"
 #include "libfleet/strategy/strategy_json.h"
 
 #define JOB_FILE_SIZE_MAX (4u << 20)
@@ -223,12 +224,14 @@ static void start_prefetch(struct trainer *trainer)
 
 int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_error *err)
 {
-    const char *threads = getenv(LINK_THREADS_ENV), *uid = getenv(JOB_UID_ENV);
+    const char *uid = getenv(JOB_UID_ENV);
     int rc;
 
     *trainer = (struct trainer){.listener = -1, .committed = TRAINER_NO_STATE};
     trainer->job_uid = uid ? uid : "";
-    trainer->threads = threads ? atoi(threads) : 0;
+    if ((rc = fleet_variable_threads(&trainer->threads, err)) < 0 ||
+        (rc = backend_level_check(err)) < 0)
+        return rc;
     trainer->memory_backend = backend_cpu_memory_new(trainer->threads);
     if ((rc = read_job(trainer, job_file, err)) < 0 || (rc = open_data(trainer, err)) < 0 ||
         (rc = plan_job(trainer, err)) < 0 ||

@@ -381,6 +381,37 @@ static void test_faults__wrong_command_lines_exit_2(void **state)
     CODE(1, "run", "/nowhere/job.yaml");
 }
 
+/* A number that is none is not "all". */
+static void test_faults__wrong_variables_are_refused(void **state)
+{
+    static const char *const threads[] = {"garbage", "0", "-1", "2x", "99999"};
+    struct parts parts = {0};
+    char *folder = write_job(&parts);
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "job.yaml");
+    struct job_run run;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(threads) / sizeof(threads[0]); i++) {
+        const char *words[] = {"plan", path, NULL};
+        FLEET_AUTO_FREE char *errors = NULL;
+        assert_int_equal(setenv("FLEET_THREADS", threads[i], 1), 0);
+        assert_int_equal(job_run_command("fleetjob", words, NULL, &errors), 1);
+        if (!strstr(errors, "FLEET_THREADS") || !strstr(errors, threads[i]))
+            fail_msg("FLEET_THREADS=%s: %s", threads[i], errors);
+    }
+    assert_int_equal(unsetenv("FLEET_THREADS"), 0);
+    assert_int_equal(setenv("FLEET_ISA", "avx3", 1), 0);
+    run_in(folder, NULL, NULL, &run);
+    assert_int_equal(unsetenv("FLEET_ISA"), 0);
+    assert_int_equal(run.exit_code, 1);
+    assert_int_equal(run.step_count, 0);
+    if (!strstr(run.errors, "FLEET_ISA is \"avx3\", not one of plain, avx2"))
+        fail_msg("%s", run.errors);
+    job_run_release(&run);
+    job_run_remove(folder);
+    free(folder);
+}
+
 static void interrupt_once(void *context, struct job_run *run, const cJSON *event)
 {
     pid_t *pids = context;
@@ -413,6 +444,7 @@ static void test_faults__ctrl_c_leaves_nothing_running(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_faults__wrong_variables_are_refused),
         cmocka_unit_test(test_faults__numbers_of_workers),
         cmocka_unit_test(test_faults__unknown_names),
         cmocka_unit_test(test_faults__all_errors_are_told_at_once),

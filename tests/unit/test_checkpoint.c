@@ -585,9 +585,73 @@ test_checkpoint_load_weights__takes_other_types_and_lists_what_does_not_fit(void
     fixture_release(&f);
 }
 
+/* A checkpoint of one file that we have written ourselves, as many ranks' would be. */
+static int restore_pieces(struct fixture *f, const struct safetensors_tensor *tensors, size_t count,
+                          const void *const *data, const size_t *bytes, struct fleet_error *err)
+{
+    struct manifest about = fixture_about(1, 1), manifest;
+    struct checkpoint_shard shard = {.file_count = 1};
+    struct checkpoint_state weights = f->state;
+    struct fleet_sha256 *sha = fleet_sha256_new();
+    uint8_t digest[FLEET_SHA256_SIZE];
+    char folder[CHECKPOINT_FOLDER_MAX], path[900];
+    char *text;
+    size_t size;
+    int rc;
+
+    assert_int_equal(checkpoint_begin(f->path, &about, folder, err), 0);
+    (void)snprintf(shard.files[0].name, sizeof(shard.files[0].name), "model-0.safetensors");
+    (void)snprintf(path, sizeof(path), "%s/%s/%s", f->path, folder, shard.files[0].name);
+    write_weights(path, tensors, count, data, bytes);
+    assert_int_equal(fleet_file_read(path, 1 << 20, &text, &size, err), 0);
+    fleet_sha256_update(sha, text, size);
+    fleet_sha256_finish(sha, digest);
+    fleet_hex_encode(digest, sizeof(digest), shard.files[0].sha256);
+    shard.files[0].bytes = size;
+    free(text);
+    assert_int_equal(checkpoint_commit(f->path, folder, 9, NULL, &about, &shard, 1, err), 0);
+    for (int i = 0; i < weights.space_count; i++)
+        if (weights.spaces[i].suffix[0])
+            weights.spaces[i].data = NULL;
+    rc = checkpoint_restore(f->path, TRAINING_RESUME_AUTO, NULL, &weights, &manifest, folder, NULL,
+                            err);
+    if (rc == 0)
+        manifest_release(&manifest);
+    return rc;
+}
+
+/* Pieces with the right number of elements in all: ten are there twice, ten not at all. */
+static void test_checkpoint__pieces_cover_every_element_once(void **state)
+{
+    static float f32[8000];
+    struct safetensors_tensor tensors[] = {
+        {.name = (char *)"matrix", .type = SAFETENSORS_F32, .ndim = 2, .shape = {70, 90}},
+        {.name = (char *)"bias@0", .type = SAFETENSORS_F32, .ndim = 1, .shape = {20}},
+        {.name = (char *)"bias@10", .type = SAFETENSORS_F32, .ndim = 1, .shape = {13}},
+        {.name = (char *)"matrix.2", .type = SAFETENSORS_F32, .ndim = 2, .shape = {10, 10}},
+        {.name = (char *)"matrix.10", .type = SAFETENSORS_F32, .ndim = 2, .shape = {40, 50}},
+        {.name = (char *)"running", .type = SAFETENSORS_F32, .ndim = 1, .shape = {21}},
+    };
+    const void *data[] = {f32, f32, f32, f32, f32, f32};
+    const size_t bytes[] = {sizeof(float) * 70 * 90, 80, 52, 400, 8000, 84};
+    struct fleet_error err = {.text = ""};
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 4);
+    assert_int_equal(restore_pieces(&f, tensors, 6, data, bytes, &err), -EINVAL);
+    if (!strstr(err.text, "bias: holds element 10 twice"))
+        fail_msg("%s", err.text);
+    tensors[2].name = (char *)"bias@20";
+    if (restore_pieces(&f, tensors, 6, data, bytes, &err) != 0)
+        fail_msg("%s", err.text);
+    fixture_release(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_checkpoint__pieces_cover_every_element_once),
         cmocka_unit_test(test_checkpoint__comes_back_bit_by_bit),
         cmocka_unit_test(test_checkpoint__any_number_of_shards_gives_the_same),
         cmocka_unit_test(test_checkpoint__extra_values_come_back),

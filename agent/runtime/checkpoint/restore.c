@@ -208,6 +208,34 @@ static void match_file(struct matcher *m, const struct safetensors_file *file,
         match_tensor(m, file, &file->tensors[i], errors);
 }
 
+static int compare_places(const void *a, const void *b)
+{
+    const struct match *x = a, *y = b;
+
+    if (x->to != y->to)
+        return x->to < y->to ? -1 : 1;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+/* The right number of elements may still leave a hole and hold as many twice. */
+static void find_overlaps(struct matcher *m, struct fleet_errors *errors)
+{
+    int64_t end = 0;
+
+    if (m->match_count)
+        qsort(m->matches, m->match_count, sizeof(*m->matches), compare_places);
+    for (size_t i = 0; i < m->match_count; i++) {
+        const struct match *match = &m->matches[i];
+        if (i == 0 || match->to != m->matches[i - 1].to)
+            end = 0;
+        if (match->first < end)
+            fleet_errors_add(errors, match->to->name, "holds element %lld twice",
+                             (long long)match->first);
+        if (match->first + safetensors_elements(match->from) > end)
+            end = match->first + safetensors_elements(match->from);
+    }
+}
+
 static void find_missing(const struct matcher *m, struct fleet_errors *errors)
 {
     for (size_t i = 0; i < m->wanted.count; i++) {
@@ -218,8 +246,6 @@ static void find_missing(const struct matcher *m, struct fleet_errors *errors)
             fleet_errors_add(errors, tensor->name, "%lld of %lld elements are missing",
                              (long long)(tensor->elements - m->found[i]),
                              (long long)tensor->elements);
-        else if (m->found[i] > tensor->elements)
-            fleet_errors_add(errors, tensor->name, "holds elements twice");
     }
 }
 
@@ -250,6 +276,7 @@ static int load_files(const struct safetensors_file *files, size_t count, bool i
     for (size_t i = 0; i < count; i++)
         match_file(&m, &files[i], &errors);
     find_missing(&m, &errors);
+    find_overlaps(&m, &errors);
     rc = fleet_errors_result(&errors, err);
     if (rc == 0)
         rc = copy_matches(&m, err);

@@ -6,6 +6,7 @@
  * others the address of 32 random bytes and those who read them there can read the rest.
  */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
@@ -15,8 +16,10 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/digest.h"
+#include "libfleet/base/variable.h"
 
-#define PROOF_SIZE 32
+#define PROOF_SIZE    32
+#define PEERS_PID_ENV "FLEET_PEERS_PID" /* ancestor of all trainers of this machine */
 
 struct offer {
     uint64_t pid; /* 0: not wanted */
@@ -50,6 +53,20 @@ static bool can_read(const struct offer *offer)
            memcmp(seen, offer->proof, sizeof(seen)) == 0;
 }
 
+/*
+ * Where Yama restricts reading to ancestors: let one process and its descendants read us. The trainers of
+ * a worker descend from its agent, our parent; those of a run on one machine from the launcher, which
+ * tells its number. Elsewhere the call fails and changes nothing.
+ */
+static void let_peers_read(void)
+{
+    int pid;
+
+    if (fleet_variable_number(PEERS_PID_ENV, 1, INT_MAX, getppid(), &pid, NULL) < 0)
+        pid = getppid();
+    (void)prctl(PR_SET_PTRACER, (unsigned long)pid, 0, 0, 0);
+}
+
 int tcp_direct_negotiate(struct comm *comm, bool is_wanted, int *pids, bool *reads_us,
                          double deadline_ms, struct fleet_error *err)
 {
@@ -65,8 +82,7 @@ int tcp_direct_negotiate(struct comm *comm, bool is_wanted, int *pids, bool *rea
     memcpy(mine.proof, secret, sizeof(secret));
     if (is_wanted) {
         mine.pid = (uint64_t)getpid();
-        /* Where Yama restricts reading to ancestors; elsewhere it fails and changes nothing. */
-        (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+        let_peers_read();
     }
     rc = comm_all_gather(comm, &mine, sizeof(mine), offers, deadline_ms, err);
     for (size_t r = 0; r < world && rc == 0; r++)
