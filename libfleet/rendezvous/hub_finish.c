@@ -114,6 +114,7 @@ void hub_finish_try(struct hub *hub, struct hub_output *out)
         if (!teller || peer->place < teller->place)
             teller = peer;
     }
+    hub_timeline_tell(hub, true, out); /* of a generation that begins with the last step */
     event = hub_output_event(out, hub, HUB_EVENT_FINISHED, NULL);
     event->step.step = hub->finished_steps;
     event->step.loss = hub->finished_loss;

@@ -278,6 +278,29 @@ static void finish(int index, int64_t steps, const char *sha256)
     send_to_hub(&w.peers[index], &message);
 }
 
+/* The survivors hold the last step: the restarted generation finishes without a step of its own. */
+static void test_hub_steps__tells_a_restart_that_finishes_at_once(void **state)
+{
+    (void)state;
+    start(2, 3, NULL);
+    form(3);
+    progress(0, 2, 30);
+    for (int i = 0; i < 3; i++)
+        w.peers[i].status.step = 30;
+    fail_trainer(2);
+    left_generation(0);
+    left_generation(1);
+    wait_quietly(1000, true);
+    assert_generation(2);
+    finish(0, 30, "aa");
+    finish(1, 30, "aa");
+    assert_phase(HUB_FINISHED);
+    assert_int_equal(count_events(HUB_EVENT_RESTART), 1);
+    assert_true(last_event(HUB_EVENT_RESTART)->counted);
+    assert_int_equal(last_event(HUB_EVENT_RESTART)->member, 2);
+    stop();
+}
+
 static void test_hub_steps__finishes_when_all_have_and_restarts_no_more(void **state)
 {
     (void)state;
@@ -575,6 +598,7 @@ int main(void)
         TEST(waits_for_a_holder_that_is_just_back),
         TEST(waits_no_longer_for_a_member_that_is_known_to_be_dead),
         TEST(waits_until_one_that_leaves_has_saved_what_it_alone_holds),
+        TEST(tells_a_restart_that_finishes_at_once),
         TEST(finishes_when_all_have_and_restarts_no_more),
         TEST(finishes_a_job_that_had_finished_before),
         TEST(finishes_though_nobody_can_tell_the_last_steps),
