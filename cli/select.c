@@ -164,6 +164,7 @@ static struct select_options options_of(const struct document *document,
             options.optimizer = training_optimizer_text(spec->training.optimizer.name);
             options.has_decay = spec->training.optimizer.weight_decay > 0;
             options.steps = spec->training.steps;
+            options.lacks_batch_norm = !training_has_batch_norm(&spec->training);
         }
     }
     if (arguments->policy)

@@ -20,7 +20,8 @@ static const char usage[] =
     "\n"
     "Checks a FleetJob, or a strategy alone, as YAML, JSON or prototxt; - reads standard input.\n"
     "Prints one error a line, \"path: message\", and exits 1 if there are any, else 0. Knobs of a\n"
-    "job that the built-in runtime cannot run are errors: `fleetjob plan` explains them.\n"
+    "job that the built-in runtime cannot run are errors: `fleetjob plan` explains them. Knobs that\n"
+    "change nothing are warnings, on standard error.\n"
     "\n"
     "  --world-size N  check for N ranks (1 to 65536) instead of what the job says\n"
     "  --cluster       also check what only a cluster refuses: relative paths, checkpoints that\n"
@@ -47,15 +48,32 @@ static void check_strategy(const struct strategy *strategy, long long world_size
     }
 }
 
-/* What only the plan knows: knobs that the built-in runtime cannot run, models that do not fit. */
+static void warn_of(const struct fleetjob *job, const struct select_notes *notes, const char *what,
+                    struct fleet_errors *warnings)
+{
+    for (size_t i = 0; i < notes->count; i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+        fleet_strbuf_appendf(&path, "spec.%s.%s",
+                             job->spec.strategy_text ? "strategyText" : "strategy",
+                             notes->items[i].knob);
+        fleet_errors_add(warnings, path.text, "%s: %s", what, notes->items[i].because);
+    }
+}
+
+/* What only the plan knows: knobs that the built-in runtime cannot run or that change nothing, models
+ * that do not fit. */
 static void check_plan(const struct fleetjob *job, long long world_size,
-                       struct fleet_errors *errors)
+                       struct fleet_errors *errors, struct fleet_errors *warnings)
 {
     struct plan plan;
 
-    if (job->spec.has_training &&
-        job_file_plan(job, world_size ? (int)world_size : job_file_world(job), &plan, errors) == 0)
-        plan_release(&plan);
+    if (!job->spec.has_training ||
+        job_file_plan(job, world_size ? (int)world_size : job_file_world(job), &plan, errors) < 0)
+        return;
+    warn_of(job, &plan.selection.dropped, "is dropped", warnings);
+    warn_of(job, &plan.selection.without_effect, "has no effect", warnings);
+    plan_release(&plan);
 }
 
 static void check_document(struct document *document, const struct arguments *arguments,
@@ -69,7 +87,7 @@ static void check_document(struct document *document, const struct arguments *ar
     else if (validation_check(&document->job, &options, errors, warnings) == 0) {
         if (!arguments->cluster) /* where the job will train, the file may be another */
             (void)job_file_complete(&document->job, arguments->file, warnings);
-        check_plan(&document->job, arguments->world_size, errors);
+        check_plan(&document->job, arguments->world_size, errors, warnings);
     }
 }
 

@@ -16,57 +16,16 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/field.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/autodiff.h"
-#include "libfleet/program/models/model.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/program/plan_cost.h"
+#include "libfleet/program/plan_idle.h"
 #include "libfleet/program/print.h"
+#include "libfleet/program/program_build.h"
 #include "libfleet/program/runtime_memory.h"
 #include "libfleet/program/support.h"
 #include "libfleet/program/training.h"
-#include "libfleet/program/verify.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/strategy/strategy_options.h"
-
-/* ---- from the request to the program ----------------------------------------------------------- */
-
-static int run_passes(struct program *program, enum pass_stage stage,
-                      const struct pass_context *context, struct fleet_error *err)
-{
-    for (const struct pass *pass = pass_table; pass->name; pass++) {
-        enum verify_stage reached = stage == PASS_FORWARD ? VERIFY_FORWARD : VERIFY_BACKWARD;
-
-        if (pass->stage != stage || (pass->wanted && !pass->wanted(context)))
-            continue;
-        if (pass->apply(program, context, err) < 0 || verify_program(program, reached, err) < 0)
-            return fleet_error_wrap(err, "pass %s", pass->name);
-    }
-    return 0;
-}
-
-static int build_program(struct program *program, const struct pass_context *context,
-                         struct fleet_errors *errors)
-{
-    const char *blamed = "spec.training.model";
-    struct fleet_error err;
-    int rc = model_build(context->training, program, &err);
-
-    if (rc == 0) {
-        if ((rc = verify_program(program, VERIFY_FORWARD, &err)) == 0) {
-            blamed = "spec.strategy";
-            rc = run_passes(program, PASS_FORWARD, context, &err);
-        }
-        if (rc == 0 && (rc = autodiff_run(program, &err)) == 0 &&
-            (rc = verify_program(program, VERIFY_BACKWARD, &err)) == 0 &&
-            (rc = run_passes(program, PASS_BACKWARD, context, &err)) == 0)
-            rc = verify_program(program, VERIFY_COMPLETE, &err);
-        if (rc < 0)
-            program_release(program);
-    }
-    if (rc < 0)
-        fleet_errors_add(errors, blamed, "%s", err.text);
-    return rc;
-}
 
 static const char *path_of(const struct plan_request *request)
 {
@@ -162,6 +121,7 @@ static int select_strategy(const struct plan_request *request, const struct stra
         options.optimizer = training_optimizer_text(request->training->optimizer.name);
         options.has_decay = request->training->optimizer.weight_decay > 0;
         options.steps = request->training->steps;
+        options.lacks_batch_norm = !training_has_batch_norm(request->training);
     }
     if ((rc = strategy_select(asked, &options, path_of(request), &plan->selection, errors)) < 0 ||
         (rc = topology_build(&plan->selection.final, plan->world, path_of(request), &plan->topology,
@@ -197,8 +157,8 @@ static void take_idle_units_back(struct select_result *selection)
 }
 
 /* Program and memory, if the size of the model is known; the selection is made. */
-static int build_program_parts(const struct plan_request *request, struct plan *plan,
-                               struct fleet_errors *errors)
+static int build_program_parts(const struct plan_request *request, const struct strategy *asked,
+                               struct plan *plan, struct fleet_errors *errors)
 {
     struct pass_context context = {.training = request->training,
                                    .strategy = &plan->selection.final,
@@ -215,10 +175,12 @@ static int build_program_parts(const struct plan_request *request, struct plan *
                     "are planned without it");
         return 0;
     }
-    if (build_program(&plan->program, &context, errors) < 0)
+    if (program_build(&context, path_of(request), &plan->program, errors) < 0)
         return -EINVAL;
     plan->has_program = true;
     take_idle_units_back(&plan->selection);
+    if (request->world != PLAN_ANY_WORLD)
+        plan_idle_list(asked, &context, plan);
     if (memory_plan_build(&plan->program, &plan->memory, &err) < 0) {
         fleet_errors_add(errors, "spec.training.model", "%s", err.text);
         return -EINVAL;
@@ -272,7 +234,7 @@ static int build(const struct plan_request *request, const struct strategy *aske
                  struct plan *plan, struct fleet_errors *errors)
 {
     if (select_strategy(request, asked, plan, errors) < 0 ||
-        (request->training && build_program_parts(request, plan, errors) < 0) ||
+        (request->training && build_program_parts(request, asked, plan, errors) < 0) ||
         divide(request, plan, errors) < 0)
         return -EINVAL;
     measure(request, plan);

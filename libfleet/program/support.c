@@ -62,7 +62,7 @@ static bool has_sequence_degree(const struct support_question *q, const struct s
 static bool normalizes_over_workers(const struct support_question *q, const struct support_gap *gap)
 {
     return q->topology->world > 1 && is_on(q, gap) && q->training &&
-           q->training->model.name == TRAINING_MODEL_RESNET;
+           training_has_batch_norm(q->training);
 }
 
 static bool scales_otherwise(const struct support_question *q, const struct support_gap *gap)
@@ -157,11 +157,27 @@ const struct support_gap support_gaps[] = {
 
 /* ---- questions --------------------------------------------------------------------------------- */
 
+/* "is sum: …", where the knob is more than a switch. */
+static void note(const struct strategy *s, const struct support_gap *gap, struct select_notes *out)
+{
+    const void *message;
+    const struct knob_field *field = knobs_at(s, gap->knob, &message);
+
+    if (field->kind == KNOB_STRING)
+        select_note(out, gap->knob, "is %s: %s", *(char *const *)knob_value(field, message),
+                    gap->because);
+    else if (field->kind == KNOB_INT)
+        select_note(out, gap->knob, "is %d: %s", *(const int32_t *)knob_value(field, message),
+                    gap->because);
+    else
+        select_note(out, gap->knob, "%s", gap->because);
+}
+
 void support_list(const struct support_question *question, struct select_notes *out)
 {
     for (const struct support_gap *gap = support_gaps; gap->knob; gap++)
         if (gap->is_hit(question, gap))
-            select_note(out, gap->knob, "%s", gap->because);
+            note(&question->selection->final, gap, out);
 }
 
 static bool is_above_one(const struct strategy *asked, const char *degree)

@@ -350,6 +350,11 @@ enum training_precision training_precision(const struct training_config *config,
     return amp ? TRAINING_FP16 : TRAINING_FP32;
 }
 
+bool training_has_batch_norm(const struct training_config *config)
+{
+    return config->model.name == TRAINING_MODEL_RESNET;
+}
+
 int64_t training_micro_batches(const struct training_config *config)
 {
     return config->global_batch_size / config->micro_batch_size;

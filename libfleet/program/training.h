@@ -296,6 +296,9 @@ enum training_precision training_precision(const struct training_config *config,
  * vocabulary.h. */
 bool training_lacks_vocabulary(const struct training_config *config);
 
+/* The model normalizes over the samples of a micro-batch. */
+bool training_has_batch_norm(const struct training_config *config);
+
 /* Micro-batches of one global batch. */
 int64_t training_micro_batches(const struct training_config *config);
 

@@ -242,7 +242,7 @@ static void check_sharding(struct checker *c, const struct strategy *s)
     if (strcmp(g->sharding_segment_strategy, "segment_anchors") == 0 &&
         g->segment_anchors.count == 0)
         refuse(c, "sharding_configs.segment_anchors",
-               "must not be empty with this segment strategy");
+               "must not be empty with sharding_segment_strategy segment_anchors");
 }
 
 static void check_hierarchy(struct checker *c, const struct strategy *s)

@@ -122,6 +122,25 @@ static void set_default(const struct knob_field *field, void *value)
     }
 }
 
+static void release_value(const struct knob_field *field, void *value)
+{
+    if (field->kind == KNOB_STRING || field->kind == KNOB_WORD) {
+        free(*(char **)value);
+        *(char **)value = NULL;
+    } else if (field->kind == KNOB_MESSAGE) {
+        knob_message_release(field->message(), value);
+    } else {
+        knob_clear_list(field, value);
+    }
+}
+
+void knob_reset(const struct knob_field *field, void *message)
+{
+    *knob_has(field, message) = 0;
+    release_value(field, knob_value(field, message));
+    set_default(field, knob_value(field, message));
+}
+
 void knob_message_init(const struct knob_message *message, void *value)
 {
     memset(value, 0, message->size);
@@ -133,17 +152,9 @@ void knob_message_release(const struct knob_message *message, void *value)
 {
     for (size_t i = 0; i < message->count; i++) {
         const struct knob_field *field = &message->fields[i];
-        void *place = knob_value(field, value);
 
         *knob_has(field, value) = 0;
-        if (field->kind == KNOB_STRING || field->kind == KNOB_WORD) {
-            free(*(char **)place);
-            *(char **)place = NULL;
-        } else if (field->kind == KNOB_MESSAGE) {
-            knob_message_release(field->message(), place);
-        } else {
-            knob_clear_list(field, place);
-        }
+        release_value(field, knob_value(field, value));
     }
 }
 

@@ -127,6 +127,12 @@ void knob_message_init(const struct knob_message *message, void *value);
 void knob_message_release(const struct knob_message *message, void *value);
 void knob_message_copy(const struct knob_message *message, void *to, const void *from);
 
+/* The field of that message to its default, not set. */
+void knob_reset(const struct knob_field *field, void *message);
+
+/* Two values of one field are the same; nan equals nan. */
+bool knob_equal(const struct knob_field *field, const void *a, const void *b);
+
 /* Replace a STRING, or append to a list. Text is copied. */
 void knob_set_string(char **value, const char *text);
 void knob_append_string(struct strategy_strings *list, const char *text);

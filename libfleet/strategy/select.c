@@ -311,7 +311,7 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
         result.final.tensor_parallel = true;
         result.final.has_tensor_parallel = KNOB_BY_NAME;
     }
-    select_explain(s, options->policy, &topology, &result);
+    select_explain(s, options, &topology, &result);
     if (options->policy == STRATEGY_FULL)
         list_applied(&result.final, &result.without_effect, &result.applied);
     else if (topology.degree[TOPOLOGY_MODEL] > 1)

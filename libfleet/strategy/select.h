@@ -37,9 +37,10 @@ struct select_options {
     int world_size; /* ranks, at least 1 */
     const char
         *optimizer; /* "momentum" or "Momentum", …; NULL: unknown, taken to be the right one */
-    /* Of the training block, for warnings: */
-    bool has_decay; /* the optimizer has a weight decay of its own */
-    int64_t steps;  /* batches of the job; 0: unknown */
+    /* Of the training block: */
+    bool has_decay;        /* the optimizer has a weight decay of its own */
+    int64_t steps;         /* batches of the job; 0: unknown */
+    bool lacks_batch_norm; /* the model has no batch normalization; false: it has, or is unknown */
 };
 
 struct select_names {

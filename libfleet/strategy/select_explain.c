@@ -95,6 +95,10 @@ static const struct {
     {"calc_comm_same_stream", WHEN_TRUE, not_here},
     {"without_graph_optimization", WHEN_SET, not_here},
     {"execution_strategy", WHEN_SET, not_here},
+    {"elastic", WHEN_TRUE, "minReplicas and maxReplicas say it; the flag is checked against them"},
+    {"build_strategy.enable_sequential_execution", WHEN_TRUE, always_so},
+    {"build_strategy.enable_backward_optimizer_op_deps", WHEN_SET,
+     "it is always true, as Paddle forces it: updates wait for the whole backward pass"},
     {"build_strategy.fuse_relu_depthwise_conv", WHEN_TRUE, "no model has a depthwise convolution"},
     {"build_strategy.fuse_broadcast_ops", WHEN_TRUE, one_space},
     {"build_strategy.fuse_all_optimizer_ops", WHEN_TRUE, one_space},
@@ -110,7 +114,7 @@ static const struct {
      "fuse_bn_add_act_ops fuses the end of a residual unit"},
     {"build_strategy.enable_auto_fusion", WHEN_TRUE, not_here},
     {"build_strategy.allow_cuda_graph_capture", WHEN_TRUE, not_here},
-    {"build_strategy.reduce_strategy", WHEN_SET, not_here},
+    {"build_strategy.reduce_strategy", WHEN_SET, one_order},
     {"build_strategy.debug_graphviz_path", WHEN_SET, "fleetjob plan --program prints the program"},
 };
 
@@ -160,6 +164,9 @@ static void explain_lonely_knobs(const struct strategy *asked, const struct topo
     for (size_t i = 0; i < FLEET_COUNT(knobs) && t->world == 1; i++)
         if (is_set(asked, knobs[i]))
             select_note(&out->without_effect, knobs[i], "one worker has nobody to exchange with");
+    if (t->world == 1 && strcmp(asked->gradient_scale_configs.scale_strategy, "avg") != 0)
+        select_note(&out->without_effect, "gradient_scale_configs.scale_strategy",
+                    "one worker has nobody to average with");
     if (asked->nccl_comm_num > 1)
         select_note(&out->without_effect, "nccl_comm_num", "%s",
                     t->world == 1            ? "one worker has nobody to exchange with"
@@ -167,28 +174,65 @@ static void explain_lonely_knobs(const struct strategy *asked, const struct topo
                                              : one_order);
 }
 
-static void explain_idle_knobs(const struct strategy *asked, const struct strategy *s,
-                               const struct topology *t, struct select_result *out)
+/* a_sync sets the interval by itself, to 0: that is not the user's word. */
+static bool has_server_configs(const struct strategy *asked)
+{
+    const struct knob_field *field = knobs_find(knobs_root(), "a_sync_configs", NULL);
+    STRATEGY_AUTO struct strategy alone = {0};
+
+    strategy_init(&alone);
+    strategy_set_a_sync(&alone, asked->a_sync);
+    return asked->has_a_sync_configs &&
+           (!asked->has_a_sync ||
+            !knob_equal(field, &asked->a_sync_configs, &alone.a_sync_configs));
+}
+
+static void explain_idle_knobs(const struct strategy *asked, const struct topology *t,
+                               struct select_result *out)
 {
     for (size_t i = 0; i < FLEET_COUNT(idle_knobs); i++)
         if (is_set(asked, idle_knobs[i].knob) &&
             (idle_knobs[i].when == WHEN_SET || is_true(asked, idle_knobs[i].knob)))
             select_note(&out->without_effect, idle_knobs[i].knob, "%s", idle_knobs[i].because);
-    for (size_t i = 0; i < FLEET_COUNT(switches); i++)
-        if (is_set(asked, switches[i].configs) && !is_true(asked, switches[i].knob) &&
-            !is_true(s, switches[i].knob))
-            select_note(&out->without_effect, switches[i].configs, "%s is off", switches[i].knob);
-    if (asked->has_a_sync_configs && !asked->has_a_sync) /* a_sync sets them by itself */
+    if (has_server_configs(asked))
         select_note(&out->without_effect, "a_sync_configs", "%s", no_server);
     if (asked->mode != STRATEGY_COLLECTIVE)
         select_note(&out->without_effect, "mode", "every job here is collective");
     if (asked->auto_ && strategy_count_set(asked) > 1)
         select_note(&out->without_effect, "auto",
                     "it chooses only when no other field is set, and others are");
-    if (asked->sync_batch_norm && t->degree[TOPOLOGY_DATA] * t->degree[TOPOLOGY_SHARDING] == 1)
+    explain_lonely_knobs(asked, t, out);
+}
+
+/* Configs of a knob that is off, or on and without anything to do. */
+static void explain_configs(const struct strategy *asked, const struct strategy *s,
+                            struct select_result *out)
+{
+    for (size_t i = 0; i < FLEET_COUNT(switches); i++) {
+        const char *configs = switches[i].configs, *knob = switches[i].knob;
+
+        if (!is_set(asked, configs))
+            continue;
+        if (select_has_note(&out->dropped, knob))
+            select_note(&out->without_effect, configs, "%s is dropped", knob);
+        else if (!is_true(asked, knob) && !is_true(s, knob))
+            select_note(&out->without_effect, configs, "%s is off", knob);
+        else if (select_has_note(&out->without_effect, knob))
+            select_note(&out->without_effect, configs, "%s has nothing to do", knob);
+    }
+}
+
+static void explain_batch_norm(const struct strategy *asked, const struct select_options *options,
+                               const struct topology *t, struct select_result *out)
+{
+    if (!asked->sync_batch_norm)
+        return;
+    if (options->lacks_batch_norm)
+        select_note(&out->without_effect, "sync_batch_norm",
+                    "the model has no batch normalization");
+    else if (t->degree[TOPOLOGY_DATA] * t->degree[TOPOLOGY_SHARDING] == 1)
         select_note(&out->without_effect, "sync_batch_norm",
                     "one replica has nobody to share statistics with");
-    explain_lonely_knobs(asked, t, out);
 }
 
 /* One checkpoint is the last, which stays; chosen ones are counted where the program is. */
@@ -217,8 +261,8 @@ static void explain_group_size(const struct strategy *s, struct select_result *o
 
 /* ---- ties to the number of workers, choices --------------------------------------------------- */
 
-static void list_dependencies(const struct strategy *s, const struct topology *t,
-                              struct select_names *names)
+static void list_dependencies(const struct strategy *s, const struct select_options *options,
+                              const struct topology *t, struct select_names *names)
 {
     if (s->localsgd)
         select_name(names, "localsgd");
@@ -228,7 +272,7 @@ static void list_dependencies(const struct strategy *s, const struct topology *t
         select_name(names, "dgc");
     if (s->fp16_allreduce)
         select_name(names, "fp16_allreduce");
-    if (s->sync_batch_norm)
+    if (s->sync_batch_norm && !options->lacks_batch_norm)
         select_name(names, "sync_batch_norm");
     if (t->degree[TOPOLOGY_MODEL] > 1)
         select_name(names, "tensor_parallel");
@@ -250,18 +294,21 @@ static void note_choices(const struct strategy *s, const struct topology *t,
                     t->degree[TOPOLOGY_PIPELINE], t->world);
 }
 
-void select_explain(const struct strategy *asked, enum strategy_policy policy,
+void select_explain(const struct strategy *asked, const struct select_options *options,
                     const struct topology *topology, struct select_result *out)
 {
     const struct strategy *s = &out->final;
 
-    if (policy == STRATEGY_FULL) /* Paddle's candidates are those that have something to do */
+    if (options->policy ==
+        STRATEGY_FULL) /* Paddle's candidates are those that have something to do */
         explain_idle_units(s, topology, out);
     if (s->tensor_parallel && topology->degree[TOPOLOGY_MODEL] == 1)
         select_note(&out->without_effect, "tensor_parallel", "its degree is 1");
-    explain_idle_knobs(asked, s, topology, out);
+    explain_idle_knobs(asked, topology, out);
+    explain_configs(asked, s, out);
+    explain_batch_norm(asked, options, topology, out);
     explain_group_size(s, out);
     explain_offload(s, out);
-    list_dependencies(s, topology, &out->depends_on_workers);
+    list_dependencies(s, options, topology, &out->depends_on_workers);
     note_choices(s, topology, out);
 }

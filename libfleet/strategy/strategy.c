@@ -113,6 +113,11 @@ static bool same_message(const struct knob_message *message, const void *a, cons
     return true;
 }
 
+bool knob_equal(const struct knob_field *field, const void *a, const void *b)
+{
+    return same_value(field, a, b, true);
+}
+
 bool strategy_equal(const struct strategy *a, const struct strategy *b)
 {
     return same_message(knobs_root(), a, b, true);

@@ -24,6 +24,7 @@
 struct source {
     const char *field;
     int degree;
+    const char *wanted_by; /* the field that makes the default count, NULL: it is given */
 };
 
 /* One axis while the grid is being built. */
@@ -66,7 +67,7 @@ static void give(struct builder *b, enum topology_axis axis, bool is_given, cons
     struct axis *a = &b->axes[axis];
 
     if (is_given)
-        a->sources[a->count++] = (struct source){field, degree};
+        a->sources[a->count++] = (struct source){.field = field, .degree = degree};
 }
 
 static void collect(struct builder *b)
@@ -91,6 +92,9 @@ static void collect(struct builder *b)
          g->has_sharding_group_size == KNOB_BY_ALIAS ? "sharding_configs.sharding_degree"
                                                      : "sharding_configs.sharding_group_size",
          g->sharding_group_size);
+    if (groups && !g->has_sharding_group_size && !h->has_sharding_degree)
+        b->axes[TOPOLOGY_SHARDING].sources[0].wanted_by =
+            g->hybrid_dp ? "sharding_configs.hybrid_dp" : "sharding_configs";
     give(b, TOPOLOGY_PIPELINE, h->has_pp_degree, "hybrid_configs.pp_degree", h->pp_degree);
     give(b, TOPOLOGY_PIPELINE, s->sharding && g->has_pp_degree, "sharding_configs.pp_degree",
          g->pp_degree);
@@ -200,6 +204,8 @@ static void print_degrees(const struct builder *b, const int *degree, struct fle
         dot = strchr(a->sources[0].field, '.');
         fleet_strbuf_appendf(out, "%s%s %d", between, dot ? dot + 1 : a->sources[0].field,
                              degree[i]);
+        if (a->sources[0].wanted_by && degree[i] == a->sources[0].degree)
+            fleet_strbuf_append(out, " (its default)");
         between = " × ";
     }
 }
@@ -218,6 +224,11 @@ static void append_worlds(int world, long long product, bool exact, struct fleet
         fleet_strbuf_append(out, " workers");
 }
 
+static const char *blamed_field(const struct source *source)
+{
+    return source->wanted_by ? source->wanted_by : source->field;
+}
+
 static void refuse_product(struct builder *b, long long product, bool exact)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -228,7 +239,7 @@ static void refuse_product(struct builder *b, long long product, bool exact)
     for (int i = TOPOLOGY_AXES - 1; i >= 0; i--) {
         degree[i] = b->axes[i].degree;
         if (b->axes[i].count > 0 && (degree[i] > 1 || !*field))
-            field = b->axes[i].sources[0].field;
+            field = blamed_field(&b->axes[i].sources[0]);
     }
     for (int d = 1; d <= b->world; d++)
         if (b->world % d == 0)

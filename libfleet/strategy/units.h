@@ -63,7 +63,7 @@ void select_paddle(struct strategy *s, const struct select_options *options,
 void select_expand_auto(struct strategy *s);
 
 /* Fill without_effect, depends_on_workers and notes. `asked` is what the user wrote. */
-void select_explain(const struct strategy *asked, enum strategy_policy policy,
+void select_explain(const struct strategy *asked, const struct select_options *options,
                     const struct topology *topology, struct select_result *out);
 
 /* Append a copy of `name`. */

@@ -40,6 +40,13 @@ static const struct {
     {"hybrid_configs.sharding_degree", "{\"sharding\":true}"},
     {"hybrid_configs.pp_degree", "{\"pipeline\":true}"},
     {"tensor_parallel_configs.", "{\"tensor_parallel\":true}"},
+    {"tensor_parallel", "{\"tensor_parallel_configs\":{\"tensor_parallel_degree\":2}}"},
+    {"tensor_parallel_configs.tensor_init_seed",
+     "{\"tensor_parallel\":true,\"tensor_parallel_configs\":{\"tensor_parallel_degree\":2}}"},
+    {"gradient_merge", "{\"gradient_merge_configs\":{\"k_steps\":2}}"},
+    {"hybrid_configs.mp_configs.", "{\"hybrid_configs\":{\"mp_degree\":2}}"},
+    {"hybrid_configs.pp_configs.", "{\"hybrid_configs\":{\"pp_degree\":2}}"},
+    {"hybrid_configs.sharding_configs.", "{\"hybrid_configs\":{\"sharding_degree\":2}}"},
     {"qat_configs.", "{\"qat\":true}"},
     {"a_sync_configs.", "{\"a_sync\":true}"},
     {"hierarchical_allreduce_inter_nranks", "{\"use_hierarchical_allreduce\":true}"},
@@ -56,6 +63,19 @@ static const char *optimizer_for(const char *path)
         return "adam";
     return strstr(path, "localsgd") ? "sgd" : "adamw";
 }
+
+/* Names and shapes that mean something to one of the models, beside those that do not. */
+static const struct {
+    const char *path, *value;
+} chosen[] = {
+    {"amp_configs.custom_white_list", "[\"layer_norm\"]"},
+    {"amp_configs.custom_black_list", "[\"matmul_v2\"]"},
+    {"amp_configs.custom_black_varnames", "[\"h.0\"]"},
+    {"lars_configs.exclude_from_weight_decay", "[\"weight\"]"},
+    {"lamb_configs.exclude_from_weight_decay", "[\"weight\"]"},
+    {"recompute_configs.checkpoints", "[\"h.0\",\"h.2\"]"},
+    {"recompute_configs.checkpoint_shape", "[2,8,16]"},
+};
 
 /* ---- values ------------------------------------------------------------------------------------ */
 
@@ -191,8 +211,12 @@ static void visit_beside(const struct walk *walk, const char *path, const char *
 
 static void visit_field(const struct walk *walk, const char *path, const struct knob_field *field)
 {
-    cJSON *values[VALUES_MAX];
+    cJSON *values[VALUES_MAX + 1];
     int count = values_for(field, values);
+
+    for (size_t i = 0; i < FLEET_COUNT(chosen); i++)
+        if (strcmp(path, chosen[i].path) == 0)
+            values[count++] = cJSON_Parse(chosen[i].value);
 
     for (int i = 0; i < count; i++) {
         visit_beside(walk, path, "{}", values[i]);

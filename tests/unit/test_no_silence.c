@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A trainer plans without the number of workers what the job planned with it. */
+/*
+ * No knob in silence: a job that sets a field to another value than its default
+ *
+ *   (a) gets another program, grid of ranks or rule of the loss scale than without it, or
+ *   (b) is refused with the path of a field that it wrote, or
+ *   (c) is told: the field stands in its plan or among its warnings, with a reason.
+ *
+ * All knobs, alone and with the switch that they belong to, every model, one worker and two. A knob
+ * that is never (a) nor (b) stands in a table here, with the reason why results do not need it.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,6 +28,192 @@
 #include "libfleet/strategy/knobs.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/units.h"
+#include "tests/support/every_knob.h"
+#include "tests/support/knob_outcome.h"
+
+#define WORLDS 2
+
+/* ---- every knob ---------------------------------------------------------------------------------- */
+
+struct tally {
+    char path[128];
+    bool acts, is_refused, is_told;
+};
+
+#define TALLIES_MAX 1024
+#define BASES_MAX   1024
+
+/* What a job is without the knob; many knobs stand beside the same. */
+struct base {
+    char *text;
+    struct outcome outcome;
+};
+
+struct walk {
+    struct tally tallies[TALLIES_MAX];
+    size_t count;
+    struct base bases[BASES_MAX];
+    size_t base_count;
+    struct fleet_strbuf silent;
+    int silent_count;
+};
+
+static struct tally *tally_of(struct walk *walk, const char *path)
+{
+    for (size_t i = 0; i < walk->count; i++)
+        if (strcmp(walk->tallies[i].path, path) == 0)
+            return &walk->tallies[i];
+    fleet_assert(walk->count < TALLIES_MAX);
+    (void)snprintf(walk->tallies[walk->count].path, sizeof(walk->tallies[0].path), "%s", path);
+    return &walk->tallies[walk->count++];
+}
+
+static void note_silence(struct walk *walk, const struct every_knob *knob, int model, int workers,
+                         const struct outcome *o)
+{
+    FLEET_AUTO_FREE char *text = cJSON_PrintUnformatted(knob->strategy);
+
+    walk->silent_count++;
+    fleet_strbuf_appendf(&walk->silent, "%s on %d worker(s): %s", knob_model(model), workers, text);
+    if (o->errors.count > 0)
+        fleet_strbuf_appendf(&walk->silent, " is refused by %s: %s", o->errors.items[0].path,
+                             o->errors.items[0].message);
+    fleet_strbuf_append_char(&walk->silent, '\n');
+}
+
+static const struct outcome *base_of(struct walk *walk, const struct every_knob *knob, int model,
+                                     int workers)
+{
+    FLEET_AUTO_JSON cJSON *job = knob_job(model, workers, knob->optimizer, knob->base, NULL);
+    FLEET_AUTO_FREE char *text = cJSON_PrintUnformatted(job);
+    struct base *base;
+
+    for (size_t i = 0; i < walk->base_count; i++)
+        if (strcmp(walk->bases[i].text, text) == 0)
+            return &walk->bases[i].outcome;
+    fleet_assert(walk->base_count < BASES_MAX);
+    base = &walk->bases[walk->base_count++];
+    base->text = strdup(text);
+    outcome_of(job, workers, &base->outcome);
+    return &base->outcome;
+}
+
+static void look(struct walk *walk, const struct every_knob *knob, int model, int workers)
+{
+    struct tally *tally = tally_of(walk, knob->path);
+    const struct outcome *without = base_of(walk, knob, model, workers);
+    FLEET_AUTO_JSON cJSON *job = knob_job(model, workers, knob->optimizer, knob->strategy, NULL);
+    bool acts, refused, told;
+    struct outcome with;
+
+    outcome_of(job, workers, &with);
+    refused = outcome_is_refused(&with, knob);
+    told = outcome_is_told(&with, knob);
+    acts = outcome_differs(&with, without);
+    tally->acts |= acts;
+    tally->is_refused |= refused;
+    tally->is_told |= told;
+    if (!acts && !refused && !told && without->errors.count == 0)
+        note_silence(walk, knob, model, workers, &with);
+    outcome_release(&with);
+}
+
+static void visit(void *context, const struct every_knob *knob)
+{
+    for (int model = 0; model < KNOB_MODELS; model++)
+        for (int workers = 1; workers <= WORLDS; workers++)
+            look(context, knob, model, workers);
+}
+
+/*
+ * Knobs that are told and nothing else, with the reason why results do not need them; numbers are
+ * sections of the specification of the strategy.
+ */
+static const struct {
+    const char *path; /* and all below it */
+    const char *because;
+} told_only[] = {
+    {"a_sync", "20: a collective job ignores the parameter server"},
+    {"a_sync_configs", "20: a collective job ignores the parameter server"},
+    {"trainer_desc_configs", "20: a collective job ignores the parameter server"},
+    {"downpour_table_param", "20: a collective job ignores the parameter server"},
+    {"fs_client_param", "20: a collective job ignores the parameter server"},
+    {"sync_nccl_allreduce", "19: when an exchange is waited for, not what it sums"},
+    {"nccl_comm_num", "19, oracle: the number of communicators does not change the sum"},
+    {"use_hierarchical_allreduce", "19, oracle: the hierarchy does not change the sum"},
+    {"hierarchical_allreduce_inter_nranks", "19, oracle: the hierarchy does not change the sum"},
+    {"fuse_grad_size_in_TFLOPS", "19, oracle: the size of buckets does not change the sum"},
+    {"fuse_grad_size_in_num", "19, oracle: the size of buckets does not change the sum"},
+    {"cudnn_exhaustive_search", "19: a hint to kernels"},
+    {"conv_workspace_size_limit", "19: a hint to kernels"},
+    {"cudnn_batchnorm_spatial_persistent", "19: a hint to kernels"},
+    {"find_unused_parameters", "data parallelism: a static program has the answer"},
+    {"without_graph_optimization", "4.2: which executor runs, not what it computes"},
+    {"calc_comm_same_stream", "19: where operators are queued"},
+    {"fuse_grad_merge", "9: where the sum lies, not what it is"},
+    {"heter_ccl_mode", "19: which network carries the exchange"},
+    {"split_data", "it belongs to Paddle's own automatic parallelism"},
+    {"recompute_configs.enable_tuning", "8.5: recomputation changes no bit"},
+    {"recompute_configs.refined_ops_patterns", "8.5: recomputation changes no bit"},
+    {"amp_configs.use_fp16_guard", "7.2 (8): no part of a model is marked"},
+    {"build_strategy", "19: fused kernels and memory, not arithmetic"},
+    {"execution_strategy", "19: no counterpart"},
+    {"gradient_scale_configs.scale_gradient", "5: equal in exact arithmetic before and after"},
+};
+
+static bool is_justified(const char *path)
+{
+    for (size_t i = 0; i < FLEET_COUNT(told_only); i++) {
+        size_t length = strlen(told_only[i].path);
+
+        if (strncmp(path, told_only[i].path, length) == 0 &&
+            (path[length] == '\0' || path[length] == '.'))
+            return true;
+    }
+    return false;
+}
+
+/* LIST_KNOBS=1 prints which of (a), (b), (c) each knob ever is. */
+static void check_tallies(struct walk *walk)
+{
+    for (size_t i = 0; i < walk->count; i++) {
+        const struct tally *tally = &walk->tallies[i];
+
+        if (getenv("LIST_KNOBS"))
+            printf("%s%s%s %s\n", tally->acts ? "a" : "-", tally->is_refused ? "b" : "-",
+                   tally->is_told ? "c" : "-", tally->path);
+        if (!tally->acts && !tally->is_refused && !is_justified(tally->path)) {
+            walk->silent_count++;
+            fleet_strbuf_appendf(&walk->silent, "%s never acts and is never refused\n",
+                                 tally->path);
+        }
+    }
+}
+
+static void walk_free(struct walk *walk)
+{
+    for (size_t i = 0; i < walk->base_count; i++) {
+        free(walk->bases[i].text);
+        outcome_release(&walk->bases[i].outcome);
+    }
+    fleet_strbuf_release(&walk->silent);
+    free(walk);
+}
+
+static void test_no_silence__each_knob_acts_or_is_refused_or_is_told(void **state)
+{
+    struct walk *walk = calloc(1, sizeof(*walk));
+
+    (void)state;
+    fleet_assert(walk);
+    every_knob_visit(visit, walk);
+    check_tallies(walk);
+    if (walk->silent_count > 0) {
+        (void)fputs(walk->silent.text, stderr);
+        fail_msg("%d times in silence", walk->silent_count);
+    }
+    walk_free(walk);
+}
 
 /* ---- one program for any number of workers ------------------------------------------------------- */
 
@@ -86,6 +281,7 @@ static void test_no_silence__trainers_plan_what_the_job_planned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_silence__each_knob_acts_or_is_refused_or_is_told),
         cmocka_unit_test(test_no_silence__trainers_plan_what_the_job_planned),
     };
     return cmocka_run_group_tests_name("no_silence", tests, NULL, NULL);

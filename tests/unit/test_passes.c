@@ -721,7 +721,7 @@ static void test_passes__units_without_a_pass_are_refused(void **state)
     expect_refused(GPT(4, "\"optimizer\":{\"name\":\"momentum\",\"learningRate\":0.1}"),
                    "{\"dgc\":true}", "spec.strategy.dgc: the built-in runtime has no pass for it");
     expect_refused(GPT(4, ADAMW), "{\"gradient_scale_configs\":{\"scale_strategy\":\"sum\"}}",
-                   "scale_strategy: the built-in runtime averages gradients");
+                   "scale_strategy: is sum: the built-in runtime averages gradients");
     expect_refused("{\"model\":{\"preset\":\"resnet18\"},\"data\":{\"path\":\"t\",\"tokenizer\":"
                    "\"cifar10\"},\"globalBatchSize\":8,\"microBatchSize\":2,\"steps\":8," ADAMW "}",
                    "{\"sync_batch_norm\":true}", "spec.strategy.sync_batch_norm: the built-in");

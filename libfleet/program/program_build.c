@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/program/program_build.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/program/autodiff.h"
+#include "libfleet/program/models/model.h"
+#include "libfleet/program/passes/pass.h"
+#include "libfleet/program/program.h"
+#include "libfleet/program/verify.h"
+#include "libfleet/strategy/knobs.h"
+
+/* *out_pass is the pass that failed. */
+static int run_passes(struct program *program, enum pass_stage stage,
+                      const struct pass_context *context, const char **out_pass,
+                      struct fleet_error *err)
+{
+    enum verify_stage reached = stage == PASS_FORWARD ? VERIFY_FORWARD : VERIFY_BACKWARD;
+    int rc;
+
+    for (const struct pass *pass = pass_table; pass->name; pass++) {
+        if (pass->stage != stage || (pass->wanted && !pass->wanted(context)))
+            continue;
+        *out_pass = pass->name;
+        if ((rc = pass->apply(program, context, err)) < 0 ||
+            (rc = verify_program(program, reached, err)) < 0)
+            return rc;
+    }
+    *out_pass = NULL;
+    return 0;
+}
+
+/* Bytes of the knob's path that `text` begins with ("amp_configs.incr_ratio: …"), or 0. */
+static size_t knob_length(const char *text)
+{
+    size_t length = strcspn(text, ": "), dot = strcspn(text, ".");
+    const struct knob_field *field;
+    char name[64];
+
+    if (text[length] != ':' || dot >= length || dot >= sizeof(name))
+        return 0;
+    memcpy(name, text, dot);
+    name[dot] = '\0';
+    field = knobs_find(knobs_root(), name, NULL);
+    return field && field->message ? length : 0;
+}
+
+/* A pass says which knob asks for what the program does not have. */
+static void blame_pass(const char *strategy_path, const char *pass, const char *text,
+                       struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    size_t knob = knob_length(text);
+
+    fleet_strbuf_append(&path, strategy_path);
+    if (knob == 0) {
+        fleet_errors_add(errors, fleet_strbuf_text(&path), "pass %s: %s", pass, text);
+        return;
+    }
+    fleet_strbuf_appendf(&path, "%s%.*s", *strategy_path ? "." : "", (int)knob, text);
+    fleet_errors_add(errors, path.text, "%s", text + knob + strlen(": "));
+}
+
+int program_build(const struct pass_context *context, const char *strategy_path,
+                  struct program *out, struct fleet_errors *errors)
+{
+    const char *pass = NULL;
+    struct fleet_error err;
+    int rc = model_build(context->training, out, &err);
+
+    if (rc < 0) {
+        fleet_errors_add(errors, "spec.training.model", "%s", err.text);
+        return rc;
+    }
+    if ((rc = verify_program(out, VERIFY_FORWARD, &err)) == 0 &&
+        (rc = run_passes(out, PASS_FORWARD, context, &pass, &err)) == 0 &&
+        (rc = autodiff_run(out, &err)) == 0 &&
+        (rc = verify_program(out, VERIFY_BACKWARD, &err)) == 0 &&
+        (rc = run_passes(out, PASS_BACKWARD, context, &pass, &err)) == 0 &&
+        (rc = verify_program(out, VERIFY_COMPLETE, &err)) == 0)
+        return 0;
+    program_release(out);
+    if (pass)
+        blame_pass(strategy_path, pass, err.text, errors);
+    else
+        fleet_errors_add(errors, "spec.training.model", "%s", err.text);
+    return rc;
+}
