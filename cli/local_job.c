@@ -125,10 +125,9 @@ static void on_hub_event(void *user, const struct hub_event *event)
         reconcile_after(lj, 0);
 }
 
-static void on_refused(void *user, const char *job_uid, const char *peer, const char *reason)
+static void on_refused(void *user, const struct hub_server_refusal *refusal)
 {
-    (void)job_uid;
-    note(user, "warning: refused a connection of %s: %s", peer, reason);
+    note(user, "warning: refused a connection of %s: %s", refusal->peer, refusal->reason);
 }
 
 static int host_hub(struct local_job *lj, const struct hub_policy *policy, struct fleet_error *err)

@@ -9,10 +9,12 @@
  * lost or something needed is missing, 2 wrong usage.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -23,6 +25,7 @@
 #include "controller/machinery/event_recorder.h"
 #include "controller/machinery/metrics.h"
 #include "controller/machinery/probe_server.h"
+#include "controller/refusal_log.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -58,6 +61,7 @@ struct program {
     cJSON *hub_owner;              /* a reference to the hub's Service; NULL without one */
     struct reconciler *reconciler; /* NULL before, and after its end */
     struct hub_server *hub_server; /* while this replica leads */
+    struct refusal_log refusals;   /* of the hub's */
     bool is_stopping;
     int exit_code;
 };
@@ -103,11 +107,11 @@ static void on_signal(uv_signal_t *handle, int number)
 
 /* ---- leading ---------------------------------------------------------------------------------- */
 
-static void on_refused(void *user, const char *job_uid, const char *peer, const char *reason)
+static void on_refused(void *user, const struct hub_server_refusal *refusal)
 {
-    (void)user;
-    fleet_log_warning("Refused a connection", FLEET_STR("fleetJobUid", job_uid),
-                      FLEET_STR("peer", peer), FLEET_STR("reason", reason));
+    struct program *p = user;
+
+    refusal_log_add(&p->refusals, refusal);
 }
 
 static void write_endpoint_slice(void *user);
@@ -378,6 +382,7 @@ static void close_program(struct program *p)
         kube_cancel(p->io, &p->timer);
     reconciler_free(p->reconciler);
     hub_server_free(p->hub_server);
+    refusal_log_close(&p->refusals);
     event_recorder_free(p->events);
     probe_server_free(p->probes);
     for (int i = 0; i < SIGNALS; i++)
@@ -394,6 +399,23 @@ static void close_program(struct program *p)
     free(p->arguments.watch_list);
 }
 
+/*
+ * One heap, and what is freed goes back soon: a flood of connections must not leave the process large.
+ * As many descriptors as the system allows: each member has one.
+ */
+static void use_system_well(void)
+{
+    struct rlimit files;
+
+    (void)mallopt(M_ARENA_MAX, 1);
+    (void)mallopt(M_TRIM_THRESHOLD, 1 << 20);
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct program p = {0};
@@ -405,10 +427,12 @@ int main(int argc, char **argv)
         return code;
     }
     (void)signal(SIGPIPE, SIG_IGN);
+    use_system_well();
     fleet_log_setup(p.arguments.is_json ? FLEET_LOG_JSON : FLEET_LOG_TEXT,
                     p.arguments.is_verbose ? 2 : 0, "");
     name_process(&p);
     (void)uv_loop_init(&p.loop);
+    refusal_log_init(&p.refusals, &p.loop, NULL);
     if (open_program(&p, &err) < 0) {
         fleet_log_error("Could not start", FLEET_STR("err", err.text));
         p.exit_code = 1;

@@ -452,6 +452,11 @@ void hub_tick(struct hub *hub, double now_ms, struct hub_output *out)
 
 /* ---- public: what may be seen ------------------------------------------------------------------ */
 
+int hub_members_max(const struct hub *hub)
+{
+    return hub->policy.max;
+}
+
 enum hub_phase hub_phase(const struct hub *hub)
 {
     return hub->phase;

@@ -228,6 +228,7 @@ struct hub_member {
 
 /* Where in its state machine the hub is (hub.c); the newest generation assigned, none at first. */
 enum hub_phase hub_phase(const struct hub *hub);
+int hub_members_max(const struct hub *hub); /* by the policy */
 struct generation hub_generation(const struct hub *hub);
 int64_t hub_epoch(const struct hub *hub); /* of the generations it makes */
 

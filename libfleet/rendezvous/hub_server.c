@@ -1,26 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One lws context for all jobs. The listening socket is ours, not lws': so at most ACCEPTS_MAX
- * connections are taken a turn of the loop, none while there are as many as allowed, and whatever
- * else the loop does is never kept waiting by a crowd of agents.
+ * One lws context for all jobs. The listening socket is ours, not lws' (hub_accept.c).
  *
  * A connection is checked at its HTTP upgrade (subprotocol, path, token) by `serve_http`, then is a
  * `struct session` served by `serve_session`. What a hub answers goes through one queue a job
  * (hub_server_apply), because an event's handler may call the hub again while an answer is being
  * carried out: actions are carried out in the order in which they were decided.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <netdb.h>
-#include <netinet/tcp.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <uv.h>
 
 #include <libwebsockets.h>
@@ -33,11 +27,19 @@
 #include "libfleet/rendezvous/hub_server_internal.h"
 #include "libfleet/rendezvous/tls_identity.h"
 
-#define ACCEPTS_MAX      10
-#define BACKLOG          1024
-#define CONNECTIONS_MAX  8192
-#define HELLO_TIMEOUT_MS 10000.0
-#define REAP_TURNS       5 /* of the loop after the last socket, for lws' own handles */
+#define CONNECTIONS_MAX       8192
+#define HANDSHAKES_MAX        1024
+#define SOURCE_HANDSHAKES_MAX 256
+#define SOURCE_RATE           256.0 /* handshakes a second: a tenth of one processor's work */
+#define SOURCE_BURST          1024.0
+#define HANDSHAKE_GRACE_MS    1000.0
+#define HANDSHAKE_TIMEOUT_MS  5000.0
+#define HELLO_TIMEOUT_MS      10000.0
+#define REAP_TURNS            5       /* of the loop after the last socket, for lws' own handles */
+#define NAMESPACE_RATE        10000.0 /* reads a second */
+#define NAMESPACE_BURST       20000.0
+#define NAMESPACE_UNFINISHED  (64u << 20) /* bytes */
+#define JOB_UNFINISHED        (16u << 20)
 
 void hub_server_token(const void *install_key, size_t install_key_size, const char *job_uid,
                       char out[FLEET_SHA256_HEX_SIZE])
@@ -46,6 +48,29 @@ void hub_server_token(const void *install_key, size_t install_key_size, const ch
 
     fleet_hmac_sha256(install_key, install_key_size, job_uid, strlen(job_uid), mac);
     fleet_hex_encode(mac, sizeof(mac), out);
+}
+
+/* ---- words ------------------------------------------------------------------------------------- */
+
+void hub_server_refuse(struct hub_server *server, enum hub_refusal kind, const char *job_uid,
+                       const char *peer, const char *reason)
+{
+    const struct hub_server_job *job = fleet_map_get(&server->jobs, job_uid);
+    struct hub_server_refusal refusal = {.kind = kind,
+                                         .job_uid = job_uid,
+                                         .job = job ? job->name : "",
+                                         .peer = peer,
+                                         .reason = reason};
+
+    server->stats.refused[kind]++;
+    if (server->refused)
+        server->refused(server->user, &refusal);
+}
+
+void hub_server_stats(const struct hub_server *server, struct hub_server_stats *out)
+{
+    *out = server->stats;
+    out->handshakes = hub_admission_count(server->admission);
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------- */
@@ -93,7 +118,8 @@ static void carry_out(struct hub_server_job *job, const struct hub_action *actio
     case HUB_CLOSE:
         if (session && session->job == job) {
             if (action->is_refusal)
-                hub_session_tell_refused(job->server, job->job_uid, session->peer, action->reason);
+                hub_server_refuse(job->server, HUB_REFUSED_MESSAGE, job->job_uid, session->peer,
+                                  action->reason);
             hub_session_close(session, action->reason);
         }
         break;
@@ -156,6 +182,42 @@ struct hub *hub_server_hub(struct hub_server_job *job)
     return job->hub;
 }
 
+static char *dup_text(const char *text)
+{
+    char *copy = strdup(text ? text : "");
+
+    fleet_assert(copy != NULL);
+    return copy;
+}
+
+static struct hub_tenant *use_tenant(struct hub_server *server, const char *namespace_)
+{
+    struct hub_tenant *tenant;
+
+    if (!namespace_[0])
+        return NULL;
+    tenant = fleet_map_get(&server->tenants, namespace_);
+    if (!tenant) {
+        tenant = calloc(1, sizeof(*tenant));
+        fleet_assert(tenant != NULL);
+        tenant->share = (struct hub_share){.connections_max = server->namespace_connections_max,
+                                           .unfinished_bytes_max = NAMESPACE_UNFINISHED,
+                                           .rate = NAMESPACE_RATE,
+                                           .burst = NAMESPACE_BURST};
+        fleet_map_insert(&server->tenants, namespace_, tenant);
+    }
+    tenant->jobs++;
+    return tenant;
+}
+
+static void leave_tenant(struct hub_server_job *job)
+{
+    if (!job->tenant || --job->tenant->jobs > 0)
+        return;
+    free(fleet_map_remove(&job->server->tenants, job->namespace_));
+    job->tenant = NULL;
+}
+
 int hub_server_add(struct hub_server *server, const char *job_uid, struct hub *hub,
                    const struct hub_server_handlers *handlers, struct hub_server_job **out_job,
                    struct fleet_error *err)
@@ -172,6 +234,11 @@ int hub_server_add(struct hub_server *server, const char *job_uid, struct hub *h
     job->server = server;
     job->hub = hub;
     job->handlers = *handlers;
+    job->name = dup_text(handlers->name);
+    job->namespace_ = dup_text(handlers->namespace_);
+    job->handlers.name = job->handlers.namespace_ = NULL; /* borrowed for this call */
+    job->share.unfinished_bytes_max = JOB_UNFINISHED;
+    job->tenant = use_tenant(server, job->namespace_);
     (void)snprintf(job->job_uid, sizeof(job->job_uid), "%s", job_uid);
     uv_timer_init(server->listener.loop, &job->timer);
     job->timer.data = job;
@@ -183,7 +250,11 @@ int hub_server_add(struct hub_server *server, const char *job_uid, struct hub *h
 
 static void free_job(uv_handle_t *timer)
 {
-    free(timer->data);
+    struct hub_server_job *job = timer->data;
+
+    free(job->name);
+    free(job->namespace_);
+    free(job);
 }
 
 void hub_server_remove(struct hub_server_job *job)
@@ -194,6 +265,7 @@ void hub_server_remove(struct hub_server_job *job)
     for (size_t slot = 0; slot < server->connections_max; slot++)
         if (server->slots[slot] && server->slots[slot]->job == job)
             hub_session_close(server->slots[slot], "the job is not hosted here any more");
+    leave_tenant(job);
     fleet_map_remove(&server->jobs, job->job_uid);
     hub_output_release(&job->pending);
     hub_free(job->hub);
@@ -201,95 +273,7 @@ void hub_server_remove(struct hub_server_job *job)
     uv_close((uv_handle_t *)&job->timer, free_job);
 }
 
-/* ---- accepting --------------------------------------------------------------------------------- */
-
-static void on_acceptable(uv_poll_t *listener, int status, int events);
-
-/* Stop accepting while there is no room, go on when there is. */
-void hub_server_gate(struct hub_server *server)
-{
-    bool is_full = server->socket_count >= server->connections_max;
-
-    if (server->is_freed || is_full == server->is_paused)
-        return;
-    server->is_paused = is_full;
-    if (is_full)
-        uv_poll_stop(&server->listener);
-    else
-        uv_poll_start(&server->listener, UV_READABLE, on_acceptable);
-}
-
-static void on_acceptable(uv_poll_t *listener, int status, int events)
-{
-    struct hub_server *server = listener->data;
-
-    (void)status;
-    (void)events;
-    for (int i = 0; i < ACCEPTS_MAX && server->socket_count < server->connections_max; i++) {
-        int fd = accept4(server->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        struct lws *wsi;
-        if (fd < 0)
-            break;
-        server->socket_count++;
-        /* A restart is a few small messages one after the other: none may wait 40 ms for an ACK. */
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-        wsi = lws_adopt_socket_vhost(server->vhost, fd);
-        if (wsi) /* until the upgrade; lws itself waits for ever for the first byte of TLS */
-            lws_set_timeout(wsi, PENDING_TIMEOUT_SSL_ACCEPT,
-                            (int)ceil(server->hello_timeout_ms / 1000));
-        else
-            server->socket_count--; /* lws has closed it */
-    }
-    hub_server_gate(server);
-}
-
 /* ---- life cycle -------------------------------------------------------------------------------- */
-
-/* A listening socket, and its port in *out_port. -errno. */
-static int open_listener(const char *address, int port, int *out_port, struct fleet_error *err)
-{
-    struct addrinfo hints = {.ai_family = address ? AF_UNSPEC : AF_INET6,
-                             .ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    struct sockaddr_storage bound;
-    socklen_t bound_size = sizeof(bound);
-    char service[16];
-    int fd, rc = 0, on = 1, off = 0;
-
-    (void)snprintf(service, sizeof(service), "%d", port);
-    rc = getaddrinfo(address, service, &hints, &found);
-    if (rc != 0)
-        return fleet_error(err, -EINVAL, "listen on %s port %d: %s", address ? address : "*", port,
-                           gai_strerror(rc));
-    fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && found->ai_family == AF_INET6)
-        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-        bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0 ||
-        getsockname(fd, (struct sockaddr *)&bound, &bound_size) < 0) {
-        rc = -errno;
-        if (fd >= 0)
-            close(fd);
-        freeaddrinfo(found);
-        return fleet_error(err, rc, "listen on %s port %d: %s", address ? address : "*", port,
-                           strerror(-rc));
-    }
-    freeaddrinfo(found);
-    *out_port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                                  : ((struct sockaddr_in *)&bound)->sin_port);
-    return fd;
-}
-
-/* Without IPv6 in the kernel, "all" means all of IPv4. */
-static int open_any_listener(const char *address, int port, int *out_port, struct fleet_error *err)
-{
-    int fd = open_listener(address, port, out_port, err);
-
-    if (fd == -EAFNOSUPPORT && !address)
-        fd = open_listener("0.0.0.0", port, out_port, err);
-    return fd;
-}
 
 static int make_context(struct hub_server *server, const struct hub_server_config *config,
                         struct fleet_error *err)
@@ -325,19 +309,39 @@ static int make_context(struct hub_server *server, const struct hub_server_confi
     return 0;
 }
 
+static size_t or_default(size_t value, size_t otherwise)
+{
+    return value > 0 ? value : otherwise;
+}
+
+static void set_limits(struct hub_server *server, const struct hub_server_config *config)
+{
+    struct hub_admission_limits limits = {
+        .handshakes_max = or_default(config->handshakes_max, HANDSHAKES_MAX),
+        .source_handshakes_max = or_default(config->source_handshakes_max, SOURCE_HANDSHAKES_MAX),
+        .source_rate = SOURCE_RATE,
+        .source_burst = SOURCE_BURST,
+        .grace_ms = HANDSHAKE_GRACE_MS,
+        .timeout_ms =
+            config->handshake_timeout_ms > 0 ? config->handshake_timeout_ms : HANDSHAKE_TIMEOUT_MS};
+    uint64_t seed;
+
+    fleet_random_bytes(&seed, sizeof(seed));
+    server->handshakes_max = limits.handshakes_max;
+    server->admission = hub_admission_new(&limits, seed);
+    server->namespace_connections_max =
+        or_default(config->namespace_connections_max, (server->connections_max * 3 + 3) / 4);
+}
+
 int hub_server_new(const struct hub_server_config *config, struct hub_server **out_server,
                    struct fleet_error *err)
 {
     struct hub_server *server;
-    int fd, port, rc;
+    int rc;
 
     rc = tls_identity_check(config->certificate_pem, config->key_pem, err);
     if (rc < 0)
         return fleet_error_wrap(err, "start the hub's server");
-    fd = open_any_listener(config->address, config->port, &port, err);
-    if (fd < 0)
-        return fleet_error_wrap(err, "start the hub's server");
-
     server = calloc(1, sizeof(*server));
     fleet_assert(server != NULL);
     *server = (struct hub_server){
@@ -346,8 +350,6 @@ int hub_server_new(const struct hub_server_config *config, struct hub_server **o
                        .callback = hub_session_websocket,
                        .per_session_data_size = sizeof(struct session),
                        .rx_buffer_size = 16384}},
-        .listen_fd = fd,
-        .port = port,
         .install_key_size = config->install_key_size,
         .connections_max = config->connections_max ? config->connections_max : CONNECTIONS_MAX,
         .hello_timeout_ms =
@@ -355,23 +357,28 @@ int hub_server_new(const struct hub_server_config *config, struct hub_server **o
         .refused = config->refused,
         .user = config->user,
     };
+    rc = hub_accept_open(server, config->address, config->port, err);
+    if (rc < 0) {
+        free(server);
+        return fleet_error_wrap(err, "start the hub's server");
+    }
     fleet_assert(server->connections_max < 1u << HUB_SERVER_SLOT_BITS);
+    set_limits(server, config);
     server->slots = calloc(server->connections_max, sizeof(struct session *));
     server->install_key = malloc(config->install_key_size + 1);
     server->unused = SSL_CTX_new(TLS_client_method());
     fleet_assert(server->slots != NULL && server->install_key != NULL && server->unused != NULL);
     memcpy(server->install_key, config->install_key, config->install_key_size);
 
-    uv_poll_init(config->loop, &server->listener, fd);
-    server->listener.data = server;
     uv_timer_init(config->loop, &server->reaper);
     server->reaper.data = server;
+    hub_accept_init(server, config->loop);
     rc = make_context(server, config, err);
     if (rc < 0) {
         hub_server_free(server);
         return rc;
     }
-    uv_poll_start(&server->listener, UV_READABLE, on_acceptable);
+    hub_accept_start(server);
     *out_server = server;
     return 0;
 }
@@ -380,7 +387,7 @@ static void free_server(uv_handle_t *reaper)
 {
     struct hub_server *server = reaper->data;
 
-    close(server->listen_fd);
+    hub_admission_free(server->admission);
     SSL_CTX_free(server->unused);
     fleet_strbuf_release(&server->scratch);
     free(server->install_key);
@@ -388,10 +395,8 @@ static void free_server(uv_handle_t *reaper)
     free(server);
 }
 
-static void on_listener_closed(uv_handle_t *listener)
+static void on_accept_closed(struct hub_server *server)
 {
-    struct hub_server *server = listener->data;
-
     uv_close((uv_handle_t *)&server->reaper, free_server);
 }
 
@@ -408,7 +413,7 @@ static void reap(uv_timer_t *reaper)
     if (server->context)
         lws_context_destroy(server->context);
     uv_timer_stop(reaper);
-    uv_close((uv_handle_t *)&server->listener, on_listener_closed);
+    hub_accept_close(server, on_accept_closed);
 }
 
 void hub_server_free(struct hub_server *server)
@@ -423,8 +428,9 @@ void hub_server_free(struct hub_server *server)
         hub_server_remove(entry->value);
     }
     fleet_map_release(&server->jobs);
+    fleet_map_release(&server->tenants); /* empty: each went with its last job */
     server->is_freed = true;
-    uv_poll_stop(&server->listener);
+    hub_accept_stop(server);
     if (server->context)
         lws_context_destroy(server->context);
     uv_timer_start(&server->reaper, reap, 0, 1);

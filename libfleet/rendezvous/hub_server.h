@@ -10,9 +10,20 @@
  * to the owner. All calls and callbacks happen on the loop's thread.
  *
  * Refused before anything reaches a hub, others undisturbed: an unknown job (404), a wrong token
- * (401), a message above MESSAGE_SIZE_MAX or that is no message, more than `connections_max`
- * connections, a connection that has not said hello within `hello_timeout_ms`. Each is told to
- * `refused`.
+ * (401), a message above MESSAGE_SIZE_MAX or that is no message, a connection that has not said hello
+ * within `hello_timeout_ms`, and what is above a limit. hub_refusal.h has the list. Each is counted and
+ * reported to `refused`.
+ *
+ * Limits, so that neither strangers nor one tenant use up the server:
+ *   before the token is checked   open handshakes in all and of one source address, handshakes a second
+ *                                 of one source (hub_admission.h), and their time
+ *   a job                         2 × its members + 16 connections, 200 + 20 × its members frames of at most
+ *                                 16 KiB a second, ten times as many at once, 16 MiB of unfinished messages
+ *   a namespace                   `namespace_connections_max`, 10 000 frames a second, 64 MiB of
+ *                                 unfinished messages
+ *   all                           `connections_max`
+ * An agent that is refused or closed for a limit dials again later, and loses nothing by that.
+ * After many connections have ended, free memory goes back to the system.
  */
 
 #include <stdbool.h>
@@ -21,11 +32,30 @@
 
 #include "libfleet/base/digest.h"
 #include "libfleet/rendezvous/hub.h"
+#include "libfleet/rendezvous/hub_refusal.h"
 
 struct fleet_error;
 struct hub_server;
 struct hub_server_job;
 struct uv_loop_s;
+
+/* Borrowed for the call. */
+struct hub_server_refusal {
+    enum hub_refusal kind;
+    const char *job_uid; /* as asked for, "" if unknown; anybody may write anything here */
+    const char *job;  /* hub_server_handlers.name of the job that is hosted under this UID, or "" */
+    const char *peer; /* address and port */
+    const char *reason;
+};
+
+struct hub_server_stats {
+    size_t connections; /* of members */
+    size_t handshakes;  /* open */
+    uint64_t accepted, messages;
+    uint64_t
+        delays; /* how often a member was not read from for a while, for its job's or namespace's share */
+    uint64_t refused[HUB_REFUSALS];
+};
 
 struct hub_server_config {
     struct uv_loop_s *loop;
@@ -35,12 +65,15 @@ struct hub_server_config {
     const char *key_pem;
     const void *install_key; /* [install_key_size], tokens derive from it; copied */
     size_t install_key_size;
-    size_t connections_max;  /* 0 = 8192 */
-    double hello_timeout_ms; /* 0 = 10 000 */
+    size_t connections_max;           /* of members; 0 = 8192 */
+    size_t namespace_connections_max; /* of one namespace's members; 0 = three quarters of them */
+    size_t handshakes_max;            /* open in all; 0 = 1024 */
+    size_t source_handshakes_max;     /* open of one source address; 0 = 256 */
+    double handshake_timeout_ms;      /* from accept to the checked token; 0 = 5000 */
+    double hello_timeout_ms;          /* from there to the hello; 0 = 10 000 */
 
-    /* A connection was refused or closed for what it did. `job_uid` "" if unknown, `peer` its
-     * address. NULL = nobody wants to know. */
-    void (*refused)(void *user, const char *job_uid, const char *peer, const char *reason);
+    /* A connection was refused or closed for what it did. NULL: not reported. */
+    void (*refused)(void *user, const struct hub_server_refusal *refusal);
     void *user;
 };
 
@@ -52,6 +85,8 @@ struct hub_server_handlers {
      * hub_server_free(). */
     void (*event)(void *user, const struct hub_event *event);
     void *user;
+    const char *namespace_; /* whose share it uses; NULL or "" = only its own */
+    const char *name;       /* for refusals: "namespace/name"; NULL = "" */
 };
 
 /* Listens at once. -EADDRINUSE or another -errno if it cannot; -EINVAL: bad certificate or key. */
@@ -66,7 +101,10 @@ void hub_server_free(struct hub_server *server);
 /* The port it listens on. */
 int hub_server_port(const struct hub_server *server);
 
-/* Host a job. Takes the hub. -EEXIST: the job is already hosted (the hub stays the caller's). */
+/* What it has done since it began, and what is open now. */
+void hub_server_stats(const struct hub_server *server, struct hub_server_stats *out);
+
+/* Host a job. Takes the hub; copies the handlers' texts. -EEXIST: the job is already hosted (the hub stays the caller's). */
 int hub_server_add(struct hub_server *server, const char *job_uid, struct hub *hub,
                    const struct hub_server_handlers *handlers, struct hub_server_job **out_job,
                    struct fleet_error *err);

@@ -3,7 +3,8 @@
 #define LIBFLEET_RENDEZVOUS_HUB_SERVER_INTERNAL_H
 
 /*
- * A server of hubs, shared by the files that make it: hub_server.c (jobs, accepting, life) and
+ * A server of hubs, shared by the files that make it: hub_server.c (jobs, life),
+ * hub_accept.c (connections until their token is checked) and
  * hub_session.c (one connection: its upgrade, its messages, its end). Nobody else includes this.
  */
 
@@ -11,13 +12,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <uv.h>
 
 #include <libwebsockets.h>
 
 #include "libfleet/base/map.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/rendezvous/hub_admission.h"
 #include "libfleet/rendezvous/hub_server.h"
+#include "libfleet/rendezvous/hub_share.h"
 
 #define HUB_SERVER_SLOT_BITS \
     16 /* of a connection's number; the rest counts, so that none is used twice */
@@ -38,14 +42,24 @@ struct session {
     char close_reason[124]; /* RFC 6455: a control frame has 125 bytes, 2 for the code */
     char peer[64];
     struct fleet_strbuf received; /* of a message that is not complete yet */
+    size_t counted_bytes;         /* of it, in the shares */
     struct queued *first, *last;
     size_t sent; /* bytes of the first */
     size_t queued_bytes;
 };
 
+/* A namespace with hosted jobs. */
+struct hub_tenant {
+    struct hub_share share;
+    size_t jobs;
+};
+
 struct hub_server_job {
     struct hub_server *server;
     char job_uid[MESSAGE_UID_MAX + 1];
+    char *name, *namespace_; /* as in the handlers; "" = none */
+    struct hub_share share;
+    struct hub_tenant *tenant; /* NULL without a namespace */
     struct hub *hub;
     struct hub_server_handlers handlers;
     uv_timer_t timer;
@@ -62,20 +76,30 @@ struct hub_server {
     uv_poll_t listener;
     uv_timer_t reaper; /* frees the server once lws has let go */
     int reap_count;
+    uv_timer_t keeper; /* hub_accept.c: overdue handshakes, free memory */
+    void (*accept_is_closed)(struct hub_server *server);
     int listen_fd;
     int port;
-    bool is_paused; /* as many connections as allowed */
+    bool is_paused;        /* as many connections as allowed */
+    bool is_out_of_memory; /* accept() had no descriptor or memory: try again later */
     bool is_freed;
 
     uint8_t *install_key;
     size_t install_key_size;
-    size_t connections_max;
+    size_t connections_max, namespace_connections_max;
     double hello_timeout_ms;
-    void (*refused)(void *user, const char *job_uid, const char *peer, const char *reason);
+    void (*refused)(void *user, const struct hub_server_refusal *refusal);
     void *user;
 
-    struct fleet_map jobs;  /* uid -> struct hub_server_job */
+    struct fleet_map jobs;    /* uid -> struct hub_server_job */
+    struct fleet_map tenants; /* namespace -> struct hub_tenant, owned */
+    struct hub_admission *admission;
+    size_t handshakes_max;
+    struct hub_server_stats stats;
     size_t socket_count;    /* accepted and not closed, WebSocket or not yet */
+    size_t closed_count;    /* since memory was given back */
+    size_t closed_before;   /* `closed_count` at the keeper's last turn */
+    int quiet_turns;        /* of the keeper, without a closed connection */
     struct session **slots; /* [connections_max] */
     uint64_t connection_count;
     struct fleet_strbuf scratch; /* LWS_PRE bytes and the frame being written */
@@ -83,14 +107,30 @@ struct hub_server {
 
 /* ---- hub_server.c ------------------------------------------------------------------------------ */
 
-/* Stop accepting while there is no room, go on when there is. */
-void hub_server_gate(struct hub_server *server);
+/* Count a refusal and report it to the owner (struct hub_server_config, `refused`). */
+void hub_server_refuse(struct hub_server *server, enum hub_refusal kind, const char *job_uid,
+                       const char *peer, const char *reason);
+
+/* ---- hub_accept.c ------------------------------------------------------------------------------ */
+
+/* Open the listening socket; its port is in server->port. -errno. */
+int hub_accept_open(struct hub_server *server, const char *address, int port,
+                    struct fleet_error *err);
+/* Make the handles on the loop; begin to accept, and to look after what is accepted. */
+void hub_accept_init(struct hub_server *server, struct uv_loop_s *loop);
+void hub_accept_start(struct hub_server *server);
+/* Stop accepting. hub_accept_close() also closes the handles and the socket, then calls `closed`. */
+void hub_accept_stop(struct hub_server *server);
+void hub_accept_close(struct hub_server *server, void (*closed)(struct hub_server *server));
+/* The token of the connection is checked: its handshake is over. */
+void hub_accept_finish(struct hub_server *server, struct lws *wsi);
+/* A connection has been closed. */
+void hub_accept_closed(struct hub_server *server, struct lws *wsi);
+/* Address and port of a peer, numeric. */
+void hub_accept_peer_name(const struct sockaddr_storage *address, socklen_t size, char out[64]);
 
 /* ---- hub_session.c ----------------------------------------------------------------------------- */
 
-/* Tell the owner who was refused and why (struct hub_server_config, `refused`). */
-void hub_session_tell_refused(const struct hub_server *server, const char *job_uid,
-                              const char *peer, const char *reason);
 /* NULL if it has ended. */
 struct session *hub_session_of(const struct hub_server *server, uint64_t connection);
 /* What is queued is still sent; the job hears nothing more of it. */

@@ -5,11 +5,9 @@
  * knows it by a number that is never used twice.
  */
 #include <math.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <libwebsockets.h>
 
@@ -19,33 +17,79 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/rendezvous/hub_server_internal.h"
 
-#define CLOSE_TIMEOUT_MS 2000.0      /* for a peer that does not take its last messages */
-#define QUEUE_BYTES_MAX  (16u << 20) /* waiting for one peer */
-#define FRAME_MAX        16384       /* bytes: see write_next() */
-#define PATH_PREFIX      "/rendezvous/"
+#define CLOSE_TIMEOUT_MS  2000.0      /* for a peer that does not take its last messages */
+#define QUEUE_BYTES_MAX   (16u << 20) /* waiting for one peer */
+#define FRAME_MAX         16384       /* bytes: see write_next() */
+#define TOO_MANY_REQUESTS 429u        /* lws.h has no name for it */
+#define JOB_CONNECTIONS   16 /* … and two a member: one may come back before the old one is gone */
+#define JOB_RATE          200.0 /* reads a second … */
+#define JOB_MEMBER_RATE   20.0  /* … and for each member */
+#define JOB_BURST_SECONDS 10
+#define PATH_PREFIX       "/rendezvous/"
 
 /* lws_write() sends a close frame by this number, but lws.h of 4.1 leaves it out of the enum. */
 #define WRITE_CLOSE ((enum lws_write_protocol)4)
 
 /* ---- words ------------------------------------------------------------------------------------- */
 
-void hub_session_tell_refused(const struct hub_server *server, const char *job_uid,
-                              const char *peer, const char *reason)
-{
-    if (server->refused)
-        server->refused(server->user, job_uid, peer, reason);
-}
-
 static void peer_name(struct lws *wsi, char out[64])
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t size = sizeof(address);
-    char host[48] = "?", port[8] = "?";
 
-    if (getpeername(lws_get_socket_fd(wsi), (struct sockaddr *)&address, &size) == 0)
-        (void)getnameinfo((struct sockaddr *)&address, size, host, sizeof(host), port, sizeof(port),
-                          NI_NUMERICHOST | NI_NUMERICSERV);
-    (void)snprintf(out, 64, "%s:%s", host, port);
+    (void)getpeername(lws_get_socket_fd(wsi), (struct sockaddr *)&address, &size);
+    hub_accept_peer_name(&address, size, out);
+}
+
+/* ---- shares ------------------------------------------------------------------------------------ */
+
+/* The job's share follows its policy, which may change at any time. */
+static void refresh_share(struct hub_server_job *job)
+{
+    double members = hub_members_max(job->hub);
+
+    job->share.connections_max = 2 * (size_t)members + JOB_CONNECTIONS;
+    job->share.rate = JOB_RATE + JOB_MEMBER_RATE * members;
+    job->share.burst = JOB_BURST_SECONDS * job->share.rate;
+}
+
+static void count_connection(struct hub_server_job *job, int change)
+{
+    job->share.connections += (size_t)change;
+    if (job->tenant)
+        job->tenant->share.connections += (size_t)change;
+}
+
+/* The unfinished message of a session has `size` bytes by now. */
+static void count_unfinished(struct session *session, size_t size)
+{
+    struct hub_server_job *job = session->job;
+    size_t change = size - session->counted_bytes; /* modulo 2^64 where it shrinks */
+
+    session->counted_bytes = size;
+    job->share.unfinished_bytes += change;
+    if (job->tenant)
+        job->tenant->share.unfinished_bytes += change;
+}
+
+static bool is_full(const struct hub_share *share)
+{
+    return share->connections >= share->connections_max;
+}
+
+static bool has_too_much(const struct hub_share *share)
+{
+    return share->unfinished_bytes > share->unfinished_bytes_max;
+}
+
+/* Nothing more is heard from, and counted for, its job. */
+static void leave_job(struct session *session)
+{
+    if (!session->job)
+        return;
+    count_unfinished(session, 0);
+    count_connection(session->job, -1);
+    session->job = NULL;
 }
 
 /* ---- sessions ---------------------------------------------------------------------------------- */
@@ -76,7 +120,7 @@ void hub_session_close(struct session *session, const char *reason)
     if (session->is_closing)
         return;
     session->is_closing = true;
-    session->job = NULL;
+    leave_job(session);
     (void)snprintf(session->close_reason, sizeof(session->close_reason), "%s", reason);
     lws_set_timer_usecs(session->wsi, (lws_usec_t)(CLOSE_TIMEOUT_MS * 1000));
     lws_callback_on_writable(session->wsi);
@@ -138,30 +182,69 @@ static bool asks_protocol(struct lws *wsi)
            strcmp(protocol, MESSAGE_PROTOCOL) == 0;
 }
 
+/* Is there no room for one more of this hosted job? Then *out_kind says where. */
+static bool find_full_share(const struct hub_server *server, const char *job_uid,
+                            enum hub_refusal *out_kind)
+{
+    struct hub_server_job *job = fleet_map_get(&server->jobs, job_uid);
+
+    refresh_share(job);
+    if (server->stats.connections >= server->connections_max)
+        *out_kind = HUB_REFUSED_CONNECTIONS;
+    else if (is_full(&job->share))
+        *out_kind = HUB_REFUSED_JOB_SHARE;
+    else if (job->tenant && is_full(&job->tenant->share))
+        *out_kind = HUB_REFUSED_NAMESPACE_SHARE;
+    else
+        return false;
+    return true;
+}
+
+static const struct {
+    enum hub_refusal kind;
+    unsigned status;
+    const char *reason;
+} upgrade_refusals[] = {
+    {HUB_REFUSED_REQUEST, HTTP_STATUS_BAD_REQUEST, "it asked for another path or subprotocol"},
+    {HUB_REFUSED_TOKEN, HTTP_STATUS_UNAUTHORIZED, "wrong token"},
+    {HUB_REFUSED_JOB, HTTP_STATUS_NOT_FOUND, "the job is not hosted here"},
+    {HUB_REFUSED_CONNECTIONS, HTTP_STATUS_SERVICE_UNAVAILABLE,
+     "the hub has as many connections as it may have"},
+    {HUB_REFUSED_JOB_SHARE, TOO_MANY_REQUESTS, "the job has as many connections as it may have"},
+    {HUB_REFUSED_NAMESPACE_SHARE, TOO_MANY_REQUESTS,
+     "the namespace has as many connections as it may have"},
+};
+
 /* 0: go on; 1: answered with a refusal. */
-static int check_upgrade(const struct hub_server *server, struct lws *wsi)
+static int check_upgrade(struct hub_server *server, struct lws *wsi)
 {
     char job_uid[MESSAGE_UID_MAX + 1], peer[64];
-    const char *reason;
-    unsigned status;
+    enum hub_refusal kind;
+    size_t i = 0;
 
     read_job_uid(wsi, job_uid);
-    peer_name(wsi, peer);
-    if (job_uid[0] == '\0' || !asks_protocol(wsi)) {
-        status = HTTP_STATUS_BAD_REQUEST;
-        reason = "it asked for another path or subprotocol";
-    } else if (!has_token(server, wsi, job_uid)) {
-        status = HTTP_STATUS_UNAUTHORIZED;
-        reason = "wrong token";
-    } else if (!fleet_map_get(&server->jobs, job_uid)) {
-        status = HTTP_STATUS_NOT_FOUND;
-        reason = "the job is not hosted here";
-    } else {
+    if (job_uid[0] == '\0' || !asks_protocol(wsi))
+        kind = HUB_REFUSED_REQUEST;
+    else if (!has_token(server, wsi, job_uid))
+        kind = HUB_REFUSED_TOKEN;
+    else if (!fleet_map_get(&server->jobs, job_uid))
+        kind = HUB_REFUSED_JOB;
+    else if (!find_full_share(server, job_uid, &kind))
         return 0;
-    }
-    hub_session_tell_refused(server, job_uid, peer, reason);
-    (void)lws_return_http_status(wsi, status, NULL);
+    while (upgrade_refusals[i].kind != kind)
+        i++;
+    peer_name(wsi, peer);
+    hub_server_refuse(server, kind, job_uid, peer, upgrade_refusals[i].reason);
+    (void)lws_return_http_status(wsi, upgrade_refusals[i].status, NULL);
     return 1;
+}
+
+/* An idle connection needs no buffers, a session of TLS is the client's to keep, and nobody negotiates anew. */
+static void keep_little(SSL_CTX *context)
+{
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
 }
 
 int hub_session_http(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
@@ -169,7 +252,6 @@ int hub_session_http(struct lws *wsi, enum lws_callback_reasons reason, void *us
 {
     struct hub_server *server = lws_context_user(lws_get_context(wsi));
 
-    (void)user;
     (void)in;
     (void)size;
     switch (reason) {
@@ -179,10 +261,11 @@ int hub_session_http(struct lws *wsi, enum lws_callback_reasons reason, void *us
         (void)lws_return_http_status(wsi, HTTP_STATUS_NOT_FOUND, NULL);
         return -1;
     case LWS_CALLBACK_WSI_DESTROY:
-        if (lws_get_vhost(wsi) == server->vhost && server->socket_count > 0) {
-            server->socket_count--;
-            hub_server_gate(server);
-        }
+        if (lws_get_vhost(wsi) == server->vhost)
+            hub_accept_closed(server, wsi);
+        return 0;
+    case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS: /* a context of OpenSSL is being made */
+        keep_little(user);
         return 0;
     default:
         return 0;
@@ -198,9 +281,13 @@ static int open_session(struct hub_server *server, struct session *session, stru
     size_t slot = 0;
 
     *session = (struct session){.server = server, .wsi = wsi};
+    server->stats.connections++;
+    hub_accept_finish(server, wsi);
     read_job_uid(wsi, job_uid);
     peer_name(wsi, session->peer);
     session->job = fleet_map_get(&server->jobs, job_uid);
+    if (session->job)
+        count_connection(session->job, 1);
     while (slot < server->connections_max && server->slots[slot])
         slot++;
     if (!session->job || slot == server->connections_max)
@@ -220,7 +307,8 @@ static void end_session(struct session *session)
 
     if (session->connection)
         session->server->slots[session->connection & ((1u << HUB_SERVER_SLOT_BITS) - 1)] = NULL;
-    session->job = NULL;
+    session->server->stats.connections--;
+    leave_job(session);
     forget_queue(session);
     fleet_strbuf_release(&session->received);
     if (!job)
@@ -230,14 +318,14 @@ static void end_session(struct session *session)
 }
 
 /* The peer did what it must not: it is told, the job is told, others are not touched. */
-static void refuse_session(struct session *session, const char *reason)
+static void refuse_session(struct session *session, enum hub_refusal kind, const char *reason)
 {
     struct hub_server_job *job = session->job;
     struct hub_output out = {0};
 
     if (!job)
         return;
-    hub_session_tell_refused(session->server, job->job_uid, session->peer, reason);
+    hub_server_refuse(session->server, kind, job->job_uid, session->peer, reason);
     forget_queue(session);
     fleet_strbuf_release(&session->received);
     hub_session_close(session, reason);
@@ -254,9 +342,11 @@ static void take_message(struct session *session)
 
     if (message_decode(fleet_strbuf_text(&session->received), session->received.length, &message,
                        &err) < 0) {
-        refuse_session(session, err.text);
+        refuse_session(session, HUB_REFUSED_MESSAGE, err.text);
         return;
     }
+    count_unfinished(session, 0);
+    session->server->stats.messages++;
     fleet_strbuf_clear(&session->received);
     if (session->received.capacity > 65536)
         fleet_strbuf_release(&session->received);
@@ -269,25 +359,56 @@ static void take_message(struct session *session)
     hub_server_apply(job, &out);
 }
 
+static void check_unfinished(struct session *session)
+{
+    const struct hub_server_job *job = session->job;
+
+    if (has_too_much(&job->share))
+        refuse_session(session, HUB_REFUSED_JOB_SHARE,
+                       "the job's members have too much of unfinished messages");
+    else if (job->tenant && has_too_much(&job->tenant->share))
+        refuse_session(session, HUB_REFUSED_NAMESPACE_SHARE,
+                       "the namespace's members have too much of unfinished messages");
+}
+
+/* Account for a read. False: the share is used up, and the session is refused for it. */
+static bool spend(struct session *session)
+{
+    struct hub_server_job *job = session->job;
+    double now_ms = fleet_monotonic_ms();
+
+    refresh_share(job);
+    if (!hub_share_spend(&job->share, now_ms))
+        refuse_session(session, HUB_REFUSED_JOB_SHARE, "the job's members say too much");
+    else if (job->tenant && !hub_share_spend(&job->tenant->share, now_ms))
+        refuse_session(session, HUB_REFUSED_NAMESPACE_SHARE,
+                       "the namespace's members say too much");
+    return session->job != NULL;
+}
+
 static void receive(struct session *session, const char *bytes, size_t size)
 {
     char reason[100];
 
-    if (!session->job)
+    if (!session->job || !spend(session))
         return;
     if (lws_frame_is_binary(session->wsi)) {
-        refuse_session(session, "messages are text, this one is binary");
+        refuse_session(session, HUB_REFUSED_MESSAGE, "messages are text, this one is binary");
         return;
     }
     if (session->received.length + size > MESSAGE_SIZE_MAX) {
         (void)snprintf(reason, sizeof(reason), "the message is larger than %u bytes",
                        MESSAGE_SIZE_MAX);
-        refuse_session(session, reason);
+        refuse_session(session, HUB_REFUSED_MESSAGE, reason);
         return;
     }
     fleet_strbuf_append_bytes(&session->received, bytes, size);
-    if (lws_is_final_fragment(session->wsi) && lws_remaining_packet_payload(session->wsi) == 0)
+    if (lws_is_final_fragment(session->wsi) && lws_remaining_packet_payload(session->wsi) == 0) {
         take_message(session);
+    } else {
+        count_unfinished(session, session->received.length);
+        check_unfinished(session);
+    }
 }
 
 /* Write `size` bytes as one frame of `kind`. -1: the connection is broken. */
@@ -378,7 +499,7 @@ int hub_session_websocket(struct lws *wsi, enum lws_callback_reasons reason, voi
         if (session->is_closing)
             return -1;
         if (!session->is_greeted)
-            refuse_session(session, "it said nothing");
+            refuse_session(session, HUB_REFUSED_SILENT, "it said nothing");
         return 0;
     case LWS_CALLBACK_CLOSED:
         end_session(session);

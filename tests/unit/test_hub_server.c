@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
+#include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -59,6 +60,7 @@ struct world {
     uv_loop_t loop;
     struct tls_identity ca, leaf;
     const char *install_key;
+    const char *namespace_; /* of jobs that are hosted from now on; NULL = none */
     struct hub_server *server;
     struct hub_server_job *job;
     struct member_client_hub moved; /* where agents find the hub by now, if it has an address */
@@ -72,14 +74,13 @@ struct world {
     int refused;
 };
 
-static void note_refused(void *user, const char *job_uid, const char *peer, const char *reason)
+static void note_refused(void *user, const struct hub_server_refusal *refusal)
 {
     struct world *world = user;
 
-    (void)peer;
     world->refused++;
-    (void)snprintf(world->refused_job, sizeof(world->refused_job), "%s", job_uid);
-    (void)snprintf(world->refused_reason, sizeof(world->refused_reason), "%s", reason);
+    (void)snprintf(world->refused_job, sizeof(world->refused_job), "%s", refusal->job_uid);
+    (void)snprintf(world->refused_reason, sizeof(world->refused_reason), "%s", refusal->reason);
 }
 
 static bool note_record(void *user, const struct hub_record *record)
@@ -121,7 +122,8 @@ static void host_job(struct world *world, const char *uid, int members, struct g
                                 .rejoin_grace_ms = 500,
                                 .timeout_ms = PATIENCE_MS,
                                 .restarts_max = 10};
-    struct hub_server_handlers handlers = {note_record, note_event, world};
+    struct hub_server_handlers handlers = {
+        .record = note_record, .event = note_event, .user = world, .namespace_ = world->namespace_};
     struct fleet_error err;
     struct hub *hub = hub_new(&start, &policy, fleet_monotonic_ms());
 
@@ -159,6 +161,10 @@ static struct world *world_new(int members, const struct hub_server_config *chan
     if (change) {
         config.hello_timeout_ms = change->hello_timeout_ms;
         config.connections_max = change->connections_max;
+        config.namespace_connections_max = change->namespace_connections_max;
+        config.handshakes_max = change->handshakes_max;
+        config.source_handshakes_max = change->source_handshakes_max;
+        config.handshake_timeout_ms = change->handshake_timeout_ms;
         config.port = change->port;
     }
     while (hub_server_new(&config, &world->server, &err) < 0) /* from a given port upwards */
@@ -400,27 +406,30 @@ static void upgrade(struct stranger *s, SSL *ssl)
 }
 
 /* A masked frame; the mask is zero, so that the payload stays as it is. */
-static bool send_frame(SSL *ssl, int opcode, bool is_final, const char *payload, size_t size)
+static void append_frame(struct fleet_strbuf *out, int opcode, bool is_final, const char *payload,
+                         size_t size)
 {
     unsigned char head[14] = {(unsigned char)((is_final ? 0x80 : 0) | opcode), 0x80 | 127};
 
     for (int i = 0; i < 8; i++)
         head[2 + i] = (unsigned char)((uint64_t)size >> (56 - 8 * i));
-    return SSL_write(ssl, head, sizeof(head)) > 0 && SSL_write(ssl, payload, (int)size) > 0;
+    fleet_strbuf_append_bytes(out, (const char *)head, sizeof(head));
+    fleet_strbuf_append_bytes(out, payload, size);
 }
 
+/* All in one write: small frames share a record of TLS. */
 static void say(struct stranger *s, SSL *ssl)
 {
-    char *payload = malloc(s->fragment_size + 1);
+    FLEET_AUTO_STRBUF struct fleet_strbuf frames = {0};
+    FLEET_AUTO_FREE char *payload = malloc(s->fragment_size + 1);
 
     memset(payload, s->fill, s->fragment_size);
     if (s->text)
-        send_frame(ssl, s->opcode, true, s->text, strlen(s->text));
+        append_frame(&frames, s->opcode, true, s->text, strlen(s->text));
     for (size_t i = 0; i < s->fragments; i++)
-        if (!send_frame(ssl, i == 0 ? s->opcode : 0, i + 1 == s->fragments, payload,
-                        s->fragment_size))
-            break;
-    free(payload);
+        append_frame(&frames, i == 0 ? s->opcode : 0, i + 1 == s->fragments, payload,
+                     s->fragment_size);
+    (void)SSL_write(ssl, frames.text, (int)frames.length);
 }
 
 /* Reads until the server closes; keeps code and reason of the close frame. */
@@ -735,7 +744,7 @@ static void test_hub_server__closes_connections_that_talk_nonsense(void **state)
 
 static void test_hub_server__closes_connections_that_say_nothing(void **state)
 {
-    struct hub_server_config change = {.hello_timeout_ms = 1000};
+    struct hub_server_config change = {.hello_timeout_ms = 1000, .handshake_timeout_ms = 1000};
     struct world *world = world_new(1, &change);
     struct stranger upgraded = {.speaks_tls = true}, dumb = {.speaks_tls = false};
 
@@ -795,6 +804,238 @@ static void test_hub_server__accepts_no_more_connections_than_allowed(void **sta
     assert_int_equal(world->events[HUB_EVENT_JOINED], 2);
     close_agent(&world->agents[world->agents[0].is_connected ? 0 : 1]);
     run_until(world, world->events[HUB_EVENT_JOINED] == 3); /* the third had to wait */
+    world_free(world);
+}
+
+/* ---- floods ------------------------------------------------------------------------------------ */
+
+/* What a client of TLS says first, and a flood says only. */
+static size_t client_hello(unsigned char *out, size_t capacity)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    SSL *ssl = SSL_new(context);
+    BIO *sent = BIO_new(BIO_s_mem());
+    int size;
+
+    SSL_set_bio(ssl, BIO_new(BIO_s_mem()), sent);
+    assert_int_equal(SSL_connect(ssl), -1);
+    size = BIO_read(sent, out, (int)capacity);
+    assert_true(size > 0);
+    SSL_free(ssl);
+    SSL_CTX_free(context);
+    return (size_t)size;
+}
+
+/* Opens a connection from 127.0.0.<source> and leaves it in the middle of its handshake. */
+static int open_half(const struct world *world, int source, const void *hello, size_t size)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET,
+                               .sin_addr = {htonl(0x7f000000u + (uint32_t)source)}};
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)hub_server_port(world->server)),
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    (void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &(int){1}, sizeof(int));
+    assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    (void)send(fd, hello, size, MSG_NOSIGNAL);
+    return fd;
+}
+
+static struct hub_server_stats stats(const struct world *world)
+{
+    struct hub_server_stats out;
+
+    hub_server_stats(world->server, &out);
+    return out;
+}
+
+static void test_hub_server__a_flood_leaves_room_for_members(void **state)
+{
+    enum {
+        HALF = 120,
+        SOURCES = 6,
+        OPEN_MAX_ = 40,
+        SOURCE_MAX = 10
+    };
+    struct hub_server_config change = {.handshakes_max = OPEN_MAX_,
+                                       .source_handshakes_max = SOURCE_MAX,
+                                       .handshake_timeout_ms = PATIENCE_MS};
+    struct world *world = world_new(2, &change);
+    unsigned char hello[4096];
+    size_t size = client_hello(hello, sizeof(hello));
+    int fds[HALF];
+
+    (void)state;
+    for (int i = 0; i < HALF; i++) {
+        fds[i] = open_half(world, 2 + i % SOURCES, hello, size);
+        turn(world);
+        assert_true(stats(world).handshakes <= OPEN_MAX_);
+    }
+    run_until(world, stats(world).accepted == HALF);
+    assert_true(stats(world).handshakes <= OPEN_MAX_);
+    assert_true(stats(world).refused[HUB_REFUSED_SOURCE] +
+                    stats(world).refused[HUB_REFUSED_HANDSHAKES] >=
+                HALF - OPEN_MAX_);
+    add_agent(world, NULL, NULL, NULL);
+    add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1)); /* no half-open connection has ended by itself */
+    assert_int_equal(stats(world).connections, 2);
+    assert_int_equal(stats(world).refused[HUB_REFUSED_HANDSHAKE_TIME], 0);
+    for (int i = 0; i < HALF; i++)
+        close(fds[i]);
+    run_until(world, stats(world).handshakes == 0);
+    world_free(world);
+}
+
+static void test_hub_server__a_handshake_has_its_time(void **state)
+{
+    struct hub_server_config change = {.handshake_timeout_ms = 300};
+    struct world *world = world_new(1, &change);
+    unsigned char hello[4096];
+    size_t size = client_hello(hello, sizeof(hello));
+    int half, silent;
+
+    (void)state;
+    half = open_half(world, 2, hello, size);
+    silent = open_half(world, 3, hello, 0);
+    run_until(world, stats(world).handshakes == 2);
+    run_until(world, stats(world).refused[HUB_REFUSED_HANDSHAKE_TIME] == 2);
+    assert_int_equal(stats(world).handshakes, 0);
+    assert_string_equal(world->refused_reason, "the handshake was not complete in time");
+    close(half);
+    close(silent);
+    world_free(world);
+}
+
+static size_t resident_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long all = 0, resident = 0;
+
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lu %lu", &all, &resident), 2);
+    fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Memory of a sanitizer says nothing about memory of the server. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED true
+#else
+#define IS_SANITIZED false
+#endif
+
+static void test_hub_server__gives_memory_back_after_a_flood(void **state)
+{
+    enum {
+        HALF = 900,
+        ROUNDS = 3
+    };
+    struct hub_server_config change = {
+        .handshakes_max = HALF, .source_handshakes_max = HALF, .handshake_timeout_ms = PATIENCE_MS};
+    struct world *world = world_new(1, &change);
+    unsigned char hello[4096];
+    size_t size = client_hello(hello, sizeof(hello)), before, peak = 0;
+    int fds[HALF];
+
+    (void)state;
+    add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    before = resident_bytes();
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < HALF; i++) {
+            fds[i] = open_half(world, 2 + i % 9, hello, size);
+            if (i % 10 == 0)
+                turn(world);
+        }
+        run_until(world, stats(world).accepted == (uint64_t)HALF * (uint64_t)(round + 1) + 1);
+        run_for(world, 50);
+        if (resident_bytes() > peak)
+            peak = resident_bytes();
+        for (int i = 0; i < HALF; i++)
+            close(fds[i]);
+        run_until(world, stats(world).handshakes == 0);
+    }
+    print_message("resident: %zu KiB before, %zu at most\n", before >> 10, peak >> 10);
+    if (!IS_SANITIZED) {
+        assert_true(peak < before + (size_t)HALF * 100 * 1024);
+        run_until(world, resident_bytes() < 2 * before);
+    }
+    print_message("resident: %zu KiB after\n", resident_bytes() >> 10);
+    assert_true(world->agents[0].is_connected);
+    world_free(world);
+}
+
+static void test_hub_server__a_job_and_a_namespace_have_shares(void **state)
+{
+    struct hub_server_config change = {.connections_max = 8, .namespace_connections_max = 2};
+    struct world *world = world_new(1, &change);
+    struct hub_server_job *other;
+    struct stranger third = {.speaks_tls = true, .path = "/rendezvous/mine", .token_job = "mine"};
+
+    (void)state;
+    world->namespace_ = "team";
+    hub_server_remove(world->job);
+    host_job(world, "job", 1, (struct generation){0}, &world->job);
+    host_job(world, "mine", 1, (struct generation){0}, &other);
+    add_agent(world, NULL, NULL, NULL);
+    add_agent(world, NULL, NULL, NULL);
+    run_until(world, stats(world).connections == 2);
+    meet(world, &third);
+    part(world, &third);
+    assert_string_equal(third.status, "429");
+    assert_string_equal(world->refused_reason,
+                        "the namespace has as many connections as it may have");
+    assert_int_equal(stats(world).refused[HUB_REFUSED_NAMESPACE_SHARE], 1);
+    world->namespace_ = "others";
+    hub_server_remove(other);
+    host_job(world, "mine", 1, (struct generation){0}, &other);
+    third = (struct stranger){.speaks_tls = true,
+                              .path = "/rendezvous/mine",
+                              .token_job = "mine",
+                              .opcode = 1,
+                              .text = "{}"};
+    meet(world, &third);
+    part(world, &third);
+    assert_string_equal(third.status, "101"); /* another namespace has its own share */
+    world_free(world);
+}
+
+/* A peer with the right token that never stops talking is closed; the job's member is not disturbed. */
+static void test_hub_server__who_says_too_much_is_closed(void **state)
+{
+    struct world *world = world_new(1, NULL);
+    static const int port = 7000;
+    struct message hello = {.type = MESSAGE_HELLO,
+                            .hello = {.job_uid = "job",
+                                      .pod_uid = "talker",
+                                      .address = "127.0.0.1",
+                                      .ports = &port,
+                                      .processes = 1,
+                                      .index = 5,
+                                      .devices = "cpu",
+                                      .version = "test"}};
+    struct message_text *text = message_encode(&hello);
+    struct stranger talker = {.speaks_tls = true,
+                              .opcode = 1,
+                              .text = text->text,
+                              .fragments = 20000, /* 3600 may come at once */
+                              .fragment_size = 100,
+                              .fill = ' '};
+
+    (void)state;
+    add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    meet(world, &talker);
+    part(world, &talker);
+    assert_string_equal(world->refused_reason, "the job's members say too much");
+    assert_int_equal(stats(world).refused[HUB_REFUSED_JOB_SHARE], 1);
+    assert_true(world->agents[0].is_connected);
+    assert_int_equal(world->agents[0].aborts, 0);
+    message_text_release(text);
     world_free(world);
 }
 
@@ -868,6 +1109,11 @@ int main(void)
         cmocka_unit_test(test_hub_server__closes_connections_that_say_nothing),
         cmocka_unit_test(test_hub_server__a_client_trusts_its_ca_and_the_fixed_name_only),
         cmocka_unit_test(test_hub_server__accepts_no_more_connections_than_allowed),
+        cmocka_unit_test(test_hub_server__a_flood_leaves_room_for_members),
+        cmocka_unit_test(test_hub_server__a_handshake_has_its_time),
+        cmocka_unit_test(test_hub_server__gives_memory_back_after_a_flood),
+        cmocka_unit_test(test_hub_server__a_job_and_a_namespace_have_shares),
+        cmocka_unit_test(test_hub_server__who_says_too_much_is_closed),
         cmocka_unit_test(test_hub_server__serves_many_jobs_and_stops_serving_one),
         cmocka_unit_test(test_hub_server__says_why_it_cannot_start),
     };

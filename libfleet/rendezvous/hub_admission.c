@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Open handshakes form one list, the oldest first; a cell counts those of its sources. */
+#include "libfleet/rendezvous/hub_admission.h"
+
+#include <assert.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/random.h"
+
+struct cell {
+    uint32_t open;
+    bool is_used; /* `spent` and `at_ms` mean something */
+    double spent; /* of the burst */
+    double at_ms;
+};
+
+struct hub_admission {
+    struct hub_admission_limits limits;
+    struct fleet_random_key key;
+    struct hub_handshake *first, *last;
+    size_t count;
+    struct cell cells[HUB_ADMISSION_CELLS];
+};
+
+const char *hub_refusal_name(enum hub_refusal refusal)
+{
+    static const char *const names[] = {
+        "wrong_token", "unknown_job",       "bad_request", "handshake_timeout",
+        "handshakes",  "source_handshakes", "source_rate", "connections",
+        "job_share",   "namespace_share",   "bad_message", "no_hello",
+    };
+
+    static_assert(FLEET_COUNT(names) == HUB_REFUSALS, "every refusal has a name");
+    return names[refusal];
+}
+
+struct hub_admission *hub_admission_new(const struct hub_admission_limits *limits, uint64_t seed)
+{
+    struct hub_admission *admission = calloc(1, sizeof(*admission));
+
+    fleet_assert(admission != NULL);
+    admission->limits = *limits;
+    admission->key = fleet_random_key(seed, "hub admission", 0);
+    return admission;
+}
+
+void hub_admission_free(struct hub_admission *admission)
+{
+    if (!admission)
+        return;
+    while (admission->first)
+        hub_admission_end(admission, admission->first);
+    free(admission);
+}
+
+static size_t cell_of(const struct hub_admission *admission, const struct sockaddr_storage *source)
+{
+    uint64_t prefix = 0;
+
+    if (source->ss_family == AF_INET) {
+        prefix = ((const struct sockaddr_in *)source)->sin_addr.s_addr;
+    } else if (source->ss_family == AF_INET6) {
+        const struct in6_addr *address = &((const struct sockaddr_in6 *)source)->sin6_addr;
+        if (IN6_IS_ADDR_V4MAPPED(address))
+            memcpy(&prefix, address->s6_addr + 12, 4);
+        else
+            memcpy(&prefix, address->s6_addr, sizeof(prefix));
+    }
+    return fleet_random_u64(admission->key, prefix) % HUB_ADMISSION_CELLS;
+}
+
+/* Takes one of the cell's burst, which refills with time. */
+static bool take_token(struct cell *cell, const struct hub_admission_limits *limits, double now_ms)
+{
+    double spent =
+        cell->is_used ? cell->spent - (now_ms - cell->at_ms) * limits->source_rate / 1000 : 0;
+
+    cell->spent = fmax(spent, 0);
+    cell->at_ms = now_ms;
+    cell->is_used = true;
+    if (cell->spent + 1 > limits->source_burst)
+        return false;
+    cell->spent++;
+    return true;
+}
+
+static struct hub_handshake *oldest_of(const struct hub_admission *admission, size_t cell)
+{
+    struct hub_handshake *handshake = admission->first;
+
+    while (handshake && handshake->cell != cell)
+        handshake = handshake->next;
+    return handshake;
+}
+
+/* The oldest handshake of the cell that has most open. */
+static struct hub_handshake *oldest_of_the_largest(const struct hub_admission *admission)
+{
+    struct hub_handshake *found = admission->first;
+
+    for (struct hub_handshake *each = found; each; each = each->next)
+        if (admission->cells[each->cell].open > admission->cells[found->cell].open)
+            found = each;
+    return found;
+}
+
+/* Who goes so that a handshake of `cell` can begin. -1: nobody may, and *out_why says so. */
+static int choose_victim(const struct hub_admission *admission, size_t cell, double now_ms,
+                         struct hub_handshake **out_victim, enum hub_refusal *out_why)
+{
+    const struct hub_admission_limits *limits = &admission->limits;
+    const struct cell *cells = admission->cells;
+    struct hub_handshake *victim;
+
+    *out_victim = NULL;
+    if (cells[cell].open >= limits->source_handshakes_max) {
+        victim = oldest_of(admission, cell);
+        *out_why = HUB_REFUSED_SOURCE;
+    } else if (admission->count >= limits->handshakes_max) {
+        victim = oldest_of_the_largest(admission);
+        *out_why = HUB_REFUSED_HANDSHAKES;
+    } else {
+        return 0;
+    }
+    if (!victim || (now_ms - victim->begun_ms < limits->grace_ms &&
+                    cells[victim->cell].open <= cells[cell].open + 1))
+        return -1; /* (2) */
+    *out_victim = victim;
+    return 0;
+}
+
+struct hub_handshake *hub_admission_begin(struct hub_admission *admission,
+                                          const struct sockaddr_storage *source, double now_ms,
+                                          struct hub_handshake **out_victim,
+                                          enum hub_refusal *out_why)
+{
+    size_t cell = cell_of(admission, source);
+    struct hub_handshake *handshake;
+
+    *out_victim = NULL;
+    *out_why = HUB_REFUSED_SOURCE_RATE;
+    if (!take_token(&admission->cells[cell], &admission->limits, now_ms) ||
+        choose_victim(admission, cell, now_ms, out_victim, out_why) < 0)
+        return NULL;
+    handshake = calloc(1, sizeof(*handshake));
+    fleet_assert(handshake != NULL);
+    *handshake =
+        (struct hub_handshake){.previous = admission->last, .cell = cell, .begun_ms = now_ms};
+    if (admission->last)
+        admission->last->next = handshake;
+    else
+        admission->first = handshake;
+    admission->last = handshake;
+    admission->count++;
+    admission->cells[cell].open++;
+    return handshake;
+}
+
+void hub_admission_end(struct hub_admission *admission, struct hub_handshake *handshake)
+{
+    if (handshake->previous)
+        handshake->previous->next = handshake->next;
+    else
+        admission->first = handshake->next;
+    if (handshake->next)
+        handshake->next->previous = handshake->previous;
+    else
+        admission->last = handshake->previous;
+    admission->count--;
+    admission->cells[handshake->cell].open--;
+    free(handshake);
+}
+
+struct hub_handshake *hub_admission_oldest(const struct hub_admission *admission)
+{
+    return admission->first;
+}
+
+struct hub_handshake *hub_admission_overdue(const struct hub_admission *admission, double now_ms)
+{
+    struct hub_handshake *oldest = admission->first;
+
+    return oldest && now_ms - oldest->begun_ms >= admission->limits.timeout_ms ? oldest : NULL;
+}
+
+size_t hub_admission_count(const struct hub_admission *admission)
+{
+    return admission->count;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_RENDEZVOUS_HUB_SHARE_H
+#define LIBFLEET_RENDEZVOUS_HUB_SHARE_H
+
+/*
+ * What one job, and one namespace, may use of a hub's server: connections, unfinished messages, and
+ * frames a second. Pure, time is an argument.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct hub_share {
+    size_t connections, connections_max;
+    size_t unfinished_bytes, unfinished_bytes_max; /* of messages whose end has not arrived */
+    double rate, burst;                            /* frames a second, and at once */
+    double spent;                                  /* of the burst */
+    double at_ms;                                  /* of `spent` */
+};
+
+/* Account for a frame. False if the burst is used up; the frame is not counted then. */
+bool hub_share_spend(struct hub_share *share, double now_ms);
+
+#endif
