@@ -170,7 +170,11 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
 {
     const struct fleetjob_rendezvous *rendezvous = &status->rendezvous;
     struct message_lineage lineage[FLEETJOB_HISTORY_MAX];
-    struct hub_server_handlers handlers = {.record = on_record, .event = on_event, .user = host};
+    struct hub_server_handlers handlers = {.record = on_record,
+                                           .event = on_event,
+                                           .user = host,
+                                           .namespace_ = host->handlers.namespace_,
+                                           .name = host->handlers.name};
     struct hub_start start = {
         .job_uid = host->job_uid,
         .plan_digest = plan_digest,

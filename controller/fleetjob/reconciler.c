@@ -323,6 +323,8 @@ static struct reconciler_job *new_job(struct reconciler *r, const char *key, con
     job->name = strdup(slash + 1);
     job->uid = strdup(uid);
     fleet_assert(job->key && job->namespace_ && job->name && job->uid);
+    handlers.namespace_ = job->namespace_;
+    handlers.name = job->key;
     job->host = hub_host_new(&r->network, uid, r->epoch, &handlers);
     job->writer = status_writer_new(r->io, job->namespace_, job->name, uid);
     (void)fleet_map_set(&r->jobs, key, job);
