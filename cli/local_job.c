@@ -50,7 +50,6 @@ struct local_job {
     struct launcher *launcher;
     struct hub_server *server;
     struct hub_server_job *hub; /* NULL = none hosted */
-    struct hub_policy policy;   /* the hub's, as last configured */
     bool hub_is_over;           /* it was told that the job has ended */
     struct hub_view view;
     bool is_stopping, was_stopped;
@@ -153,7 +152,6 @@ static int host_hub(struct local_job *lj, const struct hub_policy *policy, struc
         hub_free(hub);
         return rc;
     }
-    lj->policy = *policy;
     lj->hub_is_over = false;
     lj->view.is_hosted = true;
     return 0;
@@ -181,9 +179,8 @@ static void apply_hub(struct local_job *lj, const struct action_hub *wanted)
         lj->hub_is_over = true;
         hub_end(hub_server_hub(lj->hub), wanted->has_succeeded, wanted->reason, now_ms, &out);
     } else if (!wanted->is_over && wanted->policy.min > 0 &&
-               memcmp(&wanted->policy, &lj->policy, sizeof(lj->policy)) != 0) {
-        lj->policy = wanted->policy;
-        hub_configure(hub_server_hub(lj->hub), &lj->policy, now_ms, &out);
+               !hub_has_policy(hub_server_hub(lj->hub), &wanted->policy)) {
+        hub_configure(hub_server_hub(lj->hub), &wanted->policy, now_ms, &out);
     }
     hub_server_apply(lj->hub, &out);
 }

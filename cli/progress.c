@@ -386,6 +386,18 @@ static void show_words(struct progress *p, const char *what, const struct hub_ev
     say(p, &text);
 }
 
+static void show_waiting(struct progress *p, const struct hub_event *event)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    if (!event->message[0])
+        return;
+    fleet_strbuf_append(&text, event->message);
+    if (!isinf(event->until_ms))
+        fleet_strbuf_appendf(&text, " (%.0f s at most)", (event->until_ms - event->at_ms) / 1e3);
+    say(p, &text);
+}
+
 static void show_place(struct progress *p, const struct hub_event *event)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -419,6 +431,9 @@ static void event_as_text(struct progress *p, const struct hub_event *event, dou
         break;
     case HUB_EVENT_STALLED:
         show_words(p, "waiting: ", event);
+        break;
+    case HUB_EVENT_WAITING:
+        show_waiting(p, event);
         break;
     case HUB_EVENT_CHECKPOINT:
     case HUB_EVENT_EVALUATION:

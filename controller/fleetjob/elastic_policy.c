@@ -1,16 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * worker.minReplicas, replicas, maxReplicas and runPolicy.elastic, as the hub understands them. The
- * hub counts restarts itself; those that a failure rule says do not count are added to its limit.
+ * worker.minReplicas, replicas, maxReplicas, runPolicy.elastic and the failure rules, as the hub understands them.
+ * The hub counts restarts itself.
  */
 #include <limits.h>
 
 #include "controller/fleetjob/pass.h"
 
+#define OWN_TRAINER_WAIT_S 60 /* a pod is replaced in that time where there is room for it */
+
 static int clamp(int64_t value)
 {
     return value > INT_MAX ? INT_MAX : (int)value;
+}
+
+/* A survivor of the built-in trainer keeps its state and goes on in milliseconds; an own trainer starts anew. */
+static double replacement_ms(const struct fleetjob_spec *spec)
+{
+    int64_t seconds = spec->run_policy.elastic.wait_for_replacement_seconds;
+
+    if (seconds < 0)
+        seconds = spec->has_training ? 0 : OWN_TRAINER_WAIT_S;
+    return (double)seconds * 1e3;
 }
 
 void elastic_policy_apply(struct pass *pass)
@@ -23,14 +35,17 @@ void elastic_policy_apply(struct pass *pass)
         .is_wanted = true,
         .is_alone =
             pass->living == 0 && pass->before->started_wall_ms == 0, /* a cache may be behind */
+        .failures = restart_policy_in_a_row(pass),
+        .rules = failure_policy_rules(pass->spec),
         .has_trained = rendezvous->trained > 0 && rendezvous->trained == rendezvous->generation,
         .policy = {.min = clamp(worker->min_replicas),
                    .max = clamp(worker->max_replicas),
                    .desired = pass->desired,
                    .rejoin_grace_ms = (double)policy->elastic.rejoin_grace_ms,
+                   .replacement_ms = replacement_ms(pass->spec),
                    .timeout_ms = (double)policy->elastic.timeout_seconds * 1e3,
-                   .restarts_max =
-                       clamp(policy->restart.max_restarts + failure_policy_ignored(pass)),
+                   .restarts_max = clamp(policy->restart.max_restarts),
                    .reset_after_steps = policy->restart.reset_after_steps,
                    .own_trainer = !pass->spec->has_training}};
+    pass->out->hub.policy.rules = pass->out->hub.rules;
 }

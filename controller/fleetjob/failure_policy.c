@@ -6,46 +6,54 @@
  * A failure is a pod that ended badly, or a trainer that did inside a living one (told by the hub).
  * Rules are asked in order; the first that matches decides. Fail ends the job with the first failure
  * it matches; Ignore starts again without counting; Restart, and no rule at all, starts again and
- * counts.
+ * counts. The hub asks the same rules before it counts a restart; here they are asked about pods that end before they
+ * are members.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "controller/fleetjob/pass.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
 
-static bool lists_code(const struct training_int_list *codes, int exit_code)
+struct failure_rules failure_policy_rules(const struct fleetjob_spec *spec)
 {
-    for (size_t i = 0; i < codes->count; i++)
-        if (codes->items[i] == exit_code)
-            return true;
-    return codes->count == 0;
-}
+    static const enum failure_action actions[] = {[FLEETJOB_ACTION_RESTART] = FAILURE_RESTART,
+                                                  [FLEETJOB_ACTION_IGNORE] = FAILURE_IGNORE,
+                                                  [FLEETJOB_ACTION_FAIL] = FAILURE_FAIL};
+    const struct fleetjob_failure_policy *policy = &spec->run_policy.failure_policy;
+    struct failure_rules rules = {
+        .items = calloc(policy->rules.count + 1, sizeof(*rules.items)),
+        .count = policy->rules.count,
+    };
 
-static bool lists_reason(const struct training_string_list *reasons, const char *reason)
-{
-    for (size_t i = 0; i < reasons->count; i++)
-        if (strcmp(reasons->items[i], reason) == 0)
-            return true;
-    return reasons->count == 0;
-}
-
-static const struct fleetjob_failure_rule *rule_for(const struct pass *pass, int exit_code,
-                                                    const char *reason)
-{
-    const struct fleetjob_failure_policy *policy = &pass->spec->run_policy.failure_policy;
-
+    fleet_assert(rules.items);
     for (size_t i = 0; i < policy->rules.count; i++) {
         const struct fleetjob_failure_rule *rule = &policy->rules.items[i];
-        if (lists_code(&rule->exit_codes, exit_code) && lists_reason(&rule->reasons, reason))
-            return rule;
+        rules.items[i] = (struct failure_rule){.name = rule->name,
+                                               .action = actions[rule->action],
+                                               .exit_codes = rule->exit_codes.items,
+                                               .exit_code_count = rule->exit_codes.count,
+                                               .causes = (const char *const *)rule->reasons.items,
+                                               .cause_count = rule->reasons.count};
     }
-    return NULL;
+    return rules;
 }
 
-static void fail_by_rule(struct pass *pass, const struct fleetjob_failure_rule *rule, int member,
+enum failure_action failure_policy_action(const struct pass *pass, int exit_code,
+                                          const char *reason)
+{
+    struct failure_rules rules = failure_policy_rules(pass->spec);
+    enum failure_action action = failure_rules_action(&rules, exit_code, reason);
+
+    free(rules.items);
+    return action;
+}
+
+static void fail_by_rule(struct pass *pass, const struct failure_rule *rule, int member,
                          int exit_code, const char *reason)
 {
-    if (rule && rule->action == FLEETJOB_ACTION_FAIL)
+    if (rule && rule->action == FAILURE_FAIL)
         status_fail(pass, WELLKNOWN_REASON_FAILURE_POLICY,
                     "worker %d ended with exit code %d (%s), which rule %s calls final", member,
                     exit_code, reason[0] ? reason : "no reason given",
@@ -55,32 +63,20 @@ static void fail_by_rule(struct pass *pass, const struct fleetjob_failure_rule *
 static void apply_rules(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
+    struct failure_rules rules = failure_policy_rules(pass->spec);
 
     for (size_t i = 0; i < hub->failure_count; i++) {
         const struct hub_view_failure *failure = &hub->failures[i];
-        fail_by_rule(pass, rule_for(pass, failure->exit_code, failure->cause), failure->member,
-                     failure->exit_code, failure->cause);
+        fail_by_rule(pass, failure_rules_find(&rules, failure->exit_code, failure->cause),
+                     failure->member, failure->exit_code, failure->cause);
     }
     for (size_t i = 0; i < pass->in->pod_count; i++) {
         const struct observed_pod *pod = &pass->in->pods[i];
         if (pod->phase == OBSERVED_FAILED)
-            fail_by_rule(pass, rule_for(pass, pod->exit_code, pod->reason), pod->index,
+            fail_by_rule(pass, failure_rules_find(&rules, pod->exit_code, pod->reason), pod->index,
                          pod->exit_code, pod->reason);
     }
-}
-
-int failure_policy_ignored(const struct pass *pass)
-{
-    const struct fleetjob_restarts *restarts = &pass->status->restarts;
-    int ignored = 0;
-
-    for (size_t i = 0; i < restarts->history.count; i++) {
-        const struct fleetjob_restart *restart = &restarts->history.items[i];
-        const struct fleetjob_failure_rule *rule =
-            rule_for(pass, (int)restart->exit_code, restart->cause);
-        ignored += rule && rule->action == FLEETJOB_ACTION_IGNORE;
-    }
-    return ignored;
+    free(rules.items);
 }
 
 void failure_policy_apply(struct pass *pass)

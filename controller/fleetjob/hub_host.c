@@ -146,14 +146,6 @@ static struct hub_policy with_interval(struct hub_policy policy)
     return policy;
 }
 
-static bool is_same(const struct hub_policy *a, const struct hub_policy *b)
-{
-    return a->min == b->min && a->max == b->max && a->desired == b->desired &&
-           a->rejoin_grace_ms == b->rejoin_grace_ms && a->timeout_ms == b->timeout_ms &&
-           a->restarts_max == b->restarts_max && a->reset_after_steps == b->reset_after_steps &&
-           a->own_trainer == b->own_trainer;
-}
-
 void hub_host_drop(struct hub_host *host)
 {
     if (host->job)
@@ -186,6 +178,8 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
         .checkpoint_path = status->has_checkpoint ? status->checkpoint.path : NULL,
         .restarts = (int)status->restarts.since_reset,
         .restarts_total = status->restarts.count > 0 ? (int)status->restarts.count : 0,
+        .restarts_ignored = (int)status->restarts.ignored,
+        .failures = wanted->failures,
         .is_alone = wanted->is_alone,
         .has_trained = wanted->has_trained,
     };
@@ -208,7 +202,6 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
         hub_free(hub);
         return rc;
     }
-    host->policy = *policy;
     host->recorded = start.recorded;
     host->is_over = false;
     host->view.is_hosted = true;
@@ -261,8 +254,8 @@ int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
     if (wanted->is_over && !host->is_over) {
         host->is_over = true;
         hub_end(host->network.hub(host->job), wanted->has_succeeded, wanted->reason, now_ms, &out);
-    } else if (!wanted->is_over && wanted->policy.min > 0 && !is_same(&policy, &host->policy)) {
-        host->policy = policy;
+    } else if (!wanted->is_over && wanted->policy.min > 0 &&
+               !hub_has_policy(host->network.hub(host->job), &policy)) {
         hub_configure(host->network.hub(host->job), &policy, now_ms, &out);
     }
     host->network.apply(host->job, &out);

@@ -144,6 +144,13 @@ static void take_lost(struct hub_view *view, const struct hub_event *event, int6
                    "%s", event->pod_uid);
 }
 
+static void take_waiting(struct hub_view *view, const struct hub_event *event, int64_t wall_ms)
+{
+    memcpy(view->waiting, event->message, sizeof(view->waiting));
+    view->waiting_until_wall_ms =
+        isinf(event->until_ms) ? 0 : wall_ms + llround(event->until_ms - event->at_ms);
+}
+
 void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_t wall_ms)
 {
     view->restarts = event->restarts;
@@ -179,8 +186,11 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
         memcpy(view->stalled_cause, event->cause, sizeof(view->stalled_cause));
         memcpy(view->stalled, event->message, sizeof(view->stalled));
         break;
+    case HUB_EVENT_WAITING:
+        take_waiting(view, event, wall_ms);
+        break;
     case HUB_EVENT_ASSIGNED:
-        view->stalled[0] = '\0';
+        view->stalled[0] = view->waiting[0] = '\0';
         view->members = event->members;
         break;
     case HUB_EVENT_FAILED:
@@ -231,6 +241,7 @@ void hub_view_refresh(struct hub_view *view, const struct hub *hub)
     view->trained = hub_trained(hub);
     view->restarts = hub_restarts(hub);
     view->restarts_total = hub_restarts_total(hub);
+    view->restarts_ignored = hub_restarts_ignored(hub);
     view->lineage_count = hub_lineage(hub, view->lineage);
     view->has_begun = hub_begun(hub, &view->begun);
     count = hub_members(hub, members, count);

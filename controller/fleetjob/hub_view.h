@@ -48,10 +48,13 @@ struct hub_view {
     int64_t first_step_wall_ms;   /* when; 0 = not yet */
     double lost_ms;               /* time in restarts since then */
     int restarts, restarts_total; /* counted: since the last reset, ever */
+    int restarts_ignored;         /* that do not count by a rule, ever */
     char stalled_cause[MESSAGE_CAUSE_MAX + 1];
     char stalled[MESSAGE_REASON_MAX + 1]; /* what it waits for, "" = not stalled */
     char
         state_lost[MESSAGE_REASON_MAX + 1]; /* steps are being made again: why; "" = they are not */
+    char waiting[MESSAGE_REASON_MAX + 1];   /* for what, before the next generation; "" = nothing */
+    int64_t waiting_until_wall_ms;          /* 0 = not known */
     bool is_superseded;                     /* a member holds a greater epoch, as `stalled` says */
     bool has_begun;
     struct hub_record begun; /* what led to `generation`, if it is not in `history` yet */

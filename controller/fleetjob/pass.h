@@ -87,10 +87,15 @@ bool acceptance_check(struct pass *pass);
 void success_policy_apply(struct pass *pass);
 /* A failure that a rule calls final, or that the hub gave up on: Failed. */
 void failure_policy_apply(struct pass *pass);
-/* Of the failures known, how many does a rule say do not count? */
-int failure_policy_ignored(const struct pass *pass);
+/* The rules as the hub wants them; the list is to be freed, what it points to is the spec's. */
+struct failure_rules failure_policy_rules(const struct fleetjob_spec *spec);
+/* What the rules say about a failure. */
+enum failure_action failure_policy_action(const struct pass *pass, int exit_code,
+                                          const char *reason);
 /* Pods that end before training has begun: Failed when maxRestarts are used up. */
 void restart_policy_apply(struct pass *pass);
+/* How many restarts there were up to now, soon one after the other. */
+int restart_policy_in_a_row(const struct pass *pass);
 /* When the next pod of an index may be made, at once or after a back-off: the last of which has failed; … of
  * which pods vanish. */
 int64_t restart_policy_next_start(const struct pass *pass, const struct observed_pod *last);

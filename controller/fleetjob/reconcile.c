@@ -132,6 +132,7 @@ void actions_release(struct actions *actions)
     free(actions->events);
     free(actions->gone_uids);
     free(actions->order);
+    free(actions->hub.rules.items);
     fleetjob_status_release(&actions->status);
     memset(actions, 0, sizeof(*actions));
 }

@@ -110,9 +110,12 @@ struct action_event {
 struct action_hub {
     bool is_wanted; /* host one with `policy` (min 0: as it has it); else have none */
     bool is_alone;  /* just started or resumed: a new hub need not wait for members to come back */
-    bool has_trained;         /* the recorded generation did, and was not suspended since */
-    struct hub_policy policy; /* progress_interval_ms is the host's business: 0 */
-    bool is_over;             /* tell the members that the job has ended */
+    bool has_trained; /* the recorded generation did, and was not suspended since */
+    int failures;     /* restarts soon one after the other, up to now */
+    struct hub_policy
+        policy; /* progress_interval_ms is the host's business: 0; its rules are `rules` */
+    struct failure_rules rules; /* owned, but for the texts and lists, which are the spec's */
+    bool is_over;               /* tell the members that the job has ended */
     bool has_succeeded;
     const char *reason; /* constant */
 };
@@ -138,9 +141,9 @@ struct actions {
     struct action_hub hub;
     bool delete_job; /* its time to live is over */
 
-    bool is_status_changed;        /* more than what follows: write it now */
-    bool is_counts_changed;        /* only how many workers there are, and messages that say so: … */
-    bool is_progress_changed;      /* only progress: … write it when it is time (status_pace.h) */
+    bool is_status_changed;   /* more than what follows: write it now */
+    bool is_counts_changed;   /* only how many workers there are, and messages that say so: … */
+    bool is_progress_changed; /* only progress: … write it when it is time (status_pace.h) */
     struct fleetjob_status status; /* the whole new one */
 
     int64_t requeue_after_ms; /* look again then; -1 = nothing to wait for */

@@ -14,6 +14,7 @@
 #define SHORT_LIFE_MS    5000 /* a pod that lived longer has started properly */
 #define BACKOFF_FIRST_MS 250  /* before the third pod of an index; the second is made at once */
 #define BACKOFF_MAX_MS   30000
+#define IN_A_ROW_MS      600000 /* a generation that ran longer was healthy (hub_restart.c) */
 
 static const struct observed_pod *newest_failed(const struct pass *pass)
 {
@@ -28,6 +29,20 @@ static const struct observed_pod *newest_failed(const struct pass *pass)
     return newest;
 }
 
+int restart_policy_in_a_row(const struct pass *pass)
+{
+    const struct fleetjob_restarts *restarts = &pass->before->restarts;
+    int64_t next = pass->now;
+    int count = 0;
+
+    for (size_t i = restarts->history.count;
+         i-- > 0 && next - restarts->history.items[i].at_wall_ms <= IN_A_ROW_MS;) {
+        next = restarts->history.items[i].at_wall_ms;
+        count += !message_cause_is_wanted(restarts->history.items[i].cause);
+    }
+    return count;
+}
+
 void restart_policy_apply(struct pass *pass)
 {
     const struct observed_pod *last = newest_failed(pass);
@@ -35,6 +50,8 @@ void restart_policy_apply(struct pass *pass)
 
     if (!last || pass->status->has_progress || pass->in->hub.generation.counter > 0 ||
         pass->status->rendezvous.generation > 0)
+        return;
+    if (failure_policy_action(pass, last->exit_code, last->reason) == FAILURE_IGNORE)
         return;
     for (size_t i = 0; i < pass->status->attempts.count; i++)
         remade += pass->status->attempts.items[i].value;

@@ -11,6 +11,7 @@
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
@@ -86,6 +87,7 @@ bool status_clear(struct pass *pass, const char *type, const char *reason, const
 static void end(struct pass *pass, const char *reason)
 {
     pass->status->finished_wall_ms = pass->now;
+    set_text(&pass->status->waiting, NULL);
     (void)status_clear(pass, WELLKNOWN_CONDITION_RUNNING, reason, "the job is over");
     (void)status_clear(pass, WELLKNOWN_CONDITION_RESTARTING, reason, "the job is over");
     (void)status_clear(pass, WELLKNOWN_CONDITION_STALLED, reason, "the job is over");
@@ -308,19 +310,17 @@ static void observe_lineage(struct pass *pass)
                                       .epoch = hub->lineage[i].generation.epoch};
 }
 
+/* Without times and numbers that differ each time: equal texts are one Event with a count. The history has them. */
 static void tell_restart(struct pass *pass, const struct fleetjob_restart *restart)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     bool is_resize = strcmp(restart->cause, "Resize") == 0;
 
-    fleet_strbuf_appendf(&text, "Generation %lld after %s", (long long)restart->generation,
-                         restart->cause);
+    fleet_strbuf_appendf(&text, "After %s", restart->cause);
     if (restart->member >= 0)
-        fleet_strbuf_appendf(&text, " (worker %lld)", (long long)restart->member);
-    if (!isnan(restart->resume_ms))
-        fleet_strbuf_appendf(&text, ": resumed in %.0f ms", restart->resume_ms);
-    else if (!pass->spec->has_training)
-        fleet_strbuf_append(&text, ": the trainers were started again");
+        fleet_strbuf_appendf(&text, " of worker %lld", (long long)restart->member);
+    if (restart->exit_code >= 0)
+        fleet_strbuf_appendf(&text, ", exit code %lld", (long long)restart->exit_code);
     if (restart->lost_steps >= 0)
         fleet_strbuf_appendf(&text, ", %lld steps lost", (long long)restart->lost_steps);
     pass_event(pass, !message_cause_is_wanted(restart->cause) || restart->lost_steps > 0,
@@ -353,7 +353,8 @@ static void append_restart(struct pass *pass, const struct fleetjob_restart *res
     round_ms(&added->first_step_ms);
 }
 
-void status_close_restart(struct pass *pass)
+/* The history gets the restart that the status knows to have begun, unless it has it. */
+static void close_restart(struct pass *pass, bool is_told)
 {
     struct fleetjob_restarts *restarts = &pass->status->restarts;
     const struct fleetjob_restart *begun = &pass->before->restarts.begun;
@@ -364,9 +365,15 @@ void status_close_restart(struct pass *pass)
     if (!pass->before->restarts.has_begun || begun->generation <= newest)
         return;
     append_restart(pass, begun);
-    pass_event(pass, !message_cause_is_wanted(begun->cause), WELLKNOWN_EVENT_RESTARTED,
-               "Generation %lld after %s: how it went was lost with the controller that led then",
-               (long long)begun->generation, begun->cause);
+    if (is_told)
+        pass_event(pass, !message_cause_is_wanted(begun->cause), WELLKNOWN_EVENT_RESTARTED,
+                   "After %s: how it went was lost with the controller that led then",
+                   begun->cause);
+}
+
+void status_close_restart(struct pass *pass)
+{
+    close_restart(pass, true);
 }
 
 /* Will our hub not tell how it went? One of another epoch, or made anew since (after a suspend), knows nothing. */
@@ -408,6 +415,8 @@ static void observe_restarts(struct pass *pass)
         return; /* that one's restart is counted already, the hub does not know yet */
     restarts->count = hub->restarts_total;
     restarts->since_reset = hub->restarts;
+    if (hub->restarts_ignored > restarts->ignored)
+        restarts->ignored = hub->restarts_ignored;
 }
 
 /* What the last thing that went wrong was, for people. */
@@ -452,7 +461,9 @@ static void tell_lost_state(struct pass *pass)
 static void observe_running(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
-    bool was_running = hub->has_run || pass->before->has_progress;
+    /* An own trainer need not report steps. */
+    bool was_running =
+        hub->has_run || pass->before->has_progress || pass->status->rendezvous.trained > 0;
     bool is_suspended = pass->spec->run_policy.suspend;
     const char *cause = hub->failure_count > 0 ? hub->failures[hub->failure_count - 1].cause
                                                : WELLKNOWN_REASON_MEMBER_LOST;
@@ -474,6 +485,8 @@ static void observe_running(struct pass *pass)
         fleet_strbuf_append(&text, "; ");
         describe_cause(hub, &text);
     }
+    if (!is_suspended && pass->status->waiting)
+        fleet_strbuf_appendf(&text, "; %s", pass->status->waiting);
     if (!is_suspended)
         tell_waiting(pass, &text);
     (void)status_set(pass, WELLKNOWN_CONDITION_RUNNING, false,
@@ -502,6 +515,26 @@ static void observe_stalled(struct pass *pass)
         pass_event(pass, true, WELLKNOWN_EVENT_STALLED, "%s", hub->stalled);
 }
 
+/* Absent while the job trains, and once it is over. */
+static void observe_waiting(struct pass *pass)
+{
+    const struct hub_view *hub = &pass->in->hub;
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    char until[FLEET_RFC3339_SIZE];
+
+    if (!hub->is_hosted || !hub->waiting[0] || hub->phase != HUB_GATHERING ||
+        pass->spec->run_policy.suspend) {
+        set_text(&pass->status->waiting, NULL);
+        return;
+    }
+    fleet_strbuf_append(&text, hub->waiting);
+    if (hub->waiting_until_wall_ms > 0) {
+        fleet_rfc3339_format(hub->waiting_until_wall_ms, until);
+        fleet_strbuf_appendf(&text, " (until %s)", until);
+    }
+    set_text(&pass->status->waiting, text.text);
+}
+
 void status_observe(struct pass *pass)
 {
     pass->status->observed_generation = pass->in->job->metadata.generation;
@@ -510,6 +543,7 @@ void status_observe(struct pass *pass)
     if (pass->status->restarts.count < 0)
         pass->status->restarts.count = 0;
     status_close_lost_restart(pass);
+    observe_waiting(pass);
     if (!pass->in->hub.is_hosted)
         return;
     if (pass->in->hub.is_superseded) {
@@ -527,7 +561,7 @@ void status_observe_end(struct pass *pass)
 {
     pass->status->observed_generation = pass->in->job->metadata.generation;
     count_workers(pass);
-    status_close_restart(pass);
+    close_restart(pass, is_begun_elsewhere(pass)); /* the end says what became of one of ours */
     if (pass->in->hub.is_hosted)
         observe_progress(pass); /* what members say as they leave */
 }

@@ -331,6 +331,8 @@ static cJSON *encode_record(const struct hub_record *record, const struct fleetj
         restarts && cJSON_AddNumberToObject(restarts, "count", record->restarts_total) &&
         cJSON_AddNumberToObject(restarts, "sinceReset", record->restarts) &&
         cJSON_AddItemToObject(restarts, "begun", encode_begun(fleet_json_at(all, "restarts"))));
+    if (record->restarts_ignored > 0)
+        fleet_assert(cJSON_AddNumberToObject(restarts, "ignored", record->restarts_ignored));
     fleet_assert(cJSON_AddItemToObject(patch, "rendezvous",
                                        cJSON_DetachItemFromObjectCaseSensitive(all, "rendezvous")));
     return patch;

@@ -117,7 +117,8 @@ struct fleetjob_run_policy {
     struct fleetjob_elastic_policy {
         int64_t rejoin_grace_ms;
         int64_t timeout_seconds;
-        int64_t replicas; /* buddies of sharded state: 0 or 1 */
+        int64_t wait_for_replacement_seconds; /* -1 = as fits the trainer */
+        int64_t replicas;                     /* buddies of sharded state: 0 or 1 */
     } elastic;
     struct fleetjob_failure_policy {
         struct {
@@ -186,9 +187,10 @@ struct fleetjob_status {
             size_t count;
         } lineage;
     } rendezvous;
-    char *image;                   /* frozen at the first start, or NULL */
-    char *agent_image;             /* frozen with it: where the agent is from, or NULL */
-    char *secret_digest;           /* of what the job's Secret holds, or NULL */
+    char *waiting;       /* for what, before the next generation, and until when; or NULL */
+    char *image;         /* frozen at the first start, or NULL */
+    char *agent_image;   /* frozen with it: where the agent is from, or NULL */
+    char *secret_digest; /* of what the job's Secret holds, or NULL */
     struct fleet_int_map attempts; /* by index, zero left out */
     bool has_workers;
     struct fleetjob_workers {
@@ -210,6 +212,7 @@ struct fleetjob_status {
     struct fleetjob_restarts {
         int64_t count;       /* caused by failures, ever; -1 = not written yet */
         int64_t since_reset; /* of these, counted against maxRestarts */
+        int64_t ignored;     /* caused by failures that a rule ignores, ever; not in `count` */
         struct {
             struct fleetjob_restart *items;
             size_t count;

@@ -258,7 +258,21 @@ static const struct fleet_field elastic_fields[] = {
      .default_text = "300",
      .min = 1,
      .max = 86400,
-     .description = "How long the job waits for minReplicas workers before it counts as Stalled."},
+     .description =
+         "How long the job waits at its start for all replicas before it begins with those that are "
+         "ready, if they are minReplicas at least; and how long with fewer than minReplicas before "
+         "it counts as Stalled."},
+    {.name = "waitForReplacementSeconds",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_elastic_policy, wait_for_replacement_seconds),
+     .unset = -1,
+     .default_words = "60 for own trainers, else 0",
+     .min = 0,
+     .max = 86400,
+     .description =
+         "How long the others wait for the replacement of a worker that was drained or lost before "
+         "they go on with fewer: own trainers restart for each change of their number."},
     {.name = "replicas",
      .kind = FLEET_FIELD_INT,
      .flags = FLEET_MIN | FLEET_MAX,

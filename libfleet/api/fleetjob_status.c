@@ -295,6 +295,13 @@ static const struct fleet_field restarts_fields[] = {
      .default_text = "0",
      .description = "Of these, those that count against maxRestarts: it begins anew when "
                     "resetAfterSteps steps went well."},
+    {.name = "ignored",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_restarts, ignored),
+     .default_text = "0",
+     .description =
+         "Restarts caused by failures that a rule of failurePolicy ignores; they are not in "
+         "count."},
     {.name = "history",
      .kind = FLEET_FIELD_LIST,
      .item = FLEET_FIELD_OBJECT,
@@ -375,6 +382,12 @@ static const struct fleet_field status_fields[] = {
      .offset = offsetof(struct fleetjob_status, rendezvous),
      .object = &rendezvous_type,
      .description = "The newest agreement on who trains."},
+    {.name = "waiting",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_status, waiting),
+     .count_max = 1024,
+     .description =
+         "What the job waits for before it goes on, and until when; absent while it trains."},
     {.name = "image",
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_status, image),

@@ -73,6 +73,11 @@ struct hub *hub_new(const struct hub_start *start, const struct hub_policy *poli
     fleet_assert(hub != NULL);
     check_policy(policy);
     *hub = (struct hub){.policy = *policy,
+                        .begun_ms = now_ms,
+                        .restart_ms = -INFINITY,
+                        .failures = start->failures,
+                        .failed_step = start->progress_step,
+                        .restarts_ignored = start->restarts_ignored,
                         .epoch = start->epoch > 0 ? start->epoch : 1,
                         .now_ms = now_ms,
                         .wake_ms = now_ms,
@@ -93,6 +98,7 @@ struct hub *hub_new(const struct hub_start *start, const struct hub_policy *poli
                         .checkpoint_step = start->checkpoint_step,
                         .lineage_count = start->lineage_count - skipped,
                         .kv = kv_new()};
+    failure_rules_copy(&policy->rules, &hub->policy.rules);
     hub_output_text(hub->job_uid, "%s", start->job_uid);
     hub->plan_digest = strdup(start->plan_digest ? start->plan_digest : "");
     hub->resume_path = strdup(start->checkpoint_path ? start->checkpoint_path : "");
@@ -128,6 +134,7 @@ void hub_free(struct hub *hub)
     free(hub->plan_digest);
     free(hub->checkpoint_path);
     free(hub->resume_path);
+    failure_rules_release(&hub->policy.rules);
     free(hub);
 }
 
@@ -241,12 +248,31 @@ void hub_disconnected(struct hub *hub, uint64_t connection, double now_ms, struc
     leave(hub, out);
 }
 
+bool hub_has_policy(const struct hub *hub, const struct hub_policy *policy)
+{
+    const struct hub_policy *own = &hub->policy;
+
+    return own->min == policy->min && own->max == policy->max && own->desired == policy->desired &&
+           own->rejoin_grace_ms == policy->rejoin_grace_ms &&
+           own->timeout_ms == policy->timeout_ms && own->replacement_ms == policy->replacement_ms &&
+           own->restarts_max == policy->restarts_max &&
+           own->reset_after_steps == policy->reset_after_steps &&
+           own->progress_interval_ms == policy->progress_interval_ms &&
+           own->own_trainer == policy->own_trainer &&
+           failure_rules_equal(&own->rules, &policy->rules);
+}
+
 void hub_configure(struct hub *hub, const struct hub_policy *policy, double now_ms,
                    struct hub_output *out)
 {
+    struct failure_rules rules;
+
     enter(hub, now_ms);
     check_policy(policy);
+    failure_rules_copy(&policy->rules, &rules);
+    failure_rules_release(&hub->policy.rules);
     hub->policy = *policy;
+    hub->policy.rules = rules;
     hub->is_dirty = true;
     leave(hub, out);
 }
@@ -487,6 +513,11 @@ int hub_restarts_total(const struct hub *hub)
     return hub->restarts_total;
 }
 
+int hub_restarts_ignored(const struct hub *hub)
+{
+    return hub->restarts_ignored;
+}
+
 int hub_restarts(const struct hub *hub)
 {
     return hub->restarts;
@@ -539,7 +570,7 @@ const char *hub_event_name(enum hub_event_type type)
     static const char *const names[] = {"Joined",     "Lost",       "TrainerFailed", "Evicted",
                                         "Assigned",   "Running",    "Restart",       "Step",
                                         "Evaluation", "Checkpoint", "StateLost",     "Stalled",
-                                        "Failed",     "Finished",   "Superseded"};
+                                        "Failed",     "Finished",   "Waiting",       "Superseded"};
 
     return type < FLEET_COUNT(names) ? names[type] : "Unknown";
 }

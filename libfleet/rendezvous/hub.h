@@ -27,6 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/rendezvous/failure_rules.h"
 #include "libfleet/rendezvous/generation.h"
 #include "libfleet/rendezvous/message.h"
 
@@ -34,11 +35,14 @@ struct hub;
 
 /* What the user asked for; may change at any time (hub_configure). */
 struct hub_policy {
-    int min, max;                /* members, 1 <= min <= max <= MESSAGE_MEMBERS_MAX */
-    int desired;                 /* min <= desired <= max */
-    double rejoin_grace_ms;      /* elastic.rejoinGraceMs */
-    double timeout_ms;           /* elastic.timeoutSeconds */
+    int min, max;           /* members, 1 <= min <= max <= MESSAGE_MEMBERS_MAX */
+    int desired;            /* min <= desired <= max */
+    double rejoin_grace_ms; /* elastic.rejoinGraceMs */
+    double timeout_ms;      /* elastic.timeoutSeconds */
+    double
+        replacement_ms; /* elastic.waitForReplacementSeconds: survivors wait so long before they go on with fewer */
     int restarts_max;            /* restart.maxRestarts */
+    struct failure_rules rules;  /* failurePolicy; borrowed for the call, the hub copies them */
     int64_t reset_after_steps;   /* restart.resetAfterSteps; 0 = never */
     double progress_interval_ms; /* least time between two progress messages; 0 = every step */
     /* The job's own trainers (no spec.training): each exits for itself, so the job has succeeded once all
@@ -60,7 +64,9 @@ struct hub_start {
     const char *checkpoint_path; /* where it lies; NULL = not known */
     int restarts;                /* counted since the last reset */
     int restarts_total;          /* counted ever */
-    bool is_alone;               /* no pod of the job lives: nobody is waited for */
+    int restarts_ignored;        /* those that a rule says do not count, ever */
+    int failures;     /* restarts soon one after the other, up to now: the back-off goes on */
+    bool is_alone;    /* no pod of the job lives: nobody is waited for */
     bool has_trained; /* the recorded generation did, and nobody asked it to end: if none of its
                          members is left, that was a failure */
     uint8_t secret[MESSAGE_SECRET_SIZE]; /* unpredictable; keys of generations derive from it */
@@ -90,6 +96,7 @@ enum hub_event_type {
     HUB_EVENT_STALLED,    /* waits for something: message says for what */
     HUB_EVENT_FAILED,     /* the job cannot go on: the first cause, message, lines; terminal */
     HUB_EVENT_FINISHED,   /* step.step, step.loss, weights_sha256; terminal */
+    HUB_EVENT_WAITING, /* before the next generation: message says for what, "" = no more; until_ms */
     HUB_EVENT_SUPERSEDED, /* a member holds `generation`, of a greater epoch than this hub's: the hub does
                              nothing any more until hub_end(). The owner replaces it, if it leads */
 };
@@ -108,6 +115,7 @@ struct hub_event {
     enum hub_event_type type;
     struct generation generation; /* the newest; for RESTART the one that was made */
     double at_ms;                 /* when it happened */
+    double until_ms;              /* WAITING: then it goes on anyway; INFINITY = not known */
 
     int member;  /* pod index it is about, -1 = none */
     int attempt; /* of that pod */
@@ -136,6 +144,7 @@ struct hub_record {
     int64_t first_step; /* the step it continues with */
     int restarts;       /* counted since the last reset, the one that leads to it included … */
     int restarts_total; /* … and ever: in one write with the generation, so that each counts once */
+    int restarts_ignored; /* the same of those that a rule says do not count */
     /* What it follows, for the history, should nobody be left to tell how it went; cause "" = a first
      * generation. */
     char cause[MESSAGE_CAUSE_MAX + 1];
@@ -171,6 +180,9 @@ void hub_output_release(struct hub_output *out);
 /* Never NULL. Strings in `start` are copied. */
 struct hub *hub_new(const struct hub_start *start, const struct hub_policy *policy, double now_ms);
 void hub_free(struct hub *hub); /* NULL is fine */
+
+/* Is it the policy that the hub has? */
+bool hub_has_policy(const struct hub *hub, const struct hub_policy *policy);
 
 /* A changed `desired` makes a generation of another size, which does not count as a restart. */
 void hub_configure(struct hub *hub, const struct hub_policy *policy, double now_ms,
@@ -237,8 +249,9 @@ struct generation hub_trained(const struct hub *hub);
 
 /* Made for a generation that may run, of which it has not heard yet: nothing is known to be wrong. */
 bool hub_is_learning(const struct hub *hub);
-int hub_restarts_total(const struct hub *hub); /* counted ever */
-int hub_restarts(const struct hub *hub);       /* counted since the last reset */
+int hub_restarts_total(const struct hub *hub);   /* counted ever */
+int hub_restarts(const struct hub *hub);         /* counted since the last reset */
+int hub_restarts_ignored(const struct hub *hub); /* that do not count, ever */
 
 /* What led to the newest generation, of which no RESTART has been told yet; false if one has, or there is
  * nothing to tell. */

@@ -151,11 +151,13 @@ static void tell_lost_state(struct hub *hub, struct hub_output *out)
 /* (6) As it was recorded. */
 static void count_restart(struct hub *hub)
 {
-    bool is_restart = hub->incident.is_open && hub->incident.is_failure;
+    const struct hub_incident *incident = &hub->incident;
+    bool is_restart = incident->is_open && hub_restart_counts(hub, incident);
 
-    hub->incident.is_open = false;
+    hub->restarts_ignored += incident->is_open && hub_restart_is_ignored(hub, incident);
     hub->restarts += is_restart;
     hub->restarts_total += is_restart;
+    hub->incident.is_open = false;
 }
 
 void hub_assign_send(struct hub *hub, struct hub_output *out)
@@ -184,7 +186,9 @@ void hub_assign_send(struct hub *hub, struct hub_output *out)
     hub_timeline_begin(hub);
     count_restart(hub);
     hub->has_trained = false;
+    hub->begun_ms = hub->now_ms;
     hub->is_stalled = false;
+    hub->wait = hub->wait_told = (struct hub_wait){0}; /* the assignment says so */
     hub->progress_ms = hub->now_ms;
 
     message_text_release(hub->newest_text);

@@ -7,10 +7,12 @@
  * The elastic policy (design.md 7), in the order in which it is asked:
  *
  *   a new hub                       waits until it has heard of all, or its quiet time is over
+ *   own trainers that keep failing  waits for the back-off (hub_restart.c)
  *   a survivor has not left yet     waits for it, at most HUB_ABORT_MS_MAX
  *   nobody ready holds the state    waits for one who does and is not known to be dead (hub_holder.c)
  *   desired members are ready       goes on
  *   fewer than min are ready        waits; after timeoutSeconds says that it is stalled
+ *   own trainers, or as asked       wait waitForReplacementSeconds for a replacement, then go on
  *   some hold the job's state       waits rejoinGraceMs for trainers that are being started again by
  *                                   a living agent, then goes on
  *   nobody holds it, first time     waits timeoutSeconds for the desired number, then goes on
@@ -95,17 +97,12 @@ void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_o
 {
     bool was_failure = hub->incident.is_open && hub->incident.is_failure;
 
-    if (hub->phase == HUB_FINISHED || hub->phase == HUB_FAILED)
+    if (hub_finish_is_over(hub) || hub_restart_ends_by_rule(hub, cause, out))
         return;
     update_incident(hub, cause);
-    if (cause->is_failure && !was_failure) {
-        if (hub->restarts >= hub->policy.restarts_max) {
-            hub_finish_fail(hub, cause, out);
-            return;
-        }
-        hub->incident.is_failure = true; /* counted with the generation that it leads to */
-        hub->steps_since_restart = 0;
-    }
+    hub->incident.is_failure |= cause->is_failure; /* counted with the generation it leads to */
+    if (cause->is_failure && !hub_restart_is_allowed(hub, cause, !was_failure, out))
+        return;
     hub_finish_forget(hub);
     hub_timeline_tell(hub, true, out); /* of the generation that ends before its first step */
     if (!hub->is_broken) {
@@ -206,17 +203,43 @@ static void tell_stalled(struct hub *hub, const struct tally *tally, struct hub_
                     tally->candidates, hub->policy.min, tally->starting);
 }
 
+/* True once `at_ms` has come; else that is what the job waits for. */
+static bool is_over(struct hub *hub, const char *cause, double at_ms)
+{
+    if (has_come(hub, at_ms))
+        return true;
+    hub_wait_note(hub, cause, at_ms);
+    return false;
+}
+
+/* Enough to go on, fewer than wanted, and a generation was there before: how long to wait for the others. */
+static bool may_go_on_with_fewer(struct hub *hub, const struct tally *tally)
+{
+    if (!is_over(hub, HUB_WAIT_REPLACEMENT, hub->gather_ms + hub->policy.replacement_ms))
+        return false;
+    if (tally->with_state > 0)
+        return tally->returning == 0 || is_over(hub, HUB_WAIT_TRAINERS, tally->grace_end_ms);
+    return tally->starting == 0 ||
+           is_over(hub, HUB_WAIT_TRAINERS, hub->gather_ms + hub->policy.timeout_ms);
+}
+
+/* Until when survivors may take to leave the last generation; an own trainer's agent ends it when its grace is over. */
+static double leaving_end(const struct hub *hub)
+{
+    return hub->policy.own_trainer ? INFINITY : hub->gather_ms + HUB_ABORT_MS_MAX;
+}
+
 static bool may_form(struct hub *hub, struct hub_output *out)
 {
     struct tally tally = count_members(hub);
-    double timeout_ms = hub->policy.timeout_ms;
 
+    hub->wait = (struct hub_wait){0};
     if (hub->now_ms < hub->quiet_until_ms &&
         (hub->newest_members == 0 || hub->newest_heard < hub->newest_members))
         return has_come(hub, hub->quiet_until_ms);
-    if (tally.leaving > 0 &&
-        (hub->policy.own_trainer || /* its agent ends it when its grace is over */
-         !has_come(hub, hub->gather_ms + HUB_ABORT_MS_MAX)))
+    if (!is_over(hub, HUB_WAIT_BACK_OFF, hub->restart_ms))
+        return false;
+    if (tally.leaving > 0 && !is_over(hub, HUB_WAIT_LEAVING, leaving_end(hub)))
         return false;
     if (tally.candidates >= hub->policy.min && tally.with_state == 0 &&
         !generation_is_none(hub->newest) && hub_holder_is_awaited(hub, out))
@@ -224,14 +247,13 @@ static bool may_form(struct hub *hub, struct hub_output *out)
     if (tally.candidates >= hub->policy.desired)
         return true;
     if (tally.candidates < hub->policy.min) {
+        hub_wait_note(hub, HUB_WAIT_FEW, INFINITY);
         tell_stalled(hub, &tally, out);
         return false;
     }
-    if (tally.with_state > 0)
-        return tally.returning == 0 || has_come(hub, tally.grace_end_ms);
     if (generation_is_none(hub->newest))
-        return has_come(hub, hub->changed_ms + timeout_ms);
-    return tally.starting == 0 || has_come(hub, hub->gather_ms + timeout_ms);
+        return is_over(hub, HUB_WAIT_START, hub->changed_ms + hub->policy.timeout_ms);
+    return may_go_on_with_fewer(hub, &tally);
 }
 
 /* ---- choosing ---------------------------------------------------------------------------------- */
@@ -398,6 +420,9 @@ static bool is_whole(const struct hub *hub)
 static void try_resize(struct hub *hub, struct hub_output *out)
 {
     int room = hub->policy.desired - hub->newest_members, ready = 0;
+    /* Own trainers lose what they hold: better one restart for all newcomers. */
+    double settle_ms =
+        hub->policy.own_trainer ? fmax(HUB_SETTLE_MS, hub->policy.replacement_ms) : HUB_SETTLE_MS;
     double last_ready_ms = -INFINITY;
     struct hub_cause cause = {
         .cause = "Resize", .is_explained = true, .exit_code = -1, .fault_ms = hub->now_ms};
@@ -411,7 +436,7 @@ static void try_resize(struct hub *hub, struct hub_output *out)
             last_ready_ms = fmax(last_ready_ms, hub->peers[i]->ready_ms);
         }
     if (room < 0 ||
-        (room > 0 && ready > 0 && (ready >= room || has_come(hub, last_ready_ms + HUB_SETTLE_MS))))
+        (room > 0 && ready > 0 && (ready >= room || has_come(hub, last_ready_ms + settle_ms))))
         hub_form_break(hub, &cause, out);
 }
 
@@ -452,6 +477,9 @@ void hub_form_try(struct hub *hub, struct hub_output *out)
         watch_record(hub, out);
     if (hub->phase == HUB_GATHERING && !hub->is_finishing && may_form(hub, out))
         propose(hub, out);
+    if (hub->phase != HUB_GATHERING)
+        hub->wait = (struct hub_wait){0};
+    hub_wait_tell(hub, out);
     if (!generation_is_none(hub->unrecorded) && hub->phase != HUB_RECORDING &&
         has_come(hub, hub->unrecorded_ms)) {
         hub->unrecorded_ms = INFINITY;

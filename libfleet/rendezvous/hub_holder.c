@@ -81,11 +81,16 @@ const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready)
 }
 
 /* Tell once for whom everybody waits. */
-static void tell_waiting(struct hub *hub, int index, int64_t step, struct hub_output *out)
+static void tell_waiting(struct hub *hub, int index, int64_t step, bool is_quiet,
+                         struct hub_output *out)
 {
     struct hub_event *event;
 
-    if (hub->is_stalled)
+    hub_output_text(hub->wait.message,
+                    "waits for worker %d, which alone holds the state of step %" PRId64
+                    "; training goes on from an older state if it does not come back",
+                    index, step);
+    if (hub->is_stalled || is_quiet)
         return;
     hub->is_stalled = true;
     event = hub_output_event(out, hub, HUB_EVENT_STALLED, NULL);
@@ -121,8 +126,10 @@ static double wait_until(struct hub *hub, struct hub_output *out)
         index = absent->index;
         step = absent->step;
     }
-    if (until_ms > hub->now_ms && !is_quiet)
-        tell_waiting(hub, index, step, out);
+    if (until_ms > hub->now_ms) {
+        hub_wait_note(hub, HUB_WAIT_HOLDER, until_ms);
+        tell_waiting(hub, index, step, is_quiet, out);
+    }
     return until_ms;
 }
 

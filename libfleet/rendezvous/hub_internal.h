@@ -5,7 +5,7 @@
 /*
  * The state of a hub, shared by the files that make it: hub.c (the whole, time), hub_peer.c
  * (members), hub_hello.c, hub_status.c and hub_message.c (what they say), hub_form.c (making
- * generations), hub_assign.c (giving them out), hub_accuse.c (peers that lose each other),
+ * generations), hub_restart.c (what a failure costs), hub_assign.c (giving them out), hub_accuse.c (peers that lose each other),
  * hub_timeline.c (how long a restart took), hub_finish.c (the end), hub_output.c (what goes out).
  * Nobody else includes this.
  */
@@ -95,6 +95,21 @@ struct hub_absent {
     double since_ms;
 };
 
+/* What a generation that cannot be made yet waits for. */
+#define HUB_WAIT_BACK_OFF    "BackOff"
+#define HUB_WAIT_FEW         "TooFewWorkers"
+#define HUB_WAIT_START       "FewerWorkers"
+#define HUB_WAIT_REPLACEMENT "Replacement"
+#define HUB_WAIT_TRAINERS    "Trainers"
+#define HUB_WAIT_LEAVING     "Leaving"
+#define HUB_WAIT_HOLDER      "HolderAway"
+
+struct hub_wait {
+    char cause[MESSAGE_CAUSE_MAX + 1]; /* "" = nothing */
+    char message[MESSAGE_REASON_MAX + 1];
+    double until_ms; /* INFINITY = not known */
+};
+
 struct hub {
     char job_uid[MESSAGE_UID_MAX + 1];
     char *plan_digest;
@@ -140,15 +155,21 @@ struct hub {
 
     struct hub_incident incident;
     struct hub_restart restart;
-    int restarts, restarts_total;
+    int restarts, restarts_total, restarts_ignored;
     int64_t steps_since_restart;
+    int failures;        /* own trainers: restarts in a row without progress */
+    int64_t failed_step; /* the progress at the last of them */
+    double begun_ms;     /* when the newest generation was assigned, or this hub heard of it */
+    double restart_ms;   /* no generation before; -INFINITY = no matter */
+    double failed_ms;    /* when that was decided */
 
-    double gather_ms;    /* GATHERING since */
-    double changed_ms;   /* the members last changed */
-    bool is_stalled;     /* and said so */
-    double heartbeat_ms; /* when to send the next */
-    double progress_ms;  /* of the last progress, or of assign */
-    double step_ms_mean; /* between progresses, 0 = not known */
+    double gather_ms;                /* GATHERING since */
+    double changed_ms;               /* the members last changed */
+    bool is_stalled;                 /* and said so */
+    struct hub_wait wait, wait_told; /* now, and as people know it */
+    double heartbeat_ms;             /* when to send the next */
+    double progress_ms;              /* of the last progress, or of assign */
+    double step_ms_mean;             /* between progresses, 0 = not known */
     int64_t progress_step;
     int64_t progress_floor; /* the newest generation began from a checkpoint of this step */
     double progress_gap_ms; /* since when steps in between are missing, INFINITY = none are */
@@ -226,6 +247,28 @@ bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer);
 /* Are its trainers up with state that may be continued? */
 bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer);
 
+/* ---- hub_wait.c -------------------------------------------------------------------------------- */
+
+/* hub_form.c: this is what is waited for now. */
+void hub_wait_note(struct hub *hub, const char *cause, double until_ms);
+/* Tell people if that is something else than before. */
+void hub_wait_tell(struct hub *hub, struct hub_output *out);
+
+/* ---- hub_restart.c ----------------------------------------------------------------------------- */
+
+/* Does the restart count against maxRestarts; is it one that a rule says does not count? */
+bool hub_restart_counts(const struct hub *hub, const struct hub_incident *incident);
+bool hub_restart_is_ignored(const struct hub *hub, const struct hub_incident *incident);
+/* True if a rule calls the failure final: the job has failed, and no restart was counted. */
+bool hub_restart_ends_by_rule(struct hub *hub, const struct hub_cause *cause,
+                              struct hub_output *out);
+/* An own trainer's command is missing: the job fails at once. */
+bool hub_restart_is_hopeless(const struct hub *hub, const struct hub_cause *cause);
+/* The incident is a failure; is_first: it was none before. False if the restarts are used up: the job has
+ * failed. */
+bool hub_restart_is_allowed(struct hub *hub, const struct hub_cause *cause, bool is_first,
+                            struct hub_output *out);
+
 /* ---- hub_assign.c ------------------------------------------------------------------------------ */
 
 /* Send out the proposed generation: it is the newest from now on. */
@@ -245,8 +288,8 @@ bool hub_lineage_has(const struct hub *hub, struct generation generation, int64_
 const struct hub_peer *hub_leave_find(const struct hub *hub);
 /* What a generation ends of that it leaves. */
 struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *peer);
-/* Its status has come: is it leaving? */
-void hub_leave_note(struct hub *hub, struct hub_peer *peer);
+/* Its status has come: is it leaving? With own trainers the generation ends with that. */
+void hub_leave_note(struct hub *hub, struct hub_peer *peer, struct hub_output *out);
 
 /* ---- hub_holder.c ------------------------------------------------------------------------------ */
 

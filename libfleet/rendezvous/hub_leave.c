@@ -6,6 +6,9 @@
  * have reached the end of a step; then they save what they hold and leave. Nothing is aborted
  * for that: the others notice at their next collective, and what ends with it is nobody's failure.
  * The member stays connected until its last checkpoint is known, then it says `left`.
+ *
+ * Own trainers notice nothing of each other through us: all are told to end at once, so that they can save what they
+ * hold together, and one generation follows for it.
  */
 #include "libfleet/rendezvous/hub_internal.h"
 
@@ -26,11 +29,15 @@ struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *p
                               .fault_ms = hub->now_ms};
 }
 
-void hub_leave_note(struct hub *hub, struct hub_peer *peer)
+void hub_leave_note(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
 {
+    struct hub_cause cause = hub_leave_cause(hub, peer);
+
     if (!peer->status.is_leaving || peer->is_dropped)
         return;
     peer->is_dropped = true;
     hub->is_dirty = true;
     hub_form_give_up(hub, peer);
+    if (hub->policy.own_trainer && peer->place >= 0 && !peer->is_finished)
+        hub_form_break(hub, &cause, out);
 }

@@ -102,6 +102,16 @@ static void note_down(struct hub *hub, struct hub_peer *peer)
     peer->down_ms = hub->now_ms;
 }
 
+/*
+ * Own trainers that run into the end of a drained or surplus one fail of it: their generation has ended for that, and
+ * the next one is on its way.
+ */
+static bool is_echo(const struct hub *hub)
+{
+    return hub->policy.own_trainer && hub->is_broken && hub->incident.is_open &&
+           !hub->incident.is_failure;
+}
+
 static void on_failed(struct hub *hub, struct hub_peer *peer, const struct message_failed *m,
                       struct hub_output *out)
 {
@@ -124,8 +134,12 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
         hub_output_text(message, "the trainer of member %d was ended by signal %d", peer->index,
                         m->signal);
     else
-        hub_output_text(message, "the trainer of member %d exited with code %d", peer->index,
-                        m->exit_code);
+        hub_output_text(message, "the trainer of member %d exited with code %d%s", peer->index,
+                        m->exit_code,
+                        !hub->policy.own_trainer ? ""
+                        : m->exit_code == 127    ? " (command not found)"
+                        : m->exit_code == 126    ? " (command cannot be executed)"
+                                                 : "");
     hub_output_text(event->cause, "%s", cause.cause);
     hub_output_text(event->message, "%s", message);
     event->local_rank = m->local_rank;
@@ -141,7 +155,14 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
         hub_finish_try(hub, out);
         return;
     }
-    if (m->fatal || ++peer->failures > hub->policy.restarts_max) {
+    if (is_echo(hub))
+        return;
+    if (hub_restart_ends_by_rule(hub, &cause, out))
+        return;
+    if (failure_rules_action(&hub->policy.rules, cause.exit_code, cause.cause) != FAILURE_IGNORE)
+        peer->failures++;
+    if (m->fatal || hub_restart_is_hopeless(hub, &cause) ||
+        peer->failures > hub->policy.restarts_max) {
         cause.message = message;
         hub_finish_fail(hub, &cause, out);
     } else if (peer->place >= 0 && !is_past) {

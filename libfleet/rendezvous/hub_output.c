@@ -74,15 +74,19 @@ void hub_output_record(struct hub_output *out, const struct hub *hub, struct gen
 {
     bool is_proposed = hub->phase == HUB_RECORDING; /* else it was assigned already, and counted */
     const struct hub_incident *incident = is_proposed ? &hub->incident : &hub->restart.incident;
-    bool is_restart = is_proposed && incident->is_open && incident->is_failure;
+    bool is_new = is_proposed && incident->is_open;
+    bool is_restart = is_new && hub_restart_counts(hub, incident);
     struct hub_record *record = &append(out, HUB_RECORD)->record;
 
-    *record = (struct hub_record){.generation = generation,
-                                  .first_step = first_step,
-                                  .restarts = hub->restarts + is_restart,
-                                  .restarts_total = hub->restarts_total + is_restart,
-                                  .member = incident->is_open ? incident->member : -1,
-                                  .exit_code = incident->is_open ? incident->exit_code : -1};
+    *record =
+        (struct hub_record){.generation = generation,
+                            .first_step = first_step,
+                            .restarts = hub->restarts + is_restart,
+                            .restarts_total = hub->restarts_total + is_restart,
+                            .restarts_ignored = hub->restarts_ignored +
+                                                (is_new && hub_restart_is_ignored(hub, incident)),
+                            .member = incident->is_open ? incident->member : -1,
+                            .exit_code = incident->is_open ? incident->exit_code : -1};
     if (incident->is_open)
         hub_output_text(record->cause, "%s", incident->cause);
 }

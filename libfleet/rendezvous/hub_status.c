@@ -162,7 +162,7 @@ void hub_status_take(struct hub *hub, struct hub_peer *peer, const struct messag
             peer->down_ms = hub->now_ms;
     }
     peer->status = *status;
-    hub_leave_note(hub, peer);
+    hub_leave_note(hub, peer, out);
     if (status->state == MESSAGE_STATE_RUNNING && status->phase == MESSAGE_PHASE_FIRST_STEP &&
         generation_compare(status->generation, hub->live) > 0)
         hub->live = status->generation;

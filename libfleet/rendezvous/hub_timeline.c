@@ -124,7 +124,7 @@ void hub_timeline_tell(struct hub *hub, bool is_over, struct hub_output *out)
     hub_output_text(event->cause, "%s", incident->cause);
     event->exit_code = incident->exit_code;
     event->signal = incident->signal;
-    event->counted = incident->is_failure;
+    event->counted = hub_restart_counts(hub, incident);
     event->timeline = measure(restart);
     forget_unreported(hub, &event->timeline);
     event->lost_steps = lost_steps(hub);

@@ -231,6 +231,9 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
     (void)snprintf(hub->stalled, sizeof(hub->stalled), "%s", text_at(json, "stalled", ""));
     (void)snprintf(hub->stalled_cause, sizeof(hub->stalled_cause), "%s",
                    text_at(json, "stalledCause", ""));
+    (void)snprintf(hub->waiting, sizeof(hub->waiting), "%s", text_at(json, "waiting", ""));
+    hub->waiting_until_wall_ms = time_at(json, "waitingUntil");
+    hub->restarts_ignored = (int)int_at(json, "restartsIgnored", 0);
     hub->has_progress = hub->has_run = fleet_json_at(json, "step") != NULL;
     hub->progress.step = int_at(json, "step", 0);
     hub->progress.at_wall_ms = time_at(json, "stepAt");

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What a failure costs: the end of the job by a rule, a restart that counts, or one that does not; and, for own
+ * trainers, when the next generation may begin.
+ *
+ * The built-in trainer is started again by its agent, which backs off by itself, and survivors keep their state. An
+ * own trainer is started by each generation: without a back-off one that fails at once would restart some twenty
+ * times a second. So the first restart comes at once, the next after 1 s, 2 s, 4 s … at most 5 minutes. It
+ * begins anew when the job has made progress (a step beyond the highest that was reported before) or when the
+ * generation has run for ten minutes.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "libfleet/base/random.h"
+#include "libfleet/rendezvous/hub_internal.h"
+
+#define BACKOFF_FIRST_MS 1000.0
+#define BACKOFF_MAX_MS   300000.0
+#define BACKOFF_RUN_MS   600000.0 /* a generation that ran so long was healthy */
+#define BACKOFF_JITTER \
+    0.1 /* so much less at most: jobs that fail together do not restart together */
+#define BACKOFF_DOUBLINGS 16
+
+bool hub_restart_counts(const struct hub *hub, const struct hub_incident *incident)
+{
+    return incident->is_failure && failure_rules_action(&hub->policy.rules, incident->exit_code,
+                                                        incident->cause) != FAILURE_IGNORE;
+}
+
+bool hub_restart_is_ignored(const struct hub *hub, const struct hub_incident *incident)
+{
+    return incident->is_failure && !hub_restart_counts(hub, incident);
+}
+
+static double backoff_ms(struct hub *hub, int failures)
+{
+    struct fleet_random_key key;
+    double delay_ms;
+
+    if (failures < 2)
+        return 0;
+    key = fleet_random_key((uint64_t)hub->counter, hub->job_uid, 0);
+    delay_ms = BACKOFF_FIRST_MS * exp2(fmin(failures - 2, BACKOFF_DOUBLINGS));
+    return fmin(delay_ms, BACKOFF_MAX_MS) *
+           (1 - BACKOFF_JITTER * fleet_random_uniform(key, (uint64_t)failures));
+}
+
+static void back_off(struct hub *hub)
+{
+    if (!hub->policy.own_trainer)
+        return;
+    if (hub->progress_step > hub->failed_step || hub->now_ms - hub->begun_ms >= BACKOFF_RUN_MS)
+        hub->failures = 0;
+    hub->failed_step = hub->progress_step;
+    hub->failed_ms = hub->now_ms;
+    hub->restart_ms = hub->now_ms + backoff_ms(hub, ++hub->failures);
+}
+
+bool hub_restart_ends_by_rule(struct hub *hub, const struct hub_cause *cause,
+                              struct hub_output *out)
+{
+    const struct failure_rule *rule =
+        failure_rules_find(&hub->policy.rules, cause->exit_code, cause->cause);
+    struct hub_cause end = *cause;
+    char message[MESSAGE_REASON_MAX + 1];
+
+    if (!cause->is_failure || !rule || rule->action != FAILURE_FAIL || hub_finish_is_over(hub))
+        return false;
+    hub_output_text(message, "worker %d ended with exit code %d (%s), which rule %s calls final",
+                    cause->peer ? cause->peer->index : -1, cause->exit_code, cause->cause,
+                    rule->name ? rule->name : "without a name");
+    end.cause = "FailurePolicy";
+    end.message = message;
+    hub_finish_fail(hub, &end, out);
+    return true;
+}
+
+/*
+ * 127 and 126 are a shell's words, and our agent's, for a command that does not exist or may not be executed. Trying
+ * again does not help, unless a rule says that it may.
+ */
+bool hub_restart_is_hopeless(const struct hub *hub, const struct hub_cause *cause)
+{
+    return hub->policy.own_trainer && (cause->exit_code == 126 || cause->exit_code == 127) &&
+           !failure_rules_find(&hub->policy.rules, cause->exit_code, cause->cause);
+}
+
+bool hub_restart_is_allowed(struct hub *hub, const struct hub_cause *cause, bool is_first,
+                            struct hub_output *out)
+{
+    if (hub_restart_counts(hub, &hub->incident) && hub->restarts >= hub->policy.restarts_max) {
+        hub_finish_fail(hub, cause, out);
+        return false;
+    }
+    if (is_first) {
+        hub->steps_since_restart = 0;
+        back_off(hub);
+    }
+    return true;
+}

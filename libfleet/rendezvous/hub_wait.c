@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What the job waits for before its next generation, in words: hub_form.c notes it, people read it in the status and
+ * in the progress line. A wait that is over soon is not told. The words hold no number that changes while the wait
+ * lasts, so that each wait is told once.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "libfleet/rendezvous/hub_internal.h"
+
+#define TELL_MS 2000.0 /* a shorter wait is not worth a word */
+
+/* An agent ends a trainer that holds state and does not answer after a minute (agent/supervisor.c). */
+#define SILENT_TRAINER_MS 60000.0
+
+void hub_wait_note(struct hub *hub, const char *cause, double until_ms)
+{
+    hub_output_text(hub->wait.cause, "%s", cause);
+    hub->wait.until_ms = until_ms;
+}
+
+static void describe_back_off(const struct hub *hub, char *out, size_t size)
+{
+    const struct hub_incident *incident = &hub->incident;
+    int number = hub->restarts_total + hub->restarts_ignored + 1;
+    double seconds = (hub->restart_ms - hub->failed_ms) / 1000;
+    char after[MESSAGE_CAUSE_MAX + 64];
+
+    if (incident->signal > 0)
+        hub_output_text(after, "the trainer of worker %d was ended by signal %d", incident->member,
+                        incident->signal);
+    else if (incident->exit_code >= 0)
+        hub_output_text(after, "worker %d exited with code %d", incident->member,
+                        incident->exit_code);
+    else if (incident->member >= 0)
+        hub_output_text(after, "%s of worker %d", incident->cause, incident->member);
+    else
+        hub_output_text(after, "%s", incident->cause);
+    (void)snprintf(out, size, "restart %d in %.0f s, after %s", number, seconds, after);
+}
+
+/* A member whose trainer does not answer though it holds state, best the newest; NULL = none. */
+static const struct hub_peer *find_silent(const struct hub *hub)
+{
+    const struct hub_peer *found = NULL;
+
+    for (size_t i = 0; i < hub->peer_count; i++) {
+        const struct hub_peer *peer = hub->peers[i];
+        if (hub_form_is_present(peer) && peer->status.state == MESSAGE_STATE_STARTING &&
+            peer->status.step > 0 && (!found || peer->status.step > found->status.step))
+            found = peer;
+    }
+    return found;
+}
+
+static void describe_few(struct hub *hub, char *out, size_t size)
+{
+    const struct hub_peer *silent = hub->policy.own_trainer ? NULL : find_silent(hub);
+
+    (void)snprintf(out, size, "waits for workers: at least %d are needed", hub->policy.min);
+    if (!silent)
+        return;
+    (void)snprintf(
+        out, size,
+        "waits for workers: at least %d are needed; the trainer of worker %d holds the state of step "
+        "%" PRId64 " and does not answer: its agent ends it unless it comes back",
+        hub->policy.min, silent->index, silent->status.step);
+    hub->wait.until_ms = fmin(hub->wait.until_ms, silent->down_ms + SILENT_TRAINER_MS);
+}
+
+/* Fills hub->wait.message; may know better until when. */
+static void describe(struct hub *hub)
+{
+    struct hub_wait *wait = &hub->wait;
+    size_t size = sizeof(wait->message);
+
+    if (strcmp(wait->cause, HUB_WAIT_BACK_OFF) == 0)
+        describe_back_off(hub, wait->message, size);
+    else if (strcmp(wait->cause, HUB_WAIT_FEW) == 0)
+        describe_few(hub, wait->message, size);
+    else if (strcmp(wait->cause, HUB_WAIT_START) == 0)
+        (void)snprintf(
+            wait->message, size,
+            "waits for the other workers; training begins without them if they do not come");
+    else if (strcmp(wait->cause, HUB_WAIT_REPLACEMENT) == 0)
+        (void)snprintf(
+            wait->message, size,
+            "waits for the replacement of a worker; the others go on without it if it does not come");
+    else if (strcmp(wait->cause, HUB_WAIT_TRAINERS) == 0)
+        (void)snprintf(
+            wait->message, size,
+            "waits for trainers that are being started; the others go on without them if they do not "
+            "come");
+    else if (strcmp(wait->cause, HUB_WAIT_LEAVING) == 0)
+        (void)snprintf(wait->message, size,
+                       "waits for trainers that have not left the last generation yet");
+}
+
+/* Long enough, from now or so far, that people want to know? */
+static bool is_worth_a_word(struct hub *hub)
+{
+    double since_ms = hub->gather_ms + TELL_MS;
+
+    if (!isinf(hub->wait.until_ms))
+        return hub->wait.until_ms - hub->now_ms > TELL_MS;
+    if (hub->now_ms >= since_ms)
+        return true;
+    hub_wake_at(hub, since_ms);
+    return false;
+}
+
+void hub_wait_tell(struct hub *hub, struct hub_output *out)
+{
+    struct hub_wait *wait = &hub->wait, *told = &hub->wait_told;
+    struct hub_event *event;
+
+    if (wait->cause[0])
+        describe(hub);
+    if (!wait->cause[0] || (!is_worth_a_word(hub) && strcmp(told->cause, wait->cause) != 0))
+        *wait = (struct hub_wait){0};
+    if (strcmp(wait->message, told->message) == 0 &&
+        (wait->until_ms == told->until_ms || fabs(wait->until_ms - told->until_ms) < TELL_MS))
+        return;
+    *told = *wait;
+    event = hub_output_event(out, hub, HUB_EVENT_WAITING, NULL);
+    hub_output_text(event->cause, "%s", wait->cause);
+    hub_output_text(event->message, "%s", wait->message);
+    event->until_ms = wait->until_ms;
+}
