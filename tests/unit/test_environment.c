@@ -20,6 +20,8 @@
 #include "agent/reporter.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 
 static const int first_ports[] = {5000, 5001}, second_ports[] = {6000, 6001};
@@ -187,6 +189,41 @@ static void test_environment__names_the_files_of_the_job(void **state)
     environment_free(environment);
 }
 
+/* The page lists all that is set. */
+static void test_environment__every_variable_is_documented(void **state)
+{
+    struct message_assign resumed = assign;
+    char *base[] = {NULL};
+    struct environment_input input = {.base = base,
+                                      .assign = &resumed,
+                                      .job_id = "gpt",
+                                      .pod_name = "p",
+                                      .folder = "/tmp/f",
+                                      .strategy_json = "{}",
+                                      .strategy_file = "/s",
+                                      .rank_table_file = "/r",
+                                      .auto_parallel_json = "{}",
+                                      .progress_file = "/p",
+                                      .nccl_rings = 1};
+    FLEET_AUTO_FREE char *page = NULL;
+    char **environment, name[80];
+    struct fleet_error err;
+    size_t size;
+
+    (void)state;
+    if (fleet_file_read("docs/own-trainer.md", 1 << 20, &page, &size, &err) < 0)
+        fail_msg("%s", err.text);
+    resumed.checkpoint_step = 1;
+    resumed.checkpoint_path = "/c";
+    environment = environment_build(&input);
+    for (char **entry = environment; *entry; entry++) {
+        (void)snprintf(name, sizeof(name), "`%.*s`", (int)strcspn(*entry, "="), *entry);
+        if (!strstr(page, name))
+            fail_msg("docs/own-trainer.md does not say what %s is", name);
+    }
+    environment_free(environment);
+}
+
 static void write_job(char path[static 32], const char *text)
 {
     FILE *file;
@@ -284,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_environment__says_where_to_resume_once_the_job_has_said),
         cmocka_unit_test(test_environment__keeps_a_master_the_user_has_set),
         cmocka_unit_test(test_environment__names_the_files_of_the_job),
+        cmocka_unit_test(test_environment__every_variable_is_documented),
         cmocka_unit_test(test_foreign_files__nccl_rings_are_those_that_take_effect),
         cmocka_unit_test(test_environment__rank_table_lists_every_rank_once),
         cmocka_unit_test(test_environment__puts_aside_what_is_too_long),

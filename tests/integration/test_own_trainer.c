@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The contract with own trainers (docs/own-trainer.md) with real ones: a shell script, a C program, and PyTorch where
+ * it is installed. Each reports, is ended in the middle, and goes on from what it reported last as a checkpoint.
+ */
+#include "tests/integration/run_fixture.h"
+
+/* A job of two workers whose container has `command` (YAML) and the text of `script` as its last argument. */
+static const char *write_own_job(const char *name, const char *command, const char *script)
+{
+    static char path[128];
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "%s/%s.yaml", folder, name);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    (void)fprintf(file,
+                  "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: own}\n"
+                  "spec:\n  worker:\n    replicas: 2\n    template:\n      spec:\n"
+                  "        containers:\n          - name: trainer\n"
+                  "            env: [{name: WHERE, value: %s}, {name: PATH, value: '%s'}]\n"
+                  "            command: %s\n",
+                  folder, getenv("PATH"), command);
+    if (script[0])
+        (void)fputs("            args:\n              - |\n", file);
+    for (const char *line = script; *line; line += strcspn(line, "\n") + 1)
+        (void)fprintf(file, "                %.*s\n", (int)strcspn(line, "\n"), line);
+    (void)fputs("  runPolicy: {restart: {maxRestarts: 5}}\n", file);
+    (void)fclose(file);
+    return path;
+}
+
+static void start_own_job(struct run *run, const char *path)
+{
+    static int count;
+    char state_file[128];
+    char *arguments[] = {
+        program,    (char *)"run", (char *)path, (char *)"--json", (char *)"--state-file",
+        state_file, NULL};
+
+    (void)snprintf(state_file, sizeof(state_file), "%s/own-%d.json", folder, ++count);
+    start(run, arguments);
+    strcpy(run->state_file, state_file);
+}
+
+/* ---- shell ------------------------------------------------------------------------------------ */
+
+/* Rank 0 writes steps to the descriptor and checkpoints to the file; rank 1 fails at step 8, once. */
+#define SHELL_TRAINER                                                                                            \
+    "step=${FLEET_RESUME_STEP:-0}\n"                                                                             \
+    "echo from $step of $FLEET_RESUME_PATH\n"                                                                    \
+    "say() { echo \"$1\" >> $FLEET_PROGRESS_FILE; }\n"                                                           \
+    "[ $RANK = 0 ] && say \"{\\\"resumed\\\": $step}\"\n"                                                        \
+    "while [ $step -lt 12 ]; do\n"                                                                               \
+    "  step=$((step + 1))\n"                                                                                     \
+    "  if [ $RANK = 0 ]; then\n"                                                                                 \
+    "    eval \"echo '{\\\"step\\\": $step, \\\"steps\\\": 12, \\\"loss\\\": $step.5}' >&$FLEET_PROGRESS_FD\"\n" \
+    "    [ $((step % 5)) = 0 ] && say \"{\\\"checkpoint\\\": $step, \\\"path\\\": \\\"/c/$step\\\"}\"\n"         \
+    "    echo $step > $WHERE/step.$FLEET_GENERATION\n"                                                           \
+    "    while [ $step = 8 ] && [ $FLEET_GENERATION = 1 ]; do sleep 0.1; done\n"                                 \
+    "  elif [ $FLEET_GENERATION = 1 ]; then\n"                                                                   \
+    "    until grep -q 8 $WHERE/step.1 2>/dev/null; do sleep 0.1; done\n"                                        \
+    "    exit 3\n"                                                                                               \
+    "  fi\n"                                                                                                     \
+    "done\n"
+
+static void test_own_trainer__a_shell_script_reports_and_resumes(void **state)
+{
+    struct run run;
+
+    (void)state;
+    start_own_job(&run, write_own_job("shell", "[bash, -c]", SHELL_TRAINER));
+    wait_for_end(&run);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "{\"event\":\"step\",\"step\":8,\"loss\":8.5,\"generation\":1}");
+    expect_words(&run.out, "{\"event\":\"checkpoint\",\"step\":5,\"path\":\"/c/5\"}");
+    expect_words(&run.out, "\"lostSteps\":3}"); /* 8 were reported, it went on from 5 */
+    expect_words(&run.out, "{\"event\":\"step\",\"step\":12,\"loss\":12.5,\"generation\":2}");
+    expect_words(&run.out, "\"state\":\"Succeeded\",\"steps\":12,\"loss\":12.5,\"restarts\":1");
+    expect_words(&run.err, "[0] from 0 of\n");
+    expect_words(&run.err, "[1] from 5 of /c/5\n");
+    expect_nothing_left(&run);
+    release(&run);
+}
+
+static void test_own_trainer__what_is_not_reported_is_not_claimed(void **state)
+{
+    struct run run;
+
+    (void)state;
+    run_words(&run, "run",
+              write_own_job("silent", "[sh, -c]",
+                            "echo hello of $RANK\necho oops >&2\n"
+                            "[ $RANK$FLEET_GENERATION != 11 ] || exit 4\nsleep 1\n"),
+              NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "[0] hello of 0\n");
+    expect_words(&run.err, "[1] oops\n");
+    expect_words(&run.out, ": every worker exited with 0\n");
+    assert_null(strstr(run.out.text, "steps"));
+    assert_null(strstr(run.out.text, "lost"));
+    assert_null(strstr(run.out.text, "restored"));
+    release(&run);
+}
+
+static void test_own_trainer__bad_lines_are_told_once_and_end_nobody(void **state)
+{
+    struct run run;
+
+    (void)state;
+    start_own_job(&run, write_own_job("bad", "[bash, -c]",
+                                      "for i in 1 2 3; do echo $i >> $FLEET_PROGRESS_FILE; done\n"
+                                      "echo '{\"step\": 7}' >> $FLEET_PROGRESS_FILE\nsleep 1\n"));
+    wait_for_end(&run);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "\"step\":7,");
+    expect_words(&run.err, "Ignored a progress line; more like it are only counted");
+    expect_words(&run.err, "Ignored progress lines localRank=0 ignored=3 lines=4");
+    release(&run);
+}
+
+/* As in a cluster: a restart cannot help. */
+static void test_own_trainer__a_missing_command_fails_the_job_at_once(void **state)
+{
+    struct run run;
+
+    (void)state;
+    run_words(&run, "run", write_own_job("missing", "[/no/such/program]", ""), NULL);
+    expect_exit(&run, 1);
+    expect_words(&run.out, "exited with code 127");
+    expect_words(&run.out, "restarts  0");
+    expect_nothing_left(&run);
+    release(&run);
+}
+
+/* ---- C ---------------------------------------------------------------------------------------- */
+
+/* Saves when it is told to end, as a real one would. Step 40 of the first start waits to be killed. */
+static const char c_trainer[] =
+    "#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+    "#include <unistd.h>\n"
+    "static volatile sig_atomic_t stopping;\n"
+    "static void stop(int n) { (void)n; stopping = 1; }\n"
+    "int main(void)\n{\n"
+    "    const char *resume = getenv(\"FLEET_RESUME_STEP\");\n"
+    "    long step = resume ? atol(resume) : 0;\n"
+    "    int fd = atoi(getenv(\"FLEET_PROGRESS_FD\")), first = !resume;\n"
+    "    signal(SIGTERM, stop);\n"
+    "    dprintf(fd, \"{\\\"resumed\\\": %ld}\\n\", step);\n"
+    "    while (step < 60) {\n"
+    "        step++;\n"
+    "        dprintf(fd, \"{\\\"step\\\": %ld, \\\"loss\\\": %f}\\n\", step, 1.0 / step);\n"
+    "        if (step % 20 == 0 || stopping)\n"
+    "            dprintf(fd, \"{\\\"checkpoint\\\": %ld, \\\"path\\\": \\\"/c/%ld\\\"}\\n\", step, step);\n"
+    "        if (stopping) return 1;\n"
+    "        while (first && step == 40 && !stopping) usleep(1000);\n"
+    "    }\n"
+    "    return 0;\n}\n";
+
+static void test_own_trainer__a_c_program_that_is_killed_resumes(void **state)
+{
+    char source[128], binary[128], command[512];
+    struct run run;
+    FILE *file;
+
+    (void)state;
+    (void)snprintf(source, sizeof(source), "%s/trainer.c", folder);
+    (void)snprintf(binary, sizeof(binary), "%s/trainer", folder);
+    file = fopen(source, "w");
+    (void)fputs(c_trainer, file);
+    (void)fclose(file);
+    (void)snprintf(command, sizeof(command), "cc -o %s %s", binary, source);
+    assert_int_equal(system(command), 0);
+    (void)snprintf(command, sizeof(command), "[%s]", binary);
+    start_own_job(&run, write_own_job("c", command, ""));
+    wait_for_words(&run, "\"checkpoint\",\"step\":40,");
+    strike(&run, 1, false, SIGKILL);
+    wait_for_end(&run);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "\"cause\":\"MemberLost\",\"member\":1");
+    expect_words(&run.out, "\"lostSteps\":0}"); /* it saved step 40, and went on from there */
+    expect_words(&run.out, "\"state\":\"Succeeded\",\"steps\":60,");
+    expect_nothing_left(&run);
+    release(&run);
+}
+
+/* ---- PyTorch ---------------------------------------------------------------------------------- */
+
+/* The example of the documentation, struck in the middle. */
+static void test_own_trainer__the_pytorch_example_resumes(void **state)
+{
+    char example[4200], here[4096];
+    struct run run;
+
+    (void)state;
+    if (system("python -c 'import torch' 2>/dev/null") != 0)
+        skip(); /* pip install torch */
+    assert_non_null(getcwd(here, sizeof(here)));
+    (void)snprintf(example, sizeof(example), "%s/docs/examples/pytorch.yaml", here);
+    assert_int_equal(chdir(folder), 0); /* its checkpoints go there */
+    (void)setenv("STEPS", "120", 1);
+    start_own_job(&run, example);
+    assert_int_equal(chdir(here), 0);
+    wait_for_words(&run, "\"checkpoint\",\"step\":50,");
+    strike(&run, 1, false, SIGKILL);
+    wait_for_end(&run);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "\"event\":\"restart\",\"generation\":2,");
+    expect_words(&run.out, "\"lostSteps\":"); /* it says where it goes on */
+    expect_words(&run.out, "\"state\":\"Succeeded\",\"steps\":120,");
+    expect_words(&run.err, "[0] done after 120 steps on 2 ranks");
+    expect_nothing_left(&run);
+    release(&run);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_own_trainer__a_shell_script_reports_and_resumes),
+        cmocka_unit_test(test_own_trainer__what_is_not_reported_is_not_claimed),
+        cmocka_unit_test(test_own_trainer__bad_lines_are_told_once_and_end_nobody),
+        cmocka_unit_test(test_own_trainer__a_missing_command_fails_the_job_at_once),
+        cmocka_unit_test(test_own_trainer__a_c_program_that_is_killed_resumes),
+        cmocka_unit_test(test_own_trainer__the_pytorch_example_resumes),
+    };
+
+    return find_everything(argc, argv) ? cmocka_run_group_tests(tests, make_folder, remove_folder)
+                                       : 1;
+}
