@@ -29,6 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/base/limits.h"
 #include "libfleet/base/strbuf.h"
 
 struct fleet_error;
@@ -38,10 +39,10 @@ struct fleet_error;
     "FLEET_JOB_FILE" /* {"training":…,"strategy":…,"strategyPolicy":…,
                                                   "strategyOptions":…,"jobName":…,"baseDir":…} */
 #define LINK_LISTEN_FD_ENV    "FLEET_LISTEN_FD" /* listening socket for data connections, inherited */
-#define LINK_MESSAGE_SIZE_MAX (1 << 20)         /* bytes of one line, without the newline */
-#define LINK_QUEUE_SIZE_MAX   (8 << 20)         /* bytes waiting to be sent */
+#define LINK_MESSAGE_SIZE_MAX FLEET_LINK_MESSAGE_MAX /* bytes of one line, without the newline */
+#define LINK_QUEUE_SIZE_MAX   (2 * FLEET_LINK_MESSAGE_MAX) /* bytes waiting to be sent */
 #define LINK_HEARTBEAT_MS     500 /* silence of six of them: the trainer is stopped or stuck */
-#define LINK_WORLD_MAX        4096
+#define LINK_WORLD_MAX        FLEET_WORLD_MAX
 #define LINK_LINEAGE_MAX      20
 #define LINK_STEPS_MAX        64 /* steps in one `progress` */
 #define LINK_KEY_SIZE         32

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/log.h"
 
@@ -59,7 +60,7 @@ static int write_in_place(const char *path, const struct fleet_strbuf *text)
 {
     FLEET_AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 
-    return fd < 0 || write(fd, text->text, text->length) != (ssize_t)text->length ? -errno : 0;
+    return fd < 0 ? -errno : fleet_file_write_all(fd, text->text, text->length);
 }
 
 void reporter_write(const char *termination_file, const struct member_failure *failure,

@@ -407,10 +407,12 @@ static int write_secret(const char *folder, const char *name, const char *text,
 {
     FLEET_AUTO_FREE char *path = fleet_file_join(folder, name);
     FLEET_AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int rc;
 
-    if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
-        return fleet_error(err, -errno, "write %s: %s", path, strerror(errno));
-    return 0;
+    if (fd < 0)
+        return fleet_error(err, -errno, "create %s: %s", path, strerror(errno));
+    rc = fleet_file_write_all(fd, text, strlen(text));
+    return rc < 0 ? fleet_error(err, rc, "write %s: %s", path, strerror(-rc)) : 0;
 }
 
 /* A CA for this run alone, the hub's certificate, and the job's token. */

@@ -8,6 +8,7 @@
 #include "controller/fleetjob/hub_host.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,6 +156,12 @@ void hub_host_drop(struct hub_host *host)
     hub_view_release(&host->view);
 }
 
+/* The status may have been written by hand. */
+static int count_of(int64_t value)
+{
+    return value < 0 ? 0 : value > INT_MAX ? INT_MAX : (int)value;
+}
+
 /* A hub that goes on from what is written in the status. */
 static int make(struct hub_host *host, const struct hub_policy *policy,
                 const struct action_hub *wanted, const struct fleetjob_status *status,
@@ -176,9 +183,9 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
         .progress_step = status->has_progress ? status->progress.step : 0,
         .checkpoint_step = status->has_checkpoint ? status->checkpoint.step : 0,
         .checkpoint_path = status->has_checkpoint ? status->checkpoint.path : NULL,
-        .restarts = (int)status->restarts.since_reset,
-        .restarts_total = status->restarts.count > 0 ? (int)status->restarts.count : 0,
-        .restarts_ignored = (int)status->restarts.ignored,
+        .restarts = count_of(status->restarts.since_reset),
+        .restarts_total = count_of(status->restarts.count),
+        .restarts_ignored = count_of(status->restarts.ignored),
         .failures = wanted->failures,
         .is_alone = wanted->is_alone,
         .has_trained = wanted->has_trained,

@@ -484,6 +484,7 @@ cJSON *pod_builder_build(const struct pod_builder_request *r)
     if (!is_runtime)
         bring_agent(r, spec, container);
     restrict_pod(spec);
+    cJSON_ArrayForEach(item, get(spec, "initContainers")) restrict_container(item);
     cJSON_ArrayForEach(item, get(spec, "containers")) restrict_container(item);
     queue(r, pod);
     gang_join(r->job, r->gang, pod);

@@ -171,7 +171,7 @@ static int number_label(const cJSON *object, const char *key)
         return -1;
     errno = 0;
     value = strtol(text, &end, 10);
-    return *end || errno || value < 0 || value > INT32_MAX ? -1 : (int)value;
+    return *end || errno || value < 0 || value > RECONCILE_ATTEMPT_MAX ? -1 : (int)value;
 }
 
 static enum observed_phase read_phase(const cJSON *object)

@@ -51,6 +51,9 @@ struct observed_pod {
 };
 
 /* A pod that was asked for and could not be had. */
+/* A greater number of a pod than any job comes to: what says more (a label, the status) was written by hand. */
+#define RECONCILE_ATTEMPT_MAX 1000000000
+
 struct observed_attempt {
     int index, attempt;
 };

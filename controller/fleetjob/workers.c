@@ -41,15 +41,7 @@ static bool was_complete(const struct pass *pass, int index)
            workers->active >= workers->desired;
 }
 
-static int64_t recorded_attempt(const struct pass *pass, int index)
-{
-    char key[16];
-
-    (void)snprintf(key, sizeof(key), "%d", index);
-    return fleet_int_map_get(&pass->before->attempts, key, was_complete(pass, index) ? 0 : -1);
-}
-
-static int64_t taken_attempt(const struct pass *pass, int index)
+static int taken_attempt(const struct pass *pass, int index)
 {
     for (size_t i = 0; i < pass->in->taken_count; i++)
         if (pass->in->taken[i].index == index)
@@ -64,6 +56,19 @@ static int gone_attempt(const struct pass *pass, int index)
         if (pass->in->vanished[i].index == index)
             return pass->in->vanished[i].attempt;
     return -1;
+}
+
+/* -1 = none. A number that no job can have come to was written by hand: what was seen to go counts instead. */
+static int recorded_attempt(const struct pass *pass, int index)
+{
+    int64_t none = was_complete(pass, index) ? 0 : -1, attempt;
+    char key[16];
+
+    (void)snprintf(key, sizeof(key), "%d", index);
+    attempt = fleet_int_map_get(&pass->before->attempts, key, none);
+    if (attempt <= RECONCILE_ATTEMPT_MAX)
+        return (int)attempt;
+    return gone_attempt(pass, index) > none ? gone_attempt(pass, index) : (int)none;
 }
 
 /* It was asked for, and is not there: its number is still free. */
@@ -135,8 +140,8 @@ static int64_t next_start(const struct pass *pass, const struct seat *seat, int 
 
 static void fill_seat(struct pass *pass, const struct seat *seat, int index)
 {
-    int64_t recorded = recorded_attempt(pass, index), taken = taken_attempt(pass, index);
-    int highest = seat->attempt > recorded ? seat->attempt : (int)recorded;
+    int recorded = recorded_attempt(pass, index), taken = taken_attempt(pass, index);
+    int highest = seat->attempt > recorded ? seat->attempt : recorded;
     bool is_asked_again = highest > seat->attempt && is_refused(pass, index, highest);
     bool is_replacement = highest >= 0 && pass->status->started_wall_ms > 0 && /* else a resume */
                           (is_asked_again || seat->attempt >= taken || recorded > taken);
@@ -144,7 +149,7 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
     char key[16];
 
     highest -= is_asked_again;
-    highest = taken > highest ? (int)taken : highest;
+    highest = taken > highest ? taken : highest;
     (void)snprintf(key, sizeof(key), "%d", index);
     if (seat->attempt > 0 && seat->attempt > recorded) /* its first name was taken */
         fleet_int_map_set(&pass->status->attempts, key, seat->attempt);

@@ -12,7 +12,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/json.h"
 
-#define PROCESSES_MAX 64
+#define PROCESSES_MAX FLEET_PROCESSES_MAX
 
 static bool is_gpu(const char *resource)
 {

@@ -25,6 +25,7 @@
 #include <cjson/cJSON.h>
 
 #include "libfleet/base/field.h"
+#include "libfleet/base/limits.h"
 #include "libfleet/program/training.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/strategy/strategy_options.h"
@@ -34,7 +35,7 @@ struct fleet_errors;
 
 /* Pods are <name>-worker-<index>-<attempt> and must fit a label of 63 bytes. */
 #define FLEETJOB_NAME_MAX     46
-#define FLEETJOB_REPLICAS_MAX 4096
+#define FLEETJOB_REPLICAS_MAX FLEET_WORKERS_MAX
 #define FLEETJOB_HISTORY_MAX  20 /* status.restarts.history, status.rendezvous.lineage */
 
 /* ---- spec ------------------------------------------------------------------------------------ */

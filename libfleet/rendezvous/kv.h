@@ -15,13 +15,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/base/limits.h"
 #include "libfleet/rendezvous/generation.h"
 
 struct fleet_error;
 
-#define KV_ENTRIES_MAX 16384       /* keys of a generation */
-#define KV_WAITERS_MAX 65536       /* gets that wait */
-#define KV_BYTES_MAX   (64u << 20) /* keys and values of a generation */
+#define KV_ENTRIES_MAX FLEET_WORLD_MAX /* keys of a generation: one a rank */
+#define KV_WAITERS_MAX FLEET_WORLD_MAX /* gets that wait */
+#define KV_BYTES_MAX   (64u << 20)     /* keys and values of a generation */
 
 struct kv;
 

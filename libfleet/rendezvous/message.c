@@ -127,7 +127,7 @@ static const struct message_field failed_fields[] = {
 
 static const struct message_field peer_lost_fields[] = {
     F(peer_lost, "generation", GENERATION, generation),
-    F(peer_lost, "rank", INT, rank, RANGE(-1, MESSAGE_MEMBERS_MAX *MESSAGE_PROCESSES_MAX - 1)),
+    F(peer_lost, "rank", INT, rank, RANGE(-1, FLEET_WORLD_MAX - 1)),
     F(peer_lost, "ageMs", AGE, age_ms, OPTIONAL),
     END,
 };
@@ -173,7 +173,7 @@ static const struct message_field assign_fields[] = {
     F(assign, "members", LIST, members, RANGE(1, MESSAGE_MEMBERS_MAX), .fields = member_fields,
       .element_size = sizeof(struct message_member),
       .count_offset = offsetof(struct message_assign, member_count)),
-    F(assign, "world", INT, world, RANGE(1, MESSAGE_MEMBERS_MAX *MESSAGE_PROCESSES_MAX)),
+    F(assign, "world", INT, world, RANGE(1, FLEET_WORLD_MAX)),
     F(assign, "key", SECRET, key),
     F(assign, "planDigest", TEXT, plan_digest, RANGE(0, MESSAGE_TEXT_MAX), OPTIONAL),
     F(assign, "level", ENUM, level, NAMES(level_names)),

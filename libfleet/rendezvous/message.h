@@ -27,19 +27,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/base/limits.h"
 #include "libfleet/rendezvous/generation.h"
 
 struct fleet_error;
 
 #define MESSAGE_PROTOCOL "fleetjob.rendezvous.v1" /* WebSocket subprotocol */
 
-#define MESSAGE_SIZE_MAX      (2u << 20) /* bytes of one encoded message */
-#define MESSAGE_MEMBERS_MAX   4096       /* members of a generation */
-#define MESSAGE_PROCESSES_MAX 64         /* processes of a member */
+#define MESSAGE_SIZE_MAX      FLEET_MESSAGE_MAX   /* bytes of one encoded message */
+#define MESSAGE_MEMBERS_MAX   FLEET_WORKERS_MAX   /* members of a generation */
+#define MESSAGE_PROCESSES_MAX FLEET_PROCESSES_MAX /* processes of a member */
 #define MESSAGE_LINEAGE_MAX   20
 #define MESSAGE_STEPS_MAX     256 /* steps in one progress message */
 #define MESSAGE_UID_MAX       64  /* bytes of a job or pod UID, without the NUL */
-#define MESSAGE_ADDRESS_MAX   64
+#define MESSAGE_ADDRESS_MAX   FLEET_ADDRESS_MAX
 #define MESSAGE_CAUSE_MAX     64
 #define MESSAGE_REASON_MAX    512
 #define MESSAGE_TEXT_MAX      256 /* devices, version, plan digest */

@@ -30,11 +30,12 @@
 
 #include <stddef.h>
 
+#include "libfleet/base/limits.h"
 #include "libfleet/strategy/strategy.h"
 
 struct fleet_errors;
 
-#define TOPOLOGY_WORLD_MAX 65536
+#define TOPOLOGY_WORLD_MAX FLEET_WORLD_MAX
 
 enum topology_axis {
     TOPOLOGY_MODEL,

@@ -312,7 +312,8 @@ static void test_link__refuses_a_line_without_end(void **state)
     (void)state;
     open_pair(&p);
     memset(junk, 'x', sizeof(junk));
-    for (int i = 0; i < 64 && rc == -EAGAIN; i++) {
+    for (size_t sent = 0; sent < 2 * (size_t)LINK_MESSAGE_SIZE_MAX && rc == -EAGAIN;
+         sent += sizeof(junk)) {
         assert_true(send(p.trainer.fd, junk, sizeof(junk), 0) > 0);
         rc = link_receive(&p.agent, &got, NULL);
     }

@@ -175,6 +175,8 @@ static void brings_the_agent_into_another_image(void **state)
            "{\"requests\":{\"cpu\":1},\"limits\":{\"cpu\":2,\"memory\":\"1Gi\"}}");
     expect(pod, "spec.initContainers[1].name", "\"first\"");
     expect(pod, "spec.initContainers[1].resources", "(none)");
+    expect(pod, "spec.initContainers[1].securityContext",
+           "{\"allowPrivilegeEscalation\":false,\"capabilities\":{\"drop\":[\"ALL\"]}}");
     expect(pod, "spec.containers[0].image", "\"my/torch:2\"");
     expect(pod, "spec.containers[0].command",
            "[\"/fleetjob/bin/fleetjob-agent\",\"--\",\"python3\",\"train.py\",\"--fast\"]");
