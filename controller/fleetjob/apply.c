@@ -163,6 +163,7 @@ static void on_pod_read(struct reconciler_request *r, const cJSON *object,
     if (!err && kube_meta_is_controlled_by(object, pass->job->uid) && !is_deleting &&
         strcmp(pod_builder_hash(object), pod_builder_hash(r->body)) == 0) {
         pass->created += !r->is_replacement; /* by us, the answer was lost; the cache brings it */
+        pod_labels_restore(pass->job, object);
         finish_create(r, NULL);
         return;
     }
@@ -207,7 +208,6 @@ static void on_pod_created(struct reconciler_request *r, const cJSON *object,
                                     .namespace_ = pass->job->namespace_,
                                     .name = r->name};
 
-    (void)object;
     if (err && kube_is_already_exists(err)) {
         reconciler_resend(r, &get, on_pod_read);
         return;
@@ -217,9 +217,10 @@ static void on_pod_created(struct reconciler_request *r, const cJSON *object,
         return;
     }
     pass->created += !err && !r->is_replacement;
-    if (!err)
+    if (!err) {
         metric_add(pass->job->reconciler->pods_created, 1);
-    else
+        pod_labels_restore(pass->job, object); /* an admission webhook may have taken them */
+    } else
         forget_pod(r, EXPECT_CREATED);
     if (err && !kube_is_terminating(err) && (kube_is_forbidden(err) || kube_is_invalid(err))) {
         reconciler_refuse(pass, err);
@@ -332,21 +333,14 @@ static void command_hub(struct reconciler_pass *pass)
 
 /* ---- pods that are recorded and not seen -------------------------------------------------------- */
 
-/* Will the cache ever have it? Its labels may have been taken off. */
-static bool is_to_be_seen(const struct reconciler_job *job, const cJSON *pod)
-{
-    const char *manager = kube_meta_label(pod, WELLKNOWN_LABEL_MANAGED_BY);
-
-    return kube_meta_is_controlled_by(pod, job->uid) && manager &&
-           strcmp(manager, WELLKNOWN_FIELD_MANAGER) == 0;
-}
-
 static void on_unseen_pod_read(struct reconciler_request *r, const cJSON *object,
                                const struct fleet_error *err)
 {
-    bool is_there = !err && is_to_be_seen(r->pass->job, object);
+    bool is_there = !err && kube_meta_is_controlled_by(object, r->pass->job->uid);
 
-    if (!is_there)
+    if (is_there)
+        pod_labels_restore(r->pass->job, object);
+    else
         forget_pod(r, EXPECT_CREATED);
     if (err && !kube_is_not_found(err)) {
         reconciler_finish(r, err);

@@ -161,17 +161,34 @@ static int64_t time_at(const cJSON *json, const char *path)
     return time;
 }
 
-static int number_label(const cJSON *object, const char *key)
+/* A decimal number without sign and leading zeros; *end is set behind it. -1: there is none. */
+static int read_number(const char *text, const char **end)
 {
-    const char *text = kube_meta_label(object, key);
-    char *end;
+    size_t digits = strspn(text, "0123456789");
     long value;
 
-    if (!text || !text[0])
+    if (digits == 0 || digits > 10 || (digits > 1 && text[0] == '0'))
         return -1;
-    errno = 0;
-    value = strtol(text, &end, 10);
-    return *end || errno || value < 0 || value > RECONCILE_ATTEMPT_MAX ? -1 : (int)value;
+    value = strtol(text, NULL, 10);
+    *end = text + digits;
+    return value > RECONCILE_ATTEMPT_MAX ? -1 : (int)value;
+}
+
+bool projection_pod_number(const char *pod, const char *job, int *out_index, int *out_attempt)
+{
+    static const char worker[] = "-worker-";
+    size_t length = strlen(job);
+    int index, attempt;
+
+    if (strncmp(pod, job, length) != 0 || strncmp(pod + length, worker, sizeof(worker) - 1) != 0)
+        return false;
+    pod += length + sizeof(worker) - 1;
+    if ((index = read_number(pod, &pod)) < 0 || *pod != '-' ||
+        (attempt = read_number(pod + 1, &pod)) < 0 || *pod)
+        return false;
+    *out_index = index;
+    *out_attempt = attempt;
+    return true;
 }
 
 static enum observed_phase read_phase(const cJSON *object)
@@ -328,8 +345,9 @@ static void *pod_project(const cJSON *object, struct fleet_error *err)
     pod->owner_name = dup_text(pod->owner_uid ? text_at(owner, "name") : "");
     pod->node = dup_text(text_at(object, "spec.nodeName"));
     pod->topology = dup_text(kube_meta_label(object, WELLKNOWN_LABEL_TOPOLOGY));
-    pod->index = number_label(object, WELLKNOWN_LABEL_INDEX);
-    pod->attempt = number_label(object, WELLKNOWN_LABEL_ATTEMPT);
+    pod->index = pod->attempt = -1;
+    if (pod->owner_uid)
+        (void)projection_pod_number(pod->name, pod->owner_name, &pod->index, &pod->attempt);
     pod->phase = read_phase(object);
     pod->is_deleting = meta.deleted_wall_ms != 0;
     pod->created_wall_ms = meta.created_wall_ms;

@@ -41,7 +41,7 @@ struct projection_pod {
     char *agent_image; /* … and its agent is from: the same, or the init container's */
     char *reason, *message;
     char *waiting;      /* why it has no node or does not start; "" = no reason known */
-    int index, attempt; /* -1 where the label is missing */
+    int index, attempt; /* by its name; -1 if it is not named like a worker */
     enum observed_phase phase;
     bool is_deleting;
     int exit_code;                             /* -1 = not known */
@@ -60,5 +60,9 @@ struct projection_service { /* of the pods of a job */
 #define PROJECTION_POD_BY_JOB 0
 
 extern const struct store_kind projection_job_kind, projection_pod_kind, projection_service_kind;
+
+/* Index and attempt by a pod's name (reconcile_pod_name()): labels can be changed, names cannot. False: the job
+ * `job` has no worker of that name. */
+bool projection_pod_number(const char *pod, const char *job, int *out_index, int *out_attempt);
 
 #endif

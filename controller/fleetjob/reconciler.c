@@ -512,6 +512,30 @@ static bool is_up(const struct projection_pod *pod)
            (pod->phase == OBSERVED_PENDING || pod->phase == OBSERVED_RUNNING);
 }
 
+void reconciler_pod_gone(struct reconciler_job *job, const char *uid, int index, int attempt)
+{
+    remember_gone(job, uid);
+    reconciler_note_vanished(job, index, attempt);
+}
+
+static bool is_worker(const struct projection_pod *pod)
+{
+    return pod->index >= 0 && pod->index < FLEETJOB_REPLICAS_MAX;
+}
+
+static void note_change(struct reconciler_job *job, const struct projection_pod *before,
+                        const struct projection_pod *after, bool was_asked)
+{
+    if (!after && is_up(before) && !was_asked) {
+        pod_labels_doubt(job, before);
+        return;
+    }
+    if (!after)
+        remember_gone(job, before->uid);
+    if (is_up(before) && (!after || after->is_deleting)) /* not because its agent has ended */
+        reconciler_note_vanished(job, before->index, before->attempt);
+}
+
 static void on_pod_changed(void *user, const char *key, const void *before, const void *after)
 {
     struct reconciler *r = user;
@@ -520,23 +544,21 @@ static void on_pod_changed(void *user, const char *key, const void *before, cons
     FLEET_AUTO_FREE char *namespace_ = strndup(key, slash ? (size_t)(slash - key) : 0);
     FLEET_AUTO_FREE char *owner = NULL;
     struct reconciler_job *job;
+    bool was_asked = false;
 
     if (!pod->owner_uid || !pod->owner_name[0])
         return;
     fleet_assert(namespace_);
     owner = kube_meta_key(namespace_, pod->owner_name);
+    job = fleet_map_get(&r->jobs, owner);
+    if (job && strcmp(job->uid, pod->owner_uid) != 0)
+        job = NULL;
     if (after)
         (void)expectations_meet(r->expectations, owner, EXPECT_CREATED, pod->name);
     if (!after || pod->is_deleting)
-        (void)expectations_meet(r->expectations, owner, EXPECT_DELETED, pod->name);
-    job = fleet_map_get(&r->jobs, owner);
-    if (!after && job && strcmp(job->uid, pod->owner_uid) == 0)
-        remember_gone(job, pod->uid);
-    if (job && strcmp(job->uid, pod->owner_uid) == 0 && pod->index >= 0 &&
-        pod->index < FLEETJOB_REPLICAS_MAX && is_up(before) &&
-        (!after || ((const struct projection_pod *)after)->is_deleting))
-        reconciler_note_vanished(job, pod->index,
-                                 pod->attempt); /* not because its agent has ended */
+        was_asked = expectations_meet(r->expectations, owner, EXPECT_DELETED, pod->name);
+    if (job && is_worker(pod))
+        note_change(job, before, after, was_asked);
     manager_enqueue(r->manager, owner);
 }
 
@@ -623,8 +645,7 @@ struct reconciler *reconciler_new(const struct reconciler_options *options)
                                     .kind = &projection_pod_kind,
                                     .namespaces = options->namespaces,
                                     .namespace_count = options->namespace_count,
-                                    .label_selector =
-                                        WELLKNOWN_LABEL_MANAGED_BY "=" WELLKNOWN_FIELD_MANAGER,
+                                    .label_selector = WELLKNOWN_LABEL_JOB_UID,
                                     .on_change = on_pod_changed,
                                     .user = r};
 
@@ -664,6 +685,7 @@ void reconciler_free(struct reconciler *r)
     for (size_t i = 0; (entry = fleet_map_next(&r->jobs, &i));)
         free_job(entry->value);
     fleet_map_release(&r->jobs);
+    pod_labels_forget(r);
     manager_free(r->manager);
     expectations_free(r->expectations);
     led_io_free(r->led);

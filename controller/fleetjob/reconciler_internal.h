@@ -16,6 +16,9 @@
 #include "libfleet/base/map.h"
 #include "libfleet/kube/rest.h"
 
+struct pod_query;
+struct projection_pod;
+
 struct reconciler {
     struct reconciler_options options;
     struct led_io *led;
@@ -25,7 +28,8 @@ struct reconciler {
     struct expectations *expectations;
     struct hub_network network;
     int64_t epoch;
-    struct fleet_map jobs; /* key → struct reconciler_job */
+    struct fleet_map jobs;     /* key → struct reconciler_job */
+    struct pod_query *queries; /* pods that are asked about (pod_labels.c), a list */
     struct status_pace pace;
     bool has_gang[GANG_SCHEDULERS]; /* which gang schedulers the cluster has, … */
     double gang_until_ms;           /* … as was seen; ask again then */
@@ -140,6 +144,22 @@ void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const
 
 /* A pod is gone, or is being deleted, that did not end by itself. */
 void reconciler_note_vanished(struct reconciler_job *job, int index, int attempt);
+
+/* The same, and the pod's object is gone for good: the hub hears of it. */
+void reconciler_pod_gone(struct reconciler_job *job, const char *uid, int index, int attempt);
+
+/* pod_labels.c: does the watch select this pod? */
+bool pod_labels_are_seen(const cJSON *pod);
+
+/* Put our labels back on this pod of the job, if it has lost them; NULL: nothing. An Event tells if that fails. */
+void pod_labels_restore(const struct reconciler_job *job, const cJSON *pod);
+
+/* The pod has left the cache, and nobody was seen to delete it: ask whether it is gone (reconciler_pod_gone()), or has
+ * only lost its labels (they are put back). The job is left alone until then. */
+void pod_labels_doubt(struct reconciler_job *job, const struct projection_pod *pod);
+
+/* Forget all that is under way. */
+void pod_labels_forget(struct reconciler *reconciler);
 
 /* prepare.c: Secret, Service, and is the API server content with the pods? Then reconciler_end(): another pass
  * decides. *wait_ms: when it may be needed next, -1 = when something changes. */

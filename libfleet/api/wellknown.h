@@ -21,18 +21,19 @@
 
 /* ---- labels ---------------------------------------------------------------------------------- */
 
-/* Pods, Secret, Service. Written by the controller; read by its watches, the Service's selector,
- * status.workers.selector and people. Value: the job's name. */
+/* Pods, Secret, Service. Written by the controller; read by the Service's selector, status.workers.selector and
+ * people. Value: the job's name. */
 #define WELLKNOWN_LABEL_JOB WELLKNOWN_GROUP "/job-name"
 
-/* Pods. Written by the controller, read by its watches: the job's UID, because names come back. */
+/* Pods. Written by the controller: the job's UID. Its watch selects the pods that have this label, whatever the
+ * value; a pod that loses it gets it back (pod_labels.c). */
 #define WELLKNOWN_LABEL_JOB_UID WELLKNOWN_GROUP "/job-uid"
 
-/* Pods. Written by the controller; read by the controller and people. Value: 0 … maxReplicas-1. */
+/* Pods. Written by the controller for people; it reads the pod's name. Value: 0 … maxReplicas-1. */
 #define WELLKNOWN_LABEL_INDEX WELLKNOWN_GROUP "/worker-index"
 
-/* Pods. Written by the controller; read by the controller and people. Value: 0, 1, 2 …: how often
- * this index was remade. */
+/* Pods. Written by the controller for people; it reads the pod's name. Value: 0, 1, 2 …: how often this index was
+ * remade. */
 #define WELLKNOWN_LABEL_ATTEMPT WELLKNOWN_GROUP "/worker-attempt"
 
 /* Pods. Written by the API server, which copies it from the node (or by the pod's template); read by the
@@ -113,5 +114,6 @@
 #define WELLKNOWN_EVENT_SUCCEEDED      "Succeeded"
 #define WELLKNOWN_EVENT_FAILED         "Failed"        /* Warning */
 #define WELLKNOWN_EVENT_CREATE_REFUSED "CreateRefused" /* Warning: quota, admission */
+#define WELLKNOWN_EVENT_LABELS_REMOVED "LabelsRemoved" /* Warning: a pod's, and not put back */
 
 #endif

@@ -149,12 +149,47 @@ void fake_watch_open(struct fake_apiserver *server, const struct fake_address *a
         stream->position++;
 }
 
-static bool is_seen_by(const struct fake_event *event, const struct fake_watch *watch)
+static bool is_selected(const cJSON *object, const struct fake_watch *watch)
 {
+    return matches(object, watch->label_selector, false) &&
+           matches(object, watch->field_selector, true);
+}
+
+/* The object as it was before this change, NULL = it is new, or forgotten. */
+static const cJSON *find_before(const struct fake_apiserver *server, size_t position)
+{
+    const struct fake_event *event = &server->events[position];
+    const char *name = fake_object_text(event->tree, "metadata.name");
+
+    while (position-- > server->forgotten) {
+        const struct fake_event *other = &server->events[position];
+        if (strcmp(other->collection, event->collection) == 0 &&
+            strcmp(other->namespace_, event->namespace_) == 0 &&
+            strcmp(fake_object_text(other->tree, "metadata.name"), name) == 0)
+            return other->tree;
+    }
+    return NULL;
+}
+
+/* It is not selected any more: to this watch it is deleted. */
+static bool has_left(const struct fake_watch *watch, size_t position)
+{
+    const struct fake_event *event = &watch->server->events[position];
+    const cJSON *before;
+
+    if (strcmp(event->type, "MODIFIED") != 0 || is_selected(event->tree, watch))
+        return false;
+    before = find_before(watch->server, position);
+    return before && is_selected(before, watch);
+}
+
+static bool is_seen_by(const struct fake_watch *watch, size_t position)
+{
+    const struct fake_event *event = &watch->server->events[position];
+
     return strcmp(event->collection, watch->collection) == 0 &&
            (!*watch->namespace_ || strcmp(event->namespace_, watch->namespace_) == 0) &&
-           matches(event->tree, watch->label_selector, false) &&
-           matches(event->tree, watch->field_selector, true);
+           (is_selected(event->tree, watch) || has_left(watch, position));
 }
 
 bool fake_watch_is_quiet(struct fake_watch *watch)
@@ -163,8 +198,7 @@ bool fake_watch_is_quiet(struct fake_watch *watch)
 
     if (watch->over || watch->extra.length > 0)
         return false;
-    while (watch->position < server->event_count &&
-           !is_seen_by(&server->events[watch->position], watch))
+    while (watch->position < server->event_count && !is_seen_by(watch, watch->position))
         watch->position++;
     return watch->position == server->event_count;
 }
@@ -177,9 +211,10 @@ bool fake_watch_read(struct fake_watch *watch, struct fleet_strbuf *out)
     fleet_strbuf_clear(&watch->extra);
     for (; watch->position < server->event_count && !watch->over; watch->position++) {
         const struct fake_event *event = &server->events[watch->position];
-        if (!is_seen_by(event, watch))
+        if (!is_seen_by(watch, watch->position))
             continue;
-        fleet_strbuf_appendf(out, "{\"type\":\"%s\",\"object\":", event->type);
+        fleet_strbuf_appendf(out, "{\"type\":\"%s\",\"object\":",
+                             has_left(watch, watch->position) ? "DELETED" : event->type);
         fleet_strbuf_append(out, event->object);
         fleet_strbuf_append(out, "}\n");
     }

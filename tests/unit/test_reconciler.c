@@ -547,14 +547,14 @@ static void pods_that_vanished_while_nobody_led_are_replaced(void **state)
         200);
     assert_int_equal(
         fake_apiserver_do(w.server, "PATCH", PODS "/gpt-worker-2-0",
-                          "{\"metadata\":{\"labels\":{\"app.kubernetes.io/managed-by\":null}}}"),
+                          "{\"metadata\":{\"labels\":{\"fleetjob.dev/job-uid\":null}}}"),
         200);
     start_controller(&w);
     fake_io_run(w.io, 5000);
-    expect_pods(&w, 4, "gpt-worker-0-0", "gpt-worker-1-1", "gpt-worker-2-0", "gpt-worker-2-1");
+    expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-1", "gpt-worker-2-0");
     assert_int_equal(number_at(&w, JOBS "/gpt", "status.attempts.1"), 1);
     assert_true(was_told(&w, "Worker 1 has vanished: attempt 1"));
-    assert_true(was_told(&w, "Worker 2 has vanished: attempt 1"));
+    assert_false(was_told(&w, "Worker 2 has vanished: attempt 1")); /* its label was taken off */
     stop(&w);
 }
 

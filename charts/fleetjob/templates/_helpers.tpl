@@ -77,7 +77,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   verbs:
     - list # controller/machinery/reflector.c
     - watch # controller/machinery/reflector.c
-    - get # controller/fleetjob/apply.c: whose pod has the name already
+    - get # controller/fleetjob/apply.c, pod_labels.c: whose pod has the name already; is it gone
+    - patch # controller/fleetjob/pod_labels.c: put back the labels that the watch selects by
     - create # controller/fleetjob/apply.c, prepare.c (dry run)
     - delete # controller/fleetjob/apply.c, reconciler.c
 - apiGroups: [""]
