@@ -3,7 +3,7 @@
 /*
  * fleetjob-controller: one loop, on which requests, watches, hubs and probes take turns.
  *
- *   configuration ─▶ hub address ─▶ install identity ─▶ reconciler ─▶ (leads) hub server, EndpointSlice
+ *   configuration ─▶ hub address ─▶ install identity ─▶ reconciler ─▶ (leads) hub server, installation
  *
  * SIGTERM and SIGINT give the lease back and end it. Exit codes: 0 ended as asked, 1 the lease was
  * lost or something needed is missing, 2 wrong usage.
@@ -20,7 +20,7 @@
 
 #include "controller/command_line.h"
 #include "controller/fleetjob/install_identity.h"
-#include "controller/fleetjob/job_service.h"
+#include "controller/fleetjob/installation.h"
 #include "controller/fleetjob/reconciler.h"
 #include "controller/machinery/event_recorder.h"
 #include "controller/machinery/metrics.h"
@@ -38,7 +38,7 @@
 #include "libfleet/kube/meta.h"
 #include "libfleet/kube/rest.h"
 
-#define RETRY_MS         2000.0 /* of what is needed before work can begin, and of the EndpointSlice */
+#define RETRY_MS         2000.0 /* of what is needed before work can begin */
 #define CERTIFICATE_DAYS 365
 #define SIGNALS          2
 
@@ -55,13 +55,14 @@ struct program {
     char identity_text[256]; /* of this process, for the Lease */
     struct install_identity identity;
     struct install_identity_load *identity_load;
-    struct kube_rest_call *call; /* reads the Service, then writes the EndpointSlice */
+    struct kube_rest_call *call; /* reads the Service */
     struct kube_call *timer;     /* before it is tried again */
     char *hub_address;
-    cJSON *hub_owner;              /* a reference to the hub's Service; NULL without one */
-    struct reconciler *reconciler; /* NULL before, and after its end */
-    struct hub_server *hub_server; /* while this replica leads */
-    struct refusal_log refusals;   /* of the hub's */
+    cJSON *service;                    /* the hub's; NULL without one */
+    struct installation *installation; /* while this replica leads */
+    struct reconciler *reconciler;     /* NULL before, and after its end */
+    struct hub_server *hub_server;     /* while this replica leads */
+    struct refusal_log refusals;       /* of the hub's */
     bool is_stopping;
     int exit_code;
 };
@@ -114,42 +115,34 @@ static void on_refused(void *user, const struct hub_server_refusal *refusal)
     refusal_log_add(&p->refusals, refusal);
 }
 
-static void write_endpoint_slice(void *user);
-
-static void on_endpoint_slice(void *user, const cJSON *object, const struct fleet_error *err)
+static bool leads(void *user)
 {
-    struct program *p = user;
+    const struct program *p = user;
 
-    (void)object;
-    p->call = NULL;
-    if (!err)
-        return;
-    on_trouble(p, "EndpointSlice was not written", err);
-    p->timer = kube_after(p->io, RETRY_MS, write_endpoint_slice, p);
+    return p->reconciler && reconciler_is_leading(p->reconciler);
 }
 
-/* Agents of all jobs come here from now on. */
-static void write_endpoint_slice(void *user)
+/* The jobs' Secrets are written with the address that was read at the start. */
+static void on_moved(void *user, const struct fleet_error *err)
 {
-    struct program *p = user;
-    FLEET_AUTO_JSON cJSON *slice =
-        job_service_endpoint_slice(p->arguments.namespace_, p->arguments.hub_service, p->hub_owner,
-                                   p->arguments.pod_address, hub_server_port(p->hub_server));
-    const char *name = "";
-    struct kube_rest_request request = {.verb = KUBE_APPLY,
-                                        .resource = &kube_endpoint_slices,
-                                        .namespace_ = p->arguments.namespace_,
-                                        .body = slice,
-                                        .field_manager = WELLKNOWN_FIELD_MANAGER,
-                                        .force = true,
-                                        .urgent = true};
+    give_up(user, "Hub has another address: the controller must begin anew", err);
+}
 
-    p->timer = NULL;
-    if (p->reconciler && !reconciler_is_leading(p->reconciler))
-        return;
-    (void)fleet_json_opt_string(slice, "metadata.name", &name, NULL);
-    request.name = name;
-    p->call = kube_rest_start(p->io, &request, on_endpoint_slice, p);
+static void keep_installation(struct program *p)
+{
+    struct installation_options options = {.io = p->io,
+                                           .namespace_ = p->arguments.namespace_,
+                                           .service = p->arguments.hub_service,
+                                           .address = p->arguments.pod_address,
+                                           .port = hub_server_port(p->hub_server),
+                                           .identity_secret = p->arguments.identity_secret,
+                                           .identity = &p->identity,
+                                           .may_write = leads,
+                                           .on_moved = on_moved,
+                                           .on_trouble = on_trouble,
+                                           .user = p};
+
+    p->installation = installation_new(&options, p->service);
 }
 
 static int open_network(void *user, struct hub_network *out, struct fleet_error *err)
@@ -178,8 +171,7 @@ static int open_network(void *user, struct hub_network *out, struct fleet_error 
     *out = hub_host_server_network(p->hub_server);
     fleet_log_info("Leading", FLEET_STR("identity", p->identity_text),
                    FLEET_INT("hubPort", hub_server_port(p->hub_server)));
-    if (p->arguments.hub_service)
-        p->timer = kube_after(p->io, 0, write_endpoint_slice, p);
+    keep_installation(p);
     return 0;
 }
 
@@ -230,21 +222,19 @@ static void load_identity(void *user)
     struct program *p = user;
 
     p->timer = NULL;
-    p->identity_load = install_identity_start(
-        p->io, p->arguments.namespace_, p->arguments.identity_secret, p->hub_owner, on_identity, p);
+    p->identity_load = install_identity_start(p->io, p->arguments.namespace_,
+                                              p->arguments.identity_secret, on_identity, p);
 }
 
 static void read_service(void *user);
 
-/* The Service's address never changes, so it is read once. */
+/* Its address is read once: jobs are told of it. While this replica leads, the Service keeps it (installation.h). */
 static void on_service(void *user, const cJSON *object, const struct fleet_error *err)
 {
     struct program *p = user;
     struct fleet_strbuf address = {0};
     struct fleet_error own;
-    struct kube_meta meta;
     const char *ip = "";
-    int64_t port = p->arguments.hub_port;
 
     p->call = NULL;
     if (err) {
@@ -253,20 +243,17 @@ static void on_service(void *user, const cJSON *object, const struct fleet_error
         return;
     }
     (void)fleet_json_opt_string(object, "spec.clusterIP", &ip, NULL);
-    (void)fleet_json_opt_int(object, "spec.ports[0].port", &port, NULL);
     if (!ip[0] || strcmp(ip, "None") == 0) {
         (void)fleet_error(&own, -EINVAL, "Service %s/%s has no cluster IP", p->arguments.namespace_,
                           p->arguments.hub_service);
         give_up(p, "Hub has no address", &own);
         return;
     }
-    fleet_strbuf_appendf(&address, strchr(ip, ':') ? "[%s]:%lld" : "%s:%lld", ip, (long long)port);
+    fleet_strbuf_appendf(&address, strchr(ip, ':') ? "[%s]:%lld" : "%s:%lld", ip,
+                         (long long)p->arguments.hub_port);
     p->hub_address = fleet_strbuf_take(&address);
-    if (kube_meta_view(object, &meta, &own) < 0) {
-        give_up(p, "Hub has no identity", &own);
-        return;
-    }
-    p->hub_owner = kube_owner_reference("v1", "Service", &meta);
+    p->service = cJSON_Duplicate(object, true);
+    fleet_assert(p->service);
     load_identity(p);
 }
 
@@ -380,6 +367,7 @@ static void close_program(struct program *p)
     kube_rest_cancel(&p->call);
     if (p->io)
         kube_cancel(p->io, &p->timer);
+    installation_free(p->installation);
     reconciler_free(p->reconciler);
     hub_server_free(p->hub_server);
     refusal_log_close(&p->refusals);
@@ -395,7 +383,7 @@ static void close_program(struct program *p)
     install_identity_release(&p->identity);
     kube_config_release(&p->config);
     free(p->hub_address);
-    cJSON_Delete(p->hub_owner);
+    cJSON_Delete(p->service);
     free(p->arguments.watch_list);
 }
 

@@ -95,12 +95,44 @@ nothing_left_in() { # nothing_left_in NAMESPACE KINDS
     ! grep -v kube-root-ca.crt <<<"$left" | grep .
 }
 
-# It belongs to the Service that is there now, not to one that was deleted.
-identity_is_of_this_installation() {
-    local service
-    service=$(kubectl get service fleetjob-hub -n "$system" -o jsonpath='{.metadata.uid}')
-    [ -n "$service" ] &&
-        [ "$(kubectl get secret fleetjob-identity -n "$system" -o jsonpath='{.metadata.ownerReferences[0].uid}')" = "$service" ]
+# What the workers of all jobs rest on: the hub's address, and the CA and key of the installation.
+what_jobs_rest_on() {
+    kubectl get service fleetjob-hub -n "$system" -o jsonpath='{.spec.clusterIP}:{.spec.ports[0].port} ' &&
+        kubectl get secret fleetjob-identity -n "$system" -o jsonpath='{.data}'
+}
+
+it_rests_on() { # it_rests_on WHAT-IT-WAS
+    [ "$(what_jobs_rest_on)" = "$1" ]
+}
+
+leader_is_in_the_slice() {
+    local name
+    name=$(leader) && [ -n "$name" ] &&
+        [ "$(kubectl get endpointslice fleetjob-hub-leader -n "$system" -o jsonpath='{.endpoints[0].addresses[0]}')" = \
+            "$(kubectl get pod "$name" -n "$system" -o jsonpath='{.status.podIP}')" ]
+}
+
+own_trainer() { # own_trainer NAME: a job whose program reports nothing
+    kubectl apply -n "$namespace" -f - <<END
+apiVersion: fleetjob.dev/v1alpha1
+kind: FleetJob
+metadata: {name: $1}
+spec:
+  worker:
+    replicas: 2
+    template:
+      spec:
+        containers:
+          - name: trainer
+            image: fleet.local/busybox:1
+            imagePullPolicy: IfNotPresent
+            command: [/bin/busybox, sh, -c, 'trap "exit 0" TERM; while :; do /bin/busybox sleep 1; done']
+END
+}
+
+has_met_the_leader() { # has_met_the_leader JOB: its hub is of this leadership, and runs
+    [ "$(kubectl logs -n "$system" "$(leader)" 2>/dev/null | grep -c 'Refused a connection')" = 0 ] &&
+        [ "$(field "$1" workers.ready)" = 2 ]
 }
 
 @test "it installs in a namespace of the restricted standard" {
@@ -204,39 +236,57 @@ END
     eventually "$LIMIT" nothing_left_in "$namespace" pods,secrets,services,fleetjobs
 }
 
-# Of the job FOURTH, as the hub is now.
-secret_names_the_hub() {
-    local hub
-    hub=$(kubectl get service fleetjob-hub -n "$system" -o jsonpath='{.spec.clusterIP}:{.spec.ports[0].port}') &&
-        [ "$(kubectl get secrets -n "$namespace" -l fleetjob.dev/job-name=fourth -o jsonpath='{.items[0].data.hub}' | base64 -d)" = "$hub" ]
+@test "Service, EndpointSlice and identity come back when they are deleted" {
+    before=$(what_jobs_rest_on)
+    kubectl delete endpointslice fleetjob-hub-leader -n "$system"
+    eventually "$LIMIT" leader_is_in_the_slice
+    kubectl delete service fleetjob-hub -n "$system"
+    eventually "$LIMIT" it_rests_on "$before"
+    eventually "$LIMIT" leader_is_in_the_slice
+    kubectl delete secret fleetjob-identity -n "$system"
+    eventually "$LIMIT" it_rests_on "$before"
+    kubectl patch service fleetjob-hub -n "$system" -p '{"spec":{"selector":{"app":"other"}}}'
+    eventually "$LIMIT" service_has_no_selector
+    job repaired 20
+    becomes repaired Succeeded
+    kubectl delete fj repaired -n "$namespace"
 }
 
-@test "a job trains on through uninstall and reinstall, and meets the new controller" {
+service_has_no_selector() {
+    [ -z "$(kubectl get service fleetjob-hub -n "$system" -o jsonpath='{.spec.selector}')" ]
+}
+
+@test "jobs train on through uninstall and reinstall, and meet the new controller" {
     job fourth 10000000
+    own_trainer fifth
     becomes fourth Running
-    before=$(uids fourth)
+    becomes fifth Running
+    before=$(uids fourth; uids fifth)
     generation=$(field fourth rendezvous.generation)
+    own=$(field fifth rendezvous.generation)
+    rests=$(what_jobs_rest_on)
     helm uninstall fleetjob -n "$system" --wait
     step=$(field fourth progress.step)
     chart install
-    eventually "$LIMIT" secret_names_the_hub
-    # A kubelet looks for news of a Secret every minute, and whenever its pod changes.
-    kubectl annotate pods -n "$namespace" -l fleetjob.dev/job-name=fourth look=again
+    it_rests_on "$rests"
     eventually "$LIMIT" field_at_least fourth progress.step $((${step:-0} + 1))
     becomes fourth Running
-    [ "$(uids fourth)" = "$before" ]
+    eventually "$LIMIT" has_met_the_leader fifth
+    sleep 15 # longer than a new hub waits for a member it has heard of
+    becomes fifth Running
+    [ "$(uids fourth; uids fifth)" = "$before" ]
     field_is fourth rendezvous.generation "$generation"
+    field_is fifth rendezvous.generation "$own"
     [[ "$(field fourth restarts.count)" =~ ^0?$ ]]
-    kubectl delete fj fourth -n "$namespace"
+    [[ "$(field fifth restarts.count)" =~ ^0?$ ]]
+    kubectl delete fj fourth fifth -n "$namespace"
     eventually "$LIMIT" nothing_left_in "$namespace" pods,secrets,services,fleetjobs
 }
 
-@test "reinstalled at once, it has an identity of its own; uninstalled, it leaves the CRD alone" {
-    helm uninstall fleetjob -n "$system"
-    chart install
-    eventually "$LIMIT" identity_is_of_this_installation
+@test "uninstalled, it leaves the CRD, the hub's Service and the identity" {
     helm uninstall fleetjob -n "$system" --wait
     kubectl get crd fleetjobs.fleetjob.dev
+    kubectl delete service/fleetjob-hub secret/fleetjob-identity -n "$system"
     eventually "$LIMIT" nothing_left_in "$system" all,endpointslices,leases,secrets,configmaps,roles,rolebindings
     [ -z "$(kubectl get clusterroles,clusterrolebindings -o name | grep fleetjob)" ]
 }

@@ -17,6 +17,8 @@ UNSEEN = {
     ("update", "", "services/finalizers"),
     # Checked within a server-side apply, a patch, of what is not there yet; no request.
     ("create", "discovery.k8s.io", "endpointslices"),
+    # Only where a former version made the hub's Service the owner of the identity.
+    ("patch", "", "secrets"),
     # Only when somebody takes off the labels of a worker.
     ("patch", "", "pods"),
     # Only while a pod of a job that had the same name is on its way out.

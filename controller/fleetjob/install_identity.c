@@ -26,7 +26,6 @@
 struct install_identity_load {
     struct kube_io *io;
     char *namespace_, *name;
-    cJSON *owner; /* ownerReference, NULL = none */
     struct kube_rest_call *call;
     struct kube_call *timer;
     struct install_identity identity; /* made here; becomes ours if the create succeeds */
@@ -45,7 +44,6 @@ static void free_load(struct install_identity_load *load)
     install_identity_release(&load->identity);
     free(load->namespace_);
     free(load->name);
-    cJSON_Delete(load->owner);
     free(load);
 }
 
@@ -107,26 +105,13 @@ static int read_secret(const cJSON *secret, struct install_identity *out, struct
     return 0;
 }
 
-/* Of ours, or of nobody: a Secret that people have made stays as it is. */
-static int check_owner(const struct install_identity_load *load, const cJSON *secret,
-                       struct fleet_error *err)
-{
-    const char *uid = "";
-
-    (void)fleet_json_opt_string(load->owner, "uid", &uid, NULL);
-    if (!load->owner || !kube_meta_controller(secret) || kube_meta_is_controlled_by(secret, uid))
-        return 0;
-    return fleet_error(err, -EBUSY, "it belongs to an installation that is being removed");
-}
-
 static void on_read(void *user, const cJSON *object, const struct fleet_error *err)
 {
     struct install_identity_load *load = user;
     struct fleet_error own;
 
     load->call = NULL;
-    if (!err &&
-        (check_owner(load, object, &own) < 0 || read_secret(object, &load->identity, &own) < 0)) {
+    if (!err && read_secret(object, &load->identity, &own) < 0) {
         (void)fleet_error_wrap(&own, "Secret %s/%s", load->namespace_, load->name);
         err = &own;
     }
@@ -161,25 +146,23 @@ static void add_value(cJSON *data, const char *key, const char *text)
     fleet_assert(cJSON_AddStringToObject(data, key, (const char *)base64));
 }
 
-static cJSON *build_secret(const struct install_identity_load *load)
+cJSON *install_identity_build(const char *namespace_, const char *name,
+                              const struct install_identity *identity)
 {
     cJSON *secret = cJSON_CreateObject(), *metadata, *data;
     char hex[2 * INSTALL_IDENTITY_KEY_SIZE + 1];
 
     fleet_assert(secret);
-    fleet_hex_encode(load->identity.key, sizeof(load->identity.key), hex);
+    fleet_hex_encode(identity->key, sizeof(identity->key), hex);
     metadata = cJSON_AddObjectToObject(secret, "metadata");
     data = cJSON_AddObjectToObject(secret, "data");
     fleet_assert(data && cJSON_AddStringToObject(secret, "apiVersion", "v1") &&
                  cJSON_AddStringToObject(secret, "kind", "Secret") &&
-                 cJSON_AddStringToObject(metadata, "name", load->name) &&
-                 cJSON_AddStringToObject(metadata, "namespace", load->namespace_));
-    add_value(data, "ca.crt", load->identity.ca.certificate_pem);
-    add_value(data, "ca.key", load->identity.ca.key_pem);
+                 cJSON_AddStringToObject(metadata, "name", name) &&
+                 cJSON_AddStringToObject(metadata, "namespace", namespace_));
+    add_value(data, "ca.crt", identity->ca.certificate_pem);
+    add_value(data, "ca.key", identity->ca.key_pem);
     add_value(data, "install-key", hex);
-    if (load->owner)
-        fleet_assert(cJSON_AddItemToArray(cJSON_AddArrayToObject(metadata, "ownerReferences"),
-                                          cJSON_Duplicate(load->owner, true)));
     kube_meta_set_label(secret, WELLKNOWN_LABEL_MANAGED_BY, WELLKNOWN_FIELD_MANAGER);
     return secret;
 }
@@ -194,8 +177,8 @@ static void on_failed_time(void *user)
 }
 
 struct install_identity_load *install_identity_start(struct kube_io *io, const char *namespace_,
-                                                     const char *name, const cJSON *owner,
-                                                     install_identity_done *done, void *user)
+                                                     const char *name, install_identity_done *done,
+                                                     void *user)
 {
     struct install_identity_load *load = calloc(1, sizeof(*load));
     FLEET_AUTO_JSON cJSON *secret = NULL;
@@ -208,7 +191,6 @@ struct install_identity_load *install_identity_start(struct kube_io *io, const c
     *load = (struct install_identity_load){.io = io,
                                            .namespace_ = strdup(namespace_),
                                            .name = strdup(name),
-                                           .owner = owner ? cJSON_Duplicate(owner, true) : NULL,
                                            .done = done,
                                            .user = user};
     fleet_assert(load->namespace_ && load->name);
@@ -217,7 +199,7 @@ struct install_identity_load *install_identity_start(struct kube_io *io, const c
         load->timer = kube_after(io, 0, on_failed_time, load);
         return load;
     }
-    secret = build_secret(load);
+    secret = install_identity_build(namespace_, name, &load->identity);
     request.body = secret;
     load->call = kube_rest_start(io, &request, on_created, load);
     return load;

@@ -4,8 +4,10 @@
 
 /*
  * What makes an installation itself: the CA of its hubs and the key that job tokens derive from. Both
- * lie in one Secret of the controller's namespace. The first replica makes them; who finds the Secret
- * there reads it, so all replicas have the same. It is owned by the hub's Service and goes with it.
+ * lie in one Secret of the controller's namespace. The first replica makes it; a replica that finds it reads it,
+ * so all have the same. Nothing owns it: it stays when the chart is uninstalled, and the next installation
+ * of that name goes on with it, so that running jobs need not be told of another CA. The leader makes it again if it
+ * is deleted (installation.h).
  */
 
 #include <stddef.h>
@@ -32,15 +34,17 @@ void install_identity_release(struct install_identity *identity);
 
 /*
  * Create it, or read the one that is there. `done` runs once, with what was found (it takes it over)
- * or with why not. `owner` is an ownerReference, borrowed for the call; NULL: nobody, it stays. One
- * that belongs to another owner is about to vanish with an installation before this one, and not
- * taken: try again.
+ * or with why not.
  */
 typedef void install_identity_done(void *user, struct install_identity *identity,
                                    const struct fleet_error *err);
 struct install_identity_load *install_identity_start(struct kube_io *io, const char *namespace_,
-                                                     const char *name, const cJSON *owner,
-                                                     install_identity_done *done, void *user);
+                                                     const char *name, install_identity_done *done,
+                                                     void *user);
+
+/* The Secret that holds it. Owned by the caller. */
+cJSON *install_identity_build(const char *namespace_, const char *name,
+                              const struct install_identity *identity);
 
 /* Forget *load, if there is one. */
 void install_identity_cancel(struct install_identity_load **load);

@@ -15,9 +15,12 @@
 
 struct kv;
 
-#define HUB_QUIET_MS          10000.0 /* a new hub declares nobody lost for so long, … */
-#define HUB_QUIET_MEMBER_MS   1.0     /* … and so much more a member */
-#define HUB_HEARTBEAT_MS      500.0   /* of a job of up to HUB_HEARTBEAT_MEMBERS */
+#define HUB_QUIET_MS        10000.0 /* a new hub declares nobody lost for so long, … */
+#define HUB_QUIET_MEMBER_MS 1.0     /* … and so much more a member */
+#define HUB_UNHEARD_MS \
+    150000.0 /* members that a new hub has never heard of may not know its address yet: a kubelet takes up to \
+              * two minutes to bring a changed Secret to a pod */
+#define HUB_HEARTBEAT_MS      500.0 /* of a job of up to HUB_HEARTBEAT_MEMBERS */
 #define HUB_HEARTBEAT_MEMBERS 64
 #define HUB_HEARTBEATS_MISSED 5       /* 2.5 s for small jobs */
 #define HUB_ABORT_MS_MAX      30000.0 /* a survivor may take so long to leave a generation */

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ *   read Service ──▶ (make or mend it) ──▶ apply EndpointSlice ──▶ read Secret ──▶ (make or free it) ──▶ wait
+ *        ▲                                                                                             │
+ *        └─────────────────────────────────────────────────────────────────────────────────────────────┘
+ *
+ * What fails is told, and tried again in the next round.
+ */
+#include "controller/fleetjob/installation.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/job_service.h"
+#include "controller/machinery/led_io.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/kube/api_error.h"
+#include "libfleet/kube/meta.h"
+#include "libfleet/kube/rest.h"
+
+struct installation {
+    struct installation_options options;
+    struct led_io *led;
+    struct kube_io *io; /* of `led` */
+    struct kube_rest_call *call;
+    struct kube_call *timer;
+    cJSON *service; /* as it was seen last */
+    cJSON *owner;   /* a reference to it */
+    bool has_moved;
+};
+
+static void tell(const struct installation *in, const char *what, const struct fleet_error *err)
+{
+    if (in->options.may_write(in->options.user))
+        in->options.on_trouble(in->options.user, what, err);
+}
+
+static const char *text_at(const cJSON *json, const char *path)
+{
+    const char *text = "";
+
+    (void)fleet_json_opt_string(json, path, &text, NULL);
+    return text;
+}
+
+static void check_service(void *user);
+
+static void wait_for_next(struct installation *in)
+{
+    in->timer = kube_after(in->io, INSTALLATION_PERIOD_MS, check_service, in);
+}
+
+static struct kube_rest_request on_service(const struct installation *in, enum kube_verb verb)
+{
+    return (struct kube_rest_request){.verb = verb,
+                                      .resource = &kube_services,
+                                      .namespace_ = in->options.namespace_,
+                                      .name = in->options.service,
+                                      .field_manager = WELLKNOWN_FIELD_MANAGER,
+                                      .urgent = true};
+}
+
+static struct kube_rest_request on_secret(const struct installation *in, enum kube_verb verb)
+{
+    return (struct kube_rest_request){.verb = verb,
+                                      .resource = &kube_secrets,
+                                      .namespace_ = in->options.namespace_,
+                                      .name = in->options.identity_secret,
+                                      .field_manager = WELLKNOWN_FIELD_MANAGER};
+}
+
+/* ---- the identity ----------------------------------------------------------------------------- */
+
+static void on_secret_written(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct installation *in = user;
+
+    (void)object;
+    in->call = NULL;
+    if (err)
+        tell(in, "Install identity was not repaired", err);
+    wait_for_next(in);
+}
+
+/* As it lies in this process's memory, and in the Secrets of all jobs. */
+static void make_secret(struct installation *in)
+{
+    FLEET_AUTO_JSON cJSON *secret = install_identity_build(
+        in->options.namespace_, in->options.identity_secret, in->options.identity);
+    struct kube_rest_request request = on_secret(in, KUBE_CREATE);
+
+    request.name = NULL;
+    request.body = secret;
+    in->call = kube_rest_start(in->io, &request, on_secret_written, in);
+}
+
+/* A former version hung it on the Service. */
+static void free_secret(struct installation *in, const cJSON *found)
+{
+    FLEET_AUTO_JSON cJSON *patch = cJSON_CreateObject();
+    cJSON *metadata = cJSON_AddObjectToObject(patch, "metadata");
+    struct kube_rest_request request = on_secret(in, KUBE_MERGE_PATCH);
+
+    fleet_assert(metadata &&
+                 cJSON_AddStringToObject(metadata, "uid", text_at(found, "metadata.uid")) &&
+                 cJSON_AddNullToObject(metadata, "ownerReferences"));
+    request.body = patch;
+    in->call = kube_rest_start(in->io, &request, on_secret_written, in);
+}
+
+static void on_secret_read(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct installation *in = user;
+
+    in->call = NULL;
+    if (err && kube_is_not_found(err)) {
+        make_secret(in);
+    } else if (!err && fleet_json_at(object, "metadata.ownerReferences[0]")) {
+        free_secret(in, object);
+    } else {
+        if (err)
+            tell(in, "Install identity was not read", err);
+        wait_for_next(in);
+    }
+}
+
+static void check_secret(struct installation *in)
+{
+    struct kube_rest_request request = on_secret(in, KUBE_GET);
+
+    in->call = kube_rest_start(in->io, &request, on_secret_read, in);
+}
+
+/* ---- the EndpointSlice ------------------------------------------------------------------------ */
+
+static void on_slice_written(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct installation *in = user;
+
+    (void)object;
+    in->call = NULL;
+    if (err)
+        tell(in, "EndpointSlice was not written", err);
+    check_secret(in);
+}
+
+/* Agents of all jobs come here. What is there already changes nothing. */
+static void apply_slice(struct installation *in)
+{
+    FLEET_AUTO_JSON cJSON *slice =
+        job_service_endpoint_slice(in->options.namespace_, in->options.service, in->owner,
+                                   in->options.address, in->options.port);
+    struct kube_rest_request request = {.verb = KUBE_APPLY,
+                                        .resource = &kube_endpoint_slices,
+                                        .namespace_ = in->options.namespace_,
+                                        .name = text_at(slice, "metadata.name"),
+                                        .body = slice,
+                                        .field_manager = WELLKNOWN_FIELD_MANAGER,
+                                        .force = true,
+                                        .urgent = true};
+
+    in->call = kube_rest_start(in->io, &request, on_slice_written, in);
+}
+
+/* ---- the Service ------------------------------------------------------------------------------ */
+
+static void note_service(struct installation *in, const cJSON *service)
+{
+    struct kube_meta meta;
+
+    if (kube_meta_view(service, &meta, NULL) < 0)
+        return;
+    cJSON_Delete(in->service);
+    cJSON_Delete(in->owner);
+    in->service = cJSON_Duplicate(service, true);
+    in->owner = kube_owner_reference("v1", "Service", &meta);
+    fleet_assert(in->service && in->owner);
+}
+
+static cJSON *build_ports(const struct installation *in)
+{
+    cJSON *ports = cJSON_CreateArray(), *port = cJSON_CreateObject();
+
+    fleet_assert(ports && port && cJSON_AddItemToArray(ports, port) &&
+                 cJSON_AddStringToObject(port, "name", "hub") &&
+                 cJSON_AddStringToObject(port, "protocol", "TCP") &&
+                 cJSON_AddNumberToObject(port, "port", in->options.port));
+    return ports;
+}
+
+static void copy_member(cJSON *to, const cJSON *from, const char *key)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(from, key);
+
+    if (value)
+        fleet_assert(cJSON_AddItemToObject(to, key, cJSON_Duplicate(value, true)));
+}
+
+/* The one that was there, with what makes it part of a Helm release. `address` "": any. */
+static cJSON *build_service(const struct installation *in, const char *address)
+{
+    cJSON *service = cJSON_CreateObject();
+    cJSON *metadata = cJSON_AddObjectToObject(service, "metadata");
+    cJSON *spec = cJSON_AddObjectToObject(service, "spec");
+    const cJSON *before = fleet_json_at(in->service, "metadata");
+
+    fleet_assert(spec && cJSON_AddStringToObject(service, "apiVersion", "v1") &&
+                 cJSON_AddStringToObject(service, "kind", "Service") &&
+                 cJSON_AddStringToObject(metadata, "name", in->options.service) &&
+                 cJSON_AddStringToObject(metadata, "namespace", in->options.namespace_) &&
+                 cJSON_AddItemToObject(spec, "ports", build_ports(in)));
+    copy_member(metadata, before, "labels");
+    copy_member(metadata, before, "annotations");
+    if (address[0])
+        fleet_assert(cJSON_AddStringToObject(spec, "clusterIP", address));
+    return service;
+}
+
+static void on_moved(struct installation *in, const char *address)
+{
+    struct fleet_error err;
+
+    if (in->has_moved || !in->options.on_moved)
+        return;
+    in->has_moved = true;
+    (void)fleet_error(&err, -EADDRNOTAVAIL, "Service %s/%s has the address %s now, not %s",
+                      in->options.namespace_, in->options.service, address,
+                      text_at(in->service, "spec.clusterIP"));
+    in->options.on_moved(in->options.user, &err);
+}
+
+/* It is there, made or read. */
+static void take_service(struct installation *in, const cJSON *service)
+{
+    const char *address = text_at(service, "spec.clusterIP");
+
+    if (strcmp(address, text_at(in->service, "spec.clusterIP")) != 0)
+        on_moved(in, address);
+    note_service(in, service);
+}
+
+static void on_service_written(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct installation *in = user;
+
+    in->call = NULL;
+    if (err)
+        tell(in, "Hub's Service was not repaired", err);
+    else
+        take_service(in, object);
+    apply_slice(in);
+}
+
+static void make_service(struct installation *in, const char *address, kube_rest_done *done)
+{
+    FLEET_AUTO_JSON cJSON *service = build_service(in, address);
+    struct kube_rest_request request = on_service(in, KUBE_CREATE);
+
+    request.name = NULL;
+    request.body = service;
+    in->call = kube_rest_start(in->io, &request, done, in);
+}
+
+static void on_service_made(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct installation *in = user;
+
+    if (err && kube_is_invalid(err)) /* somebody has its address */
+        make_service(in, "", on_service_written);
+    else
+        on_service_written(in, object, err);
+}
+
+/* With another port, agents dial in vain; with a selector, Kubernetes writes endpoints of its own. */
+static bool is_right(const struct installation *in, const cJSON *service)
+{
+    int64_t port = 0;
+
+    (void)fleet_json_opt_int(service, "spec.ports[0].port", &port, NULL);
+    return port == in->options.port && !fleet_json_at(service, "spec.ports[1]") &&
+           cJSON_GetArraySize(fleet_json_at(service, "spec.selector")) == 0;
+}
+
+static void mend_service(struct installation *in, const cJSON *found)
+{
+    FLEET_AUTO_JSON cJSON *patch = cJSON_CreateObject();
+    cJSON *metadata = cJSON_AddObjectToObject(patch, "metadata");
+    cJSON *spec = cJSON_AddObjectToObject(patch, "spec");
+    struct kube_rest_request request = on_service(in, KUBE_MERGE_PATCH);
+
+    fleet_assert(spec && cJSON_AddStringToObject(metadata, "uid", text_at(found, "metadata.uid")) &&
+                 cJSON_AddNullToObject(spec, "selector") &&
+                 cJSON_AddItemToObject(spec, "ports", build_ports(in)));
+    request.body = patch;
+    in->call = kube_rest_start(in->io, &request, on_service_written, in);
+}
+
+static void on_service_read(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    struct installation *in = user;
+
+    in->call = NULL;
+    if (err && kube_is_not_found(err)) {
+        make_service(in, text_at(in->service, "spec.clusterIP"), on_service_made);
+    } else if (!err && !fleet_json_at(object, "metadata.deletionTimestamp") &&
+               !is_right(in, object)) {
+        mend_service(in, object);
+    } else {
+        if (err)
+            tell(in, "Hub's Service was not read", err);
+        else
+            take_service(in, object);
+        apply_slice(in);
+    }
+}
+
+static void check_service(void *user)
+{
+    struct installation *in = user;
+    struct kube_rest_request request = on_service(in, KUBE_GET);
+
+    in->timer = NULL;
+    if (!in->options.may_write(in->options.user))
+        wait_for_next(in);
+    else if (in->options.service)
+        in->call = kube_rest_start(in->io, &request, on_service_read, in);
+    else
+        check_secret(in);
+}
+
+/* ---- life ------------------------------------------------------------------------------------- */
+
+struct installation *installation_new(const struct installation_options *options,
+                                      const cJSON *service)
+{
+    struct installation *in = calloc(1, sizeof(*in));
+
+    fleet_assert(in && (!options->service || service));
+    in->options = *options;
+    in->led = led_io_new(options->io, options->may_write, options->user);
+    in->io = led_io_kube(in->led);
+    if (service)
+        note_service(in, service);
+    if (options->service)
+        in->timer = kube_after(in->io, 0, check_service, in);
+    else
+        wait_for_next(in);
+    return in;
+}
+
+void installation_free(struct installation *in)
+{
+    if (!in)
+        return;
+    kube_rest_cancel(&in->call);
+    kube_cancel(in->io, &in->timer);
+    led_io_free(in->led);
+    cJSON_Delete(in->service);
+    cJSON_Delete(in->owner);
+    free(in);
+}
