@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 #include "tests/golden/forward.h"
 #include "tests/golden/readers.h"
 #include "tests/golden/runner.h"
@@ -92,12 +93,16 @@ static void load_batch(struct recording *r, int step)
     int32_t *labels = golden_integers(golden_tensor(&r->images, "labels"));
     float *pixels = step_rig_at(&r->rig, "images");
     int32_t *targets = step_rig_at(&r->rig, "labels");
-    int64_t first = (int64_t)step * r->rows;
+    int64_t first = (int64_t)step * r->rows, count = r->rows * PIXELS;
+    FLEET_AUTO_FREE uint8_t *bytes = malloc((size_t)count);
+    struct fleet_error err;
 
     golden_check(images->type == SAFETENSORS_U8 &&
                  safetensors_elements(images) >= (first + r->rows) * PIXELS);
-    for (int64_t i = 0; i < r->rows * PIXELS; i++)
-        pixels[i] = ((float)images->data[first * PIXELS + i] / 255.0f - 0.5f) / 0.25f;
+    if (safetensors_read(images, (uint64_t)(first * PIXELS), bytes, (size_t)count, &err) < 0)
+        golden_fail("%s", err.text);
+    for (int64_t i = 0; i < count; i++)
+        pixels[i] = ((float)bytes[i] / 255.0f - 0.5f) / 0.25f;
     for (int i = 0; i < r->rows; i++)
         targets[i] = labels[first + i];
     free(labels);
