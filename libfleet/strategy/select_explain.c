@@ -280,11 +280,24 @@ static void list_dependencies(const struct strategy *s, const struct select_opti
         select_name(names, "gradient_scale_configs");
 }
 
+/* spec/strategy.md 7.2 (8) stores parameters in 16 bits; the flat spaces here are fp32. */
+static void note_pure(const struct strategy *s, const char *knob, bool is_on,
+                      struct select_result *out)
+{
+    if (s->amp && is_on)
+        select_note(&out->notes, knob,
+                    "the built-in runtime stores parameters and gradients in fp32, not in 16 bits "
+                    "beside fp32 master weights: operators read parameters rounded to 16 bits, "
+                    "gradients of parameters are not rounded");
+}
+
 static void note_choices(const struct strategy *s, const struct topology *t,
                          struct select_result *out)
 {
     bool stages_given = s->hybrid_configs.has_pp_degree || s->sharding_configs.has_pp_degree;
 
+    note_pure(s, "amp_configs.use_pure_fp16", s->amp_configs.use_pure_fp16, out);
+    note_pure(s, "amp_configs.use_pure_bf16", s->amp_configs.use_pure_bf16, out);
     if (s->recompute && s->recompute_configs.checkpoints.count == 0)
         select_note(&out->notes, "recompute",
                     "no checkpoints are given: one per layer nearest to √n segments is chosen");

@@ -83,6 +83,20 @@ static void check_default(void *context)
     }
 }
 
+/* No name that stands in one of Paddle's lists is taken for a misspelling. */
+static void check_names(void *context)
+{
+    static const char *const keys[] = {"white", "black", "gray"};
+    const cJSON *item;
+
+    for (size_t i = 0; i < FLEET_COUNT(keys); i++)
+        cJSON_ArrayForEach(item, golden_array(context, keys[i]))
+        {
+            if (!amp_lists_knows(item->valuestring))
+                golden_fail("%s is in the %s list and not known here", item->valuestring, keys[i]);
+        }
+}
+
 static cJSON *custom_lists(const cJSON *row)
 {
     static const char *const keys[] = {"custom_white_list", "custom_black_list"};
@@ -150,9 +164,10 @@ void golden_paddle_op_lists(const struct golden_file *file)
 
     cJSON_ArrayForEach(item, root)
     {
-        if (strcmp(item->string, "static_effective_default") == 0)
+        if (strcmp(item->string, "static_effective_default") == 0) {
             golden_case(check_default, item, "%s", item->string);
-        else if (strncmp(item->string, "static_effective_", 17) == 0)
+            golden_case(check_names, item, "names of %s", item->string);
+        } else if (strncmp(item->string, "static_effective_", 17) == 0)
             golden_case(check_custom, item, "%s", item->string);
     }
     rows = cJSON_GetObjectItemCaseSensitive(root, "custom_list_results");

@@ -85,6 +85,10 @@ static const struct job jobs[] = {
     {"amp in bf16", GPT, ADAMW, "precision: bf16", "strategy: {amp: true}", NONE},
     {"pure fp16", GPT, ADAMW, "",
      "strategy: {amp: true, amp_configs: {use_pure_fp16: true, init_loss_scaling: 1024}}", NONE},
+    {"pure fp16, gelu and norms in fp32", GPT, ADAMW, "",
+     "strategy: {amp: true, amp_configs: {use_pure_fp16: true, custom_black_list: [gelu, "
+     "layer_norm]}}",
+     NONE},
     {"bf16 alone", GPT, ADAMW, "precision: bf16", "", NONE},
     {"resnet in amp", RESNET, "optimizer: {name: momentum, learningRate: 0.05}", "",
      "strategy: {" O1 "}", OVERFLOWS},

@@ -337,6 +337,27 @@ static void test_passes__gradient_merge_makes_leaves(void **state)
     job_release(&job);
 }
 
+static void expect_idle(const char *training, const char *strategy, const char *knob,
+                        const char *because)
+{
+    const struct select_notes *idle;
+    struct job job;
+    bool found = false;
+
+    build(&job, training, strategy);
+    idle = &job.plan.selection.without_effect;
+    for (size_t i = 0; i < idle->count; i++)
+        if (strcmp(idle->items[i].knob, knob) == 0) {
+            assert_string_equal(idle->items[i].because, because);
+            found = true;
+        }
+    if (!found)
+        fail_msg("%s: nothing says that %s has no effect", strategy, knob);
+    for (size_t i = 0; i < job.plan.selection.applied.count; i++)
+        assert_string_not_equal(job.plan.selection.applied.items[i], knob);
+    job_release(&job);
+}
+
 /* ---- amp --------------------------------------------------------------------------------------- */
 
 static void test_passes__amp_follows_its_lists(void **state)
@@ -445,7 +466,7 @@ static void test_passes__amp_obeys_custom_lists(void **state)
     (void)state;
     build(&job, GPT(1, ADAMW),
           "{\"amp\":true,\"amp_configs\":{\"custom_white_list\":[\"layer_norm\"],"
-          "\"custom_black_list\":[\"fused_attention\",\"no_such_operator\"],"
+          "\"custom_black_list\":[\"fused_attention\"],"
           "\"custom_black_varnames\":[\"h.0.mlp.c_proj\"]}}");
     assert_int_equal(type_of(p, "h.0.ln_1"), PROGRAM_FP16);
     assert_int_equal(type_of(p, "h.0.attn"), PROGRAM_FP32);
@@ -460,6 +481,99 @@ static void test_passes__amp_obeys_custom_lists(void **state)
     expect_refused(GPT(1, ADAMW),
                    "{\"amp\":true,\"amp_configs\":{\"custom_black_varnames\":[\"h.7\"]}}",
                    "custom_black_varnames: the program has no tensor h.7");
+}
+
+#define LISTS(lists) "{\"amp\":true,\"amp_configs\":{" lists "}}"
+
+/* mul, matmul and matmul_v2 are one operator here, so they cannot be in both lists. */
+static void test_passes__amp_lists_name_operators(void **state)
+{
+    (void)state;
+    expect_refused(
+        GPT(1, ADAMW), LISTS("\"custom_white_list\":[\"layer_nrom\"]"),
+        "amp_configs.custom_white_list: there is no operator \"layer_nrom\", did you mean "
+        "layer_norm");
+    expect_refused(GPT(1, ADAMW), LISTS("\"custom_black_list\":[\"no_such_operator\"]"),
+                   "amp_configs.custom_black_list: there is no operator \"no_such_operator\"");
+    expect_refused(GPT(1, ADAMW),
+                   LISTS("\"custom_white_list\":[\"mul\"],\"custom_black_list\":[\"matmul_v2\"]"),
+                   "amp_configs.custom_black_list: \"matmul_v2\" and \"mul\" of custom_white_list "
+                   "are one operator here, linear");
+    expect_idle(GPT(1, ADAMW), LISTS("\"custom_white_list\":[\"exp\",\"layer_norm\",\"conv2d\"]"),
+                "amp_configs.custom_white_list", "no operator of this model is called exp, conv2d");
+    expect_idle(GPT(1, ADAMW), LISTS("\"custom_black_list\":[\"relu\"]"),
+                "amp_configs.custom_black_list", "no operator of this model is called relu");
+    expect_idle(GPT(1, ADAMW), LISTS("\"custom_white_list\":[\"softmax_with_cross_entropy\"]"),
+                "amp_configs.custom_white_list",
+                "cross_entropy reads 16 bits and computes in fp32 anyway");
+}
+
+static int count_kind(const struct program *p, enum op_kind kind)
+{
+    int count = 0;
+
+    for (int i = 0; i < p->op_count; i++)
+        count += p->ops[i].kind == kind;
+    return count;
+}
+
+/* gelu lies inside a linear; a list that names it takes it out where the two are to run apart. */
+static void test_passes__amp_lists_reach_into_a_linear(void **state)
+{
+    struct job job;
+    const struct program *p = &job.plan.program;
+
+    (void)state;
+    build(&job, GPT(1, ADAMW), LISTS("\"custom_black_list\":[\"gelu\"]"));
+    assert_int_equal(count_kind(p, OP_GELU), 1);
+    assert_int_equal(count_kind(p, OP_GELU_GRAD), 1);
+    assert_int_equal(type_of(p, "h.0.mlp.c_fc.pre"), PROGRAM_FP16);
+    assert_int_equal(type_of(p, "h.0.mlp.c_fc"), PROGRAM_FP32);
+    assert_int_equal(type_of(p, "h.0.mlp.c_proj"), PROGRAM_FP16);
+    job_release(&job);
+
+    build(&job, GPT(1, ADAMW),
+          LISTS("\"custom_black_list\":[\"linear\"],\"custom_white_list\":[\"gelu\"]"));
+    assert_int_equal(count_kind(p, OP_GELU), 1);
+    assert_int_equal(type_of(p, "h.0.mlp.c_fc.pre"), PROGRAM_FP32);
+    assert_int_equal(type_of(p, "h.0.mlp.c_fc"), PROGRAM_FP16);
+    job_release(&job);
+
+    build(&job, GPT(1, ADAMW), LISTS("\"custom_white_list\":[\"gelu\"]")); /* already there */
+    assert_int_equal(count_kind(p, OP_GELU), 0);
+    job_release(&job);
+}
+
+/* As Paddle's pure fp16, which keeps what custom_black_list names in fp32. */
+static void test_passes__pure_16_bits_obey_the_black_list(void **state)
+{
+    struct job job;
+    const struct program *p = &job.plan.program;
+
+    (void)state;
+    build(&job, GPT(1, ADAMW),
+          LISTS("\"use_pure_fp16\":true,\"custom_black_list\":[\"layer_norm\",\"gelu\"]"));
+    assert_int_equal(type_of(p, "h.0.ln_1"), PROGRAM_FP32);
+    assert_int_equal(type_of(p, "h.0.attn"), PROGRAM_FP16);
+    assert_int_equal(type_of(p, "h.0.mlp.c_fc"), PROGRAM_FP32);
+    job_release(&job);
+    expect_idle(
+        GPT(1, ADAMW), LISTS("\"use_pure_fp16\":true,\"custom_white_list\":[\"layer_norm\"]"),
+        "amp_configs.custom_white_list", "in pure 16 bits every operator is in 16 bits already");
+}
+
+/* With amp off its lists are off. */
+static void test_passes__precision_alone_has_no_custom_lists(void **state)
+{
+    struct job job;
+
+    (void)state;
+    build(
+        &job, GPT(1, ADAMW ",\"precision\":\"bf16\""),
+        "{\"amp_configs\":{\"custom_black_list\":[\"linear\"],\"custom_black_varnames\":[\"h.7\"]}}");
+    assert_int_equal(type_of(&job.plan.program, "h.0.mlp.c_fc"), PROGRAM_BF16);
+    assert_true(select_has_note(&job.plan.selection.without_effect, "amp_configs"));
+    job_release(&job);
 }
 
 static void test_passes__amp_scales_only_if_asked(void **state)
@@ -624,27 +738,6 @@ static void test_passes__offload_fetches_one_ahead(void **state)
     job_release(&job);
 }
 
-static void expect_idle(const char *training, const char *strategy, const char *knob,
-                        const char *because)
-{
-    const struct select_notes *idle;
-    struct job job;
-    bool found = false;
-
-    build(&job, training, strategy);
-    idle = &job.plan.selection.without_effect;
-    for (size_t i = 0; i < idle->count; i++)
-        if (strcmp(idle->items[i].knob, knob) == 0) {
-            assert_string_equal(idle->items[i].because, because);
-            found = true;
-        }
-    if (!found)
-        fail_msg("%s: nothing says that %s has no effect", strategy, knob);
-    for (size_t i = 0; i < job.plan.selection.applied.count; i++)
-        assert_string_not_equal(job.plan.selection.applied.items[i], knob);
-    job_release(&job);
-}
-
 /* The last checkpoint stays, so one alone is not offloaded. */
 static void test_passes__offload_of_one_checkpoint_is_told(void **state)
 {
@@ -742,6 +835,10 @@ int main(void)
         cmocka_unit_test(test_passes__relus_go_into_what_is_in_front_of_them),
         cmocka_unit_test(test_passes__precision_alone_needs_no_scale),
         cmocka_unit_test(test_passes__amp_obeys_custom_lists),
+        cmocka_unit_test(test_passes__amp_lists_name_operators),
+        cmocka_unit_test(test_passes__amp_lists_reach_into_a_linear),
+        cmocka_unit_test(test_passes__pure_16_bits_obey_the_black_list),
+        cmocka_unit_test(test_passes__precision_alone_has_no_custom_lists),
         cmocka_unit_test(test_passes__amp_scales_only_if_asked),
         cmocka_unit_test(test_passes__recompute_repeats_all_but_the_tail),
         cmocka_unit_test(test_passes__recompute_lowers_memory_as_sqrt),

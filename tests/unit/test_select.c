@@ -403,6 +403,32 @@ static void test_select__full_contradicts_exactly_the_documented_pairs(void **st
         }
 }
 
+/* Pure 16 bits differ from strategy.md 7.2 (8) in what is stored, and the plan says so. */
+static void test_select__pure_16_bits_say_what_is_stored(void **state)
+{
+    static const char *const knobs[] = {"use_pure_fp16", "use_pure_bf16"};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(knobs); i++) {
+        struct select_options options = {.world_size = 1};
+        SELECT_AUTO_RESULT struct select_result r = {0};
+        struct fleet_errors errors = {0};
+        char json[80], knob[40];
+        struct strategy s;
+
+        (void)snprintf(json, sizeof(json), "{\"amp\":true,\"amp_configs\":{\"%s\":true}}",
+                       knobs[i]);
+        (void)snprintf(knob, sizeof(knob), "amp_configs.%s", knobs[i]);
+        make(&s, json);
+        assert_int_equal(strategy_select(&s, &options, "", &r, &errors), 0);
+        assert_int_equal(r.notes.count, 1);
+        assert_string_equal(r.notes.items[0].knob, knob);
+        assert_non_null(
+            strstr(r.notes.items[0].because, "stores parameters and gradients in fp32"));
+        strategy_release(&s);
+    }
+}
+
 /* spec/strategy.md 3: accepted, and said. */
 static void test_select__falling_sparsity_is_a_warning(void **state)
 {
@@ -636,6 +662,7 @@ int main(void)
         cmocka_unit_test(test_select__full_applies_what_goes_together),
         cmocka_unit_test(test_select__full_refuses_contradictions_by_name),
         cmocka_unit_test(test_select__full_contradicts_exactly_the_documented_pairs),
+        cmocka_unit_test(test_select__pure_16_bits_say_what_is_stored),
         cmocka_unit_test(test_select__falling_sparsity_is_a_warning),
         cmocka_unit_test(test_select__decay_twice_is_a_warning),
         cmocka_unit_test(test_select__one_checkpoint_is_never_offloaded),

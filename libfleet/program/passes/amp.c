@@ -16,6 +16,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/strbuf.h"
 #include "libfleet/program/loss_scaling.h"
 #include "libfleet/program/passes/amp_lists.h"
 #include "libfleet/program/passes/pass.h"
@@ -114,8 +115,10 @@ static enum side side_of(const struct amp *amp, const struct program_op *op)
     if (touches_black(amp, op))
         return SIDE_FULL;
     if (amp->mode == MODE_PURE)
-        return SIDE_LOW;
-    switch (amp_lists_effective(op->kind, amp->strategy)) {
+        return amp_lists_find(&amp->strategy->amp_configs.custom_black_list, op->kind) ? SIDE_FULL
+                                                                                       : SIDE_LOW;
+    switch (amp->mode == MODE_LISTS ? amp_lists_effective(op->kind, amp->strategy)
+                                    : amp_lists_default(op->kind)) {
     case AMP_WHITE:
         return SIDE_LOW;
     case AMP_BLACK:
@@ -156,7 +159,7 @@ static int cast_to(struct amp *amp, const struct program_op *op, int var, enum s
     return amp->casts[var];
 }
 
-static void place(struct amp *amp, const struct program_op *op)
+static void place_one(struct amp *amp, const struct program_op *op)
 {
     struct program_op copy = *op;
     enum side side = side_of(amp, op);
@@ -176,13 +179,152 @@ static void place(struct amp *amp, const struct program_op *op)
     (void)program_add_op(amp->program, &copy);
 }
 
+/* ---- an activation inside a linear --------------------------------------------------------------- */
+
+/* The operator that a linear has inside, or OP_KIND_COUNT. */
+static enum op_kind inside_of(const struct program_op *op)
+{
+    if (op->kind != OP_LINEAR || op->attributes.activation == OP_ACTIVATION_NONE)
+        return OP_KIND_COUNT;
+    return op->attributes.activation == OP_ACTIVATION_GELU ? OP_GELU : OP_RELU;
+}
+
+/* A custom list names the activation, and wants it elsewhere than the linear around it. */
+static bool stands_apart(const struct amp *amp, const struct program_op *op)
+{
+    const struct strategy_amp_config *configs = &amp->strategy->amp_configs;
+    enum op_kind inside = inside_of(op);
+
+    if (inside == OP_KIND_COUNT || amp->mode == MODE_PRECISION)
+        return false;
+    if (amp_lists_find(&configs->custom_black_list, inside))
+        return side_of(amp, op) == SIDE_LOW;
+    return amp_lists_find(&configs->custom_white_list, inside) && side_of(amp, op) == SIDE_FULL;
+}
+
+static void place(struct amp *amp, const struct program_op *op)
+{
+    struct program_op linear = *op;
+    struct program_op activation = {.section = op->section,
+                                    .inputs = {op->outputs[1]},
+                                    .input_count = 1,
+                                    .outputs = {op->outputs[0]},
+                                    .output_count = 1,
+                                    .layer = op->layer};
+
+    if (!stands_apart(amp, op)) {
+        place_one(amp, op);
+        return;
+    }
+    fleet_assert(op->outputs[1] != PROGRAM_NONE);
+    linear.attributes.activation = OP_ACTIVATION_NONE;
+    linear.outputs[0] = op->outputs[1];
+    linear.output_count = 1;
+    activation.kind = inside_of(op);
+    place_one(amp, &linear);
+    place_one(amp, &activation);
+}
+
+/* ---- names in the custom lists -------------------------------------------------------------------- */
+
+struct list {
+    const char *field;
+    const struct strategy_strings *names;
+};
+
+static int refuse_unknown(const struct list *list, struct fleet_error *err)
+{
+    for (size_t i = 0; i < list->names->count; i++) {
+        const char *name = list->names->items[i], *meant;
+
+        if (amp_lists_knows(name))
+            continue;
+        meant = amp_lists_closest(name);
+        return fleet_error(err, -EINVAL, "%s: there is no operator \"%.60s\"%s%s", list->field,
+                           name, meant ? ", did you mean " : "", meant ? meant : "");
+    }
+    return 0;
+}
+
+/* Two of Paddle's operators that are one here cannot be in both lists. */
+static int refuse_overlap(const struct list *white, const struct list *black,
+                          struct fleet_error *err)
+{
+    for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
+        const char *in_white = amp_lists_find(white->names, (enum op_kind)kind);
+        const char *in_black = amp_lists_find(black->names, (enum op_kind)kind);
+
+        if (in_white && in_black)
+            return fleet_error(err, -EINVAL,
+                               "%s: \"%s\" and \"%s\" of custom_white_list are one operator here, "
+                               "%s",
+                               black->field, in_black, in_white,
+                               op_definition((enum op_kind)kind)->name);
+    }
+    return 0;
+}
+
+static bool has_operator(const struct program *program, const char *name)
+{
+    for (int i = 0; i < program->op_count; i++) {
+        enum op_kind inside = inside_of(&program->ops[i]);
+
+        if (amp_lists_means(name, program->ops[i].kind) ||
+            (inside != OP_KIND_COUNT && amp_lists_means(name, inside)))
+            return true;
+    }
+    return false;
+}
+
+static void tell_idle_names(const struct program *program, const struct pass_context *context,
+                            const struct list *list)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf names = {0};
+
+    for (size_t i = 0; i < list->names->count; i++)
+        if (!has_operator(program, list->names->items[i]))
+            fleet_strbuf_appendf(&names, "%s%s", names.length ? ", " : "", list->names->items[i]);
+    if (names.length > 0)
+        pass_idle(context, list->field, "no operator of this model is called %s", names.text);
+}
+
+/* What the white list cannot change. */
+static void tell_idle_white(const struct program *program, const struct pass_context *context,
+                            const struct list *white)
+{
+    const struct strategy_amp_config *configs = &context->strategy->amp_configs;
+
+    if (white->names->count > 0 && (configs->use_pure_fp16 || configs->use_pure_bf16))
+        pass_idle(context, white->field, "in pure 16 bits every operator is in 16 bits already");
+    tell_idle_names(program, context, white);
+    if (amp_lists_find(white->names, OP_CROSS_ENTROPY))
+        pass_idle(context, white->field, "cross_entropy reads 16 bits and computes in fp32 anyway");
+}
+
+static int check_lists(const struct program *program, const struct pass_context *context,
+                       struct fleet_error *err)
+{
+    const struct strategy_amp_config *configs = &context->strategy->amp_configs;
+    struct list white = {"amp_configs.custom_white_list", &configs->custom_white_list};
+    struct list black = {"amp_configs.custom_black_list", &configs->custom_black_list};
+
+    if (!context->strategy->amp)
+        return 0;
+    if (refuse_unknown(&white, err) < 0 || refuse_unknown(&black, err) < 0 ||
+        refuse_overlap(&white, &black, err) < 0)
+        return -EINVAL;
+    tell_idle_white(program, context, &white);
+    tell_idle_names(program, context, &black);
+    return 0;
+}
+
 /* ---- the whole -------------------------------------------------------------------------------- */
 
 static int mark_black(struct amp *amp, struct fleet_error *err)
 {
     const struct strategy_strings *names = &amp->strategy->amp_configs.custom_black_varnames;
 
-    for (size_t i = 0; i < names->count; i++) {
+    for (size_t i = 0; amp->strategy->amp && i < names->count; i++) {
         int var = program_find_var(amp->program, names->items[i]);
         if (var == PROGRAM_NONE)
             return fleet_error(err, -EINVAL,
@@ -259,9 +401,9 @@ bool amp_wanted(const struct pass_context *context)
 int amp_apply(struct program *program, const struct pass_context *context, struct fleet_error *err)
 {
     struct amp amp;
-    int rc = check_type(context, err);
+    int rc;
 
-    if (rc < 0)
+    if ((rc = check_type(context, err)) < 0 || (rc = check_lists(program, context, err)) < 0)
         return rc;
     amp_init(&amp, program, context);
     if ((rc = mark_black(&amp, err)) == 0)
