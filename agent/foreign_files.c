@@ -65,11 +65,16 @@ static void remove_folder(const char *folder)
     (void)rmdir(folder);
 }
 
+/*
+ * Not durable: the files end with the agent, and the agent has one thread. Where the disk is busy (all
+ * workers start a framework of gigabytes at the same time) an fsync takes seconds, the hub hears no
+ * heartbeat meanwhile, and healthy workers are lost.
+ */
 static int write_file(const struct foreign_files *files, const char *name, const char *text,
                       char **out_path, struct fleet_error *err)
 {
     char *path = fleet_file_join(files->folder, name);
-    int rc = fleet_file_write(path, text, strlen(text), err);
+    int rc = fleet_file_replace(path, text, strlen(text), FLEET_FILE_VOLATILE, err);
 
     if (rc < 0) {
         free(path);

@@ -237,6 +237,35 @@ static void write_job(char path[static 32], const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
+static int syncs;
+
+/* In place of libc's. */
+int fsync(int fd)
+{
+    (void)fd;
+    syncs++;
+    return 0;
+}
+
+/* The agent writes them between two heartbeats, on a disk that may be busy for seconds. */
+static void test_foreign_files__wait_for_no_disk(void **state)
+{
+    struct foreign_files files;
+    char path[32], *table = NULL, *backup = NULL;
+
+    (void)state;
+    write_job(path, "{\"strategy\": {\"amp\": true}}");
+    syncs = 0;
+    assert_int_equal(foreign_files_open(path, &files, NULL), 0);
+    assert_int_equal(foreign_files_rank_table(&files, &assign, &table, NULL), 0);
+    assert_int_equal(foreign_files_backup(&files, 0, "{}", &backup, NULL), 0);
+    assert_int_equal(syncs, 0);
+    free(table);
+    free(backup);
+    foreign_files_release(&files);
+    (void)unlink(path);
+}
+
 /* Paddle uses one communicator where there is one rank, or batch norm is synchronized. */
 static void test_foreign_files__nccl_rings_are_those_that_take_effect(void **state)
 {
@@ -322,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_environment__keeps_a_master_the_user_has_set),
         cmocka_unit_test(test_environment__names_the_files_of_the_job),
         cmocka_unit_test(test_environment__every_variable_is_documented),
+        cmocka_unit_test(test_foreign_files__wait_for_no_disk),
         cmocka_unit_test(test_foreign_files__nccl_rings_are_those_that_take_effect),
         cmocka_unit_test(test_environment__rank_table_lists_every_rank_once),
         cmocka_unit_test(test_environment__puts_aside_what_is_too_long),
