@@ -27,6 +27,7 @@ static const char usage[] =
     "  --lease NAME               Lease by which replicas elect (fleetjob-controller)\n"
     "  --no-election              there is one replica; for tests\n"
     "  --probe-port PORT          /healthz, /readyz, /metrics (8080)\n"
+    "  --job-metrics              series of each job in /metrics: step, restarts, ready workers\n"
     "  --kubeconfig FILE          instead of $KUBECONFIG, the pod's account, ~/.kube/config\n"
     "  --context NAME             of the kubeconfig\n"
     "  --log-format FORM          text or json (text)\n"
@@ -107,6 +108,7 @@ static const struct {
     {"lease", 0, OPTION_TEXT, offsetof(struct command_line, lease)},
     {"no-election", 0, OPTION_FLAG, offsetof(struct command_line, no_election)},
     {"probe-port", 0, OPTION_PORT, offsetof(struct command_line, probe_port)},
+    {"job-metrics", 0, OPTION_FLAG, offsetof(struct command_line, has_job_metrics)},
     {"kubeconfig", 0, OPTION_TEXT, offsetof(struct command_line, kubeconfig)},
     {"context", 0, OPTION_TEXT, offsetof(struct command_line, context)},
     {"log-format", 0, OPTION_LOG_FORMAT, 0},

@@ -20,7 +20,7 @@ struct command_line {
     const char *watched[INFORMER_NAMESPACES_MAX];
     size_t watched_count; /* 0: all namespaces */
     int hub_port, probe_port;
-    bool no_election, is_json, is_verbose;
+    bool no_election, has_job_metrics, is_json, is_verbose;
 };
 
 /*

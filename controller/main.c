@@ -22,9 +22,11 @@
 #include "controller/fleetjob/install_identity.h"
 #include "controller/fleetjob/installation.h"
 #include "controller/fleetjob/reconciler.h"
+#include "controller/hub_metrics.h"
 #include "controller/machinery/event_recorder.h"
 #include "controller/machinery/metrics.h"
 #include "controller/machinery/probe_server.h"
+#include "controller/machinery/process_metrics.h"
 #include "controller/refusal_log.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
@@ -49,6 +51,9 @@ struct program {
     struct kube_config config;
     struct kube_io *io;
     struct metric *requests;
+    struct hub_metrics hub_metrics;
+    struct process_metrics process_metrics;
+    double certificate_expiry_s; /* of the hub's certificate */
     struct metrics *metrics;
     struct event_recorder *events;
     struct probe_server *probes;
@@ -161,6 +166,7 @@ static int open_network(void *user, struct hub_network *out, struct fleet_error 
     if (rc == 0) {
         config.certificate_pem = leaf.certificate_pem;
         config.key_pem = leaf.key_pem;
+        p->certificate_expiry_s = tls_identity_expiry_s(leaf.certificate_pem);
         rc = hub_server_new(&config, &p->hub_server, err);
     }
     tls_identity_release(&leaf);
@@ -184,6 +190,7 @@ static void start_reconciler(struct program *p)
                                                .identity = p->identity_text};
     struct reconciler_options reconciler = {.io = p->io,
                                             .metrics = p->metrics,
+                                            .has_job_metrics = p->arguments.has_job_metrics,
                                             .election = p->arguments.no_election ? NULL : &election,
                                             .namespaces = p->arguments.watched,
                                             .namespace_count = p->arguments.watched_count,
@@ -291,6 +298,8 @@ static int answer_probe(void *user, const char *path, struct fleet_strbuf *body,
     if (strcmp(path, "/metrics") == 0) {
         if (p->reconciler)
             reconciler_collect(p->reconciler);
+        hub_metrics_collect(&p->hub_metrics, p->hub_server, p->certificate_expiry_s);
+        process_metrics_collect(&p->process_metrics);
         metrics_print(p->metrics, body);
         *content_type = "text/plain; version=0.0.4; charset=utf-8";
         return 200;
@@ -346,8 +355,14 @@ static int open_program(struct program *p, struct fleet_error *err)
     if (!p->arguments.namespace_ || !p->arguments.namespace_[0])
         p->arguments.namespace_ = p->config.namespace_;
     p->metrics = metrics_new();
-    p->requests = metrics_counter(p->metrics, "fleetjob_requests_total",
-                                  "Requests to the API server, by verb and status.", "verb,code");
+    p->requests =
+        metrics_counter(p->metrics, "fleetjob_requests_total",
+                        "Number of requests to the API server, by verb and status.", "verb,code");
+    metric_set(metrics_gauge(p->metrics, "fleetjob_build_info",
+                             "Always 1; the label has the version of the controller.", "version"),
+               1, FLEET_VERSION);
+    hub_metrics_init(&p->hub_metrics, p->metrics);
+    process_metrics_init(&p->process_metrics, p->metrics);
     if ((rc = kube_http_new(&p->loop, &p->config, &http, &p->io, err)) < 0 ||
         (rc = probe_server_new(&p->loop, NULL, p->arguments.probe_port, answer_probe, p, &p->probes,
                                err)) < 0)

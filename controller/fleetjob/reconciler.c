@@ -472,10 +472,7 @@ static void on_job_changed(void *user, const char *key, const void *before, cons
     const struct projection_job *cached = after;
     struct reconciler_job *job = fleet_map_get(&r->jobs, key);
 
-    if (before)
-        metric_add(r->states, -1, ((const struct projection_job *)before)->state);
-    if (cached)
-        metric_add(r->states, 1, cached->state);
+    job_metrics_change(&r->job_metrics, key, before, after);
     if (job && cached && strcmp(job->uid, cached->uid) == 0)
         status_writer_seen(job->writer, cached->resource_version);
     manager_enqueue(r->manager, key);
@@ -609,14 +606,14 @@ static void add_metrics(struct reconciler *r)
 {
     struct metrics *m = r->options.metrics;
 
-    r->pods_created = metrics_counter(m, "fleetjob_pods_created_total", "Pods created.", "");
-    r->pods_deleted = metrics_counter(m, "fleetjob_pods_deleted_total", "Pods deleted.", "");
+    r->pods_created = metrics_counter(m, "fleetjob_pods_created_total", "Number of worker pods created.", "");
+    r->pods_deleted = metrics_counter(m, "fleetjob_pods_deleted_total", "Number of worker pods deleted.", "");
     r->status_writes = metrics_counter(m, "fleetjob_status_writes_total",
-                                       "Writes of a status, by result.", "result");
+                                       "Number of status writes, by result.", "result");
     r->restarts =
         metrics_counter(m, "fleetjob_restarts_total",
-                        "Generations that followed a failure or a resize, by cause.", "cause");
-    r->states = metrics_gauge(m, "fleetjob_jobs", "Jobs there are, by state.", "state");
+                        "Number of restarts of FleetJobs, by cause.", "cause");
+    job_metrics_init(&r->job_metrics, m, r->options.has_job_metrics);
 }
 
 static bool may_write(void *user)
@@ -695,6 +692,7 @@ void reconciler_free(struct reconciler *r)
 void reconciler_collect(struct reconciler *r)
 {
     manager_collect(r->manager);
+    job_metrics_show(&r->job_metrics, manager_is_leading(r->manager));
 }
 
 bool reconciler_has_synced(const struct reconciler *r)

@@ -4,6 +4,7 @@
 
 /* What reconciler.c, prepare.c and apply.c share: the controller, a job in it, one look at that job. */
 
+#include "controller/fleetjob/job_metrics.h"
 #include "controller/fleetjob/gang.h"
 #include "controller/fleetjob/observe.h"
 #include "controller/fleetjob/reconciler.h"
@@ -33,7 +34,8 @@ struct reconciler {
     struct status_pace pace;
     bool has_gang[GANG_SCHEDULERS]; /* which gang schedulers the cluster has, … */
     double gang_until_ms;           /* … as was seen; ask again then */
-    struct metric *pods_created, *pods_deleted, *status_writes, *restarts, *states;
+    struct metric *pods_created, *pods_deleted, *status_writes, *restarts;
+    struct job_metrics job_metrics;
 };
 
 /* What is remembered of a job between two looks. */

@@ -44,6 +44,7 @@ struct manager {
     double timer_due_ms;
     struct fleet_map begun; /* key → when, as double * */
     struct metric *reconciles, *reconcile_seconds, *depth, *leader;
+    struct metric *adds, *retried, *queue_seconds;
     struct metric *lists, *watches, *events, *troubles, *cached; /* by resource */
 };
 
@@ -80,14 +81,16 @@ static void note_begin(struct manager *m, const char *key)
 static void pump(void *user)
 {
     struct manager *m = user;
+    double waited_ms;
     const char *key;
 
     m->timer = NULL;
     for (int i = 0; i < MANAGER_TURN; i++) {
         if (m->ending || !manager_is_leading(m) ||
             workqueue_working(m->queue) >= MANAGER_WORKING_MAX ||
-            !(key = workqueue_get(m->queue, kube_now_ms(m->io))))
+            !(key = workqueue_get(m->queue, kube_now_ms(m->io), &waited_ms)))
             break;
+        metric_observe(m->queue_seconds, waited_ms / 1000);
         note_begin(m, key);
         m->options.reconcile(m->options.user, key); /* may be done with it already */
     }
@@ -97,14 +100,26 @@ static void pump(void *user)
 
 void manager_enqueue(struct manager *m, const char *key)
 {
-    workqueue_add(m->queue, key);
+    metric_add(m->adds, 1);
+    workqueue_add(m->queue, key, kube_now_ms(m->io));
     plan(m);
 }
 
 void manager_enqueue_at(struct manager *m, const char *key, double due_ms)
 {
+    metric_add(m->adds, 1);
     workqueue_add_at(m->queue, key, due_ms);
     plan(m);
+}
+
+/* With the key, so that the log names the object. */
+static void report_failure(const struct manager *m, const char *key, const struct fleet_error *err)
+{
+    struct fleet_error named = *err;
+
+    (void)fleet_error_wrap(&named, "reconcile %s", key);
+    if (m->options.on_trouble)
+        m->options.on_trouble(m->options.user, "Reconcile failed", &named);
 }
 
 void manager_done(struct manager *m, const char *key, const struct fleet_error *err,
@@ -118,8 +133,8 @@ void manager_done(struct manager *m, const char *key, const struct fleet_error *
     metric_add(m->reconciles, 1, err ? "error" : "success");
     metric_observe(m->reconcile_seconds, (now_ms - *begun) / 1000);
     if (err) {
-        if (m->options.on_trouble)
-            m->options.on_trouble(m->options.user, "Reconcile failed", err);
+        metric_add(m->retried, 1);
+        report_failure(m, own, err);
         workqueue_add_at(m->queue, own,
                          now_ms + ratelimiter_fail(&m->retries, own, kube_random(m->io)));
     } else {
@@ -252,25 +267,36 @@ struct manager *manager_new(const struct manager_options *options)
     m->retries.base_ms = MANAGER_RETRY_MIN_MS;
     m->retries.max_ms = MANAGER_RETRY_MAX_MS;
     m->reconciles = metrics_counter(options->metrics, "fleetjob_reconciles_total",
-                                    "Reconciles that ended, by result.", "result");
-    m->reconcile_seconds = metrics_histogram(options->metrics, "fleetjob_reconcile_seconds",
-                                             "From the start of a reconcile to its end.", "",
-                                             seconds, FLEET_COUNT(seconds));
+                                    "Number of finished reconciles, by result.", "result");
+    m->reconcile_seconds =
+        metrics_histogram(options->metrics, "fleetjob_reconcile_seconds",
+                          "Duration of a reconcile, requests included, in seconds.", "", seconds,
+                          FLEET_COUNT(seconds));
+    m->adds = metrics_counter(options->metrics, "fleetjob_workqueue_adds_total",
+                              "Number of times a FleetJob was added to the work queue.", "");
+    m->retried = metrics_counter(options->metrics, "fleetjob_workqueue_retries_total",
+                                 "Number of reconciles that are repeated because they failed.", "");
+    m->queue_seconds = metrics_histogram(
+        options->metrics, "fleetjob_workqueue_queue_seconds",
+        "Time from when a FleetJob was due to be reconciled until it was, in seconds.", "", seconds,
+        FLEET_COUNT(seconds));
     m->depth = metrics_gauge(options->metrics, "fleetjob_workqueue_depth",
-                             "Keys that wait to be reconciled.", "");
-    m->leader =
-        metrics_gauge(options->metrics, "fleetjob_leader", "1 while this replica leads.", "");
+                             "Number of FleetJobs that wait to be reconciled.", "");
+    m->leader = metrics_gauge(options->metrics, "fleetjob_leader",
+                              "Whether this replica leads: 1 or 0.", "");
     metric_set(m->leader, 0);
     m->lists = metrics_counter(options->metrics, "fleetjob_lists_total",
-                               "Lists that replaced a cache.", "resource");
-    m->watches =
-        metrics_counter(options->metrics, "fleetjob_watches_total", "Watches begun.", "resource");
-    m->events = metrics_counter(options->metrics, "fleetjob_watch_events_total",
-                                "Events of watches, bookmarks included.", "resource");
-    m->troubles = metrics_counter(options->metrics, "fleetjob_watch_troubles_total",
-                                  "Lists and watches that failed.", "resource");
-    m->cached = metrics_gauge(options->metrics, "fleetjob_cached_objects", "Objects in a cache.",
-                              "resource");
+                               "Number of lists that replaced a cache, by resource.", "resource");
+    m->watches = metrics_counter(options->metrics, "fleetjob_watches_total",
+                                 "Number of watches that were started, by resource.", "resource");
+    m->events =
+        metrics_counter(options->metrics, "fleetjob_watch_events_total",
+                        "Number of watch events, bookmarks included, by resource.", "resource");
+    m->troubles =
+        metrics_counter(options->metrics, "fleetjob_watch_troubles_total",
+                        "Number of lists and watches that failed, by resource.", "resource");
+    m->cached = metrics_gauge(options->metrics, "fleetjob_cached_objects",
+                              "Number of objects in a cache, by resource.", "resource");
     return m;
 }
 
@@ -337,6 +363,7 @@ void manager_start(struct manager *m)
 
 void manager_collect(struct manager *m)
 {
+    metric_set(m->depth, (double)workqueue_length(m->queue));
     for (int i = 0; i < m->watched_count; i++) {
         struct watched *w = &m->watched[i];
         const char *resource = w->options.resource->plural;

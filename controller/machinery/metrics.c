@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/map.h"
 
@@ -35,7 +36,8 @@ struct metric {
     char *labels[METRIC_LABELS_MAX];
     size_t label_count;
     double bounds[METRIC_BUCKETS_MAX];
-    size_t bound_count;
+    size_t bound_count, series_max;
+    bool is_hidden;
     struct fleet_map series; /* `a="x",b="y"` → struct series *, owned */
 };
 
@@ -108,6 +110,7 @@ static struct metric *make(struct metrics *metrics, enum metric_type type, const
 
     fleet_assert(metric != NULL && is_name(name));
     metric->type = type;
+    metric->series_max = METRIC_SERIES_MAX;
     metric->name = strdup(name);
     metric->help = strdup(help);
     read_labels(metric, labels);
@@ -147,6 +150,16 @@ struct metric *metrics_histogram(struct metrics *metrics, const char *name, cons
     }
     metric->bound_count = bound_count;
     return metric;
+}
+
+void metric_limit(struct metric *metric, size_t series_max)
+{
+    metric->series_max = series_max;
+}
+
+void metric_show(struct metric *metric, bool is_shown)
+{
+    metric->is_hidden = !is_shown;
 }
 
 /* ---- counting ---------------------------------------------------------------------------------- */
@@ -194,7 +207,7 @@ static struct series *find_or_make(struct metric *metric, va_list values)
 
     series_key(metric, values, &key);
     series = fleet_map_get(&metric->series, key.text);
-    if (!series && metric->series.count >= METRIC_SERIES_MAX) {
+    if (!series && metric->series.count >= metric->series_max) {
         other_key(metric, &key);
         series = fleet_map_get(&metric->series, key.text);
     }
@@ -241,6 +254,30 @@ void metric_observe(struct metric *metric, double value, ...)
     series->buckets[bucket]++;
     series->count++;
     series->value += value;
+}
+
+void metric_count_to(struct metric *metric, double total, ...)
+{
+    struct series *series;
+    va_list values;
+
+    fleet_assert(metric->type == METRIC_COUNTER);
+    va_start(values, total);
+    series = find_or_make(metric, values);
+    va_end(values);
+    if (total > series->value)
+        series->value = total;
+}
+
+void metric_remove(struct metric *metric, ...)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf key = {0};
+    va_list values;
+
+    va_start(values, metric);
+    series_key(metric, values, &key);
+    va_end(values);
+    free(fleet_map_remove(&metric->series, key.text));
 }
 
 double metric_value(const struct metric *metric, ...)
@@ -309,14 +346,20 @@ static int compare_entries(const void *a, const void *b)
 static void print_metric(const struct metric *metric, struct fleet_strbuf *out)
 {
     static const char *const types[] = {"counter", "gauge", "histogram"};
-    const struct fleet_map_entry *sorted[METRIC_SERIES_MAX + 1], *entry;
+    FLEET_AUTO_FREE const struct fleet_map_entry **sorted =
+        calloc(metric->series.count + 1, sizeof(*sorted));
+    const struct fleet_map_entry *entry;
     size_t count = 0;
+
+    fleet_assert(sorted != NULL);
+    if (metric->is_hidden)
+        return;
 
     fleet_strbuf_appendf(out, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help,
                          metric->name, types[metric->type]);
     for (size_t i = 0; (entry = fleet_map_next(&metric->series, &i));)
         sorted[count++] = entry;
-    qsort(sorted, count, sizeof(*sorted), compare_entries);
+    qsort((void *)sorted, count, sizeof(*sorted), compare_entries);
     for (size_t i = 0; i < count; i++) {
         const struct series *series = sorted[i]->value;
         if (metric->type == METRIC_HISTOGRAM)

@@ -8,11 +8,12 @@
  *     requests = metrics_counter(metrics, "fleetjob_requests_total", "Requests sent.", "verb,code");
  *     metric_add(requests, 1, "POST", "201");
  *
- * Memory is bounded: a metric has at most METRIC_SERIES_MAX combinations of label values; what comes
- * after that is counted under the value "other" for every label, so sums stay right. Names of users'
- * objects are no label values.
+ * Memory is bounded: a metric has at most METRIC_SERIES_MAX combinations of label values, or what
+ * metric_limit() says. Those that come later are counted under the value "other" for every label, so sums
+ * stay right.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "libfleet/base/strbuf.h"
@@ -40,10 +41,22 @@ struct metric *metrics_gauge(struct metrics *metrics, const char *name, const ch
 struct metric *metrics_histogram(struct metrics *metrics, const char *name, const char *help,
                                  const char *labels, const double *bounds, size_t bound_count);
 
+/* At most so many combinations of label values, before the first is there. */
+void metric_limit(struct metric *metric, size_t series_max);
+
+/* Is it printed? True at first. */
+void metric_show(struct metric *metric, bool is_shown);
+
 /* One value for each label, in order (const char *); NULL reads as "". */
 void metric_add(struct metric *metric, double amount, ...);    /* counter (amount >= 0), gauge */
 void metric_set(struct metric *metric, double value, ...);     /* gauge */
 void metric_observe(struct metric *metric, double value, ...); /* histogram */
+
+/* A counter of something that is counted elsewhere: `total` so far, never less than before. */
+void metric_count_to(struct metric *metric, double total, ...);
+
+/* Forget the series with these label values, if there is one. */
+void metric_remove(struct metric *metric, ...);
 
 /* Of one series, for tests and status lines: value, or count of a histogram; 0 if there is none. */
 double metric_value(const struct metric *metric, ...);

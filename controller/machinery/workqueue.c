@@ -20,12 +20,13 @@
 struct item {
     struct item *next; /* in the list of those ready */
     char *key;
-    bool ready;     /* in that list */
-    bool working;   /* out */
-    bool again;     /* added while out */
-    size_t heap_at; /* NOT_DELAYED: not in the heap */
-    double due_ms;  /* in the heap */
-    double order;   /* of two that are due at once, who came first */
+    bool ready;      /* in that list */
+    bool working;    /* out */
+    bool again;      /* added while out */
+    size_t heap_at;  /* NOT_DELAYED: not in the heap */
+    double due_ms;   /* in the heap */
+    double since_ms; /* ready, or added while out */
+    double order;    /* of two that are due at once, who came first */
 };
 
 struct workqueue {
@@ -148,18 +149,20 @@ static void append(struct workqueue *queue, struct item *item)
     queue->length++;
 }
 
-static void item_add(struct workqueue *queue, struct item *item)
+static void item_add(struct workqueue *queue, struct item *item, double now_ms)
 {
     heap_remove(queue, item);
+    if (!item->ready && !item->again)
+        item->since_ms = now_ms;
     if (item->working)
         item->again = true;
     else if (!item->ready)
         append(queue, item);
 }
 
-void workqueue_add(struct workqueue *queue, const char *key)
+void workqueue_add(struct workqueue *queue, const char *key, double now_ms)
 {
-    item_add(queue, find_or_make(queue, key));
+    item_add(queue, find_or_make(queue, key), now_ms);
 }
 
 void workqueue_add_at(struct workqueue *queue, const char *key, double due_ms)
@@ -172,12 +175,12 @@ void workqueue_add_at(struct workqueue *queue, const char *key, double due_ms)
     heap_add(queue, item, due_ms);
 }
 
-const char *workqueue_get(struct workqueue *queue, double now_ms)
+const char *workqueue_get(struct workqueue *queue, double now_ms, double *out_waited_ms)
 {
     struct item *item;
 
     while (queue->heap_count > 0 && queue->heap[0]->due_ms <= now_ms)
-        item_add(queue, queue->heap[0]);
+        item_add(queue, queue->heap[0], queue->heap[0]->due_ms);
     item = queue->first;
     if (!item)
         return NULL;
@@ -188,6 +191,8 @@ const char *workqueue_get(struct workqueue *queue, double now_ms)
     queue->working++;
     item->ready = false;
     item->working = true;
+    if (out_waited_ms)
+        *out_waited_ms = now_ms > item->since_ms ? now_ms - item->since_ms : 0;
     return item->key;
 }
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
@@ -228,4 +229,18 @@ int tls_identity_check(const char *certificate_pem, const char *key_pem, struct 
     X509_free(certificate);
     EVP_PKEY_free(key);
     return 0;
+}
+
+double tls_identity_expiry_s(const char *certificate_pem)
+{
+    BIO *bio = BIO_new_mem_buf(certificate_pem, -1);
+    X509 *certificate = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
+    struct tm when;
+    double expiry_s = 0;
+
+    if (certificate && ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &when) == 1)
+        expiry_s = (double)timegm(&when);
+    X509_free(certificate);
+    BIO_free(bio);
+    return expiry_s;
 }

@@ -31,4 +31,7 @@ int tls_identity_sign(const struct tls_identity *ca, const char *name, int days,
 /* -EINVAL if either is not PEM or they do not belong together. */
 int tls_identity_check(const char *certificate_pem, const char *key_pem, struct fleet_error *err);
 
+/* When a certificate in PEM expires, in seconds since 1970 UTC; 0 if it cannot be read. */
+double tls_identity_expiry_s(const char *certificate_pem);
+
 #endif

@@ -369,7 +369,7 @@ static void a_failed_pod_is_replaced(void **state)
     assert_int_equal(number_at(&w, JOBS "/gpt", "status.attempts.1"), 1);
     assert_int_equal(number_at(&w, JOBS "/gpt", "status.workers.failed"), 1);
     metrics_print(w.metrics, &text);
-    assert_non_null(strstr(text.text, "fleetjob_jobs{state=\"Pending\"} 1\n"));
+    assert_non_null(strstr(text.text, "fleetjob_jobs{namespace=\"team\",state=\"Pending\"} 1\n"));
     stop(&w);
 }
 

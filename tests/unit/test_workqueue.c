@@ -18,7 +18,7 @@
 
 static void expect_next(struct workqueue *queue, double now_ms, const char *expected)
 {
-    const char *key = workqueue_get(queue, now_ms);
+    const char *key = workqueue_get(queue, now_ms, NULL);
 
     if (!key != !expected || (key && strcmp(key, expected) != 0))
         fail_msg("at %g ms: expected %s, got %s", now_ms, expected ? expected : "nothing",
@@ -30,9 +30,9 @@ static void test_workqueue__is_fair_and_holds_a_key_once(void **state)
     struct workqueue *queue = workqueue_new();
 
     (void)state;
-    workqueue_add(queue, "a");
-    workqueue_add(queue, "b");
-    workqueue_add(queue, "a");
+    workqueue_add(queue, "a", 0);
+    workqueue_add(queue, "b", 0);
+    workqueue_add(queue, "a", 0);
     assert_int_equal(workqueue_length(queue), 2);
     expect_next(queue, 0, "a");
     expect_next(queue, 0, "b");
@@ -45,10 +45,10 @@ static void test_workqueue__gives_a_key_to_one_worker_and_loses_no_add(void **st
     struct workqueue *queue = workqueue_new();
 
     (void)state;
-    workqueue_add(queue, "a");
+    workqueue_add(queue, "a", 0);
     expect_next(queue, 0, "a");
-    workqueue_add(queue, "a");
-    workqueue_add(queue, "a");
+    workqueue_add(queue, "a", 0);
+    workqueue_add(queue, "a", 0);
     expect_next(queue, 0, NULL); /* (3) */
     workqueue_done(queue, "a");
     expect_next(queue, 0, "a"); /* (4), once */
@@ -73,7 +73,7 @@ static void test_workqueue__of_several_delays_the_earliest_counts(void **state)
     expect_next(queue, 100, "a");
     workqueue_done(queue, "a");
     expect_next(queue, 149, NULL);
-    workqueue_add(queue, "b"); /* now: the delay is over */
+    workqueue_add(queue, "b", 0); /* now: the delay is over */
     expect_next(queue, 149, "b");
     workqueue_done(queue, "b");
     expect_next(queue, 1e9, NULL);
@@ -85,7 +85,7 @@ static void test_workqueue__a_delay_set_while_working_survives_done(void **state
     struct workqueue *queue = workqueue_new();
 
     (void)state;
-    workqueue_add(queue, "a");
+    workqueue_add(queue, "a", 0);
     expect_next(queue, 0, "a");
     workqueue_add_at(queue, "a", 50);
     expect_next(queue, 60, NULL); /* due, but still out */
@@ -155,7 +155,7 @@ static void run_history(unsigned int seed)
         now += rand_r(&random) % 3;
         switch (rand_r(&random) % 4) {
         case 0:
-            workqueue_add(queue, names[k]);
+            workqueue_add(queue, names[k], 0);
             model_add(&m, k);
             break;
         case 1: /* odd thousandths: no two are due at once, whose order the model does not know */
@@ -165,7 +165,7 @@ static void run_history(unsigned int seed)
                 m.due[k] = due;
             break;
         case 2:
-            key = workqueue_get(queue, now);
+            key = workqueue_get(queue, now, NULL);
             expected = model_get(&m, now);
             if ((key ? atoi(key) : -1) != expected)
                 fail_msg("seed %u, step %d: expected %d, got %s", seed, step, expected,
