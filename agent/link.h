@@ -36,9 +36,11 @@ struct fleet_error;
 
 #define LINK_FD_ENV "FLEET_LINK_FD"
 #define LINK_JOB_FILE_ENV \
-    "FLEET_JOB_FILE" /* {"training":…,"strategy":…,"strategyPolicy":…,
+    "FLEET_JOB_FILE"                         /* {"training":…,"strategy":…,"strategyPolicy":…,
                                                   "strategyOptions":…,"jobName":…,"baseDir":…} */
-#define LINK_LISTEN_FD_ENV    "FLEET_LISTEN_FD" /* listening socket for data connections, inherited */
+#define LINK_LISTEN_FD_ENV "FLEET_LISTEN_FD" /* listening socket for data connections, inherited */
+#define LINK_SAVE_PATIENCE_ENV \
+    "FLEET_SAVE_PATIENCE_SECONDS" /* how long the last checkpoint is tried; absent = 300 */
 #define LINK_MESSAGE_SIZE_MAX FLEET_LINK_MESSAGE_MAX /* bytes of one line, without the newline */
 #define LINK_QUEUE_SIZE_MAX   (2 * FLEET_LINK_MESSAGE_MAX) /* bytes waiting to be sent */
 #define LINK_HEARTBEAT_MS     500 /* silence of six of them: the trainer is stopped or stuck */
@@ -48,6 +50,7 @@ struct fleet_error;
 #define LINK_KEY_SIZE         32
 #define LINK_TEXT_SIZE        1024 /* with the final NUL; longer texts are cut when sent */
 #define LINK_PATH_SIZE        4096
+#define LINK_CAUSE_SIZE       32
 #define LINK_ADDRESS_SIZE     262 /* "host:port" */
 #define LINK_DIGEST_SIZE      65  /* 64 hexadecimal digits, or "" */
 
@@ -64,16 +67,17 @@ enum link_kind {
     LINK_LEAVE,      /* stop: checkpoint if the job has them, then exit 0 */
     LINK_DONE,       /* the job is over on all ranks: exit 0 */
     /* trainer → agent */
-    LINK_HELLO,           /* alive, this is my data port */
-    LINK_READY,           /* a phase of joining a generation is complete */
-    LINK_PROGRESS,        /* committed steps */
-    LINK_PEER_LOST,       /* a collective connection broke */
-    LINK_CHECKPOINT_DONE, /* a checkpoint is complete on disk */
-    LINK_EVALUATION,      /* loss on the held-out samples */
-    LINK_WARNING,         /* worth showing, training goes on */
-    LINK_FAILED,          /* last words before a non-zero exit */
-    LINK_FINISHED,        /* the last step is committed */
-    LINK_HEARTBEAT,       /* every LINK_HEARTBEAT_MS: the process is not stopped */
+    LINK_HELLO,             /* alive, this is my data port */
+    LINK_READY,             /* a phase of joining a generation is complete */
+    LINK_PROGRESS,          /* committed steps */
+    LINK_PEER_LOST,         /* a collective connection broke */
+    LINK_CHECKPOINT_DONE,   /* a checkpoint is complete on disk */
+    LINK_CHECKPOINT_FAILED, /* one could not be written; it is tried again */
+    LINK_EVALUATION,        /* loss on the held-out samples */
+    LINK_WARNING,           /* worth showing, training goes on */
+    LINK_FAILED,            /* last words before a non-zero exit */
+    LINK_FINISHED,          /* the last step is committed */
+    LINK_HEARTBEAT,         /* every LINK_HEARTBEAT_MS: the process is not stopped */
     LINK_KIND_COUNT,
 };
 
@@ -163,6 +167,10 @@ struct link_message {
         } checkpoint_done;
         struct {
             int64_t step;
+            char text[LINK_TEXT_SIZE]; /* why, and where the newest checkpoint is */
+        } checkpoint_failed;
+        struct {
+            int64_t step;
             double loss;
         } evaluation;
         struct {
@@ -170,7 +178,9 @@ struct link_message {
         } warning;
         struct {
             char text[LINK_TEXT_SIZE];
-            bool permanent; /* a restart cannot help: bad data path, bad configuration */
+            char cause
+                [LINK_CAUSE_SIZE]; /* CamelCase, as MESSAGE_FAILED tells it; "" = by its exit */
+            bool permanent;        /* a restart cannot help: bad data path, bad configuration */
         } failed;
         struct {
             int64_t steps;

@@ -166,7 +166,7 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
     struct fleet_error err;
 
     t->start_at_ms = t->kill_at_ms = INFINITY;
-    t->words[0] = '\0';
+    t->words[0] = t->cause[0] = '\0';
     t->step = -1;
     t->is_permanent = t->is_awaited = false;
     t->loss = NAN;

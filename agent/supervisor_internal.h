@@ -29,10 +29,11 @@ struct trainer {
     bool is_silent;     /* and that was too long ago, but it may be the last to hold the state */
     double kill_at_ms;  /* alive: SIGKILL then; INFINITY = never */
     enum message_level level;
-    int64_t step;               /* newest committed step it told of, -1 = none */
-    int failures;               /* in a row, without a step in between */
-    bool is_permanent;          /* it said that a restart cannot help */
-    char words[LINK_TEXT_SIZE]; /* its last words, "" = none */
+    int64_t step;                /* newest committed step it told of, -1 = none */
+    int failures;                /* in a row, without a step in between */
+    bool is_permanent;           /* it said that a restart cannot help */
+    char words[LINK_TEXT_SIZE];  /* its last words, "" = none */
+    char cause[LINK_CAUSE_SIZE]; /* that it gave with them, "" = none */
     /* Foreign, since its last start: */
     struct generation generation; /* that it was started for */
     int rank;                     /* in it */

@@ -104,6 +104,9 @@ static void take_news(struct supervisor *s, const struct link_message *m, int lo
         member_trainer_checkpoint(s->member, supervisor_generation(m->generation),
                                   m->checkpoint_done.step, m->checkpoint_done.path,
                                   supervisor_clock(s), &out);
+    else if (m->kind == LINK_CHECKPOINT_FAILED)
+        member_trainer_checkpoint_failed(s->member, m->checkpoint_failed.step,
+                                         m->checkpoint_failed.text, supervisor_clock(s), &out);
     else if (local_rank == 0) /* LINK_EVALUATION, (5) */
         member_trainer_evaluation(s->member, m->evaluation.step, m->evaluation.loss,
                                   supervisor_clock(s), &out);
@@ -132,6 +135,7 @@ void supervisor_message(struct supervisor *s, int local_rank, const struct link_
         return;
     if (m->kind == LINK_FAILED) {
         (void)snprintf(t->words, sizeof(t->words), "%s", m->failed.text);
+        (void)snprintf(t->cause, sizeof(t->cause), "%s", m->failed.cause);
         t->is_permanent = m->failed.permanent;
         return;
     }
@@ -348,6 +352,8 @@ void supervisor_exited(struct supervisor *s, int local_rank, int wait_status, do
     else {
         if (exit_code == EXIT_RESTART || exit_code == EXIT_RESTART_PLAN)
             failure.cause = "RestartRequested";
+        if (t->cause[0])
+            failure.cause = t->cause;
         explain_kill(s, local_rank, &failure);
         collect_lines(s, local_rank, &lines);
         failure.lines = fleet_strbuf_text(&lines);

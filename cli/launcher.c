@@ -222,7 +222,8 @@ static struct variables make_environment(const struct pod *pod)
         add(&v, "FLEET_THREADS=%d", l->config.threads);
     for (char **e = environ; *e; e++)
         if ((strncmp(*e, "FLEET_", 6) != 0 || strncmp(*e, "FLEET_ISA=", 10) == 0 ||
-             strncmp(*e, "FLEET_THREADS=", 14) == 0) &&
+             strncmp(*e, "FLEET_THREADS=", 14) == 0 ||
+             strncmp(*e, "FLEET_SAVE_PATIENCE_SECONDS=", 28) == 0) &&
             !has_name(&v, *e))
             add(&v, "%s", *e);
     return v;

@@ -228,6 +228,16 @@ static void print_checkpoint(struct progress *p, const struct hub_event *event)
     end_json(p, &out);
 }
 
+static void print_checkpoint_failed(struct progress *p, const struct hub_event *event)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+
+    begin_json(&out, "checkpointFailed");
+    add_int(&out, "step", event->step.step);
+    add_text(&out, "message", event->message);
+    end_json(p, &out);
+}
+
 static void print_end(struct progress *p, const struct progress_end *end)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
@@ -261,6 +271,9 @@ static void event_as_json(struct progress *p, const struct hub_event *event)
         break;
     case HUB_EVENT_CHECKPOINT:
         print_checkpoint(p, event);
+        break;
+    case HUB_EVENT_CHECKPOINT_FAILED:
+        print_checkpoint_failed(p, event);
         break;
     default:
         break;

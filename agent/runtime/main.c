@@ -43,9 +43,13 @@ static void say_hello(struct trainer *trainer)
     control_send(trainer->control, &message);
 }
 
+/* A restart cannot help where the job or its data are wrong, or its last checkpoint is lost. */
 static void say_failed(struct control *control, const struct fleet_error *err, bool permanent)
 {
     struct link_message message = {.kind = LINK_FAILED};
+
+    if (err->code == -ENOTRECOVERABLE)
+        (void)snprintf(message.failed.cause, sizeof(message.failed.cause), "CheckpointFailed");
 
     (void)snprintf(message.failed.text, sizeof(message.failed.text), "%s", err->text);
     message.failed.permanent = permanent;
@@ -112,8 +116,7 @@ static int serve(struct trainer *trainer, struct fleet_error *err)
 
         switch (control_next(trainer->control, &assign)) {
         case CONTROL_LEAVE:
-            save_now(trainer);
-            save_finish(trainer);
+            save_before_leaving(trainer);
             return 0;
         case CONTROL_DONE:
             return 0;

@@ -4,18 +4,29 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/runtime/origin.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/variable.h"
+
+#define RETRY_FIRST_MS      1000.0 /* after a save that failed; twice as long after each further one … */
+#define RETRY_MAX_MS        60e3   /* … up to this, while training goes on */
+#define RETRY_LAST_MS       5000.0 /* while there is nothing else to do */
+#define SAVE_PATIENCE_S     300    /* for the job's last checkpoint */
+#define SAVE_PATIENCE_S_MAX 86400
+#define LEAVE_PATIENCE_MS   10e3 /* when asked to leave, which has a grace of its own */
 
 static bool is_full(int code)
 {
@@ -88,6 +99,45 @@ static void tell_shared(struct trainer *trainer, const char *theirs)
                  trainer->config.checkpoint.path, theirs);
 }
 
+static void describe_newest(const struct trainer *trainer, struct fleet_strbuf *out)
+{
+    if (trainer->newest_step > 0)
+        fleet_strbuf_appendf(out, "the newest checkpoint is %s of step %" PRId64,
+                             trainer->newest_folder, trainer->newest_step);
+    else
+        fleet_strbuf_append(out, "there is no checkpoint yet");
+}
+
+static void remember_newest(struct trainer *trainer, int64_t step, const char *folder)
+{
+    trainer->save_failures = 0;
+    trainer->newest_step = step;
+    (void)snprintf(trainer->newest_folder, sizeof(trainer->newest_folder), "%s", folder);
+}
+
+/* To the log and to the job's status; the save is tried again after a back-off. */
+static void tell_failed_save(struct trainer *trainer, int64_t step, const char *reason)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    struct link_message message = {.kind = LINK_CHECKPOINT_FAILED};
+    double wait_ms = fmin(RETRY_FIRST_MS * exp2(fmin(trainer->save_failures, 16)), RETRY_MAX_MS);
+
+    trainer->saved = TRAINER_NO_STATE; /* nothing of this process is */
+    trainer->save_failures++;
+    trainer->retry_save_at_ms = fleet_monotonic_ms() + wait_ms;
+    fleet_strbuf_appendf(&text,
+                         "checkpoint of step %" PRId64
+                         " failed and is tried again (spec.training.checkpoint.path %s): %s; ",
+                         step, trainer->config.checkpoint.path, reason);
+    describe_newest(trainer, &text);
+    (void)snprintf(trainer->save_error, sizeof(trainer->save_error), "%s", reason);
+    message.checkpoint_failed.step = step;
+    (void)snprintf(message.checkpoint_failed.text, sizeof(message.checkpoint_failed.text), "%s",
+                   text.text);
+    control_send(trainer->control, &message);
+    trainer_warn(trainer, "%s", text.text);
+}
+
 static void tell_saved(struct trainer *trainer, const struct snapshot_result *result)
 {
     const char *path = trainer->config.checkpoint.path;
@@ -99,14 +149,10 @@ static void tell_saved(struct trainer *trainer, const struct snapshot_result *re
     if (result->is_shared)
         tell_shared(trainer, result->theirs);
     if (result->rc < 0) {
-        trainer_warn(trainer,
-                     "checkpoint of step %" PRId64
-                     " failed, training goes on (spec.training.checkpoint.path "
-                     "%s): %s",
-                     result->step, path, result->err.text);
-        trainer->saved = TRAINER_NO_STATE; /* none of this process is */
+        tell_failed_save(trainer, result->step, result->err.text);
         return;
     }
+    remember_newest(trainer, result->step, result->folder);
     message.checkpoint_done.step = result->step;
     (void)snprintf(message.checkpoint_done.path, sizeof(message.checkpoint_done.path), "%s", place);
     control_send(trainer->control, &message);
@@ -142,8 +188,7 @@ void save_now(struct trainer *trainer)
     snapshot_follow(trainer->snapshot, &lineage);
     trainer->saved_in = trainer->generation;
     if (snapshot_begin(trainer->snapshot, &state, &about, &err) < 0)
-        trainer_warn(trainer, "checkpoint of step %" PRId64 " failed, training goes on: %s",
-                     about.step, err.text);
+        tell_failed_save(trainer, about.step, err.text);
     else
         trainer->saved = trainer->committed;
     cJSON_Delete(about.extra);
@@ -214,8 +259,7 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
         snapshot_follow(trainer->snapshot, &lineage);
         trainer->saved_in = trainer->generation;
         if (snapshot_begin_shard(trainer->snapshot, &state, &about, &part, &why) < 0)
-            trainer_warn(trainer, "checkpoint of step %" PRId64 " failed, training goes on: %s",
-                         about.step, why.text);
+            tell_failed_save(trainer, about.step, why.text);
         else if (trainer->rank == 0) /* the others learn of it when it is complete, by a join */
             trainer->saved = trainer->committed;
     }
@@ -235,6 +279,74 @@ static int save_scheduled(struct trainer *trainer, struct fleet_error *err)
     return trainer->committed == trainer->saved ? 0 : save_together(trainer, err);
 }
 
+/* Sleeps until then, in short naps: false if the generation is over or we are asked to leave first. */
+static bool sleep_until(const struct trainer *trainer, double at_ms, bool is_leaving)
+{
+    while (fleet_monotonic_ms() < at_ms) {
+        struct timespec nap = {.tv_nsec = 50000000};
+        if (!is_leaving &&
+            (atomic_load(control_stop(trainer->control)) || control_leaving(trainer->control)))
+            return false;
+        (void)nanosleep(&nap, NULL);
+    }
+    return true;
+}
+
+/* The newest state of all, which the job's end or our leaving would lose. On the first rank: until it is on
+ * disk, `patience_ms` are over, or the generation is. True if it is on disk. */
+static bool insist(struct trainer *trainer, double patience_ms, bool is_leaving)
+{
+    double give_up_ms = fleet_monotonic_ms() + patience_ms;
+
+    save_finish(trainer);
+    if (trainer->rank != 0)
+        trainer->save_failures = 0; /* of a generation in which it was the first */
+    while (trainer->save_failures > 0) {
+        double now_ms = fleet_monotonic_ms();
+        double next_ms = fmin(trainer->retry_save_at_ms, now_ms + RETRY_LAST_MS);
+        if (now_ms >= give_up_ms || !sleep_until(trainer, fmin(next_ms, give_up_ms), is_leaving))
+            return false;
+        save_now(trainer);
+        save_finish(trainer);
+    }
+    return true;
+}
+
+static double patience_ms(void)
+{
+    int seconds;
+
+    return fleet_variable_number(LINK_SAVE_PATIENCE_ENV, 0, SAVE_PATIENCE_S_MAX, SAVE_PATIENCE_S,
+                                 &seconds, NULL) < 0
+               ? SAVE_PATIENCE_S * 1e3
+               : seconds * 1e3;
+}
+
+/* The job does not succeed without its last checkpoint. */
+static int save_last(struct trainer *trainer, struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf newest = {0};
+
+    if (insist(trainer, patience_ms(), false))
+        return 0;
+    if (atomic_load(control_stop(trainer->control)))
+        return fleet_error(err, -ECANCELED, "the generation is over");
+    if (control_leaving(trainer->control))
+        return fleet_error(err, -EINTR, "asked to leave");
+    describe_newest(trainer, &newest);
+    return fleet_error(err, -ENOTRECOVERABLE,
+                       "the last checkpoint, of step %" PRId64
+                       ", could not be written to %s and is lost (tried for %.0f s): %s; %s",
+                       trainer_steps(trainer, trainer->committed), trainer->config.checkpoint.path,
+                       patience_ms() / 1e3, trainer->save_error, newest.text);
+}
+
+void save_before_leaving(struct trainer *trainer)
+{
+    save_now(trainer);
+    (void)insist(trainer, LEAVE_PATIENCE_MS, true);
+}
+
 int save_if_due(struct trainer *trainer, struct fleet_error *err)
 {
     const struct training_checkpoint *config = &trainer->config.checkpoint;
@@ -249,8 +361,10 @@ int save_if_due(struct trainer *trainer, struct fleet_error *err)
     if (trainer->committed == trainer->groups ||
         (config->every_steps > 0 && before / config->every_steps != now / config->every_steps))
         rc = save_scheduled(trainer, err);
+    else if (trainer->save_failures > 0 && fleet_monotonic_ms() >= trainer->retry_save_at_ms)
+        save_now(trainer);
     if (trainer->committed == trainer->groups && rc == 0)
-        save_finish(trainer);
+        rc = save_last(trainer, err);
     return rc;
 }
 
@@ -298,6 +412,7 @@ static int resume_from(struct trainer *trainer, const struct manifest *manifest,
                      "arithmetic, other last digits",
                      backend_level_name(trainer->level), manifest->instruction_set);
     tell_origin(trainer, manifest, folder);
+    remember_newest(trainer, manifest->step, folder);
     trainer->committed = trainer->saved = trainer->evaluated = group;
     return 0;
 }

@@ -119,6 +119,11 @@ struct trainer {
     struct link_generation saved_in; /* in which the newest save began */
     int64_t saved;                   /* groups in the newest checkpoint begun or read here */
     struct snapshot *snapshot;       /* writes checkpoints beside the training; NULL without */
+    int save_failures;               /* saves that failed since the last complete one; first rank */
+    double retry_save_at_ms;         /* while save_failures > 0 */
+    char save_error[LINK_TEXT_SIZE]; /* of the last one */
+    int64_t newest_step;             /* of the newest complete checkpoint known here; 0 = none */
+    char newest_folder[CHECKPOINT_FOLDER_MAX];
 
     /* Health: why voted_finite is false, "" = not looked into. */
     char diagnosis[DIAGNOSE_TEXT_SIZE];
@@ -236,9 +241,10 @@ int save_open(struct trainer *trainer, struct fleet_error *err);
 
 /*
  * Begin to save a checkpoint if one is due after the group just committed, rank 0 alone or all ranks
- * together as training.checkpoint.format says, and report one that has been written. A failure to
- * write is a warning; training goes on with the older one. The checkpoint of the last group is on
- * disk when this returns. Errors as train_run(): a peer was lost while the ranks agreed.
+ * together as training.checkpoint.format says, and report one that has been written. A save that fails is
+ * told and tried again by rank 0 after a back-off; training goes on with the older one. The checkpoint of
+ * the last group is on disk when this returns: -ENOTRECOVERABLE with what is lost if it could not be
+ * written for LINK_SAVE_PATIENCE_ENV. Other errors as train_run(): a peer was lost while the ranks agreed.
  */
 int save_if_due(struct trainer *trainer, struct fleet_error *err);
 
@@ -250,6 +256,9 @@ void save_now(struct trainer *trainer);
 
 /* Wait for the checkpoint that is being written, and report it. */
 void save_finish(struct trainer *trainer);
+
+/* As save_now(), and insist for ten seconds if it fails: the state goes with this process. */
+void save_before_leaving(struct trainer *trainer);
 
 /*
  * Fill the state with what the job starts from: a checkpoint as `resume` says, else the initial

@@ -32,7 +32,11 @@ static void check_progress(struct pass *pass)
     if (status->has_progress && status->progress.at_wall_ms > since)
         since = status->progress.at_wall_ms;
     due = since + seconds * 1000;
-    if (pass->now >= due)
+    if (pass->now >= due && pass->in->hub.save_failed[0])
+        status_fail(pass, WELLKNOWN_REASON_CHECKPOINT_FAILED,
+                    "%s; nothing else was done for progressDeadlineSeconds (%lld)",
+                    pass->in->hub.save_failed, (long long)seconds);
+    else if (pass->now >= due)
         status_fail(
             pass, WELLKNOWN_REASON_PROGRESS_DEADLINE,
             "no step was committed for progressDeadlineSeconds (%lld), the last one is %lld",

@@ -53,7 +53,8 @@ struct hub_host_handlers {
     /* The member was told to leave for good: its pod is to be replaced. */
     void (*evicted)(void *user, const char *pod_uid);
     void *user;
-    const char *namespace_, *name; /* as in hub_server_handlers; borrowed as long as the host lives */
+    const char *namespace_,
+        *name; /* as in hub_server_handlers; borrowed as long as the host lives */
 };
 
 /* Strings are copied; nothing is hosted yet. */

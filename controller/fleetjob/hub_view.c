@@ -173,8 +173,13 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
     case HUB_EVENT_TRAINER_FAILED:
         take_failure(view, event);
         break;
+    case HUB_EVENT_CHECKPOINT_FAILED:
+        memcpy(view->save_failed, event->message, sizeof(view->save_failed));
+        view->has_saved = false;
+        break;
     case HUB_EVENT_CHECKPOINT:
-        view->has_checkpoint = true;
+        view->save_failed[0] = '\0';
+        view->has_checkpoint = view->has_saved = true;
         view->checkpoint.step = event->step.step;
         view->checkpoint.at_wall_ms = wall_ms;
         set_text(&view->checkpoint.path, event->text);

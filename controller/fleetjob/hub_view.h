@@ -55,7 +55,9 @@ struct hub_view {
         state_lost[MESSAGE_REASON_MAX + 1]; /* steps are being made again: why; "" = they are not */
     char waiting[MESSAGE_REASON_MAX + 1];   /* for what, before the next generation; "" = nothing */
     int64_t waiting_until_wall_ms;          /* 0 = not known */
-    bool is_superseded;                     /* a member holds a greater epoch, as `stalled` says */
+    char save_failed[MESSAGE_REASON_MAX + 1]; /* why the newest save did; "" = it did not */
+    bool has_saved;     /* a checkpoint was completed under this hub, and no later one has failed */
+    bool is_superseded; /* a member holds a greater epoch, as `stalled` says */
     bool has_begun;
     struct hub_record begun; /* what led to `generation`, if it is not in `history` yet */
 

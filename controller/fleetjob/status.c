@@ -458,6 +458,25 @@ static void tell_lost_state(struct pass *pass)
         pass_event(pass, true, WELLKNOWN_EVENT_STATE_LOST, "%s", text);
 }
 
+/* The condition holds the text of the failure that was told last. */
+static void observe_saves(struct pass *pass)
+{
+    const struct fleetjob_condition *told =
+        find(pass->status, WELLKNOWN_CONDITION_CHECKPOINT_FAILED);
+    const struct hub_view *hub = &pass->in->hub;
+
+    if (hub->save_failed[0]) {
+        bool is_new = !told || strcmp(told->message, hub->save_failed) != 0;
+        (void)status_set(pass, WELLKNOWN_CONDITION_CHECKPOINT_FAILED, true,
+                         WELLKNOWN_REASON_SAVE_FAILED, hub->save_failed);
+        if (is_new)
+            pass_event(pass, true, WELLKNOWN_EVENT_SAVE_FAILED, "%s", hub->save_failed);
+    } else if (hub->has_saved) {
+        (void)status_clear(pass, WELLKNOWN_CONDITION_CHECKPOINT_FAILED, WELLKNOWN_REASON_SAVED,
+                           "the newest checkpoint is complete");
+    }
+}
+
 static void observe_running(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
@@ -554,6 +573,7 @@ void status_observe(struct pass *pass)
     observe_lineage(pass);
     observe_restarts(pass);
     observe_running(pass);
+    observe_saves(pass);
     observe_stalled(pass);
 }
 
@@ -562,8 +582,10 @@ void status_observe_end(struct pass *pass)
     pass->status->observed_generation = pass->in->job->metadata.generation;
     count_workers(pass);
     close_restart(pass, is_begun_elsewhere(pass)); /* the end says what became of one of ours */
-    if (pass->in->hub.is_hosted)
-        observe_progress(pass); /* what members say as they leave */
+    if (pass->in->hub.is_hosted) {                 /* what members say as they leave */
+        observe_progress(pass);
+        observe_saves(pass);
+    }
 }
 
 /* ---- as a whole ------------------------------------------------------------------------------- */

@@ -12,7 +12,8 @@ static const struct fleet_field condition_fields[] = {
      .offset = offsetof(struct fleetjob_condition, type),
      .count_max = 316,
      .description = "What is stated: Accepted, Scheduled, Running, Restarting, Suspended, "
-                    "Succeeded, Failed, Stalled."},
+                    "Succeeded, Failed, Stalled, "
+                    "CheckpointFailed."},
     {.name = "status",
      .kind = FLEET_FIELD_STRING,
      .flags = FLEET_REQUIRED,

@@ -67,7 +67,9 @@
 #define WELLKNOWN_CONDITION_SUSPENDED "Suspended" /* runPolicy.suspend took effect: no pods */
 #define WELLKNOWN_CONDITION_SUCCEEDED "Succeeded" /* terminal */
 #define WELLKNOWN_CONDITION_FAILED    "Failed"    /* terminal; the reason says why */
-#define WELLKNOWN_CONDITION_STALLED   "Stalled" /* no progress; the message says what is awaited */
+#define WELLKNOWN_CONDITION_CHECKPOINT_FAILED \
+    "CheckpointFailed" /* the newest save failed and is tried again; the message says why */
+#define WELLKNOWN_CONDITION_STALLED "Stalled" /* no progress; the message says what is awaited */
 
 /* ---- reasons of conditions ------------------------------------------------------------------- */
 
@@ -88,8 +90,12 @@
 #define WELLKNOWN_REASON_DEADLINE_EXCEEDED \
     "DeadlineExceeded" /* Failed=True: activeDeadlineSeconds */
 #define WELLKNOWN_REASON_PROGRESS_DEADLINE "ProgressDeadlineExceeded" /* Failed=True */
-#define WELLKNOWN_REASON_TOO_FEW_WORKERS   "TooFewWorkers" /* Stalled=True: below minReplicas */
-#define WELLKNOWN_REASON_NO_PROGRESS       "NoProgress"    /* Stalled=True: a step takes too long */
+#define WELLKNOWN_REASON_CHECKPOINT_FAILED \
+    "CheckpointFailed" /* Failed=True: the last checkpoint could not be written */
+#define WELLKNOWN_REASON_SAVE_FAILED     "SaveFailed"    /* CheckpointFailed=True */
+#define WELLKNOWN_REASON_SAVED           "Saved"         /* CheckpointFailed=False */
+#define WELLKNOWN_REASON_TOO_FEW_WORKERS "TooFewWorkers" /* Stalled=True: below minReplicas */
+#define WELLKNOWN_REASON_NO_PROGRESS     "NoProgress"    /* Stalled=True: a step takes too long */
 #define WELLKNOWN_REASON_HUB_SUPERSEDED \
     "HubSuperseded" /* Stalled=True: a member holds a greater epoch than status and Lease give */
 
@@ -109,6 +115,7 @@
 #define WELLKNOWN_EVENT_RESIZED        "Resized"     /* a generation of another size */
 #define WELLKNOWN_EVENT_STATE_LOST     "StateLost"   /* Warning: committed steps are made again */
 #define WELLKNOWN_EVENT_STALLED        "Stalled"     /* Warning */
+#define WELLKNOWN_EVENT_SAVE_FAILED    "CheckpointFailed" /* Warning, for each save that failed */
 #define WELLKNOWN_EVENT_SUSPENDED      "Suspended"
 #define WELLKNOWN_EVENT_RESUMED        "Resumed"
 #define WELLKNOWN_EVENT_SUCCEEDED      "Succeeded"

@@ -92,10 +92,11 @@ enum hub_event_type {
     HUB_EVENT_STEP,       /* each committed step once, ascending */
     HUB_EVENT_EVALUATION, /* step.step, step.loss */
     HUB_EVENT_CHECKPOINT, /* step.step, path */
-    HUB_EVENT_STATE_LOST, /* nobody holds the newest state any more: message, lost_steps */
-    HUB_EVENT_STALLED,    /* waits for something: message says for what */
-    HUB_EVENT_FAILED,     /* the job cannot go on: the first cause, message, lines; terminal */
-    HUB_EVENT_FINISHED,   /* step.step, step.loss, weights_sha256; terminal */
+    HUB_EVENT_CHECKPOINT_FAILED, /* step.step; message: why, and where the newest one is */
+    HUB_EVENT_STATE_LOST,        /* nobody holds the newest state any more: message, lost_steps */
+    HUB_EVENT_STALLED,           /* waits for something: message says for what */
+    HUB_EVENT_FAILED,   /* the job cannot go on: the first cause, message, lines; terminal */
+    HUB_EVENT_FINISHED, /* step.step, step.loss, weights_sha256; terminal */
     HUB_EVENT_WAITING, /* before the next generation: message says for what, "" = no more; until_ms */
     HUB_EVENT_SUPERSEDED, /* a member holds `generation`, of a greater epoch than this hub's: the hub does
                              nothing any more until hub_end(). The owner replaces it, if it leads */

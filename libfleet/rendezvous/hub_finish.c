@@ -173,6 +173,7 @@ void hub_finish_take_late(struct hub *hub, struct hub_peer *peer, const struct m
     case MESSAGE_PROGRESS:
     case MESSAGE_EVALUATION:
     case MESSAGE_CHECKPOINT_DONE:
+    case MESSAGE_CHECKPOINT_FAILED:
         hub_message_take(hub, peer, message, out);
         break;
     case MESSAGE_LEFT:

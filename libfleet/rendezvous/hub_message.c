@@ -257,6 +257,15 @@ static void on_checkpoint(struct hub *hub, const struct hub_peer *peer,
     hub_output_message(out, peer, &answer);
 }
 
+static void on_checkpoint_failed(struct hub *hub, const struct hub_peer *peer,
+                                 const struct message_checkpoint_failed *m, struct hub_output *out)
+{
+    struct hub_event *event = hub_output_event(out, hub, HUB_EVENT_CHECKPOINT_FAILED, peer);
+
+    event->step.step = m->step;
+    hub_output_text(event->message, "%s", m->reason);
+}
+
 static void on_evaluation(struct hub *hub, const struct hub_peer *peer,
                           const struct message_evaluation *m, struct hub_output *out)
 {
@@ -337,6 +346,9 @@ void hub_message_take(struct hub *hub, struct hub_peer *peer, const struct messa
         break;
     case MESSAGE_CHECKPOINT_DONE:
         on_checkpoint(hub, peer, &message->checkpoint_done, out);
+        break;
+    case MESSAGE_CHECKPOINT_FAILED:
+        on_checkpoint_failed(hub, peer, &message->checkpoint_failed, out);
         break;
     case MESSAGE_FINISHED:
         hub_finish_take(hub, peer, &message->finished, out);

@@ -112,6 +112,18 @@ void member_trainer_evaluation(struct member *member, int64_t step, double loss,
     member_report_send(member, &message, out);
 }
 
+void member_trainer_checkpoint_failed(struct member *member, int64_t step, const char *reason,
+                                      double now_ms, struct member_output *out)
+{
+    struct message message = {.type = MESSAGE_CHECKPOINT_FAILED,
+                              .checkpoint_failed = {.step = step, .reason = reason}};
+
+
+    member_enter(member, now_ms);
+    if (member_report_can_send(member))
+        member_report_send(member, &message, out);
+}
+
 void member_trainer_checkpoint(struct member *member, struct generation generation, int64_t step,
                                const char *path, double now_ms, struct member_output *out)
 {

@@ -139,6 +139,12 @@ static const struct message_field checkpoint_done_fields[] = {
     END,
 };
 
+static const struct message_field checkpoint_failed_fields[] = {
+    F(checkpoint_failed, "step", INT64, step, RANGE(0, STEP_MAX)),
+    F(checkpoint_failed, "reason", TEXT, reason, RANGE(0, MESSAGE_REASON_MAX)),
+    END,
+};
+
 static const struct message_field finished_fields[] = {
     F(finished, "generation", GENERATION, generation),
     F(finished, "steps", INT64, steps, RANGE(0, STEP_MAX)),
@@ -258,6 +264,7 @@ static const struct {
     [MESSAGE_FAILED] = {"failed", failed_fields},
     [MESSAGE_PEER_LOST] = {"peerLost", peer_lost_fields},
     [MESSAGE_CHECKPOINT_DONE] = {"checkpointDone", checkpoint_done_fields},
+    [MESSAGE_CHECKPOINT_FAILED] = {"checkpointFailed", checkpoint_failed_fields},
     [MESSAGE_FINISHED] = {"finished", finished_fields},
     [MESSAGE_LEFT] = {"left", left_fields},
     [MESSAGE_ASSIGN] = {"assign", assign_fields},

@@ -5,7 +5,8 @@
 /*
  * What agent and hub say to each other: one JSON object a message, {"type": "hello", …}.
  *
- *   agent → hub   hello ready progress evaluation failed peer_lost checkpoint_done finished left
+ *   agent → hub   hello ready progress evaluation failed peer_lost checkpoint_done checkpoint_failed
+ *                 finished left
  *   hub → agent   assign abort checkpoint leave done refused value
  *   both          heartbeat put get
  *
@@ -58,6 +59,7 @@ enum message_type {
     MESSAGE_FAILED,
     MESSAGE_PEER_LOST,
     MESSAGE_CHECKPOINT_DONE,
+    MESSAGE_CHECKPOINT_FAILED,
     MESSAGE_FINISHED,
     MESSAGE_LEFT,
     MESSAGE_ASSIGN,
@@ -182,6 +184,12 @@ struct message_checkpoint_done {
     const char *path;
 };
 
+/* One could not be written; the trainer tries again. */
+struct message_checkpoint_failed {
+    int64_t step;
+    const char *reason; /* and where the newest one is */
+};
+
 struct message_finished {
     struct generation generation;
     int64_t steps;
@@ -290,6 +298,7 @@ struct message {
         struct message_failed failed;
         struct message_peer_lost peer_lost;
         struct message_checkpoint_done checkpoint_done;
+        struct message_checkpoint_failed checkpoint_failed;
         struct message_finished finished;
         struct message_left left;
         struct message_assign assign;

@@ -23,6 +23,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/program/manifest.h"
 #include "tests/support/job_run.h"
@@ -321,8 +322,23 @@ static int count_folders(const char *path)
     return count;
 }
 
-/* A file system that holds one checkpoint and a half: the first stays, training goes on. */
-static void test_faults__a_full_disk_costs_the_new_checkpoint_only(void **state)
+/* A file system of `size`; false where we may not mount one. */
+static bool mount_small(const char *folder, const char *place, const char *size)
+{
+    char options[32];
+
+    (void)snprintf(options, sizeof(options), "size=%s", size);
+    assert_int_equal(mkdir(place, 0777), 0);
+    if (mount("tmpfs", place, "tmpfs", 0, options) == 0)
+        return true;
+    print_message("not allowed to mount a small file system (%s): left out\n", strerror(errno));
+    job_run_remove(folder);
+    return false;
+}
+
+/* It holds one checkpoint and a half. The first stays; the job that cannot write its last one has failed,
+ * and says what is lost and where the newest is. */
+static void test_faults__a_last_checkpoint_that_cannot_be_written_fails_the_job(void **state)
 {
     struct parts parts = {.extra = "    checkpoint: {path: small/checkpoints, everySteps: 5}\n"};
     char *folder = write_job(&parts);
@@ -332,22 +348,67 @@ static void test_faults__a_full_disk_costs_the_new_checkpoint_only(void **state)
     int left;
 
     (void)state;
-    assert_int_equal(mkdir(small, 0777), 0);
-    if (mount("tmpfs", small, "tmpfs", 0, "size=450k") < 0) {
-        print_message("not allowed to mount a small file system (%s): left out\n", strerror(errno));
-        job_run_remove(folder);
+    if (!mount_small(folder, small, "450k")) {
         free(folder);
         skip();
     }
+    assert_int_equal(setenv("FLEET_SAVE_PATIENCE_SECONDS", "2", 1), 0);
     run_in(folder, NULL, NULL, &run);
+    assert_int_equal(unsetenv("FLEET_SAVE_PATIENCE_SECONDS"), 0);
     (void)fprintf(stderr, "%s", run.errors);
     left = count_folders(checkpoints);
     (void)umount(small);
-    assert_int_equal(run.exit_code, 0);
-    assert_int_equal(run.step_count, 20);
+    assert_int_equal(run.exit_code, 1);
+    assert_string_equal(run.state, "Failed");
+    assert_int_equal(run.step_count, 20); /* training went on */
     assert_non_null(strstr(run.errors, "No space left"));
+    assert_non_null(strstr(run.errors, "the last checkpoint, of step 20,"));
+    assert_non_null(strstr(run.errors, "the newest checkpoint is step-00000005"));
     assert_int_equal(run.checkpoint_count, 1);
     assert_int_equal(left, 1);
+    job_run_release(&run);
+    job_run_remove(folder);
+    free(folder);
+}
+
+struct full_disk {
+    char *ballast; /* fills it; removed when the first save has failed */
+};
+
+static void make_room(void *context, struct job_run *run, const cJSON *event)
+{
+    struct full_disk *disk = context;
+    const char *name = "";
+
+    (void)run;
+    (void)fleet_json_opt_string(event, "event", &name, NULL);
+    if (strcmp(name, "checkpointFailed") == 0)
+        (void)unlink(disk->ballast);
+}
+
+/* Somebody makes room: the save that failed is made after all, and the job succeeds. */
+static void test_faults__a_save_that_fails_is_tried_again(void **state)
+{
+    static char full[400 << 10];
+    struct parts parts = {.extra = "    checkpoint: {path: small/checkpoints}\n"};
+    char *folder = write_job(&parts);
+    FLEET_AUTO_FREE char *small = fleet_file_join(folder, "small");
+    FLEET_AUTO_FREE char *ballast = fleet_file_join(folder, "small/ballast");
+    struct full_disk disk = {ballast};
+    struct job_run run;
+
+    (void)state;
+    if (!mount_small(folder, small, "450k")) {
+        free(folder);
+        skip();
+    }
+    assert_int_equal(fleet_file_write(ballast, full, sizeof(full), NULL), 0);
+    run_in(folder, make_room, &disk, &run);
+    (void)umount(small);
+    if (run.exit_code != 0)
+        fail_msg("exit %d: %s", run.exit_code, run.errors);
+    assert_non_null(strstr(run.errors, "failed and is tried again"));
+    assert_int_equal(run.checkpoint_count, 1);
     job_run_release(&run);
     job_run_remove(folder);
     free(folder);
@@ -455,7 +516,8 @@ int main(void)
         cmocka_unit_test(test_faults__outputs_that_cannot_be_written),
         cmocka_unit_test(test_faults__a_checkpoint_of_another_job_is_told),
         cmocka_unit_test(test_faults__two_runs_in_one_folder_are_told),
-        cmocka_unit_test(test_faults__a_full_disk_costs_the_new_checkpoint_only),
+        cmocka_unit_test(test_faults__a_last_checkpoint_that_cannot_be_written_fails_the_job),
+        cmocka_unit_test(test_faults__a_save_that_fails_is_tried_again),
         cmocka_unit_test(test_faults__wrong_command_lines_exit_2),
         cmocka_unit_test(test_faults__ctrl_c_leaves_nothing_running),
     };

@@ -85,6 +85,10 @@ static struct link_message sample(enum link_kind kind)
         m.checkpoint_done.step = 100;
         strcpy(m.checkpoint_done.path, "/tmp/checkpoints/step-100");
         break;
+    case LINK_CHECKPOINT_FAILED:
+        m.checkpoint_failed.step = 100;
+        strcpy(m.checkpoint_failed.text, "No space left on device");
+        break;
     case LINK_EVALUATION:
         m.evaluation.step = 100;
         m.evaluation.loss = 2.31;
@@ -94,6 +98,7 @@ static struct link_message sample(enum link_kind kind)
         break;
     case LINK_FAILED:
         strcpy(m.failed.text, "data.path: no such file");
+        strcpy(m.failed.cause, "CheckpointFailed");
         m.failed.permanent = true;
         break;
     case LINK_FINISHED:

@@ -92,6 +92,8 @@ static const struct message examples[] = {
     {.type = MESSAGE_PEER_LOST, .peer_lost = {.generation = {1, 3}, .rank = 3, .age_ms = 1}},
     {.type = MESSAGE_CHECKPOINT_DONE,
      .checkpoint_done = {.generation = {1, 3}, .step = 100, .path = "/checkpoints/step-100"}},
+    {.type = MESSAGE_CHECKPOINT_FAILED,
+     .checkpoint_failed = {.step = 100, .reason = "No space left on device"}},
     {.type = MESSAGE_FINISHED,
      .finished = {.generation = {1, 3}, .steps = 300, .loss = 2.1, .weights_sha256 = "00ff"}},
     {.type = MESSAGE_LEFT, .left = {.reason = "SIGTERM"}},

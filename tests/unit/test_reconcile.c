@@ -241,6 +241,9 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
     (void)fleet_json_opt_number(json, "loss", &hub->progress.loss, NULL);
     (void)fleet_json_opt_number(json, "tokensPerSecond", &hub->progress.tokens_per_second, NULL);
     (void)snprintf(hub->state_lost, sizeof(hub->state_lost), "%s", text_at(json, "stateLost", ""));
+    (void)snprintf(hub->save_failed, sizeof(hub->save_failed), "%s",
+                   text_at(json, "saveFailed", ""));
+    hub->has_saved = cJSON_IsTrue(fleet_json_at(json, "hasSaved"));
     hub->has_begun = fleet_json_at(json, "begun") != NULL;
     hub->begun = (struct hub_record){.generation = hub->generation,
                                      .member = (int)int_at(json, "begun.member", -1),
