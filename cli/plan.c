@@ -125,11 +125,25 @@ static void print_errors(const struct fleet_errors *errors, const struct argumen
     }
 }
 
+/* On standard error, beside the plan. It has those of the strategy itself. */
+static void print_warnings(const struct fleet_errors *warnings, const char *strategy_path)
+{
+    size_t length = strlen(strategy_path);
+
+    for (size_t i = 0; i < warnings->count && i < FLEET_ERRORS_MAX; i++) {
+        const char *path = warnings->items[i].path;
+
+        if (strncmp(path, strategy_path, length) != 0 || path[length] != '.')
+            (void)fprintf(stderr, "warning: %s: %s\n", path, warnings->items[i].message);
+    }
+}
+
 /* ---- the command ------------------------------------------------------------------------------- */
 
 /* Fills the request; what it needs and lacks becomes an error. */
 static void make_request(const struct document *document, const struct arguments *arguments,
-                         struct plan_request *out, struct fleet_errors *errors)
+                         struct plan_request *out, struct fleet_errors *errors,
+                         struct fleet_errors *warnings)
 {
     const struct fleetjob_spec *spec = &document->job.spec;
     struct validation_options options = {.world_size = arguments->world};
@@ -149,7 +163,7 @@ static void make_request(const struct document *document, const struct arguments
         if (!arguments->world)
             out->world = job_file_world(&document->job);
         if (!arguments->policy)
-            (void)validation_check(&document->job, &options, errors, NULL);
+            (void)validation_check(&document->job, &options, errors, warnings);
     } else if (!arguments->world) {
         fleet_errors_add(errors, "",
                          "a strategy alone does not say how many ranks there are: "
@@ -168,10 +182,13 @@ static void make_request(const struct document *document, const struct arguments
 static void explain(struct document *document, const struct arguments *arguments,
                     struct fleet_errors *errors)
 {
+    struct fleet_errors warnings = {0};
     struct plan_request request;
     struct plan plan;
 
-    make_request(document, arguments, &request, errors);
+    make_request(document, arguments, &request, errors, &warnings);
+    print_warnings(&warnings, request.strategy_path);
+    fleet_errors_release(&warnings);
     if (document->kind == DOCUMENT_JOB)
         (void)job_file_complete(&document->job, arguments->file, errors);
     if (errors->count > 0 || plan_build(&request, &plan, errors) < 0)

@@ -281,7 +281,7 @@ static const struct fleet_field elastic_fields[] = {
      .min = 0,
      .max = 1,
      .description = "Copies of sharded state on a buddy rank; 0: the last checkpoint is the "
-                    "fallback."},
+                    "fallback. Nothing reads it until sharding runs."},
     {0},
 };
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "libfleet/api/fleetjob.h"
+#include "libfleet/api/idle_fields.h"
 #include "libfleet/autoparallel/context.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
@@ -257,6 +258,9 @@ static void check_each_size(const struct check *c)
     struct fleet_errors refused = {0};
     struct topology topology;
 
+    if (!c->job->spec.has_training || !worker->elastic || c->options->world_size > 0 ||
+        fleetjob_world_size(c->job, worker->max_replicas) > WORLD_MAX)
+        return;
     for (int64_t replicas = worker->min_replicas;
          replicas <= worker->max_replicas && refused.count == 0; replicas++)
         (void)topology_build(&c->job->spec.strategy, (int)fleetjob_world_size(c->job, replicas),
@@ -296,10 +300,10 @@ static void check_strategy(const struct check *c)
         return; /* told at the replicas */
     if (strategy_select(&spec->strategy, &options, strategy_path(c), &selected, c->errors) == 0) {
         select_warn(&selected, strategy_path(c), c->warnings);
+        if (c->warnings)
+            idle_fields_warn(spec, &selected.final, c->options->in_cluster, c->warnings);
         select_result_release(&selected);
-        if (spec->has_training && spec->worker.elastic && c->options->world_size == 0 &&
-            fleetjob_world_size(c->job, spec->worker.max_replicas) <= WORLD_MAX)
-            check_each_size(c);
+        check_each_size(c);
     }
     check_elastic(c);
     if (!spec->has_training)

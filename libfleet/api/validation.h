@@ -9,7 +9,7 @@
  * Checked are: the name (so that pod names and labels fit), replicas within [min, max], volumes,
  * template beside the fields it replaces, paths, strategy and its knobs together at the job's size,
  * autoParallel's keys,
- * more workers than micro-batches, pipeline's batch arithmetic, precision beside amp, failure
+ * degrees at each size of an elastic job, more workers than micro-batches, pipeline's batch arithmetic, precision beside amp, failure
  * rules, and that there is something to run.
  */
 
@@ -25,7 +25,8 @@ struct validation_options {
 };
 
 /*
- * Append what is wrong to `errors` and what is only odd to `warnings` (may be NULL). The job must
+ * Append what is wrong to `errors` and what is only odd, fields without effect among it, to
+ * `warnings` (may be NULL). The job must
  * have been decoded without errors. Returns 0, or -EINVAL if errors were appended.
  */
 int validation_check(const struct fleetjob *job, const struct validation_options *options,

@@ -488,7 +488,8 @@ static const struct fleet_field training_fields[] = {
      .offset = offsetof(struct training_config, deterministic),
      .default_text = "true",
      .description =
-         "The same bits on any number of workers; false allows faster orders of summation."},
+         "The same bits on any number of workers; false allows faster orders of summation. The "
+         "built-in runtime has none: results are the same with false."},
     {.name = "seed",
      .kind = FLEET_FIELD_SEED,
      .offset = offsetof(struct training_config, seed),

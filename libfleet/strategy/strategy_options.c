@@ -27,21 +27,22 @@ static const struct fleet_field options_fields[] = {
      .offset = offsetof(struct strategy_options, adacomm_formula),
      .default_text = "\"reference\"",
      .choices = adacomms,
-     .description = "adaptive_localsgd: Paddle's formula for the next interval, or the paper's."},
+     .description = "adaptive_localsgd: Paddle's formula for the next interval, or the paper's. "
+                    "Nothing reads it until adaptive_localsgd runs."},
     {.name = "dgcSelect",
      .kind = FLEET_FIELD_ENUM,
      .offset = offsetof(struct strategy_options, dgc_select),
      .default_text = "\"exact\"",
      .choices = dgc_selects,
      .description = "dgc: choose the largest elements exactly, or by a threshold found on a "
-                    "sample."},
+                    "sample. Nothing reads it until dgc runs."},
     {.name = "partition",
      .kind = FLEET_FIELD_ENUM,
      .offset = offsetof(struct strategy_options, partition),
      .default_text = "\"ordered\"",
      .choices = partitions,
      .description = "sharding: give parameters to ranks in order, as Paddle does, or each to the "
-                    "lightest rank."},
+                    "lightest rank. Only `fleetjob plan` reads it until sharding runs."},
     {0},
 };
 
