@@ -40,23 +40,28 @@ void reconciler_trouble(const struct reconciler *r, const char *what, const stru
         r->options.on_trouble(r->options.user, what, err);
 }
 
-void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const char *reason,
-                      const char *text)
+void reconciler_job_event(const struct reconciler_job *job, const char *resource_version,
+                          bool is_warning, const char *reason, const char *text)
 {
-    const struct reconciler_job *job = pass->job;
-    const char *version = pass->observation.job.metadata.resource_version;
     struct event_object about = {.api_version = WELLKNOWN_API_VERSION,
                                  .kind = WELLKNOWN_KIND,
                                  .namespace_ = job->namespace_,
                                  .name = job->name,
                                  .uid = job->uid,
-                                 .resource_version = version ? version : ""};
+                                 .resource_version = resource_version ? resource_version : ""};
 
     if (job->is_doomed)
         return; /* nobody could write it, or read it */
     event_recorder_record(job->reconciler->options.events, &about,
                           is_warning ? EVENT_WARNING : EVENT_NORMAL, reason, "Reconcile", "%s",
                           text);
+}
+
+void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const char *reason,
+                      const char *text)
+{
+    reconciler_job_event(pass->job, pass->observation.job.metadata.resource_version, is_warning,
+                         reason, text);
 }
 
 void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *err)
@@ -379,23 +384,19 @@ static double must_wait(const struct reconciler_job *job)
     return -1;
 }
 
-/* All that reads what was borrowed (1). A job that waits for what was refused is looked after without new pods. */
-static void decide(struct reconciler_pass *pass, double wait_ms)
-{
-    struct observation *o = &pass->observation;
+/* What a pass comes to in its first turn of the loop. */
+struct judgement {
+    struct reconciler_pass *pass;
+    const struct projection_job *cached;
+    void (*next)(
+        struct reconciler_pass *pass); /* prepare_run, apply_run; reconciler_end after an error */
+};
 
-    o->observed.is_blocked = wait_ms > 0;
-    if (wait_ms > 0)
-        reconciler_requeue(pass, wait_ms);
-    reconcile(&o->observed, &pass->actions);
-    observe_complete(o, &pass->actions);
-    observe_forget_borrowed(o);
-}
-
-static void look(struct reconciler_job *job, const struct projection_job *cached)
+static int observe_job(struct reconciler_pass *pass, const struct projection_job *cached,
+                       double error_ms)
 {
+    struct reconciler_job *job = pass->job;
     struct reconciler *r = job->reconciler;
-    struct reconciler_pass *pass = calloc(1, sizeof(*pass));
     struct observe_input input = {.job = cached,
                                   .pods = manager_store(r->manager, r->pods_informer),
                                   .hub = hub_host_view(job->host),
@@ -403,6 +404,7 @@ static void look(struct reconciler_job *job, const struct projection_job *cached
                                   .gone_count = job->gone_count,
                                   .taken = job->taken,
                                   .taken_count = job->taken_count,
+                                  .pod_error = error_ms > 0 ? job->pod_error : NULL,
                                   .refusal = job->refusal.text,
                                   .refused = job->refused,
                                   .refused_count = job->refused_count,
@@ -410,33 +412,72 @@ static void look(struct reconciler_job *job, const struct projection_job *cached
                                   .vanished_count = job->vanished_count,
                                   .plan = &job->plan,
                                   .now_wall_ms = kube_wall_ms(r->io)};
+    int rc = observe(&input, &pass->observation, &pass->err);
 
-    double wait_ms, error_ms, objects_ms = -1;
+    if (rc == 0)
+        pass->observation.secret_digest = job_objects_secret_digest(pass);
+    return rc;
+}
+
+/* A job that waits for what was refused is looked after without new pods. */
+static void decide(struct reconciler_pass *pass, double refused_ms)
+{
+    struct observation *o = &pass->observation;
+
+    o->observed.is_blocked = refused_ms > 0;
+    if (refused_ms > 0)
+        reconciler_requeue(pass, refused_ms);
+    reconcile(&o->observed, &pass->actions);
+    observe_complete(o, &pass->actions);
+}
+
+/* Pure but for the pass and the plan of its job; guarded. All that reads what was borrowed (1). */
+static void judge(void *user)
+{
+    struct judgement *j = user;
+    struct reconciler_pass *pass = j->pass;
+    struct reconciler_job *job = pass->job;
+    const struct reconciler_options *options = &job->reconciler->options;
+    double now_ms = kube_now_ms(job->reconciler->io), objects_ms = -1, error_ms = 0, refused_ms;
+
+    if (job->pod_error && job->prepared_generation == j->cached->generation)
+        error_ms = job->pod_error_until_ms - now_ms;
+    if (observe_job(pass, j->cached, error_ms) < 0) {
+        pass->has_failed = true;
+        j->next = reconciler_end;
+        return;
+    }
+    if (options->on_decide)
+        options->on_decide(options->user, job->key);
+    refused_ms = refusal_wait_ms(&job->refusal, j->cached->generation, now_ms);
+    if (refused_ms <= 0 && prepare_is_needed(pass, &objects_ms)) {
+        j->next = prepare_run;
+    } else {
+        if (error_ms > 0)
+            reconciler_requeue(pass, error_ms);
+        reconciler_requeue(pass, objects_ms);
+        decide(pass, refused_ms);
+        j->next = apply_run;
+    }
+    observe_forget_borrowed(&pass->observation);
+}
+
+static void look(struct reconciler_job *job, const struct projection_job *cached)
+{
+    struct reconciler_pass *pass = calloc(1, sizeof(*pass));
+    struct judgement j = {.pass = pass, .cached = cached};
+    char text[256];
 
     fleet_assert(pass);
-    error_ms = job->pod_error ? job->pod_error_until_ms - kube_now_ms(r->io) : 0;
-    if (job->prepared_generation == cached->generation && error_ms > 0)
-        input.pod_error = job->pod_error;
     pass->job = job;
     pass->requeue_after_ms = -1;
     job->pass = pass;
-    if (observe(&input, &pass->observation, &pass->err) < 0) {
-        pass->has_failed = true;
-        reconciler_end(pass);
+    if (!fleet_assert_guard(judge, &j, text, sizeof(text))) {
+        internal_error_end(pass, text);
         return;
     }
-    pass->observation.secret_digest = job_objects_secret_digest(pass);
-    wait_ms = refusal_wait_ms(&job->refusal, cached->generation, kube_now_ms(r->io));
-    if (wait_ms <= 0 && prepare_is_needed(pass, &objects_ms)) {
-        observe_forget_borrowed(&pass->observation);
-        prepare_run(pass);
-        return;
-    }
-    if (input.pod_error)
-        reconciler_requeue(pass, error_ms);
-    reconciler_requeue(pass, objects_ms);
-    decide(pass, wait_ms);
-    apply_run(pass);
+    job->internal_errors = 0;
+    j.next(pass);
 }
 
 static void on_reconcile(void *user, const char *key)
@@ -457,7 +498,9 @@ static void on_reconcile(void *user, const char *key)
         manager_done(r->manager, key, NULL, -1);
         return;
     }
-    wait_ms = must_wait(job);
+    wait_ms = job->internal_retry_ms - kube_now_ms(r->io);
+    if (wait_ms <= 0)
+        wait_ms = must_wait(job);
     if (wait_ms >= 0)
         manager_done(r->manager, key, NULL, wait_ms);
     else
@@ -606,13 +649,18 @@ static void add_metrics(struct reconciler *r)
 {
     struct metrics *m = r->options.metrics;
 
-    r->pods_created = metrics_counter(m, "fleetjob_pods_created_total", "Number of worker pods created.", "");
-    r->pods_deleted = metrics_counter(m, "fleetjob_pods_deleted_total", "Number of worker pods deleted.", "");
+    r->pods_created =
+        metrics_counter(m, "fleetjob_pods_created_total", "Number of worker pods created.", "");
+    r->pods_deleted =
+        metrics_counter(m, "fleetjob_pods_deleted_total", "Number of worker pods deleted.", "");
     r->status_writes = metrics_counter(m, "fleetjob_status_writes_total",
                                        "Number of status writes, by result.", "result");
-    r->restarts =
-        metrics_counter(m, "fleetjob_restarts_total",
-                        "Number of restarts of FleetJobs, by cause.", "cause");
+    r->restarts = metrics_counter(m, "fleetjob_restarts_total",
+                                  "Number of restarts of FleetJobs, by cause.", "cause");
+    r->internal_errors = metrics_counter(
+        m, "fleetjob_internal_errors_total",
+        "Number of passes that a defect of the controller ended. The FleetJob has the condition InternalError.",
+        "");
     job_metrics_init(&r->job_metrics, m, r->options.has_job_metrics);
 }
 

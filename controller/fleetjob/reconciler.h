@@ -44,6 +44,8 @@ struct reconciler_options {
     int (*open_network)(void *user, struct hub_network *out, struct fleet_error *err);
     void (*on_end)(void *user, enum manager_end end);
     void (*on_trouble)(void *user, const char *what, const struct fleet_error *err);
+    /* For tests: called where a pass decides about the job with this key. NULL. */
+    void (*on_decide)(void *user, const char *key);
     void *user;
 };
 

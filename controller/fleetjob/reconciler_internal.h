@@ -4,8 +4,8 @@
 
 /* What reconciler.c, prepare.c and apply.c share: the controller, a job in it, one look at that job. */
 
-#include "controller/fleetjob/job_metrics.h"
 #include "controller/fleetjob/gang.h"
+#include "controller/fleetjob/job_metrics.h"
 #include "controller/fleetjob/observe.h"
 #include "controller/fleetjob/reconciler.h"
 #include "controller/fleetjob/refusal.h"
@@ -34,6 +34,7 @@ struct reconciler {
     struct status_pace pace;
     bool has_gang[GANG_SCHEDULERS]; /* which gang schedulers the cluster has, … */
     double gang_until_ms;           /* … as was seen; ask again then */
+    struct metric *internal_errors; /* a counter */
     struct metric *pods_created, *pods_deleted, *status_writes, *restarts;
     struct job_metrics job_metrics;
 };
@@ -65,6 +66,8 @@ struct reconciler_job {
     struct observed_vanished *vanished; /* [vanished_count], as in struct observed */
     size_t vanished_count;
     struct status_pace_job pace;
+    unsigned int internal_errors; /* in a row (internal_error.c); … */
+    double internal_retry_ms;     /* … the next pass is not before */
     bool is_doomed;               /* its namespace is being deleted: nothing more is done */
     struct reconciler_pass *pass; /* under way; NULL = none */
 };
@@ -140,7 +143,13 @@ void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *e
 /* Look again after so long at the latest; negative: nothing to wait for. */
 void reconciler_requeue(struct reconciler_pass *pass, double after_ms);
 
-/* An Event about the job of a pass. */
+/* internal_error.c: an invariant broke, in these words, while this pass decided about its job. The pass ends without
+ * being looked into; then manager_done(). */
+void internal_error_end(struct reconciler_pass *pass, const char *text);
+
+/* An Event about a job, or about the job of a pass. */
+void reconciler_job_event(const struct reconciler_job *job, const char *resource_version,
+                          bool is_warning, const char *reason, const char *text);
 void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const char *reason,
                       const char *text);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "controller/fleetjob/status_writer.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,8 +202,14 @@ void status_writer_write(struct status_writer *w, const char *version,
     FLEET_AUTO_JSON cJSON *old = fleetjob_status_encode(before);
     FLEET_AUTO_JSON cJSON *new = fleetjob_status_encode(after);
     FLEET_AUTO_JSON cJSON *patch = fleet_json_merge_patch(old, new);
+    struct fleet_error err;
 
-    fleet_assert(!w->write && !w->record_call);
+    if (w->write || w->record_call) {
+        (void)fleet_error(&err, -ENOTRECOVERABLE,
+                          "a write of the status was asked for while another one is on its way");
+        done(user, &err);
+        return;
+    }
     if (cJSON_GetArraySize(patch) == 0) {
         done(user, NULL);
         return;

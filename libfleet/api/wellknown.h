@@ -63,7 +63,9 @@
 #define WELLKNOWN_CONDITION_SCHEDULED "Scheduled" /* every wanted pod has a node */
 #define WELLKNOWN_CONDITION_RUNNING   "Running"   /* a generation is committing steps */
 #define WELLKNOWN_CONDITION_RESTARTING \
-    "Restarting"                                  /* a generation ended, the next has no step yet */
+    "Restarting" /* a generation ended, the next has no step yet */
+#define WELLKNOWN_CONDITION_INTERNAL_ERROR \
+    "InternalError" /* a defect of the controller: this job is not looked after until the next try */
 #define WELLKNOWN_CONDITION_SUSPENDED "Suspended" /* runPolicy.suspend took effect: no pods */
 #define WELLKNOWN_CONDITION_SUCCEEDED "Succeeded" /* terminal */
 #define WELLKNOWN_CONDITION_FAILED    "Failed"    /* terminal; the reason says why */
@@ -73,18 +75,20 @@
 
 /* ---- reasons of conditions ------------------------------------------------------------------- */
 
-#define WELLKNOWN_REASON_VALID             "Valid"         /* Accepted=True */
-#define WELLKNOWN_REASON_INVALID_SPEC      "InvalidSpec"   /* Accepted=False: paths and messages */
-#define WELLKNOWN_REASON_PODS_PENDING      "PodsPending"   /* Scheduled=False */
-#define WELLKNOWN_REASON_CREATE_REFUSED    "CreateRefused" /* Scheduled=False: quota, admission */
-#define WELLKNOWN_REASON_PODS_SCHEDULED    "PodsScheduled" /* Scheduled=True */
-#define WELLKNOWN_REASON_TRAINING          "Training"      /* Running=True */
-#define WELLKNOWN_REASON_NOT_STARTED       "NotStarted"    /* Running=False */
-#define WELLKNOWN_REASON_MEMBER_LOST       "MemberLost"    /* Restarting; causes of the hub */
-#define WELLKNOWN_REASON_SUSPENDED         "SuspendedByUser"  /* Suspended=True */
-#define WELLKNOWN_REASON_SUSPENDING        "Suspending"       /* Suspended=False, soon True */
-#define WELLKNOWN_REASON_RESUMED           "Resumed"          /* Suspended=False */
-#define WELLKNOWN_REASON_COMPLETED         "Completed"        /* Succeeded=True */
+#define WELLKNOWN_REASON_VALID             "Valid"       /* Accepted=True */
+#define WELLKNOWN_REASON_INVALID_SPEC      "InvalidSpec" /* Accepted=False: paths and messages */
+#define WELLKNOWN_REASON_PODS_PENDING      "PodsPending" /* Scheduled=False */
+#define WELLKNOWN_REASON_INVARIANT_BROKEN  "InvariantBroken" /* InternalError=True */
+#define WELLKNOWN_REASON_RECOVERED         "Recovered"       /* InternalError=False */
+#define WELLKNOWN_REASON_CREATE_REFUSED    "CreateRefused"   /* Scheduled=False: quota, admission */
+#define WELLKNOWN_REASON_PODS_SCHEDULED    "PodsScheduled"   /* Scheduled=True */
+#define WELLKNOWN_REASON_TRAINING          "Training"        /* Running=True */
+#define WELLKNOWN_REASON_NOT_STARTED       "NotStarted"      /* Running=False */
+#define WELLKNOWN_REASON_MEMBER_LOST       "MemberLost"      /* Restarting; causes of the hub */
+#define WELLKNOWN_REASON_SUSPENDED         "SuspendedByUser" /* Suspended=True */
+#define WELLKNOWN_REASON_SUSPENDING        "Suspending"      /* Suspended=False, soon True */
+#define WELLKNOWN_REASON_RESUMED           "Resumed"         /* Suspended=False */
+#define WELLKNOWN_REASON_COMPLETED         "Completed"       /* Succeeded=True */
 #define WELLKNOWN_REASON_RESTARTS_EXCEEDED "RestartsExceeded" /* Failed=True: runPolicy.restart */
 #define WELLKNOWN_REASON_FAILURE_POLICY    "FailurePolicy"    /* Failed=True: a rule said so */
 #define WELLKNOWN_REASON_DEADLINE_EXCEEDED \
@@ -120,6 +124,7 @@
 #define WELLKNOWN_EVENT_RESUMED        "Resumed"
 #define WELLKNOWN_EVENT_SUCCEEDED      "Succeeded"
 #define WELLKNOWN_EVENT_FAILED         "Failed"        /* Warning */
+#define WELLKNOWN_EVENT_INTERNAL_ERROR "InternalError" /* Warning: a defect of the controller */
 #define WELLKNOWN_EVENT_CREATE_REFUSED "CreateRefused" /* Warning: quota, admission */
 #define WELLKNOWN_EVENT_LABELS_REMOVED "LabelsRemoved" /* Warning: a pod's, and not put back */
 

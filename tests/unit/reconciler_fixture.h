@@ -58,11 +58,12 @@ struct world {
     struct event_recorder *events;
     struct install_identity identity;
     struct reconciler *reconciler;
-    struct network_job jobs[4];
+    struct network_job jobs[128];
     int hubs;                         /* made so far */
     int assigns;                      /* messages with ranks that were sent */
     int64_t recorded_at_first_assign; /* status.rendezvous.generation then */
     int ends, troubles;
+    int planted;         /* assertions that fail in the next passes of the job "gpt" */
     uint64_t connection; /* of the member that came last; 1, 2, … */
     int64_t sequence;    /* of messages */
     struct message_status
@@ -188,7 +189,18 @@ static inline void on_end(void *user, enum manager_end end)
 static inline void on_trouble(void *user, const char *what, const struct fleet_error *err)
 {
     (void)err;
-    ((struct world *)user)->troubles += strcmp(what, "Watch failed") != 0; /* they end now and then */
+    ((struct world *)user)->troubles +=
+        strcmp(what, "Watch failed") != 0; /* they end now and then */
+}
+
+static inline void on_decide(void *user, const char *key)
+{
+    struct world *w = user;
+
+    if (w->planted > 0 && strcmp(key, "team/gpt") == 0) {
+        w->planted--;
+        fleet_assert(!"planted by the test");
+    }
 }
 
 static inline void start_controller(struct world *w)
@@ -207,6 +219,7 @@ static inline void start_controller(struct world *w)
                                          .open_network = open_network,
                                          .on_trouble = on_trouble,
                                          .on_end = on_end,
+                                         .on_decide = on_decide,
                                          .user = w};
 
     w->reconciler = reconciler_new(&options);

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A broken invariant of one job (controller/fleetjob/internal_error.c): planted where a pass of the job "gpt" decides, while
+ * a whole controller looks after others on the fake API server.
+ */
+#include "tests/unit/reconciler_fixture.h"
+
+#define OTHERS 100
+
+static void make_others(struct world *w)
+{
+    FLEET_AUTO_JSON cJSON *job = cJSON_Parse(JOB_TEXT);
+    char name[32];
+
+    for (int i = 0; i < OTHERS; i++) {
+        FLEET_AUTO_FREE char *text = NULL;
+        (void)snprintf(name, sizeof(name), "other-%d", i);
+        cJSON_ReplaceItemInObject(cJSON_GetObjectItem(job, "metadata"), "name",
+                                  cJSON_CreateString(name));
+        text = fleet_json_print(job);
+        assert_int_equal(fake_apiserver_do(w->server, "POST", JOBS, text), 201);
+    }
+}
+
+/* Message of the job's condition InternalError; "" = it has none. */
+static const char *internal_error(const struct world *w)
+{
+    const char *message = "";
+
+    (void)fleet_json_opt_string(
+        kube_condition_find(
+            fleet_json_at(fake_apiserver_get(w->server, JOBS "/gpt"), "status.conditions"),
+            "InternalError"),
+        "message", &message, NULL);
+    return message;
+}
+
+static void expect_errors(const struct world *w, int count)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    char line[64];
+
+    metrics_print(w->metrics, &text);
+    (void)snprintf(line, sizeof(line), "fleetjob_internal_errors_total %d\n", count);
+    if (!strstr(text.text, line))
+        fail_msg("no line %s in\n%s", line, text.text);
+}
+
+static void the_other_jobs_go_on_and_this_one_recovers(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    w.planted = 5;
+    make_job(&w);
+    make_others(&w);
+    fake_io_run(w.io, 5000);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 3 * OTHERS);
+    assert_string_equal(condition(&w, "InternalError"), "True");
+    assert_non_null(strstr(internal_error(&w), "planted by the test"));
+    assert_int_equal(w.ends, 0);
+    fake_io_run(w.io, 60000); /* 1, 2, 4, 8, 16 s */
+    assert_int_equal(w.planted, 0);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 3 * OTHERS + 3);
+    assert_string_equal(condition(&w, "InternalError"), "False");
+    assert_string_equal(condition(&w, "Accepted"), "True");
+    expect_errors(&w, 5);
+    stop(&w);
+}
+
+static void start_training(struct world *w)
+{
+    start(w, 1);
+    make_job(w);
+    fake_io_run(w->io, 2000);
+    run_pods(w);
+    for (int i = 0; i < 3; i++)
+        say_hello(w, i);
+    tick(w, 5000);
+    assert_int_equal(number_at(w, JOBS "/gpt", "status.rendezvous.generation"), 1);
+    assert_int_equal(w->hubs, 1);
+}
+
+/* Its hub is kept, so the members notice nothing, and pods are replaced again afterwards. */
+static void a_job_that_trains_goes_on(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start_training(&w);
+    w.planted = 1;
+    set_pod(&w, "gpt-worker-1-0", "{\"status\":{\"phase\":\"Failed\"}}");
+    tick(&w, 500);
+    assert_string_equal(condition(&w, "InternalError"), "True");
+    tick(&w, 20000);
+    assert_string_equal(condition(&w, "InternalError"), "False");
+    assert_int_equal(w.hubs, 1);
+    expect_pods(&w, 4, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-1-1", "gpt-worker-2-0");
+    stop(&w);
+}
+
+static void the_hub_is_made_anew_if_it_happens_again(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start_training(&w);
+    w.planted = 2;
+    set_pod(&w, "gpt-worker-1-0", "{\"status\":{\"phase\":\"Failed\"}}");
+    fake_io_run(w.io, 20000);
+    assert_string_equal(condition(&w, "InternalError"), "False");
+    assert_int_equal(w.hubs, 2);
+    assert_int_equal(number_at(&w, JOBS "/gpt", "status.rendezvous.generation"), 1);
+    expect_errors(&w, 2);
+    stop(&w);
+}
+
+static void fail_inside(void *user)
+{
+    ++*(int *)user;
+    fleet_assert(!"inner");
+    ++*(int *)user;
+}
+
+static void fail_after_inside(void *user)
+{
+    char text[128];
+
+    assert_false(fleet_assert_guard(fail_inside, user, text, sizeof(text)));
+    assert_non_null(strstr(text, "inner"));
+    fleet_assert(!"outer");
+}
+
+static void a_guard_ends_the_work_and_may_be_nested(void **state)
+{
+    char text[128] = "";
+    int count = 0;
+
+    (void)state;
+    assert_false(fleet_assert_guard(fail_after_inside, &count, text, sizeof(text)));
+    assert_non_null(strstr(text, "outer"));
+    assert_int_equal(count, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_other_jobs_go_on_and_this_one_recovers),
+        cmocka_unit_test(a_job_that_trains_goes_on),
+        cmocka_unit_test(the_hub_is_made_anew_if_it_happens_again),
+        cmocka_unit_test(a_guard_ends_the_work_and_may_be_nested),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
