@@ -203,7 +203,7 @@ def test_selectors_find_the_pods():
 
 
 def test_extras():
-    objects = render("metrics.serviceMonitor=true", "metrics.annotations.a=b", "priorityClassName=high",
+    objects = render("metrics.serviceMonitor.enabled=true", "metrics.annotations.a=b", "priorityClassName=high",
                      "nodeSelector.pool=system", "tolerations[0].operator=Exists", "podAnnotations.x=y",
                      "serviceAccount.name=mine", "serviceAccount.annotations.role=arn", "affinity.nodeAffinity.a=b")
     spec = the(objects, "Deployment")["spec"]["template"]["spec"]
@@ -225,7 +225,7 @@ def test_names_fit_whatever_the_release():
 
 
 def test_every_object_says_where_it_belongs():
-    for each in render("replicas=2", "metrics.serviceMonitor=true"):
+    for each in render("replicas=2", "metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true", "networkPolicy.enabled=true"):
         if each["kind"] in ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"):
             continue
         equal("fleetjob-system", each["metadata"].get("namespace"), each["kind"])
@@ -240,6 +240,11 @@ def test_wrong_values_are_refused():
                           ("hub.port=8080", "hub.port and metrics.port must differ"), ("image.runtime=a b", "runtime"),
                           ("serviceAccount.name=A_b", "serviceAccount/name"), ("priorityClassName=A", "priorityClassName"),
                           ("resources.limit.cpu=1", "'limit'"), ("resources.limits.cpu=true", "limits/cpu"),
+                          ("extraArgs={--hub-port=1}", "extraArgs"), ("extraArgs={nonsense}", "extraArgs"), ("extraEnv[0].name=POD_IP", "extraEnv"),
+                          ("metrics.serviceMonitor=true", "serviceMonitor"), ("serviceAccount.create=false", "serviceAccount.name"),
+                          ("networkPolicy.hubFrom[0].podSelektor=x", "podSelektor"), ("podSecurityContext.runAsUsr=1", "runAsUsr"),
+                          ("topologySpreadConstraints[0].maxSkew=1", "topologyKey"), ("fullnameOverride=A", "fullnameOverride"),
+                          ("unreachableSeconds=-1", "unreachableSeconds"), ("metrics.serviceMonitor.interval=often", "interval"),
                           ("tolerations[0].kye=x", "'kye'"), ("affinity.nodeAfinity.a=b", "'nodeAfinity'"),
                           ("podLabels.app\\.kubernetes\\.io/name=x", "app.kubernetes.io/name")):
         assert word in refused(setting), setting
@@ -252,9 +257,109 @@ def test_every_value_is_documented_and_in_the_schema():
         inner = schema["properties"][key].get("properties")
         if inner:
             equal(set(value), set(inner), key)
+            for part in value:
+                equal(set(value[part]) if inner[part].get("properties") else set(), set(inner[part].get("properties", [])), f"{key}.{part}")
     text = read("docs/install.md")
     for key in values:
         assert f"`{key}" in text, f"docs/install.md does not mention {key}"
+
+
+def test_a_lost_node_loses_the_controller_soon():
+    def tolerations(*settings):
+        return the(render(*settings), "Deployment")["spec"]["template"]["spec"]["tolerations"]
+    expected = [{"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+                for state in ("not-ready", "unreachable")]
+    equal(expected, tolerations())
+    ours = {"key": "pool", "operator": "Exists"}
+    equal([ours] + expected, tolerations("tolerations[0].key=pool", "tolerations[0].operator=Exists"))
+    equal([5, 5], [each["tolerationSeconds"] for each in tolerations("unreachableSeconds=5")])
+    own = tolerations("tolerations[0].key=node.kubernetes.io/unreachable", "tolerations[0].operator=Exists",
+                      "tolerations[0].effect=NoExecute")
+    equal(["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"], [each["key"] for each in own])
+    assert "tolerationSeconds" not in own[0]
+
+
+def test_limits_that_cannot_work_are_refused():
+    for settings, words in ((("resources.limits.memory=5",), ("resources.limits.memory is 5", "64Mi")),
+                            (("resources.limits.memory=63Mi", "resources.requests.memory=1Mi"), ("63Mi", "64Mi")),
+                            (("resources.limits.memory=100Mi", "resources.requests.memory=0.2Gi"), ("100Mi", "below resources.requests.memory", "0.2Gi")),
+                            (("resources.limits.memory=100M", "resources.requests.memory=100Mi"), ("100M", "100Mi")),
+                            (("resources.limits.cpu=1m", "resources.requests.cpu=1m"), ("resources.limits.cpu is 1m", "20m")),
+                            (("resources.limits.cpu=0.04",), ("below resources.requests.cpu", "50m")),
+                            (("resources.limits.memory=512MB",), ("memory",)), (("resources.limits.memory=-1",), ("memory",)),
+                            (("resources.limits.nvidia=1",), ("nvidia",))):
+        error = refused(*settings)
+        for word in words:
+            assert word in error, (settings, word, error)
+    for settings in (("resources.limits.memory=64Mi",), ("resources.limits.memory=1073741824",), ("resources.limits.cpu=1",),
+                     ("resources.limits.cpu=50m",), ("resources.limits.memory=1Gi", "resources.requests.memory=1024Mi"),
+                     ("resources.limits=null",), ("resources.requests=null",)):
+        render(*settings)
+
+
+def test_names_can_be_chosen():
+    names = {each["metadata"]["name"] for each in render("crd.install=false", "fullnameOverride=trainer")}
+    assert all(name.startswith("trainer") for name in names), names
+    names = {each["metadata"]["name"] for each in render("crd.install=false", "nameOverride=trainer", release="prod")}
+    assert all(name.startswith("prod-trainer") for name in names), names
+    equal("other-trainer-hub", options(render("nameOverride=trainer", release="other"))["hub-service"])
+
+
+def test_what_well_known_charts_have():
+    objects = render("replicas=2", "extraArgs={--verbose}", "extraEnv[0].name=A", "extraEnv[0].value=b", "imagePullSecrets[0].name=one",
+                     "image.pullSecrets={two}", "revisionHistoryLimit=7", "podDisruptionBudget.enabled=false",
+                     "podSecurityContext.runAsUser=1000", "securityContext.readOnlyRootFilesystem=false", "serviceAccount.create=false",
+                     "serviceAccount.name=mine", "topologySpreadConstraints[0].maxSkew=1", "topologySpreadConstraints[0].topologyKey=zone",
+                     "topologySpreadConstraints[0].whenUnsatisfiable=ScheduleAnyway", "metrics.perJob=true")
+    deployment = the(objects, "Deployment")
+    spec = deployment["spec"]["template"]["spec"]
+    equal(7, deployment["spec"]["revisionHistoryLimit"])
+    equal([{"name": "two"}, {"name": "one"}], spec["imagePullSecrets"])
+    assert {"--verbose", "--job-metrics"} <= set(container(objects)["args"])
+    assert {"name": "A", "value": "b"} in container(objects)["env"]
+    equal([1000, 65532], [spec["securityContext"][key] for key in ("runAsUser", "runAsGroup")])
+    equal(False, container(objects)["securityContext"]["readOnlyRootFilesystem"])
+    equal([], [each["kind"] for each in objects if each["kind"] in ("PodDisruptionBudget", "ServiceAccount")])
+    equal("mine", spec["serviceAccountName"])
+    equal(deployment["spec"]["selector"]["matchLabels"], spec["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"])
+
+
+def test_network_policy_lets_workers_in():
+    policy = the(render("networkPolicy.enabled=true"), "NetworkPolicy")["spec"]
+    hub, metrics = policy["ingress"]
+    label = re.search(r'WELLKNOWN_LABEL_JOB +WELLKNOWN_GROUP "(.+)"', read("libfleet/api/wellknown.h"))
+    equal("fleetjob.dev" + label[1], hub["from"][0]["podSelector"]["matchExpressions"][0]["key"])
+    equal([{}, "hub", "metrics"], [hub["from"][0]["namespaceSelector"], hub["ports"][0]["port"], metrics["ports"][0]["port"]])
+    assert "from" not in metrics
+    hub, metrics = the(render("networkPolicy.enabled=true", "namespaces={a,b}", "networkPolicy.hubFrom[0].ipBlock.cidr=10.0.0.0/8",
+                              "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus"), "NetworkPolicy")["spec"]["ingress"]
+    equal(["a", "b"], hub["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"])
+    equal({"ipBlock": {"cidr": "10.0.0.0/8"}}, hub["from"][1])
+    equal([{"podSelector": {"matchLabels": {"app": "prometheus"}}}], metrics["from"])
+    assert not [each for each in render() if each["kind"] == "NetworkPolicy"]
+
+
+def test_alerts_use_metrics_that_exist():
+    rules = the(render("metrics.prometheusRule.enabled=true", "metrics.prometheusRule.labels.release=prometheus"), "PrometheusRule")
+    equal("prometheus", rules["metadata"]["labels"]["release"])
+    page = read("docs/metrics.md")
+    for rule in rules["spec"]["groups"][0]["rules"]:
+        assert f"`{rule['alert']}`" in page, rule["alert"]
+        for metric in re.findall(r"fleetjob_[a-z_]+", rule["expr"]):
+            assert f"`{re.sub('_bucket$', '', metric)}`" in page, metric
+    if shutil.which("promtool"):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            yaml.safe_dump(rules["spec"], file)
+            file.flush()
+            run = subprocess.run(["promtool", "check", "rules", file.name], capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_service_monitor():
+    monitor = the(render("metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.labels.release=prometheus",
+                         "metrics.serviceMonitor.interval=15s"), "ServiceMonitor")
+    equal("prometheus", monitor["metadata"]["labels"]["release"])
+    equal("15s", monitor["spec"]["endpoints"][0]["interval"])
 
 
 def test_notes():

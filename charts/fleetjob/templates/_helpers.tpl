@@ -1,9 +1,13 @@
-{{/* Names are fleetjob-…, or <release>-fleetjob-… in a release of another name. */}}
+{{/* Names are fleetjob-…, or <release>-fleetjob-… in a release of another name; nameOverride is said instead of
+     fleetjob, fullnameOverride instead of both. */}}
 {{- define "fleetjob.name" -}}
-{{- if contains "fleetjob" .Release.Name -}}
+{{- $name := .Values.nameOverride | default "fleetjob" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 50 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-fleetjob" (.Release.Name | trunc 41 | trimSuffix "-") -}}
+{{- printf "%s-%s" (.Release.Name | trunc (int (sub 49 (len $name))) | trimSuffix "-") $name -}}
 {{- end -}}
 {{- end -}}
 
@@ -21,7 +25,57 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 
 {{- define "fleetjob.serviceAccount" -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.create is false: serviceAccount.name must name the account that exists" -}}
+{{- end -}}
 {{- .Values.serviceAccount.name | default (printf "%s-controller" (include "fleetjob.name" .)) -}}
+{{- end -}}
+
+{{/* A quantity as a number: bytes, processors. */}}
+{{- define "fleetjob.quantity" -}}
+{{- $units := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 -}}
+{{- if kindIs "string" . -}}
+{{- mulf (regexFind "^[0-9.]+" . | float64) (get $units (regexFind "[A-Za-z]*$" .)) -}}
+{{- else -}}
+{{- float64 . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuses limits below the requests, and below what the controller needs to run. */}}
+{{- define "fleetjob.checkResources" -}}
+{{- $least := dict "memory" "64Mi" "cpu" "20m" -}}
+{{- range $name, $limit := .Values.resources.limits -}}
+{{- $value := include "fleetjob.quantity" $limit | float64 -}}
+{{- with get $least $name -}}
+{{- if lt $value (include "fleetjob.quantity" . | float64) -}}
+{{- fail (printf "resources.limits.%s is %v: the controller does not run with less than %s" $name $limit .) -}}
+{{- end -}}
+{{- end -}}
+{{- with get ($.Values.resources.requests | default dict) $name -}}
+{{- if lt $value (include "fleetjob.quantity" . | float64) -}}
+{{- fail (printf "resources.limits.%s is %v, below resources.requests.%s, which is %v: raise the limit or lower the request" $name $limit $name .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The list of tolerations, with our time for nodes that do not answer unless it has one. */}}
+{{- define "fleetjob.tolerations" -}}
+{{- $list := .Values.tolerations -}}
+{{- $seconds := int .Values.unreachableSeconds -}}
+{{- range list "node.kubernetes.io/not-ready" "node.kubernetes.io/unreachable" -}}
+{{- $key := . -}}
+{{- $isThere := false -}}
+{{- range $list -}}
+{{- if and (has (.key | default $key) (list $key)) (has (.effect | default "NoExecute") (list "NoExecute")) -}}
+{{- $isThere = true -}}
+{{- end -}}
+{{- end -}}
+{{- if not $isThere -}}
+{{- $list = append $list (dict "key" $key "operator" "Exists" "effect" "NoExecute" "tolerationSeconds" $seconds) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $list -}}
 {{- end -}}
 
 {{- define "fleetjob.image" -}}
