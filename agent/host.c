@@ -7,6 +7,7 @@
 #include "agent/host.h"
 
 #include <errno.h>
+#include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -28,6 +29,8 @@
 #include "libfleet/base/line_writer.h"
 #include "libfleet/base/log.h"
 #include "libfleet/rendezvous/member_client.h"
+
+#define GROUP_POLL_MS 50.0 /* between two looks at a process group whose first process has ended */
 
 extern char **environ;
 
@@ -224,12 +227,9 @@ static struct host_child *child_of(struct host *host, pid_t pid)
     return NULL;
 }
 
-/* Its last words first, then its end. It is still a zombie: neither its pid nor its process group can
- * belong to anybody else. */
+/* Its last words first, then its end. */
 static void child_ended(struct host_child *child, pid_t pid)
 {
-    int status = 0;
-
     if (child->link_watch)
         on_link(child);
     if (child->progress_watch)
@@ -237,8 +237,53 @@ static void child_ended(struct host_child *child, pid_t pid)
     trainer_process_ended(&child->process);
     close_progress(child);
     unwatch(child);
-    (void)waitpid(pid, &status, 0);
-    supervisor_exited(child->host->supervisor, child->local_rank, status, fleet_monotonic_ms());
+    if (pid > 0)
+        (void)waitpid(pid, &child->wait_status, 0);
+    child->is_leader_gone = false;
+    supervisor_exited(child->host->supervisor, child->local_rank, child->wait_status,
+                      fleet_monotonic_ms());
+}
+
+/*
+ * The first process of a group has ended. It is still a zombie: neither its pid nor its process group can
+ * belong to anybody else. What is left of the group is killed, unless the trainer was told to end: then the
+ * rest has its grace, too. A shell ends at SIGTERM at once, while the program that it started may be saving.
+ */
+static void leader_ended(struct host_child *child, pid_t pid)
+{
+    const struct host *host = child->host;
+
+    if (!host->settings.command || !supervisor_is_stopping(host->supervisor, child->local_rank)) {
+        child_ended(child, pid);
+        return;
+    }
+    (void)waitpid(pid, &child->wait_status, 0);
+    child->is_leader_gone = true; /* the group's number is not used again while somebody is in it */
+}
+
+static bool is_any_leader_gone(const struct host *host)
+{
+    bool is_gone = false;
+
+    for (int i = 0; i < host->settings.processes; i++)
+        is_gone |= host->children[i].is_leader_gone;
+    return is_gone;
+}
+
+double host_deadline(const struct host *host)
+{
+    return is_any_leader_gone(host) ? fleet_monotonic_ms() + GROUP_POLL_MS : INFINITY;
+}
+
+void host_tick(struct host *host)
+{
+    for (int i = 0; i < host->settings.processes; i++) {
+        struct host_child *child = &host->children[i];
+        if (!child->is_leader_gone || kill(-child->process.pid, 0) == 0 || errno != ESRCH)
+            continue;
+        child->process.pid = 0; /* nobody is left to be signalled */
+        child_ended(child, 0);
+    }
 }
 
 /* Everybody's children, since PID 1 inherits orphans. */
@@ -252,9 +297,10 @@ void host_reap(struct host *host)
             return;
         child = child_of(host, info.si_pid);
         if (child)
-            child_ended(child, info.si_pid);
+            leader_ended(child, info.si_pid);
         else
             (void)waitpid(info.si_pid, NULL, 0);
+        host_tick(host);
     }
 }
 

@@ -34,6 +34,8 @@ struct host_child {
     int listener;                     /* built-in: stays open over restarts; -1 = foreign */
     struct progress_channel progress; /* foreign: closed while it does not run */
     struct loop_watch *progress_watch;
+    bool is_leader_gone; /* foreign, told to end: others of its process group still run */
+    int wait_status;     /* of its first process, once that has ended */
 };
 
 struct
@@ -63,6 +65,10 @@ struct supervisor_host host_functions(struct host *host);
 
 /* SIGCHLD: tell the supervisor of trainers that have ended; reap whatever else PID 1 has inherited. */
 void host_reap(struct host *host);
+
+/* When to call host_tick() at the latest, which looks whether process groups have ended; INFINITY = no need. */
+double host_deadline(const struct host *host);
+void host_tick(struct host *host);
 
 /* Stop looking at trainers, close their sockets and the connection to the hub. Signals nobody. */
 void host_close(struct host *host);

@@ -39,6 +39,7 @@ static void on_timer(void *user)
 {
     struct agent *agent = user;
 
+    host_tick(&agent->host);
     supervisor_tick(agent->host.supervisor, fleet_monotonic_ms());
 }
 
@@ -107,8 +108,9 @@ static int run(struct agent *agent)
             return exit_code;
         }
         loop_set_timer(agent->host.loop,
-                       fmin(give_up_ms, supervisor_deadline(agent->host.supervisor)), on_timer,
-                       agent);
+                       fmin(fmin(give_up_ms, host_deadline(&agent->host)),
+                            supervisor_deadline(agent->host.supervisor)),
+                       on_timer, agent);
         loop_turn(agent->host.loop);
     }
 }

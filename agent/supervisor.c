@@ -292,6 +292,12 @@ static void judge_silence(struct supervisor *s, int local_rank, double now_ms)
     supervisor_apply(s, &out);
 }
 
+bool supervisor_is_stopping(const struct supervisor *s, int local_rank)
+{
+    return s->trainers[local_rank].is_alive &&
+           (s->is_ending || s->trainers[local_rank].is_stopping);
+}
+
 double supervisor_deadline(const struct supervisor *s)
 {
     double deadline = INFINITY;

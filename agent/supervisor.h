@@ -94,6 +94,9 @@ void supervisor_order(struct supervisor *supervisor, const struct member_action 
 /* SIGTERM or SIGINT reached this process; the second one ends everything at once. */
 void supervisor_signal(struct supervisor *supervisor, int signal_number, double now_ms);
 
+/* The trainer was told to end, and has its grace until it is killed. */
+bool supervisor_is_stopping(const struct supervisor *supervisor, int local_rank);
+
 /* When to call supervisor_tick() at the latest; INFINITY = no need. */
 double supervisor_deadline(const struct supervisor *supervisor);
 void supervisor_tick(struct supervisor *supervisor, double now_ms);

@@ -134,6 +134,29 @@ static void test_own_trainer__a_missing_command_fails_the_job_at_once(void **sta
     release(&run);
 }
 
+/* The shell ends at SIGTERM at once. What it has started has the same grace. */
+static void test_own_trainer__all_of_a_process_group_may_save(void **state)
+{
+    char path[128];
+    struct run run;
+
+    (void)state;
+    start_own_job(
+        &run,
+        write_own_job("group", "[sh, -c]",
+                      "bash -c 'trap \"sleep 0.5; echo saved > $WHERE/saved.$RANK; exit 0\" TERM;"
+                      " echo \"{\\\"step\\\": 1}\" >> $FLEET_PROGRESS_FILE;"
+                      " while :; do sleep 0.1; done'\n: the shell waits\n"));
+    wait_for_words(&run, "\"step\",\"step\":1,");
+    assert_int_equal(kill(run.pid, SIGINT), 0);
+    wait_for_end(&run);
+    expect_exit(&run, 130);
+    (void)snprintf(path, sizeof(path), "%s/saved.0", folder);
+    assert_int_equal(access(path, R_OK), 0);
+    expect_nothing_left(&run);
+    release(&run);
+}
+
 /* ---- C ---------------------------------------------------------------------------------------- */
 
 /* Saves when it is told to end, as a real one would. Step 40 of the first start waits to be killed. */
@@ -221,6 +244,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_own_trainer__what_is_not_reported_is_not_claimed),
         cmocka_unit_test(test_own_trainer__bad_lines_are_told_once_and_end_nobody),
         cmocka_unit_test(test_own_trainer__a_missing_command_fails_the_job_at_once),
+        cmocka_unit_test(test_own_trainer__all_of_a_process_group_may_save),
         cmocka_unit_test(test_own_trainer__a_c_program_that_is_killed_resumes),
         cmocka_unit_test(test_own_trainer__the_pytorch_example_resumes),
     };
