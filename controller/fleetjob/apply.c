@@ -321,6 +321,8 @@ static void command_hub(struct reconciler_pass *pass)
         reconciler_requeue(pass, SUPERSEDED_MS);
     if (actions->order_count > 0)
         hub_host_order(job->host, actions->order, actions->order_count);
+    for (size_t i = 0; i < actions->departure_count; i++)
+        hub_host_departs(job->host, &actions->departures[i]);
     for (size_t i = 0; i < actions->gone_count; i++)
         hub_host_gone(job->host, actions->gone_uids[i]);
     for (size_t i = 0; i < job->gone_count; i++) {

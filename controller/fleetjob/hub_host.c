@@ -127,7 +127,7 @@ static void on_event(void *user, const struct hub_event *event)
     hub_view_event(&host->view, event, host->network.wall_ms(host->network.user));
     if (event->type == HUB_EVENT_SUPERSEDED)
         note_foreign(host, event->generation.epoch);
-    if (event->type == HUB_EVENT_EVICTED)
+    if (event->type == HUB_EVENT_ISOLATED)
         host->handlers.evicted(host->handlers.user, event->pod_uid);
     host->handlers.changed(host->handlers.user, is_routine);
 }
@@ -273,6 +273,13 @@ void hub_host_order(struct hub_host *host, const char *const *pod_uids, size_t c
 {
     if (host->job)
         hub_order(host->network.hub(host->job), pod_uids, count);
+}
+
+void hub_host_departs(struct hub_host *host, const struct action_departure *departure)
+{
+    if (host->job)
+        hub_member_departs(host->network.hub(host->job), departure->uid, departure->index,
+                           departure->attempt, departure->cause);
 }
 
 void hub_host_gone(struct hub_host *host, const char *pod_uid)

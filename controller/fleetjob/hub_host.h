@@ -88,6 +88,9 @@ bool hub_host_is_superseded(const struct hub_host *host);
 /* The order in which ranks begin (hub_order()). */
 void hub_host_order(struct hub_host *host, const char *const *pod_uids, size_t count);
 
+/* Why this member goes (hub_member_departs()). */
+void hub_host_departs(struct hub_host *host, const struct action_departure *departure);
+
 /* This member will not come back. */
 void hub_host_gone(struct hub_host *host, const char *pod_uid);
 

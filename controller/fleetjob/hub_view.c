@@ -167,8 +167,9 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
     case HUB_EVENT_LOST:
         if (strcmp(event->cause, "MemberLeft") == 0 || strcmp(event->cause, "Resize") == 0)
             break; /* it was asked to, and says goodbye */
-        take_lost(view, event, wall_ms);
-        take_failure(view, event);
+        if (!message_cause_is_wanted(event->cause))
+            take_lost(view, event, wall_ms);
+        take_failure(view, event); /* a rule may be about it */
         break;
     case HUB_EVENT_TRAINER_FAILED:
         take_failure(view, event);
@@ -196,7 +197,6 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
         break;
     case HUB_EVENT_ASSIGNED:
         view->stalled[0] = view->waiting[0] = '\0';
-        view->members = event->members;
         break;
     case HUB_EVENT_FAILED:
         view->end = to_failure(event);
@@ -243,6 +243,7 @@ void hub_view_refresh(struct hub_view *view, const struct hub *hub)
     view->is_learning = hub_is_learning(hub);
     view->epoch = hub_epoch(hub);
     view->generation = hub_generation(hub);
+    view->members = hub_generation_members(hub);
     view->trained = hub_trained(hub);
     view->restarts = hub_restarts(hub);
     view->restarts_total = hub_restarts_total(hub);

@@ -257,6 +257,22 @@ static void read_images(const cJSON *object, const cJSON *worker, struct project
     pod->agent_image = dup_text(bringer ? read_image(bringer, status) : pod->image);
 }
 
+/* Kubernetes' reason of a disruption in our words. */
+static const char *disruption_cause(const char *reason)
+{
+    static const struct {
+        const char *reason, *cause;
+    } causes[] = {{"PreemptionByScheduler", WELLKNOWN_CAUSE_PREEMPTED},
+                  {"EvictionByEvictionAPI", WELLKNOWN_CAUSE_EVICTED},
+                  {"DeletionByTaintManager", WELLKNOWN_CAUSE_EVICTED},
+                  {"TerminationByKubelet", WELLKNOWN_CAUSE_EVICTED}};
+
+    for (size_t i = 0; i < FLEET_COUNT(causes); i++)
+        if (strcmp(reason, causes[i].reason) == 0)
+            return causes[i].cause;
+    return reason;
+}
+
 /* Why it ended, most telling first: the pod's reason, why it was disrupted, the container's. */
 static const char *read_reason(const cJSON *object, const cJSON *terminated)
 {
@@ -267,7 +283,7 @@ static const char *read_reason(const cJSON *object, const cJSON *terminated)
     if (pod[0])
         return pod;
     if (disruption && strcmp(text_at(disruption, "status"), "True") == 0)
-        return text_at(disruption, "reason");
+        return disruption_cause(text_at(disruption, "reason"));
     if (strcmp(container, "Error") == 0 || strcmp(container, "Completed") == 0)
         return "";
     return container;

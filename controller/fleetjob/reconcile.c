@@ -131,6 +131,7 @@ void actions_release(struct actions *actions)
     free(actions->deletes);
     free(actions->events);
     free(actions->gone_uids);
+    free(actions->departures);
     free(actions->order);
     free(actions->hub.rules.items);
     fleetjob_status_release(&actions->status);
@@ -174,6 +175,24 @@ static void begin(struct pass *pass, const struct observed *in, struct actions *
                           .now = in->now_wall_ms,
                           .desired = (int)desired};
     count_pods(pass);
+}
+
+/* Drained, preempted: it has not failed, and the hub cannot know why it goes. */
+static void tell_departures(struct pass *pass)
+{
+    const struct observed *in = pass->in;
+    struct actions *out = pass->out;
+
+    for (size_t i = 0; i < in->pod_count && in->hub.is_hosted; i++) {
+        const struct observed_pod *pod = &in->pods[i];
+        if ((strcmp(pod->reason, WELLKNOWN_CAUSE_PREEMPTED) != 0 &&
+             strcmp(pod->reason, WELLKNOWN_CAUSE_EVICTED) != 0) ||
+            pod->phase == OBSERVED_SUCCEEDED)
+            continue;
+        out->departures = grow(out->departures, out->departure_count, sizeof(*out->departures));
+        out->departures[out->departure_count++] =
+            (struct action_departure){pod->uid, pod->index, pod->attempt, pod->reason};
+    }
 }
 
 /* Members whose pod has ended or vanished will not come back. */
@@ -221,6 +240,7 @@ static void decide(struct pass *pass)
 
     if (deletion_apply(pass))
         return;
+    tell_departures(pass);
     tell_gone(pass);
     if (!status_is_terminal(pass->status)) {
         is_accepted = acceptance_check(pass);

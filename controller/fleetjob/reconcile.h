@@ -102,6 +102,13 @@ struct action_delete {
     bool at_once;       /* it does not answer: asking it to end first would only take time */
 };
 
+/* A pod that Kubernetes takes away: the generation that follows is called so. Borrowed. */
+struct action_departure {
+    const char *uid;
+    int index, attempt;
+    const char *cause; /* WELLKNOWN_CAUSE_… */
+};
+
 struct action_event {
     bool is_warning;
     const char *reason; /* wellknown.h */
@@ -139,6 +146,8 @@ struct actions {
     size_t gone_count;
     struct action_event *events;
     size_t event_count;
+    struct action_departure *departures; /* [departure_count] why these members go */
+    size_t departure_count;
     const char **order; /* [order_count] pod UIDs as their ranks shall begin; borrowed */
     size_t order_count;
     struct action_hub hub;

@@ -54,7 +54,8 @@ void restart_policy_apply(struct pass *pass)
     if (failure_policy_action(pass, last->exit_code, last->reason) == FAILURE_IGNORE)
         return;
     for (size_t i = 0; i < pass->status->attempts.count; i++)
-        remade += pass->status->attempts.items[i].value;
+        if (pass->status->attempts.items[i].value <= RECONCILE_ATTEMPT_MAX)
+            remade += pass->status->attempts.items[i].value;
     if (remade >= max)
         status_fail(pass, WELLKNOWN_REASON_RESTARTS_EXCEEDED,
                     "%lld pods were remade before training began; the last one, worker %d, ended "

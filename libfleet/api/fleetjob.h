@@ -95,7 +95,7 @@ struct fleetjob_failure_rule {
     char *name; /* for events, or NULL */
     enum fleetjob_action action;
     struct training_int_list exit_codes; /* 128 + signal if ended by one */
-    struct training_string_list reasons; /* MemberLost, OOMKilled, Evicted, … */
+    struct training_string_list reasons; /* MemberLost, OOMKilled, … (docs/failures.md) */
 };
 
 enum fleetjob_gang {

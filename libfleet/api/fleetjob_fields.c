@@ -324,8 +324,9 @@ static const struct fleet_field rule_fields[] = {
      .count_max = 32,
      .pattern = "^[A-Z][A-Za-z0-9]*$",
      .pattern_words = "a word in CamelCase",
-     .description = "Reasons that the rule is about, as MemberLost, OOMKilled or Evicted; "
-                    "absent: any."},
+     .description =
+         "Reasons that the rule is about, as MemberLost, OOMKilled or Preempted (docs/failures.md lists them); "
+         "absent: any."},
     {0},
 };
 

@@ -392,7 +392,10 @@ static const struct fleet_field status_fields[] = {
     {.name = "image",
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_status, image),
-     .description = "Image of the workers with its digest, frozen at the first start."},
+     .description =
+         "Image of the workers, frozen at the first start: with its digest, but for an image "
+         "that was loaded onto the nodes, of which the kubelet knows no digest that could be "
+         "pulled."},
     {.name = "agentImage",
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_status, agent_image),

@@ -103,6 +103,14 @@
 #define WELLKNOWN_REASON_HUB_SUPERSEDED \
     "HubSuperseded" /* Stalled=True: a member holds a greater epoch than status and Lease give */
 
+/* ---- reasons of failures and restarts ---------------------------------------------------------- */
+/* status.restarts.history[].cause, failurePolicy.rules[].reasons (docs/failures.md). Written by hub, agent and
+ * controller; read by rules and people. Only those that two of them know are here. */
+
+#define WELLKNOWN_CAUSE_PREEMPTED \
+    "Preempted" /* the scheduler needs the room for a pod that matters more */
+#define WELLKNOWN_CAUSE_EVICTED "Evicted" /* a drain, a taint, a node under pressure */
+
 /* ---- reasons of events ----------------------------------------------------------------------- */
 /* Written by the controller on the FleetJob; read by people (`kubectl describe`). */
 

@@ -495,6 +495,11 @@ struct generation hub_generation(const struct hub *hub)
     return hub->newest;
 }
 
+int hub_generation_members(const struct hub *hub)
+{
+    return hub->newest_members;
+}
+
 int64_t hub_epoch(const struct hub *hub)
 {
     return hub->epoch;
@@ -569,7 +574,7 @@ const char *hub_phase_name(enum hub_phase phase)
 
 const char *hub_event_name(enum hub_event_type type)
 {
-    static const char *const names[] = {"Joined",     "Lost",       "TrainerFailed", "Evicted",
+    static const char *const names[] = {"Joined",     "Lost",       "TrainerFailed", "Isolated",
                                         "Assigned",   "Running",    "Restart",       "Step",
                                         "Evaluation", "Checkpoint", "StateLost",     "Stalled",
                                         "Failed",     "Finished",   "Waiting",       "Superseded"};

@@ -85,7 +85,7 @@ enum hub_event_type {
     HUB_EVENT_JOINED,         /* a member said hello for the first time */
     HUB_EVENT_LOST,           /* a member no longer counts: cause, message */
     HUB_EVENT_TRAINER_FAILED, /* a trainer ended: local_rank, exit_code, signal, cause, lines */
-    HUB_EVENT_EVICTED,    /* told to leave after accusations; the owner should replace the pod */
+    HUB_EVENT_ISOLATED,   /* told to leave after accusations; the owner should replace the pod */
     HUB_EVENT_ASSIGNED,   /* a generation was sent out: members, world */
     HUB_EVENT_RUNNING,    /* the first step of a generation */
     HUB_EVENT_RESTART,    /* a generation after the first: cause, timeline, lost_steps */
@@ -211,6 +211,13 @@ void hub_member_gone(struct hub *hub, const char *pod_uid, const char *cause, do
                      struct hub_output *out);
 
 /*
+ * Kubernetes takes the pod away: what ends with it is called `cause` (Preempted, Evicted) and no failure. Also once the
+ * member has left, as long as the restart that follows has not been told; a call that comes too late changes nothing.
+ */
+void hub_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
+                        const char *cause);
+
+/*
  * In which order the members of a first generation get their ranks: by their place in this list of
  * [count] pod UIDs (near ones beside each other), else by index. Later generations keep the ranks
  * that there are.
@@ -243,7 +250,8 @@ struct hub_member {
 enum hub_phase hub_phase(const struct hub *hub);
 int hub_members_max(const struct hub *hub); /* by the policy */
 struct generation hub_generation(const struct hub *hub);
-int64_t hub_epoch(const struct hub *hub); /* of the generations it makes */
+int hub_generation_members(const struct hub *hub); /* of that; 0 = none, or not known yet */
+int64_t hub_epoch(const struct hub *hub);          /* of the generations it makes */
 
 /* The newest generation that is known to have made a step, or none. */
 struct generation hub_trained(const struct hub *hub);

@@ -77,10 +77,10 @@ void hub_accuse_judge(struct hub *hub, struct hub_output *out)
                                                                                        : accused;
     hub_output_text(reason, "members %d and %d lost each other %d times; member %d has fewer links",
                     accuser->index, accused->index, pair->count, guilty->index);
-    hub_output_text(hub_output_event(out, hub, HUB_EVENT_EVICTED, guilty)->message, "%s", reason);
+    hub_output_text(hub_output_event(out, hub, HUB_EVENT_ISOLATED, guilty)->message, "%s", reason);
     leave.leave.reason = reason;
     hub_output_message(out, guilty, &leave);
-    hub_peer_lose(hub, guilty, "Evicted", reason, false, hub->now_ms, out);
+    hub_peer_lose(hub, guilty, "Isolated", reason, false, hub->now_ms, out);
 }
 
 void hub_accuse_forget(struct hub *hub, const char *pod_uid)

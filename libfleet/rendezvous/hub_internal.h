@@ -55,9 +55,11 @@ struct hub_peer {
     double ready_ms;                      /* when it last became WAITING */
     double down_ms;                       /* when it last became STARTING */
 
-    int failures;    /* of its trainers, in a row without a step of the job */
-    bool is_dropped; /* told to leave, or says that it does: in no further generation */
-    bool holds;      /* chosen: its state counts in the generation that is being made */
+    int failures; /* of its trainers, in a row without a step of the job */
+    char departs_for[MESSAGE_CAUSE_MAX +
+                     1]; /* Kubernetes takes its pod away: why; "" = it does not */
+    bool is_dropped;     /* told to leave, or says that it does: in no further generation */
+    bool holds;          /* chosen: its state counts in the generation that is being made */
     bool is_finished;
     char weights_sha256[65];
 };

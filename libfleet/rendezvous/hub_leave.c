@@ -10,6 +10,9 @@
  * Own trainers notice nothing of each other through us: all are told to end at once, so that they can save what they
  * hold together, and one generation follows for it.
  */
+#include <stdio.h>
+#include <string.h>
+
 #include "libfleet/rendezvous/hub_internal.h"
 
 const struct hub_peer *hub_leave_find(const struct hub *hub)
@@ -22,11 +25,33 @@ const struct hub_peer *hub_leave_find(const struct hub *hub)
 
 struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *peer)
 {
-    return (struct hub_cause){.cause = peer->index >= hub->policy.desired ? "Resize" : "MemberLeft",
+    return (struct hub_cause){.cause = peer->departs_for[0]                 ? peer->departs_for
+                                       : peer->index >= hub->policy.desired ? "Resize"
+                                                                            : "MemberLeft",
                               .peer = peer,
                               .is_explained = true,
                               .exit_code = -1,
                               .fault_ms = hub->now_ms};
+}
+
+static void rename_incident(struct hub_incident *incident, int index, int attempt,
+                            const char *cause)
+{
+    if (incident->is_open && incident->member == index && incident->attempt == attempt &&
+        strcmp(incident->cause, "MemberLeft") == 0)
+        hub_output_text(incident->cause, "%s", cause);
+}
+
+void hub_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
+                        const char *cause)
+{
+    struct hub_peer *peer = fleet_map_get(&hub->by_uid, pod_uid);
+
+    if (peer)
+        hub_output_text(peer->departs_for, "%s", cause);
+    rename_incident(&hub->incident, index, attempt, cause);
+    if (hub->restart.is_open)
+        rename_incident(&hub->restart.incident, index, attempt, cause);
 }
 
 void hub_leave_note(struct hub *hub, struct hub_peer *peer, struct hub_output *out)

@@ -112,7 +112,8 @@ void hub_peer_lose(struct hub *hub, struct hub_peer *peer, const char *cause, co
                           .message = message};
     struct hub_event *event;
 
-    if (peer->is_dropped || strcmp(cause, "MemberLeft") == 0) /* however it ends: it was to go */
+    if (peer->is_dropped || peer->departs_for[0] ||
+        strcmp(cause, "MemberLeft") == 0) /* however it ends: it was to go */
         c = hub_leave_cause(hub, peer);
     event = hub_output_event(out, hub, HUB_EVENT_LOST, peer);
     hub_output_text(event->cause, "%s", c.cause);

@@ -408,7 +408,12 @@ int message_level_parse(const char *name, enum message_level *out_level, struct 
 
 bool message_cause_is_wanted(const char *cause)
 {
-    return strcmp(cause, "Resize") == 0 || strcmp(cause, "MemberLeft") == 0;
+    static const char *const wanted[] = {"Resize", "MemberLeft", "Preempted", "Evicted"};
+
+    for (size_t i = 0; i < FLEET_COUNT(wanted); i++)
+        if (strcmp(cause, wanted[i]) == 0)
+            return true;
+    return false;
 }
 
 int message_first_rank(const struct message_assign *assign, int place)

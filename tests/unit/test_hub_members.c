@@ -18,12 +18,12 @@ static void test_hub_members__one_accusation_evicts_nobody_a_second_by_the_pair_
     accuse(1, 0); /* an echo */
     restart_all(3, 1);
     assert_generation(2);
-    assert_int_equal(count_events(HUB_EVENT_EVICTED), 0);
+    assert_int_equal(count_events(HUB_EVENT_ISOLATED), 0);
     assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "PeerUnreachable");
     accuse(2, 0); /* the same two, the other way round */
     restart_all(3, 1);
-    assert_int_equal(count_events(HUB_EVENT_EVICTED), 1);
-    assert_int_equal(last_event(HUB_EVENT_EVICTED)->member, 0); /* no link tells: the accused */
+    assert_int_equal(count_events(HUB_EVENT_ISOLATED), 1);
+    assert_int_equal(last_event(HUB_EVENT_ISOLATED)->member, 0); /* no link tells: the accused */
     assert_int_equal(w.peers[0].leaves, 1);
     assert_generation(3);
     assert_int_equal(w.peers[1].last_assign.assign.member_count, 2);
@@ -41,7 +41,7 @@ static void test_hub_members__evicts_the_member_with_fewer_working_links(void **
     restart_all(3, 1);
     accuse(1, 0);
     restart_all(3, 1);
-    assert_int_equal(last_event(HUB_EVENT_EVICTED)->member, 1);
+    assert_int_equal(last_event(HUB_EVENT_ISOLATED)->member, 1);
     stop();
 }
 
@@ -58,7 +58,7 @@ static void test_hub_members__a_seen_failure_explains_the_accusation(void **stat
         ready(2);
         run(1);
     }
-    assert_int_equal(count_events(HUB_EVENT_EVICTED), 0);
+    assert_int_equal(count_events(HUB_EVENT_ISOLATED), 0);
     assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "MemberLost");
     assert_int_equal(last_event(HUB_EVENT_RESTART)->member, 2);
     assert_int_equal(hub_restarts(w.hub), 2);
@@ -730,6 +730,51 @@ static void test_hub_members__stops_when_a_member_knows_a_newer_hub(void **state
     stop();
 }
 
+/* ---- pods that Kubernetes takes away ----------------------------------------------------------- */
+
+static void departs(int index, const char *cause)
+{
+    char uid[32];
+
+    (void)snprintf(uid, sizeof(uid), "pod-%d-%d", index, w.peers[index].attempt);
+    hub_member_departs(w.hub, uid, index, w.peers[index].attempt, cause);
+}
+
+/* Whether the word comes before the goodbye, or after it. */
+static void test_hub_members__a_preempted_worker_is_called_so(void **state)
+{
+    (void)state;
+    for (int is_late = 0; is_late < 2; is_late++) {
+        start(1, 3, NULL);
+        form(3);
+        if (!is_late)
+            departs(1, "Preempted");
+        w.peers[1].status.is_leaving = true;
+        heartbeat(1);
+        leave(1);
+        if (is_late)
+            departs(1, "Preempted");
+        restart_all(3, 1);
+        assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "Preempted");
+        assert_int_equal(hub_restarts_total(w.hub), 0);
+        stop();
+    }
+}
+
+/* The kubelet gives it no time to say goodbye. */
+static void test_hub_members__an_evicted_worker_that_dies_is_no_failure(void **state)
+{
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    departs(1, "Evicted");
+    gone(1);
+    restart_all(3, 1);
+    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "Evicted");
+    assert_int_equal(hub_restarts_total(w.hub), 0);
+    stop();
+}
+
 #define TEST(name) cmocka_unit_test(test_hub_members__##name)
 
 int main(void)
@@ -767,6 +812,8 @@ int main(void)
         TEST(a_new_hub_believes_a_member_that_misses_another),
         TEST(a_new_hub_loses_nobody_while_steps_are_made),
         TEST(stops_when_a_member_knows_a_newer_hub),
+        TEST(a_preempted_worker_is_called_so),
+        TEST(an_evicted_worker_that_dies_is_no_failure),
     };
     return cmocka_run_group_tests_name("hub_members", tests, NULL, NULL);
 }

@@ -107,7 +107,7 @@ static void an_evicted_pod_says_why(void **state)
                                "\"reason\":\"PreemptionByScheduler\"}]}}");
 
     (void)state;
-    assert_string_equal(pod->reason, "PreemptionByScheduler");
+    assert_string_equal(pod->reason, "Preempted");
     assert_string_equal(pod->message, "low on memory");
     assert_int_equal(pod->exit_code, -1);
     projection_pod_kind.release(pod);

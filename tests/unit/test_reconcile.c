@@ -17,7 +17,7 @@
  *                   taken    [[index, attempt]]: names that are somebody else's
  *                   vanished [{index, attempt, count, at}]: pods that were deleted soon one after the other
  *                   hub      absent: none is hosted; else see read_hub()
- *   expected.json   look [[index, attempt]] if there are any, create, delete {name: reason}, gone [uid], events [text],
+ *   expected.json   look [[index, attempt]] if there are any, departures {uid: cause} likewise, create, delete {name: reason}, gone [uid], events [text],
  *                   order [uid] if nodes are known, hub,
  *                   deleteJob, requeueAfterMs, write (status | progress | no), status: the merge patch
  *                   from the old to the new status
@@ -405,6 +405,10 @@ static cJSON *to_json(const struct scenario *s, const struct actions *a)
     list = cJSON_AddObjectToObject(json, "delete");
     for (size_t i = 0; i < a->delete_count; i++)
         cJSON_AddStringToObject(list, a->deletes[i].name, a->deletes[i].reason);
+    if (a->departure_count > 0)
+        list = cJSON_AddObjectToObject(json, "departures");
+    for (size_t i = 0; i < a->departure_count; i++)
+        cJSON_AddStringToObject(list, a->departures[i].uid, a->departures[i].cause);
     list = cJSON_AddArrayToObject(json, "gone");
     for (size_t i = 0; i < a->gone_count; i++)
         cJSON_AddItemToArray(list, cJSON_CreateString(a->gone_uids[i]));

@@ -1,0 +1,105 @@
+#!/usr/bin/env bats
+# Jobs with trainers of their own: shell scripts whose ranks end as they like. Method: what the API server says of
+# the job and its pods.
+
+load lib
+
+setup_file() {
+    start_installation
+    "$BATS_TEST_DIRNAME/cluster/image.sh" "$BATS_FILE_TMPDIR/busybox.tar" fleet.local/busybox:1 /bin/busybox
+    "$cluster" load "$BATS_FILE_TMPDIR/busybox.tar"
+}
+
+own_job() { # own_job NAME SCRIPT [REPLICAS] [POLICY] [WORKER]
+    kubectl apply -n "$namespace" -f - <<END
+apiVersion: fleetjob.dev/v1alpha1
+kind: FleetJob
+metadata: {name: $1}
+spec:
+  worker:
+    replicas: ${3:-2}
+    ${5:-}
+    template:
+      spec:
+        containers:
+          - name: trainer
+            image: fleet.local/busybox:1
+            imagePullPolicy: IfNotPresent
+            command: [/bin/busybox, sh, -c, '$2']
+  runPolicy: {${4:-restart: {maxRestarts: 1\}}}
+END
+}
+
+fails_after_restarts() { # fails_after_restarts JOB COUNT
+    becomes "$1" Failed
+    [ "$(kubectl get fj "$1" -n "$namespace" -o jsonpath='{.status.conditions[?(@.type=="Failed")].reason}')" = RestartsExceeded ]
+    field_is "$1" restarts.count "$2"
+    kubectl delete fj "$1" -n "$namespace"
+}
+
+@test "a rank that fails after the other has finished fails the job, whichever it is" {
+    own_job last 'if [ $RANK = 0 ]; then /bin/busybox sleep 1; else /bin/busybox sleep 6; exit 5; fi'
+    own_job first 'if [ $RANK = 1 ]; then /bin/busybox sleep 1; else /bin/busybox sleep 6; exit 5; fi'
+    fails_after_restarts last 1
+    fails_after_restarts first 1
+}
+
+@test "the pod of a rank that has not finished is deleted: the job runs again and succeeds" {
+    own_job deleted 'if [ $RANK = 0 ]; then /bin/busybox sleep 1; else /bin/busybox sleep 15; fi'
+    becomes deleted Running
+    sleep 3 # rank 0 has ended by then, on most machines: what is asked below holds anyway
+    kubectl delete pod -n "$namespace" -l fleetjob.dev/job-name=deleted,fleetjob.dev/worker-index=1 --wait=false
+    eventually "$LIMIT" field_at_least deleted rendezvous.generation 2
+    becomes deleted Succeeded
+    [ "$(kubectl get fj deleted -n "$namespace" -o jsonpath='{.status.conditions[?(@.type=="Succeeded")].message}')" = "every worker exited with 0" ]
+    kubectl delete fj deleted -n "$namespace"
+}
+
+says_when() { # says_when JOB: the wait for the next restart can be read
+    [[ "$(field "$1" waiting)" == "restart "*" s, after worker 0 exited with code 3 (until "* ]]
+}
+
+@test "restarts back off, say when the next one comes, and end in Failed" {
+    own_job storm 'exit 3' 1 'restart: {maxRestarts: 4}'
+    eventually "$LIMIT" says_when storm
+    kubectl get fj storm -n "$namespace"
+    fails_after_restarts storm 4
+}
+
+@test "a missing command and a final exit code fail the job without a restart" {
+    own_job missing '/no/such/command' 1
+    own_job final 'exit 9' 1 'failurePolicy: {rules: [{name: bad, action: Fail, exitCodes: [9]}]}'
+    becomes missing Failed
+    becomes final Failed
+    [[ "$(field missing restarts.count)" =~ ^0?$ && "$(field final restarts.count)" =~ ^0?$ ]]
+    [ "$(kubectl get fj final -n "$namespace" -o jsonpath='{.status.conditions[?(@.type=="Failed")].reason}')" = FailurePolicy ]
+    run kubectl get events -n "$namespace" --field-selector involvedObject.name=final -o jsonpath='{.items[*].reason}'
+    echo "$output"
+    [[ $output != *Restarted* ]]
+    kubectl delete fj missing final -n "$namespace"
+}
+
+@test "ignored failures are counted apart, for ever" {
+    own_job ignored 'exit 7' 1 'restart: {maxRestarts: 0}, failurePolicy: {rules: [{action: Ignore, exitCodes: [7]}]}'
+    eventually "$LIMIT" field_at_least ignored restarts.ignored 3
+    [[ "$(field ignored restarts.count)" =~ ^0?$ ]]
+    kubectl delete fj ignored -n "$namespace"
+}
+
+has_new_worker() { # has_new_worker JOB INDEX: its second pod is a member, and three train
+    field_is "$1" "attempts.$2" 1 && field_is "$1" state Running && field_is "$1" workers.ready 3
+}
+
+@test "a drained worker costs its job one restart, that does not count" {
+    own_job drained '/bin/busybox sleep 1000' 3 'restart: {maxRestarts: 0}' 'minReplicas: 1'
+    becomes drained Running
+    kubectl delete pod -n "$namespace" -l fleetjob.dev/job-name=drained,fleetjob.dev/worker-index=1 --wait=false
+    eventually "$LIMIT" has_new_worker drained 1
+    field_is drained rendezvous.generation 2
+    [[ "$(field drained restarts.count)" =~ ^0?$ ]]
+    kubectl delete fj drained -n "$namespace" --wait=false
+}
+
+@test "nothing is left" {
+    eventually "$LIMIT" nothing_left
+}
