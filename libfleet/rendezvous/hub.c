@@ -574,10 +574,10 @@ const char *hub_phase_name(enum hub_phase phase)
 
 const char *hub_event_name(enum hub_event_type type)
 {
-    static const char *const names[] = {"Joined",     "Lost",       "TrainerFailed", "Isolated",
-                                        "Assigned",   "Running",    "Restart",       "Step",
-                                        "Evaluation", "Checkpoint", "StateLost",     "Stalled",
-                                        "Failed",     "Finished",   "Waiting",       "Superseded"};
+    static const char *const names[] = {
+        "Joined",  "Lost",   "TrainerFailed", "Isolated",   "Assigned",         "Running",
+        "Restart", "Step",   "Evaluation",    "Checkpoint", "CheckpointFailed", "StateLost",
+        "Stalled", "Failed", "Finished",      "Waiting",    "Superseded"};
 
     return type < FLEET_COUNT(names) ? names[type] : "Unknown";
 }
