@@ -16,7 +16,11 @@
 #include "tests/support/knob_outcome.h"
 
 #define LIMIT_S 600.0
-#define GPT     0 /* the model that is run */
+#define GPT     0 /* the models that are run */
+#define RESNET  2
+
+#define IMAGES      16
+#define IMAGE_BYTES 3073
 
 static void write_job(const cJSON *job)
 {
@@ -35,19 +39,30 @@ static void run_job(int workers, struct job_run *out)
     job_run(arguments, LIMIT_S, NULL, NULL, out);
 }
 
-static cJSON *make_job(int workers, const char *optimizer, const cJSON *strategy)
+/* Data that the model reads: the text of the repository, images of the folder. */
+static cJSON *make_job(int model, int workers, const char *optimizer, const cJSON *strategy)
 {
     char data[4200], here[4096];
+    struct knob_job job = {.model = model,
+                           .workers = workers,
+                           .optimizer = optimizer,
+                           .strategy = strategy,
+                           .data = data};
 
     assert_non_null(getcwd(here, sizeof(here)));
-    (void)snprintf(data, sizeof(data), "{\"path\":\"%s/tests/golden/torch/jobs/text.txt\"}", here);
-    return knob_job(GPT, workers, optimizer, strategy, data);
+    if (model == GPT)
+        (void)snprintf(data, sizeof(data), "{\"path\":\"%s/tests/golden/torch/jobs/text.txt\"}",
+                       here);
+    else
+        (void)snprintf(data, sizeof(data), "{\"path\":\"%s\",\"tokenizer\":\"cifar10\"}", folder);
+    return knob_job_make(&job);
 }
 
-/* Run it in a folder of its own; the weights' digest goes to out[65]. */
-static void run_strategy(int workers, const char *optimizer, const cJSON *strategy, char *out)
+/* Run it; the weights' digest goes to out[65]. */
+static void run_strategy(int model, int workers, const char *optimizer, const cJSON *strategy,
+                         char *out)
 {
-    FLEET_AUTO_JSON cJSON *job = make_job(workers, optimizer, strategy);
+    FLEET_AUTO_JSON cJSON *job = make_job(model, workers, optimizer, strategy);
     FLEET_AUTO_FREE char *text = cJSON_PrintUnformatted(strategy);
     struct job_run run;
 
@@ -90,12 +105,12 @@ static void test_knobs_run__degrees_that_change_nothing_change_no_bit(void **sta
     char wanted[65], found[65];
 
     (void)state;
-    run_strategy(1, "adamw", none, wanted);
+    run_strategy(GPT, 1, "adamw", none, wanted);
     for (size_t i = 0; i < FLEET_COUNT(degrees); i++) {
         FLEET_AUTO_JSON cJSON *strategy = cJSON_Parse(degrees[i].strategy);
 
         assert_non_null(strategy);
-        run_strategy(degrees[i].workers, "adamw", strategy, found);
+        run_strategy(GPT, degrees[i].workers, "adamw", strategy, found);
         if (strcmp(found, wanted) != 0)
             fail_msg("%s on %d: weights %s, expected %s", degrees[i].strategy, degrees[i].workers,
                      found, wanted);
@@ -104,31 +119,52 @@ static void test_knobs_run__degrees_that_change_nothing_change_no_bit(void **sta
 
 /* ---- knobs that change the program ------------------------------------------------------------------- */
 
-/* The first value of each knob that acts, on as many workers as it acts on. */
+/* Did it run, because it acts? */
+static bool run_if_it_acts(const struct every_knob *knob, int model, int workers)
+{
+    FLEET_AUTO_JSON cJSON *job = make_job(model, workers, knob->optimizer, knob->strategy);
+    FLEET_AUTO_JSON cJSON *base = make_job(model, workers, knob->optimizer, knob->base);
+    struct outcome with, without;
+    char ignored[65];
+    bool acts;
+
+    outcome_of(job, workers, &with);
+    outcome_of(base, workers, &without);
+    acts = outcome_differs(&with, &without);
+    if (acts)
+        run_strategy(model, workers, knob->optimizer, knob->strategy, ignored);
+    outcome_release(&with);
+    outcome_release(&without);
+    return acts;
+}
+
+/* The first value of each knob that acts, on each number of workers on which it acts. */
 static void run_acting(void *context, const struct every_knob *knob)
 {
     struct fleet_strbuf *done = context;
     FLEET_AUTO_STRBUF struct fleet_strbuf mark = {0};
-    char ignored[65];
+    bool acts = false;
 
     fleet_strbuf_appendf(&mark, " %s ", knob->path);
     if (strstr(fleet_strbuf_text(done), mark.text))
         return;
-    for (int workers = 1; workers <= 2; workers++) {
-        FLEET_AUTO_JSON cJSON *job = make_job(workers, knob->optimizer, knob->strategy);
-        FLEET_AUTO_JSON cJSON *base = make_job(workers, knob->optimizer, knob->base);
-        struct outcome with, without;
+    for (int workers = 1; workers <= 2; workers++)
+        acts |= run_if_it_acts(knob, GPT, workers) || run_if_it_acts(knob, RESNET, workers);
+    if (acts)
+        fleet_strbuf_append(done, mark.text);
+}
 
-        outcome_of(job, workers, &with);
-        outcome_of(base, workers, &without);
-        if (outcome_differs(&with, &without)) {
-            run_strategy(workers, knob->optimizer, knob->strategy, ignored);
-            if (!strstr(fleet_strbuf_text(done), mark.text))
-                fleet_strbuf_append(done, mark.text);
-        }
-        outcome_release(&with);
-        outcome_release(&without);
+/* Images of noise, as CIFAR-10 stores them: a label, then the pixels. */
+static void write_images(void)
+{
+    static uint8_t bytes[IMAGES * IMAGE_BYTES];
+    uint32_t noise = 1;
+
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        noise = noise * 1664525U + 1013904223U;
+        bytes[i] = (uint8_t)(i % IMAGE_BYTES == 0 ? i / IMAGE_BYTES % 10 : noise >> 24);
     }
+    write_file("data_batch_1.bin", bytes, sizeof(bytes));
 }
 
 static void test_knobs_run__what_acts_runs(void **state)
@@ -143,6 +179,7 @@ static void test_knobs_run__what_acts_runs(void **state)
     FLEET_AUTO_STRBUF struct fleet_strbuf done = {0};
 
     (void)state;
+    write_images();
     every_knob_visit(run_acting, &done);
     for (size_t i = 0; i < FLEET_COUNT(acting); i++)
         if (!strstr(fleet_strbuf_text(&done), acting[i]))

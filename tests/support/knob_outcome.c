@@ -39,23 +39,23 @@ const char *knob_model(int model)
     return models[model].name;
 }
 
-cJSON *knob_job(int model, int workers, const char *optimizer, const cJSON *strategy,
-                const char *data)
+cJSON *knob_job_make(const struct knob_job *job)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-    FLEET_AUTO_FREE char *strategy_text = cJSON_PrintUnformatted(strategy);
-    cJSON *job;
+    FLEET_AUTO_FREE char *strategy = cJSON_PrintUnformatted(job->strategy);
+    cJSON *json;
 
     fleet_strbuf_appendf(
         &text,
         "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":"
-        "\"j\"},\"spec\":{\"worker\":{\"replicas\":%d},\"strategy\":%s,\"training\":{\"model\":%s,"
-        "\"data\":%s,\"optimizer\":{\"name\":\"%s\",\"learningRate\":0.1},\"globalBatchSize\":8,"
-        "\"microBatchSize\":2,\"steps\":4}}}",
-        workers, strategy_text, models[model].model, data ? data : models[model].data, optimizer);
-    job = cJSON_Parse(text.text);
-    fleet_assert(job);
-    return job;
+        "\"j\"},\"spec\":{\"worker\":{\"replicas\":%d},\"strategyPolicy\":\"%s\",\"strategy\":%s,"
+        "\"training\":{\"model\":%s,\"data\":%s,\"optimizer\":{\"name\":\"%s\",\"learningRate\":"
+        "0.1},\"globalBatchSize\":8,\"microBatchSize\":2,\"steps\":4}}}",
+        job->workers, job->is_paddle ? "Paddle" : "Full", strategy, models[job->model].model,
+        job->data ? job->data : models[job->model].data, job->optimizer);
+    json = cJSON_Parse(text.text);
+    fleet_assert(json);
+    return json;
 }
 
 static void append_notes(struct fleet_strbuf *out, const struct select_notes *notes)

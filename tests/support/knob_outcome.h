@@ -24,9 +24,16 @@ struct outcome {
 /* "gpt", "llama", "resnet", "mlp". */
 const char *knob_model(int model);
 
-/* A small job as JSON, owned by the caller: `data` is the JSON of spec.training.data, or NULL. */
-cJSON *knob_job(int model, int workers, const char *optimizer, const cJSON *strategy,
-                const char *data);
+/* A small job as JSON, owned by the caller. */
+struct knob_job {
+    int model, workers;
+    const char *optimizer;
+    const cJSON *strategy;
+    bool is_paddle;   /* strategyPolicy: Paddle */
+    const char *data; /* JSON of spec.training.data; NULL: a file that does not exist */
+};
+
+cJSON *knob_job_make(const struct knob_job *job);
 
 /* Check and plan a job. *o must be released. */
 void outcome_of(const cJSON *job, int workers, struct outcome *o);

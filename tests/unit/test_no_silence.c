@@ -68,23 +68,23 @@ static struct tally *tally_of(struct walk *walk, const char *path)
     return &walk->tallies[walk->count++];
 }
 
-static void note_silence(struct walk *walk, const struct every_knob *knob, int model, int workers,
-                         const struct outcome *o)
+static void note_silence(struct walk *walk, const struct knob_job *job, const struct outcome *o)
 {
-    FLEET_AUTO_FREE char *text = cJSON_PrintUnformatted(knob->strategy);
+    FLEET_AUTO_FREE char *text = cJSON_PrintUnformatted(job->strategy);
 
     walk->silent_count++;
-    fleet_strbuf_appendf(&walk->silent, "%s on %d worker(s): %s", knob_model(model), workers, text);
+    fleet_strbuf_appendf(&walk->silent, "%s on %d worker(s)%s: %s", knob_model(job->model),
+                         job->workers, job->is_paddle ? ", Paddle" : "", text);
     if (o->errors.count > 0)
         fleet_strbuf_appendf(&walk->silent, " is refused by %s: %s", o->errors.items[0].path,
                              o->errors.items[0].message);
     fleet_strbuf_append_char(&walk->silent, '\n');
 }
 
-static const struct outcome *base_of(struct walk *walk, const struct every_knob *knob, int model,
-                                     int workers)
+/* What becomes of the job without the knob. */
+static const struct outcome *base_of(struct walk *walk, const struct knob_job *wanted)
 {
-    FLEET_AUTO_JSON cJSON *job = knob_job(model, workers, knob->optimizer, knob->base, NULL);
+    FLEET_AUTO_JSON cJSON *job = knob_job_make(wanted);
     FLEET_AUTO_FREE char *text = cJSON_PrintUnformatted(job);
     struct base *base;
 
@@ -94,19 +94,25 @@ static const struct outcome *base_of(struct walk *walk, const struct every_knob 
     fleet_assert(walk->base_count < BASES_MAX);
     base = &walk->bases[walk->base_count++];
     base->text = strdup(text);
-    outcome_of(job, workers, &base->outcome);
+    fleet_assert(base->text);
+    outcome_of(job, wanted->workers, &base->outcome);
     return &base->outcome;
 }
 
-static void look(struct walk *walk, const struct every_knob *knob, int model, int workers)
+static void look(struct walk *walk, const struct every_knob *knob, struct knob_job job)
 {
     struct tally *tally = tally_of(walk, knob->path);
-    const struct outcome *without = base_of(walk, knob, model, workers);
-    FLEET_AUTO_JSON cJSON *job = knob_job(model, workers, knob->optimizer, knob->strategy, NULL);
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    const struct outcome *without;
     bool acts, refused, told;
     struct outcome with;
 
-    outcome_of(job, workers, &with);
+    job.optimizer = knob->optimizer;
+    job.strategy = knob->base;
+    without = base_of(walk, &job);
+    job.strategy = knob->strategy;
+    json = knob_job_make(&job);
+    outcome_of(json, job.workers, &with);
     refused = outcome_is_refused(&with, knob);
     told = outcome_is_told(&with, knob);
     acts = outcome_differs(&with, without);
@@ -114,15 +120,17 @@ static void look(struct walk *walk, const struct every_knob *knob, int model, in
     tally->is_refused |= refused;
     tally->is_told |= told;
     if (!acts && !refused && !told && without->errors.count == 0)
-        note_silence(walk, knob, model, workers, &with);
+        note_silence(walk, &job, &with);
     outcome_release(&with);
 }
 
 static void visit(void *context, const struct every_knob *knob)
 {
-    for (int model = 0; model < KNOB_MODELS; model++)
-        for (int workers = 1; workers <= WORLDS; workers++)
-            look(context, knob, model, workers);
+    for (int workers = 1; workers <= WORLDS; workers++) {
+        for (int model = 0; model < KNOB_MODELS; model++)
+            look(context, knob, (struct knob_job){.model = model, .workers = workers});
+        look(context, knob, (struct knob_job){.workers = workers, .is_paddle = true});
+    }
 }
 
 /*

@@ -101,9 +101,12 @@ static void judge(const char *strategy, int model, int workers, const char *opti
                   struct outcome *out)
 {
     FLEET_AUTO_JSON cJSON *json = strategy_text_json(strategy);
-    FLEET_AUTO_JSON cJSON *job = knob_job(model, workers, optimizer, json, NULL);
+    struct knob_job wanted = {
+        .model = model, .workers = workers, .optimizer = optimizer, .strategy = json};
+    FLEET_AUTO_JSON cJSON *job = NULL;
 
     assert_non_null(json);
+    job = knob_job_make(&wanted);
     outcome_of(job, workers, out);
 }
 
