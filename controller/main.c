@@ -19,6 +19,7 @@
 #include <uv.h>
 
 #include "controller/command_line.h"
+#include "controller/fleetjob/hub_certificate.h"
 #include "controller/fleetjob/install_identity.h"
 #include "controller/fleetjob/installation.h"
 #include "controller/fleetjob/reconciler.h"
@@ -40,9 +41,8 @@
 #include "libfleet/kube/meta.h"
 #include "libfleet/kube/rest.h"
 
-#define RETRY_MS         2000.0 /* of what is needed before work can begin */
-#define CERTIFICATE_DAYS 365
-#define SIGNALS          2
+#define RETRY_MS 2000.0 /* of what is needed before work can begin */
+#define SIGNALS  2
 
 struct program {
     struct command_line arguments;
@@ -53,7 +53,6 @@ struct program {
     struct metric *requests;
     struct hub_metrics hub_metrics;
     struct process_metrics process_metrics;
-    double certificate_expiry_s; /* of the hub's certificate */
     struct metrics *metrics;
     struct event_recorder *events;
     struct probe_server *probes;
@@ -63,11 +62,12 @@ struct program {
     struct kube_rest_call *call; /* reads the Service */
     struct kube_call *timer;     /* before it is tried again */
     char *hub_address;
-    cJSON *service;                    /* the hub's; NULL without one */
-    struct installation *installation; /* while this replica leads */
-    struct reconciler *reconciler;     /* NULL before, and after its end */
-    struct hub_server *hub_server;     /* while this replica leads */
-    struct refusal_log refusals;       /* of the hub's */
+    cJSON *service;                      /* the hub's; NULL without one */
+    struct hub_certificate *certificate; /* while this replica leads */
+    struct installation *installation;   /* while this replica leads */
+    struct reconciler *reconciler;       /* NULL before, and after its end */
+    struct hub_server *hub_server;       /* while this replica leads */
+    struct refusal_log refusals;         /* of the hub's */
     bool is_stopping;
     int exit_code;
 };
@@ -150,26 +150,44 @@ static void keep_installation(struct program *p)
     p->installation = installation_new(&options, p->service);
 }
 
-static int open_network(void *user, struct hub_network *out, struct fleet_error *err)
+static int renew_certificate(void *user, const struct tls_identity *leaf, struct fleet_error *err)
 {
     struct program *p = user;
-    struct tls_identity leaf = {0};
+    int rc = hub_server_renew(p->hub_server, leaf->certificate_pem, leaf->key_pem, err);
+
+    if (rc == 0)
+        fleet_log_info("Renewed the hub's certificate");
+    return rc;
+}
+
+static int open_server(struct program *p, struct fleet_error *err)
+{
+    struct hub_certificate_options certificate = {.io = p->io,
+                                                  .metrics = p->metrics,
+                                                  .ca = &p->identity.ca,
+                                                  .renew = renew_certificate,
+                                                  .on_trouble = on_trouble,
+                                                  .user = p};
     struct hub_server_config config = {.loop = &p->loop,
                                        .port = p->arguments.hub_port,
                                        .install_key = p->identity.key,
                                        .install_key_size = sizeof(p->identity.key),
                                        .refused = on_refused,
                                        .user = p};
-    int rc =
-        tls_identity_sign(&p->identity.ca, TLS_IDENTITY_HUB_NAME, CERTIFICATE_DAYS, &leaf, err);
+    int rc = hub_certificate_new(&certificate, &p->certificate, err);
 
-    if (rc == 0) {
-        config.certificate_pem = leaf.certificate_pem;
-        config.key_pem = leaf.key_pem;
-        p->certificate_expiry_s = tls_identity_expiry_s(leaf.certificate_pem);
-        rc = hub_server_new(&config, &p->hub_server, err);
-    }
-    tls_identity_release(&leaf);
+    if (rc < 0)
+        return rc;
+    config.certificate_pem = hub_certificate_get(p->certificate)->certificate_pem;
+    config.key_pem = hub_certificate_get(p->certificate)->key_pem;
+    return hub_server_new(&config, &p->hub_server, err);
+}
+
+static int open_network(void *user, struct hub_network *out, struct fleet_error *err)
+{
+    struct program *p = user;
+    int rc = open_server(p, err);
+
     if (rc < 0) {
         p->exit_code = 1;
         return rc;
@@ -289,6 +307,13 @@ static void begin(struct program *p)
 
 /* ---- probes ----------------------------------------------------------------------------------- */
 
+static double certificate_expiry_s(const struct program *p)
+{
+    return p->certificate
+               ? tls_identity_expiry_s(hub_certificate_get(p->certificate)->certificate_pem)
+               : 0;
+}
+
 static int answer_probe(void *user, const char *path, struct fleet_strbuf *body,
                         const char **content_type)
 {
@@ -298,7 +323,7 @@ static int answer_probe(void *user, const char *path, struct fleet_strbuf *body,
     if (strcmp(path, "/metrics") == 0) {
         if (p->reconciler)
             reconciler_collect(p->reconciler);
-        hub_metrics_collect(&p->hub_metrics, p->hub_server, p->certificate_expiry_s);
+        hub_metrics_collect(&p->hub_metrics, p->hub_server, certificate_expiry_s(p));
         process_metrics_collect(&p->process_metrics);
         metrics_print(p->metrics, body);
         *content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -383,6 +408,7 @@ static void close_program(struct program *p)
     if (p->io)
         kube_cancel(p->io, &p->timer);
     installation_free(p->installation);
+    hub_certificate_free(p->certificate);
     reconciler_free(p->reconciler);
     hub_server_free(p->hub_server);
     refusal_log_close(&p->refusals);

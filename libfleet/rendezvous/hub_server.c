@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -381,6 +382,29 @@ int hub_server_new(const struct hub_server_config *config, struct hub_server **o
     hub_accept_start(server);
     *out_server = server;
     return 0;
+}
+
+int hub_server_renew(struct hub_server *server, const char *certificate_pem, const char *key_pem,
+                     struct fleet_error *err)
+{
+    BIO *certificate_bio, *key_bio;
+    X509 *certificate;
+    EVP_PKEY *key;
+    int rc = tls_identity_check(certificate_pem, key_pem, err);
+
+    if (rc < 0)
+        return fleet_error_wrap(err, "renew the hub's certificate");
+    certificate_bio = BIO_new_mem_buf(certificate_pem, -1);
+    key_bio = BIO_new_mem_buf(key_pem, -1);
+    certificate = PEM_read_bio_X509(certificate_bio, NULL, NULL, NULL);
+    key = PEM_read_bio_PrivateKey(key_bio, NULL, NULL, NULL);
+    if (!server->tls || SSL_CTX_use_cert_and_key(server->tls, certificate, key, NULL, 1) != 1)
+        rc = fleet_error(err, -EINVAL, "renew the hub's certificate: OpenSSL refused it");
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+    BIO_free(certificate_bio);
+    BIO_free(key_bio);
+    return rc;
 }
 
 static void free_server(uv_handle_t *reaper)

@@ -98,6 +98,10 @@ int hub_server_new(const struct hub_server_config *config, struct hub_server **o
  * is fine. */
 void hub_server_free(struct hub_server *server);
 
+/* New connections get this certificate; those that are open stay as they are. -EINVAL: bad certificate or key. */
+int hub_server_renew(struct hub_server *server, const char *certificate_pem, const char *key_pem,
+                     struct fleet_error *err);
+
 /* The port it listens on. */
 int hub_server_port(const struct hub_server *server);
 

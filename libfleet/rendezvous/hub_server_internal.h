@@ -72,6 +72,7 @@ struct hub_server {
     struct lws_context *context;
     struct lws_vhost *vhost;
     struct lws_protocols protocols[3];
+    SSL_CTX *tls;    /* of the vhost, which owns it */
     SSL_CTX *unused; /* lws wants one for a vhost's clients, and leaks those it makes itself */
     uv_poll_t listener;
     uv_timer_t reaper; /* frees the server once lws has let go */

@@ -266,6 +266,7 @@ int hub_session_http(struct lws *wsi, enum lws_callback_reasons reason, void *us
         return 0;
     case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS: /* a context of OpenSSL is being made */
         keep_little(user);
+        server->tls = user;
         return 0;
     default:
         return 0;

@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 
 #define NAME_MAX_SIZE 64 /* of a common name, by X.520 */
@@ -102,14 +103,14 @@ static bool set_serial(X509 *certificate)
 }
 
 /* Everything but the issuer, the extensions and the signature. */
-static X509 *new_certificate(const char *name, int days, EVP_PKEY *key)
+static X509 *new_certificate(const char *name, int days, time_t now, EVP_PKEY *key)
 {
     X509 *certificate = X509_new();
     X509_NAME *subject = certificate ? X509_get_subject_name(certificate) : NULL;
 
     if (subject && X509_set_version(certificate, X509_VERSION_3) && set_serial(certificate) &&
-        X509_gmtime_adj(X509_getm_notBefore(certificate), -3600) &&
-        X509_gmtime_adj(X509_getm_notAfter(certificate), days * 86400L) &&
+        X509_time_adj_ex(X509_getm_notBefore(certificate), 0, -3600, &now) &&
+        X509_time_adj_ex(X509_getm_notAfter(certificate), days, 0, &now) &&
         X509_set_pubkey(certificate, key) &&
         X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, (const unsigned char *)name, -1,
                                    -1, 0))
@@ -133,6 +134,9 @@ static bool complete_leaf(X509 *certificate, const char *name, X509 *ca, EVP_PKE
     char names[NAME_MAX_SIZE + 8];
 
     (void)snprintf(names, sizeof(names), "DNS:%s", name);
+    if (ASN1_TIME_compare(X509_get0_notAfter(certificate), X509_get0_notAfter(ca)) > 0 &&
+        !X509_set1_notAfter(certificate, X509_get0_notAfter(ca)))
+        return false;
     return X509_set_issuer_name(certificate, X509_get_subject_name(ca)) &&
            add_extension(certificate, ca, NID_basic_constraints, "critical,CA:FALSE") &&
            add_extension(certificate, ca, NID_key_usage, "critical,digitalSignature") &&
@@ -143,8 +147,8 @@ static bool complete_leaf(X509 *certificate, const char *name, X509 *ca, EVP_PKE
 }
 
 /* A new key and a certificate for it: self-signed if `ca` is NULL. */
-static int make(const char *name, int days, X509 *ca, EVP_PKEY *ca_key, struct tls_identity *out,
-                struct fleet_error *err)
+static int make(const char *name, int days, time_t now, X509 *ca, EVP_PKEY *ca_key,
+                struct tls_identity *out, struct fleet_error *err)
 {
     EVP_PKEY *key = NULL;
     X509 *certificate = NULL;
@@ -158,7 +162,7 @@ static int make(const char *name, int days, X509 *ca, EVP_PKEY *ca_key, struct t
             name, days, NAME_MAX_SIZE);
     ERR_clear_error();
     key = EVP_EC_gen("P-256");
-    certificate = key ? new_certificate(name, days, key) : NULL;
+    certificate = key ? new_certificate(name, days, now, key) : NULL;
     if (certificate &&
         (ca ? complete_leaf(certificate, name, ca, ca_key) : complete_ca(certificate, key)))
         rc = to_pem(certificate, key, out, err);
@@ -172,7 +176,7 @@ static int make(const char *name, int days, X509 *ca, EVP_PKEY *ca_key, struct t
 int tls_identity_make_ca(const char *common_name, int days, struct tls_identity *out,
                          struct fleet_error *err)
 {
-    return make(common_name, days, NULL, NULL, out, err);
+    return make(common_name, days, time(NULL), NULL, NULL, out, err);
 }
 
 static int read_pem(const struct tls_identity *identity, X509 **out_certificate, EVP_PKEY **out_key,
@@ -202,8 +206,8 @@ static int read_pem(const struct tls_identity *identity, X509 **out_certificate,
     return rc;
 }
 
-int tls_identity_sign(const struct tls_identity *ca, const char *name, int days,
-                      struct tls_identity *out, struct fleet_error *err)
+int tls_identity_sign_at(const struct tls_identity *ca, const char *name, int days,
+                         int64_t now_wall_ms, struct tls_identity *out, struct fleet_error *err)
 {
     X509 *certificate;
     EVP_PKEY *key;
@@ -211,10 +215,38 @@ int tls_identity_sign(const struct tls_identity *ca, const char *name, int days,
 
     if (rc < 0)
         return fleet_error_wrap(err, "read CA");
-    rc = make(name, days, certificate, key, out, err);
+    rc = make(name, days, (time_t)(now_wall_ms / 1000), certificate, key, out, err);
     X509_free(certificate);
     EVP_PKEY_free(key);
     return rc;
+}
+
+int tls_identity_sign(const struct tls_identity *ca, const char *name, int days,
+                      struct tls_identity *out, struct fleet_error *err)
+{
+    return tls_identity_sign_at(ca, name, days, fleet_wall_ms(), out, err);
+}
+
+static int64_t to_wall_ms(const ASN1_TIME *time)
+{
+    struct tm parts;
+
+    return ASN1_TIME_to_tm(time, &parts) == 1 ? (int64_t)timegm(&parts) * 1000 : 0;
+}
+
+int tls_identity_validity(const char *certificate_pem, int64_t *out_from_wall_ms,
+                          int64_t *out_until_wall_ms, struct fleet_error *err)
+{
+    BIO *bio = BIO_new_mem_buf(certificate_pem, -1);
+    X509 *certificate = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+
+    BIO_free(bio);
+    if (!certificate)
+        return openssl_error(err, -EINVAL, "certificate is not PEM");
+    *out_from_wall_ms = to_wall_ms(X509_get0_notBefore(certificate));
+    *out_until_wall_ms = to_wall_ms(X509_get0_notAfter(certificate));
+    X509_free(certificate);
+    return 0;
 }
 
 int tls_identity_check(const char *certificate_pem, const char *key_pem, struct fleet_error *err)

@@ -8,6 +8,8 @@
  * ECDSA P-256, SHA-256, PEM text.
  */
 
+#include <stdint.h>
+
 struct fleet_error;
 
 #define TLS_IDENTITY_HUB_NAME "fleetjob-hub"
@@ -27,6 +29,14 @@ int tls_identity_make_ca(const char *common_name, int days, struct tls_identity 
 /* A server certificate for the DNS name `name`, signed by `ca`. -EINVAL: `ca` is not readable. */
 int tls_identity_sign(const struct tls_identity *ca, const char *name, int days,
                       struct tls_identity *out, struct fleet_error *err);
+
+/* The same as of `now_wall_ms`: valid from an hour before, for `days`, but no longer than `ca` itself. */
+int tls_identity_sign_at(const struct tls_identity *ca, const char *name, int days,
+                         int64_t now_wall_ms, struct tls_identity *out, struct fleet_error *err);
+
+/* From when until when a certificate is valid, in wall milliseconds. -EINVAL: it is not PEM. */
+int tls_identity_validity(const char *certificate_pem, int64_t *out_from_wall_ms,
+                          int64_t *out_until_wall_ms, struct fleet_error *err);
 
 /* -EINVAL if either is not PEM or they do not belong together. */
 int tls_identity_check(const char *certificate_pem, const char *key_pem, struct fleet_error *err);

@@ -765,6 +765,40 @@ static void test_hub_server__closes_connections_that_say_nothing(void **state)
     world_free(world);
 }
 
+/* From another CA here, so that one can tell which of the two certificates a connection has met. */
+static void test_hub_server__a_renewed_certificate_is_for_new_connections(void **state)
+{
+    struct world *world = world_new(2, NULL);
+    struct tls_identity ca = {0}, leaf = {0};
+    struct agent *before;
+    struct fleet_error err;
+
+    (void)state;
+    add_agent(world, NULL, NULL, NULL);
+    add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    assert_int_equal(tls_identity_make_ca("next CA", 1, &ca, NULL), 0);
+    assert_int_equal(tls_identity_sign(&ca, TLS_IDENTITY_HUB_NAME, 1, &leaf, NULL), 0);
+    assert_int_equal(
+        hub_server_renew(world->server, world->leaf.certificate_pem, leaf.key_pem, &err), -EINVAL);
+    assert_int_equal(hub_server_renew(world->server, leaf.certificate_pem, leaf.key_pem, &err), 0);
+    before = add_agent(world, NULL, NULL, NULL);
+    run_until(world, before->detail[0]);
+    assert_false(before->is_connected);
+    if (!strstr(before->detail, "the hub's certificate: "))
+        fail_msg("%s", before->detail);
+    run_for(world, 1200);
+    assert_true(world->agents[0].is_connected && world->agents[1].is_connected);
+    assert_int_equal(world->agents[0].aborts + world->agents[1].aborts, 0);
+    world->moved = (struct member_client_hub){0};
+    tls_identity_release(&world->ca);
+    world->ca = ca;
+    assert_non_null(add_agent(world, NULL, NULL, NULL));
+    run_until(world, world->agents[3].is_connected);
+    tls_identity_release(&leaf);
+    world_free(world);
+}
+
 static void test_hub_server__a_client_trusts_its_ca_and_the_fixed_name_only(void **state)
 {
     struct world *world = world_new(1, NULL);
@@ -1107,6 +1141,7 @@ int main(void)
         cmocka_unit_test(test_hub_server__refuses_strangers_and_leaves_others_alone),
         cmocka_unit_test(test_hub_server__closes_connections_that_talk_nonsense),
         cmocka_unit_test(test_hub_server__closes_connections_that_say_nothing),
+        cmocka_unit_test(test_hub_server__a_renewed_certificate_is_for_new_connections),
         cmocka_unit_test(test_hub_server__a_client_trusts_its_ca_and_the_fixed_name_only),
         cmocka_unit_test(test_hub_server__accepts_no_more_connections_than_allowed),
         cmocka_unit_test(test_hub_server__a_flood_leaves_room_for_members),
