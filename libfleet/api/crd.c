@@ -94,9 +94,10 @@ static void put_root_rules(cJSON *schema)
     put_rule(list, length,
              "metadata.name is too long: pods are called <name>-worker-<index>-<attempt> within 63 "
              "characters");
-    put_rule(list, "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
-             "metadata.name must be lower-case letters, digits and '-', with a letter or digit at "
-             "both ends");
+    put_rule(
+        list, "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        "metadata.name must be lower-case letters, digits and '-', begin with a letter and end "
+        "with a letter or digit: the job's Service has this name");
     put_rule(list,
              "!has(oldSelf.status) || !has(oldSelf.status.rendezvous) || "
              "(has(self.spec.training) == has(oldSelf.spec.training) && "

@@ -43,6 +43,12 @@ static void check_name(const struct check *c)
                          "\"%s\" must be lower-case letters, digits and '-', with a letter or "
                          "digit at both ends",
                          name);
+    else if (name[0] >= '0' && name[0] <= '9')
+        fleet_errors_add(
+            c->errors, "metadata.name",
+            "\"%s\" begins with a digit; it must begin with a letter, because the job's "
+            "Service has this name: call it \"job-%s\", for instance",
+            name, name);
 }
 
 static void check_replicas(const struct check *c)

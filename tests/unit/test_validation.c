@@ -75,6 +75,10 @@ static void test_validation__names_must_fit_pods(void **state)
         "My_Job", "",
         "metadata.name: \"My_Job\" must be lower-case letters, digits and '-', with a letter "
         "or digit at both ends\n");
+    assert_job(
+        "3d-unet", "",
+        "metadata.name: \"3d-unet\" begins with a digit; it must begin with a letter, because "
+        "the job's Service has this name: call it \"job-3d-unet\", for instance\n");
 }
 
 static void test_validation__replicas_lie_between_their_bounds(void **state)
