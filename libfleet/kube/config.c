@@ -26,7 +26,6 @@
 #include "libfleet/kube/exec.h"
 
 #define SERVICE_ACCOUNT   "/var/run/secrets/kubernetes.io/serviceaccount"
-#define EXEC_EARLY_MS     60000 /* a plug-in's token is renewed this long before it expires */
 #define EXEC_ARGUMENT_MAX 256
 #define FILES_MAX         32
 #define NEVER_READ        (-1e300)
@@ -95,30 +94,28 @@ static int secret_refresh(struct kube_secret *secret, double now_ms, struct flee
     return 0;
 }
 
-static int exec_refresh(struct kube_config *config, int64_t now_wall_ms, struct fleet_error *err)
-{
-    int64_t expires = config->exec.expires_wall_ms;
-    int rc;
-
-    if (!config->exec.argv || expires == 0 ||
-        (expires > 0 && now_wall_ms < expires - EXEC_EARLY_MS))
-        return 0;
-    rc = kube_exec_run(config, err);
-    return rc < 0 && now_wall_ms < expires ? 0 : rc; /* what we have is good for some seconds yet */
-}
-
-int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_wall_ms,
-                        struct fleet_error *err)
+int kube_config_refresh_files(struct kube_config *config, double now_ms, struct fleet_error *err)
 {
     int rc;
 
     if ((rc = secret_refresh(&config->ca, now_ms, err)) < 0 ||
         (rc = secret_refresh(&config->client_certificate, now_ms, err)) < 0 ||
         (rc = secret_refresh(&config->client_key, now_ms, err)) < 0 ||
-        (rc = secret_refresh(&config->token, now_ms, err)) < 0 ||
-        (rc = exec_refresh(config, now_wall_ms, err)) < 0)
+        (rc = secret_refresh(&config->token, now_ms, err)) < 0)
         return rc;
     return 0;
+}
+
+int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_wall_ms,
+                        struct fleet_error *err)
+{
+    int rc = kube_config_refresh_files(config, now_ms, err);
+    bool is_urgent;
+
+    if (rc < 0 || !kube_exec_is_due(config, now_wall_ms, &is_urgent))
+        return rc;
+    rc = kube_exec_run_now(config, err);
+    return rc < 0 && !is_urgent ? 0 : rc; /* what we have is good for some seconds yet */
 }
 
 void kube_config_doubt(struct kube_config *config)

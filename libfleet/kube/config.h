@@ -76,10 +76,13 @@ void kube_config_release(struct kube_config *config);
  * Bring the secrets up to date: read files older than KUBE_CONFIG_REFRESH_MS, run the plug-in if
  * its token expires within a minute. A file that cannot be read now or is empty keeps its last text, a
  * plug-in that fails its last word until that has expired. Fails only where there is nothing to go on
- * with: -errno with the file, or what the plug-in said.
+ * with: -errno with the file, or what the plug-in said. Waits for the plug-in: http.h runs it beside its loop.
  */
 int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_wall_ms,
                         struct fleet_error *err);
+
+/* The files alone. */
+int kube_config_refresh_files(struct kube_config *config, double now_ms, struct fleet_error *err);
 
 /* The server answered 401, or its certificate could not be verified: read and run again at the next
  * refresh, whatever the age. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A child with stdout in a pipe, read until it closes or a deadline; stderr stays the user's. */
+/* A child with stdout in a pipe, read until it closes or a deadline; stderr stays the user's. All that the child is
+ * given is copied before, so that it may be run on another thread. */
 #include "libfleet/kube/exec.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,22 +24,61 @@
 #include "libfleet/base/json.h"
 #include "libfleet/kube/config.h"
 
-#define ENV_MAX 1024
+#define ENV_MAX  1024
+#define EARLY_MS 60000 /* so long before it expires, a credential is replaced */
+#define LOOK_MS  100   /* between two looks whether it is to stop */
 
 extern char **environ;
 
-/* Our environment, the plug-in's own variables, and the request. `info` is borrowed. */
+struct kube_exec_run {
+    char **argv, **env; /* [.., NULL], owned */
+    struct fleet_strbuf answer;
+    int rc; /* of the run; if it failed: */
+    struct fleet_error err;
+    atomic_bool is_stopped;
+};
+
+static char *dup_text(const char *text)
+{
+    char *copy = strdup(text);
+
+    fleet_assert(copy);
+    return copy;
+}
+
+static char **dup_list(char *const *list)
+{
+    size_t count = 0;
+    char **copy;
+
+    while (list[count])
+        count++;
+    copy = calloc(count + 1, sizeof(*copy));
+    fleet_assert(copy);
+    for (size_t i = 0; i < count; i++)
+        copy[i] = dup_text(list[i]);
+    return copy;
+}
+
+static void free_list(char **list)
+{
+    for (char **p = list; p && *p; p++)
+        free(*p);
+    free(list);
+}
+
+/* Our environment, the plug-in's own variables, and the request. `info` moves into it. */
 static char **build_environment(const struct kube_exec *exec, char *info)
 {
     char **env = calloc(ENV_MAX + 1, sizeof(*env));
     size_t count = 0;
 
     fleet_assert(env != NULL);
-    for (char **e = exec->env; e && *e && count < ENV_MAX; e++)
-        env[count++] = *e; /* first, since the first of two wins in most C libraries */
+    for (char **e = exec->env; e && *e && count < ENV_MAX - 1; e++)
+        env[count++] = dup_text(*e); /* first, since the first of two wins in most C libraries */
     for (char **e = environ; *e && count < ENV_MAX - 1; e++)
         if (strncmp(*e, "KUBERNETES_EXEC_INFO=", 21) != 0)
-            env[count++] = *e;
+            env[count++] = dup_text(*e);
     env[count] = info;
     return env;
 }
@@ -73,48 +114,43 @@ static char *build_info(const struct kube_config *config)
     return fleet_json_print(info);
 }
 
-static int spawn(const struct kube_config *config, int out_fd, pid_t *pid, struct fleet_error *err)
+static int spawn(const struct kube_exec_run *run, int out_fd, pid_t *pid, struct fleet_error *err)
 {
-    const struct kube_exec *exec = &config->exec;
-    FLEET_AUTO_STRBUF struct fleet_strbuf info = {0};
-    FLEET_AUTO_FREE char *text = build_info(config);
-    FLEET_AUTO_FREE char **env = NULL;
     posix_spawn_file_actions_t actions;
     int rc;
 
-    fleet_strbuf_appendf(&info, "KUBERNETES_EXEC_INFO=%s", text);
-    env = build_environment(exec, info.text);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, out_fd, STDOUT_FILENO);
-    rc = posix_spawnp(pid, exec->argv[0], &actions, NULL, exec->argv, env);
+    rc = posix_spawnp(pid, run->argv[0], &actions, NULL, run->argv, run->env);
     posix_spawn_file_actions_destroy(&actions);
     if (rc != 0)
-        return fleet_error(err, -EACCES, "run %s: %s", exec->argv[0], strerror(rc));
+        return fleet_error(err, -EACCES, "run %s: %s", run->argv[0], strerror(rc));
     return 0;
 }
 
 /* Everything the child writes, until it closes its end. */
-static int read_answer(int fd, struct fleet_strbuf *out, struct fleet_error *err)
+static int read_answer(struct kube_exec_run *run, int fd, struct fleet_error *err)
 {
     double deadline = fleet_monotonic_ms() + KUBE_EXEC_TIMEOUT_MS;
     char chunk[4096];
 
     for (;;) {
         struct pollfd wait = {.fd = fd, .events = POLLIN};
-        double left = deadline - fleet_monotonic_ms();
         ssize_t got;
 
-        if (left <= 0 || out->length > KUBE_CONFIG_SIZE_MAX)
+        if (atomic_load(&run->is_stopped))
+            return fleet_error(err, -ECANCELED, "its answer is not needed any more");
+        if (fleet_monotonic_ms() >= deadline || run->answer.length > KUBE_CONFIG_SIZE_MAX)
             return fleet_error(err, -ETIMEDOUT, "it did not end within %d s or wrote over %u bytes",
                                KUBE_EXEC_TIMEOUT_MS / 1000, KUBE_CONFIG_SIZE_MAX);
-        if (poll(&wait, 1, (int)left + 1) <= 0)
+        if (poll(&wait, 1, LOOK_MS) <= 0)
             continue;
         got = read(fd, chunk, sizeof(chunk));
         if (got == 0)
             return 0;
         if (got > 0)
-            fleet_strbuf_append_bytes(out, chunk, (size_t)got);
+            fleet_strbuf_append_bytes(&run->answer, chunk, (size_t)got);
         else if (errno != EINTR)
             return fleet_error(err, -EACCES, "read its answer: %s", strerror(errno));
     }
@@ -161,24 +197,60 @@ static int decode(struct kube_config *config, const struct fleet_strbuf *answer,
     return 0;
 }
 
-int kube_exec_run(struct kube_config *config, struct fleet_error *err)
+/* ---- a run ------------------------------------------------------------------------------------ */
+
+bool kube_exec_is_due(const struct kube_config *config, int64_t now_wall_ms, bool *out_is_urgent)
 {
-    struct kube_exec *exec = &config->exec;
-    FLEET_AUTO_STRBUF struct fleet_strbuf answer = {0};
+    int64_t expires = config->exec.expires_wall_ms;
+
+    *out_is_urgent = config->exec.argv && expires != 0 && now_wall_ms >= expires;
+    return config->exec.argv && expires != 0 && (expires < 0 || now_wall_ms >= expires - EARLY_MS);
+}
+
+struct kube_exec_run *kube_exec_prepare(const struct kube_config *config)
+{
+    struct kube_exec_run *run = calloc(1, sizeof(*run));
+    struct fleet_strbuf info = {0};
+    FLEET_AUTO_FREE char *text = build_info(config);
+
+    fleet_assert(run);
+    fleet_strbuf_appendf(&info, "KUBERNETES_EXEC_INFO=%s", text);
+    run->argv = dup_list(config->exec.argv);
+    run->env = build_environment(&config->exec, fleet_strbuf_take(&info));
+    return run;
+}
+
+void kube_exec_free(struct kube_exec_run *run)
+{
+    if (!run)
+        return;
+    free_list(run->argv);
+    free_list(run->env);
+    fleet_strbuf_release(&run->answer);
+    free(run);
+}
+
+void kube_exec_stop(struct kube_exec_run *run)
+{
+    atomic_store(&run->is_stopped, true);
+}
+
+static int perform(struct kube_exec_run *run, struct fleet_error *err)
+{
     FLEET_AUTO_CLOSE int read_end = -1;
     FLEET_AUTO_CLOSE int write_end = -1;
     int fds[2], status, rc;
     pid_t pid;
 
     if (pipe2(fds, O_CLOEXEC) < 0)
-        return fleet_error(err, -errno, "run %s: pipe: %s", exec->argv[0], strerror(errno));
+        return fleet_error(err, -errno, "run %s: pipe: %s", run->argv[0], strerror(errno));
     read_end = fds[0];
     write_end = fds[1];
-    if ((rc = spawn(config, write_end, &pid, err)) < 0)
+    if ((rc = spawn(run, write_end, &pid, err)) < 0)
         return rc;
     (void)close(write_end);
     write_end = -1;
-    rc = read_answer(read_end, &answer, err);
+    rc = read_answer(run, read_end, err);
     if (rc < 0)
         (void)kill(pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -187,7 +259,32 @@ int kube_exec_run(struct kube_config *config, struct fleet_error *err)
         rc = fleet_error(err, -EACCES, "it failed with %s %d",
                          WIFSIGNALED(status) ? "signal" : "exit code",
                          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    if (rc == 0)
-        rc = decode(config, &answer, err);
-    return rc < 0 ? fleet_error_wrap(err, "credential plug-in %s", exec->argv[0]) : 0;
+    return rc;
+}
+
+void kube_exec_perform(struct kube_exec_run *run)
+{
+    run->rc = perform(run, &run->err);
+}
+
+int kube_exec_take(struct kube_exec_run *run, struct kube_config *config, struct fleet_error *err)
+{
+    int rc = run->rc;
+
+    if (rc < 0)
+        *err = run->err;
+    else
+        rc = decode(config, &run->answer, err);
+    return rc < 0 ? fleet_error_wrap(err, "credential plug-in %s", run->argv[0]) : 0;
+}
+
+int kube_exec_run_now(struct kube_config *config, struct fleet_error *err)
+{
+    struct kube_exec_run *run = kube_exec_prepare(config);
+    int rc;
+
+    kube_exec_perform(run);
+    rc = kube_exec_take(run, config, err);
+    kube_exec_free(run);
+    return rc;
 }

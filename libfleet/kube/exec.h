@@ -2,17 +2,45 @@
 #ifndef LIBFLEET_KUBE_EXEC_H
 #define LIBFLEET_KUBE_EXEC_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 struct fleet_error;
 struct kube_config;
+struct kube_exec_run;
 
 /*
- * Run the credential plug-in of `config` (client.authentication.k8s.io ExecCredential) and put its token
- * or client certificate into it, with the time when that expires. Waits for it, KUBE_EXEC_TIMEOUT_MS at
- * most: such configurations belong to people's shells; a controller in a cluster has none.
+ * The credential plug-in of a configuration (client.authentication.k8s.io ExecCredential). It may ask a server, or take
+ * its time, so a run has three parts, of which only the middle one waits:
  *
- * -EACCES: it failed; its words are on stderr; -ETIMEDOUT: it was killed; -EINVAL: its answer is not an
- * ExecCredential, or holds neither. Nothing is changed then.
+ *     run = kube_exec_prepare(config);        on the loop: what the plug-in is asked
+ *     kube_exec_perform(run);                 on another thread: touches nothing but `run`
+ *     rc = kube_exec_take(run, config, &err); on the loop: what it answered
+ *     kube_exec_free(run);
  */
-int kube_exec_run(struct kube_config *config, struct fleet_error *err);
+
+/* A credential is needed that we do not have, or that expires within a minute. *out_is_urgent: what we have is not valid
+ * any more, so nothing can be sent without it. */
+bool kube_exec_is_due(const struct kube_config *config, int64_t now_wall_ms, bool *out_is_urgent);
+
+/* Never NULL. `config` is borrowed for the call. */
+struct kube_exec_run *kube_exec_prepare(const struct kube_config *config);
+void kube_exec_free(struct kube_exec_run *run); /* NULL is fine; not while it is performed */
+
+/* Waits for the plug-in, KUBE_EXEC_TIMEOUT_MS at most. */
+void kube_exec_perform(struct kube_exec_run *run);
+
+/* From any thread: kube_exec_perform() kills the plug-in and returns soon. */
+void kube_exec_stop(struct kube_exec_run *run);
+
+/*
+ * Put its token or client certificate into `config`, with the time when that expires. -EACCES: it failed; its
+ * words are on stderr; -ETIMEDOUT: it was killed; -EINVAL: its answer is not an ExecCredential, or holds
+ * neither. Nothing is changed then.
+ */
+int kube_exec_take(struct kube_exec_run *run, struct kube_config *config, struct fleet_error *err);
+
+/* All of it, waiting. */
+int kube_exec_run_now(struct kube_config *config, struct fleet_error *err);
 
 #endif

@@ -7,6 +7,8 @@
  * before its callback runs.
  *
  *   send ──▶ waiting ──place free──▶ active (in curl) ──bytes, end──▶ ready ──▶ on_data, on_done
+ *                          │             ▲
+ *                          └─▶ parked ───┘   while a credential plug-in runs, on another thread
  */
 #include "libfleet/kube/http.h"
 
@@ -20,9 +22,11 @@
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
 #include "libfleet/kube/config.h"
+#include "libfleet/kube/exec.h"
 #include "libfleet/kube/http_internal.h"
 
 #define IN_FLIGHT_DEFAULT 32
+#define PLUG_IN_RETRY_MS  10000.0 /* after it failed, while the credential is good yet */
 
 /* ---- the end of things ------------------------------------------------------------------------- */
 
@@ -228,6 +232,90 @@ static void end_early(struct kube_call *call, CURLcode result, const char *why)
     kick(call->http);
 }
 
+/* ---- the credential plug-in -------------------------------------------------------------------- */
+
+static void start_call(struct kube_call *call);
+static void wake_waiting(struct kube_http *http, double due_ms);
+
+static void run_plug_in(uv_work_t *work)
+{
+    kube_exec_perform(((struct kube_http *)work->data)->plug_in);
+}
+
+/* Those that waited for it go on, or end with its words. */
+static void release_parked(struct kube_http *http, const struct fleet_error *err)
+{
+    struct list batch;
+
+    list_init(&batch);
+    while (!list_is_empty(&http->parked)) {
+        struct list *entry = http->parked.next;
+        list_remove(entry);
+        list_append(&batch, entry);
+    }
+    while (!list_is_empty(&batch)) {
+        struct kube_call *call = LIST_OF(batch.next, struct kube_call, place);
+        list_remove(&call->place);
+        list_append(&http->calls, &call->place);
+        if (err)
+            end_early(call, CURLE_LOGIN_DENIED, err->text);
+        else
+            start_call(call);
+    }
+}
+
+static void on_plug_in_ended(uv_work_t *work, int status)
+{
+    struct kube_http *http = work->data;
+    struct fleet_error err;
+    int rc = 0;
+
+    (void)status;
+    if (!http->ending)
+        rc = kube_exec_take(http->plug_in, http->config, &err);
+    kube_exec_free(http->plug_in);
+    http->plug_in = NULL;
+    http->open_handles--;
+    if (http->ending) {
+        kube_http_free_when_closed(http);
+        return;
+    }
+    http->plug_in_retry_ms = rc < 0 ? fleet_monotonic_ms() + PLUG_IN_RETRY_MS : 0;
+    http->has_news = true; /* good for those that waited, even if it says that it has expired */
+    release_parked(http, rc < 0 ? &err : NULL);
+    http->has_news = false;
+}
+
+static void start_plug_in(struct kube_http *http)
+{
+    http->plug_in = kube_exec_prepare(http->config);
+    http->plug_in_work.data = http;
+    http->open_handles++;
+    (void)uv_queue_work(http->loop, &http->plug_in_work, run_plug_in, on_plug_in_ended);
+}
+
+/* Is there one that is valid? If it is about to expire, the plug-in begins to bring another one. */
+static bool has_credential(struct kube_http *http, double now_ms)
+{
+    bool is_urgent;
+
+    if (http->has_news || !kube_exec_is_due(http->config, fleet_wall_ms(), &is_urgent))
+        return true;
+    if (!http->plug_in && (is_urgent || now_ms >= http->plug_in_retry_ms))
+        start_plug_in(http);
+    return !is_urgent;
+}
+
+static void park(struct kube_call *call)
+{
+    struct kube_http *http = call->http;
+
+    list_remove(&call->place);
+    list_append(&http->parked, &call->place);
+    call->state = KUBE_CALL_PARKED;
+    wake_waiting(http, call->deadline_ms);
+}
+
 static void start_call(struct kube_call *call)
 {
     struct kube_http *http = call->http;
@@ -237,15 +325,19 @@ static void start_call(struct kube_call *call)
     list_remove(&call->place);
     list_append(&http->calls, &call->place);
     if (call->deadline_ms > 0 && call->deadline_ms <= now_ms) {
-        end_early(call, CURLE_OPERATION_TIMEDOUT, "timed out before a place was free");
+        end_early(call, CURLE_OPERATION_TIMEDOUT, "timed out before it could be sent");
         return;
     }
     if (!kube_call_may_leave(call)) { /* it has waited */
         end_early(call, CURLE_ABORTED_BY_CALLBACK, "");
         return;
     }
-    if (kube_config_refresh(http->config, now_ms, fleet_wall_ms(), &err) < 0) {
+    if (kube_config_refresh_files(http->config, now_ms, &err) < 0) {
         end_early(call, CURLE_LOGIN_DENIED, err.text);
+        return;
+    }
+    if (!has_credential(http, now_ms)) {
+        park(call);
         return;
     }
     kube_call_make_easy(call, now_ms);
@@ -289,6 +381,14 @@ static void on_waiting_time(uv_timer_t *timer)
     double now_ms = fleet_monotonic_ms();
     struct list *next;
 
+    for (struct list *p = http->parked.next; p != &http->parked; p = next) {
+        struct kube_call *call = LIST_OF(p, struct kube_call, place);
+        next = p->next;
+        if (call->deadline_ms > 0 && call->deadline_ms <= now_ms)
+            start_call(call); /* which says that it is too late */
+        else
+            wake_waiting(http, call->deadline_ms);
+    }
     for (struct list *p = http->waiting.next; p != &http->waiting; p = next) {
         struct kube_call *call = LIST_OF(p, struct kube_call, place);
         next = p->next;
@@ -429,6 +529,7 @@ int kube_http_new(uv_loop_t *loop, struct kube_config *config,
     http->answered = options ? options->answered : NULL;
     http->user = options ? options->user : NULL;
     list_init(&http->waiting);
+    list_init(&http->parked);
     list_init(&http->calls);
     list_init(&http->ready);
     http->multi = curl_multi_init();
@@ -453,6 +554,10 @@ void kube_http_free(struct kube_io *io)
     http->ending = true;
     while (!list_is_empty(&http->waiting))
         call_free(LIST_OF(http->waiting.next, struct kube_call, place));
+    while (!list_is_empty(&http->parked))
+        call_free(LIST_OF(http->parked.next, struct kube_call, place));
+    if (http->plug_in)
+        kube_exec_stop(http->plug_in);
     while (!list_is_empty(&http->calls))
         call_free(LIST_OF(http->calls.next, struct kube_call, place));
     (void)curl_multi_cleanup(http->multi); /* closes the sockets, and with them their watches */

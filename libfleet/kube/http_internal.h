@@ -18,12 +18,13 @@
 enum kube_call_state {
     KUBE_CALL_TIMER,   /* a timer, not a request */
     KUBE_CALL_WAITING, /* for a place among those in flight */
+    KUBE_CALL_PARKED,  /* for a credential */
     KUBE_CALL_ACTIVE,  /* in curl */
     KUBE_CALL_ENDED,   /* out of curl, on_done to come */
 };
 
 struct kube_call {
-    struct list place; /* waiting: in http->waiting; else in http->calls */
+    struct list place; /* in http->waiting, http->parked or http->calls, as `state` says */
     struct list ready; /* in http->ready while there is something to deliver */
     struct kube_http *http;
     enum kube_call_state state;
@@ -54,7 +55,11 @@ struct kube_http {
     uv_timer_t waiting_timer; /* until the earliest deadline among `waiting`, … */
     double waiting_due_ms;    /* … which is this */
     uv_idle_t kick;           /* runs while `ready` has entries that no socket will bring up */
-    struct list waiting, calls, ready;
+    struct list waiting, parked, calls, ready;
+    struct kube_exec_run *plug_in; /* on its way, on another thread; NULL = none */
+    uv_work_t plug_in_work;
+    bool has_news;           /* it has just answered */
+    double plug_in_retry_ms; /* it failed, and what we have is good yet: not again before this */
     int in_flight, in_flight_max, waiting_count;
     int open_handles; /* of the loop, that have to close before the memory may go */
     bool ending;
