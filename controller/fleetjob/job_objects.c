@@ -156,6 +156,13 @@ static bool has_service(const struct reconciler_job *job)
     return service && service->owner_uid && strcmp(service->owner_uid, job->uid) == 0;
 }
 
+/* Only if the user asks for names: every Service with a selector makes the cluster write the addresses of all its pods
+ * and the scheduler spread them. */
+static bool wants_service(const struct reconciler_pass *pass)
+{
+    return pass->observation.job.spec.worker.hostnames;
+}
+
 /* Nothing waits for it: names of pods are for people. */
 static void on_service_made(struct reconciler_request *r, const cJSON *object,
                             const struct fleet_error *err)
@@ -299,7 +306,7 @@ int job_objects_due(const struct reconciler_pass *pass, double *wait_ms)
         wait_for(wait_ms, job->retry_at_ms - now_ms);
     else
         due |= wanted;
-    if (has_service(job))
+    if (!wants_service(pass) || has_service(job))
         job->service_tries = 0;
     else if (job->service_tries > 0 && now_ms < job->service_at_ms)
         wait_for(wait_ms, job->service_at_ms - now_ms);
@@ -319,7 +326,7 @@ void job_objects_make(struct reconciler_pass *pass, int objects)
     }
     if (objects & JOB_OBJECT_SECRET)
         make_secret(pass);
-    if ((objects & JOB_OBJECT_SERVICE) && !has_service(job))
+    if ((objects & JOB_OBJECT_SERVICE) && wants_service(pass) && !has_service(job))
         make_service(pass);
     if (objects & JOB_OBJECT_GROUP)
         make_group(pass);

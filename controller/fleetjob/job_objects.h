@@ -10,7 +10,8 @@
  *   Secret    create ── 409, the status records this content ──▶ done
  *                    ├─ 409, another content ──▶ delete ──▶ create
  *                    └─ refused, the status records this content ──▶ done: nothing is known to be missing
- *   Service   in the cache and ours ──▶ done
+ *   Service   only with spec.worker.hostnames
+ *             in the cache and ours ──▶ done
  *             in the cache, of a job before us or orphaned by one ──▶ delete ──▶ create
  *             else create ── 409: it belongs to somebody else, and the job runs without it
  *   PodGroup  create ── 409 ──▶ patch

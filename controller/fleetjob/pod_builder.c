@@ -445,7 +445,7 @@ static void set_defaults(const struct pod_builder_request *r, cJSON *spec)
         truth(spec, "enableServiceLinks", false);
     if (!get(spec, "terminationGracePeriodSeconds"))
         number(spec, "terminationGracePeriodSeconds", GRACE_SECONDS);
-    if (!get(spec, "subdomain") && !get(spec, "hostname")) {
+    if (r->job->spec.worker.hostnames && !get(spec, "subdomain") && !get(spec, "hostname")) {
         text(spec, "hostname", name);
         text(spec, "subdomain", service);
     }

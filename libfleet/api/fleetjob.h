@@ -63,6 +63,7 @@ struct fleetjob_worker {
     int64_t replicas;                   /* pods */
     int64_t min_replicas, max_replicas; /* = replicas when absent */
     bool elastic;                       /* min_replicas < max_replicas */
+    bool hostnames;                     /* a headless Service gives the workers DNS names */
     int64_t processes_per_pod;          /* >= 1: the GPUs asked for, else 1, when absent */
     char *image;                        /* "": the runtime's own */
     cJSON *resources;                   /* ResourceRequirements, or NULL */

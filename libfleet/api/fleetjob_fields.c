@@ -178,6 +178,12 @@ static const struct fleet_field worker_fields[] = {
      .object = &volume_type,
      .count_max = 32,
      .description = "Volumes that are mounted into every worker."},
+    {.name = "hostnames",
+     .kind = FLEET_FIELD_BOOL,
+     .offset = offsetof(struct fleetjob_worker, hostnames),
+     .default_text = "false",
+     .description = "Make a headless Service, so that DNS finds each worker as POD.JOB-workers. "
+                    "FleetJob itself needs no names: workers get each other's addresses."},
     {.name = "template",
      .kind = FLEET_FIELD_JSON,
      .offset = offsetof(struct fleetjob_worker, template_),

@@ -152,12 +152,34 @@ static void a_new_installation_replaces_the_secret(void **state)
     stop(&w);
 }
 
+static void want_names(struct world *w)
+{
+    assert_int_equal(fake_apiserver_do(w->server, "PATCH", JOBS "/gpt",
+                                       "{\"spec\":{\"worker\":{\"hostnames\":true}}}"),
+                     200);
+}
+
+static void there_is_no_service_unless_names_are_wanted(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start_running(&w);
+    fake_io_run(w.io, 600000);
+    assert_int_equal(fake_apiserver_requests(w.server, "POST " SERVICES), 0);
+    want_names(&w);
+    fake_io_run(w.io, 2000);
+    assert_non_null(fake_apiserver_get(w.server, SERVICE));
+    stop(&w);
+}
+
 static void a_deleted_service_is_back(void **state)
 {
     struct world w;
 
     (void)state;
     start_running(&w);
+    want_names(&w);
     for (int i = 0; i < 3; i++) {
         fake_io_run(w.io, 60000);
         assert_int_equal(fake_apiserver_do(w.server, "DELETE", SERVICE, NULL), 200);
@@ -188,6 +210,7 @@ static void a_service_of_a_job_before_is_taken_over(void **state)
         start(&w, 1);
         assert_int_equal(fake_apiserver_do(w.server, "POST", SERVICES, before[i]), 201);
         make_job(&w);
+        want_names(&w);
         fake_io_run(w.io, 2000);
         selector = fleet_json_at(fake_apiserver_get(w.server, SERVICE), "spec.selector");
         assert_string_equal(
@@ -212,6 +235,7 @@ static void a_service_of_somebody_else_is_left_alone(void **state)
         start(&w, 1);
         assert_int_equal(fake_apiserver_do(w.server, "POST", SERVICES, others[i]), 201);
         make_job(&w);
+        want_names(&w);
         fake_io_run(w.io, 3600000);
         assert_string_equal(text_at(&w, SERVICE, "spec.selector.app"), "x");
         assert_int_equal(fake_apiserver_count(w.server, PODS), 3);
@@ -253,6 +277,7 @@ int main(void)
         cmocka_unit_test(a_deleted_secret_is_back_when_a_pod_is_made),
         cmocka_unit_test(a_deleted_secret_is_back_when_pods_do_not_start),
         cmocka_unit_test(a_new_installation_replaces_the_secret),
+        cmocka_unit_test(there_is_no_service_unless_names_are_wanted),
         cmocka_unit_test(a_deleted_service_is_back),
         cmocka_unit_test(a_service_of_a_job_before_is_taken_over),
         cmocka_unit_test(a_service_of_somebody_else_is_left_alone),

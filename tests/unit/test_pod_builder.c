@@ -104,8 +104,7 @@ static void runs_the_runtime_image_as_it_is(void **state)
     expect(pod, "metadata.ownerReferences[1]", "(none)");
     expect(pod, "spec.restartPolicy", "\"Never\"");
     expect(pod, "spec.automountServiceAccountToken", "false");
-    expect(pod, "spec.hostname", "\"gpt-worker-1-2\"");
-    expect(pod, "spec.subdomain", "\"gpt-workers\"");
+    expect(pod, "spec.subdomain", "(none)");
     expect(pod, "spec.initContainers", "(none)");
     expect(pod, "spec.containers[0].image", "\"" RUNTIME "\"");
     expect(pod, "spec.containers[0].command", "[\"/fleetjob/bin/fleetjob-agent\"]");
@@ -259,6 +258,19 @@ static void a_frozen_agent_stays(void **state)
     }
 }
 
+static void names_where_they_are_wanted(void **state)
+{
+    struct fleetjob job;
+    FLEET_AUTO_JSON cJSON *pod = NULL;
+
+    (void)state;
+    read_job("{replicas: 2, hostnames: true}", TRAINING, &job);
+    pod = build(&job, 1, 2, NULL);
+    expect(pod, "spec.hostname", "\"gpt-worker-1-2\"");
+    expect(pod, "spec.subdomain", "\"gpt-workers\"");
+    fleetjob_release(&job);
+}
+
 static void secret_and_service(void **state)
 {
     struct fleetjob job;
@@ -292,6 +304,7 @@ int main(void)
         cmocka_unit_test(the_hash_tells_templates_apart),
         cmocka_unit_test(a_frozen_image_stays),
         cmocka_unit_test(a_frozen_agent_stays),
+        cmocka_unit_test(names_where_they_are_wanted),
         cmocka_unit_test(secret_and_service),
     };
 

@@ -17,7 +17,7 @@ static void makes_what_a_job_needs_once(void **state)
     fake_io_run(w.io, 2000);
     expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
     assert_int_equal(fake_apiserver_count(w.server, SECRETS), 1);
-    assert_int_equal(fake_apiserver_count(w.server, "/api/v1/namespaces/team/services"), 1);
+    assert_int_equal(fake_apiserver_count(w.server, "/api/v1/namespaces/team/services"), 0);
     assert_string_equal(condition(&w, "Accepted"), "True");
     assert_string_equal(text_at(&w, JOBS "/gpt", "status.plan.digest")[0] ? "a plan" : "no plan",
                         "a plan");
