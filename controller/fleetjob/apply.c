@@ -78,6 +78,7 @@ cJSON *apply_build_pod(const struct reconciler_pass *pass, int index, int attemp
                                           .hub_address = options->hub_address,
                                           .secret = secret,
                                           .gang = pass->job->gang,
+                                          .worker_bytes = pass->observation.plan->worker_bytes,
                                           .avoid_node = last_node(pass, index, attempt)};
 
     return pod_builder_build(&request);

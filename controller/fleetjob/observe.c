@@ -54,6 +54,7 @@ static void build_plan(const struct fleetjob *job, struct observe_plan *cache)
     if (plan_build(&request, &plan, &cache->errors) < 0)
         return;
     (void)memory_limit_check(job, &plan, &cache->errors);
+    cache->worker_bytes = is_ours && plan.has_program ? memory_limit_needed(job, &plan) : 0;
     cache->json = plan_encode(&plan);
     memcpy(cache->digest, plan.digest, sizeof(cache->digest));
     plan_release(&plan);

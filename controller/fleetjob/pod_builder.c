@@ -318,6 +318,35 @@ static void restrict_container(cJSON *container)
                                       cJSON_CreateString("ALL")));
 }
 
+/* ---- requests --------------------------------------------------------------------------------- */
+
+/* A limit without a request is Kubernetes' request already. */
+static bool is_given(const cJSON *container, const char *resource)
+{
+    const cJSON *resources = get(container, "resources");
+
+    return get(get(resources, "requests"), resource) || get(get(resources, "limits"), resource);
+}
+
+static void request_amount(cJSON *container, const char *resource, int64_t amount, const char *unit)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf quantity = {0};
+
+    fleet_strbuf_appendf(&quantity, "%lld%s", (long long)amount, unit);
+    text(child(child(container, "resources", false), "requests", false), resource, quantity.text);
+}
+
+static void request_resources(const struct pod_builder_request *r, cJSON *container)
+{
+    if (!r->job->spec.has_training)
+        return; /* only the user knows what another trainer needs */
+    if (!is_given(container, "cpu"))
+        request_amount(container, "cpu",
+                       POD_BUILDER_CPU_REQUEST * r->job->spec.worker.processes_per_pod, "m");
+    if (r->worker_bytes > 0 && !is_given(container, "memory"))
+        request_amount(container, "memory", (r->worker_bytes + (1 << 20) - 1) >> 20, "Mi");
+}
+
 /* ---- the agent into another image ------------------------------------------------------------- */
 
 static void set_image(const struct pod_builder_request *r, cJSON *item, const char *image)
@@ -478,6 +507,7 @@ cJSON *pod_builder_build(const struct pod_builder_request *r)
     set_image(r, container, choose_image(r, asked));
     set_environment(r, spec, container);
     set_command(r, container);
+    request_resources(r, container);
     add_volumes(r, spec, container);
     text(container, "terminationMessagePath", TERMINATION_FILE);
     text(container, "terminationMessagePolicy", "FallbackToLogsOnError");

@@ -10,6 +10,10 @@
  * memory volume for /dev/shm, and the pod security that the "restricted" standard asks for, where the
  * user has not said otherwise.
  *
+ * A worker of the built-in trainer requests the memory that its plan needs and POD_BUILDER_CPU_REQUEST for each
+ * process, unless the user gives a request or a limit of that resource: otherwise it would be of the class
+ * BestEffort, the first to be evicted.
+ *
  * The agent comes with its trainer and libraries below POD_BUILDER_AGENT_FOLDER. The runtime's own
  * image has them there; into another image an init container copies them.
  */
@@ -24,6 +28,9 @@
 #define POD_BUILDER_JOB_FOLDER   "/run/fleetjob" /* the Secret: token, ca.crt, job.json */
 #define POD_BUILDER_USER         65532           /* neither root nor anybody */
 
+#define POD_BUILDER_CPU_REQUEST \
+    100 /* thousandths of a processor: a share, not what training uses */
+
 struct pod_builder_request {
     const struct fleetjob *job;
     int index, attempt;
@@ -32,6 +39,7 @@ struct pod_builder_request {
     const char *hub_address;   /* host:port that agents dial */
     const char *secret;        /* name of the job's Secret, see job_secret.h */
     enum gang_scheduler gang;  /* whose group of pods it belongs to */
+    int64_t worker_bytes;      /* that the plan says a worker needs; 0 = not known */
     const char *avoid_node;    /* better not there; NULL or "" = nowhere in particular */
 };
 

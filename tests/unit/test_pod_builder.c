@@ -17,6 +17,7 @@
 #include "controller/fleetjob/pod_builder.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 
@@ -44,6 +45,8 @@ static void read_job(const char *worker, const char *rest, struct fleetjob *job)
     fleet_strbuf_release(&text);
 }
 
+static int64_t worker_bytes; /* by the plan */
+
 static cJSON *build(const struct fleetjob *job, int index, int attempt, const char *avoid)
 {
     struct pod_builder_request request = {.job = job,
@@ -52,6 +55,7 @@ static cJSON *build(const struct fleetjob *job, int index, int attempt, const ch
                                           .runtime_image = RUNTIME,
                                           .hub_address = "10.96.0.9:7443",
                                           .secret = "gpt-abc",
+                                          .worker_bytes = worker_bytes,
                                           .avoid_node = avoid};
 
     return pod_builder_build(&request);
@@ -193,6 +197,42 @@ static void brings_the_agent_into_another_image(void **state)
     fleetjob_release(&job);
 }
 
+/* Built in: what the plan needs, unless the user says something about that resource. */
+static void requests_what_the_plan_needs(void **state)
+{
+    static const struct {
+        const char *worker, *rest, *cpu, *memory;
+        int64_t bytes;
+    } cases[] = {
+        {"{replicas: 2}", TRAINING, "100m", "21Mi", (20 << 20) + 1},
+        {"{replicas: 2, processesPerPod: 4}", TRAINING, "400m", "21Mi", 21 << 20},
+        {"{replicas: 2}", TRAINING, "100m", NULL, 0}, /* the plan does not know */
+        {"{replicas: 2, resources: {requests: {memory: 1Gi}}}", TRAINING, "100m", "1Gi", 21 << 20},
+        {"{replicas: 2, resources: {limits: {memory: 1Gi}}}", TRAINING, "100m", NULL, 21 << 20},
+        {"{replicas: 2, resources: {limits: {cpu: \"2\"}}}", TRAINING, NULL, "21Mi", 21 << 20},
+        {"{replicas: 2, image: other, template: null}", "strategyPolicy: Full", NULL, NULL,
+         21 << 20},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        struct fleetjob job;
+        cJSON *pod;
+        const char *cpu = NULL, *memory = NULL;
+        read_job(cases[i].worker, cases[i].rest, &job);
+        worker_bytes = cases[i].bytes;
+        pod = build(&job, 0, 0, NULL);
+        worker_bytes = 0;
+        (void)fleet_json_opt_string(pod, "spec.containers[0].resources.requests.cpu", &cpu, NULL);
+        (void)fleet_json_opt_string(pod, "spec.containers[0].resources.requests.memory", &memory,
+                                    NULL);
+        assert_string_equal(cpu ? cpu : "none", cases[i].cpu ? cases[i].cpu : "none");
+        assert_string_equal(memory ? memory : "none", cases[i].memory ? cases[i].memory : "none");
+        cJSON_Delete(pod);
+        fleetjob_release(&job);
+    }
+}
+
 static void the_hash_tells_templates_apart(void **state)
 {
     struct fleetjob job, other;
@@ -301,6 +341,7 @@ int main(void)
         cmocka_unit_test(runs_the_runtime_image_as_it_is),
         cmocka_unit_test(is_restricted_unless_the_user_says_otherwise),
         cmocka_unit_test(brings_the_agent_into_another_image),
+        cmocka_unit_test(requests_what_the_plan_needs),
         cmocka_unit_test(the_hash_tells_templates_apart),
         cmocka_unit_test(a_frozen_image_stays),
         cmocka_unit_test(a_frozen_agent_stays),
