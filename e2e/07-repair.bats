@@ -130,6 +130,23 @@ takes_over() { # takes_over JOB: its Service selects the pods of this one
     eventually "$LIMIT" nothing_left_of heir
 }
 
+refused_field() { # refused_field JOB PATH: as the user wrote it
+    kubectl get fj "$1" -n "$namespace" -o jsonpath='{.status.conditions[?(@.type=="Accepted")].message}' |
+        grep -F "spec.worker.template.$2: unknown field"
+}
+
+@test "a misspelt field of the template is refused with its path, not dropped" {
+    own_job misspelt 'exit 0' | sed -e 's/      spec:/      spec:\n        priorityClasName: x/' \
+        -e 's/name: worker,/name: worker, resorces: {limits: {cpu: 1}},/' | kubectl apply -n "$namespace" -f -
+    eventually "$LIMIT" refused_field misspelt 'spec.containers[0].resorces'
+    eventually "$LIMIT" refused_field misspelt spec.priorityClasName
+    [ -z "$(pods_of misspelt)" ]
+    own_job misspelt 'exit 0' | kubectl apply -n "$namespace" -f -
+    becomes misspelt Succeeded
+    remove_job misspelt
+    eventually "$LIMIT" nothing_left_of misspelt
+}
+
 @test "no Secret was read" {
     run grep -F '"username":"system:serviceaccount:fleetjob-system:fleetjob-controller"' "$(audit_log)"
     run grep -E '"verb":"(get|list|watch|patch|update)".*"resource":"secrets"' <<<"$output"

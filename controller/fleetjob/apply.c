@@ -237,7 +237,8 @@ static void create_pod(struct reconciler_pass *pass, const struct action_create 
     struct kube_rest_request request = {.verb = KUBE_CREATE,
                                         .resource = &kube_pods,
                                         .namespace_ = job->namespace_,
-                                        .field_manager = WELLKNOWN_FIELD_MANAGER};
+                                        .field_manager = WELLKNOWN_FIELD_MANAGER,
+                                        .field_validation = "Ignore"}; /* prepare.c was strict */
     char *name = reconcile_pod_name(job->name, create->index, create->attempt);
     struct reconciler_request *r;
 

@@ -55,8 +55,7 @@ static void forget(struct reconciler_job *job)
     job->prepared_generation = 0;
     job->secret_digest[0] = '\0';
     job->taken_count = job->refused_count = job->vanished_count = 0;
-    free(job->pod_error);
-    job->pod_error = NULL;
+    fleet_errors_release(&job->pod_errors);
     refusal_clear(&job->refusal);
     if (job->internal_errors > HUB_KEPT_MAX)
         hub_host_drop(job->host);

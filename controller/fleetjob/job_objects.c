@@ -212,16 +212,15 @@ static void make_service(struct reconciler_pass *pass)
 static void on_group_refused(struct reconciler_request *r, const struct fleet_error *err)
 {
     struct reconciler_job *job = r->pass->job;
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     bool is_repair = r->pass->is_repair;
 
     if (is_repair || gang_is_auto(&r->pass->observation.job)) {
         reconciler_trouble(job->reconciler, "PodGroup was not made", err);
         job->gang = is_repair ? job->gang : GANG_NONE;
     } else {
-        fleet_strbuf_appendf(&text, "runPolicy.scheduling.gang: no PodGroup of %s can be made: %s",
-                             gang_name(job->gang), err->text);
-        prepare_refuse_pods(job, text.text);
+        fleet_errors_add(&job->pod_errors, "spec.runPolicy.scheduling.gang",
+                         "no PodGroup of %s can be made: %s", gang_name(job->gang), err->text);
+        prepare_refuse_pods(job);
     }
     reconciler_finish(r, NULL);
 }

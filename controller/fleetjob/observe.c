@@ -82,10 +82,8 @@ static void check(const struct observe_input *input, struct observation *out)
     judge(&out->job, input->plan);
     fleet_errors_append(&out->errors, &input->plan->errors);
     fleet_errors_append(&out->warnings, &input->plan->warnings);
-    if (input->pod_error)
-        fleet_errors_add(&out->errors,
-                         out->job.spec.worker.template_ ? "spec.worker.template" : "spec.worker",
-                         "%s", input->pod_error);
+    if (input->pod_errors)
+        fleet_errors_append(&out->errors, input->pod_errors);
 }
 
 /* ---- pods ------------------------------------------------------------------------------------- */

@@ -42,8 +42,9 @@ struct observe_input { /* all borrowed */
     size_t gone_count;
     const struct observed_attempt *taken; /* [taken_count] */
     size_t taken_count;
-    const char *pod_error; /* what the API server has against the job's pods; NULL = nothing */
-    const char *refusal;   /* and against those it would not make; NULL = nothing */
+    const struct fleet_errors
+        *pod_errors;     /* what the API server has against the job's pods; NULL = nothing */
+    const char *refusal; /* and against those it would not make; NULL = nothing */
     const struct observed_attempt *refused; /* [refused_count] these */
     size_t refused_count;
     const struct observed_vanished *vanished; /* [vanished_count] */

@@ -8,6 +8,9 @@
  *   which gang schedulers are there? ──▶ Secret, Service, PodGroup ──▶ Pod, dry run ── 400, 422: the spec is wrong
  *                                                                                  └ else: whatever comes, comes
  *
+ * The dry run is strict: a field that the API server does not know (a limit that is misspelt) would be dropped without a
+ * word. Pods are then created without that check, which costs the server time.
+ *
  * If one of them is refused (quota, admission) or fails, the job is looked after without new pods, and this is tried
  * again when refusal.h says so. Once all of it is done, only objects that were deleted since are made again.
  */
@@ -17,6 +20,7 @@
 #include "controller/fleetjob/gang.h"
 #include "controller/fleetjob/job_objects.h"
 #include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/pod_errors.h"
 #include "controller/fleetjob/reconciler_internal.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
@@ -37,7 +41,7 @@ static bool wants_pods(const struct reconciler_pass *pass)
 static bool is_prepared(const struct reconciler_pass *pass)
 {
     return pass->job->prepared_generation == pass->observation.job.metadata.generation &&
-           !pass->job->pod_error;
+           pass->job->pod_errors.count == 0;
 }
 
 bool prepare_is_needed(struct reconciler_pass *pass, double *wait_ms)
@@ -55,13 +59,10 @@ bool prepare_is_needed(struct reconciler_pass *pass, double *wait_ms)
 #define POD_ERROR_MS \
     60000.0 /* the pods are tried again then: admission may have changed its mind */
 
-void prepare_refuse_pods(struct reconciler_job *job, const char *text)
+void prepare_refuse_pods(struct reconciler_job *job)
 {
-    if (job->pod_error)
-        return;
-    job->pod_error = strdup(text);
-    fleet_assert(job->pod_error);
-    job->pod_error_until_ms = kube_now_ms(job->reconciler->io) + POD_ERROR_MS;
+    fleet_assert(job->pod_errors.count > 0);
+    job->pod_errors_until_ms = kube_now_ms(job->reconciler->io) + POD_ERROR_MS;
 }
 
 static void on_pod_tried(struct reconciler_request *r, const cJSON *object,
@@ -71,8 +72,8 @@ static void on_pod_tried(struct reconciler_request *r, const cJSON *object,
 
     (void)object;
     if (err && kube_is_invalid(err)) {
-        const char *text = strstr(err->text, "422 ");
-        prepare_refuse_pods(job, text ? text : err->text);
+        pod_errors_explain(&r->pass->observation.job, r->body, err, &job->pod_errors);
+        prepare_refuse_pods(job);
         reconciler_finish(r, NULL);
         return;
     }
@@ -85,7 +86,8 @@ static void try_pod(struct reconciler_pass *pass)
                                         .resource = &kube_pods,
                                         .namespace_ = pass->job->namespace_,
                                         .field_manager = WELLKNOWN_FIELD_MANAGER,
-                                        .dry_run = true};
+                                        .dry_run = true,
+                                        .field_validation = "Strict"};
 
     (void)reconciler_send(pass, &request, apply_build_pod(pass, 0, 0), NULL, on_pod_tried);
 }
@@ -145,7 +147,7 @@ static void finish(struct reconciler_pass *pass)
 static void try_pods(struct reconciler_pass *pass)
 {
     pass->next = NULL;
-    if (!pass->has_failed && !pass->job->pod_error)
+    if (!pass->has_failed && pass->job->pod_errors.count == 0)
         try_pod(pass);
     reconciler_then(pass, finish);
 }
@@ -181,8 +183,7 @@ void prepare_run(struct reconciler_pass *pass)
         reconciler_then(pass, finish);
         return;
     }
-    free(pass->job->pod_error);
-    pass->job->pod_error = NULL;
+    fleet_errors_release(&pass->job->pod_errors);
     ask_for_gangs(pass);
     reconciler_then(pass, make_objects);
 }

@@ -203,7 +203,7 @@ static void free_job(struct reconciler_job *job)
     for (size_t i = 0; i < job->gone_count; i++)
         free(job->gone_uids[i]);
     free(job->gone_uids);
-    free(job->pod_error);
+    fleet_errors_release(&job->pod_errors);
     free(job->taken);
     refusal_clear(&job->refusal);
     free(job->refused);
@@ -404,7 +404,7 @@ static int observe_job(struct reconciler_pass *pass, const struct projection_job
                                   .gone_count = job->gone_count,
                                   .taken = job->taken,
                                   .taken_count = job->taken_count,
-                                  .pod_error = error_ms > 0 ? job->pod_error : NULL,
+                                  .pod_errors = error_ms > 0 ? &job->pod_errors : NULL,
                                   .refusal = job->refusal.text,
                                   .refused = job->refused,
                                   .refused_count = job->refused_count,
@@ -440,8 +440,8 @@ static void judge(void *user)
     const struct reconciler_options *options = &job->reconciler->options;
     double now_ms = kube_now_ms(job->reconciler->io), objects_ms = -1, error_ms = 0, refused_ms;
 
-    if (job->pod_error && job->prepared_generation == j->cached->generation)
-        error_ms = job->pod_error_until_ms - now_ms;
+    if (job->pod_errors.count > 0 && job->prepared_generation == j->cached->generation)
+        error_ms = job->pod_errors_until_ms - now_ms;
     if (observe_job(pass, j->cached, error_ms) < 0) {
         pass->has_failed = true;
         j->next = reconciler_end;

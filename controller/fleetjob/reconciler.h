@@ -31,7 +31,7 @@ struct reconciler;
 struct reconciler_options {
     struct kube_io *io;
     struct metrics *metrics;
-    bool has_job_metrics; /* series of each job, see job_metrics.h */
+    bool has_job_metrics;                           /* series of each job, see job_metrics.h */
     const struct leader_election_options *election; /* NULL = no election, epoch 1 */
     const char *const *namespaces;                  /* [namespace_count]; none: all */
     size_t namespace_count;

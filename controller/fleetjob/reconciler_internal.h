@@ -14,6 +14,7 @@
 #include "controller/machinery/expectations.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
 #include "libfleet/base/map.h"
 #include "libfleet/kube/rest.h"
 
@@ -53,8 +54,8 @@ struct reconciler_job {
     unsigned int retries,
         service_tries; /* of what pods wait for, of the Service: attempts in a row … */
     double retry_at_ms, service_at_ms; /* … and when the next one is due */
-    char *pod_error;                   /* of that generation; NULL = none */
-    double pod_error_until_ms;         /* it counts until then */
+    struct fleet_errors pod_errors;    /* what is wrong with the pods of that generation … */
+    double pod_errors_until_ms;        /* … as far as is known until then */
     enum gang_scheduler gang;          /* of that generation */
     struct refusal refusal; /* what the API server would not make, and when to ask again */
     struct observed_attempt *refused; /* [refused_count] these */
@@ -177,8 +178,8 @@ void pod_labels_forget(struct reconciler *reconciler);
 bool prepare_is_needed(struct reconciler_pass *pass, double *wait_ms);
 void prepare_run(struct reconciler_pass *pass);
 
-/* The spec of this generation is wrong, because its pods or their group cannot be made. The first text stays. */
-void prepare_refuse_pods(struct reconciler_job *job, const char *text);
+/* The spec of this generation is wrong, because its pods or their group cannot be made: pod_errors says why. */
+void prepare_refuse_pods(struct reconciler_job *job);
 
 /* apply.c: status, events, hub, pods; or, if pods have to be looked for first, these and the hub. Then
  * reconciler_end(). */

@@ -94,6 +94,19 @@ static void check_volume(const struct check *c, size_t index)
     }
 }
 
+/* A worker's pod ends with its trainers; another one takes its place. */
+static void check_restart_policy(const struct check *c)
+{
+    const char *policy =
+        cJSON_GetStringValue(fleet_json_at(c->job->spec.worker.template_, "spec.restartPolicy"));
+
+    if (policy && strcmp(policy, "Never") != 0 && c->warnings)
+        fleet_errors_add(c->warnings, "spec.worker.template.spec.restartPolicy",
+                         "\"%s\" has no effect, the pods of workers have \"Never\": the agent "
+                         "restarts trainers, spec.runPolicy.restart says how often",
+                         policy);
+}
+
 static void check_template(const struct check *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
@@ -114,6 +127,7 @@ static void check_template(const struct check *c)
     if (!cJSON_IsArray(containers) || cJSON_GetArraySize(containers) == 0)
         fleet_errors_add(c->errors, "spec.worker.template.spec.containers",
                          "must have at least one container; the first is the worker's");
+    check_restart_policy(c);
 }
 
 /* The agent takes the place of the container's command, and no API says what the image's own one is. */

@@ -135,6 +135,7 @@ void kube_rest_path(const struct kube_rest_request *r, bool watch, struct fleet_
     if (write) {
         append_parameter(out, "fieldManager", r->field_manager);
         append_parameter(out, "dryRun", r->dry_run ? "All" : NULL);
+        append_parameter(out, "fieldValidation", r->field_validation);
         append_parameter(out, "force", r->verb == KUBE_APPLY && r->force ? "true" : NULL);
     }
 }

@@ -72,6 +72,9 @@ struct kube_rest_request { /* all zero but verb and resource is a valid GET or L
     const char *field_manager;
     bool force;   /* apply: take fields over from other managers */
     bool dry_run; /* check all, persist nothing */
+    const char *
+        field_validation; /* of fields that the server does not know: "Strict" refuses the object, "Ignore" drops
+                                   * them; NULL: the server's default, which warns and drops */
 
     /* delete */
     const char *uid;               /* only the object with this UID */

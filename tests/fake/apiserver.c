@@ -145,7 +145,6 @@ void fake_apiserver_fail_no_more(struct fake_apiserver *server)
     server->failure_count = 0;
 }
 
-
 /* The first order that this request fulfils, counted down; or NULL. Valid until the next call. */
 static const struct fake_failure *take_failure(struct fake_apiserver *server, const char *method,
                                                const char *path)
@@ -244,7 +243,8 @@ void fake_apiserver_handle(struct fake_apiserver *server, const struct fake_requ
         response->drop = failure->status == 0;
         response->retry_after_s = failure->retry_after_s;
         if (!response->drop)
-            fake_answer_refuse(response, failure->status, NULL, "ordered by the test");
+            fake_answer_refuse(response, failure->status, NULL,
+                               failure->message ? failure->message : "ordered by the test");
         if (!response->drop && failure->cause)
             add_cause(response, failure->cause);
     }

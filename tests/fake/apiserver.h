@@ -84,8 +84,9 @@ struct fake_failure {
     int count;          /* how many requests */
     int status;         /* 409, 410, 429, 500, …; 0: drop the connection */
     int retry_after_s;
-    const char *cause; /* the reason of details.causes; NULL: none; static */
-    bool after;        /* do what was asked, then fail: the client cannot know */
+    const char *cause;   /* the reason of details.causes; NULL: none; static */
+    const char *message; /* NULL: "ordered by the test"; static */
+    bool after;          /* do what was asked, then fail: the client cannot know */
 };
 
 /* The next requests that match fail. Earlier orders are served first. */

@@ -201,13 +201,16 @@ static void look_at(struct world *w, const char *job, const char *pod_text, cons
     FLEET_AUTO_JSON cJSON *pod = parse(pod_text);
     FLEET_AUTO_JSON cJSON *other = parse("{" META("x", "") "}");
     const char *gone[] = {"uid-lost"};
+    struct fleet_errors pod_errors = {0};
     struct observe_input input = {.hub = &w->hub,
                                   .gone_uids = gone,
                                   .gone_count = 1,
-                                  .pod_error = pod_error,
+                                  .pod_errors = pod_error ? &pod_errors : NULL,
                                   .plan = &w->plan,
                                   .now_wall_ms = 5};
 
+    if (pod_error)
+        fleet_errors_add(&pod_errors, "spec.worker", "%s", pod_error);
     w->job = projection_job_kind.project(json, NULL);
     w->pods = store_new(&projection_pod_kind, NULL, NULL);
     assert_int_equal(store_set(w->pods, 0, pod, NULL), 0);
@@ -215,6 +218,7 @@ static void look_at(struct world *w, const char *job, const char *pod_text, cons
     input.job = w->job;
     input.pods = w->pods;
     assert_int_equal(observe(&input, &w->observation, NULL), 0);
+    fleet_errors_release(&pod_errors);
 }
 
 static void look(struct world *w, const char *job, const char *pod_error)
