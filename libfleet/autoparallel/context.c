@@ -273,7 +273,9 @@ static bool check_fusion(struct check *c, const cJSON *item, bool may_index)
     else if (strcmp(mode->valuestring, "index") == 0)
         good = check_indices(c, config);
     else
-        good = cJSON_IsNull(config) || refuse(c, config, "null with mode auto");
+        good = cJSON_IsNull(config) ||
+               refuse(c, config,
+                      "null with mode auto (which is always 64 MB; mode size takes a number)");
     leave(c, length);
     return good;
 }

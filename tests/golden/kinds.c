@@ -20,7 +20,7 @@ const struct golden_kind golden_kinds[] = {
     {"paddle/optimizer/*.json", golden_paddle_optimizer, NULL},
     {"paddle/amp/op_lists.json", golden_paddle_op_lists, NULL},
     {"paddle/amp/loss_scaling.json", golden_paddle_loss_scaling, NULL},
-    {"paddle/programs_gpu_build.json", golden_paddle_programs, NULL},
+    {"paddle/programs_*.json", golden_paddle_programs, NULL},
     {"paddle/recompute_programs.json", golden_paddle_recompute, NULL},
     {"paddle/pipeline_schedules.json", golden_paddle_pipeline, NULL},
     {"paddle/sharding_owners.json", golden_paddle_owners, NULL},

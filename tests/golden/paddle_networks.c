@@ -56,6 +56,8 @@ static const struct {
     {"concat", "the same"},
     {"reduce_any", "the same"},
     {"update_loss_scaling", "the host advances the scale when an update commits"},
+    {"memcpy",
+     "Paddle brings the overflow flag to the host for adam and lamb; check_finite gives it there"},
     {"increment", "gradient_merge: a group of batches is one list of micro-batches"},
     {"elementwise_mod", "the same"},
     {"equal", "the same"},

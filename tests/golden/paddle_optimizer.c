@@ -6,8 +6,8 @@
  * a step and formula term; Paddle itself is up to 1.2e-6 from the formulas).
  *
  * Where FleetJob takes the other side (spec/observed.md 6): Momentum's rescale_grad, which Paddle
- * ignores; such a row is compared without it, because that is what was recorded. What we do not
- * have: a clip by value with two different limits.
+ * ignores; such a row is compared without it, because that is what was recorded. Lars honours it, in
+ * its norms too. What we do not have: a clip by value with two different limits.
  */
 #include <math.h>
 #include <stdio.h>
@@ -193,7 +193,8 @@ static void add_param(struct optimizer_case *c, int i, const char *name, const c
     op->attributes.optimizer.momentum = config_number(c, "momentum", 0);
     op->attributes.optimizer.nesterov =
         cJSON_IsTrue(cJSON_GetObjectItem(c->config, "use_nesterov"));
-    op->attributes.optimizer.rescale = 1;
+    op->attributes.optimizer.rescale =
+        c->kind == OP_LARS ? golden_number_or(c->config, "rescale_grad", 1) : 1;
     set_decay(c, name, &op->attributes);
     set_ratio(c, name, &op->attributes);
     set_clip(c, &op->attributes);

@@ -51,6 +51,7 @@ static void test_check__refuses_values_out_of_range(void **state)
         {"{'amp_configs': {'init_loss_scaling': 0}}", false},
         {"{'amp_configs': {'init_loss_scaling': 'nan'}}", false},
         {"{'amp_configs': {'incr_every_n_steps': 1, 'decr_every_n_nan_or_inf': 1}}", true},
+        {"{'amp_configs': {'incr_every_n_steps': 0}}", false},
         {"{'amp_configs': {'decr_every_n_nan_or_inf': 0}}", false},
         {"{'amp_configs': {'incr_ratio': 1}}", false},
         {"{'amp_configs': {'incr_ratio': 1.01, 'decr_ratio': 0.01}}", true},

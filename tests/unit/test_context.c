@@ -165,6 +165,11 @@ static void test_context__says_everything_that_is_wrong(void **state)
     expect("{\"parallel_mode\": \"semi_auto_parallel\", \"comm_fusion\": {\"allgather\": "
            "{\"mode\": \"size\"}}}",
            "spec.autoParallel.comm_fusion.allgather.config: required\n");
+    /* MindSpore takes any config beside auto and uses 64 MB: we say so instead. */
+    expect("{\"parallel_mode\": \"semi_auto_parallel\", \"comm_fusion\": {\"allreduce\": "
+           "{\"mode\": \"auto\", \"config\": 32}}}",
+           "spec.autoParallel.comm_fusion.allreduce.config: must be null with mode auto (which is "
+           "always 64 MB; mode size takes a number), not 32\n");
 }
 
 static void test_context__names_keys_without_effect(void **state)

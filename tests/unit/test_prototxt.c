@@ -414,6 +414,24 @@ static void test_prototxt__errors_stand_at_the_token_with_the_documented_text(vo
         {"recompute_configs { checkpoints: '\\ud800' }",
          "f:1:34: Invalid escape sequence in string."},
         {"recompute_configs { checkpoints: '\\000' }", "f:1:34: A string cannot hold a NUL byte."},
+        /* Paddle takes a NUL byte; names are C strings here, so it would cut them. */
+        {"recompute_configs { checkpoints: \"a\\000b\" }",
+         "f:1:34: A string cannot hold a NUL byte."},
+        {"recompute_configs { checkpoints: [\"a\", \"b\\x00\"] }",
+         "f:1:40: A string cannot hold a NUL byte."},
+        /* Inside a list: the places that Paddle 2.6.2 names. */
+        {"dgc_configs { sparsity: [0.9, x] }", "f:1:31: Expected double, got: x"},
+        {"dgc_configs { sparsity: [0.9 0.8] }", "f:1:30: Expected \",\", found \"0.8\"."},
+        {"dgc_configs { sparsity: [0.9,, 0.8] }", "f:1:30: Expected double, got: ,"},
+        {"dgc_configs { sparsity: [0.9, 0.8 }", "f:1:35: Expected \",\", found \"}\"."},
+        {"dgc_configs { sparsity: [", "f:1:26: Expected double, got: end of file"},
+        {"dgc_configs { sparsity: [\n0.9,\n x ] }", "f:3:2: Expected double, got: x"},
+        {"dgc_configs { sparsity: [ { } ] }", "f:1:27: Expected double, got: {"},
+        {"dgc_configs { sparsity: [0x1] }", "f:1:26: Expected double, got: 0x1"},
+        {"recompute_configs { checkpoints: [\"a\", b] }", "f:1:40: Expected string, got: b"},
+        {"recompute_configs { checkpoint_shape: [1, 99999999999] }",
+         "f:1:43: Integer out of range (99999999999)"},
+        {"recompute_configs { checkpoint_shape: [1, 2.5] }", "f:1:43: Expected integer, got: 2.5"},
         {"hybrid_configs { order: 'dp' }",
          "f:1:18: Message type \"paddle.fleet.HybridConfig\" has no field named \"order\"."},
     };
@@ -433,6 +451,36 @@ static void test_prototxt__errors_stand_at_the_token_with_the_documented_text(vo
         assert_true(strategy_equal(&before, &s));
         strategy_release(&s);
         strategy_release(&before);
+    }
+}
+
+/* Control characters, escaped or raw, as Paddle 2.6.2 reads and writes them. */
+static void test_prototxt__control_characters_come_back_in_octal(void **state)
+{
+    static const struct {
+        const char *text, *value, *printed;
+    } rows[] = {
+        {"a\\001\\x07b", "a\001\007b", "a\\001\\007b"},
+        {"a\\a\\b\\f\\vb", "a\a\b\f\vb", "a\\007\\010\\014\\013b"},
+        {"\\177", "\177", "\\177"},
+        {"a\001b", "a\001b", "a\\001b"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0}, printed = {0}, wanted = {0};
+        struct fleet_error err;
+        struct strategy s;
+
+        strategy_init(&s);
+        fleet_strbuf_appendf(&text, "recompute_configs { checkpoints: \"%s\" }", rows[i].text);
+        fleet_strbuf_appendf(&wanted, "recompute_configs {\n  checkpoints: \"%s\"\n}\n",
+                             rows[i].printed);
+        assert_int_equal(prototxt_merge(&s, "f", text.text, text.length, &err), 0);
+        assert_string_equal(s.recompute_configs.checkpoints.items[0], rows[i].value);
+        assert_int_equal(prototxt_print(&s, STRATEGY_AS_READ, &printed, &err), 0);
+        assert_string_equal(fleet_strbuf_text(&printed), wanted.text);
+        strategy_release(&s);
     }
 }
 
@@ -692,6 +740,7 @@ int main(void)
         cmocka_unit_test(test_prototxt__unusual_forms_are_read),
         cmocka_unit_test(test_prototxt__every_message_of_2_0_is_written_back),
         cmocka_unit_test(test_prototxt__errors_stand_at_the_token_with_the_documented_text),
+        cmocka_unit_test(test_prototxt__control_characters_come_back_in_octal),
         cmocka_unit_test(test_prototxt__limits_are_kept),
         cmocka_unit_test(test_prototxt__two_texts_merge_like_their_concatenation),
         cmocka_unit_test(test_prototxt__floats_read_back_as_written),
