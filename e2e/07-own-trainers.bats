@@ -100,6 +100,62 @@ has_new_worker() { # has_new_worker JOB INDEX: its second pod is a member, and t
     kubectl delete fj drained -n "$namespace" --wait=false
 }
 
+caused_by() { # caused_by JOB CAUSE: the last restart
+    field_is "$1" 'restarts.history[-1:].cause' "$2"
+}
+
+@test "an evicted worker is called so, and does not count" {
+    own_job evicted '/bin/busybox sleep 1000' 2 'restart: {maxRestarts: 0}'
+    becomes evicted Running
+    kubectl create --raw "/api/v1/namespaces/$namespace/pods/evicted-worker-1-0/eviction" -f - <<END
+{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "evicted-worker-1-0", "namespace": "$namespace"}}
+END
+    eventually "$LIMIT" caused_by evicted Evicted
+    field_is evicted state Running
+    [[ "$(field evicted restarts.count)" =~ ^0?$ ]]
+    kubectl delete fj evicted -n "$namespace" --wait=false
+}
+
+says_until_when() { # says_until_when JOB
+    [[ "$(field "$1" waiting)" == "waits for the other workers; "*" (until "* ]]
+}
+
+@test "a start with fewer workers says what it waits for, and until when" {
+    kubectl apply -n "$namespace" -f - <<'END'
+apiVersion: fleetjob.dev/v1alpha1
+kind: FleetJob
+metadata: {name: apart}
+spec:
+  worker:
+    replicas: 3 # on two nodes
+    minReplicas: 1
+    template:
+      spec:
+        affinity:
+          podAntiAffinity:
+            requiredDuringSchedulingIgnoredDuringExecution:
+              - topologyKey: kubernetes.io/hostname
+                labelSelector: {matchLabels: {fleetjob.dev/job-name: apart}}
+        containers:
+          - {name: trainer, image: fleet.local/busybox:1, imagePullPolicy: IfNotPresent, command: [/bin/busybox, sleep, "1000"]}
+END
+    eventually "$LIMIT" says_until_when apart
+    kubectl get fj apart -n "$namespace"
+    [[ "$(kubectl get fj apart -n "$namespace")" == *WAITING*"waits for the other workers"* ]]
+    kubectl delete fj apart -n "$namespace" --wait=false
+}
+
+refused() { # refused JOB
+    field_is "$1" state Refused
+}
+
+@test "a refused job has had no restarts, and its status follows its spec" {
+    job_file refused replicas=9 | kubectl apply -n "$namespace" -f - # more workers than micro-batches
+    eventually "$LIMIT" refused refused
+    field_is refused restarts.count 0
+    kubectl delete fj refused -n "$namespace"
+}
+
 @test "nothing is left" {
     eventually "$LIMIT" nothing_left
 }

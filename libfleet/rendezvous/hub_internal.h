@@ -168,13 +168,15 @@ struct hub {
     double restart_ms;   /* no generation before; -INFINITY = no matter */
     double failed_ms;    /* when that was decided */
 
-    double gather_ms;                /* GATHERING since */
-    double changed_ms;               /* the members last changed */
-    bool is_stalled;                 /* and said so */
-    struct hub_wait wait, wait_told; /* now, and as people know it */
-    double heartbeat_ms;             /* when to send the next */
-    double progress_ms;              /* of the last progress, or of assign */
-    double step_ms_mean;             /* between progresses, 0 = not known */
+    double gather_ms;                       /* GATHERING since */
+    double changed_ms;                      /* the members last changed */
+    bool is_stalled;                        /* and said so */
+    struct hub_wait wait, wait_told;        /* now, and as people know it */
+    char wait_cause[MESSAGE_CAUSE_MAX + 1]; /* what was waited for last, told or not, … */
+    double wait_since_ms;                   /* … and since when */
+    double heartbeat_ms;                    /* when to send the next */
+    double progress_ms;                     /* of the last progress, or of assign */
+    double step_ms_mean;                    /* between progresses, 0 = not known */
     int64_t progress_step;
     int64_t progress_floor; /* the newest generation began from a checkpoint of this step */
     double progress_gap_ms; /* since when steps in between are missing, INFINITY = none are */

@@ -100,14 +100,14 @@ static void describe(struct hub *hub)
                        "waits for trainers that have not left the last generation yet");
 }
 
-/* Long enough, from now or so far, that people want to know? */
+/* The back-off is known to take its time; others are told when they have lasted, and will last, for a while. */
 static bool is_worth_a_word(struct hub *hub)
 {
-    double since_ms = hub->gather_ms + TELL_MS;
+    double since_ms = hub->wait_since_ms + TELL_MS;
 
-    if (!isinf(hub->wait.until_ms))
-        return hub->wait.until_ms - hub->now_ms > TELL_MS;
-    if (hub->now_ms >= since_ms)
+    if (hub->wait.until_ms - hub->now_ms <= TELL_MS)
+        return false;
+    if (strcmp(hub->wait.cause, HUB_WAIT_BACK_OFF) == 0 || hub->now_ms >= since_ms)
         return true;
     hub_wake_at(hub, since_ms);
     return false;
@@ -118,6 +118,10 @@ void hub_wait_tell(struct hub *hub, struct hub_output *out)
     struct hub_wait *wait = &hub->wait, *told = &hub->wait_told;
     struct hub_event *event;
 
+    if (strcmp(wait->cause, hub->wait_cause) != 0) {
+        hub_output_text(hub->wait_cause, "%s", wait->cause);
+        hub->wait_since_ms = hub->now_ms;
+    }
     if (wait->cause[0])
         describe(hub);
     if (!wait->cause[0] || (!is_worth_a_word(hub) && strcmp(told->cause, wait->cause) != 0))

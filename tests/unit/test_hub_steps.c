@@ -430,6 +430,73 @@ static void test_hub_steps__the_store_is_the_generations(void **state)
     stop();
 }
 
+/* ---- what is waited for ------------------------------------------------------------------------ */
+
+/* Its trainer was stopped, the agents of the two others are gone: only it can go on from where they were. */
+static void test_hub_steps__says_that_a_stopped_trainer_holds_the_state(void **state)
+{
+    const struct hub_event *event;
+
+    (void)state;
+    start(3, 3, NULL);
+    form(3);
+    progress(0, 2, 12);
+    gone(1);
+    gone(2);
+    w.peers[0].status = (struct message_status){.state = MESSAGE_STATE_STARTING,
+                                                .generation = hub_generation(w.hub),
+                                                .step = 12,
+                                                .state_generation = hub_generation(w.hub)};
+    heartbeat(0);
+    wait_quietly(3000, true);
+    event = last_event(HUB_EVENT_WAITING);
+    assert_string_equal(
+        event->message,
+        "waits for workers: at least 3 are needed; the trainer of worker 0 holds the "
+        "state of step 12 and does not answer: its agent ends it unless it comes back");
+    assert_true(event->until_ms > w.now_ms + 50000 && event->until_ms <= w.now_ms + 60000);
+    for (int i = 1; i < 3; i++) { /* their pods are made again: now it is only the stopped one */
+        w.peers[i].attempt = 1;
+        w.peers[i].status = (struct message_status){.step = -1};
+        ready(i);
+    }
+    wait_quietly(3000, true);
+    assert_int_equal(hub_phase(w.hub), HUB_GATHERING);
+    stop();
+}
+
+/* With fewer than `replicas` the start waits for the others: until when? */
+static void test_hub_steps__says_until_when_the_start_waits_for_all(void **state)
+{
+    const struct hub_event *event;
+
+    (void)state;
+    start(1, 3, NULL);
+    ready(0);
+    ready(1);
+    assert_int_equal(count_events(HUB_EVENT_WAITING), 0); /* they may come at once */
+    wait_quietly(3000, true);
+    event = last_event(HUB_EVENT_WAITING);
+    assert_non_null(strstr(event->message, "waits for the other workers"));
+    assert_true(event->until_ms == w.now_ms + 27000);
+    ready(2);
+    assert_string_equal(last_event(HUB_EVENT_WAITING)->message, "");
+    assert_int_equal(hub_phase(w.hub), HUB_FORMING);
+    stop();
+}
+
+/* A wait that is over soon is not told, however it ends. */
+static void test_hub_steps__says_nothing_of_a_short_wait(void **state)
+{
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    fail_trainer(1);
+    restart_all(3, 1);
+    assert_int_equal(count_events(HUB_EVENT_WAITING), 0);
+    stop();
+}
+
 #define TEST(name) cmocka_unit_test(test_hub_steps__##name)
 
 /* ---- own trainers ------------------------------------------------------------------------------ */
@@ -612,6 +679,9 @@ int main(void)
         TEST(nothing_is_claimed_of_an_own_trainer_that_does_not_say),
         TEST(the_last_checkpoint_of_an_own_trainer_counts),
         TEST(nobody_waits_for_the_state_of_an_own_trainer),
+        TEST(says_that_a_stopped_trainer_holds_the_state),
+        TEST(says_until_when_the_start_waits_for_all),
+        TEST(says_nothing_of_a_short_wait),
     };
     return cmocka_run_group_tests_name("hub_steps", tests, NULL, NULL);
 }
