@@ -218,6 +218,19 @@ static void print_evaluation(struct progress *p, const struct hub_event *event)
     end_json(p, &out);
 }
 
+static void print_waiting(struct progress *p, const struct hub_event *event)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+
+    if (!event->message[0])
+        return;
+    begin_json(&out, "waiting");
+    add_text(&out, "message", event->message);
+    add_number(&out, "seconds",
+               isinf(event->until_ms) ? NAN : round((event->until_ms - event->at_ms) / 1e3));
+    end_json(p, &out);
+}
+
 static void print_checkpoint(struct progress *p, const struct hub_event *event)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
@@ -268,6 +281,9 @@ static void event_as_json(struct progress *p, const struct hub_event *event)
         break;
     case HUB_EVENT_EVALUATION:
         print_evaluation(p, event);
+        break;
+    case HUB_EVENT_WAITING:
+        print_waiting(p, event);
         break;
     case HUB_EVENT_CHECKPOINT:
         print_checkpoint(p, event);

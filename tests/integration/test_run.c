@@ -293,6 +293,39 @@ static void test_run__a_rank_that_fails_after_others_have_finished_fails_the_job
     }
 }
 
+/* A command that is not there, whether the shell says so or the agent; and one that fails waits before it starts
+ * again. */
+static void test_run__restarts_that_cannot_help_are_not_tried_and_others_wait(void **state)
+{
+    static const char *const job =
+        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\n"
+        "metadata: {name: own}\nspec:\n  worker:\n    replicas: 1\n"
+        "    template: {spec: {containers: [{name: t, command: [%s]}]}}\n"
+        "  runPolicy: {restart: {maxRestarts: 4}}\n";
+    static const char *const commands[] = {"/no/such/command", "sh, -c, /no/such/command",
+                                           "sh, -c, exit 3"};
+    static const char *const words[] = {"/no/such/command", "code 127 (command not found)",
+                                        "restart 4 in 4 s, after worker 0 exited with code 3"};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(commands); i++) {
+        char path[128];
+        struct run run;
+        FILE *file;
+        (void)snprintf(path, sizeof(path), "%s/waits.yaml", folder);
+        file = fopen(path, "w");
+        (void)fprintf(file, job, commands[i]);
+        (void)fclose(file);
+        run_words(&run, "run", path, NULL);
+        expect_exit(&run, 1);
+        expect_words(&run.out, words[i]);
+        if (i < 2)
+            assert_null(strstr(fleet_strbuf_text(&run.out), "restart 1"));
+        expect_nothing_left(&run);
+        release(&run);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +342,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_run__a_command_of_ones_own_finds_its_rank),
         cmocka_unit_test(test_run__a_command_that_fails_fails_the_job),
         cmocka_unit_test(test_run__a_rank_that_fails_after_others_have_finished_fails_the_job),
+        cmocka_unit_test(test_run__restarts_that_cannot_help_are_not_tried_and_others_wait),
     };
 
     return find_everything(argc, argv) ? cmocka_run_group_tests(tests, make_folder, remove_folder)
