@@ -285,6 +285,11 @@ void plan_table_whole(const struct plan *plan, struct fleet_strbuf *out)
         fleet_strbuf_appendf(out, "  %-18s not known without a model (spec.training)\n",
                              "bytes of a rank");
     }
+    if (plan->own_trainer)
+        fleet_strbuf_appendf(out,
+                             "  %-18s what follows holds if it applies the strategy as the "
+                             "built-in trainer would\n",
+                             "own trainer");
     append_traffic(out, &plan->traffic);
     if (!plan->own_trainer)
         append_notes(out, "refused", &plan->cannot_run);

@@ -442,7 +442,7 @@ static void observe_training(struct pass *pass)
     tell_waiting(pass, &message);
     if (status_set(pass, WELLKNOWN_CONDITION_RUNNING, true, WELLKNOWN_REASON_TRAINING,
                    message.text) &&
-        !pass->before->has_progress)
+        !pass->before->has_progress && pass->before->rendezvous.trained == 0)
         pass_event(pass, false, WELLKNOWN_EVENT_STARTED, "Training on %d workers", hub->members);
     (void)status_clear(pass, WELLKNOWN_CONDITION_RESTARTING, WELLKNOWN_REASON_TRAINING,
                        "the training goes on");

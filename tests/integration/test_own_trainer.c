@@ -157,6 +157,20 @@ static void test_own_trainer__all_of_a_process_group_may_save(void **state)
     release(&run);
 }
 
+static void test_own_trainer__its_plan_claims_nothing(void **state)
+{
+    struct run run;
+
+    (void)state;
+    run_words(&run, "plan", write_own_job("plan", "[sh, -c]", "exit 0\n"), NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "depends on workers not known: the trainer is your own program");
+    expect_words(&run.out, "what follows holds if it applies the strategy");
+    assert_null(strstr(run.out.text, "the same weights"));
+    assert_null(strstr(run.out.text, "applied"));
+    release(&run);
+}
+
 /* ---- C ---------------------------------------------------------------------------------------- */
 
 /* Saves when it is told to end, as a real one would. Step 40 of the first start waits to be killed. */
@@ -245,6 +259,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_own_trainer__bad_lines_are_told_once_and_end_nobody),
         cmocka_unit_test(test_own_trainer__a_missing_command_fails_the_job_at_once),
         cmocka_unit_test(test_own_trainer__all_of_a_process_group_may_save),
+        cmocka_unit_test(test_own_trainer__its_plan_claims_nothing),
         cmocka_unit_test(test_own_trainer__a_c_program_that_is_killed_resumes),
         cmocka_unit_test(test_own_trainer__the_pytorch_example_resumes),
     };
