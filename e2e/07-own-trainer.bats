@@ -1,0 +1,100 @@
+#!/usr/bin/env bats
+# Own trainers in a cluster (docs/own-trainer.md): what they report is the job's status, and every start is told what was
+# reported last as a checkpoint. Method: a shell script in an image without the runtime; its log says from where it goes on.
+
+load lib
+
+setup_file() {
+    start_installation
+    "$BATS_TEST_DIRNAME/cluster/image.sh" "$BATS_FILE_TMPDIR/busybox.tar" fleet.local/busybox:1 /bin/busybox
+    "$cluster" load "$BATS_FILE_TMPDIR/busybox.tar"
+}
+
+# Rank 0 reports ten steps a second, and every twentieth as a checkpoint.
+reporting_job() { # reporting_job NAME STEPS
+    cat <<END
+apiVersion: fleetjob.dev/v1alpha1
+kind: FleetJob
+metadata: {name: $1}
+spec:
+  worker:
+    replicas: 2
+    template:
+      spec:
+        terminationGracePeriodSeconds: 5
+        containers:
+          - name: trainer
+            image: fleet.local/busybox:1
+            imagePullPolicy: IfNotPresent
+            command: [/bin/busybox, sh, -c]
+            args:
+              - |
+                step=\${FLEET_RESUME_STEP:-0}
+                echo "from \$step of '\$FLEET_RESUME_PATH'"
+                say() { [ \$RANK != 0 ] || echo "\$1" >>\$FLEET_PROGRESS_FILE; }
+                say "{\"resumed\": \$step}"
+                while [ \$step -lt $2 ]; do
+                  step=\$((step + 1))
+                  say "{\"step\": \$step, \"steps\": $2, \"loss\": \$step.5}"
+                  [ \$((step % 20)) != 0 ] || say "{\"checkpoint\": \$step, \"path\": \"/c/\$step\"}"
+                  /bin/busybox sleep 0.1
+                done
+  runPolicy: {progressDeadlineSeconds: 60}
+END
+}
+
+log_says() { # log_says JOB INDEX WORDS: some pod of the worker has printed them
+    local pod
+    for pod in $(kubectl get pods -n "$namespace" -l "fleetjob.dev/job-name=$1" -o name | grep -- "-worker-$2-"); do
+        kubectl logs -n "$namespace" "$pod" -c trainer
+    done | grep "$3"
+}
+
+@test "what an own trainer reports is the job's progress" {
+    reporting_job own 3000 | kubectl apply -n "$namespace" -f -
+    eventually "$LIMIT" field_at_least own checkpoint.step 20
+    eventually "$LIMIT" field_at_least own progress.step 21
+    field_is own progress.steps 3000
+    [[ $(field own progress.loss) == *.5 ]]
+    [[ $(field own checkpoint.path) == /c/* ]]
+}
+
+@test "a pod of it is deleted: all ranks go on from the checkpoint, and lost steps are told" {
+    saved=$(field own checkpoint.step)
+    kubectl delete pod own-worker-1-0 -n "$namespace" --force --grace-period=0
+    eventually "$LIMIT" field_at_least own restarts.history[0].generation 2
+    eventually "$LIMIT" log_says own 1 "from [1-9][0-9]* of '/c/"
+    eventually "$LIMIT" log_says own 0 "from [1-9][0-9]* of '/c/"
+    lost=$(field own restarts.history[0].lostSteps)
+    echo "saved at least $saved, lost $lost"
+    [ "$lost" -ge 0 ] && [ "$lost" -le 25 ]
+    eventually "$LIMIT" field_at_least own checkpoint.step $((saved + 20))
+}
+
+@test "suspended and resumed it goes on from the checkpoint of its status" {
+    kubectl patch fj own -n "$namespace" --type=merge -p '{"spec":{"runPolicy":{"suspend":true}}}'
+    becomes own Suspended
+    saved=$(field own checkpoint.step)
+    kubectl patch fj own -n "$namespace" --type=merge -p '{"spec":{"runPolicy":{"suspend":false}}}'
+    eventually "$LIMIT" log_says own 0 "from $saved of '/c/$saved'"
+    remove_job own
+}
+
+@test "one that reports nothing meets no progress deadline, and nothing is claimed" {
+    reporting_job quiet 1 | sed -e 's/say() {.*/say() { :; }/' -e 's/sleep 0.1/sleep 20/' \
+        -e 's/progressDeadlineSeconds: 60/progressDeadlineSeconds: 5/' | kubectl apply -n "$namespace" -f -
+    becomes quiet Succeeded
+    field_is quiet progress.step ''
+    remove_job quiet
+}
+
+@test "a command is required: the job says how to find the image's own" {
+    reporting_job bare 1 | sed -e '/command:/d' | kubectl apply -n "$namespace" -f -
+    eventually "$LIMIT" field_is bare state Refused
+    kubectl get fj bare -n "$namespace" -o yaml | grep -q 'containers\[0\].command: required'
+    remove_job bare
+}
+
+@test "nothing is left of any of them" {
+    eventually "$LIMIT" nothing_left
+}
