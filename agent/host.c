@@ -482,6 +482,7 @@ static struct member *host_member(void *user, enum message_level level)
                                           .hub = hub_of(settings),
                                           .look = on_look,
                                           .job_uid = settings->job_uid,
+                                          .job_name = settings->job_name,
                                           .deliver = on_deliver,
                                           .connection = on_connection,
                                           .user = host};

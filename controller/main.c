@@ -19,6 +19,7 @@
 #include <uv.h>
 
 #include "controller/command_line.h"
+#include "controller/fleetjob/gone_jobs.h"
 #include "controller/fleetjob/hub_certificate.h"
 #include "controller/fleetjob/install_identity.h"
 #include "controller/fleetjob/installation.h"
@@ -64,6 +65,7 @@ struct program {
     char *hub_address;
     cJSON *service;                      /* the hub's; NULL without one */
     struct hub_certificate *certificate; /* while this replica leads */
+    struct gone_jobs *gone_jobs;         /* while this replica leads */
     struct installation *installation;   /* while this replica leads */
     struct reconciler *reconciler;       /* NULL before, and after its end */
     struct hub_server *hub_server;       /* while this replica leads */
@@ -120,6 +122,11 @@ static void on_refused(void *user, const struct hub_server_refusal *refusal)
     refusal_log_add(&p->refusals, refusal);
 }
 
+static bool is_gone(void *user, const char *job_uid, const char *job_name)
+{
+    return gone_jobs_ask(((struct program *)user)->gone_jobs, job_uid, job_name);
+}
+
 static bool leads(void *user)
 {
     const struct program *p = user;
@@ -172,12 +179,14 @@ static int open_server(struct program *p, struct fleet_error *err)
                                        .port = p->arguments.hub_port,
                                        .install_key = p->identity.key,
                                        .install_key_size = sizeof(p->identity.key),
+                                       .is_gone = is_gone,
                                        .refused = on_refused,
                                        .user = p};
     int rc = hub_certificate_new(&certificate, &p->certificate, err);
 
     if (rc < 0)
         return rc;
+    p->gone_jobs = gone_jobs_new(p->io, p->arguments.watched, p->arguments.watched_count);
     config.certificate_pem = hub_certificate_get(p->certificate)->certificate_pem;
     config.key_pem = hub_certificate_get(p->certificate)->key_pem;
     return hub_server_new(&config, &p->hub_server, err);
@@ -411,6 +420,7 @@ static void close_program(struct program *p)
     hub_certificate_free(p->certificate);
     reconciler_free(p->reconciler);
     hub_server_free(p->hub_server);
+    gone_jobs_free(p->gone_jobs);
     refusal_log_close(&p->refusals);
     event_recorder_free(p->events);
     probe_server_free(p->probes);

@@ -355,6 +355,7 @@ int hub_server_new(const struct hub_server_config *config, struct hub_server **o
         .connections_max = config->connections_max ? config->connections_max : CONNECTIONS_MAX,
         .hello_timeout_ms =
             config->hello_timeout_ms > 0 ? config->hello_timeout_ms : HELLO_TIMEOUT_MS,
+        .is_gone = config->is_gone,
         .refused = config->refused,
         .user = config->user,
     };

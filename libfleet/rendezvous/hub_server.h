@@ -72,6 +72,9 @@ struct hub_server_config {
     double handshake_timeout_ms;      /* from accept to the checked token; 0 = 5000 */
     double hello_timeout_ms;          /* from there to the hello; 0 = 10 000 */
 
+    /* Is this job, which is not hosted here, gone for good? Its member has the right token; `job_name` is what it says
+     * its name is, "" = nothing. If true, it is answered 410 instead of 404. NULL: nobody knows. */
+    bool (*is_gone)(void *user, const char *job_uid, const char *job_name);
     /* A connection was refused or closed for what it did. NULL: not reported. */
     void (*refused)(void *user, const struct hub_server_refusal *refusal);
     void *user;

@@ -89,6 +89,7 @@ struct hub_server {
     size_t install_key_size;
     size_t connections_max, namespace_connections_max;
     double hello_timeout_ms;
+    bool (*is_gone)(void *user, const char *job_uid, const char *job_name);
     void (*refused)(void *user, const struct hub_server_refusal *refusal);
     void *user;
 

@@ -17,6 +17,7 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/rendezvous/hub_server_internal.h"
 
+#define JOB_NAME_MAX      253
 #define CLOSE_TIMEOUT_MS  2000.0      /* for a peer that does not take its last messages */
 #define QUEUE_BYTES_MAX   (16u << 20) /* waiting for one peer */
 #define FRAME_MAX         16384       /* bytes: see write_next() */
@@ -215,11 +216,25 @@ static const struct {
      "the namespace has as many connections as it may have"},
 };
 
+/* Its token is right, but its job is not hosted here. */
+static bool is_gone(const struct hub_server *server, struct lws *wsi, const char *job_uid)
+{
+    static const char key[] = "job=";
+    char argument[sizeof(key) + JOB_NAME_MAX] = "";
+    bool has_name =
+        lws_hdr_copy_fragment(wsi, argument, sizeof(argument), WSI_TOKEN_HTTP_URI_ARGS, 0) > 0 &&
+        strncmp(argument, key, strlen(key)) == 0;
+
+    return server->is_gone &&
+           server->is_gone(server->user, job_uid, has_name ? argument + strlen(key) : "");
+}
+
 /* 0: go on; 1: answered with a refusal. */
 static int check_upgrade(struct hub_server *server, struct lws *wsi)
 {
     char job_uid[MESSAGE_UID_MAX + 1], peer[64];
     enum hub_refusal kind;
+    unsigned status;
     size_t i = 0;
 
     read_job_uid(wsi, job_uid);
@@ -235,7 +250,10 @@ static int check_upgrade(struct hub_server *server, struct lws *wsi)
         i++;
     peer_name(wsi, peer);
     hub_server_refuse(server, kind, job_uid, peer, upgrade_refusals[i].reason);
-    (void)lws_return_http_status(wsi, upgrade_refusals[i].status, NULL);
+    status = upgrade_refusals[i].status;
+    if (kind == HUB_REFUSED_JOB && is_gone(server, wsi, job_uid))
+        status = HTTP_STATUS_GONE;
+    (void)lws_return_http_status(wsi, status, NULL);
     return 1;
 }
 

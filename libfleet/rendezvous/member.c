@@ -124,6 +124,7 @@ struct member *member_new(const struct member_config *config, double now_ms)
         .steps_due_ms = INFINITY,
         .steps_sent_ms = -INFINITY,
         .place = -1,
+        .gone_ms = -1,
     };
     for (int i = 0; i < config->processes; i++)
         member->processes[i] = (struct member_process){.port = config->ports[i], .step = -1};
@@ -183,6 +184,7 @@ void member_connected(struct member *member, double now_ms, struct member_output
 {
     member_enter(member, now_ms);
     member->link = LINK_OPEN;
+    member->gone_ms = -1;
     member->heard_ms = now_ms;
     member->heartbeat_ms = now_ms + member->interval_ms;
     member_report_hello(member, out);
@@ -194,6 +196,17 @@ void member_disconnected(struct member *member, double now_ms, struct member_out
     member_enter(member, now_ms);
     if (member->link != LINK_IDLE)
         go_idle(member);
+}
+
+void member_job_gone(struct member *member, double now_ms, struct member_output *out)
+{
+    member_enter(member, now_ms);
+    if (member->gone_ms < 0)
+        member->gone_ms = now_ms;
+    if (now_ms - member->gone_ms < MEMBER_GONE_MS || member->is_over)
+        return;
+    member->is_over = true;
+    append_reason(out, MEMBER_REFUSED, "the job is gone: its FleetJob was deleted without it");
 }
 
 static void leave_hub(struct member *member, const char *reason, struct member_output *out)

@@ -31,6 +31,8 @@
 #include "libfleet/rendezvous/generation.h"
 #include "libfleet/rendezvous/message.h"
 
+#define MEMBER_GONE_MS 60000.0 /* so long a hub must say that the job is gone */
+
 struct member;
 
 struct member_config {
@@ -97,6 +99,9 @@ void member_free(struct member *member); /* NULL is fine */
 /* The connection asked for by MEMBER_DIAL is up: hello goes out. */
 void member_connected(struct member *member, double now_ms, struct member_output *out);
 /* Also when dialling failed. */
+/* The hub, which knows the job's token, has answered a dial that the job is gone: its UID does not exist any more, and UIDs
+ * do not come back. If that is said for MEMBER_GONE_MS, the member ends as one that is refused. */
+void member_job_gone(struct member *member, double now_ms, struct member_output *out);
 void member_disconnected(struct member *member, double now_ms, struct member_output *out);
 void member_receive(struct member *member, const struct message *message, double now_ms,
                     struct member_output *out);

@@ -26,6 +26,8 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/rendezvous/tls_identity.h"
 
+#define JOB_NAME_MAX 253
+
 struct queued {
     struct queued *next;
     struct message_text *text;
@@ -40,7 +42,7 @@ struct member_client {
     struct member *member; /* NULL: freed, waits for lws to let go */
     char *address, *ca_pem, *token;
     int port;
-    char *tls_name, *job_uid;
+    char *tls_name, *job_uid, *job_name;
     bool (*look)(void *user, struct member_client_hub *out);
     void (*deliver)(void *user, const struct member_action *action);
     void (*connection)(void *user, bool is_connected, const char *detail);
@@ -191,7 +193,7 @@ static int look(struct member_client *client, struct fleet_error *err)
 
 static void dial(struct member_client *client)
 {
-    char path[sizeof("/rendezvous/") + MESSAGE_UID_MAX];
+    char path[sizeof("/rendezvous/?job=") + MESSAGE_UID_MAX + JOB_NAME_MAX];
     struct lws_client_connect_info info = {
         .context = client->context,
         .vhost = client->vhost,
@@ -212,7 +214,8 @@ static void dial(struct member_client *client)
     }
     info.address = client->address;
     info.port = client->port;
-    (void)snprintf(path, sizeof(path), "/rendezvous/%s", client->job_uid);
+    (void)snprintf(path, sizeof(path), "/rendezvous/%s%s%.*s", client->job_uid,
+                   client->job_name[0] ? "?job=" : "", JOB_NAME_MAX, client->job_name);
     drop_connection(client);
     client->detail[0] = '\0';
     client->is_dialling = true;
@@ -395,6 +398,18 @@ static void free_client(struct member_client *client)
     free(client);
 }
 
+/* An answer that only a hub can give that has checked our token. */
+static void note_gone(struct member_client *client, struct lws *wsi)
+{
+    struct member_output out = {0};
+
+    if (lws_http_client_http_response(wsi) != HTTP_STATUS_GONE)
+        return;
+    (void)snprintf(client->detail, sizeof(client->detail), "the hub says that the job is gone");
+    member_job_gone(client->member, fleet_monotonic_ms(), &out);
+    member_client_apply(client, &out);
+}
+
 static int serve(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                  size_t size)
 {
@@ -416,6 +431,7 @@ static int serve(struct lws *wsi, enum lws_callback_reasons reason, void *user, 
     case LWS_CALLBACK_OPENSSL_PERFORM_SERVER_CERT_VERIFICATION:
         return check_certificate(client, user, size != 0);
     case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
+        note_gone(client, wsi);
         lose_connection(client, client->detail[0] ? client->detail : in ? in : "refused");
         return 0;
     case LWS_CALLBACK_CLIENT_RECEIVE:
@@ -503,6 +519,7 @@ int member_client_new(const struct member_client_config *config, struct member *
         .member = member,
         .tls_name = copy_text(config->tls_name ? config->tls_name : TLS_IDENTITY_HUB_NAME),
         .job_uid = copy_text(config->job_uid),
+        .job_name = copy_text(config->job_name ? config->job_name : ""),
         .look = config->look,
         .deliver = config->deliver,
         .connection = config->connection,
@@ -534,6 +551,7 @@ void member_client_free(struct member_client *client)
     replace_text(&client->token, NULL);
     free(client->tls_name);
     free(client->job_uid);
+    free(client->job_name);
     if (client->vhost)
         lws_vhost_destroy(client->vhost); /* ends in LWS_CALLBACK_PROTOCOL_DESTROY */
     else

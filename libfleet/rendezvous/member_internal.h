@@ -54,6 +54,7 @@ struct member {
         LINK_OPEN,
         LINK_GREETED
     } link;
+    double gone_ms;    /* since when the hub says that the job is gone; -1 = it does not */
     bool is_over;      /* refused, or has said goodbye: no more dialling */
     bool is_leaving;   /* asked to go: no further generation */
     bool is_told;      /* leave or done came: once is enough */

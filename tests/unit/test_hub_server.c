@@ -166,6 +166,7 @@ static struct world *world_new(int members, const struct hub_server_config *chan
         config.source_handshakes_max = change->source_handshakes_max;
         config.handshake_timeout_ms = change->handshake_timeout_ms;
         config.port = change->port;
+        config.is_gone = change->is_gone;
     }
     while (hub_server_new(&config, &world->server, &err) < 0) /* from a given port upwards */
         if (config.port == 0 || ++config.port >= change->port + 1000)
@@ -318,6 +319,7 @@ static struct agent *add_agent(struct world *world, const char *ca_pem, const ch
         .look = look,
         .tls_name = tls_name,
         .job_uid = "job",
+        .job_name = "gpt",
         .deliver = deliver,
         .connection = note_connection,
         .user = agent};
@@ -766,6 +768,31 @@ static void test_hub_server__closes_connections_that_say_nothing(void **state)
 }
 
 /* From another CA here, so that one can tell which of the two certificates a connection has met. */
+static bool say_gone(void *user, const char *job_uid, const char *job_name)
+{
+    (void)user;
+    return strcmp(job_uid, "job") == 0 && strcmp(job_name, "gpt") == 0;
+}
+
+/* Only with the right token, and only for a job that is not hosted. */
+static void test_hub_server__a_member_hears_that_its_job_is_gone(void **state)
+{
+    struct hub_server_config change = {.is_gone = say_gone};
+    struct world *world = world_new(1, &change);
+    struct agent *agent, *stranger;
+
+    (void)state;
+    agent = add_agent(world, NULL, NULL, NULL);
+    run_until(world, agent->is_connected);
+    hub_server_remove(world->job);
+    world->job = NULL;
+    stranger = add_agent(world, NULL, NULL, "00");
+    run_until(world, strstr(agent->detail, "the job is gone") != NULL);
+    run_until(world, stranger->detail[0]);
+    assert_null(strstr(stranger->detail, "gone"));
+    world_free(world);
+}
+
 static void test_hub_server__a_renewed_certificate_is_for_new_connections(void **state)
 {
     struct world *world = world_new(2, NULL);
@@ -1141,6 +1168,7 @@ int main(void)
         cmocka_unit_test(test_hub_server__refuses_strangers_and_leaves_others_alone),
         cmocka_unit_test(test_hub_server__closes_connections_that_talk_nonsense),
         cmocka_unit_test(test_hub_server__closes_connections_that_say_nothing),
+        cmocka_unit_test(test_hub_server__a_member_hears_that_its_job_is_gone),
         cmocka_unit_test(test_hub_server__a_renewed_certificate_is_for_new_connections),
         cmocka_unit_test(test_hub_server__a_client_trusts_its_ca_and_the_fixed_name_only),
         cmocka_unit_test(test_hub_server__accepts_no_more_connections_than_allowed),

@@ -336,6 +336,31 @@ static void test_member__leaves_a_silent_hub_and_one_that_never_opens(void **sta
     stop();
 }
 
+static void test_member__ends_when_its_job_has_been_gone_for_a_while(void **state)
+{
+    (void)state;
+    run_as(0);
+    for (int i = 0; i < 3; i++) { /* a hub that finds it again takes nothing amiss */
+        member_job_gone(w.member, w.now_ms, &w.out);
+        member_disconnected(w.member, w.now_ms, &w.out);
+        tick(40000);
+        member_connected(w.member, w.now_ms, &w.out);
+        member_disconnected(w.member, w.now_ms, &w.out);
+    }
+    assert_int_equal(count(MEMBER_REFUSED), 0);
+    member_job_gone(w.member, w.now_ms, &w.out);
+    member_disconnected(w.member, w.now_ms, &w.out);
+    tick(59000);
+    member_disconnected(w.member, w.now_ms, &w.out); /* another reason: nothing is known */
+    tick(2000);
+    assert_int_equal(count(MEMBER_REFUSED), 0);
+    member_job_gone(w.member, w.now_ms, &w.out);
+    member_disconnected(w.member, w.now_ms, &w.out);
+    assert_int_equal(count(MEMBER_REFUSED), 1);
+    assert_true(isinf(member_deadline(w.member)));
+    stop();
+}
+
 static void test_member__after_a_reconnect_says_what_is_running(void **state)
 {
     struct message message;
@@ -889,6 +914,7 @@ int main(void)
         TEST(backs_off_with_jitter_up_to_a_limit),
         TEST(backs_off_longer_among_many),
         TEST(leaves_a_silent_hub_and_one_that_never_opens),
+        TEST(ends_when_its_job_has_been_gone_for_a_while),
         TEST(after_a_reconnect_says_what_is_running),
         TEST(tells_the_next_hub_why_its_generation_was_ended),
         TEST(tells_the_next_hub_that_its_trainer_failed),

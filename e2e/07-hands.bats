@@ -1,0 +1,93 @@
+#!/usr/bin/env bats
+# What people and other tools do to the objects of a running job: its status removed or restored, the Lease deleted with it, labels of
+# a worker changed and taken off, the job deleted without its pods. Method: kubectl; the weights at the end.
+
+bats_require_minimum_version 1.5.0
+load lib
+
+setup_file() {
+    start_installation
+}
+
+worker() { # worker JOB: the name of its worker 0
+    kubectl get pods -l "fleetjob.dev/job-name=$1,fleetjob.dev/worker-index=0" -o jsonpath='{.items[0].metadata.name}'
+}
+
+pod_uids() { # pod_uids JOB: by the pods' names, whatever their labels
+    kubectl get pods -o custom-columns=NAME:.metadata.name,UID:.metadata.uid --no-headers | grep "^$1-worker-" | sort
+}
+
+remove_status() { # remove_status JOB
+    kubectl get fj "$1" -o json | python3 -c 'import json, sys; o = json.load(sys.stdin); o.pop("status", None); json.dump(o, sys.stdout)' |
+        kubectl replace --subresource=status -f -
+}
+
+is_whole() { # is_whole JOB GENERATION: it is recorded, and nothing was restarted
+    [ "$(field "$1" rendezvous.generation)" = "$2" ] && [[ "$(field "$1" restarts.count)" =~ ^0?$ ]]
+}
+
+@test "a status removed by hand is written again, and no step is lost" {
+    start_job lost replicas=2 steps="$LONG"
+    before=$(pod_uids lost)
+    generation=$(field lost rendezvous.generation)
+    eventually "$LIMIT" remove_status lost
+    eventually "$LIMIT" is_whole lost "$generation"
+    becomes lost Running
+    [ "$(pod_uids lost)" = "$before" ]
+    ends_like_reference lost "$LONG"
+    remove_job lost
+}
+
+@test "status and Lease lost together: the greater epoch of the workers is adopted" {
+    start_job older replicas=2 steps="$LONG"
+    for _ in 1 2; do # epochs grow with each leader
+        was=$(leader)
+        kubectl delete pod "$was" -n "$system" --wait
+        eventually "$LIMIT" one_of_them_leads
+    done
+    before=$(pod_uids older)
+    kubectl scale deployment/fleetjob-controller -n "$system" --replicas=0
+    kubectl wait pods -n "$system" -l app.kubernetes.io/component=controller --for=delete --timeout="${LIMIT}s"
+    remove_status older
+    kubectl delete lease fleetjob-controller -n "$system"
+    kubectl scale deployment/fleetjob-controller -n "$system" --replicas=1
+    eventually "$LIMIT" one_of_them_leads
+    ends_like_reference older "$LONG"
+    [[ "$(field older restarts.count)" =~ ^0?$ ]]
+    [ "$(pod_uids older)" = "$before" ]
+    remove_job older
+}
+
+label_is_back() { # label_is_back POD
+    [ -n "$(kubectl get pod "$1" -o jsonpath='{.metadata.labels.fleetjob\.dev/job-uid}')" ]
+}
+
+@test "labels of a worker that are changed or taken off make no second worker" {
+    start_job labels replicas=2 steps="$LONG"
+    before=$(pod_uids labels)
+    pod=$(worker labels)
+    kubectl label pod "$pod" --overwrite app.kubernetes.io/managed-by=Helm fleetjob.dev/worker-attempt=7
+    kubectl label pod "$pod" fleetjob.dev/job-uid-
+    eventually "$LIMIT" label_is_back "$pod"
+    ends_like_reference labels "$LONG"
+    [[ "$(field labels restarts.count)" =~ ^0?$ ]]
+    [ "$(pod_uids labels)" = "$before" ]
+    remove_job labels
+}
+
+have_ended() { # have_ended JOB: its pods, by their names
+    ! kubectl get pods --no-headers | grep "^$1-worker-" | grep -E 'Running|Pending|Init|Terminating'
+}
+
+@test "workers whose job was deleted without them end by themselves" {
+    start_job orphan replicas=2 steps=10000000
+    kubectl delete fj orphan --cascade=orphan
+    eventually "$LIMIT" have_ended orphan
+    kubectl delete pods,services,secrets -l fleetjob.dev/job-name=orphan
+}
+
+@test "a name that Kubernetes has no Service for is refused at apply" {
+    run bash -c 'kubectl apply --dry-run=server -f - 2>&1' <<<"$(job_file 3d-unet)"
+    echo "$output"
+    [ "$status" != 0 ] && [[ $output == *"begin with a letter"* ]]
+}
