@@ -89,11 +89,12 @@ int host_open(struct host *host, struct fleet_error *err)
 
 /* ---- trainers --------------------------------------------------------------------------------- */
 
-static void print_warning(const struct host_child *child, const char *text)
+static void print_warning(const struct host_child *child, const char *text, bool is_note)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf line = {0};
 
-    fleet_strbuf_appendf(&line, "%swarning: %s\n", child->process.prefix, text);
+    fleet_strbuf_appendf(&line, "%s%s%s\n", child->process.prefix,
+                         is_note ? "" : "warning: ", text);
     fleet_line_writer_put(child->host->out[1], line.text, line.length);
 }
 
@@ -108,7 +109,7 @@ static void on_link(void *user)
     (void)link_flush(&child->process.link, NULL);
     while ((rc = link_receive(&child->process.link, &message, &err)) == 0) {
         if (message.kind == LINK_WARNING)
-            print_warning(child, message.warning.text);
+            print_warning(child, message.warning.text, message.warning.is_note);
         journal_message(&child->host->journal, child->local_rank, &message, fleet_monotonic_ms());
         supervisor_message(supervisor, child->local_rank, &message, fleet_monotonic_ms());
         link_message_release(&message);

@@ -175,6 +175,7 @@ struct link_message {
         } evaluation;
         struct {
             char text[LINK_TEXT_SIZE];
+            bool is_note; /* nothing is wrong */
         } warning;
         struct {
             char text[LINK_TEXT_SIZE];

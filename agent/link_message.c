@@ -64,6 +64,7 @@ static const struct slot slots[] = {
     {LINK_EVALUATION, "step", SLOT_INT64, AT(evaluation.step), 0, STEP_MAX},
     {LINK_EVALUATION, "loss", SLOT_LOSS, AT(evaluation.loss), 0, 0},
     {LINK_WARNING, "text", SLOT_TEXT, AT(warning.text), 0, 0},
+    {LINK_WARNING, "isNote", SLOT_BOOL, AT(warning.is_note), 0, 0},
     {LINK_FAILED, "text", SLOT_TEXT, AT(failed.text), 0, 0},
     {LINK_FAILED, "cause", SLOT_TEXT, AT(failed.cause), 0, 0},
     {LINK_FAILED, "permanent", SLOT_BOOL, AT(failed.permanent), 0, 0},

@@ -36,6 +36,7 @@
 #define KEY_SIZE         32
 #define SIGNALS          4
 #define TOLD_MAX         65536 /* bytes of errors that are remembered */
+#define LONG_STEP_MS     10000 /* a step that takes longer is told of */
 #define COME_MS          10000 /* a worker that has not come to the hub by then is told of */
 
 struct local_job {
@@ -53,7 +54,9 @@ struct local_job {
     bool hub_is_over;           /* it was told that the job has ended */
     struct hub_view view;
     bool is_stopping, was_stopped;
-    struct fleet_strbuf told; /* errors of our trainers since the last restart, a line each */
+    int64_t step_since_wall_ms; /* the step at hand began, or its generation did; 0 = none */
+    int64_t long_step_ms;       /* when people are told that it is under way */
+    struct fleet_strbuf told;   /* errors of our trainers since the last restart, a line each */
     struct fleet_map known; /* UIDs of pods that have come to the hub, or were told to be missing */
 };
 
@@ -117,6 +120,10 @@ static void on_hub_event(void *user, const struct hub_event *event)
 
     hub_view_event(&lj->view, event, fleet_wall_ms());
     lj->config.event(lj->config.user, event);
+    if (event->type == HUB_EVENT_STEP || event->type == HUB_EVENT_ASSIGNED) {
+        lj->step_since_wall_ms = fleet_wall_ms();
+        lj->long_step_ms = LONG_STEP_MS;
+    }
     if (event->type == HUB_EVENT_RESTART)
         fleet_strbuf_clear(&lj->told);
     state_changed(lj);
@@ -294,6 +301,33 @@ static void tell_missing(struct local_job *lj)
     }
 }
 
+/* Minutes of silence look like a hang: say what is being computed, each time after twice as long. */
+static void tell_long_step(struct local_job *lj)
+{
+    const struct training_config *training = &lj->job->spec.training;
+    int64_t now_ms = fleet_wall_ms(), since_ms = lj->step_since_wall_ms;
+    int64_t micro = training->micro_batch_size > 0 ? training->micro_batch_size : 1;
+    FLEET_AUTO_STRBUF struct fleet_strbuf step = {0};
+
+    if (!lj->job->spec.has_training || lj->is_stopping || !lj->hub || lj->hub_is_over ||
+        since_ms == 0 || lj->view.progress.step >= training->steps)
+        return;
+    if (now_ms < since_ms + lj->long_step_ms) {
+        reconcile_after(lj, (uint64_t)(since_ms + lj->long_step_ms - now_ms));
+        return;
+    }
+    if (lj->view.has_progress)
+        fleet_strbuf_appendf(&step, "step %lld", (long long)lj->view.progress.step + 1);
+    else
+        fleet_strbuf_append(&step, "the first step of this run");
+    note(lj, "%s is under way for %lld s: %lld micro-batches of %lld samples on %d worker%s",
+         step.text, (long long)(now_ms - since_ms) / 1000,
+         (long long)(training->global_batch_size / micro), (long long)micro, lj->view.members,
+         lj->view.members == 1 ? "" : "s");
+    lj->long_step_ms = 2 * (now_ms - since_ms);
+    reconcile_after(lj, (uint64_t)(since_ms + lj->long_step_ms - now_ms));
+}
+
 /* ---- observe, reconcile, apply ---------------------------------------------------------------- */
 
 static bool is_at_rest(const struct local_job *lj)
@@ -352,6 +386,7 @@ static void reconcile_now(struct local_job *lj)
     apply(lj, &actions);
     actions_release(&actions);
     tell_missing(lj);
+    tell_long_step(lj);
     state_changed(lj);
     if (is_at_rest(lj))
         uv_stop(&lj->loop);
@@ -391,8 +426,10 @@ static void on_signal(uv_signal_t *handle, int signal_number)
         save_now(lj);
     else if (lj->is_stopping)
         launcher_kill_all(lj->launcher);
-    else
+    else {
+        note(lj, "asked the workers to end; Ctrl-C again stops at once");
         local_job_stop(lj);
+    }
 }
 
 bool local_job_was_stopped(const struct local_job *lj)

@@ -582,6 +582,12 @@ static void note_step(struct progress *p, const struct message_step *step, doubl
     note_times(&p->times, step);
 }
 
+void progress_began(struct progress *p, double first_loss, double last_loss)
+{
+    p->first_loss = first_loss;
+    p->last_loss = last_loss;
+}
+
 void progress_event(struct progress *p, const struct hub_event *event, double now_ms)
 {
     if (event->type == HUB_EVENT_FINISHED && event->step.step > p->step)

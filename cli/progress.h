@@ -47,6 +47,9 @@ void progress_free(struct progress *progress); /* NULL is fine */
 /* The plan: `json` is status.plan, `text` the same for people, several lines. */
 void progress_plan(struct progress *progress, const cJSON *json, const char *text);
 
+/* Earlier runs of the job have made steps, with these losses first and last. */
+void progress_began(struct progress *progress, double first_loss, double last_loss);
+
 /* Something happened at the hub; `now_ms` is monotonic. */
 void progress_event(struct progress *progress, const struct hub_event *event, double now_ms);
 

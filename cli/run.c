@@ -19,6 +19,7 @@
 #include "cli/curve.h"
 #include "cli/job_file.h"
 #include "cli/local_job.h"
+#include "cli/loss_record.h"
 #include "cli/machine_memory.h"
 #include "cli/plan_table.h"
 #include "cli/private_folder.h"
@@ -36,6 +37,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/log.h"
 
+#define RECORD_MS_MIN    10e3 /* between two writes of the losses */
 #define EXIT_GOOD        0
 #define EXIT_NO          1
 #define EXIT_USAGE       2
@@ -77,6 +79,8 @@ struct run {
     struct progress *progress;
     struct local_job *local; /* while it runs */
     struct curve curve;
+    double recorded_ms; /* when the losses were written beside the checkpoints */
+    bool has_told_record;
     int restarts; /* that counted */
     double started_ms;
 };
@@ -272,12 +276,57 @@ static int find_agent(char **out, struct fleet_error *err)
 
 /* ---- while it runs ---------------------------------------------------------------------------- */
 
+/* The record of a job that keeps checkpoints, heap; NULL = none. */
+static char *record_path(const struct run *run)
+{
+    const struct training_config *training = &run->job.spec.training;
+    FLEET_AUTO_FREE char *folder = NULL;
+
+    if (!run->job.spec.has_training || !training->has_checkpoint)
+        return NULL;
+    folder = fleet_file_join(run->folder, training->checkpoint.path);
+    return loss_record_path(folder, run->job.metadata.name);
+}
+
+/* The losses before `step`, which earlier runs of this job have made. */
+static void take_earlier_losses(struct run *run, int64_t step)
+{
+    FLEET_AUTO_FREE char *record = record_path(run);
+
+    if (!record || run->curve.count > 0 || step <= 1)
+        return;
+    loss_record_read(record, step, &run->curve);
+    if (run->curve.count > 0)
+        progress_began(run->progress, run->curve.points[0].loss,
+                       run->curve.points[run->curve.count - 1].loss);
+}
+
+static void keep_losses(struct run *run)
+{
+    FLEET_AUTO_FREE char *record = record_path(run);
+    struct fleet_error err;
+
+    if (record && run->curve.count > 0 && loss_record_write(record, &run->curve, &err) < 0 &&
+        !run->has_told_record) {
+        progress_note(run->progress, "warning: %s", err.text);
+        run->has_told_record = true;
+    }
+    run->recorded_ms = fleet_monotonic_ms();
+}
+
 static void on_event(void *user, const struct hub_event *event)
 {
     struct run *run = user;
 
-    if (event->type == HUB_EVENT_STEP)
+    if (event->type == HUB_EVENT_STEP) {
+        take_earlier_losses(run, event->step.step);
         curve_add(&run->curve, event->step.step, event->step.loss);
+    }
+    if (event->type == HUB_EVENT_FINISHED)
+        take_earlier_losses(run, event->step.step + 1); /* nothing was left to do */
+    if (event->type == HUB_EVENT_CHECKPOINT &&
+        fleet_monotonic_ms() - run->recorded_ms >= RECORD_MS_MIN)
+        keep_losses(run);
     if (event->type == HUB_EVENT_RESTART) {
         curve_add_restart(&run->curve, progress_step(run->progress));
         run->restarts += event->counted;
@@ -325,7 +374,7 @@ static bool draw_curve(struct run *run, const char *path)
     return false;
 }
 
-static void print_hints(const struct run *run, bool has_succeeded)
+static void print_hints(const struct run *run, bool has_succeeded, bool has_failed)
 {
     const char *file = run->arguments.file, *self = program_invocation_name;
     int other = job_file_world(&run->job) > 1 ? job_file_world(&run->job) / 2 : 2;
@@ -340,7 +389,9 @@ static void print_hints(const struct run *run, bool has_succeeded)
         (void)printf("  %s plan %s --program     # what each rank runs\n", self, file);
     if (has_succeeded && run->job.status.has_checkpoint && run->job.status.checkpoint.path)
         (void)printf("  %s export %s weights.safetensors\n", self, run->job.status.checkpoint.path);
-    if (!has_succeeded)
+    if (!has_succeeded && !has_failed && run->job.spec.training.has_checkpoint)
+        (void)printf("  the same command again    # it goes on from the checkpoint\n");
+    else if (!has_succeeded)
         (void)printf("  %s run %s --verbose      # with the logs of all workers\n", self, file);
 }
 
@@ -362,13 +413,14 @@ static int finish(struct run *run)
     bool has_succeeded = end.has_succeeded = strcmp(end.state, WELLKNOWN_CONDITION_SUCCEEDED) == 0;
     bool has_failed = strcmp(end.state, WELLKNOWN_CONDITION_FAILED) == 0;
 
+    keep_losses(run);
     if (has_failed && condition->message) {
         end.message = condition->message;
         if (run->arguments.is_json)
             progress_note(run->progress, "error: %s", condition->message);
     }
     progress_finish(run->progress, &end);
-    print_hints(run, has_succeeded);
+    print_hints(run, has_succeeded, has_failed);
     return has_succeeded ? EXIT_GOOD : has_failed ? EXIT_NO : EXIT_INTERRUPTED;
 }
 

@@ -168,7 +168,7 @@ static bool is_due(const struct trainer *trainer)
     int64_t now = trainer_steps(trainer, trainer->committed);
 
     return trainer->evaluation && trainer->committed > trainer->evaluated &&
-           before / every != now / every;
+           (before / every != now / every || trainer->committed == trainer->groups);
 }
 
 int evaluate_if_due(struct trainer *trainer, struct fleet_error *err)

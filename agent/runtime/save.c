@@ -86,6 +86,22 @@ static struct manifest_lineage own_lineage(const struct trainer *trainer)
                                      trainer->job_uid};
 }
 
+/*
+ * Which checkpoints retention counts: the job's own and, of the one it went on from, those up to the step
+ * where it did. Only for counting: what is gone back to is the job's own.
+ */
+static void follow(struct trainer *trainer)
+{
+    struct manifest_lineage_entry entries[LINK_LINEAGE_MAX];
+    struct manifest_lineage lineage = own_lineage(trainer);
+
+    memcpy(entries, trainer->lineage, (size_t)trainer->lineage_count * sizeof(entries[0]));
+    if (trainer->lineage_count > 0 && entries[0].first_step < trainer->began_at)
+        entries[0].first_step = trainer->began_at;
+    lineage.entries = entries;
+    snapshot_follow(trainer->snapshot, &lineage);
+}
+
 /* Once a process. */
 static void tell_shared(struct trainer *trainer, const char *theirs)
 {
@@ -173,7 +189,6 @@ void save_finish(struct trainer *trainer)
 
 void save_now(struct trainer *trainer)
 {
-    struct manifest_lineage lineage;
     struct checkpoint_state state;
     struct manifest about;
     struct fleet_error err;
@@ -184,8 +199,7 @@ void save_now(struct trainer *trainer)
     collect(trainer, true); /* the disk is slower than the interval: this one waits for the last */
     state_of(trainer, &state);
     describe(trainer, &about);
-    lineage = own_lineage(trainer);
-    snapshot_follow(trainer->snapshot, &lineage);
+    follow(trainer);
     trainer->saved_in = trainer->generation;
     if (snapshot_begin(trainer->snapshot, &state, &about, &err) < 0)
         tell_failed_save(trainer, about.step, err.text);
@@ -239,7 +253,6 @@ static int agree_on_folder(struct trainer *trainer, const struct manifest *about
 /* All ranks write the newest committed group, each a part. */
 static int save_together(struct trainer *trainer, struct fleet_error *err)
 {
-    struct manifest_lineage lineage;
     struct plan_of_save plan;
     struct snapshot_shard part = {.shard = trainer->rank,
                                   .shards = trainer->world,
@@ -255,8 +268,7 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
     rc = agree_on_folder(trainer, &about, &plan, err);
     if (rc == 0 && plan.is_shared) {
         state_of(trainer, &state);
-        lineage = own_lineage(trainer);
-        snapshot_follow(trainer->snapshot, &lineage);
+        follow(trainer);
         trainer->saved_in = trainer->generation;
         if (snapshot_begin_shard(trainer->snapshot, &state, &about, &part, &why) < 0)
             tell_failed_save(trainer, about.step, why.text);
@@ -417,6 +429,18 @@ static int resume_from(struct trainer *trainer, const struct manifest *manifest,
     return 0;
 }
 
+static void tell_resumed(struct trainer *trainer, const char *folder)
+{
+    FLEET_AUTO_FREE char *place = fleet_file_join(trainer->config.checkpoint.path, folder);
+    int64_t step = trainer_steps(trainer, trainer->committed);
+
+    if (trainer->committed == trainer->groups)
+        trainer_note(trainer, "all %" PRId64 " steps are done (%s): nothing is left to do", step,
+                     place);
+    else
+        trainer_note(trainer, "continuing from step %" PRId64 " (%s)", step, place);
+}
+
 /*
  * 0 and *out_found if there was a checkpoint to go on from. At the job's start any one below the
  * path counts, as `resume` says; a job that is under way goes on from its own, those on the
@@ -448,6 +472,10 @@ static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct f
     if (rc < 0)
         return fleet_error_wrap(err, "spec.training.checkpoint.resume");
     rc = resume_from(trainer, &manifest, folder, err);
+    if (rc == 0) {
+        trainer->began_at = is_start ? manifest.step : trainer->began_at;
+        tell_resumed(trainer, folder);
+    }
     manifest_release(&manifest);
     *out_found = rc == 0;
     return rc;

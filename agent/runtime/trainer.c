@@ -308,15 +308,31 @@ void trainer_announce(struct trainer *trainer, enum link_phase phase)
     control_send(trainer->control, &message);
 }
 
-void trainer_warn(struct trainer *trainer, const char *format, ...)
+static void say(struct trainer *trainer, bool is_note, const char *format, va_list args)
 {
     struct link_message message = {.kind = LINK_WARNING, .generation = trainer->generation};
+
+    message.warning.is_note = is_note;
+    (void)vsnprintf(message.warning.text, sizeof(message.warning.text), format, args);
+    control_send(trainer->control, &message);
+}
+
+void trainer_warn(struct trainer *trainer, const char *format, ...)
+{
     va_list args;
 
     va_start(args, format);
-    (void)vsnprintf(message.warning.text, sizeof(message.warning.text), format, args);
+    say(trainer, false, format, args);
     va_end(args);
-    control_send(trainer->control, &message);
+}
+
+void trainer_note(struct trainer *trainer, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    say(trainer, true, format, args);
+    va_end(args);
 }
 
 double trainer_deadline_ms(const struct trainer *trainer)

@@ -119,7 +119,8 @@ struct trainer {
     struct link_generation saved_in; /* in which the newest save began */
     int64_t saved;                   /* groups in the newest checkpoint begun or read here */
     struct snapshot *snapshot;       /* writes checkpoints beside the training; NULL without */
-    int save_failures;               /* saves that failed since the last complete one; first rank */
+    int64_t began_at;  /* step of another run's checkpoint that this one went on from; 0 = none */
+    int save_failures; /* saves that failed since the last complete one; first rank */
     double retry_save_at_ms;         /* while save_failures > 0 */
     char save_error[LINK_TEXT_SIZE]; /* of the last one */
     int64_t newest_step;             /* of the newest complete checkpoint known here; 0 = none */
@@ -146,8 +147,10 @@ bool trainer_has_update(const struct trainer *trainer, int64_t group);
 /* Tell the agent that a phase of joining or leaving a generation is complete. */
 void trainer_announce(struct trainer *trainer, enum link_phase phase);
 
-/* Tell the agent something worth showing. */
+/* Tell the agent something worth showing: what is odd, or a fact. */
 void trainer_warn(struct trainer *trainer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void trainer_note(struct trainer *trainer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* When a collective that begins now gives up, monotonic ms: far beyond the longest step. */

@@ -301,7 +301,10 @@ static const struct fleet_field checkpoint_fields[] = {
      .default_text = "3",
      .min = 1,
      .max = 10000,
-     .description = "Newest checkpoints that are kept."},
+     .description =
+         "Newest checkpoints that are kept: of this job and, up to the step where it went on, of the "
+         "one before it. Those of a branch that was given up go once so many newer ones are "
+         "complete."},
     {.name = "resume",
      .kind = FLEET_FIELD_INT_OR_CHOICE,
      .flags = FLEET_MIN,
@@ -310,7 +313,8 @@ static const struct fleet_field checkpoint_fields[] = {
      .min = 0,
      .choices = resume_names,
      .description =
-         "auto: start from the newest complete checkpoint, with a warning where it is of a job "
+         "auto: start from the newest complete checkpoint, that is the highest step of the job that saved last "
+         "here (a higher step of an earlier job is passed over, with a warning), with a warning where it is of a job "
          "with other settings or data; never: from the start, whatever lies there (restarts of "
          "the job still use its own); a number: from that step."},
     {.name = "format",
@@ -335,7 +339,7 @@ static const struct fleet_field evaluation_fields[] = {
      .flags = FLEET_REQUIRED | FLEET_MIN,
      .offset = offsetof(struct training_evaluation, every_steps),
      .min = 1,
-     .description = "Steps between evaluations."},
+     .description = "Steps between evaluations; the last step is evaluated, too."},
     {.name = "batches",
      .kind = FLEET_FIELD_INT,
      .flags = FLEET_MIN,

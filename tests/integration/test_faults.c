@@ -317,7 +317,7 @@ static int count_folders(const char *path)
     if (!folder)
         return 0;
     while ((entry = readdir(folder)))
-        count += entry->d_name[0] != '.';
+        count += strncmp(entry->d_name, "step-", 5) == 0;
     (void)closedir(folder);
     return count;
 }

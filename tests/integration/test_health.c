@@ -377,9 +377,9 @@ static void test_health__charts_of_some_steps(void **state)
     for (int i = 6; i < 24; i += 7)
         expect_point(&points, "loss", run.steps[i].step, run.steps[i].loss);
     expect_point(&points, "loss", 24, run.steps[23].loss);
-    if (event_points_count(&points, "evaluation/loss", &ascending) != 4 || !ascending ||
-        run.evaluation_count != 4)
-        fail_msg("%zu evaluations in %d files, %d told; expected 4",
+    if (event_points_count(&points, "evaluation/loss", &ascending) != 5 || !ascending ||
+        run.evaluation_count != 5) /* 5, 10, 15, 20 and the last */
+        fail_msg("%zu evaluations in %d files, %d told; expected 5",
                  event_points_count(&points, "evaluation/loss", &ascending), points.files,
                  run.evaluation_count);
     event_points_release(&points);

@@ -36,6 +36,63 @@ static void test_run_stop__an_interrupt_saves_and_a_later_run_goes_on(void **sta
     release(&run);
 }
 
+/* The text of a run, with what it says on the error stream. */
+static char *run_text(const char *path, const char *steps)
+{
+    struct fleet_strbuf text = {0};
+    struct run run;
+
+    run_words(&run, "run", path, "--steps", steps, NULL);
+    expect_exit(&run, 0);
+    fleet_strbuf_append(&text, fleet_strbuf_text(&run.out));
+    fleet_strbuf_append(&text, fleet_strbuf_text(&run.err));
+    expect_nothing_left(&run);
+    release(&run);
+    return fleet_strbuf_take(&text);
+}
+
+static void expect_in(const char *text, const char *words)
+{
+    if (!strstr(text, words))
+        fail_msg("not said: \"%s\":\n%s", words, text);
+}
+
+/* "loss      5.5350 at first" of the summary. */
+static double first_loss(const char *text)
+{
+    const char *line = strstr(text, "loss      ");
+
+    assert_non_null(line);
+    return strtod(line + 10, NULL);
+}
+
+/* What is gone on from, or that nothing is left; the losses are the job's, not only the run's. */
+static void test_run_stop__a_resume_speaks(void **state)
+{
+    const char *path =
+        write_job("spoken", "    checkpoint: {path: spoken, everySteps: 10, keep: 2}\n", "");
+    FLEET_AUTO_FREE char *first = run_text(path, "20");
+    FLEET_AUTO_FREE char *second = run_text(path, "40");
+    FLEET_AUTO_FREE char *third = run_text(path, "40");
+    FLEET_AUTO_FREE char *losses = NULL;
+    char record[128];
+    const char *at;
+    size_t size;
+
+    (void)state;
+    assert_null(strstr(first, "continuing"));
+    expect_in(second, "continuing from step 20 (");
+    expect_in(third, "all 40 steps are done (");
+    expect_in(third, "nothing is left to do");
+    assert_true(first_loss(first) == first_loss(second) && first_loss(first) == first_loss(third));
+    (void)snprintf(record, sizeof(record), "%s/spoken/losses-spoken.tsv", folder);
+    assert_int_equal(fleet_file_read(record, 1 << 16, &losses, &size, NULL), 0);
+    at = losses;
+    for (int step = 1; step <= 40; step++, at = strchr(at, '\n') + 1)
+        assert_int_equal(atoi(at), step);
+    assert_int_equal(*at, '\0');
+}
+
 static void test_run_stop__saves_when_it_is_asked_and_goes_on(void **state)
 {
     struct run run;
@@ -201,6 +258,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run_stop__an_interrupt_saves_and_a_later_run_goes_on),
+        cmocka_unit_test(test_run_stop__a_resume_speaks),
         cmocka_unit_test(test_run_stop__saves_when_it_is_asked_and_goes_on),
         cmocka_unit_test(test_run_stop__an_interrupted_demo_saves_and_leaves_nothing),
         cmocka_unit_test(test_run_stop__a_sole_worker_that_is_stopped_twice_loses_no_step),

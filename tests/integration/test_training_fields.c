@@ -135,9 +135,10 @@ static void test_training_fields__evaluation_does_not_depend_on_workers(void **s
     fleet_strbuf_appendf(&data, "%s, validation: 0.0213", text_path());
     write_job(data.text, ADAMW, "steps: 10, evaluation: {everySteps: 3}", "");
     evaluate_on("1", 0, &one);
-    assert_int_equal(one.count, 3);
+    assert_int_equal(one.count, 4);
     assert_int_equal(one.steps[0], 3);
     assert_int_equal(one.steps[2], 9);
+    assert_int_equal(one.steps[3], 10); /* the last step, though it is no multiple */
     assert_true(one.losses[2] < one.losses[0] && one.losses[0] > 1 && one.losses[0] < 6);
     evaluate_on("2", 0, &found);
     expect_same(&found, &one);

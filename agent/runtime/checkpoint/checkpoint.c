@@ -32,8 +32,10 @@ static int sync_folder(const char *path)
 
 static bool is_ours(const char *name)
 {
-    size_t length = strlen(name), suffix = strlen(".safetensors");
+    size_t length, suffix = strlen(".safetensors");
 
+    name += name[0] == '.'; /* a temporary file of one of ours (libfleet/base/file.h) */
+    length = strlen(name);
     return strncmp(name, MANIFEST_NAME, strlen(MANIFEST_NAME)) == 0 ||
            strncmp(name, SHARDS_NOTE_PREFIX, strlen(SHARDS_NOTE_PREFIX)) == 0 ||
            (length > suffix && strcmp(name + length - suffix, ".safetensors") == 0);

@@ -347,6 +347,21 @@ static int restore_from(const char *path, struct manifest_list *list, int index,
     return 0;
 }
 
+/* auto goes on from the newest run, not from the highest step: say so where a higher one lies there. */
+static void tell_higher_steps(const struct manifest_list *list, size_t chosen,
+                              struct fleet_errors *warnings)
+{
+    int64_t step = list->entries[chosen].manifest.step;
+
+    for (size_t i = chosen + 1; i < list->count; i++)
+        if (list->entries[i].manifest.step > step)
+            fleet_errors_add(warnings, list->entries[i].folder,
+                             "it is of a higher step, but of an older run than %s; resume: %lld "
+                             "goes on from it",
+                             list->entries[chosen].folder,
+                             (long long)list->entries[i].manifest.step);
+}
+
 int checkpoint_restore(const char *path, int64_t resume, const struct manifest_lineage *lineage,
                        struct checkpoint_state *state, struct manifest *out_manifest,
                        char folder[CHECKPOINT_FOLDER_MAX], struct fleet_errors *warnings,
@@ -362,6 +377,8 @@ int checkpoint_restore(const char *path, int64_t resume, const struct manifest_l
     for (size_t i = 0; warnings && i < unreadable.count && i < FLEET_ERRORS_MAX; i++)
         fleet_errors_add(warnings, unreadable.items[i].path, "%s", unreadable.items[i].message);
     index = choose_sound(path, resume, &list, warnings, &seen);
+    if (index >= 0 && resume == TRAINING_RESUME_AUTO && !lineage && warnings)
+        tell_higher_steps(&list, (size_t)index, warnings);
     if (index >= 0)
         rc = restore_from(path, &list, index, state, out_manifest, folder, err);
     else if (seen > 0 || (resume < 0 && unreadable.count > 0))
