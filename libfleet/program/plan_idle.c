@@ -15,11 +15,14 @@
 #include "libfleet/strategy/knobs.h"
 
 #define PATH_SIZE 256
+#define BUILT_MAX \
+    50000 /* operators that are built to compare, of all knobs of a job: half a second */
 
 struct idle {
     const struct pass_context *context;
     struct plan *plan;
     struct fleet_strbuf text; /* of the program, printed when it is first needed */
+    int built;                /* operators so far */
 };
 
 /* ---- what is explained already ------------------------------------------------------------------- */
@@ -119,6 +122,20 @@ static bool is_same_without(struct idle *idle, const char *path)
     return strcmp(text.text, idle->text.text) == 0;
 }
 
+/* The controller plans on its event loop: models of a thousand layers are not built many times. */
+static void compare(struct idle *idle, const char *path)
+{
+    struct select_result *selection = &idle->plan->selection;
+
+    idle->built += idle->plan->program.op_count;
+    if (idle->built > BUILT_MAX)
+        select_note(&selection->notes, path,
+                    "the model has too many operators to find out whether it changes the program");
+    else if (is_same_without(idle, path))
+        select_note(&selection->without_effect, path,
+                    "the program of this job is the same without it");
+}
+
 static void judge(struct idle *idle, const char *path)
 {
     struct select_notes *notes = &idle->plan->selection.without_effect;
@@ -129,8 +146,8 @@ static void judge(struct idle *idle, const char *path)
         return;
     if (*why)
         select_note(notes, path, "%s", why);
-    else if (!is_scaling && is_same_without(idle, path))
-        select_note(notes, path, "the program of this job is the same without it");
+    else if (!is_scaling)
+        compare(idle, path);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------------ */

@@ -7,6 +7,8 @@
  * is accepted in silence: whatever the selection has not explained is put back to its default, the
  * program is built again, and if it is the same the knob is noted.
  *
+ * The operators that are built for it are limited; a note says which knobs were not compared.
+ *
  * A knob that trainers read beside the program (the loss scale's) is judged by whether they read it.
  */
 

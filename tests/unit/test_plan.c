@@ -254,6 +254,33 @@ static void test_plan__knows_the_size_of_gpt2_124m(void **state)
     job_release(&job);
 }
 
+static void expect_note(const struct select_notes *notes, const char *knob, const char *words)
+{
+    for (size_t i = 0; i < notes->count; i++)
+        if (strcmp(notes->items[i].knob, knob) == 0 && strstr(notes->items[i].because, words))
+            return;
+    fail_msg("no note says of %s: %s", knob, words);
+}
+
+/* Comparing programs costs a program a knob, and a controller plans between other work. */
+static void test_plan__compares_so_many_operators_and_no_more(void **state)
+{
+    struct job job;
+
+    (void)state;
+    job_init(&job,
+             "{\"model\":{\"name\":\"gpt\",\"layers\":700,\"heads\":2,\"width\":16,\"context\":8},"
+             "\"data\":{\"path\":\"t\"},\"optimizer\":{\"learningRate\":0.001},"
+             "\"globalBatchSize\":8,\"microBatchSize\":2,\"steps\":10}",
+             "{\"fuse_grad_size_in_MB\":64,\"hybrid_configs\":{\"dp_degree\":2},"
+             "\"build_strategy\":{\"fuse_bn_act_ops\":true}}",
+             2);
+    expect_built(&job);
+    expect_note(&job.plan.selection.without_effect, "fuse_grad_size_in_MB", "is the same without");
+    expect_note(&job.plan.selection.notes, "build_strategy.fuse_bn_act_ops", "too many operators");
+    job_release(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_plan__refuses_more_ranks_than_leaves),
         cmocka_unit_test(test_plan__counts_partial_sums),
         cmocka_unit_test(test_plan__knows_the_size_of_gpt2_124m),
+        cmocka_unit_test(test_plan__compares_so_many_operators_and_no_more),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }
