@@ -17,6 +17,7 @@ static struct hub_policy policy_of(const struct sim *sim)
                                .timeout_ms = 5000,
                                .restarts_max = sim->restarts_max,
                                .reset_after_steps = 50,
+                               .replacement_ms = sim->is_own ? 3000 : 0,
                                .own_trainer = sim->is_own};
 }
 

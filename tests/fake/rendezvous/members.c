@@ -38,14 +38,28 @@ void sim_kill_pod(struct sim *sim, struct pod *pod, bool is_silent)
                  (struct event){.type = EVENT_POD_GONE, .pod = (int)(pod - sim->pods)});
 }
 
+/* One that a majority made without a record, and whose members are all dead, is made again by the next hub under the
+ * same number: hubs have one epoch here. */
+static bool has_members(const struct sim *sim, const struct generation_run *run,
+                        const struct message_assign *assign)
+{
+    for (size_t i = 0; i < assign->member_count; i++)
+        if (i >= (size_t)run->pod_count ||
+            strcmp(sim->pods[run->pods[i]].uid, assign->members[i].pod_uid) != 0)
+            return false;
+    return run->pod_count == (int)assign->member_count;
+}
+
 static void open_run(struct sim *sim, const struct message_assign *assign)
 {
     struct generation_run *run = sim_run_of(sim, assign->generation);
 
-    if (run)
+    if (run && (!sim->is_own || has_members(sim, run, assign)))
         return;
-    fleet_assert(sim->run_count < GENERATIONS_MAX);
-    run = &sim->runs[sim->run_count++];
+    if (!run) {
+        fleet_assert(sim->run_count < GENERATIONS_MAX);
+        run = &sim->runs[sim->run_count++];
+    }
     *run = (struct generation_run){.generation = assign->generation,
                                    .pod_count = (int)assign->member_count};
     for (size_t i = 0; i < assign->member_count; i++)
