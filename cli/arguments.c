@@ -107,6 +107,19 @@ static int index_of(const struct arguments_option *options, int count, int found
     return -1;
 }
 
+/* The name that "Usage: fleetjob COMMAND FILE …" gives to its file of that number, from 0. */
+static const char *file_word(const char *usage, int number)
+{
+    for (int blanks = 3 + number; blanks > 0 && *usage; usage++)
+        blanks -= *usage == ' ';
+    return usage;
+}
+
+static int word_size(const char *word)
+{
+    return (int)strcspn(word, " \n");
+}
+
 static int refuse(const char *usage)
 {
     (void)fputs(usage, stderr);
@@ -137,7 +150,8 @@ int arguments_parse(int argc, char **argv, const char *usage,
         (void)fprintf(stderr, "fleetjob %s: \"%s\" is one word too many\n", argv[0],
                       argv[optind + file_count]);
     if (argc - optind < file_count)
-        (void)fprintf(stderr, "fleetjob %s: a file is missing, as the usage says\n", argv[0]);
+        (void)fprintf(stderr, "fleetjob %s: %.*s is missing\n", argv[0],
+                      word_size(file_word(usage, argc - optind)), file_word(usage, argc - optind));
     if (argc - optind != file_count)
         return refuse(usage);
     for (int i = 0; i < file_count; i++)

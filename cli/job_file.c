@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli/processors.h"
+#include "libfleet/api/document.h"
 #include "libfleet/api/memory_limit.h"
 #include "libfleet/api/validation.h"
 #include "libfleet/base/assert.h"
@@ -114,7 +115,7 @@ int job_file_read(const char *path, const struct job_file_changes *changes, stru
         fleet_errors_add(errors, "", "%s", err.text);
         return -EINVAL;
     }
-    if (fleet_yaml_to_json(text, size, &root, &err) < 0) {
+    if (document_pick(text, size, &root, &err) < 0) {
         fleet_errors_add(errors, "", "%s: %s", path, err.text);
         return -EINVAL;
     }

@@ -10,7 +10,11 @@
 #include "libfleet/api/document.h"
 #include "libfleet/api/validation.h"
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/base/yaml.h"
 #include "libfleet/strategy/check.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/topology.h"
@@ -19,8 +23,9 @@ static const char usage[] =
     "Usage: fleetjob validate FILE [--world-size N] [--cluster]\n"
     "\n"
     "Checks a FleetJob, or a strategy alone, as YAML, JSON or prototxt; - reads standard input.\n"
-    "Prints one error a line, \"path: message\", and exits 1 if there are any, else 0. Knobs of a\n"
-    "job that the built-in runtime cannot run are errors: `fleetjob plan` explains them. Knobs that\n"
+    "Prints \"FILE: valid\" and exits 0, or prints one error a line, \"path: message\", and exits 1.\n"
+    "Every FleetJob of a file with several documents is checked; documents of other kinds are not.\n"
+    "Knobs that the built-in runtime cannot run are errors; `fleetjob plan` explains them. Knobs that\n"
     "change nothing are warnings, on standard error.\n"
     "\n"
     "  --world-size N  check for N ranks (1 to 65536) instead of what the job says\n"
@@ -91,10 +96,51 @@ static void check_document(struct document *document, const struct arguments *ar
     }
 }
 
+/* What the lines are about: the file, or one of its jobs. */
+static void name_document(const struct arguments *arguments, const struct document *document,
+                          int jobs, struct fleet_strbuf *out)
+{
+    const char *job = document->job.metadata.name;
+
+    fleet_strbuf_append(out, arguments->file);
+    if (jobs > 1)
+        fleet_strbuf_appendf(out, ", FleetJob %s", job ? job : "without a name");
+}
+
+/* Check and print document `number` of the file. True: it is valid. */
+static bool validate_one(const char *text, size_t size, int number, int jobs,
+                         const struct arguments *arguments)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf bad = {0}, name = {0};
+    struct fleet_errors errors = {0}, warnings = {0};
+    struct document document;
+    bool is_valid;
+
+    if (document_is_blank(text, size)) {
+        (void)printf("%s: the file is empty, or has only comments\n", arguments->file);
+        return false;
+    }
+    if (document_read_number(arguments->file, text, size, number, &document, &errors) == 0)
+        check_document(&document, arguments, &errors, &warnings);
+    name_document(arguments, &document, jobs, &name);
+    fleet_errors_print(&errors, &bad);
+    if (errors.count > 0 && jobs > 1)
+        (void)printf("%s:\n", name.text);
+    (void)fputs(fleet_strbuf_text(&bad), stdout);
+    for (size_t i = 0; i < warnings.count && i < FLEET_ERRORS_MAX; i++)
+        (void)fprintf(stderr, "warning: %s: %s\n", warnings.items[i].path,
+                      warnings.items[i].message);
+    is_valid = errors.count == 0;
+    if (is_valid)
+        (void)printf("%s: valid%s\n", name.text, warnings.count > 0 ? ", with warnings" : "");
+    document_release(&document);
+    fleet_errors_release(&errors);
+    fleet_errors_release(&warnings);
+    return is_valid;
+}
+
 int cli_validate(int argc, char **argv)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf bad = {0};
-    struct fleet_errors errors = {0}, warnings = {0};
     struct arguments arguments = {0};
     const struct arguments_option options[] = {
         {.name = "world-size",
@@ -105,21 +151,21 @@ int cli_validate(int argc, char **argv)
         {.name = "cluster", .kind = ARGUMENTS_FLAG, .out = &arguments.cluster},
         {0},
     };
-    struct document document;
-    int code = arguments_parse(argc, argv, usage, options, 1, &arguments.file);
+    FLEET_AUTO_FREE char *text = NULL;
+    struct fleet_error err;
+    int code = arguments_parse(argc, argv, usage, options, 1, &arguments.file), jobs;
+    size_t size;
 
     if (code >= 0)
         return code;
-    if (arguments_document(arguments.file, &document, &errors) == 0)
-        check_document(&document, &arguments, &errors, &warnings);
-    fleet_errors_print(&errors, &bad);
-    (void)fputs(fleet_strbuf_text(&bad), stdout);
-    for (size_t i = 0; i < warnings.count && i < FLEET_ERRORS_MAX; i++)
-        (void)fprintf(stderr, "warning: %s: %s\n", warnings.items[i].path,
-                      warnings.items[i].message);
-    code = errors.count > 0 ? ARGUMENTS_NO : ARGUMENTS_GOOD;
-    document_release(&document);
-    fleet_errors_release(&errors);
-    fleet_errors_release(&warnings);
+    if (fleet_file_read(arguments.file, FLEET_YAML_SIZE_MAX, &text, &size, &err) < 0) {
+        (void)puts(err.text);
+        return ARGUMENTS_NO;
+    }
+    jobs = document_jobs(text, size);
+    code = ARGUMENTS_GOOD;
+    for (int i = 0; i < (jobs > 1 ? jobs : 1); i++)
+        if (!validate_one(text, size, i, jobs, &arguments))
+            code = ARGUMENTS_NO;
     return code;
 }

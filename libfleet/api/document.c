@@ -10,7 +10,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/yaml.h"
@@ -56,7 +58,7 @@ static char first_character(const char *text, size_t size)
  */
 static bool looks_like_yaml(const char *text, size_t size)
 {
-    if (strchr("{[-%", first_character(text, size)) || contains(text, size, "\n---"))
+    if (strchr("{[-%\xff\xfe", first_character(text, size)) || contains(text, size, "\n---"))
         return true;
     for (size_t i = 1; i < size; i++)
         if (text[i] == '\n' && text[i - 1] == ':')
@@ -133,15 +135,97 @@ static void unwrap_strategy(cJSON **json)
     *json = only;
 }
 
+static bool is_fleetjob(const cJSON *json)
+{
+    const char *kind = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "kind"));
+
+    return kind && strcmp(kind, WELLKNOWN_KIND) == 0;
+}
+
+/* The one that is meant: of several documents the FleetJob with that number. */
+static int pick(cJSON *documents, int number, cJSON **out, struct fleet_error *err)
+{
+    int count = cJSON_GetArraySize(documents), jobs = 0;
+    cJSON *item, *found = count == 1 ? documents->child : NULL;
+
+    if (count > 1)
+        cJSON_ArrayForEach(item, documents)
+        {
+            found = is_fleetjob(item) && jobs == number ? item : found;
+            jobs += is_fleetjob(item);
+        }
+    if (!found)
+        return fleet_error(err, -EINVAL, "%d documents, and none is a FleetJob", count);
+    *out = cJSON_DetachItemViaPointer(documents, found);
+    return 0;
+}
+
+int document_jobs(const char *text, size_t size)
+{
+    FLEET_AUTO_JSON cJSON *documents = NULL;
+    const cJSON *item;
+    int count = 0;
+
+    if (fleet_yaml_documents(text, size, &documents, NULL) < 0)
+        return 0;
+    cJSON_ArrayForEach(item, documents) count += is_fleetjob(item);
+    return count;
+}
+
+/* The FleetJob of that number, or what the only document is. */
+static int read_number(const char *text, size_t size, int number, cJSON **out,
+                       struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *documents = NULL;
+
+    if (fleet_yaml_documents(text, size, &documents, err) < 0)
+        return -EINVAL;
+    return pick(documents, number, out, err);
+}
+
+int document_pick(const char *text, size_t size, cJSON **out, struct fleet_error *err)
+{
+    int jobs = document_jobs(text, size);
+
+    if (jobs > 1)
+        return fleet_error(err, -EINVAL, "the file has %d FleetJobs; one is expected", jobs);
+    return read_number(text, size, 0, out, err);
+}
+
+bool document_is_blank(const char *text, size_t size)
+{
+    bool is_comment = false;
+
+    for (size_t i = 0; i < size; i++) {
+        is_comment = text[i] != '\n' && (is_comment || text[i] == '#');
+        if (!is_comment && (text[i] == '\0' || !strchr(" \t\r\n", text[i])))
+            return false;
+    }
+    return true;
+}
+
 int document_read(const char *name, const char *text, size_t size, struct document *out,
                   struct fleet_errors *errors)
+{
+    int jobs = document_jobs(text, size);
+
+    if (jobs > 1) {
+        *out = (struct document){0};
+        fleet_errors_add(errors, "", "%s: the file has %d FleetJobs; one is expected", name, jobs);
+        return -EINVAL;
+    }
+    return document_read_number(name, text, size, 0, out, errors);
+}
+
+int document_read_number(const char *name, const char *text, size_t size, int number,
+                         struct document *out, struct fleet_errors *errors)
 {
     struct fleet_error yaml, prototxt;
 
     *out = (struct document){0};
     strategy_init(&out->strategy);
     strategy_init(&out->job.spec.strategy);
-    if (fleet_yaml_to_json(text, size, &out->json, &yaml) == 0 && cJSON_IsObject(out->json)) {
+    if (read_number(text, size, number, &out->json, &yaml) == 0 && cJSON_IsObject(out->json)) {
         if (!is_job(out->json)) {
             unwrap_strategy(&out->json);
             return read_strategy(name, text, size, out, errors);
@@ -151,10 +235,13 @@ int document_read(const char *name, const char *text, size_t size, struct docume
     }
     if (read_text(name, text, size, out, &prototxt))
         return 0;
-    if (!out->json && (looks_like_job(text, size) || looks_like_yaml(text, size)))
+    if (!out->json && document_is_blank(text, size) && size > 0)
+        fleet_errors_add(errors, "", "%s: the file is empty, or has only comments", name);
+    else if (!out->json && (looks_like_job(text, size) || looks_like_yaml(text, size)))
         fleet_errors_add(errors, "", "%s: %s", name, yaml.text);
-    else if (out->json && looks_like_yaml(text, size))
-        fleet_errors_add(errors, "", "%s:1:1: a strategy or a FleetJob must be an object", name);
+    else if (out->json && (looks_like_yaml(text, size) || !memchr(text, ':', size)))
+        fleet_errors_add(errors, "",
+                         "%s:1:1: not a FleetJob: a mapping (\"key: value\") is expected", name);
     else
         fleet_errors_add(errors, "", "%s", prototxt.text);
     return -EINVAL;

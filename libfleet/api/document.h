@@ -39,6 +39,21 @@ struct document {
 int document_read(const char *name, const char *text, size_t size, struct document *out,
                   struct fleet_errors *errors);
 
+/*
+ * The same of a file with several YAML documents, as kubectl takes them: document_jobs() counts its FleetJobs, and
+ * document_read_number() reads the one with that number, from 0; documents of other kinds are passed over. Of a file with
+ * one document it reads that one. document_read() refuses a file with several FleetJobs.
+ */
+int document_jobs(const char *text, size_t size);
+int document_read_number(const char *name, const char *text, size_t size, int number,
+                         struct document *out, struct fleet_errors *errors);
+
+/* The only FleetJob of a file, or its only document, as JSON; owned by the caller. -EINVAL: not YAML, none, several. */
+int document_pick(const char *text, size_t size, cJSON **out, struct fleet_error *err);
+
+/* Nothing but white space and comments? */
+bool document_is_blank(const char *text, size_t size);
+
 /* Free what it holds, whatever kind it is. */
 void document_release(struct document *document);
 

@@ -26,19 +26,23 @@
 
 /* A mapping or sequence whose end has not come yet. */
 struct open {
-    cJSON *node;   /* owned by its parent, the root by the reader */
-    char *key;     /* mapping: read and waiting for its value, else NULL */
-    int key_count; /* mapping */
-    char *anchor;  /* its own, usable once it is complete, or NULL */
+    cJSON *node;            /* owned by its parent, the root by the reader */
+    char *key;              /* mapping: read and waiting for its value, else NULL */
+    int key_count;          /* mapping */
+    struct fleet_map lines; /* mapping: key → the line that it stands on, as a pointer */
+    char *anchor;           /* its own, usable once it is complete, or NULL */
 };
 
 struct reader {
     yaml_parser_t parser;
-    cJSON *root;
-    cJSON *merged; /* list of the values of <<; kept, because anchors may stand in them */
+    cJSON *root;      /* of the document that is being read */
+    cJSON *documents; /* list of those that were read */
+    cJSON *merged;    /* list of the values of <<; kept, because anchors may stand in them */
     struct open stack[FLEET_YAML_DEPTH_MAX];
     int depth;
     size_t node_count;
+    bool is_single;           /* a second document is an error */
+    yaml_mark_t document;     /* where the one that is being read begins */
     struct fleet_map anchors; /* name → cJSON * in the tree */
 };
 
@@ -64,10 +68,22 @@ static yaml_mark_t mark_of_byte(const char *text, size_t offset)
     return mark;
 }
 
+/* Is there a tab at this character of the text, or nothing but white space with one before it on its line? */
+static bool is_tab_at(const char *text, size_t index)
+{
+    size_t at = 0;
+
+    for (; index > 0 && text[at]; at++) /* the index counts characters, not bytes */
+        index -= ((unsigned char)text[at + 1] & 0xc0) != 0x80;
+    return text[at] == '\t';
+}
+
 static int refuse_parser(const yaml_parser_t *parser, const char *text, struct fleet_error *err)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf words = {0};
 
+    if (parser->error == YAML_SCANNER_ERROR && is_tab_at(text, parser->problem_mark.index))
+        return refuse_at(parser->problem_mark, err, "a tab: indent with spaces", NULL);
     fleet_strbuf_append(&words, parser->problem ? parser->problem : "not YAML");
     if (parser->context)
         fleet_strbuf_appendf(&words, " %s", parser->context);
@@ -233,7 +249,11 @@ static int take_key(struct reader *reader, const char *text, yaml_mark_t mark,
     struct open *open = top(reader);
 
     if (cJSON_GetObjectItemCaseSensitive(open->node, text))
-        return refuse_at(mark, err, "key stands twice in one mapping:", text);
+        return fleet_error(err, -EINVAL,
+                           "line %zu, column %zu: duplicate key \"%.100s\", first on line %zu",
+                           mark.line + 1, mark.column + 1, text,
+                           (size_t)(uintptr_t)fleet_map_get(&open->lines, text));
+    (void)fleet_map_set(&open->lines, text, (void *)(uintptr_t)(mark.line + 1)); /* NOLINT */
     if (++open->key_count > FLEET_YAML_KEY_MAX)
         return refuse_at(mark, err, "more than 4096 keys in one mapping", NULL);
     open->key = strdup(text);
@@ -288,6 +308,32 @@ static bool is_tag_of(const char *tag, const cJSON *value)
     return strcmp(tag, TAG_PREFIX "null") == 0 && (!value || cJSON_IsNull(value));
 }
 
+static const char *last_key(const cJSON *mapping)
+{
+    return mapping->child ? mapping->child->prev->string : "";
+}
+
+/* Names the field, as "spec.training.optimizer.learningRate". */
+static int refuse_number(const struct reader *reader, const yaml_event_t *event,
+                         struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    for (int i = 0; i < reader->depth; i++) {
+        const struct open *open = &reader->stack[i];
+        if (cJSON_IsArray(open->node))
+            fleet_strbuf_appendf(&path, "[%d]",
+                                 cJSON_GetArraySize(open->node) - (i + 1 < reader->depth));
+        else if (open->key || i + 1 < reader->depth)
+            fleet_strbuf_appendf(&path, "%s%.100s", path.length > 0 ? "." : "",
+                                 open->key ? open->key : last_key(open->node));
+    }
+    return fleet_error(
+        err, -EINVAL, "line %zu, column %zu: %s%smust be a finite number, not %.100s",
+        event->start_mark.line + 1, event->start_mark.column + 1, fleet_strbuf_text(&path),
+        path.length > 0 ? ": " : "", (const char *)event->data.scalar.value);
+}
+
 static int read_scalar(struct reader *reader, const yaml_event_t *event, struct fleet_error *err)
 {
     const char *text = (const char *)event->data.scalar.value;
@@ -309,7 +355,7 @@ static int read_scalar(struct reader *reader, const yaml_event_t *event, struct 
         return refuse_at(event->start_mark, err, "the value is not what its tag says:", tag);
     }
     if (!value)
-        return refuse_at(event->start_mark, err, "JSON has no number for", text);
+        return refuse_number(reader, event, err);
     if (wants_key(reader)) {
         cJSON_Delete(value);
         return refuse_at(event->start_mark, err, "an anchor on a key is not supported", NULL);
@@ -398,6 +444,7 @@ static void release_open(struct open *open)
 {
     free(open->key);
     free(open->anchor);
+    fleet_map_release(&open->lines);
 }
 
 static int close_container(struct reader *reader, yaml_mark_t mark, struct fleet_error *err)
@@ -409,6 +456,23 @@ static int close_container(struct reader *reader, yaml_mark_t mark, struct fleet
     remember_anchor(reader, open->anchor, open->node);
     release_open(open);
     reader->depth--;
+    return 0;
+}
+
+/* A document without a value, as an empty file or one between two lines of "---", is none. */
+static int close_document(struct reader *reader, yaml_mark_t mark, struct fleet_error *err)
+{
+    if (reader->root && !cJSON_IsNull(reader->root)) {
+        if (reader->is_single && cJSON_GetArraySize(reader->documents) > 0)
+            return refuse_at(reader->document, err, "a second document; one is expected", NULL);
+        if (cJSON_GetArraySize(reader->documents) >= FLEET_YAML_DOCUMENT_MAX)
+            return refuse_at(mark, err, "more than 1000 documents", NULL);
+        cJSON_AddItemToArray(reader->documents, reader->root);
+    } else {
+        cJSON_Delete(reader->root);
+    }
+    reader->root = NULL;
+    fleet_map_release(&reader->anchors); /* they name values of one document */
     return 0;
 }
 
@@ -435,13 +499,13 @@ static int read_event(struct reader *reader, const yaml_event_t *event, struct f
     case YAML_SEQUENCE_END_EVENT:
         return close_container(reader, event->start_mark, err);
     case YAML_DOCUMENT_START_EVENT:
-        if (reader->root)
-            return refuse_at(event->start_mark, err, "a second document; one is expected", NULL);
+        reader->document = event->start_mark;
         return 0;
+    case YAML_DOCUMENT_END_EVENT:
+        return close_document(reader, event->start_mark, err);
     case YAML_NO_EVENT:
     case YAML_STREAM_START_EVENT:
     case YAML_STREAM_END_EVENT:
-    case YAML_DOCUMENT_END_EVENT:
         break;
     }
     return 0;
@@ -459,8 +523,9 @@ static int read_events(struct reader *reader, const char *text, struct fleet_err
         if (rc < 0)
             return rc;
     }
-    if (!reader->root || cJSON_IsNull(reader->root))
-        return fleet_error(err, -EINVAL, "line 1, column 1: there is no document");
+    if (cJSON_GetArraySize(reader->documents) == 0)
+        return fleet_error(err, -EINVAL,
+                           "line 1, column 1: the file is empty, or has only comments");
     return 0;
 }
 
@@ -486,20 +551,32 @@ static bool read_json(const char *text, size_t size, cJSON **out)
     return true;
 }
 
-int fleet_yaml_to_json(const char *text, size_t size, cJSON **out, struct fleet_error *err)
+/* Some editors begin a UTF-8 file with a byte order mark; kubectl passes over it, too. Other encodings are refused by name. */
+static int skip_mark(const char **text, size_t *size, struct fleet_error *err)
 {
-    struct reader reader = {0};
+    const unsigned char *bytes = (const unsigned char *)*text;
+
+    if (*size >= 2 &&
+        ((bytes[0] == 0xff && bytes[1] == 0xfe) || (bytes[0] == 0xfe && bytes[1] == 0xff)))
+        return fleet_error(err, -EINVAL, "the file is UTF-16; save it as UTF-8");
+    if (*size >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0) {
+        *text += 3;
+        *size -= 3;
+    }
+    return 0;
+}
+
+static int read_documents(const char *text, size_t size, bool is_single, cJSON **out,
+                          struct fleet_error *err)
+{
+    struct reader reader = {.is_single = is_single};
     int rc;
 
-    if (size > FLEET_YAML_SIZE_MAX)
-        return fleet_error(err, -EFBIG, "%zu bytes are more than the limit of %d", size,
-                           FLEET_YAML_SIZE_MAX);
-    if (read_json(text, size, out))
-        return 0;
     if (!yaml_parser_initialize(&reader.parser))
         return fleet_error(err, -ENOMEM, "no memory for the YAML parser");
     reader.merged = cJSON_CreateArray();
-    fleet_assert(reader.merged != NULL);
+    reader.documents = cJSON_CreateArray();
+    fleet_assert(reader.merged && reader.documents);
     yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, size);
     rc = read_events(&reader, text, err);
@@ -507,11 +584,45 @@ int fleet_yaml_to_json(const char *text, size_t size, cJSON **out, struct fleet_
         release_open(&reader.stack[--reader.depth]);
     fleet_map_release(&reader.anchors);
     cJSON_Delete(reader.merged);
+    cJSON_Delete(reader.root);
     yaml_parser_delete(&reader.parser);
-    if (rc < 0) {
-        cJSON_Delete(reader.root);
-        return rc;
-    }
-    *out = reader.root;
+    if (rc < 0)
+        cJSON_Delete(reader.documents);
+    else
+        *out = reader.documents;
+    return rc;
+}
+
+int fleet_yaml_documents(const char *text, size_t size, cJSON **out, struct fleet_error *err)
+{
+    cJSON *json = NULL;
+
+    if (size > FLEET_YAML_SIZE_MAX)
+        return fleet_error(err, -EFBIG, "%zu bytes are more than the limit of %d", size,
+                           FLEET_YAML_SIZE_MAX);
+    if (skip_mark(&text, &size, err) < 0)
+        return -EINVAL;
+    if (!read_json(text, size, &json))
+        return read_documents(text, size, false, out, err);
+    *out = cJSON_CreateArray();
+    fleet_assert(*out && cJSON_AddItemToArray(*out, json));
     return 0;
+}
+
+int fleet_yaml_to_json(const char *text, size_t size, cJSON **out, struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *documents = NULL;
+    int rc;
+
+    if (size > FLEET_YAML_SIZE_MAX)
+        return fleet_error(err, -EFBIG, "%zu bytes are more than the limit of %d", size,
+                           FLEET_YAML_SIZE_MAX);
+    if (skip_mark(&text, &size, err) < 0)
+        return -EINVAL;
+    if (read_json(text, size, out))
+        return 0;
+    rc = read_documents(text, size, true, &documents, err);
+    if (rc == 0)
+        *out = cJSON_DetachItemFromArray(documents, 0);
+    return rc;
 }

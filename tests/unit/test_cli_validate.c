@@ -46,15 +46,15 @@ static int run(char **out_text, ...)
     return code;
 }
 
-static void test_cli_validate__a_good_job_says_nothing(void **state)
+static void test_cli_validate__a_good_job_is_valid(void **state)
 {
     FLEET_AUTO_FREE char *text = NULL, *again = NULL;
 
     (void)state;
     assert_int_equal(run(&text, EXAMPLE, NULL), 0);
-    assert_string_equal(text, "");
+    assert_string_equal(text, EXAMPLE ": valid\n");
     assert_int_equal(run(&again, "--cluster", "--world-size", "4", EXAMPLE, NULL), 0);
-    assert_string_equal(again, "");
+    assert_non_null(strstr(again, EXAMPLE ": valid"));
 }
 
 static void test_cli_validate__a_bad_one_is_told_line_by_line(void **state)
@@ -68,6 +68,50 @@ static void test_cli_validate__a_bad_one_is_told_line_by_line(void **state)
                               "have nothing to do\n");
     assert_int_equal(run(&missing, "no/such/file.yaml", NULL), 1);
     assert_string_equal(missing, "open no/such/file.yaml: No such file or directory\n");
+}
+
+/* Validate a file of this text. */
+static int run_on(const char *content, char **out_text)
+{
+    char path[] = "/tmp/fleetjob-validate-XXXXXX";
+    int fd = mkstemp(path), code;
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, content, strlen(content)), strlen(content));
+    (void)close(fd);
+    code = run(out_text, path, NULL);
+    (void)unlink(path);
+    return code;
+}
+
+#define JOB(name, batch)                                                                          \
+    "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: " name "}\nspec:\n"      \
+    "  training:\n    model: {name: gpt, layers: 1, heads: 1, width: 8, context: 8}\n"            \
+    "    data: {path: /usr/share/common-licenses}\n    optimizer: {name: sgd, learningRate: 1}\n" \
+    "    globalBatchSize: " batch "\n    microBatchSize: 4\n    steps: 3\n"
+
+static void test_cli_validate__every_job_of_a_file_is_checked(void **state)
+{
+    FLEET_AUTO_FREE char *text = NULL, *other = NULL;
+
+    (void)state;
+    assert_int_equal(run_on("apiVersion: v1\nkind: ConfigMap\n---\n" JOB("one", "8"), &other), 0);
+    assert_non_null(strstr(other, ": valid\n"));
+    assert_int_equal(run_on(JOB("one", "8") "---\n" JOB("two", "6"), &text), 1);
+    assert_non_null(strstr(text, "FleetJob one: valid\n"));
+    assert_non_null(strstr(text, "FleetJob two:\nspec.training.globalBatchSize: "));
+}
+
+static void test_cli_validate__an_empty_file_is_an_error(void **state)
+{
+    static const char *const texts[] = {"", "\n", "# later\n"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        FLEET_AUTO_FREE char *text = NULL;
+        assert_int_equal(run_on(texts[i], &text), 1);
+        assert_non_null(strstr(text, ": the file is empty, or has only comments\n"));
+    }
 }
 
 static void test_cli_validate__a_wrong_command_line_is_two(void **state)
@@ -99,8 +143,10 @@ static void test_cli_validate__help_goes_to_standard_output(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cli_validate__a_good_job_says_nothing),
+        cmocka_unit_test(test_cli_validate__a_good_job_is_valid),
         cmocka_unit_test(test_cli_validate__a_bad_one_is_told_line_by_line),
+        cmocka_unit_test(test_cli_validate__every_job_of_a_file_is_checked),
+        cmocka_unit_test(test_cli_validate__an_empty_file_is_an_error),
         cmocka_unit_test(test_cli_validate__a_wrong_command_line_is_two),
         cmocka_unit_test(test_cli_validate__help_goes_to_standard_output),
     };

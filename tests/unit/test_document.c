@@ -79,14 +79,14 @@ static void test_document__errors_are_those_of_the_form_it_looks_like(void **sta
     assert_refused("strategy: {amp: true}\nlars: true\n", "strategy: is not a field");
     assert_refused("amp_configs {\n  init_loss: 1\n}\n", "file:2:3: ");
     assert_refused("{\"a\\nb\": 1}", "a\\nb: is not a field");
-    assert_refused("amp: true\n---\nlars: true\n", "line 2, column 1: a second document");
+    assert_refused("amp: true\n---\nlars: true\n", "2 documents, and none is a FleetJob");
     assert_refused("kind: FleetJob\nspec: [\n", "line 3, column 1: ");
     assert_refused("[1, 2]", "file:1:1: ");
     assert_refused("{\"amp\": true", "file: line 2, column 1: ");
     assert_refused("{\"amp\": \"\xff\"}", "file: line 1, column ");
     assert_refused("{\"amp\": true, \"amp\": false}", "file: line 1, column ");
     assert_refused("amp_configs:\n  incr_ratio: [\n", "file: line 3, column 1: ");
-    assert_refused("- amp\n", "file:1:1: a strategy or a FleetJob must be an object");
+    assert_refused("- amp\n", "file:1:1: not a FleetJob: a mapping");
     assert_refused("kind: Pod\n", "kind: must be \"FleetJob\", not \"Pod\"");
 }
 

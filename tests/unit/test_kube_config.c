@@ -135,7 +135,7 @@ static void test_kube_config__names_what_is_wrong(void **state)
          "users: [{name: u, user: {exec: {apiVersion: v, command: c, interactiveMode: Always}}}]\n",
          NULL, "user \"u\": exec: interactiveMode: \"Always\": nobody is here to be asked"},
         {"a: *b\n", NULL, "line 1, column 4: no complete value has the anchor \"b\""},
-        {"a: 1\na: 2\n", NULL, "line 2, column 1: key stands twice in one mapping: \"a\""},
+        {"a: 1\na: 2\n", NULL, "line 2, column 1: duplicate key \"a\", first on line 1"},
     };
 
     (void)state;

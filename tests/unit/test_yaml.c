@@ -58,6 +58,10 @@ static void test_yaml__becomes_the_json_that_kubectl_makes(void **state)
         {"%YAML 1.1\n---\na: 1\n...\n", "{\"a\":1}"},
         {"# only\na: 1 # here\n", "{\"a\":1}"},
         {"just text", "\"just text\""},
+        {"\xef\xbb\xbf"
+         "a: 1",
+         "{\"a\":1}"},
+        {"---\na: 1\n---\n", "{\"a\":1}"},
     };
 
     (void)state;
@@ -77,19 +81,25 @@ static void test_yaml__errors_name_line_and_column(void **state)
     static const struct {
         const char *yaml, *text;
     } cases[] = {
-        {"a: 1\nb: 2\na: 3\n", "line 3, column 1: key stands twice in one mapping: \"a\""},
-        {"{\"a\":1,\"a\":2}", "line 1, column 8: key stands twice in one mapping: \"a\""},
+        {"a: 1\nb: 2\na: 3\n", "line 3, column 1: duplicate key \"a\", first on line 1"},
+        {"{\"a\":1,\"a\":2}", "line 1, column 8: duplicate key \"a\", first on line 1"},
         {"a: 1\n---\nb: 2\n", "line 2, column 1: a second document; one is expected"},
-        {"", "line 1, column 1: there is no document"},
-        {"# nothing\n", "line 1, column 1: there is no document"},
+        {"", "line 1, column 1: the file is empty, or has only comments"},
+        {"# nothing\n", "line 1, column 1: the file is empty, or has only comments"},
         {"a: [1, 2\n", "line 2, column 1: did not find expected ',' or ']' while parsing a flow "
                        "sequence"},
         {"a: *nobody\n", "line 1, column 4: no complete value has the anchor \"nobody\""},
         {"a: &x [1, *x]\n", "line 1, column 11: no complete value has the anchor \"x\""},
         {"a: &x 1\nb: &x [*x]\n", "line 2, column 8: no complete value has the anchor \"x\""},
-        {"a: .inf\n", "line 1, column 4: JSON has no number for \".inf\""},
-        {"[5e517]", "line 1, column 2: JSON has no number for \"5e517\""},
-        {"a: 1e999\n", "line 1, column 4: JSON has no number for \"1e999\""},
+        {"a: .inf\n", "line 1, column 4: a: must be a finite number, not .inf"},
+        {"[5e517]", "line 1, column 2: [0]: must be a finite number, not 5e517"},
+        {"a:\n  b: [1, {c: 2, d: .nan}]\n",
+         "line 2, column 20: a.b[1].d: must be a finite number, not .nan"},
+        {"\xff\xfe"
+         "a",
+         "the file is UTF-16; save it as UTF-8"},
+        {"b: 1\na:\n  b: 2\n  a: 3\n  b: 4\n",
+         "line 5, column 3: duplicate key \"b\", first on line 3"},
         {"a: !!binary aGk=\n", "line 1, column 4: unknown tag \"tag:yaml.org,2002:binary\""},
         {"a: !!int x\n",
          "line 1, column 4: the value is not what its tag says: \"tag:yaml.org,2002:int\""},
@@ -97,8 +107,7 @@ static void test_yaml__errors_name_line_and_column(void **state)
         {"a: {<<: 1}\n", "line 1, column 10: << must name a mapping or a list of mappings"},
         {"{\"a\": \"\xff\"}", "line 1, column 8: invalid leading UTF-8 octet"},
         {"a: \"\\0\"\n", "line 1, column 4: a NUL character in a string"},
-        {"a:\n\t- b\n", "line 2, column 1: found character that cannot start any token while "
-                        "scanning for the next token"},
+        {"a:\n\t- b\n", "line 2, column 1: a tab: indent with spaces"},
     };
 
     (void)state;
@@ -110,6 +119,23 @@ static void test_yaml__errors_name_line_and_column(void **state)
         assert_int_equal(err.code, -EINVAL);
         assert_string_equal(err.text, cases[i].text);
     }
+}
+
+static void test_yaml__reads_every_document_of_a_file(void **state)
+{
+    static const char text[] = "# first\n---\na: &x 1\n---\n---\nb: [x]\n...\n";
+    FLEET_AUTO_JSON cJSON *list = NULL;
+    FLEET_AUTO_FREE char *printed = NULL;
+    struct fleet_error err;
+
+    (void)state;
+    assert_int_equal(fleet_yaml_documents(text, strlen(text), &list, &err), 0);
+    printed = fleet_json_print(list);
+    assert_string_equal(printed, "[{\"a\":1},{\"b\":[\"x\"]}]");
+    cJSON_Delete(list);
+    list = NULL;
+    assert_int_equal(fleet_yaml_documents("a: &x 1\n---\nb: *x\n", 18, &list, &err), -EINVAL);
+    assert_string_equal(err.text, "line 3, column 4: no complete value has the anchor \"x\"");
 }
 
 static void assert_limited(const char *yaml, size_t size, int code, const char *part)
@@ -155,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_yaml__becomes_the_json_that_kubectl_makes),
         cmocka_unit_test(test_yaml__errors_name_line_and_column),
+        cmocka_unit_test(test_yaml__reads_every_document_of_a_file),
         cmocka_unit_test(test_yaml__what_grows_is_limited),
     };
     return cmocka_run_group_tests_name("yaml", tests, NULL, NULL);
