@@ -2,7 +2,7 @@
 
 /*
  * Connections from accept until their token is checked, when nobody knows who they are. A turn of the loop
- * takes at most ACCEPTS_MAX of them, so that whatever else the loop does never waits for a crowd.
+ * begins at most ACCEPTS_MAX handshakes, so that whatever else the loop does never waits for a crowd.
  *
  *   accepted ── hub_admission ──▶ handshake ── token is right ──▶ a member's connection (hub_session.c)
  *       └─ refused ──▶ closed ◀── overdue, or replaced ──┘
@@ -23,11 +23,12 @@
 #include "libfleet/base/error.h"
 #include "libfleet/rendezvous/hub_server_internal.h"
 
-#define ACCEPTS_MAX 10
-#define BACKLOG     1024
-#define KEEPER_MS   250
-#define TRIM_CLOSED 128 /* connections: what they held is worth giving back */
-#define QUIET_TURNS 4   /* of the keeper: the flood is over */
+#define ACCEPTS_MAX  32   /* begun handshakes a turn of the loop … */
+#define REFUSALS_MAX 512  /* … and refused connections, which cost little */
+#define BACKLOG      4096 /* a full one makes clients try again only a second later */
+#define KEEPER_MS    250
+#define TRIM_CLOSED  128 /* connections: what they held is worth giving back */
+#define QUIET_TURNS  4   /* of the keeper: the flood is over */
 
 void hub_accept_peer_name(const struct sockaddr_storage *address, socklen_t size, char out[64])
 {
@@ -167,7 +168,8 @@ static struct hub_handshake *admit(struct hub_server *server,
     return handshake;
 }
 
-static void take_connection(struct hub_server *server, int fd,
+/* False: it was refused, and is closed. */
+static bool take_connection(struct hub_server *server, int fd,
                             const struct sockaddr_storage *address, socklen_t size)
 {
     struct hub_handshake *handshake = admit(server, address, size);
@@ -178,7 +180,7 @@ static void take_connection(struct hub_server *server, int fd,
         (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
                          sizeof(struct linger));
         (void)close(fd);
-        return;
+        return false;
     }
     server->socket_count++;
     /* A restart is a few small messages one after the other: none may wait 40 ms for an ACK. */
@@ -191,21 +193,23 @@ static void take_connection(struct hub_server *server, int fd,
         hub_admission_end(server->admission, handshake);
         server->socket_count--;
     }
+    return true;
 }
 
 static void on_acceptable(uv_poll_t *listener, int status, int events)
 {
     struct hub_server *server = listener->data;
+    int begun = 0;
 
     (void)status;
     (void)events;
-    for (int i = 0; i < ACCEPTS_MAX && !server->is_paused; i++) {
+    for (int i = 0; i < REFUSALS_MAX && begun < ACCEPTS_MAX && !server->is_paused; i++) {
         struct sockaddr_storage address = {0};
         socklen_t size = sizeof(address);
         int fd = accept4(server->listen_fd, (struct sockaddr *)&address, &size,
                          SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            take_connection(server, fd, &address, size);
+            begun += take_connection(server, fd, &address, size);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             struct hub_handshake *oldest = hub_admission_oldest(server->admission);
             if (oldest)

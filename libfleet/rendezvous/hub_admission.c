@@ -13,11 +13,17 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/random.h"
 
+#define LATELY_PER_SECOND 4 /* so fast a source's begun handshakes are forgotten */
+
+/* Grows by one a time and shrinks with time. */
+struct meter {
+    double value, at_ms;
+};
+
 struct cell {
     uint32_t open;
-    bool is_used; /* `spent` and `at_ms` mean something */
-    double spent; /* of the burst */
-    double at_ms;
+    struct meter begun;  /* of the source's burst */
+    struct meter lately; /* the same, and slower to forget */
 };
 
 struct hub_admission {
@@ -25,6 +31,7 @@ struct hub_admission {
     struct fleet_random_key key;
     struct hub_handshake *first, *last;
     size_t count;
+    struct meter all; /* of the crowd's burst */
     struct cell cells[HUB_ADMISSION_CELLS];
 };
 
@@ -75,19 +82,27 @@ static size_t cell_of(const struct hub_admission *admission, const struct sockad
     return fleet_random_u64(admission->key, prefix) % HUB_ADMISSION_CELLS;
 }
 
-/* Takes one of the cell's burst, which refills with time. */
-static bool take_token(struct cell *cell, const struct hub_admission_limits *limits, double now_ms)
+static double meter_at(struct meter *meter, double per_second, double now_ms)
 {
-    double spent =
-        cell->is_used ? cell->spent - (now_ms - cell->at_ms) * limits->source_rate / 1000 : 0;
+    meter->value = fmax(meter->value - (now_ms - meter->at_ms) * per_second / 1000, 0);
+    meter->at_ms = now_ms;
+    return meter->value;
+}
 
-    cell->spent = fmax(spent, 0);
-    cell->at_ms = now_ms;
-    cell->is_used = true;
-    if (cell->spent + 1 > limits->source_burst)
-        return false;
-    cell->spent++;
-    return true;
+/* Has this source, or all of them, begun too many? Else one more is counted. */
+static bool is_too_fast(struct hub_admission *admission, struct cell *cell, double now_ms)
+{
+    const struct hub_admission_limits *limits = &admission->limits;
+    double begun = meter_at(&cell->begun, limits->source_rate, now_ms);
+    double lately = meter_at(&cell->lately, LATELY_PER_SECOND, now_ms);
+    bool is_crowd = meter_at(&admission->all, limits->crowd_rate, now_ms) + 1 > limits->crowd_burst;
+
+    if (begun + 1 > limits->source_burst || (is_crowd && lately + 1 > limits->crowd_source_max))
+        return true; /* (4) */
+    cell->begun.value++;
+    cell->lately.value++;
+    admission->all.value++;
+    return false;
 }
 
 static struct hub_handshake *oldest_of(const struct hub_admission *admission, size_t cell)
@@ -145,7 +160,7 @@ struct hub_handshake *hub_admission_begin(struct hub_admission *admission,
 
     *out_victim = NULL;
     *out_why = HUB_REFUSED_SOURCE_RATE;
-    if (!take_token(&admission->cells[cell], &admission->limits, now_ms) ||
+    if (is_too_fast(admission, &admission->cells[cell], now_ms) ||
         choose_victim(admission, cell, now_ms, out_victim, out_why) < 0)
         return NULL;
     handshake = calloc(1, sizeof(*handshake));

@@ -16,6 +16,8 @@
  *      open handshakes than the newcomer's.
  *  (3) Memory does not depend on the number of sources. Sources share HUB_ADMISSION_CELLS cells by a keyed
  *      hash; two sources in one cell share its limits.
+ *  (4) In a crowd, when more handshakes begin than the server has time for, those sources are refused that have
+ *      begun many lately. A source that comes once in a while is not.
  *
  * A source is an IPv4 address or the first 64 bits of an IPv6 address.
  */
@@ -36,6 +38,9 @@ struct hub_admission_limits {
     size_t source_handshakes_max; /* open of one source */
     double source_rate;           /* handshakes a second that one source may begin … */
     double source_burst;          /* … and so many at once */
+    double crowd_rate;            /* handshakes a second in all … */
+    double crowd_burst;           /* … and at once. Above it there is a crowd (4) */
+    double crowd_source_max;      /* handshakes that a source may have begun lately, in a crowd */
     double grace_ms;
     double timeout_ms; /* a handshake that is open for so long is overdue */
 };

@@ -33,6 +33,9 @@
 #define SOURCE_HANDSHAKES_MAX 256
 #define SOURCE_RATE           256.0 /* handshakes a second: a tenth of one processor's work */
 #define SOURCE_BURST          1024.0
+#define CROWD_RATE            500.0 /* handshakes a second in all: a fifth of one processor */
+#define CROWD_BURST           2048.0
+#define CROWD_SOURCE_MAX      32.0
 #define HANDSHAKE_GRACE_MS    1000.0
 #define HANDSHAKE_TIMEOUT_MS  5000.0
 #define HELLO_TIMEOUT_MS      10000.0
@@ -322,6 +325,9 @@ static void set_limits(struct hub_server *server, const struct hub_server_config
         .source_handshakes_max = or_default(config->source_handshakes_max, SOURCE_HANDSHAKES_MAX),
         .source_rate = SOURCE_RATE,
         .source_burst = SOURCE_BURST,
+        .crowd_rate = CROWD_RATE,
+        .crowd_burst = CROWD_BURST,
+        .crowd_source_max = CROWD_SOURCE_MAX,
         .grace_ms = HANDSHAKE_GRACE_MS,
         .timeout_ms =
             config->handshake_timeout_ms > 0 ? config->handshake_timeout_ms : HANDSHAKE_TIMEOUT_MS};

@@ -21,6 +21,9 @@ static const struct hub_admission_limits limits = {.handshakes_max = 8,
                                                    .source_handshakes_max = 4,
                                                    .source_rate = 100,
                                                    .source_burst = 1000,
+                                                   .crowd_rate = 1000,
+                                                   .crowd_burst = 1000,
+                                                   .crowd_source_max = 3,
                                                    .grace_ms = 1000,
                                                    .timeout_ms = 5000};
 
@@ -152,6 +155,34 @@ static void test_hub_admission__limits_the_rate_of_a_source(void **state)
     hub_admission_free(admission);
 }
 
+static void test_hub_admission__in_a_crowd_rare_sources_come_first(void **state)
+{
+    struct hub_admission_limits few = limits;
+    struct hub_admission *admission;
+    struct hub_handshake *begun;
+    enum hub_refusal why;
+
+    (void)state;
+    few.crowd_burst = 20;
+    few.crowd_rate = 1;
+    admission = hub_admission_new(&few, SEED);
+    for (int i = 0; i < 100; i++)
+        if ((begun = begin(admission, ipv4(1), 0, &why)))
+            hub_admission_end(admission, begun);
+        else
+            assert_true(i >= 20);
+    assert_int_equal(why, HUB_REFUSED_SOURCE_RATE);
+    for (int i = 0; i < 3; i++) { /* another one may, a few times */
+        begun = begin(admission, ipv4(2), 0, &why);
+        assert_non_null(begun);
+        hub_admission_end(admission, begun);
+    }
+    assert_null(begin(admission, ipv4(2), 0, &why));
+    assert_null(begin(admission, ipv4(1), 1000, &why)); /* still known */
+    assert_non_null(begin(admission, ipv4(1), 60000, &why));
+    hub_admission_free(admission);
+}
+
 static void test_hub_admission__overdue_ones_are_found_by_age(void **state)
 {
     struct hub_admission *admission = hub_admission_new(&limits, SEED);
@@ -203,6 +234,7 @@ int main(void)
         cmocka_unit_test(test_hub_admission__many_small_sources_do_not_push_each_other_out),
         cmocka_unit_test(test_hub_admission__a_source_of_ipv6_is_a_network),
         cmocka_unit_test(test_hub_admission__limits_the_rate_of_a_source),
+        cmocka_unit_test(test_hub_admission__in_a_crowd_rare_sources_come_first),
         cmocka_unit_test(test_hub_admission__overdue_ones_are_found_by_age),
         cmocka_unit_test(test_hub_refusal__names_are_distinct_words),
         cmocka_unit_test(test_hub_share__is_used_up_and_refills),
