@@ -159,11 +159,13 @@ static void walk(struct idle *idle, const char *parent, const struct knob_messag
     for (size_t i = 0; i < message->count; i++) {
         const struct knob_field *field = &message->fields[i];
         const void *mine = knob_value(field, value), *usual = knob_value(field, fallback);
+        uint8_t has = *knob_has(field, value);
         char path[PATH_SIZE];
 
-        if (!*knob_has(field, value))
+        if (!has)
             continue;
-        (void)snprintf(path, sizeof(path), "%s%s%s", parent, *parent ? "." : "", field->name);
+        (void)snprintf(path, sizeof(path), "%s%s%s", parent, *parent ? "." : "",
+                       has & KNOB_BY_NAME ? field->name : field->alias);
         if (field->kind == KNOB_MESSAGE)
             walk(idle, path, field->message(), mine, usual);
         else if (!knob_equal(field, mine, usual))

@@ -223,6 +223,24 @@ static void test_no_silence__each_knob_acts_or_is_refused_or_is_told(void **stat
     walk_free(walk);
 }
 
+/* A setting with two names is told by the one that the job uses. */
+static void test_no_silence__a_knob_is_told_by_the_name_that_is_written(void **state)
+{
+    FLEET_AUTO_JSON cJSON *strategy = cJSON_Parse(
+        "{\"sharding\":true,\"sharding_configs\":{\"sharding_degree\":1,\"dp_degree\":2}}");
+    struct knob_job wanted = {
+        .workers = 2, .optimizer = "adamw", .strategy = strategy, .is_paddle = true};
+    FLEET_AUTO_JSON cJSON *job = knob_job_make(&wanted);
+    struct outcome o;
+
+    (void)state;
+    outcome_of(job, wanted.workers, &o);
+    assert_int_equal(o.errors.count, 0);
+    assert_non_null(strstr(fleet_strbuf_text(&o.told), "sharding_configs.sharding_degree: "));
+    assert_null(strstr(fleet_strbuf_text(&o.told), "sharding_group_size"));
+    outcome_release(&o);
+}
+
 /* ---- one program for any number of workers ------------------------------------------------------- */
 
 static void append_chain(struct fleet_strbuf *out, const struct select_result *result)
@@ -290,6 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_silence__each_knob_acts_or_is_refused_or_is_told),
+        cmocka_unit_test(test_no_silence__a_knob_is_told_by_the_name_that_is_written),
         cmocka_unit_test(test_no_silence__trainers_plan_what_the_job_planned),
     };
     return cmocka_run_group_tests_name("no_silence", tests, NULL, NULL);
