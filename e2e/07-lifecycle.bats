@@ -151,6 +151,19 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     remove_job image
 }
 
+# Two megabytes hold no checkpoint of this job.
+@test "a checkpoint that cannot be written is told, and without the last one the job has failed" {
+    job_file full steps=60 replicas=1 checkpoint='path: /checkpoints, everySteps: 20' \
+        worker='volumes: [{name: checkpoints, mountPath: /checkpoints, emptyDir: {medium: Memory, sizeLimit: 2Mi}}]' \
+        policy='progressDeadlineSeconds: 60' | kubectl apply -f -
+    becomes full Failed
+    [ "$(kubectl get fj full -o 'jsonpath={.status.conditions[?(@.type=="Failed")].reason}')" = CheckpointFailed ]
+    condition_says full CheckpointFailed 'No space left on device' 'there is no checkpoint yet'
+    eventually "$LIMIT" describes full 'Warning' 'CheckpointFailed' 'failed and is tried again'
+    [ "$(field full progress.step)" = 60 ]
+    remove_job full
+}
+
 @test "every example and every job of the documentation is accepted by the API server" {
     for example in docs/examples/*.yaml; do
         kubectl apply --dry-run=server -f "$example"

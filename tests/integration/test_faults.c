@@ -234,6 +234,45 @@ static void test_faults__outputs_that_cannot_be_written(void **state)
     free(folder);
 }
 
+/* What is no regular file stays what it is, and the job does not begin. */
+static void test_faults__outputs_that_would_destroy(void **state)
+{
+    static const char *const options[] = {"--curve", "--state-file"};
+    struct parts parts = {0};
+    char *folder = write_job(&parts);
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "job.yaml");
+    FLEET_AUTO_FREE char *fifo = fleet_file_join(folder, "fifo.svg");
+    FLEET_AUTO_FREE char *link = fleet_file_join(folder, "link.svg");
+    const struct {
+        const char *path, *what;
+    } places[] = {{fifo, "a named pipe"},
+                  {link, "a symbolic link"},
+                  {"/dev/null", "a device"},
+                  {"-", "standard output"}};
+    struct job_run run;
+    struct stat info;
+
+    (void)state;
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(symlink(path, link), 0);
+    for (size_t i = 0; i < 8; i++) {
+        if (i % 2 == 0 && i >= 4)
+            continue; /* a curve's path ends in .svg or .png */
+        const char *words[] = {options[i % 2], places[i / 2].path, path, NULL};
+        job_run(words, LIMIT_S, NULL, NULL, &run);
+        assert_int_equal(run.exit_code, 1);
+        assert_int_equal(run.step_count, 0);
+        if (!strstr(run.errors, options[i % 2]) || !strstr(run.errors, places[i / 2].what))
+            fail_msg("%s %s: %s", words[0], words[1], run.errors);
+        job_run_release(&run);
+    }
+    assert_true(lstat(fifo, &info) == 0 && S_ISFIFO(info.st_mode));
+    assert_true(lstat(link, &info) == 0 && S_ISLNK(info.st_mode));
+    assert_true(lstat("/dev/null", &info) == 0 && S_ISCHR(info.st_mode));
+    job_run_remove(folder);
+    free(folder);
+}
+
 /* Going on from another job's checkpoint is done, and said with what differs. */
 static void test_faults__a_checkpoint_of_another_job_is_told(void **state)
 {
@@ -429,6 +468,35 @@ static void expect_code(int code, const char *const *arguments)
 
 #define CODE(code, ...) expect_code(code, (const char *[]){__VA_ARGS__, NULL})
 
+/* "-" is standard output: the same bytes as the file's. */
+static void test_faults__an_export_to_standard_output(void **state)
+{
+    struct parts parts = {.extra = "    checkpoint: {path: saved}\n"};
+    char *folder = write_job(&parts);
+    FLEET_AUTO_FREE char *saved = fleet_file_join(folder, "saved");
+    FLEET_AUTO_FREE char *fifo = fleet_file_join(folder, "fifo");
+    FLEET_AUTO_FREE char *file = fleet_file_join(folder, "file");
+    FLEET_AUTO_FREE char *piped = fleet_file_join(folder, "piped");
+    FLEET_AUTO_STRBUF struct fleet_strbuf command = {0};
+    const char *programs = getenv("FLEET_BIN");
+    struct job_run run;
+
+    (void)state;
+    run_in(folder, NULL, NULL, &run);
+    assert_int_equal(run.exit_code, 0);
+    job_run_release(&run);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    CODE(1, "export", saved, fifo);
+    CODE(1, "export", saved, "/dev/null");
+    CODE(0, "export", saved, file);
+    fleet_strbuf_appendf(&command,
+                         "'%s/fleetjob' export '%s' - 2>/dev/null | cat > '%s' && cmp '%s' '%s'",
+                         programs ? programs : "build/bin", saved, piped, file, piped);
+    assert_int_equal(system(command.text), 0); /* NOLINT(concurrency-mt-unsafe): a shell's pipe */
+    job_run_remove(folder);
+    free(folder);
+}
+
 static void test_faults__wrong_command_lines_exit_2(void **state)
 {
     (void)state;
@@ -505,6 +573,8 @@ static void test_faults__ctrl_c_leaves_nothing_running(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_faults__outputs_that_would_destroy),
+        cmocka_unit_test(test_faults__an_export_to_standard_output),
         cmocka_unit_test(test_faults__wrong_variables_are_refused),
         cmocka_unit_test(test_faults__numbers_of_workers),
         cmocka_unit_test(test_faults__unknown_names),

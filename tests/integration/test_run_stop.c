@@ -66,6 +66,19 @@ static double first_loss(const char *text)
     return strtod(line + 10, NULL);
 }
 
+static int count_checkpoints(const char *path)
+{
+    const struct dirent *entry;
+    DIR *dir = opendir(path);
+    int count = 0;
+
+    assert_non_null(dir);
+    while ((entry = readdir(dir)))
+        count += strncmp(entry->d_name, "step-", 5) == 0;
+    (void)closedir(dir);
+    return count;
+}
+
 /* What is gone on from, or that nothing is left; the losses are the job's, not only the run's. */
 static void test_run_stop__a_resume_speaks(void **state)
 {
@@ -91,6 +104,8 @@ static void test_run_stop__a_resume_speaks(void **state)
     for (int step = 1; step <= 40; step++, at = strchr(at, '\n') + 1)
         assert_int_equal(atoi(at), step);
     assert_int_equal(*at, '\0');
+    (void)snprintf(record, sizeof(record), "%s/spoken", folder);
+    assert_int_equal(count_checkpoints(record), 2); /* keep, over all runs */
 }
 
 static void test_run_stop__saves_when_it_is_asked_and_goes_on(void **state)

@@ -133,6 +133,28 @@ static void test_checkpoint__an_older_generation_deletes_nothing(void **state)
     fixture_release(&f);
 }
 
+/* A save that was killed while it wrote its manifest leaves a temporary file: the folder goes all the same. */
+static void test_checkpoint__a_torn_one_goes_with_its_temporary_files(void **state)
+{
+    static const char *const left[] = {"model-00001-of-00001.safetensors",
+                                       "." MANIFEST_NAME ".0123456789abcdef.tmp"};
+    struct manifest about = fixture_about(1, 1);
+    char folder[CHECKPOINT_FOLDER_MAX], path[900];
+    struct fixture f;
+
+    (void)state;
+    fixture_init(&f, 1);
+    assert_int_equal(checkpoint_begin(f.path, &about, folder, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s/%s", f.path, folder, left[i]);
+        assert_int_equal(fleet_file_write(path, "x", 1, NULL), 0);
+    }
+    fixture_save(&f, 2, 1, 2);
+    (void)snprintf(path, sizeof(path), "%s/%s", f.path, folder);
+    assert_int_equal(access(path, F_OK), -1);
+    fixture_release(&f);
+}
+
 static void test_checkpoint__only_the_lineage_is_read(void **state)
 {
     static const struct manifest_lineage_entry entries[] = {{{1, 1}, 0}, {{1, 2}, 5}, {{1, 4}, 7}};
@@ -657,6 +679,7 @@ int main(void)
         cmocka_unit_test(test_checkpoint__extra_values_come_back),
         cmocka_unit_test(test_checkpoint__the_newest_are_kept),
         cmocka_unit_test(test_checkpoint__an_older_generation_deletes_nothing),
+        cmocka_unit_test(test_checkpoint__a_torn_one_goes_with_its_temporary_files),
         cmocka_unit_test(test_checkpoint__only_the_lineage_is_read),
         cmocka_unit_test(test_checkpoint__what_another_job_wrote_meanwhile_is_not_read),
         cmocka_unit_test(test_checkpoint__another_run_in_the_same_folder_is_noticed),
