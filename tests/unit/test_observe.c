@@ -318,12 +318,13 @@ static void a_foreign_job_is_explained(void **state)
     struct world w = {0};
 
     (void)state;
-    look(&w,
-         "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\"," META(
-             "gpt",
-             "") ",\"spec\":{\"worker\":{\"replicas\":4,\"template\":{\"spec\":{\"containers\":"
-                 "[{\"name\":\"x\"}]}}},\"strategy\":{\"sharding\":true,\"amp\":true}}}",
-         NULL);
+    look(
+        &w,
+        "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\"," META(
+            "gpt",
+            "") ",\"spec\":{\"worker\":{\"replicas\":4,\"template\":{\"spec\":{\"containers\":"
+                "[{\"name\":\"x\",\"command\":[\"t\"]}]}}},\"strategy\":{\"sharding\":true,\"amp\":true}}}",
+        NULL);
     assert_int_equal(w.observation.errors.count, 0);
     assert_non_null(w.plan.json);
     assert_string_equal(fleet_json_at(w.plan.json, "applied[0]")->valuestring, "sharding");
@@ -345,7 +346,7 @@ static void dropped_knobs_are_told_once(void **state)
         "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\"," META(
             "gpt",
             ",\"generation\":3") ",\"spec\":{\"worker\":{\"replicas\":4,\"template\":{\"spec\":{\"containers\":"
-                                 "[{\"name\":\"x\"}]}}},\"strategyPolicy\":\"Paddle\",\"strategy\":{\"auto\":true,"
+                                 "[{\"name\":\"x\",\"command\":[\"t\"]}]}}},\"strategyPolicy\":\"Paddle\",\"strategy\":{\"auto\":true,"
                                  "\"dgc\":true,\"localsgd\":true,\"amp\":true}}}",
         NULL);
     assert_int_equal(w.observation.errors.count, 0);
