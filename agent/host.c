@@ -30,7 +30,7 @@
 #include "libfleet/base/log.h"
 #include "libfleet/rendezvous/member_client.h"
 
-#define GROUP_POLL_MS 50.0 /* between two looks at a process group whose first process has ended */
+#define GROUP_POLL_MS 10.0 /* between two looks at a process group whose first process has ended */
 
 extern char **environ;
 
@@ -273,11 +273,12 @@ static bool is_any_leader_gone(const struct host *host)
 
 double host_deadline(const struct host *host)
 {
-    return is_any_leader_gone(host) ? fleet_monotonic_ms() + GROUP_POLL_MS : INFINITY;
+    return is_any_leader_gone(host) ? host->looked_ms + GROUP_POLL_MS : INFINITY;
 }
 
 void host_tick(struct host *host)
 {
+    host->looked_ms = fleet_monotonic_ms();
     for (int i = 0; i < host->settings.processes; i++) {
         struct host_child *child = &host->children[i];
         if (!child->is_leader_gone || kill(-child->process.pid, 0) == 0 || errno != ESRCH)

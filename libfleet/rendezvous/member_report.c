@@ -43,6 +43,18 @@ static const struct member_process *newest_holder(const struct member *member)
     return best;
 }
 
+/* Others of the pod may have made a step already; of own trainers only one says where it goes on. */
+static int64_t restored_step(const struct member *member)
+{
+    int64_t step = -1;
+
+    for (int i = 0; i < member->process_count; i++)
+        if (member->processes[i].phase == MESSAGE_PHASE_RESTORED &&
+            member->processes[i].restored_step > step)
+            step = member->processes[i].restored_step;
+    return step;
+}
+
 static struct message_status status(const struct member *member)
 {
     const struct member_process *holder = newest_holder(member);
@@ -55,10 +67,8 @@ static struct message_status status(const struct member *member)
 
     if (s.state == MESSAGE_STATE_RUNNING && member->is_joined && !member->is_pending)
         s.phase = member_report_phase(member);
-    for (int i = 0; i < member->process_count; i++) /* others may have made a step already */
-        if (s.phase == MESSAGE_PHASE_RESTORED &&
-            member->processes[i].phase == MESSAGE_PHASE_RESTORED)
-            s.step = member->processes[i].restored_step;
+    if (s.phase == MESSAGE_PHASE_RESTORED)
+        s.step = restored_step(member);
     return s;
 }
 

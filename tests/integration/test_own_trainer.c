@@ -6,6 +6,8 @@
  */
 #include "tests/integration/run_fixture.h"
 
+static int processes = 1; /* of each worker */
+
 /* A job of two workers whose container has `command` (YAML) and the text of `script` as its last argument. */
 static const char *write_own_job(const char *name, const char *command, const char *script)
 {
@@ -15,13 +17,14 @@ static const char *write_own_job(const char *name, const char *command, const ch
     (void)snprintf(path, sizeof(path), "%s/%s.yaml", folder, name);
     file = fopen(path, "w");
     assert_non_null(file);
-    (void)fprintf(file,
-                  "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: own}\n"
-                  "spec:\n  worker:\n    replicas: 2\n    template:\n      spec:\n"
-                  "        containers:\n          - name: trainer\n"
-                  "            env: [{name: WHERE, value: %s}, {name: PATH, value: '%s'}]\n"
-                  "            command: %s\n",
-                  folder, getenv("PATH"), command);
+    (void)fprintf(
+        file,
+        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: own}\n"
+        "spec:\n  worker:\n    replicas: 2\n    processesPerPod: %d\n    template:\n      spec:\n"
+        "        containers:\n          - name: trainer\n"
+        "            env: [{name: WHERE, value: %s}, {name: PATH, value: '%s'}]\n"
+        "            command: %s\n",
+        processes, folder, getenv("PATH"), command);
     if (script[0])
         (void)fputs("            args:\n              - |\n", file);
     for (const char *line = script; *line; line += strcspn(line, "\n") + 1)
@@ -59,7 +62,7 @@ static void start_own_job(struct run *run, const char *path)
     "    [ $((step % 5)) = 0 ] && say \"{\\\"checkpoint\\\": $step, \\\"path\\\": \\\"/c/$step\\\"}\"\n"         \
     "    echo $step > $WHERE/step.$FLEET_GENERATION\n"                                                           \
     "    while [ $step = 8 ] && [ $FLEET_GENERATION = 1 ]; do sleep 0.1; done\n"                                 \
-    "  elif [ $FLEET_GENERATION = 1 ]; then\n"                                                                   \
+    "  elif [ $RANK$FLEET_GENERATION = 11 ]; then\n"                                                             \
     "    until grep -q 8 $WHERE/step.1 2>/dev/null; do sleep 0.1; done\n"                                        \
     "    exit 3\n"                                                                                               \
     "  fi\n"                                                                                                     \
@@ -80,6 +83,24 @@ static void test_own_trainer__a_shell_script_reports_and_resumes(void **state)
     expect_words(&run.out, "\"state\":\"Succeeded\",\"steps\":12,\"loss\":12.5,\"restarts\":1");
     expect_words(&run.err, "[0] from 0 of\n");
     expect_words(&run.err, "[1] from 5 of /c/5\n");
+    expect_nothing_left(&run);
+    release(&run);
+}
+
+/* Of a pod's trainers only one is rank 0. */
+static void test_own_trainer__one_of_several_in_a_worker_reports(void **state)
+{
+    struct run run;
+
+    (void)state;
+    processes = 2;
+    start_own_job(&run, write_own_job("several", "[bash, -c]", SHELL_TRAINER));
+    processes = 1;
+    wait_for_end(&run);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "\"lostSteps\":3}");
+    expect_words(&run.out, "\"state\":\"Succeeded\",\"steps\":12,\"loss\":12.5,\"restarts\":1");
+    expect_words(&run.err, "[3] from 5 of /c/5\n");
     expect_nothing_left(&run);
     release(&run);
 }
@@ -255,6 +276,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_trainer__a_shell_script_reports_and_resumes),
+        cmocka_unit_test(test_own_trainer__one_of_several_in_a_worker_reports),
         cmocka_unit_test(test_own_trainer__what_is_not_reported_is_not_claimed),
         cmocka_unit_test(test_own_trainer__bad_lines_are_told_once_and_end_nobody),
         cmocka_unit_test(test_own_trainer__a_missing_command_fails_the_job_at_once),
