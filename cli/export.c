@@ -10,6 +10,7 @@
 
 #include "cli/arguments.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/program/export.h"
 
@@ -56,6 +57,11 @@ int cli_export(int argc, char **argv)
         (void)fputs("fleetjob export: \"-\" writes binary data, and standard output is a terminal: "
                     "redirect it to a file or a pipe\n",
                     stderr);
+        return ARGUMENTS_NO;
+    }
+    /* before all files are verified, which may take long */
+    if (!is_stdout && fleet_file_prepare(files[1], &err) < 0) {
+        (void)fprintf(stderr, "fleetjob export: %s\n", err.text);
         return ARGUMENTS_NO;
     }
     if (export_checkpoint(files[0], files[1], &result, &err) < 0) {

@@ -390,7 +390,7 @@ static void print_hints(const struct run *run, bool has_succeeded, bool has_fail
     if (has_succeeded && run->job.status.has_checkpoint && run->job.status.checkpoint.path)
         (void)printf("  %s export %s weights.safetensors\n", self, run->job.status.checkpoint.path);
     if (!has_succeeded && !has_failed && run->job.spec.training.has_checkpoint)
-        (void)printf("  the same command again    # it goes on from the checkpoint\n");
+        (void)printf("  the same command again    # it goes on from the newest checkpoint\n");
     else if (!has_succeeded)
         (void)printf("  %s run %s --verbose      # with the logs of all workers\n", self, file);
 }
