@@ -574,7 +574,7 @@ static void test_hub_server__a_message_of_many_frames_arrives_whole(void **state
     b = add_agent(world, NULL, NULL, NULL);
     run_until(world, has_joined(world, 1));
     for (int round = 0; round < 2; round++) { /* whole, and then ready for the next */
-        char key[8];
+        char key[16];
         snprintf(key, sizeof(key), "%d", round);
         b->has_value = false;
         assert_int_equal(member_put(member_client_member(a->client), key, value,
