@@ -26,13 +26,13 @@ static const struct command {
     const char *words;
 } commands[] = {
     {"run", cli_run, "train a job on this machine, without Kubernetes"},
-    {"plan", cli_plan, "what a job will run on each rank, and what that costs"},
-    {"validate", cli_validate, "is a job or a strategy good, and if not, all that is wrong"},
-    {"select", cli_select, "which knobs of a strategy take effect, and why the rest does not"},
-    {"convert", cli_convert, "a strategy from one form into another: prototxt, YAML, JSON"},
-    {"export", cli_export, "the weights of a checkpoint as one safetensors file"},
+    {"plan", cli_plan, "show what each rank runs, its memory and its traffic"},
+    {"validate", cli_validate, "check a job or a strategy file; print every error"},
+    {"select", cli_select, "show which strategy settings take effect, and why others do not"},
+    {"convert", cli_convert, "convert a strategy between prototxt, YAML and JSON"},
+    {"export", cli_export, "write the weights of a checkpoint as one safetensors file"},
     {"version", cli_version, "print the version"},
-    {"help", cli_help, "this text, or the help of a command"},
+    {"help", cli_help, "print this text, or the help of a command"},
 };
 
 static const struct command *find(const char *name)
@@ -48,10 +48,9 @@ static void print_help(FILE *out)
     (void)fputs("Usage: fleetjob COMMAND [ARGUMENTS…]\n\nCommands:\n", out);
     for (size_t i = 0; i < FLEET_COUNT(commands); i++)
         (void)fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].words);
-    (void)fputs(
-        "\nfleetjob COMMAND --help says more. Exit codes: 0 good, 1 no, 2 wrong usage, 130\n"
-        "interrupted.\n",
-        out);
+    (void)fputs("\nfleetjob COMMAND --help says more. Exit codes: 0 success, 1 failure,\n"
+                "2 wrong usage, 130 interrupted.\n",
+                out);
 }
 
 static int refuse_unknown(const char *name)

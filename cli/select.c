@@ -22,7 +22,7 @@ static const char usage[] =
     "Usage: fleetjob select FILE --world-size N [--policy full|paddle] [--optimizer NAME]\n"
     "                       [--output yaml|json]\n"
     "\n"
-    "Prints which knobs of the strategy in FILE take effect on N ranks, outermost first, what is\n"
+    "Prints which settings of the strategy in FILE take effect on N ranks, outermost first, what is\n"
     "dropped or has nothing to do and why, what the built-in runtime cannot run, and the effective\n"
     "strategy. FILE is a strategy alone or a whole FleetJob, as YAML, JSON or prototxt; - reads\n"
     "standard input. Exits 1 and prints the errors if the strategy is refused.\n"
@@ -31,7 +31,7 @@ static const char usage[] =
     "  --policy P        full: contradictions are refused; paddle: what Paddle 2.0 would drop is\n"
     "                    dropped; default: what the job says, else full\n"
     "  --optimizer NAME  the user's optimizer (sgd, momentum, adam, …); default: the job's, else\n"
-    "                    whichever the knobs want\n"
+    "                    the one that the settings need\n"
     "  --output FORM     yaml (the default) or json\n";
 
 struct arguments {

@@ -23,11 +23,12 @@ static const struct column columns[] = {
     {"Workers", "integer", ".status.workers.ready", "Members of the running generation", 0},
     {"Step", "integer", ".status.progress.step", "Last committed step", 0},
     {"Loss", "number", ".status.progress.loss", "Loss of that step", 0},
-    {"Restarts", "integer", ".status.restarts.count", "Failures that counted", 0},
+    {"Restarts", "integer", ".status.restarts.count", "Restarts caused by failures", 0},
     {"Waiting", "string", ".status.waiting", "What it waits for, and until when", 0},
     {"Age", "date", ".metadata.creationTimestamp", "", 0},
     {"Tokens/s", "number", ".status.progress.tokensPerSecond", "Speed of the whole job", 1},
-    {"Goodput", "number", ".status.progress.goodput", "Share of the time that counted", 1},
+    {"Goodput", "number", ".status.progress.goodput",
+     "Share of the time in steps that were not repeated", 1},
     {"Generation", "integer", ".status.rendezvous.generation", "Number of the newest agreement", 1},
 };
 

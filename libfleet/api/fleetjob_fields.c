@@ -467,7 +467,7 @@ static const struct fleet_field spec_fields[] = {
     {.name = "strategy",
      .kind = FLEET_FIELD_JSON,
      .offset = offsetof(struct fleetjob_spec, strategy_json),
-     .description = "Paddle's fleet.DistributedStrategy, with its own names. Unknown knobs are "
+     .description = "Paddle's fleet.DistributedStrategy, with its own names. Unknown settings are "
                     "refused by the controller."},
     {.name = "strategyText",
      .kind = FLEET_FIELD_STRING,
@@ -479,13 +479,13 @@ static const struct fleet_field spec_fields[] = {
      .offset = offsetof(struct fleetjob_spec, strategy_policy),
      .default_text = "\"Full\"",
      .choices = policies,
-     .description = "Full: every knob takes effect or the job is refused with the reason; "
-                    "Paddle: what Paddle 2.0 would drop is dropped and reported."},
+     .description = "Full: every setting takes effect or the job is refused with the reason; "
+                    "Paddle: settings that Paddle 2.0 ignores are ignored and listed."},
     {.name = "strategyOptions",
      .kind = FLEET_FIELD_OBJECT,
      .offset = offsetof(struct fleetjob_spec, strategy_options),
      .object = &strategy_options_type,
-     .description = "FleetJob's own choices where Paddle has no knob."},
+     .description = "FleetJob's own choices where Paddle has no setting."},
     {.name = "autoParallel",
      .kind = FLEET_FIELD_JSON,
      .offset = offsetof(struct fleetjob_spec, auto_parallel),

@@ -165,8 +165,8 @@ int reference_page(const char *file, struct fleet_strbuf *out)
          "is in [the status](status.md).",
          &fleetjob_spec_type},
         {"training.md", "FleetJob: spec.training", "spec.training",
-         "The built-in training runtime. Arithmetic does not depend on the number of workers: a "
-         "batch is a list of micro-batches, whoever computes them.",
+         "The built-in training runtime. The number of workers does not change the result: a batch "
+         "is a fixed list of micro-batches, and any worker may compute any of them.",
          &training_type},
         {"status.md", "FleetJob: status", "status",
          "What the controller observed. Users read it; nothing they write here has an effect.",

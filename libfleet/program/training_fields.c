@@ -72,8 +72,7 @@ static const struct fleet_field model_fields[] = {
      .only = GPT_LLAMA,
      .default_words = "the tokenizer's size",
      .description =
-         "Number of different tokens. Padded internally, never visibly. Required with tokens-u32. "
-         "With bpe it is read from data.vocabulary; a cluster's controller cannot read that, so it "
+         "Number of different tokens. Required with tokens-u32. With bpe it is read from data.vocabulary; a cluster's controller cannot read that, so it "
          "plans and checks memory only if the number is given."},
     {.name = "hidden",
      .kind = FLEET_FIELD_INT,
@@ -469,8 +468,8 @@ static const struct fleet_field training_fields[] = {
      .min = 1,
      .max = BATCH_MAX,
      .description =
-         "Samples that one worker takes through the model at a time; the unit of the summation "
-         "tree, so a part of the job's arithmetic."},
+         "Samples that one trainer takes through the model at a time. Changing it changes results "
+         "slightly; with batch normalization more, because its statistics are of a micro-batch."},
     {.name = "steps",
      .kind = FLEET_FIELD_INT,
      .flags = FLEET_REQUIRED | FLEET_MIN | FLEET_MAX,
