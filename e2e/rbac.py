@@ -19,6 +19,8 @@ UNSEEN = {
     ("create", "discovery.k8s.io", "endpointslices"),
     # Only where a former version made the hub's Service the owner of the identity.
     ("patch", "", "secrets"),
+    # Only when somebody has changed the hub's Service.
+    ("patch", "", "services"),
     # Only when somebody takes off the labels of a worker.
     ("patch", "", "pods"),
     # Only while a pod of a job that had the same name is on its way out.
