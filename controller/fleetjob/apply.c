@@ -315,6 +315,8 @@ static void command_hub(struct reconciler_pass *pass)
     const struct actions *actions = &pass->actions;
     struct fleet_error err;
 
+    if (job->secret_digest[0]) /* written, or made again, by this replica */
+        hub_host_note_moved(job->host);
     if (hub_host_apply(job->host, &actions->hub, &actions->status, job->plan.digest, &err) < 0) {
         pass->has_failed = true;
         pass->err = err;

@@ -30,6 +30,7 @@ struct hub_host {
     struct hub_policy policy;
     int64_t foreign_epoch;      /* the greatest seen that is not ours, 0 = none … */
     double foreign_ms;          /* … when */
+    bool has_moved;             /* members may not know yet where it is */
     struct generation recorded; /* the newest that it was made from, or asked for */
     bool is_over;               /* the members were told */
     struct hub_view view;
@@ -187,6 +188,7 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
         .restarts_total = count_of(status->restarts.count),
         .restarts_ignored = count_of(status->restarts.ignored),
         .failures = wanted->failures,
+        .unheard_ms = host->has_moved ? HUB_HOST_MOVED_MS : 0,
         .is_alone = wanted->is_alone,
         .has_trained = wanted->has_trained,
     };
@@ -221,6 +223,11 @@ static bool is_outdated(const struct hub_host *host, const struct fleetjob_rende
     struct generation there = {rendezvous->epoch, rendezvous->generation};
 
     return there.epoch < host->used_epoch && generation_compare(there, host->recorded) > 0;
+}
+
+void hub_host_note_moved(struct hub_host *host)
+{
+    host->has_moved = true;
 }
 
 bool hub_host_is_superseded(const struct hub_host *host)

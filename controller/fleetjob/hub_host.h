@@ -81,6 +81,11 @@ int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
                    const struct fleetjob_status *status, const char *plan_digest,
                    struct fleet_error *err);
 
+/* The job's Secret has changed under this replica: a hub that is made from now on waits HUB_HOST_MOVED_MS for members
+ * that it has not heard of, because a kubelet takes up to two minutes to bring the new address and CA to a pod. */
+#define HUB_HOST_MOVED_MS 150000.0
+void hub_host_note_moved(struct hub_host *host);
+
 /* A greater epoch was seen, and it is not proven yet that this replica leads: hub_host_apply() must be called again
  * soon. */
 bool hub_host_is_superseded(const struct hub_host *host);

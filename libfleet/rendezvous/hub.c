@@ -31,7 +31,7 @@
  *  (4) A new hub declares nobody lost in its first 10 s + 1 ms a member, unless told that the pod
  *      is gone. It changes nothing in a generation that runs whole; nor while one makes steps, which
  *      need the votes of all its members, whether they have come or not. A member that it has never heard of,
- *      and that no other member misses, has 150 s: after a reinstall its pod may not know the hub's address yet.
+ *      and that no other member misses, has 20 s, or as long as the owner says (hub_start.unheard_ms).
  *  (5) The places of the newest generation are held at most once; a survivor keeps its place, and
  *      with it its rank, unless it no longer exists.
  *  (6) An incident counts once against maxRestarts, however many causes it has until the next
@@ -84,6 +84,7 @@ struct hub *hub_new(const struct hub_start *start, const struct hub_policy *poli
                         .wake_ms = now_ms,
                         .newest = start->recorded,
                         .counter = start->recorded.counter,
+                        .unheard_ms = fmax(start->unheard_ms, HUB_UNHEARD_MS),
                         .quiet_until_ms = -INFINITY,
                         .record_ms = INFINITY,
                         .unrecorded_ms = INFINITY,
@@ -419,11 +420,11 @@ static void lose_overdue(struct hub *hub, struct hub_output *out)
     }
 }
 
-/* Members that a new hub has never heard of are lost after HUB_UNHEARD_MS without a step: their pods are there, and no
+/* Members that a new hub has never heard of are lost after `unheard_ms` without a step: their pods are there, and no
  * other member misses them. */
 static void lose_unheard(struct hub *hub, struct hub_output *out)
 {
-    double due_ms = fmax(hub->quiet_until_ms, hub->progress_ms + HUB_UNHEARD_MS); /* (4) */
+    double due_ms = fmax(hub->quiet_until_ms, hub->progress_ms + hub->unheard_ms); /* (4) */
     struct hub_cause cause = {.cause = "MemberLost",
                               .is_failure = true,
                               .is_explained = true,

@@ -65,7 +65,9 @@ struct hub_start {
     int restarts;                /* counted since the last reset */
     int restarts_total;          /* counted ever */
     int restarts_ignored;        /* those that a rule says do not count, ever */
-    int failures;     /* restarts soon one after the other, up to now: the back-off goes on */
+    int failures; /* restarts soon one after the other, up to now: the back-off goes on */
+    double
+        unheard_ms; /* patience with members of the recorded generation that it has not heard of; 0 = 20 s */
     bool is_alone;    /* no pod of the job lives: nobody is waited for */
     bool has_trained; /* the recorded generation did, and nobody asked it to end: if none of its
                          members is left, that was a failure */

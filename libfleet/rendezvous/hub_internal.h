@@ -18,8 +18,8 @@ struct kv;
 #define HUB_QUIET_MS        10000.0 /* a new hub declares nobody lost for so long, … */
 #define HUB_QUIET_MEMBER_MS 1.0     /* … and so much more a member */
 #define HUB_UNHEARD_MS \
-    150000.0 /* members that a new hub has never heard of may not know its address yet: a kubelet takes up to \
-              * two minutes to bring a changed Secret to a pod */
+    20000.0 /* a member that a new hub has never heard of may still dial the former one:    \
+             * DIAL_MS_MAX and the longest back-off of member.c, and a little */
 #define HUB_HEARTBEAT_MS      500.0 /* of a job of up to HUB_HEARTBEAT_MEMBERS */
 #define HUB_HEARTBEAT_MEMBERS 64
 #define HUB_HEARTBEATS_MISSED 5       /* 2.5 s for small jobs */
@@ -141,6 +141,7 @@ struct hub {
     bool is_broken;                   /* it was aborted, or never was whole */
     bool has_trained;                 /* under a hub before us: see struct hub_start */
     struct generation live;           /* the newest that has committed a step */
+    double unheard_ms;                /* patience with members that it never heard of */
     double quiet_until_ms;            /* a new hub: nobody is lost before */
 
     int64_t counter;            /* of the newest generation proposed */
