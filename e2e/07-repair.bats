@@ -98,7 +98,7 @@ refused_with() { # refused_with JOB WORDS
 }
 
 @test "a deleted Service is back at once, a deleted Secret with the next pod" {
-    start_job mended replicas=2 steps="$LONG"
+    start_job mended replicas=2 steps="$LONG" worker='hostnames: true'
     service=$(kubectl get service mended-workers -n "$namespace" -o jsonpath='{.metadata.uid}')
     kubectl delete service mended-workers -n "$namespace"
     eventually "$LIMIT" is_there service mended-workers
@@ -119,10 +119,10 @@ takes_over() { # takes_over JOB: its Service selects the pods of this one
 }
 
 @test "a Service that an orphaned job left behind is taken over" {
-    start_job heir replicas=1 steps="$LONG"
+    start_job heir replicas=1 steps="$LONG" worker='hostnames: true'
     kubectl delete fj heir -n "$namespace" --cascade=orphan
     kubectl delete secrets -n "$namespace" -l fleetjob.dev/job-name=heir # the quota has room for one
-    job_file heir replicas=1 steps="$SHORT" | kubectl apply -n "$namespace" -f -
+    job_file heir replicas=1 steps="$SHORT" worker='hostnames: true' | kubectl apply -n "$namespace" -f -
     eventually "$LIMIT" takes_over heir
     becomes heir Succeeded
     kubectl delete pods -n "$namespace" -l fleetjob.dev/job-name=heir --wait=false
