@@ -12,7 +12,8 @@
 
 #include "libfleet/rendezvous/hub_internal.h"
 
-#define TELL_MS 2000.0 /* a shorter wait is not worth a word */
+#define TELL_MS     2000.0  /* a shorter wait is not worth a word */
+#define TELL_FEW_MS 10000.0 /* pods take so long to start, and each word is a write of the status */
 
 /* An agent ends a trainer that holds state and does not answer after a minute (agent/supervisor.c). */
 #define SILENT_TRAINER_MS 60000.0
@@ -103,7 +104,8 @@ static void describe(struct hub *hub)
 /* The back-off is known to take its time; others are told when they have lasted, and will last, for a while. */
 static bool is_worth_a_word(struct hub *hub)
 {
-    double since_ms = hub->wait_since_ms + TELL_MS;
+    bool is_start = strcmp(hub->wait.cause, HUB_WAIT_FEW) == 0 && isinf(hub->wait.until_ms);
+    double since_ms = hub->wait_since_ms + (is_start ? TELL_FEW_MS : TELL_MS);
 
     if (hub->wait.until_ms - hub->now_ms <= TELL_MS)
         return false;
