@@ -15,9 +15,9 @@
 #include "controller/fleetjob/job_secret.h"
 #include "controller/fleetjob/job_service.h"
 #include "controller/fleetjob/pod_builder.h"
+#include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
-#include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 
