@@ -15,7 +15,7 @@ static void test_run__wrong_usage_exits_2(void **state)
     } cases[] = {
         {{NULL}, "Usage: fleetjob COMMAND"},
         {{"rnu"}, "did you mean \"run\"?"},
-        {{"run"}, "a file is missing"},
+        {{"run"}, "JOB.yaml is missing"},
         {{"run", "a.yaml", "b.yaml"}, "\"b.yaml\" is one word too many"},
         {{"run", "--nonsense", "a.yaml"}, "Usage: fleetjob run"},
         {{"run", "--workers", "0", "a.yaml"}, "--workers must be in [1, 256], not \"0\""},
