@@ -87,7 +87,7 @@ says_when() { # says_when JOB: the wait for the next restart can be read
 }
 
 has_new_worker() { # has_new_worker JOB INDEX: its second pod is a member, and three train
-    field_is "$1" "attempts.$2" 1 && field_is "$1" state Running && field_is "$1" workers.ready 3
+    field_at_least "$1" rendezvous.generation 2 && field_is "$1" "attempts.$2" 1 && field_is "$1" state Running && field_is "$1" workers.ready 3
 }
 
 @test "a drained worker costs its job one restart, that does not count" {
