@@ -171,7 +171,7 @@ static const cJSON *find_before(const struct fake_apiserver *server, size_t posi
     return NULL;
 }
 
-/* It is not selected any more: to this watch it is deleted. */
+/* It is not selected any more: to this watch it is deleted. What was forgotten may have been selected. */
 static bool has_left(const struct fake_watch *watch, size_t position)
 {
     const struct fake_event *event = &watch->server->events[position];
@@ -180,7 +180,7 @@ static bool has_left(const struct fake_watch *watch, size_t position)
     if (strcmp(event->type, "MODIFIED") != 0 || is_selected(event->tree, watch))
         return false;
     before = find_before(watch->server, position);
-    return before && is_selected(before, watch);
+    return !before || is_selected(before, watch);
 }
 
 static bool is_seen_by(const struct fake_watch *watch, size_t position)

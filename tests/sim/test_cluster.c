@@ -228,6 +228,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         60088453, /* a recorded generation that was never assigned gives up the state of an older one */
         70005249, /* a record is waited for, and a member is back with the checkpoint that all begin with */
         1000000079, /* a finished job without a time to live vanishes when a clock is set */
+        1000000517, /* a pod loses its label and is deleted while a watch is away */
         1000000330, /* admission refuses a pod for a while: the job was refused for ever */
     };
     struct tally tally = {0};

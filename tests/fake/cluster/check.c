@@ -188,7 +188,8 @@ static void check_attempt(struct cluster *c, const struct cluster_pod *new)
     (void)snprintf(path, sizeof(path), CLUSTER_FLEETJOBS "/%s", c->jobs[new->job].name);
     (void)snprintf(key, sizeof(key), "%d", new->index);
     attempts = fleet_json_at(fake_apiserver_get(c->server, path), "status.attempts");
-    if (new->attempt == 0 && !cJSON_GetObjectItemCaseSensitive(attempts, key))
+    if (c->jobs[new->job].is_status_lost ||
+        (new->attempt == 0 && !cJSON_GetObjectItemCaseSensitive(attempts, key)))
         return;
     for (int i = 0; i < c->pod_count; i++) {
         const struct cluster_pod *old = &c->pods[i];
@@ -438,12 +439,29 @@ static void open_run(struct cluster *c, struct cluster_hosted *hosted,
                   assign->generation.epoch, assign->generation.counter, hosted->job, run.count);
 }
 
+/* The status was removed, and no member of the newest generation lives: nothing is left that knows of it. */
+static bool is_forgotten(const struct cluster *c, const struct cluster_job *job)
+{
+    const struct cluster_run *newest = job->newest_run >= 0 ? &c->runs[job->newest_run] : NULL;
+
+    if (!job->is_status_lost || !newest)
+        return false;
+    for (int i = 0; i < newest->count; i++)
+        if (c->agents[newest->agents[i]].is_alive)
+            return false;
+    return true;
+}
+
 void cluster_check_assign(struct cluster *c, struct cluster_hosted *hosted,
                           const struct message_assign *assign)
 {
     struct cluster_job *job = &c->jobs[hosted->job];
     int order = generation_compare(assign->generation, job->newest_assigned);
 
+    if (order < 0 && is_forgotten(c, job)) {
+        job->last_committer = job->newest_assigned = (struct generation){0};
+        order = 1;
+    }
     check_leads(c, hosted->replica, "assign");
     if (order < 0)
         cluster_broken(c, "(1) generation %" PRId64 ".%" PRId64 " after %" PRId64 ".%" PRId64,

@@ -152,6 +152,42 @@ static void delete_by_hand(struct cluster *c, const char *collection)
     (void)fake_apiserver_do(c->server, "DELETE", path, "{}");
 }
 
+/* Another tool rewrites the labels of a pod. */
+static void relabel_pod(struct cluster *c)
+{
+    static const char *const patches[] = {
+        "{\"metadata\":{\"labels\":{\"app.kubernetes.io/managed-by\":\"somebody\"}}}",
+        "{\"metadata\":{\"labels\":{\"fleetjob.dev/job-uid\":null}}}",
+        "{\"metadata\":{\"labels\":null}}",
+    };
+    const struct cluster_agent *a = any_agent(c);
+    const char *patch = patches[cluster_below(c, 3)];
+    char path[160];
+
+    if (!a)
+        return;
+    (void)snprintf(path, sizeof(path), CLUSTER_PODS_PATH "/%s", a->pod);
+    cluster_trace(c, "pod %s: %s", a->pod, patch);
+    (void)fake_apiserver_do(c->server, "PATCH", path, patch);
+}
+
+/* Somebody takes the status of a job that runs away. What it counted is lost with it. */
+static void remove_status(struct cluster *c)
+{
+    int number = cluster_below(c, c->job_count);
+    struct cluster_job *job = &c->jobs[number];
+    char path[160];
+
+    if (job->is_gone || job->is_terminal || job->has_finished)
+        return;
+    job->is_status_lost = true;
+    job->progress = 0;
+    job->recorded = (struct generation){0};
+    (void)snprintf(path, sizeof(path), CLUSTER_FLEETJOBS "/%s/status", job->name);
+    cluster_trace(c, "the status of job %d is removed", number);
+    (void)fake_apiserver_do(c->server, "PATCH", path, "{\"status\":null}");
+}
+
 /* The wall clock of a replica is set: a second, an hour or a year, in either direction. */
 static void step_clock(struct cluster *c)
 {
@@ -167,9 +203,13 @@ static void break_rules(struct cluster *c)
 {
     int kind = cluster_below(c, 100);
 
-    if (kind < 50)
+    if (kind < 30)
         refuse_creates(c);
-    else if (kind < 65)
+    else if (kind < 45)
+        relabel_pod(c);
+    else if (kind < 55)
+        remove_status(c);
+    else if (kind < 68)
         delete_by_hand(c, "/api/v1/namespaces/" CLUSTER_NAMESPACE "/secrets");
     else if (kind < 80)
         delete_by_hand(c, "/api/v1/namespaces/" CLUSTER_NAMESPACE "/services");

@@ -131,6 +131,9 @@ void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int res
     run->restarts = restarts;
     run->is_restart = more == 1;
     run->before = before ? before->generation.counter : 0;
+    job->was_suspended |= job->is_status_lost;
+    if (job->is_status_lost)
+        return;
     if (more < 0 || more > 1)
         cluster_broken(c, "(8) job %d: generation %" PRId64 " has %d restarts, the one before %d",
                        run->job, run->generation.counter, restarts, restarts - more);
@@ -220,6 +223,8 @@ void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
     int order =
         newest ? generation_compare(recorded, newest->generation) : !generation_is_none(recorded);
 
+    if (job->is_status_lost)
+        return;
     check_history(c, number, object);
     if (newest && order == 0)
         c->runs[job->newest_run].is_recorded = c->runs[job->newest_run].was_recorded = true;
