@@ -48,7 +48,7 @@ static const struct fleet_field options_fields[] = {
 
 const struct fleet_object strategy_options_type = {
     .name = "strategyOptions",
-    .description = "FleetJob's own choices where Paddle has no knob.",
+    .description = "FleetJob's own choices where Paddle has no setting.",
     .fields = options_fields,
     .size = sizeof(struct strategy_options),
 };
