@@ -34,7 +34,7 @@ refused_at_apply() { # refused_at_apply WORDS [sed expression]…: the small job
     refused_at_apply 'spec.training.optimizer.learningRate' 's/learningRate: 1.0e-3/learningRate: 0/'
     refused_at_apply 'Unsupported value: "adamwx"' 's/adamw/adamwx/'
     refused_at_apply 'spec.training.steps: Required value' '/steps:/d'
-    refused_at_apply 'must be a multiple of microBatchSize' 's/globalBatchSize: 8/globalBatchSize: 7/'
+    refused_at_apply 'spec.training.globalBatchSize' 's/globalBatchSize: 8/globalBatchSize: 7/'
     refused_at_apply 'minReplicas' 's/replicas: 4/replicas: 4, minReplicas: 5/'
     refused_at_apply 'name' 's/name: bad/name: a123456789-123456789-123456789-123456789-123456789-123456789/'
     refused_at_apply 'exactly one of' "s/replicas: 4/replicas: 4, volumes: [{name: x, mountPath: \/x, claim: a, configMap: b}]/"

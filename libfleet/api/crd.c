@@ -45,13 +45,15 @@ static void put_text(cJSON *parent, const char *key, const char *text)
     fleet_assert(cJSON_AddStringToObject(parent, key, text) != NULL);
 }
 
-static void put_rule(cJSON *list, const char *cel, const char *message)
+static void put_rule(cJSON *list, const char *cel, const char *message, const char *field)
 {
     cJSON *rule = cJSON_CreateObject();
 
     fleet_assert(rule != NULL);
     put_text(rule, "rule", cel);
     put_text(rule, "message", message);
+    if (field)
+        put_text(rule, "fieldPath", field);
     cJSON_AddItemToArray(list, rule);
 }
 
@@ -64,7 +66,8 @@ static void put_rule(cJSON *list, const char *cel, const char *message)
     {                                                                                             \
         "!has(oldSelf.status) || !has(oldSelf.status.startTime) || " SAME("spec." parent, field), \
             "spec." parent field " cannot change while the job runs: suspend it first "           \
-            "(runPolicy.suspend), or make another job"                                            \
+            "(runPolicy.suspend), or make another job",                                           \
+            ".spec." parent field                                                                 \
     }
 
 /* What all workers must agree on: one that is replaced would come with something else. A suspended job
@@ -72,7 +75,7 @@ static void put_rule(cJSON *list, const char *cel, const char *message)
 static void put_fixed_rules(cJSON *list)
 {
     static const struct {
-        const char *rule, *message;
+        const char *rule, *message, *field;
     } fields[] = {
         FIXED("", "training"),        FIXED("", "strategy"),
         FIXED("", "strategyText"),    FIXED("", "strategyPolicy"),
@@ -81,7 +84,7 @@ static void put_fixed_rules(cJSON *list)
     };
 
     for (size_t i = 0; i < FLEET_COUNT(fields); i++)
-        put_rule(list, fields[i].rule, fields[i].message);
+        put_rule(list, fields[i].rule, fields[i].message, fields[i].field);
 }
 
 /* What spans metadata, spec and status. */
@@ -94,17 +97,19 @@ static void put_root_rules(cJSON *schema)
     (void)snprintf(length, sizeof(length), "size(self.metadata.name) <= %d", FLEETJOB_NAME_MAX);
     put_rule(list, length,
              "metadata.name is too long: pods are called <name>-worker-<index>-<attempt> within 63 "
-             "characters");
+             "characters",
+             NULL);
     put_rule(
         list, "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
         "metadata.name must be lower-case letters, digits and '-', begin with a letter and end "
-        "with a letter or digit: the job's Service has this name");
+        "with a letter or digit: the job's Service has this name",
+        NULL);
     put_rule(list,
              "!has(oldSelf.status) || !has(oldSelf.status.rendezvous) || "
              "(has(self.spec.training) == has(oldSelf.spec.training) && "
              "(!has(self.spec.training) || self.spec.training.model == "
              "oldSelf.spec.training.model))",
-             "spec.training.model cannot change once the job has started");
+             "spec.training.model cannot change once the job has started", ".spec.training.model");
     put_fixed_rules(list);
 }
 

@@ -117,7 +117,7 @@ static const struct fleet_field volume_fields[] = {
 static const struct fleet_rule volume_rules[] = {
     {"[has(self.claim), has(self.configMap), has(self.emptyDir), "
      "has(self.hostPath)].filter(x, x).size() == 1",
-     "exactly one of claim, configMap, emptyDir, hostPath is required"},
+     "exactly one of claim, configMap, emptyDir, hostPath is required", NULL},
     {0},
 };
 
@@ -195,12 +195,12 @@ static const struct fleet_field worker_fields[] = {
 
 static const struct fleet_rule worker_rules[] = {
     {"!has(self.minReplicas) || self.minReplicas <= self.replicas",
-     "replicas must not be below minReplicas"},
+     "replicas must not be below minReplicas", "replicas"},
     {"!has(self.maxReplicas) || self.replicas <= self.maxReplicas",
-     "replicas must not be above maxReplicas"},
+     "replicas must not be above maxReplicas", "replicas"},
     {"!has(self.template) || (!has(self.resources) && (!has(self.volumes) || "
      "size(self.volumes) == 0) && self.image == '')",
-     "template replaces image, resources and volumes"},
+     "template replaces image, resources and volumes: give one or the other", "template"},
     {0},
 };
 
@@ -507,7 +507,7 @@ static const struct fleet_field spec_fields[] = {
 
 static const struct fleet_rule spec_rules[] = {
     {"has(self.training) || (has(self.worker) && has(self.worker.template))",
-     "training is required, unless worker.template has a command of its own to run"},
+     "training is required, unless worker.template has a command of its own to run", "training"},
     {0},
 };
 

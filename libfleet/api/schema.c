@@ -46,12 +46,17 @@ static cJSON *at_key(cJSON *schema, const char *key, bool list)
     return item;
 }
 
-static void add_rule(cJSON *schema, const char *cel, const char *message)
+static void add_rule(cJSON *schema, const struct fleet_rule *from)
 {
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
     cJSON *rule = new_object();
 
-    add_text(rule, "rule", cel);
-    add_text(rule, "message", message);
+    add_text(rule, "rule", from->cel);
+    add_text(rule, "message", from->message);
+    if (from->field) {
+        fleet_strbuf_appendf(&path, ".%s", from->field);
+        add_text(rule, "fieldPath", path.text);
+    }
     cJSON_AddItemToArray(at_key(schema, "x-kubernetes-validations", true), rule);
 }
 
@@ -78,8 +83,8 @@ static void add_string(cJSON *schema, const struct fleet_field *field, size_t ma
     if (field->pattern)
         add_text(schema, "pattern", field->pattern);
     if (field->flags & FLEET_PATH)
-        add_rule(schema, "self == '' || self.startsWith('/')",
-                 "must be an absolute path in a cluster");
+        add_rule(schema, &(struct fleet_rule){.cel = "self == '' || self.startsWith('/')",
+                                              .message = "must be an absolute path in a cluster"});
 }
 
 static void add_choices(cJSON *schema, const struct fleet_field *field)
@@ -189,14 +194,28 @@ static void add_list_type(cJSON *schema, const struct fleet_field *field)
     }
 }
 
+/* What `kubectl explain` shows. */
+static void describe(cJSON *schema, const struct fleet_field *field)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    fleet_strbuf_append(&text, field->description);
+    if (field->default_words)
+        fleet_strbuf_appendf(&text, " Default: %s.", field->default_words);
+    else if (field->default_text && !strchr("{[", field->default_text[0]) &&
+             strcmp(field->default_text, "\"\"") != 0)
+        fleet_strbuf_appendf(&text, " Default: %s.", field->default_text);
+    cJSON_DeleteItemFromObjectCaseSensitive(schema, "description");
+    add_text(schema, "description", text.text);
+}
+
 static cJSON *schema_of_field(const struct fleet_field *field)
 {
     cJSON *schema = field->object && field->kind != FLEET_FIELD_LIST
                         ? schema_of_object(field->object)
                         : new_object();
 
-    cJSON_DeleteItemFromObjectCaseSensitive(schema, "description");
-    add_text(schema, "description", field->description);
+    describe(schema, field);
     if (field->kind == FLEET_FIELD_LIST) {
         cJSON *items = field->object ? schema_of_object(field->object) : new_object();
         if (!field->object)
@@ -263,7 +282,7 @@ static void add_choice_rules(cJSON *schema, const struct fleet_object *type,
     append_choice_test(&rule, by, field->only);
     fleet_strbuf_appendf(&message, "%s belongs to ", field->name);
     append_choice_names(&message, by, field->only);
-    add_rule(schema, rule.text, message.text);
+    add_rule(schema, &(struct fleet_rule){rule.text, message.text, field->name});
     if (!(field->flags & FLEET_REQUIRED))
         return;
     fleet_strbuf_appendf(&needed, "has(self.%s) || ", field->name);
@@ -276,7 +295,7 @@ static void add_choice_rules(cJSON *schema, const struct fleet_object *type,
     fleet_strbuf_append(&needed, ")");
     fleet_strbuf_appendf(&why, "%s is required with ", field->name);
     append_choice_names(&why, by, field->only);
-    add_rule(schema, needed.text, why.text);
+    add_rule(schema, &(struct fleet_rule){needed.text, why.text, field->name});
 }
 
 cJSON *schema_of_object(const struct fleet_object *type)
@@ -295,7 +314,7 @@ cJSON *schema_of_object(const struct fleet_object *type)
             cJSON_AddItemToArray(at_key(schema, "required", true), cJSON_CreateString(field->name));
     }
     for (const struct fleet_rule *rule = type->rules; rule && rule->cel; rule++)
-        add_rule(schema, rule->cel, rule->message);
+        add_rule(schema, rule);
     return schema;
 }
 
@@ -369,6 +388,21 @@ static void add_knob_scalar(cJSON *schema, const struct knob_field *field)
     }
 }
 
+/* Help and Paddle's default, for `kubectl explain`. A `default:` in the schema would make set what the user left out. */
+static void describe_knob(cJSON *schema, const struct knob_field *field)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    fleet_strbuf_appendf(&text, "%s.", field->help);
+    if (field->kind == KNOB_BOOL)
+        fleet_strbuf_appendf(&text, " Default: %s.", field->number != 0 ? "true" : "false");
+    else if (field->kind == KNOB_INT || field->kind == KNOB_FLOAT)
+        fleet_strbuf_appendf(&text, " Default: %.9g.", field->number);
+    else if (field->kind == KNOB_STRING && field->text && field->text[0])
+        fleet_strbuf_appendf(&text, " Default: %s.", field->text);
+    add_text(schema, "description", text.text);
+}
+
 static cJSON *schema_of_message(const struct knob_message *message);
 
 static cJSON *schema_of_knob(const struct knob_field *field)
@@ -376,7 +410,7 @@ static cJSON *schema_of_knob(const struct knob_field *field)
     cJSON *schema =
         field->kind == KNOB_MESSAGE ? schema_of_message(field->message()) : new_object();
 
-    add_text(schema, "description", field->help);
+    describe_knob(schema, field);
     if (knob_is_list(field)) {
         cJSON *items =
             field->kind == KNOB_MESSAGES ? schema_of_message(field->message()) : new_object();

@@ -165,9 +165,9 @@ static const struct fleet_field model_fields[] = {
 };
 
 static const struct fleet_rule model_rules[] = {
-    {"has(self.name) || has(self.preset)", "name or preset is required"},
+    {"has(self.name) || has(self.preset)", "name or preset is required", "name"},
     {"!has(self.width) || !has(self.heads) || self.width % self.heads == 0",
-     "width must be divisible by heads"},
+     "width must be divisible by heads", "width"},
     {0},
 };
 
@@ -259,7 +259,7 @@ static const struct fleet_field data_fields[] = {
 };
 
 static const struct fleet_rule data_rules[] = {
-    {"has(self.path) || self.tokenizer == 'synthetic-markov'", "path is required"},
+    {"has(self.path) || self.tokenizer == 'synthetic-markov'", "path is required", "path"},
     {0},
 };
 
@@ -527,11 +527,11 @@ static const struct fleet_field training_fields[] = {
 
 static const struct fleet_rule training_rules[] = {
     {"self.globalBatchSize % self.microBatchSize == 0",
-     "globalBatchSize must be a multiple of microBatchSize"},
+     "globalBatchSize must be a multiple of microBatchSize", "globalBatchSize"},
     {"!has(self.evaluation) || (has(self.data.validation) && self.data.validation > 0.0)",
-     "evaluation needs data.validation above 0"},
+     "evaluation needs data.validation above 0", "evaluation"},
     {"!has(self.health) || self.health.lossSpike != 'rollback' || has(self.checkpoint)",
-     "lossSpike rollback needs checkpoint"},
+     "lossSpike rollback needs checkpoint", "health"},
     {0},
 };
 

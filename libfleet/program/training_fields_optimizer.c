@@ -42,7 +42,7 @@ static const struct fleet_field clip_fields[] = {
 
 static const struct fleet_rule clip_rules[] = {
     {"[has(self.globalNorm), has(self.norm), has(self.value)].filter(x, x).size() <= 1",
-     "only one of globalNorm, norm, value may be given"},
+     "only one of globalNorm, norm, value may be given", NULL},
     {0},
 };
 
@@ -307,11 +307,11 @@ static const struct fleet_field schedule_fields[] = {
 
 static const struct fleet_rule schedule_rules[] = {
     {"self.name != 'noam' || self.warmupSteps >= 1",
-     "warmupSteps must be at least 1 with schedule noam"},
+     "warmupSteps must be at least 1 with schedule noam", "warmupSteps"},
     {"!has(self.values) || !has(self.boundaries) || size(self.values) == size(self.boundaries) + 1",
-     "values must have one entry more than boundaries"},
+     "values must have one entry more than boundaries", "values"},
     {"has(self.gamma) || !(self.name in ['exponential', 'naturalExponential', 'inverseTime'])",
-     "gamma is required with this schedule"},
+     "gamma is required with this schedule", "gamma"},
     {0},
 };
 
