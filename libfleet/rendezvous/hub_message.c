@@ -31,6 +31,15 @@ static void tell_checkpoint(struct hub *hub, struct hub_output *out)
     hub->checkpoint_path = NULL;
 }
 
+/* It was made before a restart that has begun, and is told after that: it may be lost as well. */
+static void note_late(struct hub *hub, const struct message_step *step)
+{
+    if (hub->incident.is_open)
+        hub->incident.progress_step = step->step;
+    else if (hub->restart.is_open && step->generation < hub->newest.counter)
+        hub->restart.incident.progress_step = step->step;
+}
+
 void hub_message_step(struct hub *hub, const struct message_step *step, struct hub_output *out)
 {
     int64_t count = hub->policy.own_trainer ? step->step - hub->progress_step : 1;
@@ -39,6 +48,7 @@ void hub_message_step(struct hub *hub, const struct message_step *step, struct h
     if (step->step <= hub->progress_step)
         return; /* (7) */
     hub->progress_step = step->step;
+    note_late(hub, step);
     hub_output_event(out, hub, HUB_EVENT_STEP, NULL)->step = *step;
     tell_checkpoint(hub, out);
     hub->steps_since_restart += count;

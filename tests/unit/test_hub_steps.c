@@ -597,6 +597,24 @@ static void test_hub_steps__steps_of_an_own_trainer_are_lost_where_it_says_so(vo
     stop();
 }
 
+/* On a busy machine the agent of rank 0 reads its trainer's last lines when another trainer has failed already. */
+static void test_hub_steps__a_step_that_is_told_after_the_failure_is_lost_too(void **state)
+{
+    (void)state;
+    own_job();
+    fail_trainer(1);
+    progress(0, 431, 435);
+    w.peers[0].status.step = -1;
+    left_generation(0);
+    ready(1);
+    assert_generation(2);
+    phases(1, MESSAGE_PHASE_RESTORED, -1);
+    phases(0, MESSAGE_PHASE_RESTORED, 410);
+    tell_phase(0, MESSAGE_PHASE_FIRST_STEP, -1, 0);
+    assert_int_equal(last_event(HUB_EVENT_RESTART)->lost_steps, 25);
+    stop();
+}
+
 static void test_hub_steps__nothing_is_claimed_of_an_own_trainer_that_does_not_say(void **state)
 {
     (void)state;
@@ -676,6 +694,7 @@ int main(void)
         TEST(an_own_trainer_reports_the_steps_it_likes),
         TEST(an_own_trainer_is_told_where_to_resume),
         TEST(steps_of_an_own_trainer_are_lost_where_it_says_so),
+        TEST(a_step_that_is_told_after_the_failure_is_lost_too),
         TEST(nothing_is_claimed_of_an_own_trainer_that_does_not_say),
         TEST(the_last_checkpoint_of_an_own_trainer_counts),
         TEST(nobody_waits_for_the_state_of_an_own_trainer),
