@@ -131,7 +131,7 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     ends_like_reference seen "$SHORT"
     run --separate-stderr kubectl get fj seen
     echo "$output"
-    [[ ${lines[0]} =~ ^NAME\ +STATE\ +WORKERS\ +STEP\ +LOSS\ +RESTARTS\ +AGE ]]
+    [[ ${lines[0]} =~ ^NAME\ +STATE\ +WORKERS\ +STEP\ +LOSS\ +RESTARTS\ +WAITING\ +AGE ]]
     [[ ${lines[1]} =~ ^seen\ +Succeeded\ +[0-9]\ +$SHORT\ +[0-9]\.[0-9]{1,5}\ +0\ +[0-9]+ ]]
     run --separate-stderr kubectl get fj seen -o wide
     echo "$output"
