@@ -68,21 +68,24 @@ static yaml_mark_t mark_of_byte(const char *text, size_t offset)
     return mark;
 }
 
-/* Is there a tab at this character of the text, or nothing but white space with one before it on its line? */
-static bool is_tab_at(const char *text, size_t index)
+/* Is this character of the text a tab? */
+static bool is_tab_at(const char *text, size_t size, size_t index)
 {
-    size_t at = 0;
-
-    for (; index > 0 && text[at]; at++) /* the index counts characters, not bytes */
-        index -= ((unsigned char)text[at + 1] & 0xc0) != 0x80;
-    return text[at] == '\t';
+    for (size_t at = 0; at < size; at++) {
+        bool is_start =
+            ((unsigned char)text[at] & 0xc0) != 0x80; /* the index counts characters, not bytes */
+        if (is_start && index-- == 0)
+            return text[at] == '\t';
+    }
+    return false;
 }
 
-static int refuse_parser(const yaml_parser_t *parser, const char *text, struct fleet_error *err)
+static int refuse_parser(const yaml_parser_t *parser, const char *text, size_t size,
+                         struct fleet_error *err)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf words = {0};
 
-    if (parser->error == YAML_SCANNER_ERROR && is_tab_at(text, parser->problem_mark.index))
+    if (parser->error == YAML_SCANNER_ERROR && is_tab_at(text, size, parser->problem_mark.index))
         return refuse_at(parser->problem_mark, err, "a tab: indent with spaces", NULL);
     fleet_strbuf_append(&words, parser->problem ? parser->problem : "not YAML");
     if (parser->context)
@@ -511,12 +514,13 @@ static int read_event(struct reader *reader, const yaml_event_t *event, struct f
     return 0;
 }
 
-static int read_events(struct reader *reader, const char *text, struct fleet_error *err)
+static int read_events(struct reader *reader, const char *text, size_t size,
+                       struct fleet_error *err)
 {
     for (bool done = false; !done;) {
         yaml_event_t event;
         if (!yaml_parser_parse(&reader->parser, &event))
-            return refuse_parser(&reader->parser, text, err);
+            return refuse_parser(&reader->parser, text, size, err);
         int rc = read_event(reader, &event, err);
         done = event.type == YAML_STREAM_END_EVENT;
         yaml_event_delete(&event);
@@ -579,7 +583,7 @@ static int read_documents(const char *text, size_t size, bool is_single, cJSON *
     fleet_assert(reader.merged && reader.documents);
     yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, size);
-    rc = read_events(&reader, text, err);
+    rc = read_events(&reader, text, size, err);
     while (reader.depth > 0)
         release_open(&reader.stack[--reader.depth]);
     fleet_map_release(&reader.anchors);

@@ -108,6 +108,7 @@ static void test_yaml__errors_name_line_and_column(void **state)
         {"{\"a\": \"\xff\"}", "line 1, column 8: invalid leading UTF-8 octet"},
         {"a: \"\\0\"\n", "line 1, column 4: a NUL character in a string"},
         {"a:\n\t- b\n", "line 2, column 1: a tab: indent with spaces"},
+        {"a: \xc3\xa4\n\tb", "line 2, column 1: a tab: indent with spaces"},
     };
 
     (void)state;
