@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     SELECT_AUTO_RESULT struct select_result result = {0};
     STRATEGY_AUTO struct strategy s;
     struct fleet_errors errors = {0};
-    struct select_options options;
+    struct select_options options = {0};
 
     strategy_init(&s);
     if (size < 3 || prototxt_merge(&s, "f", (const char *)data + 3, size - 3, NULL) < 0)
