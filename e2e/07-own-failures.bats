@@ -45,9 +45,9 @@ fails_after_restarts() { # fails_after_restarts JOB COUNT
 }
 
 @test "the pod of a rank that has not finished is deleted: the job runs again and succeeds" {
-    own_job deleted 'if [ $RANK = 0 ]; then /bin/busybox sleep 1; else /bin/busybox sleep 15; fi'
+    own_job deleted 'if [ $FLEET_INDEX = 0 ]; then /bin/busybox sleep 1; else /bin/busybox sleep 15; fi'
     becomes deleted Running
-    sleep 3 # rank 0 has ended by then, on most machines: what is asked below holds anyway
+    sleep 3 # worker 0 has ended by then, on most machines: what is asked below holds anyway
     kubectl delete pod -n "$namespace" -l fleetjob.dev/job-name=deleted,fleetjob.dev/worker-index=1 --wait=false
     eventually "$LIMIT" field_at_least deleted rendezvous.generation 2
     becomes deleted Succeeded
