@@ -22,7 +22,7 @@ struct kube_config;
 
 struct kube_http_options {
     const char *user_agent; /* NULL: "fleetjob/VERSION" */
-    int in_flight_max;      /* plain requests at once; 0: 32 */
+    int in_flight_max;      /* plain requests at once; 0: 128 */
     /* For metrics: a request has ended. `verb` is its method, or "WATCH"; status 0: no answer. */
     void (*answered)(void *user, const char *verb, int status);
     void *user;
