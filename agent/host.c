@@ -247,7 +247,7 @@ static void child_ended(struct host_child *child, pid_t pid)
 
 /*
  * The first process of a group has ended. It is still a zombie: neither its pid nor its process group can
- * belong to anybody else. What is left of the group is killed, unless the trainer was told to end: then the
+ * belong to anybody else. The agent kills what is left of the group, unless it has asked the trainer to end: then the
  * rest has its grace, too. A shell ends at SIGTERM at once, while the program that it started may be saving.
  */
 static void leader_ended(struct host_child *child, pid_t pid)

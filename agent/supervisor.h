@@ -94,7 +94,7 @@ void supervisor_order(struct supervisor *supervisor, const struct member_action 
 /* SIGTERM or SIGINT reached this process; the second one ends everything at once. */
 void supervisor_signal(struct supervisor *supervisor, int signal_number, double now_ms);
 
-/* The trainer was told to end, and has its grace until it is killed. */
+/* The agent has asked the trainer to end; it kills the trainer when the grace is over. */
 bool supervisor_is_stopping(const struct supervisor *supervisor, int local_rank);
 
 /* When to call supervisor_tick() at the latest; INFINITY = no need. */

@@ -255,7 +255,7 @@ void supervisor_progress(struct supervisor *s, int local_rank, const struct prog
     if (!isnan(line->evaluation_loss) && t->step > 0)
         member_trainer_evaluation(s->member, t->step, line->evaluation_loss, supervisor_clock(s),
                                   &out);
-    if (line->checkpoint > 0) /* also while it is told to end: it saves before it goes */
+    if (line->checkpoint > 0) /* also after SIGTERM: it saves before it ends */
         member_trainer_checkpoint(s->member, t->generation, line->checkpoint,
                                   line->path ? line->path : "", supervisor_clock(s), &out);
     supervisor_apply(s, &out);
