@@ -26,7 +26,7 @@ struct observe_plan {
     int world;
     cJSON *json; /* status.plan; NULL if it cannot be built, or there is no training block */
     char digest[FLEET_SHA256_HEX_SIZE]; /* "" likewise */
-    int64_t worker_bytes; /* that a worker needs, see memory_limit.h; 0 = not known */
+    int64_t worker_bytes;               /* that a worker needs, see memory_limit.h; 0 = not known */
     struct fleet_errors errors,
         warnings; /* what is wrong with the spec, or its plan; what is odd */
 };

@@ -25,7 +25,7 @@
 #include "libfleet/kube/exec.h"
 #include "libfleet/kube/http_internal.h"
 
-#define IN_FLIGHT_DEFAULT 128 /* 1000 pods in 2.0 s, with 32 in 2.4 s (docs/status.md) */
+#define IN_FLIGHT_DEFAULT 128     /* 1000 pods in 2.0 s, with 32 in 2.4 s (docs/status.md) */
 #define PLUG_IN_RETRY_MS  10000.0 /* after it failed, while the credential is good yet */
 
 /* ---- the end of things ------------------------------------------------------------------------- */

@@ -118,7 +118,6 @@ void member_trainer_checkpoint_failed(struct member *member, int64_t step, const
     struct message message = {.type = MESSAGE_CHECKPOINT_FAILED,
                               .checkpoint_failed = {.step = step, .reason = reason}};
 
-
     member_enter(member, now_ms);
     if (member_report_can_send(member))
         member_report_send(member, &message, out);

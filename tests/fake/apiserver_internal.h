@@ -46,8 +46,7 @@ struct fake_watch {
 struct fake_apiserver {
     struct fleet_map objects; /* "collection|namespace|name" → const cJSON * */
     struct fake_event *events;
-    size_t event_count, event_capacity,
-        forgotten;           /* so many of the first have no text any more */
+    size_t event_count, event_capacity, forgotten; /* so many of the first have no text any more */
     int64_t version, oldest; /* the newest change; the oldest one that can be watched from */
     int64_t wall_ms;
     uint64_t next_uid;

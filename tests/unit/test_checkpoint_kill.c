@@ -141,7 +141,7 @@ static void test_checkpoint__a_save_killed_at_any_system_call_loses_nothing(void
      * allocator of a sanitizer makes calls of its own. */
     assert_int_equal(last, 2);
     assert_in_range(changes, 1, 9);
-    assert_true(stop > 40);       /* it was really traced */
+    assert_true(stop > 40); /* it was really traced */
 }
 
 /* ---- several writers --------------------------------------------------------------------------- */

@@ -201,8 +201,9 @@ struct cluster_job { /* what is true of a job, whatever its status says */
     bool has_finished; /* a trainer has applied the last step */
     struct cluster_checkpoint checkpoints[CLUSTER_CHECKPOINTS];
     int checkpoint_count;
-    bool was_suspended;  /* since the newest generation was assigned */
-    bool is_status_lost; /* somebody has removed it once: restarts are not counted exactly any more */
+    bool was_suspended; /* since the newest generation was assigned */
+    bool
+        is_status_lost; /* somebody has removed it once: restarts are not counted exactly any more */
 
     /* as last seen on the server */
     bool is_terminal;
