@@ -5,6 +5,9 @@
 
 #include "libfleet/base/log.h"
 
+/* Whoever follows the log of worker 0 expects the step lines there: which log has them? */
+#define RANK_0_ELSEWHERE "Rank 0, whose log has the step lines, is another worker"
+
 static void log_assign(const struct member_action *action)
 {
     const struct message_assign *assign = action->assign;
@@ -19,6 +22,8 @@ static void log_assign(const struct member_action *action)
                    FLEET_STR("state", assign->members[action->place].step >= 0 ? "kept"
                                       : assign->step >= 0                      ? "received"
                                                                                : "none"));
+    if (assign->members[action->place].index == 0 && action->place != 0)
+        fleet_log_info(RANK_0_ELSEWHERE, FLEET_INT("worker", assign->members[0].index));
 }
 
 void journal_order(struct journal *journal, const struct member_action *action, double now_ms)

@@ -427,10 +427,10 @@ static void describe_cause(const struct hub_view *hub, struct fleet_strbuf *out)
 
     if (hub->state_lost[0])
         fleet_strbuf_append(out, hub->state_lost);
-    else if (last && last->member >= 0)
+    else if (last && last->member >= 0 && !strstr(last->message, "worker "))
         fleet_strbuf_appendf(out, "worker %d: %s", last->member, last->message);
     else
-        fleet_strbuf_append(out, last ? last->message : "the members form a new generation");
+        fleet_strbuf_append(out, last ? last->message : "the workers form a new generation");
 }
 
 static void observe_training(struct pass *pass)

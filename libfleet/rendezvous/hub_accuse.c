@@ -75,7 +75,7 @@ void hub_accuse_judge(struct hub *hub, struct hub_output *out)
 
     guilty = broken_links(hub, accuser->pod_uid) > broken_links(hub, accused->pod_uid) ? accuser
                                                                                        : accused;
-    hub_output_text(reason, "members %d and %d lost each other %d times; member %d has fewer links",
+    hub_output_text(reason, "workers %d and %d lost each other %d times; worker %d has fewer links",
                     accuser->index, accused->index, pair->count, guilty->index);
     hub_output_text(hub_output_event(out, hub, HUB_EVENT_ISOLATED, guilty)->message, "%s", reason);
     leave.leave.reason = reason;

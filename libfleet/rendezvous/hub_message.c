@@ -141,10 +141,10 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
     char message[MESSAGE_REASON_MAX + 1];
 
     if (m->signal)
-        hub_output_text(message, "the trainer of member %d was ended by signal %d", peer->index,
+        hub_output_text(message, "the trainer of worker %d was ended by signal %d", peer->index,
                         m->signal);
     else
-        hub_output_text(message, "the trainer of member %d exited with code %d%s", peer->index,
+        hub_output_text(message, "the trainer of worker %d exited with code %d%s", peer->index,
                         m->exit_code,
                         !hub->policy.own_trainer ? ""
                         : m->exit_code == 127    ? " (command not found)"

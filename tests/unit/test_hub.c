@@ -244,7 +244,7 @@ static void test_hub__is_stalled_below_the_minimum_until_somebody_comes(void **s
     wait_quietly(5000, true);
     assert_int_equal(count_events(HUB_EVENT_STALLED), 1); /* once */
     assert_string_equal(last_event(HUB_EVENT_STALLED)->message,
-                        "1 members are ready, at least 2 are needed (0 have trainers that do not "
+                        "1 worker is ready, at least 2 are needed (0 have trainers that do not "
                         "start)");
     w.peers[1].attempt = 1;
     w.peers[1].status = (struct message_status){.step = -1};
@@ -346,7 +346,7 @@ static void test_hub__fails_at_once_of_a_fatal_cause(void **state)
     assert_phase(HUB_FAILED);
     assert_string_equal(last_event(HUB_EVENT_FAILED)->cause, "DataNotFound");
     assert_string_equal(last_event(HUB_EVENT_FAILED)->message,
-                        "the trainer of member 1 exited with code 1");
+                        "the trainer of worker 1 exited with code 1");
     assert_int_equal(w.peers[0].dones, 1);
     stop();
 }
