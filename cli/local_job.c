@@ -118,6 +118,8 @@ static void on_hub_event(void *user, const struct hub_event *event)
 {
     struct local_job *lj = user;
 
+    if (event->type == HUB_EVENT_DEFECT)
+        abort(); /* this process has one job; stderr has the words */
     hub_view_event(&lj->view, event, fleet_wall_ms());
     lj->config.event(lj->config.user, event);
     if (event->type == HUB_EVENT_STEP || event->type == HUB_EVENT_ASSIGNED) {

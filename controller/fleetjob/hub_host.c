@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,11 +29,13 @@ struct hub_host {
     int64_t epoch, used_epoch; /* of the Lease; of our newest hub, 0 = none yet */
     void *job;                 /* in the network; NULL = none hosted */
     struct hub_policy policy;
-    int64_t foreign_epoch;      /* the greatest seen that is not ours, 0 = none … */
-    double foreign_ms;          /* … when */
-    bool has_moved;             /* members may not know yet where it is */
-    struct generation recorded; /* the newest that it was made from, or asked for */
-    bool is_over;               /* the members were told */
+    int64_t foreign_epoch;       /* the greatest seen that is not ours, 0 = none … */
+    double foreign_ms;           /* … when */
+    bool has_moved;              /* members may not know yet where it is */
+    struct generation recorded;  /* the newest that it was made from, or asked for … */
+    struct generation numbered;  /* … and that any of our hubs has asked for */
+    char defect[HUB_DEFECT_MAX]; /* of the hub, or of its view; "" = none */
+    bool is_over;                /* the members were told */
     struct hub_view view;
 };
 
@@ -108,6 +111,8 @@ static bool on_record(void *user, const struct hub_record *record)
     host->handlers.record(host->handlers.user, record);
     if (generation_compare(record->generation, host->recorded) > 0)
         host->recorded = record->generation;
+    if (generation_compare(record->generation, host->numbered) > 0)
+        host->numbered = record->generation;
     return false;
 }
 
@@ -120,12 +125,31 @@ static void note_foreign(struct hub_host *host, int64_t epoch)
     host->foreign_ms = host->network.now_ms(host->network.user);
 }
 
+struct view_change {
+    struct hub_host *host;
+    const struct hub_event *event;
+};
+
+static void take_event(void *user)
+{
+    struct view_change *change = user;
+    struct hub_host *host = change->host;
+
+    hub_view_event(&host->view, change->event, host->network.wall_ms(host->network.user));
+}
+
 static void on_event(void *user, const struct hub_event *event)
 {
     struct hub_host *host = user;
     bool is_routine = event->type == HUB_EVENT_STEP && host->view.has_run;
+    struct view_change change = {host, event};
 
-    hub_view_event(&host->view, event, host->network.wall_ms(host->network.user));
+    if (event->type == HUB_EVENT_DEFECT)
+        (void)snprintf(host->defect, sizeof(host->defect), "%.*s", HUB_DEFECT_MAX - 1,
+                       event->message);
+    else if (!host->defect[0] &&
+             !fleet_assert_guard(take_event, &change, host->defect, sizeof(host->defect)))
+        host->view = (struct hub_view){.is_hosted = true}; /* what it held is lost */
     if (event->type == HUB_EVENT_SUPERSEDED)
         note_foreign(host, event->generation.epoch);
     if (event->type == HUB_EVENT_ISOLATED)
@@ -135,9 +159,14 @@ static void on_event(void *user, const struct hub_event *event)
 
 const struct hub_view *hub_host_view(struct hub_host *host)
 {
-    if (host->job)
+    if (host->job && !host->defect[0])
         hub_view_refresh(&host->view, host->network.hub(host->job));
     return &host->view;
+}
+
+const char *hub_host_defect(const struct hub_host *host)
+{
+    return host->defect[0] ? host->defect : NULL;
 }
 
 /* ---- what it is told -------------------------------------------------------------------------- */
@@ -154,6 +183,7 @@ void hub_host_drop(struct hub_host *host)
         host->network.remove(host->job);
     host->job = NULL;
     host->is_over = false;
+    host->defect[0] = '\0';
     hub_view_release(&host->view);
 }
 
@@ -203,6 +233,8 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
     }
     if (start.recorded.epoch >= start.epoch && start.recorded.epoch != host->used_epoch)
         start.epoch = start.recorded.epoch + 1; /* the Lease was deleted and counts anew */
+    if (host->numbered.epoch == start.epoch)
+        start.counter = host->numbered.counter; /* (4) */
     host->used_epoch = start.epoch;
     fleet_random_bytes(start.secret, sizeof(start.secret));
     hub = hub_new(&start, policy, host->network.now_ms(host->network.user));

@@ -12,6 +12,9 @@
  *  (3) If a member or the status holds a greater epoch than the hub's, and this replica led after that was
  *      seen, the epochs were lost or restored (the Lease was deleted, the status replaced). The hub is made
  *      anew in an epoch greater than that, and goes on from what its members hold.
+ *  (4) A hub with a broken invariant (HUB_EVENT_DEFECT) does nothing any more. `changed` is called; the owner drops it
+ *      when hub_host_defect() says so, and hub_host_apply() makes another one. Hubs of one epoch give no number of a
+ *      generation twice.
  *
  * The network is a table of functions: hub_server.h in the controller, memory in tests.
  */
@@ -66,6 +69,10 @@ void hub_host_free(struct hub_host *host);
 
 /* Host none for now, without a word to the members: it was made from an old status. */
 void hub_host_drop(struct hub_host *host);
+
+/* The words of the assertion that failed in the hub, or in what is known from it; NULL = none. hub_host_drop() ends
+ * that hub, and all that it said is forgotten. */
+const char *hub_host_defect(const struct hub_host *host);
 
 /* The job is gone: its members are told, then nothing is hosted any more. */
 void hub_host_end(struct hub_host *host);

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A broken invariant of one job ends that job's pass, not the process of all jobs
+ * A broken invariant of one job ends that job's pass, or its hub, not the process of all jobs
  * (docs/decisions/one-job-one-failure.md).
  *
  *   decide ── an assertion fails ──▶ leave the pass and its plan as they are ──▶ forget what is remembered of the job
  *                                            ──▶ condition InternalError, Event, log, metric ──▶ a new pass after RETRY
+ *   hub ── an assertion fails ──▶ it does nothing any more (hub_entry.c) ──▶ dropped, its members dial again
+ *                                            ──▶ the same words ──▶ a new pass after RETRY makes it from the status
  *
  *  (1) What the pass was changing is never read again, and not freed: it may be inconsistent. It stays in a list, so
  *      that a tool for leaks can tell it from one. The back-off bounds how much that can become.
  *  (2) Nothing that is shared between jobs changes while a pass decides, so nothing shared can be inconsistent.
  *  (3) The hub of the job is kept the first time, so that training goes on. If the next pass breaks, too, the hub may
  *      be the cause, and is made anew from the status.
+ *  (4) A hub is healthy again when it has lived for CALM. One that breaks before that is made later each time.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +32,8 @@
 
 #define RETRY_MIN_MS 1000.0
 #define RETRY_MAX_MS 300000.0
-#define HUB_KEPT_MAX 1 /* failures in a row through which a hub is kept */
+#define HUB_KEPT_MAX 1        /* failures in a row through which a hub is kept */
+#define CALM_MS      600000.0 /* more than RETRY_MAX_MS, else nothing would ever be in a row */
 
 struct abandoned { /* (1) */
     struct abandoned *next;
@@ -134,16 +139,37 @@ static void tell(struct reconciler_job *job, const char *text)
     release_report(&report);
 }
 
+static void try_later(struct reconciler_job *job, unsigned int failures)
+{
+    const struct reconciler *r = job->reconciler;
+
+    job->internal_retry_ms =
+        kube_now_ms(r->io) +
+        ratelimiter_delay_ms(RETRY_MIN_MS, RETRY_MAX_MS, failures, kube_random(r->io));
+}
+
 void internal_error_end(struct reconciler_pass *pass, const char *text)
 {
     struct reconciler_job *job = pass->job;
-    const struct reconciler *r = job->reconciler;
 
     abandon(pass);
     job->internal_errors++;
-    job->internal_retry_ms =
-        kube_now_ms(r->io) +
-        ratelimiter_delay_ms(RETRY_MIN_MS, RETRY_MAX_MS, job->internal_errors, kube_random(r->io));
+    try_later(job, job->internal_errors);
     forget(job);
+    tell(job, text);
+}
+
+void internal_error_drop_hub(struct reconciler_job *job)
+{
+    double now_ms = kube_now_ms(job->reconciler->io);
+    char text[HUB_DEFECT_MAX + 8];
+
+    (void)snprintf(text, sizeof(text), "hub: %s", hub_host_defect(job->host));
+    if (now_ms >= job->hub_defect_ms + CALM_MS) /* (4) */
+        job->hub_defects = 0;
+    job->hub_defects++;
+    job->hub_defect_ms = now_ms;
+    try_later(job, job->hub_defects);
+    hub_host_drop(job->host);
     tell(job, text);
 }

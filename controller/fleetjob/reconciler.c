@@ -503,6 +503,8 @@ static void on_reconcile(void *user, const char *key)
         wait_ms = must_wait(job);
     if (wait_ms >= 0)
         manager_done(r->manager, key, NULL, wait_ms);
+    else if (hub_host_defect(job->host))
+        internal_error_drop_hub(job);
     else
         look(job, cached);
 }
@@ -659,7 +661,7 @@ static void add_metrics(struct reconciler *r)
                                   "Number of restarts of FleetJobs, by cause.", "cause");
     r->internal_errors = metrics_counter(
         m, "fleetjob_internal_errors_total",
-        "Number of passes that a defect of the controller ended. The FleetJob has the condition InternalError.",
+        "Number of passes and hubs of jobs that a defect of the controller ended. The FleetJob has the condition InternalError.",
         "");
     job_metrics_init(&r->job_metrics, m, r->options.has_job_metrics);
 }

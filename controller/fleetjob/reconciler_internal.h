@@ -67,8 +67,10 @@ struct reconciler_job {
     struct observed_vanished *vanished; /* [vanished_count], as in struct observed */
     size_t vanished_count;
     struct status_pace_job pace;
-    unsigned int internal_errors; /* in a row (internal_error.c); … */
-    double internal_retry_ms;     /* … the next pass is not before */
+    unsigned int internal_errors; /* of passes, in a row (internal_error.c); … */
+    unsigned int hub_defects;     /* … of hubs, each soon after the one before; … */
+    double hub_defect_ms;         /* … when the last one was told */
+    double internal_retry_ms;     /* the next pass is not before */
     bool is_doomed;               /* its namespace is being deleted: nothing more is done */
     struct reconciler_pass *pass; /* under way; NULL = none */
 };
@@ -147,6 +149,10 @@ void reconciler_requeue(struct reconciler_pass *pass, double after_ms);
 /* internal_error.c: an invariant broke, in these words, while this pass decided about its job. The pass ends without
  * being looked into; then manager_done(). */
 void internal_error_end(struct reconciler_pass *pass, const char *text);
+
+/* An invariant broke in the hub of the job (hub_host_defect()): it is dropped, and made anew by the pass that follows
+ * when it is time; then manager_done(). Only between two passes, with the cache as new as what was written. */
+void internal_error_drop_hub(struct reconciler_job *job);
 
 /* An Event about a job, or about the job of a pass. */
 void reconciler_job_event(const struct reconciler_job *job, const char *resource_version,

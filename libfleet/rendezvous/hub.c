@@ -65,41 +65,42 @@ static void check_policy(const struct hub_policy *policy)
                  policy->desired <= policy->max && policy->max <= MESSAGE_MEMBERS_MAX);
 }
 
-struct hub *hub_new(const struct hub_start *start, const struct hub_policy *policy, double now_ms)
+void hub_machine_init(struct hub *hub, const struct hub_start *start,
+                      const struct hub_policy *policy, double now_ms)
 {
-    struct hub *hub = calloc(1, sizeof(*hub));
     size_t skipped =
         start->lineage_count > MESSAGE_LINEAGE_MAX ? start->lineage_count - MESSAGE_LINEAGE_MAX : 0;
 
-    fleet_assert(hub != NULL);
     check_policy(policy);
-    *hub = (struct hub){.policy = *policy,
-                        .begun_ms = now_ms,
-                        .restart_ms = -INFINITY,
-                        .failures = start->failures,
-                        .failed_step = start->progress_step,
-                        .restarts_ignored = start->restarts_ignored,
-                        .epoch = start->epoch > 0 ? start->epoch : 1,
-                        .now_ms = now_ms,
-                        .wake_ms = now_ms,
-                        .newest = start->recorded,
-                        .counter = start->recorded.counter,
-                        .unheard_ms = fmax(start->unheard_ms, HUB_UNHEARD_MS),
-                        .quiet_until_ms = -INFINITY,
-                        .record_ms = INFINITY,
-                        .unrecorded_ms = INFINITY,
-                        .progress_gap_ms = INFINITY,
-                        .has_trained = start->has_trained,
-                        .restarts = start->restarts,
-                        .restarts_total = start->restarts_total,
-                        .gather_ms = now_ms,
-                        .changed_ms = now_ms,
-                        .heartbeat_ms = now_ms,
-                        .progress_ms = now_ms,
-                        .progress_step = start->progress_step,
-                        .checkpoint_step = start->checkpoint_step,
-                        .lineage_count = start->lineage_count - skipped,
-                        .kv = kv_new()};
+    *hub =
+        (struct hub){.policy = *policy,
+                     .begun_ms = now_ms,
+                     .restart_ms = -INFINITY,
+                     .failures = start->failures,
+                     .failed_step = start->progress_step,
+                     .restarts_ignored = start->restarts_ignored,
+                     .epoch = start->epoch > 0 ? start->epoch : 1,
+                     .now_ms = now_ms,
+                     .wake_ms = now_ms,
+                     .newest = start->recorded,
+                     .counter = start->counter > start->recorded.counter ? start->counter
+                                                                         : start->recorded.counter,
+                     .unheard_ms = fmax(start->unheard_ms, HUB_UNHEARD_MS),
+                     .quiet_until_ms = -INFINITY,
+                     .record_ms = INFINITY,
+                     .unrecorded_ms = INFINITY,
+                     .progress_gap_ms = INFINITY,
+                     .has_trained = start->has_trained,
+                     .restarts = start->restarts,
+                     .restarts_total = start->restarts_total,
+                     .gather_ms = now_ms,
+                     .changed_ms = now_ms,
+                     .heartbeat_ms = now_ms,
+                     .progress_ms = now_ms,
+                     .progress_step = start->progress_step,
+                     .checkpoint_step = start->checkpoint_step,
+                     .lineage_count = start->lineage_count - skipped,
+                     .kv = kv_new()};
     failure_rules_copy(&policy->rules, &hub->policy.rules);
     hub_output_text(hub->job_uid, "%s", start->job_uid);
     hub->plan_digest = strdup(start->plan_digest ? start->plan_digest : "");
@@ -115,13 +116,10 @@ struct hub *hub_new(const struct hub_start *start, const struct hub_policy *poli
         hub->quiet_until_ms = now_ms + HUB_QUIET_MS + policy->desired * HUB_QUIET_MEMBER_MS;
         hub_wake_at(hub, hub->quiet_until_ms);
     }
-    return hub;
 }
 
-void hub_free(struct hub *hub)
+void hub_machine_free(struct hub *hub)
 {
-    if (!hub)
-        return;
     for (size_t i = 0; i < hub->peer_count; i++)
         free(hub->peers[i]);
     free(hub->peers);
@@ -186,17 +184,18 @@ static void leave(struct hub *hub, struct hub_output *out)
         hub_form_try(hub, out);
 }
 
-/* ---- public: what comes in --------------------------------------------------------------------- */
+/* ---- what comes in --------------------------------------------------------------------- */
 
-void hub_connected(struct hub *hub, uint64_t connection, double now_ms, struct hub_output *out)
+void hub_machine_connected(struct hub *hub, uint64_t connection, double now_ms,
+                           struct hub_output *out)
 {
     (void)connection; /* nothing is known of it before its hello */
     enter(hub, now_ms);
     leave(hub, out);
 }
 
-void hub_receive(struct hub *hub, uint64_t connection, const struct message *message, double now_ms,
-                 struct hub_output *out)
+void hub_machine_receive(struct hub *hub, uint64_t connection, const struct message *message,
+                         double now_ms, struct hub_output *out)
 {
     struct hub_peer *peer;
 
@@ -237,7 +236,8 @@ static double disconnected_max(const struct hub *hub)
     return hub->policy.rejoin_grace_ms;
 }
 
-void hub_disconnected(struct hub *hub, uint64_t connection, double now_ms, struct hub_output *out)
+void hub_machine_disconnected(struct hub *hub, uint64_t connection, double now_ms,
+                              struct hub_output *out)
 {
     struct hub_peer *peer = hub_peer_of(hub, connection);
 
@@ -250,7 +250,7 @@ void hub_disconnected(struct hub *hub, uint64_t connection, double now_ms, struc
     leave(hub, out);
 }
 
-bool hub_has_policy(const struct hub *hub, const struct hub_policy *policy)
+bool hub_machine_has_policy(const struct hub *hub, const struct hub_policy *policy)
 {
     const struct hub_policy *own = &hub->policy;
 
@@ -264,8 +264,8 @@ bool hub_has_policy(const struct hub *hub, const struct hub_policy *policy)
            failure_rules_equal(&own->rules, &policy->rules);
 }
 
-void hub_configure(struct hub *hub, const struct hub_policy *policy, double now_ms,
-                   struct hub_output *out)
+void hub_machine_configure(struct hub *hub, const struct hub_policy *policy, double now_ms,
+                           struct hub_output *out)
 {
     struct failure_rules rules;
 
@@ -279,8 +279,8 @@ void hub_configure(struct hub *hub, const struct hub_policy *policy, double now_
     leave(hub, out);
 }
 
-void hub_record_done(struct hub *hub, struct generation generation, double now_ms,
-                     struct hub_output *out)
+void hub_machine_record_done(struct hub *hub, struct generation generation, double now_ms,
+                             struct hub_output *out)
 {
     enter(hub, now_ms);
     if (hub->is_superseded || hub_finish_is_over(hub))
@@ -292,8 +292,8 @@ void hub_record_done(struct hub *hub, struct generation generation, double now_m
     leave(hub, out);
 }
 
-void hub_record_failed(struct hub *hub, struct generation generation, double now_ms,
-                       struct hub_output *out)
+void hub_machine_record_failed(struct hub *hub, struct generation generation, double now_ms,
+                               struct hub_output *out)
 {
     int survivors = 0;
 
@@ -317,8 +317,8 @@ void hub_record_failed(struct hub *hub, struct generation generation, double now
     leave(hub, out);
 }
 
-void hub_member_gone(struct hub *hub, const char *pod_uid, const char *cause, double now_ms,
-                     struct hub_output *out)
+void hub_machine_member_gone(struct hub *hub, const char *pod_uid, const char *cause, double now_ms,
+                             struct hub_output *out)
 {
     struct hub_peer *peer = fleet_map_get(&hub->by_uid, pod_uid);
 
@@ -331,14 +331,14 @@ void hub_member_gone(struct hub *hub, const char *pod_uid, const char *cause, do
     leave(hub, out);
 }
 
-void hub_order(struct hub *hub, const char *const *pod_uids, size_t count)
+void hub_machine_order(struct hub *hub, const char *const *pod_uids, size_t count)
 {
     fleet_map_release(&hub->order);
     for (size_t i = 0; i < count; i++)
         fleet_map_set(&hub->order, pod_uids[i], (void *)(uintptr_t)(i + 1));
 }
 
-void hub_checkpoint(struct hub *hub, double now_ms, struct hub_output *out)
+void hub_machine_checkpoint(struct hub *hub, double now_ms, struct hub_output *out)
 {
     struct message message = {.type = MESSAGE_CHECKPOINT,
                               .checkpoint = {.generation = hub->newest}};
@@ -350,8 +350,8 @@ void hub_checkpoint(struct hub *hub, double now_ms, struct hub_output *out)
     leave(hub, out);
 }
 
-void hub_end(struct hub *hub, bool succeeded, const char *reason, double now_ms,
-             struct hub_output *out)
+void hub_machine_end(struct hub *hub, bool succeeded, const char *reason, double now_ms,
+                     struct hub_output *out)
 {
     enter(hub, now_ms);
     hub->is_superseded =
@@ -362,7 +362,7 @@ void hub_end(struct hub *hub, bool succeeded, const char *reason, double now_ms,
 
 /* ---- time passes ------------------------------------------------------------------------------- */
 
-double hub_deadline(const struct hub *hub)
+double hub_machine_deadline(const struct hub *hub)
 {
     if (hub->is_superseded)
         return INFINITY;
@@ -463,7 +463,7 @@ static void watch_progress(struct hub *hub, struct hub_output *out)
                     hub->progress_step, (hub->now_ms - hub->progress_ms) / 1000);
 }
 
-void hub_tick(struct hub *hub, double now_ms, struct hub_output *out)
+void hub_machine_tick(struct hub *hub, double now_ms, struct hub_output *out)
 {
     enter(hub, now_ms);
     if (hub->is_superseded)
@@ -477,108 +477,4 @@ void hub_tick(struct hub *hub, double now_ms, struct hub_output *out)
     watch_progress(hub, out);
     hub->is_dirty = true; /* something may have waited for this moment */
     leave(hub, out);
-}
-
-/* ---- public: what may be seen ------------------------------------------------------------------ */
-
-int hub_members_max(const struct hub *hub)
-{
-    return hub->policy.max;
-}
-
-enum hub_phase hub_phase(const struct hub *hub)
-{
-    return hub->phase;
-}
-
-struct generation hub_generation(const struct hub *hub)
-{
-    return hub->newest;
-}
-
-int hub_generation_members(const struct hub *hub)
-{
-    return hub->newest_members;
-}
-
-int64_t hub_epoch(const struct hub *hub)
-{
-    return hub->epoch;
-}
-
-struct generation hub_trained(const struct hub *hub)
-{
-    return hub->live;
-}
-
-bool hub_is_learning(const struct hub *hub)
-{
-    return hub->phase == HUB_GATHERING && !hub->is_broken && hub->now_ms < hub->quiet_until_ms;
-}
-
-int hub_restarts_total(const struct hub *hub)
-{
-    return hub->restarts_total;
-}
-
-int hub_restarts_ignored(const struct hub *hub)
-{
-    return hub->restarts_ignored;
-}
-
-int hub_restarts(const struct hub *hub)
-{
-    return hub->restarts;
-}
-
-bool hub_begun(const struct hub *hub, struct hub_record *out)
-{
-    const struct hub_incident *incident = &hub->restart.incident;
-
-    if (!hub->restart.is_open)
-        return false;
-    *out = (struct hub_record){
-        .generation = hub->newest, .member = incident->member, .exit_code = incident->exit_code};
-    hub_output_text(out->cause, "%s", incident->cause);
-    return true;
-}
-
-size_t hub_lineage(const struct hub *hub, struct message_lineage out[MESSAGE_LINEAGE_MAX])
-{
-    if (hub->lineage_count > 0)
-        memcpy(out, hub->lineage, hub->lineage_count * sizeof(out[0]));
-    return hub->lineage_count;
-}
-
-size_t hub_members(const struct hub *hub, struct hub_member *out, size_t capacity)
-{
-    for (size_t i = 0; i < hub->peer_count && i < capacity; i++) {
-        const struct hub_peer *peer = hub->peers[i];
-        out[i] = (struct hub_member){.pod_uid = peer->pod_uid,
-                                     .index = peer->index,
-                                     .attempt = peer->attempt,
-                                     .place = peer->place,
-                                     .is_connected = peer->is_connected,
-                                     .state = peer->status.state,
-                                     .step = peer->status.step};
-    }
-    return hub->peer_count;
-}
-
-const char *hub_phase_name(enum hub_phase phase)
-{
-    static const char *const names[] = {"Gathering", "Recording", "Forming",
-                                        "Running",   "Finished",  "Failed"};
-
-    return phase < FLEET_COUNT(names) ? names[phase] : "Unknown";
-}
-
-const char *hub_event_name(enum hub_event_type type)
-{
-    static const char *const names[] = {
-        "Joined",  "Lost",   "TrainerFailed", "Isolated",   "Assigned",         "Running",
-        "Restart", "Step",   "Evaluation",    "Checkpoint", "CheckpointFailed", "StateLost",
-        "Stalled", "Failed", "Finished",      "Waiting",    "Superseded"};
-
-    return type < FLEET_COUNT(names) ? names[type] : "Unknown";
 }

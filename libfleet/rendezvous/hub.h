@@ -54,9 +54,10 @@ struct hub_policy {
 /* What is known when the hub starts; all zero (but secret and job_uid) for a job's first hub. */
 struct hub_start {
     const char *job_uid;
-    const char *plan_digest;               /* put into assign; NULL = "" */
-    int64_t epoch;                         /* >= 1; 0 is taken as 1 */
-    struct generation recorded;            /* the newest recorded generation */
+    const char *plan_digest;    /* put into assign; NULL = "" */
+    int64_t epoch;              /* >= 1; 0 is taken as 1 */
+    struct generation recorded; /* the newest recorded generation */
+    int64_t counter; /* numbers up to this were given in `epoch` already; 0 = up to `recorded` */
     const struct message_lineage *lineage; /* [lineage_count], as recorded */
     size_t lineage_count;
     int64_t progress_step;       /* last step reported before */
@@ -102,6 +103,8 @@ enum hub_event_type {
     HUB_EVENT_WAITING, /* before the next generation: message says for what, "" = no more; until_ms */
     HUB_EVENT_SUPERSEDED, /* a member holds `generation`, of a greater epoch than this hub's: the hub does
                              nothing any more until hub_end(). The owner replaces it, if it leads */
+    HUB_EVENT_DEFECT, /* an assertion failed in the hub: message. It does nothing any more; the owner frees it and makes
+                         another one from what was recorded. Nothing else of the event is known */
 };
 
 /* Phases of a restart; they add up: detect + agree + connect + restore = resume. -1 = not reached. */
@@ -183,6 +186,16 @@ void hub_output_release(struct hub_output *out);
 /* Never NULL. Strings in `start` are copied. */
 struct hub *hub_new(const struct hub_start *start, const struct hub_policy *policy, double now_ms);
 void hub_free(struct hub *hub); /* NULL is fine */
+
+/*
+ * A broken invariant of the hub ends the hub, not the process (HUB_EVENT_DEFECT): what the call wanted done is dropped,
+ * later calls do nothing, later questions are answered as by a hub that has no members. hub_defect() has the words of the
+ * assertion, NULL = none. hub_free() does not touch such a hub: its memory is lost, and hub_defects() counts how often
+ * that was.
+ */
+#define HUB_DEFECT_MAX 256 /* bytes, with the NUL */
+const char *hub_defect(const struct hub *hub);
+size_t hub_defects(void);
 
 /* Is it the policy that the hub has? */
 bool hub_has_policy(const struct hub *hub, const struct hub_policy *policy);

@@ -145,7 +145,7 @@ bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out)
 
 bool hub_is_awaited(const struct hub *hub, const char *pod_uid)
 {
-    for (size_t i = 0; i < hub->absent_count; i++)
+    for (size_t i = 0; !hub->defect[0] && i < hub->absent_count; i++)
         if (strcmp(hub->absent[i].pod_uid, pod_uid) == 0)
             return hub->phase == HUB_GATHERING && hub->is_stalled &&
                    hub->now_ms < hub->absent[i].since_ms + patience_ms(hub);

@@ -3,7 +3,7 @@
 #define LIBFLEET_RENDEZVOUS_HUB_INTERNAL_H
 
 /*
- * The state of a hub, shared by the files that make it: hub.c (the whole, time), hub_peer.c
+ * The state of a hub, shared by the files that make it: hub_entry.c (calls, guarded), hub.c (the whole, time), hub_peer.c
  * (members), hub_hello.c, hub_status.c and hub_message.c (what they say), hub_form.c (making
  * generations), hub_restart.c (what a failure costs), hub_assign.c (giving them out), hub_accuse.c (peers that lose each other),
  * hub_timeline.c (how long a restart took), hub_finish.c (the end), hub_output.c (what goes out).
@@ -116,6 +116,8 @@ struct hub_wait {
 };
 
 struct hub {
+    char defect[HUB_DEFECT_MAX]; /* the assertion that failed, "" = none (hub_entry.c) */
+    bool is_defect_told;
     char job_uid[MESSAGE_UID_MAX + 1];
     char *plan_digest;
     struct hub_policy policy;
@@ -226,6 +228,10 @@ void hub_output_record(struct hub_output *out, const struct hub *hub, struct gen
 /* Borrowed until the output is released; the caller may fill in more. `peer` may be NULL. */
 struct hub_event *hub_output_event(struct hub_output *out, const struct hub *hub,
                                    enum hub_event_type type, const struct hub_peer *peer);
+/* All actions of `from`, which is empty afterwards, come after those of `to`. */
+void hub_output_move(struct hub_output *to, struct hub_output *from);
+/* HUB_EVENT_DEFECT in these words, of a hub that is not looked into. */
+void hub_output_defect(struct hub_output *out, const char *text, double at_ms);
 /* printf into a fixed array, cut if too long. */
 #define hub_output_text(array, ...) ((void)snprintf((array), sizeof(array), __VA_ARGS__))
 
@@ -312,6 +318,34 @@ const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready);
 bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out);
 
 /* ---- hub.c ------------------------------------------------------------------------------------- */
+
+/* The machine without its guard: as the functions of hub.h, which hub_entry.c makes of these. */
+void hub_machine_init(struct hub *hub, const struct hub_start *start,
+                      const struct hub_policy *policy, double now_ms);
+void hub_machine_free(struct hub *hub);
+bool hub_machine_has_policy(const struct hub *hub, const struct hub_policy *policy);
+void hub_machine_configure(struct hub *hub, const struct hub_policy *policy, double now_ms,
+                           struct hub_output *out);
+void hub_machine_connected(struct hub *hub, uint64_t connection, double now_ms,
+                           struct hub_output *out);
+void hub_machine_receive(struct hub *hub, uint64_t connection, const struct message *message,
+                         double now_ms, struct hub_output *out);
+void hub_machine_disconnected(struct hub *hub, uint64_t connection, double now_ms,
+                              struct hub_output *out);
+void hub_machine_record_done(struct hub *hub, struct generation generation, double now_ms,
+                             struct hub_output *out);
+void hub_machine_record_failed(struct hub *hub, struct generation generation, double now_ms,
+                               struct hub_output *out);
+void hub_machine_member_gone(struct hub *hub, const char *pod_uid, const char *cause, double now_ms,
+                             struct hub_output *out);
+void hub_machine_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
+                                const char *cause); /* hub_leave.c */
+void hub_machine_order(struct hub *hub, const char *const *pod_uids, size_t count);
+void hub_machine_checkpoint(struct hub *hub, double now_ms, struct hub_output *out);
+void hub_machine_end(struct hub *hub, bool succeeded, const char *reason, double now_ms,
+                     struct hub_output *out);
+double hub_machine_deadline(const struct hub *hub);
+void hub_machine_tick(struct hub *hub, double now_ms, struct hub_output *out);
 
 /* See to it that hub_tick() comes at `at_ms` at the latest. */
 void hub_wake_at(struct hub *hub, double at_ms);

@@ -42,8 +42,8 @@ static void rename_incident(struct hub_incident *incident, int index, int attemp
         hub_output_text(incident->cause, "%s", cause);
 }
 
-void hub_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
-                        const char *cause)
+void hub_machine_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
+                                const char *cause)
 {
     struct hub_peer *peer = fleet_map_get(&hub->by_uid, pod_uid);
 

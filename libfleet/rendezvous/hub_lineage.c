@@ -41,6 +41,8 @@ size_t hub_record_lineage(const struct hub *hub, const struct hub_record *record
 {
     size_t count = hub->lineage_count, drop;
 
+    if (hub->defect[0])
+        return 0;
     while (count > 0 && (hub->lineage[count - 1].first_step > record->first_step ||
                          generation_compare(hub->lineage[count - 1].generation,
                                             record->generation) >= 0)) /* asked for again */

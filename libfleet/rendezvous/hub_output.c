@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The list of actions a hub answers with. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,34 @@ void hub_output_release(struct hub_output *out)
     }
     free(out->items);
     *out = (struct hub_output){0};
+}
+
+void hub_output_move(struct hub_output *to, struct hub_output *from)
+{
+    if (to->capacity == 0) {
+        *to = *from;
+        *from = (struct hub_output){0};
+        return;
+    }
+    for (size_t i = 0; i < from->count; i++) {
+        struct hub_action *action = append(to, HUB_CLOSE);
+        *action = from->items[i]; /* what it owns moves along */
+    }
+    free(from->items);
+    *from = (struct hub_output){0};
+}
+
+void hub_output_defect(struct hub_output *out, const char *text, double at_ms)
+{
+    struct hub_event *event = calloc(1, sizeof(*event));
+
+    fleet_assert(event != NULL);
+    event->type = HUB_EVENT_DEFECT;
+    event->at_ms = at_ms;
+    event->until_ms = INFINITY;
+    event->member = -1;
+    hub_output_text(event->message, "%s", text);
+    append(out, HUB_EVENT)->event = event;
 }
 
 void hub_output_send(struct hub_output *out, const struct hub_peer *peer, struct message_text *text)

@@ -4,6 +4,7 @@
  * One connection of a member, from its upgrade to its end. It lives in lws' memory; the hub
  * knows it by a number that is never used twice.
  */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -352,16 +353,38 @@ static void refuse_session(struct session *session, enum hub_refusal kind, const
     hub_server_apply(job, &out);
 }
 
+struct decoding {
+    const struct fleet_strbuf *text;
+    struct message message;
+    struct fleet_error err;
+    int rc;
+};
+
+static void decode(void *user)
+{
+    struct decoding *d = user;
+
+    d->rc = message_decode(fleet_strbuf_text(d->text), d->text->length, &d->message, &d->err);
+}
+
+/* A message on which decoding breaks costs its sender the connection, nobody else anything. */
+static bool decode_guarded(struct decoding *decoding)
+{
+    char text[sizeof(decoding->err.text)];
+
+    if (!fleet_assert_guard(decode, decoding, text, sizeof(text)))
+        decoding->rc = fleet_error(&decoding->err, -EPROTO, "%s", text);
+    return decoding->rc == 0;
+}
+
 static void take_message(struct session *session)
 {
     struct hub_server_job *job = session->job;
-    struct message message;
-    struct fleet_error err;
+    struct decoding decoding = {.text = &session->received};
     struct hub_output out = {0};
 
-    if (message_decode(fleet_strbuf_text(&session->received), session->received.length, &message,
-                       &err) < 0) {
-        refuse_session(session, HUB_REFUSED_MESSAGE, err.text);
+    if (!decode_guarded(&decoding)) {
+        refuse_session(session, HUB_REFUSED_MESSAGE, decoding.err.text);
         return;
     }
     count_unfinished(session, 0);
@@ -373,8 +396,8 @@ static void take_message(struct session *session)
         session->is_greeted = true;
         lws_set_timer_usecs(session->wsi, LWS_SET_TIMER_USEC_CANCEL);
     }
-    hub_receive(job->hub, session->connection, &message, fleet_monotonic_ms(), &out);
-    message_release(&message);
+    hub_receive(job->hub, session->connection, &decoding.message, fleet_monotonic_ms(), &out);
+    message_release(&decoding.message);
     hub_server_apply(job, &out);
 }
 

@@ -470,9 +470,100 @@ static void test_hub__newcomers_that_come_together_join_together(void **state)
 
 #define TEST(name) cmocka_unit_test(test_hub__##name)
 
+/* ---- broken invariants ------------------------------------------------------------------------- */
+
+/* Each call begins with the assertion that time has not gone back. */
+static void test_defect__ends_the_hub_and_is_told_once(void **state)
+{
+    size_t defects = hub_defects();
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 2, NULL);
+    ready(0);
+    ready(1);
+    tick(300);
+    assert_int_equal(w.peers[0].assigns, 1);
+    w.now_ms -= 100;
+    hub_tick(w.hub, w.now_ms, &out);
+    assert_int_equal(out.count, 1);
+    assert_int_equal(out.items[0].type, HUB_EVENT);
+    assert_int_equal(out.items[0].event->type, HUB_EVENT_DEFECT);
+    assert_non_null(strstr(out.items[0].event->message, "hub.c:"));
+    assert_string_equal(hub_defect(w.hub), out.items[0].event->message);
+    hub_output_release(&out);
+    w.now_ms += 5000;
+    hub_member_gone(w.hub, "pod-0-0", "PodGone", w.now_ms, &out);
+    hub_end(w.hub, true, "", w.now_ms, &out);
+    hub_configure(w.hub, &(struct hub_policy){.min = 1, .max = 1, .desired = 1}, w.now_ms, &out);
+    hub_order(w.hub, NULL, 0);
+    assert_int_equal(out.count, 0);
+    assert_true(isinf(hub_deadline(w.hub)));
+    assert_int_equal(hub_members(w.hub, NULL, 0), 0);
+    assert_int_equal(hub_defects(), defects + 1);
+    stop();
+}
+
+/* What a call that fails has decided goes nowhere, what others decided before does. */
+static void test_defect__drops_what_the_call_wanted(void **state)
+{
+    struct hub_policy wrong = {.min = 2, .max = 1, .desired = 1};
+    struct hub_output out = {0};
+    size_t before;
+
+    (void)state;
+    start(1, 1, NULL);
+    ready(0);
+    hub_tick(w.hub, w.now_ms + 300, &out);
+    before = out.count;
+    assert_true(before > 0);
+    hub_configure(w.hub, &wrong, w.now_ms + 300, &out);
+    assert_int_equal(out.count, before + 1);
+    assert_int_equal(out.items[before].event->type, HUB_EVENT_DEFECT);
+    hub_output_release(&out);
+    stop();
+}
+
+/* A call without an answer cannot tell: the deadline asks for one that can. */
+static void test_defect__of_the_start_is_told_by_the_first_call(void **state)
+{
+    struct hub_policy wrong = {.min = 2, .max = 1, .desired = 1};
+    struct hub_start s = {.job_uid = "job"};
+    struct hub *hub = hub_new(&s, &wrong, 1000);
+    struct hub_output out = {0};
+
+    (void)state;
+    assert_non_null(hub_defect(hub));
+    assert_true(hub_deadline(hub) <= 1000);
+    hub_tick(hub, 1000, &out);
+    assert_int_equal(out.count, 1);
+    assert_int_equal(out.items[0].event->type, HUB_EVENT_DEFECT);
+    hub_output_release(&out);
+    assert_true(isinf(hub_deadline(hub)));
+    hub_free(hub);
+}
+
+/* A hub that takes another's place in the same epoch uses no number again. */
+static void test_defect__numbers_go_on_after_those_that_were_given(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {2, 3}, .counter = 5, .is_alone = true};
+
+    (void)state;
+    start(1, 1, &s);
+    ready(0);
+    tick(300);
+    assert_int_equal(w.record.generation.epoch, 2);
+    assert_int_equal(w.record.generation.counter, 6);
+    stop();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defect__ends_the_hub_and_is_told_once),
+        cmocka_unit_test(test_defect__drops_what_the_call_wanted),
+        cmocka_unit_test(test_defect__of_the_start_is_told_by_the_first_call),
+        cmocka_unit_test(test_defect__numbers_go_on_after_those_that_were_given),
         TEST(waits_for_all_and_orders_ranks_by_index),
         TEST(a_first_generation_follows_the_order_it_was_given),
         TEST(assigns_nobody_before_the_record),

@@ -67,7 +67,7 @@ struct world {
     struct lws_context *context;    /* of the agents */
     struct agent agents[MEMBERS_MAX];
     int agent_count;
-    int events[HUB_EVENT_SUPERSEDED + 1];
+    int events[HUB_EVENT_DEFECT + 1];
     struct generation recorded;
     struct hub_event restart; /* the last */
     char refused_job[80], refused_reason[256];
@@ -1127,6 +1127,48 @@ static void test_hub_server__serves_many_jobs_and_stops_serving_one(void **state
     world_free(world);
 }
 
+/* Its members' messages and its timer find a hub that says nothing; another job's member trains on. */
+static void test_hub_server__a_hub_that_breaks_disturbs_no_other(void **state)
+{
+    struct world *world = world_new(1, NULL);
+    struct stranger first = {
+        .speaks_tls = true, .path = "/rendezvous/other", .token_job = "other", .opcode = 1};
+    struct message heartbeat = {.type = MESSAGE_HEARTBEAT, .heartbeat = {.status = {.step = -1}}};
+    struct message_text *text = message_encode(&heartbeat);
+    struct hub_output out = {0};
+    struct hub_server_job *other;
+
+    (void)state;
+    first.text = text->text;
+    host_job(world, "other", 1, (struct generation){0}, &other);
+    add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    /* Each call begins with the assertion that time has not gone back: the next one fails. */
+    hub_tick(hub_server_hub(other), fleet_monotonic_ms() + 1e9, &out);
+    hub_output_release(&out);
+    meet(world, &first);
+    run_until(world, world->events[HUB_EVENT_DEFECT] == 1);
+    assert_non_null(hub_defect(hub_server_hub(other)));
+    run_for(world, 100);
+    assert_int_equal(world->events[HUB_EVENT_DEFECT], 1);
+    hub_server_remove(other);
+    part(world, &first);
+    assert_string_equal(first.reason, "the job is not hosted here any more");
+    host_job(world, "other", 1, (struct generation){0}, &other);
+    first = (struct stranger){.speaks_tls = true,
+                              .path = "/rendezvous/other",
+                              .token_job = "other",
+                              .opcode = 1,
+                              .text = text->text};
+    meet(world, &first);
+    part(world, &first);
+    assert_string_equal(first.reason, "the first message must be hello"); /* it works */
+    assert_true(world->agents[0].is_connected);
+    assert_int_equal(world->agents[0].aborts, 0);
+    message_text_release(text);
+    world_free(world);
+}
+
 static void test_hub_server__says_why_it_cannot_start(void **state)
 {
     struct world *world = world_new(1, NULL);
@@ -1178,6 +1220,7 @@ int main(void)
         cmocka_unit_test(test_hub_server__a_job_and_a_namespace_have_shares),
         cmocka_unit_test(test_hub_server__who_says_too_much_is_closed),
         cmocka_unit_test(test_hub_server__serves_many_jobs_and_stops_serving_one),
+        cmocka_unit_test(test_hub_server__a_hub_that_breaks_disturbs_no_other),
         cmocka_unit_test(test_hub_server__says_why_it_cannot_start),
     };
     return cmocka_run_group_tests_name("hub_server", tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A broken invariant of one job (controller/fleetjob/internal_error.c): planted where a pass of the job "gpt" decides, while
- * a whole controller looks after others on the fake API server.
+ * A broken invariant of one job (controller/fleetjob/internal_error.c): planted where a pass of the job "gpt" decides, or
+ * in its hub, while a whole controller looks after others on the fake API server.
  */
 #include "tests/unit/reconciler_fixture.h"
 
@@ -117,6 +117,92 @@ static void the_hub_is_made_anew_if_it_happens_again(void **state)
     stop(&w);
 }
 
+/* Time never goes back, says an assertion at the begin of each call (hub.c): the next one, whatever it is, fails. */
+static void plant_in_hub(struct world *w)
+{
+    struct hub_output out = {0};
+
+    for (size_t i = 0; i < FLEET_COUNT(w->jobs); i++)
+        if (w->jobs[i].hub && strcmp(w->jobs[i].uid, text_at(w, JOBS "/gpt", "metadata.uid")) == 0)
+            hub_tick(w->jobs[i].hub, network_now(w) + 1e9, &out);
+    hub_output_release(&out); /* nobody hears what it says from then */
+}
+
+static int count_hubs(const struct world *w)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < FLEET_COUNT(w->jobs); i++)
+        count += w->jobs[i].hub != NULL && !hub_defect(w->jobs[i].hub);
+    return count;
+}
+
+/* The members come to the hub that was made from the status, and train on in the same generation. */
+static void a_hub_that_breaks_is_made_anew_from_the_status(void **state)
+{
+    size_t defects = hub_defects();
+    struct world w;
+
+    (void)state;
+    start_training(&w);
+    w.running = (struct message_status){.state = MESSAGE_STATE_RUNNING,
+                                        .generation = {1, 1},
+                                        .phase = MESSAGE_PHASE_FIRST_STEP,
+                                        .step = 7};
+    tick(&w, 3000);
+    assert_string_equal(condition(&w, "Running"), "True");
+    plant_in_hub(&w);
+    tick(&w, 300);
+    assert_string_equal(condition(&w, "InternalError"), "True");
+    assert_non_null(strstr(internal_error(&w), "hub: libfleet/rendezvous/hub.c:"));
+    assert_int_equal(hub_defects(), defects + 1);
+    assert_int_equal(count_hubs(&w), 0);
+    tick(&w, 3000);
+    assert_int_equal(count_hubs(&w), 1);
+    for (int i = 0; i < 3; i++)
+        say_hello(&w, i);
+    w.running.step = 8;
+    tick(&w, 20000);
+    assert_string_equal(condition(&w, "InternalError"), "False");
+    assert_string_equal(condition(&w, "Running"), "True");
+    assert_int_equal(number_at(&w, JOBS "/gpt", "status.rendezvous.generation"), 1);
+    assert_true(number_at(&w, JOBS "/gpt", "status.restarts.count") <= 0);
+    assert_int_equal(w.hubs, 2);
+    expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
+    expect_errors(&w, 1);
+    stop(&w);
+}
+
+/* 1, 2, 4 … 300 s, and a part more by chance; after ten minutes without one it begins anew. */
+static void hubs_that_break_again_and_again_come_ever_later(void **state)
+{
+    double last_ms = 0, gap_ms = 0;
+    struct world w;
+
+    (void)state;
+    start_training(&w);
+    make_others(&w);
+    fake_io_run(w.io, 5000);
+    for (int i = 0; i < 12; i++) {
+        int hubs = w.hubs;
+        plant_in_hub(&w);
+        while (w.hubs == hubs)
+            tick(&w, 100);
+        gap_ms = network_now(&w) - last_ms;
+        last_ms = network_now(&w);
+    }
+    assert_true(gap_ms >= 250000 && gap_ms <= 350000);
+    expect_errors(&w, 12);
+    assert_int_equal(count_hubs(&w), OTHERS + 1); /* all the others are what they were */
+    assert_int_equal(w.hubs, OTHERS + 13);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 3 * OTHERS + 3);
+    fake_io_run(w.io, 700000);
+    plant_in_hub(&w);
+    tick(&w, 5000);
+    assert_int_equal(w.hubs, OTHERS + 14);
+    stop(&w);
+}
+
 static void fail_inside(void *user)
 {
     ++*(int *)user;
@@ -150,6 +236,8 @@ int main(void)
         cmocka_unit_test(the_other_jobs_go_on_and_this_one_recovers),
         cmocka_unit_test(a_job_that_trains_goes_on),
         cmocka_unit_test(the_hub_is_made_anew_if_it_happens_again),
+        cmocka_unit_test(a_hub_that_breaks_is_made_anew_from_the_status),
+        cmocka_unit_test(hubs_that_break_again_and_again_come_ever_later),
         cmocka_unit_test(a_guard_ends_the_work_and_may_be_nested),
     };
 
