@@ -4,8 +4,8 @@
 
 /*
  * The agent's way into an image that knows nothing of it: an init container of the runtime's image
- * copies the closure (bin/ and lib/: agent, trainer, loader, libraries) to a volume that the worker's
- * container has at /fleetjob. The images have no shell and no cp.
+ * copies the closure (bin/ and lib/: agent, trainer, loader, libraries) to a volume that the
+ * worker's container has at /fleetjob. The images have no shell and no cp.
  */
 
 struct fleet_error;
@@ -13,13 +13,15 @@ struct fleet_error;
 #define CLOSURE_FILES_MAX 256 /* in each of the two folders */
 
 /*
- * Copy bin/ and lib/ of the folder `source` below `target`, with their modes; what is there already is
- * replaced file by file, so a second run after half a first one mends it. Only plain files: anything
- * else in the folders is -EINVAL. -errno names the path; -E2BIG if there are too many files.
+ * Copy bin/ and lib/ of the folder `source` below `target`, with their modes; what is there already
+ * is replaced file by file, so a second run after half a first one mends it. Only plain files:
+ * anything else in the folders is -EINVAL. -errno names the path; -E2BIG if there are too many
+ * files.
  */
 int closure_install(const char *source, const char *target, struct fleet_error *err);
 
-/* The folder this program's closure is in, <it>/bin/<program>; heap. -errno; -ENOENT: not in a bin/. */
+/* The folder this program's closure is in, <it>/bin/<program>; heap. -errno; -ENOENT: not in a
+ * bin/. */
 int closure_folder(char **out_folder, struct fleet_error *err);
 
 #endif

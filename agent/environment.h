@@ -14,8 +14,8 @@
  *                FLEET_GENERATION, FLEET_PROGRESS_FILE, and FLEET_RESUME_STEP and FLEET_RESUME_PATH
  *                once the job has reported a checkpoint
  *
- * What is longer than ENVIRONMENT_VALUE_SIZE_MAX does not go into the environment but into a JSON file
- * that PADDLE_BACKUP_ENV_PATH names, as Paddle's launcher does.
+ * What is longer than ENVIRONMENT_VALUE_SIZE_MAX does not go into the environment but into a JSON
+ * file that PADDLE_BACKUP_ENV_PATH names, as Paddle's launcher does.
  *
  * http_proxy and https_proxy are taken away, as Paddle's launcher does. Variables
  * about the hub are, too: FLEET_HUB, FLEET_HUB_FILE, FLEET_CA_FILE, FLEET_TOKEN_FILE.
@@ -41,8 +41,8 @@ struct environment_input {
     const char *progress_file; /* progress_channel.h; NULL = none */
 };
 
-/* "NAME=value", NULL-terminated, all heap: environment_free(). Variables of `base` that are set anew
- * are replaced, but MASTER_ADDR and MASTER_PORT the user has set stay. */
+/* "NAME=value", NULL-terminated, all heap: environment_free(). Variables of `base` that are set
+ * anew are replaced, but MASTER_ADDR and MASTER_PORT the user has set stay. */
 char **environment_build(const struct environment_input *input);
 
 /*

@@ -27,7 +27,7 @@
 
 #define JOB_FILE_SIZE_MAX (4 << 20)
 
-/* ---- the folder ------------------------------------------------------------------------------- */
+/* ---- the folder ------------------------------------------------------------------------------ */
 
 static int make_folder(char **out, struct fleet_error *err)
 {
@@ -66,9 +66,9 @@ static void remove_folder(const char *folder)
 }
 
 /*
- * Not durable: the files end with the agent, and the agent has one thread. Where the disk is busy (all
- * workers start a framework of gigabytes at the same time) an fsync takes seconds, the hub hears no
- * heartbeat meanwhile, and healthy workers are lost.
+ * Not durable: the files end with the agent, and the agent has one thread. Where the disk is busy
+ * (all workers start a framework of gigabytes at the same time) an fsync takes seconds, the hub
+ * hears no heartbeat meanwhile, and healthy workers are lost.
  */
 static int write_file(const struct foreign_files *files, const char *name, const char *text,
                       char **out_path, struct fleet_error *err)
@@ -84,7 +84,7 @@ static int write_file(const struct foreign_files *files, const char *name, const
     return 0;
 }
 
-/* ---- the strategy ----------------------------------------------------------------------------- */
+/* ---- the strategy ---------------------------------------------------------------------------- */
 
 static int write_strategy(struct foreign_files *files, const struct strategy *strategy,
                           struct fleet_error *err)
@@ -144,7 +144,8 @@ int foreign_files_nccl_rings(const struct foreign_files *files, int world)
     SELECT_AUTO_RESULT struct select_result result = {0};
     int rings = files->strategy ? files->strategy->nccl_comm_num : 1;
 
-    /* An elastic job may have a number of ranks that its degrees do not divide: as asked for then. */
+    /* An elastic job may have a number of ranks that its degrees do not divide: as asked for
+     * then. */
     if (files->strategy &&
         strategy_select(files->strategy, &options, "spec.strategy", &result, &errors) == 0)
         rings = result.final.nccl_comm_num;
@@ -177,7 +178,7 @@ void foreign_files_release(struct foreign_files *files)
     *files = (struct foreign_files){0};
 }
 
-/* ---- of a generation -------------------------------------------------------------------------- */
+/* ---- of a generation ------------------------------------------------------------------------- */
 
 static void add_number_text(cJSON *json, const char *key, int number)
 {

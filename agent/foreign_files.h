@@ -26,8 +26,8 @@ struct foreign_files {
 
 /*
  * Make the folder (below $TMPDIR, /tmp or /dev/shm, whichever lets us) and what does not change.
- * `job_file` as link.h's FLEET_JOB_FILE, NULL = none. -errno; -EINVAL names what is wrong in the file.
- * *out can be released whatever the result.
+ * `job_file` as link.h's FLEET_JOB_FILE, NULL = none. -errno; -EINVAL names what is wrong in the
+ * file. *out can be released whatever the result.
  */
 int foreign_files_open(const char *job_file, struct foreign_files *out, struct fleet_error *err);
 void foreign_files_release(struct foreign_files *files); /* removes the folder, too */

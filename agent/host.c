@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a child says reaches the supervisor before its end does: its link is read once more while it is
- * a zombie, when nobody else can have its number either.
+ * What a child says reaches the supervisor before its end does: its link is read once more while it
+ * is a zombie, when nobody else can have its number either.
  */
 #include "agent/host.h"
 
@@ -34,7 +34,7 @@
 
 extern char **environ;
 
-/* ---- sockets for the trainers ----------------------------------------------------------------- */
+/* ---- sockets for the trainers ---------------------------------------------------------------- */
 
 /* A socket of our address on any free port. */
 static int bind_socket(const char *address, int *out_fd, int *out_port, struct fleet_error *err)
@@ -87,7 +87,7 @@ int host_open(struct host *host, struct fleet_error *err)
     return rc;
 }
 
-/* ---- trainers --------------------------------------------------------------------------------- */
+/* ---- trainers -------------------------------------------------------------------------------- */
 
 static void print_warning(const struct host_child *child, const char *text, bool is_note)
 {
@@ -144,7 +144,7 @@ static void on_stderr(void *user)
     read_stream(user, 1);
 }
 
-/* ---- progress of a foreign trainer ------------------------------------------------------------ */
+/* ---- progress of a foreign trainer ----------------------------------------------------------- */
 
 static void on_report(void *user, const struct progress_line *line)
 {
@@ -195,7 +195,7 @@ static int open_progress(struct host_child *child, int *out_fd, struct fleet_err
                           &child->progress_watch, err);
 }
 
-/* ---- trainers, once more ---------------------------------------------------------------------- */
+/* ---- trainers, once more --------------------------------------------------------------------- */
 
 static void unwatch(struct host_child *child)
 {
@@ -246,9 +246,10 @@ static void child_ended(struct host_child *child, pid_t pid)
 }
 
 /*
- * The first process of a group has ended. It is still a zombie: neither its pid nor its process group can
- * belong to anybody else. The agent kills what is left of the group, unless it has asked the trainer to end: then the
- * rest has its grace, too. A shell ends at SIGTERM at once, while the program that it started may be saving.
+ * The first process of a group has ended. It is still a zombie: neither its pid nor its process
+ * group can belong to anybody else. The agent kills what is left of the group, unless it has asked
+ * the trainer to end: then the rest has its grace, too. A shell ends at SIGTERM at once, while the
+ * program that it started may be saving.
  */
 static void leader_ended(struct host_child *child, pid_t pid)
 {
@@ -306,7 +307,7 @@ void host_reap(struct host *host)
     }
 }
 
-/* ---- what the supervisor asks for ------------------------------------------------------------- */
+/* ---- what the supervisor asks for ------------------------------------------------------------ */
 
 /* What a foreign trainer of this generation finds, and the files that it speaks of. */
 static int foreign_environment(struct host *host, int local_rank,

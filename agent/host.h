@@ -3,8 +3,8 @@
 #define AGENT_HOST_H
 
 /*
- * The process in which a supervisor lives, as far as trainers and hub are concerned: the functions of
- * struct supervisor_host on real processes, descriptors and a connection. It decides nothing.
+ * The process in which a supervisor lives, as far as trainers and hub are concerned: the functions
+ * of struct supervisor_host on real processes, descriptors and a connection. It decides nothing.
  *
  *   link ─▶ supervisor_message           supervisor ─▶ functions ─▶ trainer_process, member_client
  *   end  ─▶ supervisor_exited            member_client ─▶ deliver ─▶ supervisor_order
@@ -55,19 +55,21 @@ struct
 };
 
 /*
- * Before the supervisor is made: sockets for the trainers of settings.processes, no trainer runs yet.
- * -EINVAL: FLEET_ADDRESS is no address of this machine; -errno if it cannot be listened on. To be
- * closed either way.
+ * Before the supervisor is made: sockets for the trainers of settings.processes, no trainer runs
+ * yet. -EINVAL: FLEET_ADDRESS is no address of this machine; -errno if it cannot be listened on. To
+ * be closed either way.
  */
 int host_open(struct host *host, struct fleet_error *err);
 
 /* What the supervisor is given; `host` is borrowed by it. */
 struct supervisor_host host_functions(struct host *host);
 
-/* SIGCHLD: tell the supervisor of trainers that have ended; reap whatever else PID 1 has inherited. */
+/* SIGCHLD: tell the supervisor of trainers that have ended; reap whatever else PID 1 has
+ * inherited. */
 void host_reap(struct host *host);
 
-/* When to call host_tick() at the latest, which looks whether process groups have ended; INFINITY = no need. */
+/* When to call host_tick() at the latest, which looks whether process groups have ended; INFINITY =
+ * no need. */
 double host_deadline(const struct host *host);
 void host_tick(struct host *host);
 

@@ -2,8 +2,8 @@
 
 /*
  * The stream below link.h's messages: lines over a non-blocking socket, a buffer each way. Input is
- * consumed lazily: `in_taken` moves over complete lines and the buffer is compacted once, before the
- * next read, so a burst of small messages costs no copying.
+ * consumed lazily: `in_taken` moves over complete lines and the buffer is compacted once, before
+ * the next read, so a burst of small messages costs no copying.
  */
 #include "agent/link.h"
 
@@ -18,7 +18,8 @@
 #include "libfleet/base/error.h"
 
 #define READ_SIZE 65536
-#define OUT_SIZE  (32 << 10) /* bytes of the largest progress, and of several small ones that wait */
+/* bytes of the largest progress, and of several small ones that wait */
+#define OUT_SIZE (32 << 10)
 
 int link_pair(int out_fds[2], struct fleet_error *err)
 {

@@ -5,10 +5,10 @@
 /*
  * What an agent and its trainer say to each other, over a socket pair.
  *
- * One message is one line of JSON: {"message":"ready","epoch":1,"counter":2,…}. The trainer inherits
- * its end as a descriptor whose number is in the environment variable FLEET_LINK_FD. Neither side
- * ever waits for the other: reading and writing are non-blocking, what does not fit into the socket
- * is queued up to a limit.
+ * One message is one line of JSON: {"message":"ready","epoch":1,"counter":2,…}. The trainer
+ * inherits its end as a descriptor whose number is in the environment variable FLEET_LINK_FD.
+ * Neither side ever waits for the other: reading and writing are non-blocking, what does not fit
+ * into the socket is queued up to a limit.
  *
  *     agent → trainer    assign  abort  checkpoint  leave  done
  *     trainer → agent    hello  ready  progress  peer_lost  checkpoint_done  evaluation  warning
@@ -19,7 +19,8 @@
  *      (0 <= rank < world, one address a rank), numbers are finite.
  *  (2) The first message of a trainer is `hello`. A trainer runs no generation before `assign`, and
  *      only obeys an `assign` or `abort` whose generation is not older than its own.
- *  (3) Times are milliseconds of CLOCK_MONOTONIC (fleet_monotonic_ms()): both sides share a machine.
+ *  (3) Times are milliseconds of CLOCK_MONOTONIC (fleet_monotonic_ms()): both sides share a
+ *      machine.
  *  (4) End of file means the other side is gone. A trainer that reads it ends at once.
  *
  * A struct link is used by one thread at a time; the caller locks if there are several.
@@ -132,8 +133,8 @@ struct link_message {
             char digest[LINK_DIGEST_SIZE]; /* of the plan all ranks must agree on; "" = unchecked */
             struct link_lineage lineage[LINK_LINEAGE_MAX]; /* oldest first */
             int lineage_count;
-            bool
-                keeps_state; /* what this pod holds in memory counts; else it starts with nothing */
+            /* what this pod holds in memory counts; else it starts with nothing */
+            bool keeps_state;
             double fault_at_ms; /* when the fault behind this generation happened; 0 = none */
         } assign;
         struct {
@@ -212,7 +213,7 @@ void link_message_encode(const struct link_message *message, struct fleet_strbuf
 int link_message_decode(const char *line, size_t size, struct link_message *out,
                         struct fleet_error *err);
 
-/* ---- the stream (link.c) ---------------------------------------------------------------------- */
+/* ---- the stream (link.c) --------------------------------------------------------------------- */
 
 struct link {
     int fd; /* owned; -1 = closed */

@@ -123,7 +123,7 @@ void link_message_release(struct link_message *message)
     memset(message, 0, sizeof(*message));
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void append_key(struct fleet_strbuf *out, const char *key)
 {
@@ -232,7 +232,7 @@ void link_message_encode(const struct link_message *message, struct fleet_strbuf
     fleet_strbuf_append(out, "}\n");
 }
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int get_int_between(const cJSON *root, const char *key, double min, double max, int64_t *out,
                            struct fleet_error *err)

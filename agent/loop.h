@@ -6,8 +6,8 @@
  * Descriptors and one timer on libwebsockets' own loop, which the agent uses because the member's
  * connection lives there anyway (design.md 8).
  *
- * A watch looks at a descriptor that stays its owner's: libwebsockets, which closes what it watches,
- * is given a duplicate.
+ * A watch looks at a descriptor that stays its owner's: libwebsockets, which closes what it
+ * watches, is given a duplicate.
  */
 
 #include <stdbool.h>
@@ -37,7 +37,8 @@ void loop_watch_want_write(struct loop_watch *watch);
 /* Call `due` at this time (monotonic ms; INFINITY: never), instead of the time set before. */
 void loop_set_timer(struct loop *loop, double at_ms, void (*due)(void *user), void *user);
 
-/* Wait for something and handle it; returns after the timer was due, too, so that it can be set anew. */
+/* Wait for something and handle it; returns after the timer was due, too, so that it can be set
+ * anew. */
 void loop_turn(struct loop *loop);
 
 #endif

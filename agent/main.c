@@ -166,7 +166,8 @@ static void close_agent(struct agent *agent)
 static const char help[] =
     "Usage: fleetjob-agent [OPTIONS] [-- COMMAND [ARGUMENT…]]\n"
     "\n"
-    "Supervises the trainers of one worker: the built-in one, or COMMAND with the environment that\n"
+    "Supervises the trainers of one worker: the built-in one, or COMMAND with the environment "
+    "that\n"
     "Paddle, PyTorch and MindSpore expect. It is started by the controller in a pod, or by\n"
     "`fleetjob run`, which tell it by FLEET_* variables what to do.\n"
     "\n"

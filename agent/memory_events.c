@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The line "oom_kill N" of memory.events (v2) or memory.oom_control (v1). In a container the path that
- * /proc/self/cgroup names may not exist below the mount; then the mount itself is our group.
+ * The line "oom_kill N" of memory.events (v2) or memory.oom_control (v1). In a container the path
+ * that /proc/self/cgroup names may not exist below the mount; then the mount itself is our group.
  */
 #include "agent/memory_events.h"
 
@@ -29,7 +29,8 @@ static int64_t read_kills(const char *root, const char *mount, const char *group
     return -1;
 }
 
-/* A line of /proc/self/cgroup, number:controllers:path; v2 has no controllers. -1: it is not about memory. */
+/* A line of /proc/self/cgroup, number:controllers:path; v2 has no controllers. -1: it is not about
+ * memory. */
 static int64_t read_group(const char *root, char *line)
 {
     char *controllers = strchr(line, ':');

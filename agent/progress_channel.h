@@ -3,11 +3,13 @@
 #define AGENT_PROGRESS_CHANNEL_H
 
 /*
- * The named pipe through which an own trainer reports. Its path is FLEET_PROGRESS_FILE, for programs
- * that the trainer starts; FLEET_PROGRESS_FD is a descriptor of the same pipe, for the trainer itself.
+ * The named pipe through which an own trainer reports. Its path is FLEET_PROGRESS_FILE, for
+ * programs that the trainer starts; FLEET_PROGRESS_FD is a descriptor of the same pipe, for the
+ * trainer itself.
  *
  * Each start of the trainer gets a pipe of its own: the agent does not read what a process of
- * an earlier start still writes. It counts lines that are no report, and logs the first one with its reason.
+ * an earlier start still writes. It counts lines that are no report, and logs the first one with
+ * its reason.
  */
 
 #include <stdbool.h>

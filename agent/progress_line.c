@@ -53,7 +53,8 @@ static const struct fleet_field fields[] = {
 static const struct fleet_object line_type = {
     .name = "progress line", .fields = fields, .size = sizeof(struct progress_line), .open = true};
 
-/* Length of a word that Python writes for a number that JSON does not have; 0 = none begins here. */
+/* Length of a word that Python writes for a number that JSON does not have; 0 = none begins
+ * here. */
 static size_t not_a_number(const char *at, size_t size)
 {
     static const char *const words[] = {"NaN", "-Infinity", "Infinity"};

@@ -3,13 +3,14 @@
 #define AGENT_PROGRESS_LINE_H
 
 /*
- * One line that an own trainer writes to FLEET_PROGRESS_FD or FLEET_PROGRESS_FILE: a JSON object with
- * at least one of these keys. docs/own-trainer.md says what each means to the user.
+ * One line that an own trainer writes to FLEET_PROGRESS_FD or FLEET_PROGRESS_FILE: a JSON object
+ * with at least one of these keys. docs/own-trainer.md says what each means to the user.
  *
  *   step             steps done so far                       steps            of the whole job
- *   loss             at that step                            gradNorm, learningRate, tokens, tokensPerSecond
- *   evaluationLoss   on held-out data, at that step
- *   checkpoint       step of a checkpoint that is complete   path             where it lies
+ *   loss             at that step                            gradNorm         at that step
+ *   learningRate     at that step                            tokens           so far
+ *   tokensPerSecond  now                                     evaluationLoss   on held-out data
+ *   checkpoint       step of a checkpoint that is complete   path             its folder
  *   resumed          step that this process goes on from     ready            true: about to train
  *
  * Other keys are ignored. NaN and Infinity, which Python's json module writes, are read as null. A
@@ -37,8 +38,8 @@ struct progress_line {
 };
 
 /*
- * Read a line without its newline. *out is to be released. -EINVAL with the reason: not JSON, not an
- * object, a value of another type or out of range, no key that is known; -EFBIG: too long.
+ * Read a line without its newline. *out is to be released. -EINVAL with the reason: not JSON, not
+ * an object, a value of another type or out of range, no key that is known; -EFBIG: too long.
  */
 int progress_line_parse(const char *line, size_t size, struct progress_line *out,
                         struct fleet_error *err);

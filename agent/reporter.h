@@ -3,8 +3,8 @@
 #define AGENT_REPORTER_H
 
 /*
- * What is left behind when a trainer fails: one line in the agent's log, and the termination message,
- * which the kubelet puts into the pod's status, so that the cause survives without a hub.
+ * What is left behind when a trainer fails: one line in the agent's log, and the termination
+ * message, which the kubelet puts into the pod's status, so that the cause survives without a hub.
  */
 
 #include <stddef.h>
@@ -15,9 +15,10 @@
 #define REPORTER_TERMINATION_SIZE_MAX 4096 /* what the kubelet keeps */
 
 /*
- * The termination message of a failure as JSON: {"cause":…,"localRank":…,"exitCode":…,"permanent":…,
- * "message":…,"lines":…}; exitCode is 128 + signal if one ended it. Old lines are dropped until it
- * fits REPORTER_TERMINATION_SIZE_MAX. `text` = the trainer's last words, "" = none.
+ * The termination message of a failure as JSON:
+ * {"cause":…,"localRank":…,"exitCode":…,"permanent":…, "message":…,"lines":…}; exitCode is 128 +
+ * signal if one ended it. Old lines are dropped until it fits REPORTER_TERMINATION_SIZE_MAX. `text`
+ * = the trainer's last words, "" = none.
  */
 void reporter_format(const struct member_failure *failure, const char *text,
                      struct fleet_strbuf *out);

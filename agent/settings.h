@@ -3,8 +3,8 @@
 #define AGENT_SETTINGS_H
 
 /*
- * What an agent is told by whoever starts it: a pod's environment in a cluster, `fleetjob run` on one
- * machine. All of it comes through environment variables; the command line holds the trainer's
+ * What an agent is told by whoever starts it: a pod's environment in a cluster, `fleetjob run` on
+ * one machine. All of it comes through environment variables; the command line holds the trainer's
  * command, if it is not the built-in one.
  *
  *   FLEET_JOB_NAME, FLEET_JOB_UID       the job

@@ -54,7 +54,7 @@
 #define SILENCE_PATIENCE_MS 60000.0 /* it may be the only one that holds the job's state */
 #define DONE_GRACE_MS       10000.0 /* a finished trainer has nothing left to do */
 
-/* ---- talking to the hub ----------------------------------------------------------------------- */
+/* ---- talking to the hub ---------------------------------------------------------------------- */
 
 static enum message_level pod_level(const struct supervisor *s)
 {
@@ -126,7 +126,7 @@ void supervisor_report_up(struct supervisor *s, int local_rank)
     supervisor_apply(s, &out);
 }
 
-/* ---- starting and failing --------------------------------------------------------------------- */
+/* ---- starting and failing -------------------------------------------------------------------- */
 
 static double backoff_ms(struct supervisor *s, int failures)
 {
@@ -188,7 +188,7 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
     t->state = s->config.is_foreign ? TRAINER_RUNNING : TRAINER_STARTING;
 }
 
-/* ---- ending ----------------------------------------------------------------------------------- */
+/* ---- ending ---------------------------------------------------------------------------------- */
 
 static void end_trainer(struct supervisor *s, int local_rank, enum link_kind how, double grace_ms,
                         double now_ms)
@@ -247,7 +247,7 @@ void supervisor_begin_ending(struct supervisor *s, enum link_kind how, int exit_
     supervisor_say_goodbye(s);
 }
 
-/* ---- time and life ---------------------------------------------------------------------------- */
+/* ---- time and life --------------------------------------------------------------------------- */
 
 /* Have we, for a while, not looked? Then the silence was ours. */
 static bool was_asleep(struct supervisor *s, double now_ms)

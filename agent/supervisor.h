@@ -3,9 +3,9 @@
 #define AGENT_SUPERVISOR_H
 
 /*
- * What an agent does, as a state machine: it stands between the trainers of its pod (link.h) and the
- * hub (a member, libfleet/rendezvous/member.h). It has no descriptor, process or clock: it is told
- * what happened and when, and acts through `struct supervisor_host`.
+ * What an agent does, as a state machine: it stands between the trainers of its pod (link.h) and
+ * the hub (a member, libfleet/rendezvous/member.h). It has no descriptor, process or clock: it is
+ * told what happened and when, and acts through `struct supervisor_host`.
  *
  * The machine is drawn at the head of supervisor.c. Times are monotonic milliseconds.
  */
@@ -45,7 +45,8 @@ struct supervisor_host {
     void (*apply)(void *user, struct member_output *out);
     /* The last lines of the trainer's output, borrowed until its next start; never NULL. */
     const char *(*last_lines)(void *user, int local_rank);
-    /* Has the kernel killed one of our processes for lack of memory that was not asked about yet? */
+    /* Has the kernel killed one of our processes for lack of memory that was not asked about
+     * yet? */
     bool (*is_out_of_memory)(void *user);
     /* A trainer ended unasked, or could not be started. For the log and the termination message. */
     void (*failed)(void *user, const struct member_failure *failure, const char *text);

@@ -3,9 +3,9 @@
 #define AGENT_SUPERVISOR_INTERNAL_H
 
 /*
- * The state of a supervisor, shared by the files that make it: supervisor.c (life, time, starting and
- * ending trainers), supervisor_trainer.c (what trainers say and how they end), supervisor_order.c
- * (what the hub and signals want). Nobody else includes this.
+ * The state of a supervisor, shared by the files that make it: supervisor.c (life, time, starting
+ * and ending trainers), supervisor_trainer.c (what trainers say and how they end),
+ * supervisor_order.c (what the hub and signals want). Nobody else includes this.
  */
 
 #include "agent/supervisor.h"

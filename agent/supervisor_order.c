@@ -12,7 +12,7 @@
 
 #define ABORT_TIMEOUT_MS 60000.0
 
-/* ---- what the hub says ------------------------------------------------------------------------ */
+/* ---- what the hub says ----------------------------------------------------------------------- */
 
 static char **addresses_in_rank_order(const struct message_assign *assign)
 {
@@ -100,8 +100,8 @@ static void abort_trainers(struct supervisor *s, const struct member_action *act
     for (int i = 0; i < s->config.processes; i++) {
         struct trainer *t = &s->trainers[i];
         if (t->state == TRAINER_FINISHED && (t->is_alive || s->config.is_foreign)) {
-            /* It has left its collectives, another one had not; an own trainer has ended, and runs again with
-             * the others. Its report may bring the next assign at once. */
+            /* It has left its collectives, another one had not; an own trainer has ended, and runs
+             * again with the others. Its report may bring the next assign at once. */
             t->state = s->config.is_foreign ? TRAINER_DOWN : TRAINER_WAITING;
             supervisor_report_up(s, i);
             continue;

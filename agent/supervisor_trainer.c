@@ -16,7 +16,7 @@
 #define EXIT_RESTART      101    /* distributed_api.md 14.2: please restart */
 #define EXIT_RESTART_PLAN 102    /* the same, for a new parallel plan */
 
-/* ---- what trainers say ------------------------------------------------------------------------ */
+/* ---- what trainers say ----------------------------------------------------------------------- */
 
 static void take_hello(struct supervisor *s, int local_rank, const struct link_message *m)
 {
@@ -160,7 +160,7 @@ void supervisor_message(struct supervisor *s, int local_rank, const struct link_
         take_news(s, m, local_rank);
 }
 
-/* ---- what foreign trainers report ------------------------------------------------------------- */
+/* ---- what foreign trainers report ------------------------------------------------------------ */
 
 /* It has reached this phase of its generation and those before; -1 = the step is not known. */
 static void report_phases(struct supervisor *s, int local_rank, enum message_phase reached,
@@ -176,8 +176,8 @@ static void report_phases(struct supervisor *s, int local_rank, enum message_pha
 }
 
 /*
- * A foreign trainer counts as training once it was started. If the job has reported steps before, its
- * rank 0 is expected to report again: the generation trains from its first report on.
+ * A foreign trainer counts as training once it was started. If the job has reported steps before,
+ * its rank 0 is expected to report again: the generation trains from its first report on.
  */
 void supervisor_report_started(struct supervisor *s, int local_rank)
 {
@@ -261,7 +261,7 @@ void supervisor_progress(struct supervisor *s, int local_rank, const struct prog
     supervisor_apply(s, &out);
 }
 
-/* ---- how links end ---------------------------------------------------------------------------- */
+/* ---- how links end --------------------------------------------------------------------------- */
 
 void supervisor_link_closed(struct supervisor *s, int local_rank, double now_ms)
 {
@@ -293,7 +293,7 @@ static void collect_lines(struct supervisor *s, int local_rank, struct fleet_str
         fleet_strbuf_appendf(out, "%s\n", words);
 }
 
-/* ---- what the system says --------------------------------------------------------------------- */
+/* ---- what the system says -------------------------------------------------------------------- */
 
 static void finish_foreign(struct supervisor *s, int local_rank)
 {

@@ -26,7 +26,8 @@
 #define NUMBERS     3
 #define NUMBER_SIZE 40
 
-/* What the child needs between fork and exec; prepared before, so that it only makes system calls. */
+/* What the child needs between fork and exec; prepared before, so that it only makes system
+ * calls. */
 struct child_plan {
     const struct trainer_launch *launch;
     pid_t parent;
@@ -42,8 +43,8 @@ static void close_pipe(int fds[2])
             (void)close(fds[i]);
 }
 
-/* The environment with the descriptors' numbers in front: where a name stands twice, the first one is
- * found. */
+/* The environment with the descriptors' numbers in front: where a name stands twice, the first one
+ * is found. */
 static char **environment_with(char *const *environment, char (*numbers)[NUMBER_SIZE])
 {
     size_t count = 0, used = 0;
@@ -197,7 +198,7 @@ void trainer_process_signal(struct trainer_process *process, int signal_number)
         (void)kill(-process->pid, signal_number);
 }
 
-/* ---- output ----------------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static void keep_line(struct fleet_strbuf *tail, const char *line, size_t size)
 {

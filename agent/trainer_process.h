@@ -9,8 +9,8 @@
  *  (1) The child leads a process group of its own, so a signal reaches whatever it has started.
  *  (2) The child dies with its parent, even if that is killed (PR_SET_PDEATHSIG), and inherits no
  *      descriptor but 0, 1, 2 and those it is given.
- *  (3) Each line of its output leaves this process whole, with a prefix; the last lines are kept for
- *      the failure report.
+ *  (3) Each line of its output leaves this process whole, with a prefix; the last lines are kept
+ *      for the failure report.
  *  (4) Nothing here waits for the reader of our own output (libfleet/base/line_writer.h).
  */
 

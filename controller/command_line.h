@@ -10,7 +10,8 @@
 
 #include "controller/machinery/informer.h"
 
-/* Texts are borrowed from argv and the environment, and live as long as they do. NULL: not given. */
+/* Texts are borrowed from argv and the environment, and live as long as they do. NULL: not
+ * given. */
 struct command_line {
     const char *runtime_image, *pull_policy; /* of workers' pods */
     const char *hub_service, *hub_address;   /* exactly one of them is given */
@@ -24,8 +25,8 @@ struct command_line {
 };
 
 /*
- * Read the command line. Returns -1 to go on, or the exit code: 0 for --help and --version, 2 for what
- * cannot be understood or is missing, said on stderr. Either way *out is to be released.
+ * Read the command line. Returns -1 to go on, or the exit code: 0 for --help and --version, 2 for
+ * what cannot be understood or is missing, said on stderr. Either way *out is to be released.
  */
 int command_line_parse(int argc, char **argv, struct command_line *out);
 

@@ -2,7 +2,8 @@
 #ifndef CONTROLLER_HUB_METRICS_H
 #define CONTROLLER_HUB_METRICS_H
 
-/* What the hub's server of this replica does, as metrics. A replica that never led exports zeros. */
+/* What the hub's server of this replica does, as metrics. A replica that never led exports
+ * zeros. */
 
 #include "controller/machinery/metrics.h"
 #include "libfleet/rendezvous/hub_server.h"
@@ -13,7 +14,8 @@ struct hub_metrics {
 
 void hub_metrics_init(struct hub_metrics *hub, struct metrics *metrics);
 
-/* Before they are printed. `server` is NULL while there is none; `certificate_expiry_s` in seconds since 1970. */
+/* Before they are printed. `server` is NULL while there is none; `certificate_expiry_s` in seconds
+ * since 1970. */
 void hub_metrics_collect(struct hub_metrics *hub, const struct hub_server *server,
                          double certificate_expiry_s);
 

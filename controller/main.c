@@ -3,7 +3,7 @@
 /*
  * fleetjob-controller: one loop, on which requests, watches, hubs and probes take turns.
  *
- *   configuration ─▶ hub address ─▶ install identity ─▶ reconciler ─▶ (leads) hub server, installation
+ *   configuration ─▶ hub address ─▶ identity ─▶ reconciler ─▶ leads: hub server, installation
  *
  * SIGTERM and SIGINT give the lease back and end it. Exit codes: 0 ended as asked, 1 the lease was
  * lost or something needed is missing, 2 wrong usage.
@@ -74,7 +74,7 @@ struct program {
     int exit_code;
 };
 
-/* ---- the end ---------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static void on_trouble(void *user, const char *what, const struct fleet_error *err)
 {
@@ -113,7 +113,7 @@ static void on_signal(uv_signal_t *handle, int number)
     reconciler_stop(p->reconciler);
 }
 
-/* ---- leading ---------------------------------------------------------------------------------- */
+/* ---- leading --------------------------------------------------------------------------------- */
 
 static void on_refused(void *user, const struct hub_server_refusal *refusal)
 {
@@ -208,7 +208,7 @@ static int open_network(void *user, struct hub_network *out, struct fleet_error 
     return 0;
 }
 
-/* ---- beginning -------------------------------------------------------------------------------- */
+/* ---- beginning ------------------------------------------------------------------------------- */
 
 static void start_reconciler(struct program *p)
 {
@@ -262,7 +262,8 @@ static void load_identity(void *user)
 
 static void read_service(void *user);
 
-/* Its address is read once: jobs are told of it. While this replica leads, the Service keeps it (installation.h). */
+/* Its address is read once: jobs are told of it. While this replica leads, the Service keeps it
+ * (installation.h). */
 static void on_service(void *user, const cJSON *object, const struct fleet_error *err)
 {
     struct program *p = user;
@@ -314,7 +315,7 @@ static void begin(struct program *p)
     load_identity(p);
 }
 
-/* ---- probes ----------------------------------------------------------------------------------- */
+/* ---- probes ---------------------------------------------------------------------------------- */
 
 static double certificate_expiry_s(const struct program *p)
 {
@@ -346,7 +347,7 @@ static int answer_probe(void *user, const char *path, struct fleet_strbuf *body,
     return is_ready ? 200 : 503;
 }
 
-/* ---- life ------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void on_event_trouble(void *user, const struct fleet_error *err)
 {
@@ -439,8 +440,8 @@ static void close_program(struct program *p)
 }
 
 /*
- * One heap, and what is freed goes back soon: a flood of connections must not leave the process large.
- * As many descriptors as the system allows: each member has one.
+ * One heap, and what is freed goes back soon: a flood of connections must not leave the process
+ * large. As many descriptors as the system allows: each member has one.
  */
 static void use_system_well(void)
 {

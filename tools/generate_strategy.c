@@ -40,7 +40,7 @@ static void fail(const char *page, const char *what)
     exit(1);
 }
 
-/* ---- values ------------------------------------------------------------------------------------ */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static const char *type_name(const struct knob_field *field)
 {
@@ -108,7 +108,7 @@ static void append_range(struct fleet_strbuf *out, const struct knob_field *fiel
     fleet_strbuf_append(out, *text ? text : field->kind == KNOB_FLOAT ? "finite" : "any");
 }
 
-/* ---- parts of a page ----------------------------------------------------------------------------- */
+/* ---- parts of a page ------------------------------------------------------------------------- */
 
 static void append_facts(struct fleet_strbuf *out, const struct knob_field *field)
 {
@@ -173,7 +173,7 @@ static void append_versions(struct fleet_strbuf *out, const struct knob_field *f
                          list.length ? list.text : "The same in all versions since its first.\n");
 }
 
-/* ---- what goes together -------------------------------------------------------------------------- */
+/* ---- what goes together ---------------------------------------------------------------------- */
 
 static void make_pair(struct strategy *s, enum unit a, enum unit b)
 {
@@ -228,7 +228,7 @@ static void append_pairs(struct fleet_strbuf *out, enum unit unit)
     fleet_strbuf_append(out, "\n");
 }
 
-/* ---- prose ----------------------------------------------------------------------------------------- */
+/* ---- prose ----------------------------------------------------------------------------------- */
 
 /* An example must be a strategy that is accepted on WORLD ranks. */
 static void check_example(const char *page, const char *yaml, size_t size)
@@ -263,7 +263,7 @@ static void append_prose(struct fleet_strbuf *out, const char *page, const char 
     fleet_strbuf_appendf(out, "%s\n", text);
 }
 
-/* ---- pages ----------------------------------------------------------------------------------------- */
+/* ---- pages ----------------------------------------------------------------------------------- */
 
 /* The switch of "amp_configs", or the configs of "amp"; NULL if there is none. */
 static const struct knob_field *partner(const struct knob_field *field)
@@ -349,7 +349,7 @@ static void append_neighbours(struct fleet_strbuf *out, const char *path,
     fleet_strbuf_append(out, "\n");
 }
 
-/* ---- what does not run yet ----------------------------------------------------------------------- */
+/* ---- what does not run yet ------------------------------------------------------------------- */
 
 /* "localsgd_configs" and all below it describe "localsgd". */
 static bool is_config_of(const char *path, const char *knob)
@@ -376,7 +376,8 @@ static bool is_gap(const char *knob)
     return false;
 }
 
-/* The first line of a page whose knob the built-in runtime refuses, from the table that refuses it. */
+/* The first line of a page whose knob the built-in runtime refuses, from the table that refuses
+ * it. */
 static void append_gaps(struct fleet_strbuf *out, const char *path)
 {
     for (const struct support_gap *gap = support_gaps; gap->knob; gap++) {

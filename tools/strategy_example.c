@@ -65,8 +65,8 @@ static const struct {
     {"hybrid_configs", "{\"hybrid_configs\":{\"mp_degree\":2,\"pp_degree\":2}}"},
     {"hybrid_configs.dp_degree", "{\"hybrid_configs\":{\"dp_degree\":4,\"mp_degree\":2}}"},
     {"hybrid_configs.sep_degree", "{\"hybrid_configs\":{\"sep_degree\":1}}"},
-    {"hybrid_configs.order",
-     "{\"hybrid_configs\":{\"mp_degree\":2,\"order\":[\"dp\",\"pp\",\"sharding\",\"sep\",\"mp\"]}}"},
+    {"hybrid_configs.order", "{\"hybrid_configs\":{\"mp_degree\":2,"
+                             "\"order\":[\"dp\",\"pp\",\"sharding\",\"sep\",\"mp\"]}}"},
     {"dgc_configs.sparsity",
      "{\"dgc\":true,\"dgc_configs\":{\"rampup_step\":100,\"sparsity\":[0.75,0.9375,0.999]}}"},
     {"hierarchical_allreduce_inter_nranks",
@@ -76,7 +76,7 @@ static const struct {
     {"a_sync_configs", "{\"a_sync\":true,\"a_sync_configs\":{\"k_steps\":100}}"},
 };
 
-/* ---- a value of its own ------------------------------------------------------------------------ */
+/* ---- a value of its own ---------------------------------------------------------------------- */
 
 static double number_for(const struct knob_field *field)
 {
@@ -130,7 +130,7 @@ static cJSON *value_for(const struct knob_field *field)
     return value;
 }
 
-/* ---- the example ------------------------------------------------------------------------------- */
+/* ---- the example ----------------------------------------------------------------------------- */
 
 /* The bool that switches "amp_configs" on: "amp". */
 static void add_switch(cJSON *strategy, const char *top)
@@ -230,7 +230,7 @@ cJSON *strategy_example_plan(const cJSON *json)
     return status;
 }
 
-/* ---- neighbours -------------------------------------------------------------------------------- */
+/* ---- neighbours ------------------------------------------------------------------------------ */
 
 /* The reason why a unit cannot stand beside the example, or "". */
 static void refusal_beside(const cJSON *strategy, enum unit unit, struct fleet_strbuf *out)
@@ -268,7 +268,7 @@ void strategy_example_neighbours(const cJSON *strategy, struct fleet_strbuf *out
                               "`Paddle`.\n");
 }
 
-/* ---- papers ------------------------------------------------------------------------------------ */
+/* ---- papers ---------------------------------------------------------------------------------- */
 
 const char *strategy_example_paper(const char *path)
 {

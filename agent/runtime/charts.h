@@ -6,11 +6,11 @@
  * training.log.tensorboard: what a job's steps look like over time.
  *
  * Every rank keeps the newest points, rank 0 writes them (tensorboard/event_log.h). So a step whose
- * writer was killed between the commit and the write is written by the next one: at a join, the rank
- * that holds the newest state hands its points to all.
+ * writer was killed between the commit and the write is written by the next one: at a join, the
+ * rank that holds the newest state hands its points to all.
  *
- * Nothing here fails the training. What cannot be written is a warning, once, and is tried again with
- * the next point, as long as it is among those that are kept.
+ * Nothing here fails the training. What cannot be written is a warning, once, and is tried again
+ * with the next point, as long as it is among those that are kept.
  */
 
 #include <stdbool.h>

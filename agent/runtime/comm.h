@@ -34,9 +34,9 @@ struct comm_vtable {
 
     /*
      * Exchange in one go: send `send_bytes[i]` bytes from send[i] to rank i and receive
-     * `receive_bytes[i]` bytes from rank i into receive[i], for all i of [0, world) at once; entries
-     * of zero bytes are skipped; own rank: copied. Both sides know the sizes. Full duplex, never
-     * deadlocks whatever the sizes.
+     * `receive_bytes[i]` bytes from rank i into receive[i], for all i of [0, world) at once;
+     * entries of zero bytes are skipped; own rank: copied. Both sides know the sizes. Full duplex,
+     * never deadlocks whatever the sizes.
      */
     int (*exchange)(struct comm *comm, const void *const *send, const size_t *send_bytes,
                     void *const *receive, const size_t *receive_bytes, double deadline_ms,
@@ -68,7 +68,7 @@ void comm_abort(struct comm *comm);
 /* Close all connections. No call may be in progress. NULL is fine. */
 void comm_free(struct comm *comm);
 
-/* ---- collectives, over any transport (comm/collective.c): errors as comm_exchange() ------------ */
+/* ---- collectives, over any transport (comm/collective.c): errors as comm_exchange() ---------- */
 
 /* all[r * bytes … ] = rank r's `mine`. */
 int comm_all_gather(struct comm *comm, const void *mine, size_t bytes, void *all,
@@ -95,7 +95,7 @@ int comm_send(struct comm *comm, int to, const void *data, size_t bytes, double 
 int comm_receive(struct comm *comm, int from, void *data, size_t bytes, double deadline_ms,
                  struct fleet_error *err);
 
-/* ---- the deterministic sum (comm/tree.c, comm/tree_reduce.c; spec/training.md 2) --------------- */
+/* ---- the deterministic sum (comm/tree.c, comm/tree_reduce.c; spec/training.md 2) ------------- */
 
 /*
  * The summation tree over `leaves` micro-batches: S(a, b) = S(a, c) + S(c, b), c = a + greatest
@@ -145,7 +145,7 @@ int comm_tree_reduce(struct comm *comm, int64_t leaves, float *const *slots, int
 /* Enough for every range of up to `count` elements; 8-byte aligned. */
 size_t tree_reduce_workspace(int64_t leaves, int world, int64_t count);
 
-/* ---- making one ------------------------------------------------------------------------------- */
+/* ---- making one ------------------------------------------------------------------------------ */
 
 /* A world of one: every exchange is a copy. */
 struct comm *comm_local_new(void);

@@ -68,7 +68,7 @@ void diagnose_values(struct backend *backend, enum program_type type, const void
     }
 }
 
-/* ---- one micro-batch -------------------------------------------------------------------------- */
+/* ---- one micro-batch ------------------------------------------------------------------------- */
 
 struct search {
     const struct program *program;
@@ -107,7 +107,7 @@ int diagnose_micro_batch(struct executor *executor, const struct program *progra
     return executor_inspect(executor, bases, scalars, stop, look, &search, err);
 }
 
-/* ---- a group ---------------------------------------------------------------------------------- */
+/* ---- a group --------------------------------------------------------------------------------- */
 
 /* What a rank has found; plain bytes between equal builds. */
 struct report {

@@ -35,8 +35,8 @@ struct finding {
     int64_t values; /* of the tensor */
 };
 
-/* Count what is not finite in `count` values of `type` in device memory; out->op and var stay. Types
- * without infinities have none. */
+/* Count what is not finite in `count` values of `type` in device memory; out->op and var stay.
+ * Types without infinities have none. */
 void diagnose_values(struct backend *backend, enum program_type type, const void *values,
                      int64_t count, struct finding *out);
 

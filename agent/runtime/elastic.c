@@ -4,13 +4,13 @@
  * Joining a generation (design.md 10): connect, agree, catch up, feed the newcomers.
  *
  *   assign ─▶ prepare ─▶ connect ─▶ agree ─┬─ somebody holds a state: catch up by one held gradient
- *                                          │  or receive the state from the lowest rank that is there
+ *                                          │  or receive the state from the lowest rank that has it
  *                                          └─ nobody does: rank 0 reads the checkpoint or starts
  *                                             afresh, then as above
  *
  * Why the survivors need nothing from each other: whoever has committed group c has seen every
- * vote for c, so every other survivor holds c's complete gradient (trainer.h (2)) and is at c - 1 or
- * c. Anything else is a newcomer, whatever it remembers.
+ * vote for c, so every other survivor holds c's complete gradient (trainer.h (2)) and is at c - 1
+ * or c. Anything else is a newcomer, whatever it remembers.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -3,10 +3,10 @@
 /*
  * The loss on held-out data: forward only, dropout off, batch_norm with its running statistics.
  *
- * Evaluated are the held-out samples in their order, cut into micro-batches; the ranks share them as
- * they share a step's, and every rank adds up all losses in the same order, so the number does not
- * depend on the workers. What is missing in the last micro-batch is filled with samples whose targets
- * are ignored.
+ * Evaluated are the held-out samples in their order, cut into micro-batches; the ranks share them
+ * as they share a step's, and every rank adds up all losses in the same order, so the number does
+ * not depend on the workers. What is missing in the last micro-batch is filled with samples whose
+ * targets are ignored.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -33,7 +33,7 @@ size_t ledger_bytes(const struct ledger *ledger)
     return sizeof(*ledger) + (size_t)ledger->window * sizeof(double);
 }
 
-/* ---- judging ---------------------------------------------------------------------------------- */
+/* ---- judging --------------------------------------------------------------------------------- */
 
 /* The i-th of the losses that are kept, the oldest first. */
 static double kept_loss(const struct ledger *ledger, int64_t i)
@@ -95,7 +95,7 @@ void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool
             ledger->losses[ledger->loss_count++ % ledger->window] = losses[i];
 }
 
-/* ---- in a manifest ---------------------------------------------------------------------------- */
+/* ---- in a manifest --------------------------------------------------------------------------- */
 
 cJSON *ledger_encode(const struct ledger *ledger)
 {

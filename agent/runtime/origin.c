@@ -13,7 +13,7 @@
 
 #define NAMED_MAX 8 /* fields of a warning */
 
-/* ---- ours -------------------------------------------------------------------------------------- */
+/* ---- ours ------------------------------------------------------------------------------------ */
 
 /* Keys of spec.training, "block.key" or a whole block, that the weights after a step do not depend
  * on. */
@@ -53,7 +53,7 @@ cJSON *origin_encode(const struct origin *origin)
     return root;
 }
 
-/* ---- theirs ------------------------------------------------------------------------------------ */
+/* ---- theirs ---------------------------------------------------------------------------------- */
 
 struct differences {
     struct fleet_strbuf *out;

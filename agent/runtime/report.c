@@ -14,7 +14,7 @@
 
 #define MEAN_KEEP 0.95 /* weight of the past in the mean time of a step */
 
-/* ---- the steps of a group --------------------------------------------------------------------- */
+/* ---- the steps of a group -------------------------------------------------------------------- */
 
 static bool has_applied(const struct trainer *trainer, int64_t group)
 {
@@ -47,7 +47,7 @@ static struct link_step step_of(const struct trainer *trainer, int64_t group, in
     return step;
 }
 
-/* ---- TensorBoard ------------------------------------------------------------------------------ */
+/* ---- TensorBoard ----------------------------------------------------------------------------- */
 
 static void write_charts(struct trainer *trainer)
 {
@@ -130,7 +130,7 @@ void report_evaluation(struct trainer *trainer, int64_t step, double loss)
     }
 }
 
-/* ---- the log ---------------------------------------------------------------------------------- */
+/* ---- the log --------------------------------------------------------------------------------- */
 
 static void log_step(struct trainer *trainer, int64_t group, const struct link_step *step)
 {
@@ -177,7 +177,7 @@ static void tell_skipped(struct trainer *trainer, int64_t group)
                      trainer->verdict == LEDGER_ROLLBACK ? ", back to the last checkpoint" : "");
 }
 
-/* ---- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static void measure_mean(struct trainer *trainer, int64_t batches)
 {

@@ -21,7 +21,8 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/variable.h"
 
-#define RETRY_FIRST_MS      1000.0 /* after a save that failed; twice as long after each further one … */
+/* after a save that failed; twice as long after each further one … */
+#define RETRY_FIRST_MS      1000.0
 #define RETRY_MAX_MS        60e3   /* … up to this, while training goes on */
 #define RETRY_LAST_MS       5000.0 /* while there is nothing else to do */
 #define SAVE_PATIENCE_S     300    /* for the job's last checkpoint */
@@ -87,8 +88,8 @@ static struct manifest_lineage own_lineage(const struct trainer *trainer)
 }
 
 /*
- * Which checkpoints retention counts: the job's own and, of the one it went on from, those up to the step
- * where it did. Only for counting: what is gone back to is the job's own.
+ * Which checkpoints retention counts: the job's own and, of the one it went on from, those up to
+ * the step where it did. Only for counting: what is gone back to is the job's own.
  */
 static void follow(struct trainer *trainer)
 {
@@ -291,7 +292,8 @@ static int save_scheduled(struct trainer *trainer, struct fleet_error *err)
     return trainer->committed == trainer->saved ? 0 : save_together(trainer, err);
 }
 
-/* Sleeps until then, in short naps: false if the generation is over or we are asked to leave first. */
+/* Sleeps until then, in short naps: false if the generation is over or we are asked to leave
+ * first. */
 static bool sleep_until(const struct trainer *trainer, double at_ms, bool is_leaving)
 {
     while (fleet_monotonic_ms() < at_ms) {
@@ -304,8 +306,8 @@ static bool sleep_until(const struct trainer *trainer, double at_ms, bool is_lea
     return true;
 }
 
-/* The newest state of all, which the job's end or our leaving would lose. On the first rank: until it is on
- * disk, `patience_ms` are over, or the generation is. True if it is on disk. */
+/* The newest state of all, which the job's end or our leaving would lose. On the first rank: until
+ * it is on disk, `patience_ms` are over, or the generation is. True if it is on disk. */
 static bool insist(struct trainer *trainer, double patience_ms, bool is_leaving)
 {
     double give_up_ms = fleet_monotonic_ms() + patience_ms;

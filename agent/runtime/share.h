@@ -19,8 +19,8 @@ struct share {
 /* The share of `rank` (comm.h, tree_first_leaf() and tree_schedule()); and free it. */
 void share_init(struct share *share, int64_t leaves, int world, int rank);
 
-/* The share of an unfinished group, which makes no update: its leaves are run for their losses alone,
- * their gradients overwrite each other in slot 0. */
+/* The share of an unfinished group, which makes no update: its leaves are run for their losses
+ * alone, their gradients overwrite each other in slot 0. */
 void share_init_unsummed(struct share *share, int64_t leaves, int world, int rank);
 void share_release(struct share *share);
 

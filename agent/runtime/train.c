@@ -72,8 +72,8 @@ static void want_next(struct trainer *trainer, int64_t group, const struct share
     times_add(&trainer->times.data_s, started_ms);
 }
 
-/* Forward and backward of the leaf of instruction `number`: its gradient into the instruction's slot,
- * its loss and statistics into its row. */
+/* Forward and backward of the leaf of instruction `number`: its gradient into the instruction's
+ * slot, its loss and statistics into its row. */
 static int run_leaf(struct trainer *trainer, int64_t group, const struct share *share,
                     int64_t number, struct fleet_error *err)
 {
@@ -177,7 +177,7 @@ static bool is_worth_diagnosing(const struct trainer *trainer)
     return !may_shrink && (skipped & (skipped - 1)) == 0;
 }
 
-/* ---- where the time of a group goes ----------------------------------------------------------- */
+/* ---- where the time of a group goes ---------------------------------------------------------- */
 
 static void times_begin(struct trainer *trainer)
 {
@@ -208,7 +208,7 @@ static void times_end(struct trainer *trainer)
     trainer->step_longest_ms = fmax(trainer->step_longest_ms, took_ms);
 }
 
-/* ---- the step --------------------------------------------------------------------------------- */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 static int train_group(struct trainer *trainer, int64_t group, const struct share *share,
                        struct fleet_error *err)
@@ -242,8 +242,9 @@ static int train_group(struct trainer *trainer, int64_t group, const struct shar
     return 0;
 }
 
-/* What follows a commit, in this order: a checkpoint of a step is made only after the step's evaluation
- * has been told. All of it is done again after a restart unless it had been completed. */
+/* What follows a commit, in this order: a checkpoint of a step is made only after the step's
+ * evaluation has been told. All of it is done again after a restart unless it had been
+ * completed. */
 static int after_commit(struct trainer *trainer, struct fleet_error *err)
 {
     if (rollback_if_due(trainer, err) < 0 || evaluate_if_due(trainer, err) < 0)
@@ -251,8 +252,8 @@ static int after_commit(struct trainer *trainer, struct fleet_error *err)
     return save_if_due(trainer, err);
 }
 
-/* Nobody leaves before the last checkpoint is on disk and the last step is in the charts: if the rank
- * that writes them dies, the others are still there to do it. */
+/* Nobody leaves before the last checkpoint is on disk and the last step is in the charts: if the
+ * rank that writes them dies, the others are still there to do it. */
 static int await_last_writes(struct trainer *trainer, struct fleet_error *err)
 {
     if (!trainer->config.has_checkpoint && !trainer->charts.log)

@@ -3,19 +3,19 @@
 #define AGENT_RUNTIME_TRAINER_H
 
 /*
- * One rank of a job: what main.c opens, elastic.c joins to a generation and train.c steps. `err` may
- * not be NULL anywhere here.
+ * One rank of a job: what main.c opens, elastic.c joins to a generation and train.c steps. `err`
+ * may not be NULL anywhere here.
  *
- * An update group is the unit of commitment: the k batches of gradient_merge, else one batch. Groups
- * count from 1; group g holds steps (g-1)·k + 1 … min(g·k, steps). The last one may be unfinished:
- * its losses are computed, but it makes no update (spec/training.md 1).
+ * An update group is the unit of commitment: the k batches of gradient_merge, else one batch.
+ * Groups count from 1; group g holds steps (g-1)·k + 1 … min(g·k, steps). The last one may be
+ * unfinished: its losses are computed, but it makes no update (spec/training.md 1).
  *
  * What must hold between calls (design.md 10):
  *  (1) `committed` groups are in the state, all of them and nothing else.
  *  (2) voted == committed + 1 means: state.slots[0] holds the complete reduced gradient of group
  *      `voted`, the check section has run over it, and this rank's vote for it may have been seen.
- *  (3) The state is changed by update_commit() and by receiving a whole one (elastic.c), only. It is
- *      the flat spaces, the ledger, and the counts here.
+ *  (3) The state is changed by update_commit() and by receiving a whole one (elastic.c), only. It
+ *      is the flat spaces, the ledger, and the counts here.
  */
 
 #include <stdbool.h>
@@ -164,10 +164,10 @@ int update_check(struct trainer *trainer, int64_t group, bool *out_is_finite,
                  struct fleet_error *err);
 
 /*
- * Make the group part of the state, the only place where that happens: judge its gradient, apply the
- * optimizer or leave it out, fold in running statistics, advance the ledger. `leaves` holds the rows
- * of all its leaves. -EDOM: the gradient is not finite and nothing says what to do about it; nothing
- * is committed.
+ * Make the group part of the state, the only place where that happens: judge its gradient, apply
+ * the optimizer or leave it out, fold in running statistics, advance the ledger. `leaves` holds the
+ * rows of all its leaves. -EDOM: the gradient is not finite and nothing says what to do about it;
+ * nothing is committed.
  */
 int update_commit(struct trainer *trainer, int64_t group, const float *leaves,
                   struct fleet_error *err);
@@ -178,7 +178,7 @@ double update_norm(const struct trainer *trainer);
 /* The learning rate of the update of `group`. */
 double update_rate(const struct trainer *trainer, int64_t group);
 
-/* ---- report.c --------------------------------------------------------------------------------- */
+/* ---- report.c -------------------------------------------------------------------------------- */
 
 /* A generation is being joined, `holder` has had the newest state: the charts go on from there. All
  * ranks call it; errors as train_run(). */
@@ -188,7 +188,7 @@ int report_join(struct trainer *trainer, int holder, struct fleet_error *err);
 void report_group(struct trainer *trainer, int64_t group);
 void report_evaluation(struct trainer *trainer, int64_t step, double loss);
 
-/* ---- train.c ---------------------------------------------------------------------------------- */
+/* ---- train.c --------------------------------------------------------------------------------- */
 
 /*
  * Step until the job is complete (0), a peer is lost or the generation aborted (-ECONNRESET,
@@ -197,7 +197,7 @@ void report_evaluation(struct trainer *trainer, int64_t step, double loss);
  */
 int train_run(struct trainer *trainer, struct fleet_error *err);
 
-/* ---- evaluate.c ------------------------------------------------------------------------------- */
+/* ---- evaluate.c ------------------------------------------------------------------------------ */
 
 /*
  * If an evaluation is due after the newest committed group and has not been told: the loss on
@@ -216,13 +216,13 @@ struct run_scalars train_leaf_scalars(const struct trainer *trainer, int64_t gro
 /* Put its samples into the program's input variables. Errors as dataset_read(). */
 int train_load_leaf(struct trainer *trainer, int64_t group, int64_t leaf, struct fleet_error *err);
 
-/* ---- rollback.c ------------------------------------------------------------------------------- */
+/* ---- rollback.c ------------------------------------------------------------------------------ */
 
 /* If the newest committed group owes one: take the state back to the last checkpoint, on all ranks.
  * Errors as train_run(); the state is then gone (TRAINER_NO_STATE). */
 int rollback_if_due(struct trainer *trainer, struct fleet_error *err);
 
-/* ---- elastic.c --------------------------------------------------------------------------------- */
+/* ---- elastic.c ------------------------------------------------------------------------------- */
 
 /*
  * Join the generation that `assign` describes: connect, agree on the step, bring every rank there.
@@ -234,20 +234,21 @@ int elastic_join(struct trainer *trainer, const struct link_message *assign,
 /* Leave the generation: close its connections. The state stays. */
 void elastic_leave(struct trainer *trainer);
 
-/* ---- save.c ------------------------------------------------------------------------------------ */
+/* ---- save.c ---------------------------------------------------------------------------------- */
 
 /*
- * See whether training.checkpoint.path can be written to, and get ready. -errno naming it if it never
- * will be; a disk that is full may have room later.
+ * See whether training.checkpoint.path can be written to, and get ready. -errno naming it if it
+ * never will be; a disk that is full may have room later.
  */
 int save_open(struct trainer *trainer, struct fleet_error *err);
 
 /*
- * Begin to save a checkpoint if one is due after the group just committed, rank 0 alone or all ranks
- * together as training.checkpoint.format says, and report one that has been written. A save that fails is
- * told and tried again by rank 0 after a back-off; training goes on with the older one. The checkpoint of
- * the last group is on disk when this returns: -ENOTRECOVERABLE with what is lost if it could not be
- * written for LINK_SAVE_PATIENCE_ENV. Other errors as train_run(): a peer was lost while the ranks agreed.
+ * Begin to save a checkpoint if one is due after the group just committed, rank 0 alone or all
+ * ranks together as training.checkpoint.format says, and report one that has been written. A save
+ * that fails is told and tried again by rank 0 after a back-off; training goes on with the older
+ * one. The checkpoint of the last group is on disk when this returns: -ENOTRECOVERABLE with what is
+ * lost if it could not be written for LINK_SAVE_PATIENCE_ENV. Other errors as train_run(): a peer
+ * was lost while the ranks agreed.
  */
 int save_if_due(struct trainer *trainer, struct fleet_error *err);
 
@@ -265,8 +266,8 @@ void save_before_leaving(struct trainer *trainer);
 
 /*
  * Fill the state with what the job starts from: a checkpoint as `resume` says, else the initial
- * weights; sets `committed`. *out_is_initial: the seed alone gives this state. Called on rank 0 of a
- * generation in which nobody has a state.
+ * weights; sets `committed`. *out_is_initial: the seed alone gives this state. Called on rank 0 of
+ * a generation in which nobody has a state.
  */
 int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_error *err);
 

@@ -17,8 +17,8 @@ double update_rate(const struct trainer *trainer, int64_t group)
     return schedule_rate(&trainer->config, trainer->updates, group);
 }
 
-/* The learning rate moves with every full group, applied or not; the powers of beta with updates that
- * were applied (spec/strategy.md 7.3). Gradients carry the loss scale. */
+/* The learning rate moves with every full group, applied or not; the powers of beta with updates
+ * that were applied (spec/strategy.md 7.3). Gradients carry the loss scale. */
 static struct run_scalars scalars_of(const struct trainer *trainer, int64_t group)
 {
     const struct program *program = &trainer->plan.program;
@@ -71,7 +71,8 @@ int update_check(struct trainer *trainer, int64_t group, bool *out_is_finite,
     return 0;
 }
 
-/* S(a, b) of the losses of `count` leaves, in the shape of the summation tree (spec/training.md 2). */
+/* S(a, b) of the losses of `count` leaves, in the shape of the summation tree (spec/training.md
+ * 2). */
 static float tree_sum(const float *leaves, int64_t row, int64_t count)
 {
     int64_t half = 1;

@@ -8,8 +8,8 @@
  * Only a rank that has seen every vote applies the update; so, if one rank has applied it, every
  * survivor has voted and can apply it by itself. Nothing is ever rolled back.
  *
- * The votes also carry what every rank needs to know of the others' micro-batches: of each leaf a row
- * of floats (its loss, its batch statistics), and whether anything was infinite.
+ * The votes also carry what every rank needs to know of the others' micro-batches: of each leaf a
+ * row of floats (its loss, its batch statistics), and whether anything was infinite.
  */
 
 #include <stdbool.h>

@@ -72,8 +72,8 @@ struct observed {
     const struct fleet_errors *warnings; /* what is only odd about it; NULL or none = nothing */
     const struct observed_pod *pods;     /* [pod_count], in any order */
     size_t pod_count;
-    bool
-        has_all_pods; /* what is not among them is gone: they do not come from a cache that may be behind */
+    /* what is not among them is gone: they do not come from a cache that may be behind */
+    bool has_all_pods;
     const char *const *gone_uids; /* [gone_count] pods whose object has vanished */
     size_t gone_count;
     const struct observed_attempt
@@ -122,8 +122,8 @@ struct action_hub {
     bool is_alone;  /* just started or resumed: a new hub need not wait for members to come back */
     bool has_trained; /* the recorded generation did, and was not suspended since */
     int failures;     /* restarts soon one after the other, up to now */
-    struct hub_policy
-        policy; /* progress_interval_ms is the host's business: 0; its rules are `rules` */
+    /* progress_interval_ms is the host's business: 0; its rules are `rules` */
+    struct hub_policy policy;
     struct failure_rules rules; /* owned, but for the texts and lists, which are the spec's */
     bool is_over;               /* tell the members that the job has ended */
     bool has_succeeded;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One record per object with its allowance, below it one per event. A timer writes the counts of the
- * series that have grown; it runs only while there are such.
+ * One record per object with its allowance, below it one per event. A timer writes the counts of
+ * the series that have grown; it runs only while there are such.
  */
 #include "controller/machinery/event_recorder.h"
 
@@ -78,7 +78,7 @@ static void object_free(struct object *object)
     free(object);
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void add_micro_time(cJSON *object, const char *name, int64_t wall_ms)
 {
@@ -129,7 +129,7 @@ static cJSON *series_build(const struct event *event)
     return root;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void plan_series(struct event_recorder *r);
 
@@ -191,14 +191,15 @@ static void on_series_time(void *user)
     plan_series(r);
 }
 
-/* A timer is running, or there is nothing to write. Its period is coarse: it looks at all of them. */
+/* A timer is running, or there is nothing to write. Its period is coarse: it looks at all of
+ * them. */
 static void plan_series(struct event_recorder *r)
 {
     if (!r->timer && r->grown > 0)
         r->timer = kube_after(r->io, EVENT_SERIES_WRITE_MS / 4, on_series_time, r);
 }
 
-/* ---- recording --------------------------------------------------------------------------------- */
+/* ---- recording ------------------------------------------------------------------------------- */
 
 static void forget_oldest(struct event_recorder *r)
 {
@@ -236,7 +237,8 @@ static struct object *find_object(struct event_recorder *r, const char *uid, dou
     return object;
 }
 
-/* Those of an object that have ended, or were lost; there are never more than the allowance made. */
+/* Those of an object that have ended, or were lost; there are never more than the allowance
+ * made. */
 static void forget_ended(struct object *object, double now_ms)
 {
     const struct fleet_map_entry *entry;
@@ -327,7 +329,7 @@ void event_recorder_record(struct event_recorder *r, const struct event_object *
     plan_series(r);
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 struct event_recorder *event_recorder_new(struct kube_io *io,
                                           const struct event_recorder_options *options)

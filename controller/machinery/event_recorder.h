@@ -52,9 +52,9 @@ struct event_recorder *event_recorder_new(struct kube_io *io,
 void event_recorder_free(struct event_recorder *recorder);
 
 /*
- * Record one. `reason` is CamelCase, why; `action` what was done or attempted ("Create"); the note is
- * for people. Text that changes each time (a step, a time) keeps events from being counted together:
- * leave it out of the note.
+ * Record one. `reason` is CamelCase, why; `action` what was done or attempted ("Create"); the note
+ * is for people. Text that changes each time (a step, a time) keeps events from being counted
+ * together: leave it out of the note.
  */
 void event_recorder_record(struct event_recorder *recorder, const struct event_object *about,
                            enum event_type type, const char *reason, const char *action,

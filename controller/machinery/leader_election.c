@@ -10,18 +10,18 @@
  *          ▼    │                  │  │
  *        CLAIMING ── written ──────┘  │ renew_deadline_ms without a renewal, or another holder seen
  *                                     ▼
- *                                   LOST          RELEASED: leader_election_release(), from any state
+ *                                   LOST      RELEASED: leader_election_release(), from any state
  *
- *  FOLLOWING -> CLAIMING  claim()       the Lease is absent, released, or has not changed for its duration
+ *  FOLLOWING -> CLAIMING  claim()       the Lease is absent, released or unchanged for its duration
  *  CLAIMING  -> LEADING   on_written()  our write was taken: resourceVersion makes it ours alone
  *  CLAIMING  -> FOLLOWING on_written()  someone else was faster, or the answer came late or never
  *  LEADING   -> LEADING   on_written()  renewed
  *  LEADING   -> LOST      on_deadline(), or whatever runs first after the deadline
  *
- *  (1) `sent_ms` is when the write that was last taken was sent, not when it was answered: others count
- *      from when they saw it, which is later.
- *  (2) A write that was not answered may have been taken. A claim is then looked at again by GET, and
- *      is ours only by a write of our own that was answered.
+ *  (1) `sent_ms` is when the write that was last taken was sent, not when it was answered: others
+ *      count from when they saw it, which is later.
+ *  (2) A write that was not answered may have been taken. A claim is then looked at again by GET,
+ *      and is ours only by a write of our own that was answered.
  *  (3) LOST is final. Coming back from it is a new process's business.
  */
 #include "controller/machinery/leader_election.h"
@@ -85,7 +85,7 @@ static void tell_trouble(struct leader_election *e, const struct fleet_error *er
         e->options.on_trouble(e->options.user, err);
 }
 
-/* ---- the Lease --------------------------------------------------------------------------------- */
+/* ---- the Lease ------------------------------------------------------------------------------- */
 
 /* metav1.MicroTime: always six digits. */
 static void micro_time(int64_t wall_ms, char out[FLEET_RFC3339_SIZE + 8])
@@ -165,7 +165,7 @@ static bool is_free(const struct leader_election *e)
     return kube_now_ms(e->io) - e->changed_ms >= duration_s * 1000;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void lose(struct leader_election *e)
 {
@@ -259,7 +259,7 @@ static void claim(struct leader_election *e)
     write_lease(e, true);
 }
 
-/* ---- looking ----------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 static void on_seen(void *user, const cJSON *lease, const struct fleet_error *err)
 {
@@ -321,7 +321,7 @@ static void try_soon(struct leader_election *e)
     e->timer = kube_after(e->io, delay_ms, on_time, e);
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 struct leader_election *leader_election_new(struct kube_io *io,
                                             const struct leader_election_options *options)

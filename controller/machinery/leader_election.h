@@ -44,8 +44,8 @@ struct leader_election *leader_election_new(struct kube_io *io,
 void leader_election_free(struct leader_election *election);
 
 /*
- * Give the Lease back, so that the next leader need not wait, then `on_released` (not on_lost). It is
- * not tried for any more; leadership ends before the request is sent.
+ * Give the Lease back, so that the next leader need not wait, then `on_released` (not on_lost). It
+ * is not tried for any more; leadership ends before the request is sent.
  */
 void leader_election_release(struct leader_election *election, void (*on_released)(void *user),
                              void *user);

@@ -6,9 +6,9 @@
  * A kube_io for what only the leader may do: it passes everything on, but a request that changes
  * something is refused once `may_write` says no.
  *
- * A process that was stopped past its lease goes on wherever it was: an answer has come, a write that
- * waited for it would follow, a 429 would be repeated, what waited for a free place would go out. Here
- * none of them leaves any more.
+ * A process that was stopped past its lease goes on wherever it was: an answer has come, a write
+ * that waited for it would follow, a 429 would be repeated, what waited for a free place would go
+ * out. Here none of them leaves any more.
  */
 
 #include <stdbool.h>
@@ -17,8 +17,8 @@
 
 struct led_io;
 
-/* `inner` outlives it. `may_write` is asked at every request other than GET, and again when that leaves
- * (struct kube_request, may_leave). */
+/* `inner` outlives it. `may_write` is asked at every request other than GET, and again when that
+ * leaves (struct kube_request, may_leave). */
 struct led_io *led_io_new(struct kube_io *inner, bool (*may_write)(void *user), void *user);
 
 /* After its callers: whoever was not told yet of a refusal never is. NULL is fine. */

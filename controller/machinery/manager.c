@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- *  SYNCING ── every informer has its first list ──▶ STANDBY ── leading ──▶ WORKING ──▶ ENDING ──▶ ENDED
- *                                                                                        ▲
- *      any state ── manager_stop(): the lease is given back, then on_end ────────────────┤
- *      WORKING   ── the lease is lost: on_end at once ───────────────────────────────────┘
+ *  SYNCING ── all informers have a list ──▶ STANDBY ── leading ──▶ WORKING ──▶ ENDING ──▶ ENDED
+ *                                                                                ▲
+ *      any state ── manager_stop(): the lease is given back, then on_end ────────┤
+ *      WORKING   ── the lease is lost: on_end at once ───────────────────────────┘
  *
  * The election runs from the start, beside the lists: a standby has its caches ready. `pump` begins
  * keys; it runs from a timer of the io that is due when the queue has something, never from within
@@ -48,7 +48,7 @@ struct manager {
     struct metric *lists, *watches, *events, *troubles, *cached; /* by resource */
 };
 
-/* ---- the pump ---------------------------------------------------------------------------------- */
+/* ---- the pump -------------------------------------------------------------------------------- */
 
 static void pump(void *user);
 
@@ -146,7 +146,7 @@ void manager_done(struct manager *m, const char *key, const struct fleet_error *
     plan(m);
 }
 
-/* ---- beginning and end ------------------------------------------------------------------------- */
+/* ---- beginning and end ----------------------------------------------------------------------- */
 
 bool manager_has_synced(const struct manager *m)
 {
@@ -253,7 +253,7 @@ void manager_stop(struct manager *m)
         m->timer = kube_after(m->io, 0, on_stop_time, m);
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 struct manager *manager_new(const struct manager_options *options)
 {

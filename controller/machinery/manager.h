@@ -64,9 +64,9 @@ struct manager *manager_new(const struct manager_options *options);
 /* After on_end, or instead of it. */
 void manager_free(struct manager *manager);
 
-/* Add an informer, before manager_start(); it belongs to the manager and starts with it. The options'
- * on_change runs with their own user; their on_synced and on_trouble are the manager's and ignored.
- * Returns its number, for manager_store(). */
+/* Add an informer, before manager_start(); it belongs to the manager and starts with it. The
+ * options' on_change runs with their own user; their on_synced and on_trouble are the manager's and
+ * ignored. Returns its number, for manager_store(). */
 int manager_add_informer(struct manager *manager, const struct informer_options *options);
 
 /* Start the informers and the election; keys are reconciled once it leads and all have synced. */
@@ -87,8 +87,8 @@ void manager_enqueue_at(struct manager *manager, const char *key, double due_ms)
  * `requeue_after_ms` (negative: only when something changes). With `err` it is tried again after a
  * wait that grows with the failures in a row.
  *
- * Who wrote something comes back in any case, EXPECTATIONS_TIMEOUT_MS later: when a list replaces the
- * cache, an object that was made and deleted in between was never in it, and nothing changes.
+ * Who wrote something comes back in any case, EXPECTATIONS_TIMEOUT_MS later: when a list replaces
+ * the cache, an object that was made and deleted in between was never in it, and nothing changes.
  */
 void manager_done(struct manager *manager, const char *key, const struct fleet_error *err,
                   double requeue_after_ms);
@@ -100,8 +100,8 @@ void manager_collect(struct manager *manager);
 /* Ask before each effect: may this process act? */
 bool manager_is_leading(const struct manager *manager);
 
-/* This process leads, and its Lease was renewed by a request sent at `since_ms` of the io's clock or later: what
- * was seen at `since_ms` was not the work of a leader after it. */
+/* This process leads, and its Lease was renewed by a request sent at `since_ms` of the io's clock
+ * or later: what was seen at `since_ms` was not the work of a leader after it. */
 bool manager_leads_since(const struct manager *manager, double since_ms);
 
 /* All informers have synced. */

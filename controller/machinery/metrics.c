@@ -78,7 +78,7 @@ void metrics_free(struct metrics *metrics)
     free(metrics);
 }
 
-/* ---- making ------------------------------------------------------------------------------------ */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static bool is_name(const char *name)
 {
@@ -162,7 +162,7 @@ void metric_show(struct metric *metric, bool is_shown)
     metric->is_hidden = !is_shown;
 }
 
-/* ---- counting ---------------------------------------------------------------------------------- */
+/* ---- counting -------------------------------------------------------------------------------- */
 
 /* A label value: '\', '"' and line ends escaped, cut at LABEL_VALUE_MAX. */
 static void append_value(struct fleet_strbuf *out, const char *value)
@@ -295,7 +295,7 @@ double metric_value(const struct metric *metric, ...)
     return metric->type == METRIC_HISTOGRAM ? (double)series->count : series->value;
 }
 
-/* ---- printing ---------------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static void append_number(struct fleet_strbuf *out, double value)
 {

@@ -5,12 +5,12 @@
 /*
  * Counters, gauges and histograms in Prometheus' text format.
  *
- *     requests = metrics_counter(metrics, "fleetjob_requests_total", "Requests sent.", "verb,code");
+ *     requests = metrics_counter(metrics, "fleetjob_requests_total", "Requests.", "verb,code");
  *     metric_add(requests, 1, "POST", "201");
  *
  * Memory is bounded: a metric has at most METRIC_SERIES_MAX combinations of label values, or what
- * metric_limit() says. Those that come later are counted under the value "other" for every label, so sums
- * stay right.
+ * metric_limit() says. Those that come later are counted under the value "other" for every label,
+ * so sums stay right.
  */
 
 #include <stdbool.h>
@@ -30,8 +30,8 @@ struct metrics *metrics_new(void);
 void metrics_free(struct metrics *metrics);
 
 /*
- * Make a metric; it lives as long as `metrics`. `labels` are names separated by commas, "" for none.
- * Names are constants of the program: a bad or repeated one aborts.
+ * Make a metric; it lives as long as `metrics`. `labels` are names separated by commas, "" for
+ * none. Names are constants of the program: a bad or repeated one aborts.
  */
 struct metric *metrics_counter(struct metrics *metrics, const char *name, const char *help,
                                const char *labels);

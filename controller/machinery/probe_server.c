@@ -73,7 +73,7 @@ static void connection_close(struct connection *c)
     uv_close((uv_handle_t *)&c->timer, on_handle_closed);
 }
 
-/* ---- answers ----------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static void on_written(uv_write_t *write, int status)
 {
@@ -152,7 +152,7 @@ static void answer_request(struct connection *c)
     fleet_strbuf_release(&body);
 }
 
-/* ---- connections ------------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 static void on_room(uv_handle_t *handle, size_t size, uv_buf_t *buffer)
 {
@@ -235,7 +235,7 @@ static void on_connect(uv_stream_t *listener, int status)
     (void)uv_timer_start(&c->timer, on_time_up, PROBE_TIME_MS, 0);
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static int read_address(const char *address, int port, struct sockaddr_storage *out)
 {

@@ -7,8 +7,9 @@
  * answers exactly as long as the loop turns. That is what a liveness probe wants to know.
  *
  * GET and HEAD of short paths, one answer a connection. A request has PROBE_REQUEST_MAX bytes and
- * PROBE_TIME_MS to arrive and be answered; of more than PROBE_CONNECTIONS_MAX connections at once the oldest
- * are closed: whoever opens connections and says nothing must not make a kubelet believe that we hang.
+ * PROBE_TIME_MS to arrive and be answered; of more than PROBE_CONNECTIONS_MAX connections at once
+ * the oldest are closed: whoever opens connections and says nothing must not make a kubelet believe
+ * that we hang.
  */
 
 #include <uv.h>
@@ -24,7 +25,8 @@ struct probe_server;
 
 /*
  * Answer GET `path` (without query): append the body, return the HTTP status. 404 for what is not
- * known, 503 for not ready. `*content_type` is "text/plain; charset=utf-8" unless set to a constant.
+ * known, 503 for not ready. `*content_type` is "text/plain; charset=utf-8" unless set to a
+ * constant.
  */
 typedef int probe_answer(void *user, const char *path, struct fleet_strbuf *body,
                          const char **content_type);

@@ -2,7 +2,8 @@
 #ifndef CONTROLLER_MACHINERY_PROCESS_METRICS_H
 #define CONTROLLER_MACHINERY_PROCESS_METRICS_H
 
-/* What every Prometheus client exports about its process, under the usual names (process_…). Linux. */
+/* What every Prometheus client exports about its process, under the usual names (process_…).
+ * Linux. */
 
 #include "controller/machinery/metrics.h"
 

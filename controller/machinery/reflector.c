@@ -15,7 +15,8 @@
  *  *        -> WAITING   wait()          remembers whether the version is still good
  *  WAITING  -> *         on_wait_over()
  *
- *  (1) `version` is empty exactly when the store may have missed something: then the next step is LIST.
+ *  (1) `version` is empty exactly when the store may have missed something: then the next step is
+ *      LIST.
  *  (2) One request, stream or timer is under way at any time.
  *  (3) Only progress (a page, an event) resets the count of failures; a connection alone does not.
  */
@@ -34,7 +35,8 @@
 #include "libfleet/kube/rest.h"
 
 #define UNREADABLE_MAX 3 /* events that cannot be read, in a row, before all is listed anew */
-#define PAGE_STEP      4 /* how much smaller or larger pages become that were too large, or too late */
+/* how much smaller or larger pages become that were too large, or too late */
+#define PAGE_STEP      4
 #define SHORT_WATCH_MS 1000.0 /* one that ends sooner, without an event, is a kind of failure */
 
 struct reflector {
@@ -77,7 +79,7 @@ static struct kube_rest_request build_request(const struct reflector *r)
     };
 }
 
-/* ---- WAITING ----------------------------------------------------------------------------------- */
+/* ---- WAITING --------------------------------------------------------------------------------- */
 
 static void on_wait_over(void *user)
 {
@@ -102,7 +104,7 @@ static void tell_trouble(struct reflector *r, const struct fleet_error *err)
         r->options.on_trouble(r->options.user, err);
 }
 
-/* ---- LISTING ----------------------------------------------------------------------------------- */
+/* ---- LISTING --------------------------------------------------------------------------------- */
 
 /* An object that cannot be understood is told and left out; the others are as good as ever. */
 static void set_object(struct reflector *r, const cJSON *object)
@@ -187,7 +189,7 @@ static void list(struct reflector *r)
     r->call = kube_rest_start(r->io, &request, on_page, r);
 }
 
-/* ---- WATCHING ---------------------------------------------------------------------------------- */
+/* ---- WATCHING -------------------------------------------------------------------------------- */
 
 static void on_event(void *user, enum kube_watch_type type, const cJSON *object)
 {
@@ -242,7 +244,7 @@ static void watch(struct reflector *r)
     r->call = kube_rest_watch(r->io, &request, on_event, on_watch_end, r);
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void next_step(struct reflector *r)
 {

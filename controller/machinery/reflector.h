@@ -10,7 +10,8 @@
  *  (2) Nothing is skipped: a watch goes on from the last version that the store has, and where that
  *      is not possible the whole is listed anew.
  *  (3) Failures wait: exponentially, jittered, REFLECTOR_WAIT_MAX_MS at most.
- *  (4) A page whose answer is larger than is taken (KUBE_RESPONSE_MAX) is asked for with fewer items.
+ *  (4) A page whose answer is larger than is taken (KUBE_RESPONSE_MAX) is asked for with fewer
+ *      items.
  */
 
 #include <stdbool.h>
@@ -56,8 +57,8 @@ void reflector_free(struct reflector *reflector);
 /* A whole list has been put into the store; never false again. */
 bool reflector_has_synced(const struct reflector *reflector);
 
-/* The store has what there was some seconds ago: a watch is open, and brings something or would have
- * broken by now. False while a list is on its way, or nothing can be had. */
+/* The store has what there was some seconds ago: a watch is open, and brings something or would
+ * have broken by now. False while a list is on its way, or nothing can be had. */
 #define REFLECTOR_LIVE_MS 25000.0
 bool reflector_is_live(const struct reflector *reflector);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * An entry is in the map by key and, for each index, in the list of those with its value; the map of
- * an index leads to the first of the list.
+ * An entry is in the map by key and, for each index, in the list of those with its value; the map
+ * of an index leads to the first of the list.
  */
 #include "controller/machinery/store.h"
 
@@ -73,7 +73,7 @@ void store_free(struct store *store)
     free(store);
 }
 
-/* ---- indexes ----------------------------------------------------------------------------------- */
+/* ---- indexes --------------------------------------------------------------------------------- */
 
 static const char *index_value(const struct store *store, int i, const struct store_entry *entry)
 {
@@ -114,7 +114,7 @@ static void index_remove(struct store *store, struct store_entry *entry)
     }
 }
 
-/* ---- changes ----------------------------------------------------------------------------------- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
 static void take_out(struct store *store, struct store_entry *entry)
 {
@@ -232,7 +232,7 @@ void store_end(struct store *store, int source)
         take_out(store, stale[i]);
 }
 
-/* ---- looking ----------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 size_t store_count(const struct store *store)
 {

@@ -9,10 +9,10 @@
  * found by key ("namespace/name") and by indexes (all pods of one job).
  *
  *  (1) Objects in the store are shared and read-only, and live until the store changes.
- *  (2) A change is told once: `changed` runs after the store has it, with before and after. While it
- *      runs, `before` still lives.
- *  (3) An object that was deleted and made anew is told as two changes, whether or not the watch saw
- *      the deletion: UIDs tell.
+ *  (2) A change is told once: `changed` runs after the store has it, with before and after. While
+ *      it runs, `before` still lives.
+ *  (3) An object that was deleted and made anew is told as two changes, whether or not the watch
+ *      saw the deletion: UIDs tell.
  *  (4) After store_end() the store holds exactly what was set since store_begin() of that source.
  */
 
@@ -42,7 +42,7 @@ typedef void store_changed(void *user, const char *key, const void *before, cons
 struct store *store_new(const struct store_kind *kind, store_changed *changed, void *user);
 void store_free(struct store *store);
 
-/* ---- what reflectors do ------------------------------------------------------------------------ */
+/* ---- what reflectors do ---------------------------------------------------------------------- */
 
 /*
  * Add or replace. The same resourceVersion as before changes nothing. An object that cannot be
@@ -57,7 +57,7 @@ void store_delete(struct store *store, const cJSON *object);
 void store_begin(struct store *store, int source);
 void store_end(struct store *store, int source);
 
-/* ---- what everyone else does ------------------------------------------------------------------- */
+/* ---- what everyone else does ----------------------------------------------------------------- */
 
 /* Objects of all sources. */
 size_t store_count(const struct store *store);

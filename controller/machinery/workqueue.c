@@ -62,7 +62,7 @@ void workqueue_free(struct workqueue *queue)
     free(queue);
 }
 
-/* ---- the heap ---------------------------------------------------------------------------------- */
+/* ---- the heap -------------------------------------------------------------------------------- */
 
 static bool is_earlier(const struct item *a, const struct item *b)
 {
@@ -120,7 +120,7 @@ static void heap_add(struct workqueue *queue, struct item *item, double due_ms)
     heap_settle(queue, item->heap_at);
 }
 
-/* ---- items ------------------------------------------------------------------------------------- */
+/* ---- items ----------------------------------------------------------------------------------- */
 
 static struct item *find_or_make(struct workqueue *queue, const char *key)
 {

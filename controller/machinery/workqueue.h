@@ -29,8 +29,8 @@ void workqueue_add(struct workqueue *queue, const char *key, double now_ms);
 /* Add when it is `due_ms`. */
 void workqueue_add_at(struct workqueue *queue, const char *key, double due_ms);
 
-/* The next key, or NULL. Borrowed until workqueue_done(), which must follow. *out_waited_ms (NULL: not
- * wanted) is how long it could have come out. */
+/* The next key, or NULL. Borrowed until workqueue_done(), which must follow. *out_waited_ms (NULL:
+ * not wanted) is how long it could have come out. */
 const char *workqueue_get(struct workqueue *queue, double now_ms, double *out_waited_ms);
 
 /* The work on a key that workqueue_get() gave is over. `key` is dead after the call. */

@@ -54,7 +54,7 @@ static void leave(struct check *c, size_t length)
     c->path.text[length] = '\0';
 }
 
-/* ---- values ------------------------------------------------------------------------------------ */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static bool refuse(struct check *c, const cJSON *item, const char *wanted)
 {
@@ -160,7 +160,7 @@ static bool check_indices(struct check *c, const cJSON *item)
     return true;
 }
 
-/* ---- values that are objects ------------------------------------------------------------------- */
+/* ---- values that are objects ----------------------------------------------------------------- */
 
 struct key {
     const char *name;
@@ -327,7 +327,7 @@ static bool check_dataset(struct check *c, const cJSON *item)
     return true;
 }
 
-/* ---- the keys ---------------------------------------------------------------------------------- */
+/* ---- the keys -------------------------------------------------------------------------------- */
 
 static const struct key keys[] = {
     {"device_num", check_devices, IN_ALL},
@@ -400,7 +400,7 @@ static bool check_object(struct check *c, const cJSON *object, const struct key 
     return c->errors->count == before;
 }
 
-/* ---- what must fit together -------------------------------------------------------------------- */
+/* ---- what must fit together ------------------------------------------------------------------ */
 
 static int64_t number_at(const cJSON *json, const char *path, int64_t fallback)
 {

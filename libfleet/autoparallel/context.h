@@ -3,10 +3,10 @@
 #define LIBFLEET_AUTOPARALLEL_CONTEXT_H
 
 /*
- * spec.autoParallel: the arguments of MindSpore's set_auto_parallel_context(**kwargs), as JSON, under
- * their own names. Read as MindSpore r2.3 documents them, with these differences: a bool is no
- * number, numbers of dataset_strategy are positive, and what MindSpore finds out later (stages that
- * do not divide the devices, a rank beyond them) is told here.
+ * spec.autoParallel: the arguments of MindSpore's set_auto_parallel_context(**kwargs), as JSON,
+ * under their own names. Read as MindSpore r2.3 documents them, with these differences: a bool is
+ * no number, numbers of dataset_strategy are positive, and what MindSpore finds out later (stages
+ * that do not divide the devices, a rank beyond them) is told here.
  */
 
 #include <stdbool.h>
@@ -18,8 +18,8 @@ struct fleet_errors;
 
 /*
  * Check every key: unknown names with "did you mean", types, ranges, what must fit together. `path`
- * stands in front of each path ("spec.autoParallel"). Keys without effect in the parallel mode go to
- * `warnings` (may be NULL). Returns 0, or -EINVAL if errors were appended.
+ * stands in front of each path ("spec.autoParallel"). Keys without effect in the parallel mode go
+ * to `warnings` (may be NULL). Returns 0, or -EINVAL if errors were appended.
  */
 int context_check(const cJSON *json, const char *path, struct fleet_errors *errors,
                   struct fleet_errors *warnings);

@@ -6,8 +6,9 @@
 #include <stddef.h>
 
 /*
- * A broken invariant of our own: prints expression, file and line and aborts, or ends the work of fleet_assert_guard().
- * Always on, in release builds too. What a user, a peer or the cluster can cause is an error, never an assertion.
+ * A broken invariant of our own: prints expression, file and line and aborts, or ends the work of
+ * fleet_assert_guard(). Always on, in release builds too. What a user, a peer or the cluster can
+ * cause is an error, never an assertion.
  */
 #define fleet_assert(expression) \
     ((expression) ? (void)0 : fleet_assert_failed(#expression, __FILE__, __LINE__))
@@ -16,16 +17,18 @@
 #define FLEET_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /*
- * Run work(user) so that a broken invariant in it ends it and not the process: true if it returned; false if an
- * assertion failed, with its words in text[size]. May be nested; each thread has its own.
+ * Run work(user) so that a broken invariant in it ends it and not the process: true if it returned;
+ * false if an assertion failed, with its words in text[size]. May be nested; each thread has its
+ * own.
  *
- * Only for pure work (docs/architecture.md): what it was changing is left as it was at that moment, so the caller throws all
- * of that away without looking into it, and what the work had allocated is lost. It holds no lock, opens no file and
- * calls nothing that does.
+ * Only for pure work (docs/architecture.md): what it was changing is left as it was at that moment,
+ * so the caller throws all of that away without looking into it, and what the work had allocated is
+ * lost. It holds no lock, opens no file and calls nothing that does.
  */
 bool fleet_assert_guard(void (*work)(void *user), void *user, char *text, size_t size);
 
-/* What fleet_assert() calls: says where on stderr, then aborts or ends the guarded work. Any thread. */
+/* What fleet_assert() calls: says where on stderr, then aborts or ends the guarded work. Any
+ * thread. */
 __attribute__((noreturn)) void fleet_assert_failed(const char *expression, const char *file,
                                                    int line);
 

@@ -6,8 +6,8 @@
  * All that is wrong with one input, at once: a list of (field path, message).
  *
  * Checks append and go on; the caller looks at `count` at the end. A list is empty when all zero.
- * After FLEET_ERRORS_MAX entries only `count` grows. Control characters, which names and values from
- * outside may hold, are kept as escapes ("\\n", "\\x1b"): an error is one line.
+ * After FLEET_ERRORS_MAX entries only `count` grows. Control characters, which names and values
+ * from outside may hold, are kept as escapes ("\\n", "\\x1b"): an error is one line.
  */
 
 #include <stddef.h>

@@ -14,7 +14,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 
-/* ---- fields ------------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 bool fleet_field_belongs(const struct fleet_field *field, uint32_t choice)
 {
@@ -120,7 +120,7 @@ int fleet_field_choice(const struct fleet_field *field, const char *text)
     return -1;
 }
 
-/* ---- objects ------------------------------------------------------------------------------------ */
+/* ---- objects --------------------------------------------------------------------------------- */
 
 const struct fleet_field *fleet_object_field(const struct fleet_object *type, const char *name)
 {
@@ -140,7 +140,7 @@ uint32_t fleet_object_choice(const struct fleet_object *type, const void *object
     return UINT32_C(1) << *(const int *)((const char *)object + field->offset);
 }
 
-/* ---- maps --------------------------------------------------------------------------------------- */
+/* ---- maps ------------------------------------------------------------------------------------ */
 
 const char *fleet_string_map_get(const struct fleet_string_map *map, const char *key)
 {

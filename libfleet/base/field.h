@@ -87,8 +87,8 @@ struct fleet_field {
 };
 
 /* A condition on a whole object for the generated schema, in Kubernetes' CEL (`self` is the
- * object). Our own programs check the same in C, with better words: a message with the values would have to be built in
- * CEL, and the API server refuses that as too costly. */
+ * object). Our own programs check the same in C, with better words: a message with the values would
+ * have to be built in CEL, and the API server refuses that as too costly. */
 struct fleet_rule {
     const char *cel; /* NULL ends a list */
     const char *message;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Lists, maps and objects by their tables. A discriminator is read before everything else, so that the
- * fields it rules are judged by it wherever they stand in the input.
+ * Lists, maps and objects by their tables. A discriminator is read before everything else, so that
+ * the fields it rules are judged by it wherever they stand in the input.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static char *copy_text(const char *text)
     return copy;
 }
 
-/* ---- lists and maps ----------------------------------------------------------------------------- */
+/* ---- lists and maps -------------------------------------------------------------------------- */
 
 static void decode_object(const struct fleet_object *type, const cJSON *json, char *out,
                           const struct fleet_place *place, struct fleet_errors *errors);
@@ -157,7 +157,7 @@ static void decode_member(const struct fleet_field *field, const cJSON *json, vo
         decode_item(field, field->kind, json, member, place, errors);
 }
 
-/* ---- objects ------------------------------------------------------------------------------------ */
+/* ---- objects --------------------------------------------------------------------------------- */
 
 /* The value of a field that is not given. */
 static void set_absent(const struct fleet_field *field, void *member)

@@ -3,9 +3,9 @@
 #define LIBFLEET_BASE_FIELD_INTERNAL_H
 
 /*
- * What the files of field.h share, for them alone: field.c asks the tables, field_scalar.c reads one
- * value, field_decode.c lists, maps and objects, field_encode.c and field_copy.c walk over what was
- * decoded.
+ * What the files of field.h share, for them alone: field.c asks the tables, field_scalar.c reads
+ * one value, field_decode.c lists, maps and objects, field_encode.c and field_copy.c walk over what
+ * was decoded.
  */
 
 #include "libfleet/base/field.h"
@@ -17,8 +17,8 @@ struct fleet_strbuf;
 #define FLEET_SHOWN_MAX 40                 /* bytes of a refused value that an error repeats */
 
 /*
- * Where in the input we are: a chain through the frames of the decoders, so that a path becomes text
- * only when there is something to complain about. A list element has no name.
+ * Where in the input we are: a chain through the frames of the decoders, so that a path becomes
+ * text only when there is something to complain about. A list element has no name.
  */
 struct fleet_place {
     const struct fleet_place *up; /* NULL: the root, whose name is the caller's `path` */
@@ -32,7 +32,7 @@ struct fleet_any_list {
     size_t count;
 };
 
-/* ---- field.c ------------------------------------------------------------------------------------ */
+/* ---- field.c --------------------------------------------------------------------------------- */
 
 /* "in (0, 1]", "at least 1": the bounds by `flags`, appended; nothing if there are none. */
 void fleet_field_bounds(const struct fleet_field *field, struct fleet_strbuf *out);
@@ -40,7 +40,7 @@ void fleet_field_bounds(const struct fleet_field *field, struct fleet_strbuf *ou
 /* The index of `text` among the field's choices, or -1. */
 int fleet_field_choice(const struct fleet_field *field, const char *text);
 
-/* ---- field_scalar.c ----------------------------------------------------------------------------- */
+/* ---- field_scalar.c -------------------------------------------------------------------------- */
 
 /* Append an error at `place`. */
 void fleet_field_refuse(struct fleet_errors *errors, const struct fleet_place *place,
@@ -51,8 +51,8 @@ void fleet_field_refuse_value(struct fleet_errors *errors, const struct fleet_pl
                               const cJSON *json, const char *wanted);
 
 /*
- * Read `json` into `out`, a member or a list element of `kind`, which is neither an object nor a list
- * nor a map. On an error, appended to `errors`, *out is left as it was.
+ * Read `json` into `out`, a member or a list element of `kind`, which is neither an object nor a
+ * list nor a map. On an error, appended to `errors`, *out is left as it was.
  */
 void fleet_field_decode_scalar(const struct fleet_field *field, enum fleet_field_kind kind,
                                const cJSON *json, void *out, const struct fleet_place *place,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One scalar by its row of the table: a function a kind, one `switch` that chooses. Every refusal says
- * what is allowed and what stood there instead.
+ * One scalar by its row of the table: a function a kind, one `switch` that chooses. Every refusal
+ * says what is allowed and what stood there instead.
  */
 #include <errno.h>
 #include <math.h>
@@ -21,7 +21,7 @@
 
 #define PATTERNS_MAX 32 /* in all tables */
 
-/* ---- refusals ----------------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void append_place(struct fleet_strbuf *out, const struct fleet_place *place)
 {
@@ -70,7 +70,7 @@ void fleet_field_refuse_value(struct fleet_errors *errors, const struct fleet_pl
     fleet_field_refuse(errors, place, "must be %s, not %s", wanted, fleet_strbuf_text(&shown));
 }
 
-/* ---- a kind each -------------------------------------------------------------------------------- */
+/* ---- a kind each ----------------------------------------------------------------------------- */
 
 static bool is_within(const struct fleet_field *field, double value)
 {
@@ -116,8 +116,8 @@ static void decode_number(const struct fleet_field *field, const cJSON *json, do
         *out = json->valuedouble;
 }
 
-/* Compiled once a thread: the patterns are those of the tables, and compiling takes longer than all else
- * about a value. */
+/* Compiled once a thread: the patterns are those of the tables, and compiling takes longer than all
+ * else about a value. */
 static const regex_t *compile(const char *pattern)
 {
     static _Thread_local struct {

@@ -99,7 +99,7 @@ static int sync_folder_of(const char *path)
     return fd < 0 ? -1 : fsync(fd);
 }
 
-/* ---- drafts ------------------------------------------------------------------------------------ */
+/* ---- drafts ---------------------------------------------------------------------------------- */
 
 static const char *kind_of(mode_t mode)
 {
@@ -251,7 +251,7 @@ static void remove_stale(const char *path)
         (void)closedir(dir);
 }
 
-/* ---- folders ----------------------------------------------------------------------------------- */
+/* ---- folders --------------------------------------------------------------------------------- */
 
 int fleet_file_try_folder(const char *folder, struct fleet_error *err)
 {

@@ -9,22 +9,24 @@
 struct fleet_error;
 
 /*
- * The whole of `path` ("-" = standard input) as heap text with a final NUL that `*out_size` does not
- * count. -errno if it cannot be read (with the path), -EFBIG if it is larger than `size_max`.
+ * The whole of `path` ("-" = standard input) as heap text with a final NUL that `*out_size` does
+ * not count. -errno if it cannot be read (with the path), -EFBIG if it is larger than `size_max`.
  */
 int fleet_file_read(const char *path, size_t size_max, char **out_text, size_t *out_size,
                     struct fleet_error *err);
 
 /*
- * A file on its way: written under a temporary name in the folder of `path`, then renamed to it. Every
- * file that replaces another is made by this.
+ * A file on its way: written under a temporary name in the folder of `path`, then renamed to it.
+ * Every file that replaces another is made by this.
  *
  * Invariants
- *  (1) The temporary name is random, the file is new (O_EXCL) and no link is followed: processes with
- *      the same number on a shared volume do not meet, and nobody can point the name elsewhere.
+ *  (1) The temporary name is random, the file is new (O_EXCL) and no link is followed: processes
+ *      with the same number on a shared volume do not meet, and nobody can point the name
+ *      elsewhere.
  *  (2) Only a regular file is replaced. A device, pipe, socket, link or folder at `path` stays.
  *  (3) After a failure the old content stays and the temporary file is removed. A process that is
- *      killed leaves it: a hidden file ".NAME.<16 hex digits>.tmp", which fleet_file_prepare() removes.
+ *      killed leaves it: a hidden file ".NAME.<16 hex digits>.tmp", which fleet_file_prepare()
+ *      removes.
  */
 struct fleet_file_draft {
     int fd;          /* write here; -1 = none is open */
@@ -34,7 +36,8 @@ struct fleet_file_draft {
 
 enum fleet_file_durability {
     FLEET_FILE_VOLATILE, /* a reader sees the old or the new one; a power cut may lose both */
-    FLEET_FILE_DURABLE, /* and what was said to be written stays: fsync of the file and its folder */
+    /* and what was said to be written stays: fsync of the file and its folder */
+    FLEET_FILE_DURABLE,
 };
 
 /* -EINVAL where (2) forbids it, saying what is there; -errno, with the path. On success commit or
@@ -49,20 +52,21 @@ void fleet_file_draft_discard(struct fleet_file_draft *draft); /* nothing if non
 /* All of `data` to a descriptor that blocks. -errno. */
 int fleet_file_write_all(int fd, const void *data, size_t size);
 
-/* The whole content at once, by a draft: FLEET_FILE_DURABLE in fleet_file_write(). Errors as above. */
+/* The whole content at once, by a draft: FLEET_FILE_DURABLE in fleet_file_write(). Errors as
+ * above. */
 int fleet_file_write(const char *path, const void *data, size_t size, struct fleet_error *err);
 int fleet_file_replace(const char *path, const void *data, size_t size,
                        enum fleet_file_durability durability, struct fleet_error *err);
 
 /*
- * For what is to be written much later: make its folder if need be, remove the temporary files of `path`
- * that killed processes left there an hour ago or earlier, and see whether fleet_file_write() would
- * work. Errors as above.
+ * For what is to be written much later: make its folder if need be, remove the temporary files of
+ * `path` that killed processes left there an hour ago or earlier, and see whether
+ * fleet_file_write() would work. Errors as above.
  */
 int fleet_file_prepare(const char *path, struct fleet_error *err);
 
-/* Whether files can be made in `folder`: one is made and removed, since permissions alone do not say
- * what a file system allows. -errno with the folder. */
+/* Whether files can be made in `folder`: one is made and removed, since permissions alone do not
+ * say what a file system allows. -errno with the folder. */
 int fleet_file_try_folder(const char *folder, struct fleet_error *err);
 
 /* mkdir -p. -errno with the part that could not be made. */

@@ -46,8 +46,8 @@ static bool is_repeated(const cJSON *object, const cJSON *child)
     return false;
 }
 
-/* The first key that stands twice in one object anywhere below `item`, or NULL. Depth is bounded. Most
- * objects are small: a map of their keys is worth its while only for others. */
+/* The first key that stands twice in one object anywhere below `item`, or NULL. Depth is bounded.
+ * Most objects are small: a map of their keys is worth its while only for others. */
 static const char *find_duplicate_key(const cJSON *item)
 {
     struct fleet_map seen = {0};
@@ -381,8 +381,8 @@ static void append_integer(struct fleet_strbuf *out, double value)
     fleet_strbuf_append_bytes(out, at, (size_t)(text + sizeof(text) - at));
 }
 
-/* The shortest text that reads as the same double. A decimal of up to 15 digits comes back from a double
- * as it was, and %g drops the zeros at its end: there is no shorter one to look for. */
+/* The shortest text that reads as the same double. A decimal of up to 15 digits comes back from a
+ * double as it was, and %g drops the zeros at its end: there is no shorter one to look for. */
 void fleet_json_append_number(struct fleet_strbuf *out, double value)
 {
     char text[40];

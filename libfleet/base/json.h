@@ -62,9 +62,9 @@ int fleet_json_opt_bool(const cJSON *root, const char *path, bool *out, struct f
 int fleet_json_item_int(const cJSON *item, int64_t *out);
 
 /*
- * How a number was spelled that a user wrote with a point or an exponent ("2.0", "1e3"), for readers
- * to whom that is no integer; else NULL. Kept by fleet_yaml_to_json(), not by fleet_json_parse(): an
- * API server does not keep spellings. The setter copies `size` bytes.
+ * How a number was spelled that a user wrote with a point or an exponent ("2.0", "1e3"), for
+ * readers to whom that is no integer; else NULL. Kept by fleet_yaml_to_json(), not by
+ * fleet_json_parse(): an API server does not keep spellings. The setter copies `size` bytes.
  */
 const char *fleet_json_float_spelling(const cJSON *item);
 void fleet_json_set_float_spelling(cJSON *item, const char *text, size_t size);

@@ -4,8 +4,8 @@
 
 /*
  * The grammar of JSON to the letter, without building anything: fleet_json_parse() asks it before
- * cJSON, which lets pass what others would not read back (infinite numbers, bytes that are no UTF-8,
- * 01, control characters in strings).
+ * cJSON, which lets pass what others would not read back (infinite numbers, bytes that are no
+ * UTF-8, 01, control characters in strings).
  */
 
 #include <stddef.h>

@@ -3,15 +3,16 @@
 #define LIBFLEET_BASE_LIMITS_H
 
 /*
- * How large a job may be, and the messages that tell its workers of each other. Everything that checks, stores or sends
- * a number of workers or ranks takes its limit from here, so that what `validate` accepts can be trained.
+ * How large a job may be, and the messages that tell its workers of each other. Everything that
+ * checks, stores or sends a number of workers or ranks takes its limit from here, so that what
+ * `validate` accepts can be trained.
  *
- *   limit                    checked by                          who depends on it
+ *   limit                    checked by                          used by
  *   FLEET_WORKERS_MAX        spec.worker (schema)                hub: members of a generation
  *   FLEET_PROCESSES_MAX      spec.worker.processesPerPod         hub, agent: trainers of a worker
  *   FLEET_WORLD_MAX          validation, --world-size            hub, agent, trainer: ranks
- *   FLEET_MESSAGE_MAX        hub and agent, each message         an `assign` of FLEET_WORLD_MAX ranks
- *   FLEET_LINK_MESSAGE_MAX   agent and trainer, each message     an `assign` of FLEET_WORLD_MAX ranks
+ *   FLEET_MESSAGE_MAX        hub and agent, each message         `assign` of FLEET_WORLD_MAX ranks
+ *   FLEET_LINK_MESSAGE_MAX   agent and trainer, each message     `assign` of FLEET_WORLD_MAX ranks
  *
  * tests/unit/test_limits.c encodes the largest job in both protocols.
  */
@@ -22,11 +23,12 @@
 
 #define FLEET_ADDRESS_MAX 64 /* bytes of a worker's address, without the port */
 
-/* Bytes of a message between hub and agent. An `assign` has one entry of at most 250 bytes for each worker, and
- * one port for each rank. */
+/* Bytes of a message between hub and agent. An `assign` has one entry of at most 250 bytes for each
+ * worker, and one port for each rank. */
 #define FLEET_MESSAGE_MAX (2u << 20)
 
-/* Bytes of a message between agent and trainer. An `assign` has one quoted "address:port" for each rank. */
+/* Bytes of a message between agent and trainer. An `assign` has one quoted "address:port" for each
+ * rank. */
 #define FLEET_LINK_MESSAGE_MAX (8 << 20)
 
 #endif

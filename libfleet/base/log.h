@@ -54,8 +54,8 @@ void fleet_log_setup(enum fleet_log_form form, int verbosity, const char *prefix
 
 struct fleet_line_writer;
 
-/* Lines go through `writer` (borrowed) from now on, so that no log call waits for a reader of stderr;
- * NULL: to stderr directly again. Call it while no other thread logs. */
+/* Lines go through `writer` (borrowed) from now on, so that no log call waits for a reader of
+ * stderr; NULL: to stderr directly again. Call it while no other thread logs. */
 void fleet_log_to(struct fleet_line_writer *writer);
 
 /* One line; `pairs` ends with key NULL. Called through the macros below, which make the list. A

@@ -7,7 +7,8 @@
  * asks, in whatever order. So data order, dropout and initial weights depend on the job alone,
  * never on the number of ranks (design.md 9).
  *
- * Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+ * Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
+ * 2011.
  */
 
 #include <stddef.h>

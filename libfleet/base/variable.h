@@ -9,11 +9,13 @@ struct fleet_error;
 #define FLEET_THREADS_ENV "FLEET_THREADS" /* compute threads of a trainer */
 #define FLEET_THREADS_MAX 1024
 
-/* Decimal, all of `text`, min … max; `what` names it in the error. -EINVAL with the value and the range. */
+/* Decimal, all of `text`, min … max; `what` names it in the error. -EINVAL with the value and the
+ * range. */
 int fleet_variable_parse(const char *what, const char *text, int min, int max, int *out,
                          struct fleet_error *err);
 
-/* The variable `name`, likewise; `missing` if it is not set or empty, and -EINVAL if that is below `min`. */
+/* The variable `name`, likewise; `missing` if it is not set or empty, and -EINVAL if that is below
+ * `min`. */
 int fleet_variable_number(const char *name, int min, int max, int missing, int *out,
                           struct fleet_error *err);
 

@@ -555,7 +555,8 @@ static bool read_json(const char *text, size_t size, cJSON **out)
     return true;
 }
 
-/* Some editors begin a UTF-8 file with a byte order mark; kubectl passes over it, too. Other encodings are refused by name. */
+/* Some editors begin a UTF-8 file with a byte order mark; kubectl passes over it, too. Other
+ * encodings are refused by name. */
 static int skip_mark(const char **text, size_t *size, struct fleet_error *err)
 {
     const unsigned char *bytes = (const unsigned char *)*text;

@@ -30,16 +30,17 @@ struct fleet_error;
 #define FLEET_YAML_DOCUMENT_MAX 1000          /* documents of one file */
 
 /*
- * Read every document of a file into the list *out, owned by the caller; those without a value are left out. Errors as
- * below; -EINVAL, too, for a file without any document or with more than FLEET_YAML_DOCUMENT_MAX.
+ * Read every document of a file into the list *out, owned by the caller; those without a value are
+ * left out. Errors as below; -EINVAL, too, for a file without any document or with more than
+ * FLEET_YAML_DOCUMENT_MAX.
  */
 int fleet_yaml_documents(const char *text, size_t size, cJSON **out, struct fleet_error *err);
 
 /*
  * Read exactly one document. *out is owned by the caller. -EINVAL with "line L, column C: …": not
- * YAML, UTF-16, no document or more than one, a duplicate key, a key that is no scalar, an alias of nothing or
- * of what contains it, .inf or .nan (JSON has neither), an unknown tag, a limit above; -EFBIG:
- * larger than FLEET_YAML_SIZE_MAX.
+ * YAML, UTF-16, no document or more than one, a duplicate key, a key that is no scalar, an alias of
+ * nothing or of what contains it, .inf or .nan (JSON has neither), an unknown tag, a limit above;
+ * -EFBIG: larger than FLEET_YAML_SIZE_MAX.
  */
 int fleet_yaml_to_json(const char *text, size_t size, cJSON **out, struct fleet_error *err);
 

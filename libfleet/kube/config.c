@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A kubeconfig is three lists (clusters, users, contexts) that refer to each other by name, in one file
- * or spread over several. They are turned into trees first, then the one context that is wanted is
- * followed; paths are relative to the file in which they stand.
+ * A kubeconfig is three lists (clusters, users, contexts) that refer to each other by name, in one
+ * file or spread over several. They are turned into trees first, then the one context that is
+ * wanted is followed; paths are relative to the file in which they stand.
  */
 #include "libfleet/kube/config.h"
 
@@ -40,7 +40,7 @@ struct sources { /* in the order in which they count */
     size_t count;
 };
 
-/* ---- secrets ----------------------------------------------------------------------------------- */
+/* ---- secrets --------------------------------------------------------------------------------- */
 
 void kube_secret_set(struct kube_secret *secret, char *text, size_t size)
 {
@@ -149,10 +149,10 @@ void kube_config_release(struct kube_config *config)
     *config = (struct kube_config){0};
 }
 
-/* ---- kubeconfig -------------------------------------------------------------------------------- */
+/* ---- kubeconfig ------------------------------------------------------------------------------ */
 
-/* The entry of `list` with that name, of the first file that has it: its `part` ("cluster", …), and where
- * its paths begin. */
+/* The entry of `list` with that name, of the first file that has it: its `part` ("cluster", …), and
+ * where its paths begin. */
 static int find_named(const struct sources *sources, const char *list, const char *part,
                       const char *name, const cJSON **out, const char **out_folder,
                       struct fleet_error *err)
@@ -265,7 +265,8 @@ static int decode_cluster(const cJSON *cluster, const char *folder, struct kube_
     return 0;
 }
 
-/* argv = command and args. A command with a slash is relative to the file, one without is in the PATH. */
+/* argv = command and args. A command with a slash is relative to the file, one without is in the
+ * PATH. */
 static int decode_arguments(const cJSON *exec, const char *folder, struct kube_exec *out,
                             struct fleet_error *err)
 {
@@ -440,7 +441,7 @@ int kube_config_decode(const char *text, size_t size, const char *folder, const 
     return follow(&sources, context, out, err);
 }
 
-/* ---- where to look ----------------------------------------------------------------------------- */
+/* ---- where to look --------------------------------------------------------------------------- */
 
 static int add_file(struct sources *sources, const char *path, struct fleet_error *err)
 {

@@ -10,8 +10,8 @@
  * is rotated; what was written inline never changes. A token may also come from a credential
  * plug-in (an `exec` block), which is run again shortly before the token expires.
  *
- * TLS verification cannot be switched off, and nobody is impersonated: a kubeconfig that asks for it is
- * refused.
+ * TLS verification cannot be switched off, and nobody is impersonated: a kubeconfig that asks for
+ * it is refused.
  */
 
 #include <stdbool.h>
@@ -52,9 +52,9 @@ struct kube_config {
 };
 
 /*
- * The usual search: `path` if not NULL; else the files of $KUBECONFIG as if they were one, of two entries
- * with one name the first; else the pod's service account, if there is one; else ~/.kube/config. `context`
- * NULL means the current one.
+ * The usual search: `path` if not NULL; else the files of $KUBECONFIG as if they were one, of two
+ * entries with one name the first; else the pod's service account, if there is one; else
+ * ~/.kube/config. `context` NULL means the current one.
  *
  * -ENOENT: nothing found (with the places); -EINVAL: with file and field; -errno of reading.
  */
@@ -74,9 +74,10 @@ void kube_config_release(struct kube_config *config);
 
 /*
  * Bring the secrets up to date: read files older than KUBE_CONFIG_REFRESH_MS, run the plug-in if
- * its token expires within a minute. A file that cannot be read now or is empty keeps its last text, a
- * plug-in that fails its last word until that has expired. Fails only where there is nothing to go on
- * with: -errno with the file, or what the plug-in said. Waits for the plug-in: http.h runs it beside its loop.
+ * its token expires within a minute. A file that cannot be read now or is empty keeps its last
+ * text, a plug-in that fails its last word until that has expired. Fails only where there is
+ * nothing to go on with: -errno with the file, or what the plug-in said. Waits for the plug-in:
+ * http.h runs it beside its loop.
  */
 int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_wall_ms,
                         struct fleet_error *err);

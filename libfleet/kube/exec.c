@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A child with stdout in a pipe, read until it closes or a deadline; stderr stays the user's. All that the child is
- * given is copied before, so that it may be run on another thread. */
+/* A child with stdout in a pipe, read until it closes or a deadline; stderr stays the user's. All
+ * that the child is given is copied before, so that it may be run on another thread. */
 #include "libfleet/kube/exec.h"
 
 #include <errno.h>
@@ -197,7 +197,7 @@ static int decode(struct kube_config *config, const struct fleet_strbuf *answer,
     return 0;
 }
 
-/* ---- a run ------------------------------------------------------------------------------------ */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 bool kube_exec_is_due(const struct kube_config *config, int64_t now_wall_ms, bool *out_is_urgent)
 {

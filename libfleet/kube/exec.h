@@ -10,8 +10,8 @@ struct kube_config;
 struct kube_exec_run;
 
 /*
- * The credential plug-in of a configuration (client.authentication.k8s.io ExecCredential). It may ask a server, or take
- * its time, so a run has three parts, of which only the middle one waits:
+ * The credential plug-in of a configuration (client.authentication.k8s.io ExecCredential). It may
+ * ask a server, or take its time, so a run has three parts, of which only the middle one waits:
  *
  *     run = kube_exec_prepare(config);        on the loop: what the plug-in is asked
  *     kube_exec_perform(run);                 on another thread: touches nothing but `run`
@@ -19,8 +19,8 @@ struct kube_exec_run;
  *     kube_exec_free(run);
  */
 
-/* A credential is needed that we do not have, or that expires within a minute. *out_is_urgent: what we have is not valid
- * any more, so nothing can be sent without it. */
+/* A credential is needed that we do not have, or that expires within a minute. *out_is_urgent: what
+ * we have is not valid any more, so nothing can be sent without it. */
 bool kube_exec_is_due(const struct kube_config *config, int64_t now_wall_ms, bool *out_is_urgent);
 
 /* Never NULL. `config` is borrowed for the call. */
@@ -34,9 +34,9 @@ void kube_exec_perform(struct kube_exec_run *run);
 void kube_exec_stop(struct kube_exec_run *run);
 
 /*
- * Put its token or client certificate into `config`, with the time when that expires. -EACCES: it failed; its
- * words are on stderr; -ETIMEDOUT: it was killed; -EINVAL: its answer is not an ExecCredential, or holds
- * neither. Nothing is changed then.
+ * Put its token or client certificate into `config`, with the time when that expires. -EACCES: it
+ * failed; its words are on stderr; -ETIMEDOUT: it was killed; -EINVAL: its answer is not an
+ * ExecCredential, or holds neither. Nothing is changed then.
  */
 int kube_exec_take(struct kube_exec_run *run, struct kube_config *config, struct fleet_error *err);
 

@@ -28,7 +28,7 @@
 #define IN_FLIGHT_DEFAULT 128     /* 1000 pods in 2.0 s, with 32 in 2.4 s (docs/status.md) */
 #define PLUG_IN_RETRY_MS  10000.0 /* after it failed, while the credential is good yet */
 
-/* ---- the end of things ------------------------------------------------------------------------- */
+/* ---- the end of things ----------------------------------------------------------------------- */
 
 void kube_http_free_when_closed(struct kube_http *http)
 {
@@ -79,7 +79,7 @@ static void call_free(struct kube_call *call)
         free(call);
 }
 
-/* ---- deliver ----------------------------------------------------------------------------------- */
+/* ---- deliver --------------------------------------------------------------------------------- */
 
 void kube_call_make_ready(struct kube_call *call)
 {
@@ -220,7 +220,7 @@ void kube_http_deliver(struct kube_http *http)
     kick(http);
 }
 
-/* ---- requests ---------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 /* A call that will not reach curl: its end is delivered like any other, later. */
 static void end_early(struct kube_call *call, CURLcode result, const char *why)
@@ -232,7 +232,7 @@ static void end_early(struct kube_call *call, CURLcode result, const char *why)
     kick(call->http);
 }
 
-/* ---- the credential plug-in -------------------------------------------------------------------- */
+/* ---- the credential plug-in ------------------------------------------------------------------ */
 
 static void start_call(struct kube_call *call);
 static void wake_waiting(struct kube_http *http, double due_ms);
@@ -431,7 +431,7 @@ static struct kube_call *http_send(struct kube_io *io, const struct kube_request
     return call;
 }
 
-/* ---- timers, time, the rest -------------------------------------------------------------------- */
+/* ---- timers, time, the rest ------------------------------------------------------------------ */
 
 static void on_time(uv_timer_t *timer)
 {
@@ -507,7 +507,7 @@ static const struct kube_io_ops http_ops = {
     .cancel = http_cancel,
 };
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 int kube_http_new(uv_loop_t *loop, struct kube_config *config,
                   const struct kube_http_options *options, struct kube_io **out,

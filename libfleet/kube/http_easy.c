@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A call in curl's words: address, headers, body, who we are, and how long it may take. curl copies all
- * but the body and the lists, which the call keeps.
+ * A call in curl's words: address, headers, body, who we are, and how long it may take. curl copies
+ * all but the body and the lists, which the call keeps.
  *
- * curl sends a request again, on a new connection, when the old one broke before any answer. For one
- * that only reads that is right. One that changes something may have been carried out, and who asks for
- * it may have to decide anew by now (led_io.h): so bodies are handed out once, and cannot be rewound.
+ * curl sends a request again, on a new connection, when the old one broke before any answer. For
+ * one that only reads that is right. One that changes something may have been carried out, and who
+ * asks for it may have to decide anew by now (led_io.h): so bodies are handed out once, and cannot
+ * be rewound.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -59,7 +60,8 @@ static int on_curl_wants_body_again(void *user, curl_off_t offset, int from)
                                                                     : CURL_SEEKFUNC_FAIL;
 }
 
-/* A peer that vanished without a word is noticed by unacknowledged data, not by hours of silence. */
+/* A peer that vanished without a word is noticed by unacknowledged data, not by hours of
+ * silence. */
 static int on_curl_socket_made(void *user, curl_socket_t fd, curlsocktype purpose)
 {
     unsigned int silent_ms = PEER_SILENT_MS;
@@ -117,8 +119,9 @@ static char *url_part(CURLU *url, CURLUPart part, unsigned int flags)
 }
 
 /*
- * The certificate is of another name than the address (tls-server-name). For curl that name is the host,
- * and the address only where it dials; the server is told the address, as it would be without the name.
+ * The certificate is of another name than the address (tls-server-name). For curl that name is the
+ * host, and the address only where it dials; the server is told the address, as it would be without
+ * the name.
  */
 static void append_named_server(struct kube_call *call, const char *name, struct fleet_strbuf *out)
 {

@@ -67,7 +67,7 @@ struct kube_http {
     void *user;
 };
 
-/* ---- http.c ------------------------------------------------------------------------------------- */
+/* ---- http.c ---------------------------------------------------------------------------------- */
 
 /* May it (still) go out? */
 bool kube_call_may_leave(const struct kube_call *call);
@@ -75,7 +75,8 @@ bool kube_call_may_leave(const struct kube_call *call);
 /* The answer has a status 2xx. */
 bool kube_call_is_success(const struct kube_call *call);
 
-/* There is something to deliver when the loop turns, unless kube_http_deliver() is called before. */
+/* There is something to deliver when the loop turns, unless kube_http_deliver() is called
+ * before. */
 void kube_call_make_ready(struct kube_call *call);
 
 /* Run the callbacks of all calls that are ready. Never from within a callback of curl. */
@@ -84,12 +85,12 @@ void kube_http_deliver(struct kube_http *http);
 /* Free what kube_http_free() has ended, once the last handle of the loop is closed. */
 void kube_http_free_when_closed(struct kube_http *http);
 
-/* ---- http_easy.c -------------------------------------------------------------------------------- */
+/* ---- http_easy.c ----------------------------------------------------------------------------- */
 
 /* Make call->easy and call->headers: the request with its identity and limits, as of `now_ms`. */
 void kube_call_make_easy(struct kube_call *call, double now_ms);
 
-/* ---- http_loop.c -------------------------------------------------------------------------------- */
+/* ---- http_loop.c ----------------------------------------------------------------------------- */
 
 /* Let the loop watch curl's sockets and timer from now on. */
 void kube_http_watch(struct kube_http *http);

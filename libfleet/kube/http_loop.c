@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * curl's multi socket interface on a libuv loop: curl says which sockets to watch for what and when it
- * wants to be called, the loop says what has happened. After each of curl's turns the calls that have
- * something to say are delivered (http.c).
+ * curl's multi socket interface on a libuv loop: curl says which sockets to watch for what and when
+ * it wants to be called, the loop says what has happened. After each of curl's turns the calls that
+ * have something to say are delivered (http.c).
  */
 #include <stdlib.h>
 
@@ -47,9 +47,9 @@ static void take_finished(struct kube_http *http)
 }
 
 /*
- * curl asks for a timer once a time: one that fires a fraction of a millisecond early finds nothing to
- * do and is not asked for again, and a stream whose bytes wait inside curl would wait for ever. So
- * whenever curl has worked and no timer runs, it is asked what it waits for.
+ * curl asks for a timer once a time: one that fires a fraction of a millisecond early finds nothing
+ * to do and is not asked for again, and a stream whose bytes wait inside curl would wait for ever.
+ * So whenever curl has worked and no timer runs, it is asked what it waits for.
  */
 static void keep_timer(struct kube_http *http)
 {

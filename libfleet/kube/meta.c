@@ -18,7 +18,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 
-/* ---- metadata ---------------------------------------------------------------------------------- */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 static int view_time(const cJSON *object, const char *path, int64_t *out, struct fleet_error *err)
 {
@@ -146,7 +146,7 @@ char *kube_meta_key(const char *namespace_, const char *name)
     return fleet_strbuf_take(&key);
 }
 
-/* ---- conditions -------------------------------------------------------------------------------- */
+/* ---- conditions ------------------------------------------------------------------------------ */
 
 static const char *field(const cJSON *object, const char *name)
 {
@@ -221,9 +221,10 @@ bool kube_condition_set(cJSON *conditions, const struct kube_condition *c, int64
     return true;
 }
 
-/* ---- quantities -------------------------------------------------------------------------------- */
+/* ---- quantities ------------------------------------------------------------------------------ */
 
-/* The number a suffix stands for, as mantissa · 2^power2 · 10^power10; false: there is none such. */
+/* The number a suffix stands for, as mantissa · 2^power2 · 10^power10; false: there is none
+ * such. */
 static bool read_suffix(const char *suffix, int *power2, int *power10)
 {
     static const char decimal[] = "num.kMGTPE"; /* 10^-9 10^-6 10^-3 10^0 10^3 … */
@@ -314,7 +315,7 @@ int kube_quantity_parse(const char *text, int64_t scale, int64_t *out, struct fl
     return 0;
 }
 
-/* ---- names ------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static bool is_lower_alphanumeric(char c)
 {

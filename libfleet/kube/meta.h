@@ -17,7 +17,7 @@
 
 struct fleet_error;
 
-/* ---- metadata ---------------------------------------------------------------------------------- */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 struct kube_meta {
     const char *namespace_;       /* "" for objects without one */
@@ -54,7 +54,7 @@ cJSON *kube_owner_reference(const char *api_version, const char *kind,
 /* "namespace/name", or "name" without a namespace, into heap text: the key of queues and stores. */
 char *kube_meta_key(const char *namespace_, const char *name);
 
-/* ---- conditions -------------------------------------------------------------------------------- */
+/* ---- conditions ------------------------------------------------------------------------------ */
 
 struct kube_condition {
     const char *type;            /* "Accepted" */
@@ -82,7 +82,7 @@ bool kube_condition_is_true(const cJSON *conditions, const char *type);
 bool kube_condition_set(cJSON *conditions, const struct kube_condition *condition,
                         int64_t now_wall_ms);
 
-/* ---- quantities -------------------------------------------------------------------------------- */
+/* ---- quantities ------------------------------------------------------------------------------ */
 
 /*
  * "500m", "2", "1.5Gi", "12e3": the value times `scale` (1 for bytes, 1000 for thousandths of a
@@ -90,7 +90,7 @@ bool kube_condition_set(cJSON *conditions, const struct kube_condition *conditio
  */
 int kube_quantity_parse(const char *text, int64_t scale, int64_t *out, struct fleet_error *err);
 
-/* ---- names ------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 #define KUBE_LABEL_MAX     63  /* a DNS label; a label's value; the name part of a label's key */
 #define KUBE_SUBDOMAIN_MAX 253 /* most object names; the prefix of a label's key */

@@ -53,7 +53,7 @@ struct kube_rest_call {
     bool cancelled; /* while feeding */
 };
 
-/* ---- path and query ---------------------------------------------------------------------------- */
+/* ---- path and query -------------------------------------------------------------------------- */
 
 void kube_resource_api_version(const struct kube_resource *resource, struct fleet_strbuf *out)
 {
@@ -161,7 +161,7 @@ static char *delete_options(const struct kube_rest_request *r)
     return fleet_json_print(options);
 }
 
-/* ---- one call ---------------------------------------------------------------------------------- */
+/* ---- one call -------------------------------------------------------------------------------- */
 
 static void call_free(struct kube_rest_call *call)
 {
@@ -224,8 +224,8 @@ static bool try_again(struct kube_rest_call *call, const struct kube_response *r
     double wait_ms = response->retry_after_ms;
     bool is_create = strcmp(call->method, "POST") == 0;
 
-    /* What failed may have been done. Who changes or deletes says what it was before; who creates would
-     * create once more what somebody has deleted meanwhile. */
+    /* What failed may have been done. Who changes or deletes says what it was before; who creates
+     * would create once more what somebody has deleted meanwhile. */
     if (response->status != 429 && !(response->status >= 500 && wait_ms > 0 && !is_create))
         return false;
     if (wait_ms <= 0)
@@ -240,8 +240,9 @@ static bool try_again(struct kube_rest_call *call, const struct kube_response *r
     return true;
 }
 
-/* The connection ended before the answer, as connections do when a server ends or a proxy is weary of them.
- * Who only reads asks once more. What may have changed something is for the caller to find out. */
+/* The connection ended before the answer, as connections do when a server ends or a proxy is weary
+ * of them. Who only reads asks once more. What may have changed something is for the caller to find
+ * out. */
 static bool read_again(struct kube_rest_call *call, const struct kube_response *response)
 {
     if (call->reread || strcmp(call->method, "GET") != 0 || response->err->code != -EHOSTUNREACH ||
@@ -345,7 +346,7 @@ struct kube_rest_call *kube_rest_start(struct kube_io *io, const struct kube_res
     return call;
 }
 
-/* ---- watch ------------------------------------------------------------------------------------- */
+/* ---- watch ----------------------------------------------------------------------------------- */
 
 static int pass_event(void *user, enum kube_watch_type type, const cJSON *object,
                       struct fleet_error *err)

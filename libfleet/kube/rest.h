@@ -10,10 +10,10 @@
  *     call = kube_rest_start(io, &request, on_pod, self);
  *
  * The call ends with one on_done, or with kube_rest_cancel. A 429 (and a 5xx that says when to come
- * back, but to a create, which may have been done) is repeated here, after the time the server asked
- * for, as long as the deadline allows. A GET or LIST whose connection ended without an answer is sent
- * once more; what may have changed something is not. Every other failure is the caller's to judge by the
- * predicates of api_error.h.
+ * back, but to a create, which may have been done) is repeated here, after the time the server
+ * asked for, as long as the deadline allows. A GET or LIST whose connection ended without an answer
+ * is sent once more; what may have changed something is not. Every other failure is the caller's to
+ * judge by the predicates of api_error.h.
  */
 
 #include <stdbool.h>
@@ -28,7 +28,7 @@
 struct fleet_error;
 struct kube_rest_call;
 
-/* ---- resources --------------------------------------------------------------------------------- */
+/* ---- resources ------------------------------------------------------------------------------- */
 
 struct kube_resource {
     const char *group;   /* "" for the core group */
@@ -44,7 +44,7 @@ extern const struct kube_resource kube_pods, kube_secrets, kube_services, kube_c
 /* "v1" or "coordination.k8s.io/v1", appended. */
 void kube_resource_api_version(const struct kube_resource *resource, struct fleet_strbuf *out);
 
-/* ---- requests ---------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 enum kube_verb {
     KUBE_GET,
@@ -72,9 +72,9 @@ struct kube_rest_request { /* all zero but verb and resource is a valid GET or L
     const char *field_manager;
     bool force;   /* apply: take fields over from other managers */
     bool dry_run; /* check all, persist nothing */
-    const char *
-        field_validation; /* of fields that the server does not know: "Strict" refuses the object, "Ignore" drops
-                                   * them; NULL: the server's default, which warns and drops */
+    /* What the server does with fields that it does not know: "Strict" refuses the object, "Ignore"
+     * drops them; NULL: the server's default, which warns and drops. */
+    const char *field_validation;
 
     /* delete */
     const char *uid;               /* only the object with this UID */

@@ -10,8 +10,8 @@
  *
  * Invariants:
  *  (1) The events do not depend on how the stream was cut.
- *  (2) After a failure the parser takes nothing more: feeding it again is -EINVAL. The stream cannot
- *      be trusted any more; the caller closes it and watches again.
+ *  (2) After a failure the parser takes nothing more: feeding it again is -EINVAL. The stream
+ *      cannot be trusted any more; the caller closes it and watches again.
  *  (3) Memory is bounded by KUBE_WATCH_LINE_MAX.
  */
 

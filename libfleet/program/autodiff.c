@@ -15,7 +15,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 
-/* ---- which variables need one ------------------------------------------------------------------ */
+/* ---- which variables need one ---------------------------------------------------------------- */
 
 static void autodiff_init(struct autodiff *ad, struct program *program)
 {
@@ -60,7 +60,7 @@ static void mark_needed(struct autodiff *ad)
     }
 }
 
-/* ---- for gradient functions -------------------------------------------------------------------- */
+/* ---- for gradient functions ------------------------------------------------------------------ */
 
 int autodiff_of(const struct autodiff *ad, int var)
 {
@@ -175,7 +175,7 @@ int autodiff_pass_on(struct autodiff *ad, int var, int gradient, struct fleet_er
                            err);
 }
 
-/* ---- the walk ---------------------------------------------------------------------------------- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 /* Add each contribution of the last operator to what has arrived before. */
 static int settle(struct autodiff *ad, struct fleet_error *err)

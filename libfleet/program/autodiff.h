@@ -9,7 +9,7 @@
  * function (op.h), which asks here for the variables to read and to write:
  *
  *     int d_y = autodiff_of(ad, op->outputs[0]);      gradient that has arrived, or PROGRAM_NONE
- *     int d_x = autodiff_slot(ad, op->inputs[0]);     where to write, PROGRAM_NONE if nobody needs it
+ *     int d_x = autodiff_slot(ad, op->inputs[0]);     where to write, PROGRAM_NONE if not needed
  *     int d_w = autodiff_slot(ad, op->inputs[1]);
  *     return autodiff_add_op(ad, &(struct program_op){…}, err);
  *
@@ -47,7 +47,7 @@ struct autodiff {
  */
 int autodiff_run(struct program *program, struct fleet_error *err);
 
-/* ---- for gradient functions ------------------------------------------------------------------- */
+/* ---- for gradient functions ------------------------------------------------------------------ */
 
 /* The gradient of `var` that has arrived; PROGRAM_NONE if none has. Of the loss itself: the loss
  * scale, PROGRAM_NONE without one (1). */

@@ -7,13 +7,14 @@
  *
  * Gradients come in the order in which the model defines its parameters. Each type fills its own
  * bucket and closes it at a limit: its first bucket at the small one, all others at the large one.
- * The list of buckets is reversed, so the bucket of the last parameters, which are complete first in
- * the backward part, is launched first.
+ * The list of buckets is reversed, so the bucket of the last parameters, which are complete first
+ * in the backward part, is launched first.
  *
  *  (1) Every gradient is in exactly one bucket; a tensor is never split.
  *  (2) A bucket has one type. A sparse gradient has a bucket for itself.
  *  (3) Members of a bucket ascend.
- *  (4) Every bucket but the last of its type reaches its limit, and would not without its last member.
+ *  (4) Every bucket but the last of its type reaches its limit, and would not without its last
+ *      member.
  */
 
 #include <stdbool.h>

@@ -49,7 +49,7 @@ static void parts_release(struct parts *parts)
 
 #define AUTO_PARTS __attribute__((cleanup(parts_release)))
 
-/* ---- collecting -------------------------------------------------------------------------------- */
+/* ---- collecting ------------------------------------------------------------------------------ */
 
 static void add_part(struct parts *parts, const struct safetensors_file *file,
                      const struct safetensors_tensor *tensor)
@@ -101,7 +101,7 @@ static int open_parts(const char *folder, const struct manifest *manifest, struc
     return 0;
 }
 
-/* ---- joining ----------------------------------------------------------------------------------- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 /* The shape of the tensor that `part` is a piece of, which its file's metadata hold as "[2, 3]". */
 static bool read_shape(const struct part *part, struct safetensors_tensor *to)
@@ -182,7 +182,7 @@ static int join_all(const struct parts *parts, struct safetensors_tensor *tensor
     return 0;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static bool is_buffer(const struct part *part)
 {
@@ -273,7 +273,7 @@ static int export_from(const char *folder, const struct manifest *manifest, cons
     return write_file(out_path, &parts, &header, out->weights_sha256, err);
 }
 
-/* ---- which checkpoint -------------------------------------------------------------------------- */
+/* ---- which checkpoint ------------------------------------------------------------------------ */
 
 static int read_manifest(const char *folder, struct manifest *out, struct fleet_error *err)
 {

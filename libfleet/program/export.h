@@ -23,9 +23,9 @@ struct export_result {
 };
 
 /*
- * Write the weights of the checkpoint at `path` to `out_path`, as fleet_file_draft_open() says: atomically,
- * over a regular file or none. "-" is standard output. `path` is a checkpoint's folder, or a folder of
- * checkpoints: the newest sound one of them is taken. Every file is verified first.
+ * Write the weights of the checkpoint at `path` to `out_path`, as fleet_file_draft_open() says:
+ * atomically, over a regular file or none. "-" is standard output. `path` is a checkpoint's folder,
+ * or a folder of checkpoints: the newest sound one of them is taken. Every file is verified first.
  * -ENOENT: no checkpoint there; -EBADMSG: none that is sound; -errno with the path.
  */
 int export_checkpoint(const char *path, const char *out_path, struct export_result *out,

@@ -45,7 +45,7 @@ void manifest_release(struct manifest *manifest)
     memset(manifest, 0, sizeof(*manifest));
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void append_string(struct fleet_strbuf *out, const char *key, const char *value)
 {
@@ -278,7 +278,7 @@ int manifest_decode(const char *text, size_t size, struct manifest *out, struct 
     return 0;
 }
 
-/* ---- folders ----------------------------------------------------------------------------------- */
+/* ---- folders --------------------------------------------------------------------------------- */
 
 void manifest_folder_format(int64_t step, struct manifest_generation generation, int copy,
                             char out[MANIFEST_FOLDER_MAX])
@@ -456,7 +456,7 @@ void manifest_list_release(struct manifest_list *list)
     memset(list, 0, sizeof(*list));
 }
 
-/* ---- verification ------------------------------------------------------------------------------ */
+/* ---- verification ---------------------------------------------------------------------------- */
 
 static int digest_file(const char *path, uint64_t *out_bytes, char out[FLEET_SHA256_HEX_SIZE],
                        struct fleet_error *err)

@@ -38,7 +38,7 @@ static size_t aligned(size_t bytes)
     return (bytes + PROGRAM_ALIGNMENT - 1) / PROGRAM_ALIGNMENT * PROGRAM_ALIGNMENT;
 }
 
-/* ---- holes ------------------------------------------------------------------------------------- */
+/* ---- holes ----------------------------------------------------------------------------------- */
 
 static void remove_hole(struct arena *arena, int at)
 {
@@ -109,7 +109,7 @@ static void give_back(struct arena *arena, size_t offset, size_t bytes)
     }
 }
 
-/* ---- activations ------------------------------------------------------------------------------- */
+/* ---- activations ----------------------------------------------------------------------------- */
 
 static void touch(const struct program *program, struct tenant *tenants, int var, int at)
 {
@@ -191,7 +191,7 @@ static size_t place_activations(const struct program *program, struct tenant *te
     return arena.end;
 }
 
-/* ---- all segments ------------------------------------------------------------------------------ */
+/* ---- all segments ---------------------------------------------------------------------------- */
 
 static struct memory_place place_of(const struct program_var *var, const struct tenant *tenant,
                                     size_t bytes[MEMORY_SEGMENT_COUNT])

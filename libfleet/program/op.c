@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The table of definitions, and what is the same for every operator: counts, sizes, default cost. */
+/* The table of definitions, and what is the same for every operator: counts, sizes, default
+ * cost. */
 #include "libfleet/program/op.h"
 
 #include <errno.h>

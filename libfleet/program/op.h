@@ -17,22 +17,28 @@
  * LAYER_NORM_GRAD        d_y x scale mean rstd           d_x d_scale d_shift
  * RMS_NORM               x scale                         y rstd[N]              epsilon
  * RMS_NORM_GRAD          d_y x scale rstd                d_x d_scale
- * LINEAR                 x[…,K] weight bias?[M]          y[…,M] pre?[…,M]       transposed activation
- * LINEAR_GRAD            d_y x weight pre?               d_x? d_weight? d_bias? transposed activation
- * MATMUL                 a[…,M,K] b[…,K,N]              y[…,M,N]               transposed_a transposed (b)
- * ATTENTION              qkv[B,T,(H+2G)·D]               out[B,T,H·D] lse[B,H,T] heads kv_heads causal
+ * LINEAR                 x[…,K] weight bias?[M]          y[…,M] pre?[…,M]       transposed
+ *                                                                               activation
+ * LINEAR_GRAD            d_y x weight pre?               d_x? d_weight? d_bias? as above
+ * MATMUL                 a[…,M,K] b[…,K,N]               y[…,M,N]               transposed_a,
+ *                                                                               transposed (b)
+ * ATTENTION              qkv[B,T,(H+2G)·D]               out[B,T,H·D] lse[B,H,T]
+ *                                                                               heads kv_heads
+ *                                                                               causal
  * ATTENTION_GRAD         d_out qkv out lse               d_qkv                  as above
  * CROSS_ENTROPY          logits[…,V] targets[…]          loss[1] lse[N,2]       ignore_index
  * CROSS_ENTROPY_GRAD     logits targets lse d_loss?      d_logits               ignore_index
- * ADD                    a b                             out                    activation (same shape, or b [C])
+ * ADD                    a b: same shape, or b [C]       out                    activation
  * ADD_GRAD_B             d_out                           d_b[C]                 sum over rows
  * SCALE                  x                               y = scale · x          scale
- * GELU RELU SILU         x                               y                      exact (GELU: by erf, not tanh)
+ * GELU RELU SILU         x                               y                      exact (GELU: erf,
+ *                                                                               not tanh)
  * GELU_GRAD SILU_GRAD    d_y x                           d_x                    as above
  * RELU_GRAD              d_y y                           d_x = d_y where y > 0, else 0
  * SWIGLU                 gate up                         y = silu(gate) · up
  * SWIGLU_GRAD            d_y gate up                     d_gate d_up
- * ROPE                   x[B,T,…]                        y                      heads head_dim base inverse
+ * ROPE                   x[B,T,…]                        y                      heads head_dim base
+ *                                                                               inverse
  * DROPOUT                x                               y                      rate stream
  * SOFTMAX                x                               y
  * SOFTMAX_GRAD           d_y y                           d_x
@@ -46,31 +52,37 @@
  * SPLIT                  x[…,C0+C1+…]                    y0[…,C0] y1[…,C1] …
  * CONV2D                 x[B,I,h,w] weight[O,I,kh,kw]    y[B,O,h',w']           stride padding
  * CONV2D_GRAD            d_y x weight                    d_x? d_weight
- * BATCH_NORM             x scale shift mean var residual?   y batch_mean batch_rstd stat_mean stat_var  epsilon momentum activation
+ * BATCH_NORM             x scale shift mean var          y batch_mean batch_rstd stat_mean stat_var
+ *                        residual?                                              epsilon momentum
+ *                                                                               activation
  * BATCH_NORM_GRAD        d_y x scale batch_mean batch_rstd   d_x d_scale d_shift
- * MAX_POOL2D AVG_POOL2D  x                               y indices?             kernel stride padding round_up exclude_padding
+ * MAX_POOL2D AVG_POOL2D  x                               y indices?             kernel stride
+ *                                                                               padding round_up
+ *                                                                               exclude_padding
  * …_GRAD                 d_y x indices?                  d_x
- * ADAPTIVE_AVG_POOL2D    x                               y                      (output size from y)
+ * ADAPTIVE_AVG_POOL2D    x                               y: its size is given
  * ADAPTIVE_AVG_POOL2D_GRAD  d_y                          d_x
  * MEMCPY                 x                               y = x; one of them may lie in host memory
  * FILL                   -                               y = scale              scale
- * ALL_REDUCE             -                               -                      flat_first flat_count: the
- *                        partial sums of that range of the gradient space, combined in tree order
- * GRAD_NORM              grads                           norms[trained + 1]     fp32: sums of squares of every
- *                        gradient tensor in name order, then the global norm (the root of their sum); of
- *                        S / leaves. `grads` is the gradient at flat offset 0: it stands for the whole
- *                        gradient space
- * CHECK_FINITE           grads                           flag[1]                fp32: 1 if any element of the
- *                        gradient space is inf or nan, else 0
- * SGD MOMENTUM ADAM ADAMW LAMB LARS  param grad state… norms?   param state… (the same variables, in
- *                        place)                          their hyper-parameters. Number of states: 0 1 2 2 2 1.
- *                        `norms` (GRAD_NORM's output) stands in the place after the last state.
- *                        g = clip(S / leaves) · rescale, then decay as decay_kind says.
+ * ALL_REDUCE             -                               -                      flat_first
+ *                                                                               flat_count
+ * GRAD_NORM              grads                           norms[trained + 1], fp32
+ * CHECK_FINITE           grads                           flag[1], fp32
+ * SGD MOMENTUM ADAM      param grad state… norms?        param state…           hyper-parameters
+ * ADAMW LAMB LARS
  *
+ * `grads` is the gradient at flat offset 0 and stands for the whole gradient space.
+ * ALL_REDUCE combines the partial sums of its range of the gradient space in tree order.
+ * GRAD_NORM gives the sums of squares of every gradient tensor in name order, then the global norm
+ * (the root of their sum), of S / leaves. CHECK_FINITE gives 1 if any element is inf or nan,
+ * else 0.
+ * Optimizers update param and states in place. SGD, MOMENTUM, ADAM, ADAMW, LAMB and LARS have 0, 1,
+ * 2, 2, 2 and 1 states; `norms` (GRAD_NORM's output) follows the last state.
+ * g = clip(S / leaves) · rescale, then decay as decay_kind says.
  * ROPE turns the first `heads` groups of head_dim of the last dimension, the rest is copied; so it
  * turns q and k of a packed qkv with heads = H + G. The two halves of a head are a pair (Llama).
- * BATCH_NORM's stat_mean, stat_var[C] are the micro-batch's mean and unbiased variance, roles SCALAR:
- * the host folds them into the buffers mean, var (inputs 3, 4) in micro-batch order,
+ * BATCH_NORM's stat_mean, stat_var[C] are the micro-batch's mean and unbiased variance, roles
+ * SCALAR: the host folds them into the buffers mean, var (inputs 3, 4) in micro-batch order,
  * r = (1 - momentum) · r + momentum · stat. In an evaluation (forward operators only) it normalizes
  * with mean and var instead, and DROPOUT copies.
  *

@@ -32,7 +32,7 @@ static const char *path_of(const struct plan_request *request)
     return request->strategy_path ? request->strategy_path : "spec.strategy";
 }
 
-/* ---- what cannot run --------------------------------------------------------------------------- */
+/* ---- what cannot run ------------------------------------------------------------------------- */
 
 /* What takes effect and the built-in runtime cannot run. */
 static void list_obstacles(const struct plan_request *request, struct plan *plan)
@@ -109,7 +109,7 @@ static void digest_plan(struct plan *plan, const struct plan_request *request,
     fleet_hex_encode(digest, sizeof(digest), plan->digest);
 }
 
-/* ---- the whole --------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static int select_strategy(const struct plan_request *request, const struct strategy *asked,
                            struct plan *plan, struct fleet_errors *errors)

@@ -119,8 +119,9 @@ void plan_release(struct plan *plan);
 /* Sum of plan->bytes. */
 size_t plan_bytes_total(const struct plan *plan);
 
-/* status.plan: applied, dropped, withoutEffect, dependsOnWorkers, notes, warnings (if there are any), degrees, bytesPerRank,
- * checkpointCopyBytesMax, gradientSlots, sentBytesPerUpdate, digest. Owned by the caller. */
+/* status.plan: applied, dropped, withoutEffect, dependsOnWorkers, notes, warnings (if there are
+ * any), degrees, bytesPerRank, checkpointCopyBytesMax, gradientSlots, sentBytesPerUpdate, digest.
+ * Owned by the caller. */
 cJSON *plan_encode(const struct plan *plan);
 
 /* The same and all that `fleetjob plan` knows: order of the axes, groups of all axes, stages,

@@ -13,7 +13,7 @@
 #define DGC_SPARSITY     0.999 /* where no list is given */
 #define MEBI             1048576.0
 
-/* ---- sizes ------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static int degree(const struct plan *plan, enum topology_axis axis)
 {
@@ -82,7 +82,7 @@ static double optimizer_bytes(const struct plan *plan)
     return 4.0 * plan->program.state_count + (weight_bytes(plan) == 2 ? 4 : 0);
 }
 
-/* ---- dgc --------------------------------------------------------------------------------------- */
+/* ---- dgc ------------------------------------------------------------------------------------- */
 
 struct dgc_size {
     double compressed; /* elements of tensors that take part */
@@ -112,7 +112,7 @@ static struct dgc_size dgc_size_of(const struct plan *plan)
     return size;
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 static int64_t largest_bucket(const struct program *program)
 {
@@ -228,7 +228,7 @@ void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes
                         2 * (double)largest_bucket(&plan->program));
 }
 
-/* ---- traffic ----------------------------------------------------------------------------------- */
+/* ---- traffic --------------------------------------------------------------------------------- */
 
 static void add(struct plan_traffic *traffic, struct plan_transfer transfer)
 {
@@ -451,7 +451,7 @@ double plan_cost_sent(const struct plan_traffic *traffic)
     return sent;
 }
 
-/* ---- the plan ---------------------------------------------------------------------------------- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 static double micro_batch_flops(const struct program *program)
 {

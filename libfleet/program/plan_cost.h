@@ -5,16 +5,16 @@
 /*
  * Bytes and traffic of a rank. Part of plan_build(); see plan.h.
  *
- * Where every knob in effect has a pass, bytes are those of the memory plan. Else, with E elements of
- * parameters on a rank's stage, n ranks of a sharding group, a bytes of a weight and a gradient (2 in
- * 16-bit training, else 4), K bytes of optimizer state an element (4 a state, and 4 for the fp32 copy
- * in 16-bit training):
+ * Where every knob in effect has a pass, bytes are those of the memory plan. Else, with E elements
+ * of parameters on a rank's stage, n ranks of a sharding group, a bytes of a weight and a gradient
+ * (2 in 16-bit training, else 4), K bytes of optimizer state an element (4 a state, and 4 for the
+ * fp32 copy in 16-bit training):
  *
  *   parameters   aE, with stage 3 aE/n          gradients  aE a live sum, with stage 2 and 3 aE/n
  *   optimizer    KE, with sharding KE/n         localsgd   a copy of the parameters
  *   dgc          4 more for the residual of each element of a tensor of 16384 and more
- *   activations  those of a micro-batch, by the stage's share of the layers, times the micro-batches
- *                that the schedule holds at once
+ *   activations  those of a micro-batch, by the stage's share of the layers, times the
+ *                micro-batches that the schedule holds at once
  *
  * An all-reduce over w ranks sends 2(w-1)/w of its bytes, a reduce or a broadcast (w-1)/w.
  */

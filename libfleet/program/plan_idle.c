@@ -25,7 +25,7 @@ struct idle {
     int built;                /* operators so far */
 };
 
-/* ---- what is explained already ------------------------------------------------------------------- */
+/* ---- what is explained already --------------------------------------------------------------- */
 
 /* `name` is the knob at `path` or a message around it. */
 static bool covers(const char *name, const char *path)
@@ -54,7 +54,7 @@ static bool is_explained(const struct plan *plan, const char *path)
            is_noted(&selection->notes, path) || is_noted(&plan->cannot_run, path);
 }
 
-/* ---- the loss scale ------------------------------------------------------------------------------ */
+/* ---- the loss scale -------------------------------------------------------------------------- */
 
 /* Trainers read these, passes do not. Returns the reason why they do not matter here, or "". */
 static const char *judge_scaling(const struct strategy *s, const char *path, bool *out_is_scaling)
@@ -74,7 +74,7 @@ static const char *judge_scaling(const struct strategy *s, const char *path, boo
     return "";
 }
 
-/* ---- the program without it ---------------------------------------------------------------------- */
+/* ---- the program without it ------------------------------------------------------------------ */
 
 /* The field at `path`, which leads through messages only, and the struct that it lies in. */
 static const struct knob_field *find(struct strategy *s, const char *path, void **out_message)
@@ -150,7 +150,7 @@ static void judge(struct idle *idle, const char *path)
         compare(idle, path);
 }
 
-/* ---- the walk ------------------------------------------------------------------------------------ */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 /* Each field that is set to another value than its default; messages nest at most five deep. */
 static void walk(struct idle *idle, const char *parent, const struct knob_message *message,

@@ -3,13 +3,14 @@
 #define LIBFLEET_PROGRAM_PLAN_IDLE_H
 
 /*
- * Knobs that a job sets and that change nothing of its program. Part of plan_build(), so that no knob
- * is accepted in silence: whatever the selection has not explained is put back to its default, the
- * program is built again, and if it is the same the knob is noted.
+ * Knobs that a job sets and that change nothing of its program. Part of plan_build(), so that no
+ * knob is accepted in silence: whatever the selection has not explained is put back to its default,
+ * the program is built again, and if it is the same the knob is noted.
  *
  * The operators that are built for it are limited; a note says which knobs were not compared.
  *
- * A knob that trainers read beside the program (the loss scale's) is judged by whether they read it.
+ * A knob that trainers read beside the program (the loss scale's) is judged by whether they read
+ * it.
  */
 
 struct pass_context;

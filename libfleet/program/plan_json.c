@@ -97,7 +97,7 @@ cJSON *plan_encode(const struct plan *plan)
     return root;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static cJSON *encode_group(const struct topology *topology, enum topology_axis axis, int rank)
 {
@@ -241,7 +241,7 @@ cJSON *plan_encode_whole(const struct plan *plan)
     return root;
 }
 
-/* ---- one rank ---------------------------------------------------------------------------------- */
+/* ---- one rank -------------------------------------------------------------------------------- */
 
 static void add_rank_stage(cJSON *root, const struct plan *plan, int stage)
 {

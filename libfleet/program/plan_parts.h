@@ -6,9 +6,9 @@
  * How a model is divided over ranks: layers into pipeline stages, matrices over the ranks of a
  * tensor-parallel group, whole parameters over the ranks of a sharding group.
  *
- *   stages   runs of layers of equal number; what stands before the first layer belongs to the first
- *            stage, what stands behind the last layer to the last. A parameter that both ends read
- *            (tied embeddings) lies on both.
+ *   stages   runs of layers of equal number. Operators before the first layer belong to the first
+ *            stage, those after the last layer to the last. A parameter that both ends read (tied
+ *            embeddings) lies on both.
  *   matrices tensors of two and more dimensions are divided evenly by tensor parallelism, vectors
  *            are held by every rank of the group
  *   shards   in program order (partition.h), each stage by itself

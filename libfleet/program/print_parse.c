@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Reading, word by word, a line at a time. Variables stand before the operators that name them, so one
- * pass is enough; only what the head names (loss, loss scaling) is looked up at the end.
+ * Reading, word by word, a line at a time. Variables stand before the operators that name them, so
+ * one pass is enough; only what the head names (loss, loss scaling) is looked up at the end.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -124,7 +124,7 @@ int program_find_var(const struct program *program, const char *name)
     return (int)(intptr_t)fleet_map_get(&program->names, name) - 1;
 }
 
-/* ---- what belongs to a parameter --------------------------------------------------------------- */
+/* ---- what belongs to a parameter ------------------------------------------------------------- */
 
 #define COMPANION_SIZE (PROGRAM_NAME_MAX + 32)
 
@@ -183,7 +183,7 @@ int program_state_of(const struct program *program, int parameter, int slot)
     return find_companion(program, name, PROGRAM_ROLE_STATE, parameter);
 }
 
-/* ---- sizes and names --------------------------------------------------------------------------- */
+/* ---- sizes and names ------------------------------------------------------------------------- */
 
 int64_t program_var_elements(const struct program_var *var)
 {
@@ -241,7 +241,7 @@ size_t program_var_bytes(const struct program_var *var)
     return (size_t)program_var_elements(var) * program_type_size(var->type);
 }
 
-/* ---- parameters by name, flat spaces ----------------------------------------------------------- */
+/* ---- parameters by name, flat spaces --------------------------------------------------------- */
 
 struct named {
     const char *name;

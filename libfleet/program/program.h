@@ -59,8 +59,9 @@ enum program_type {
  *
  * The flat spaces: parameters, gradients and each optimizer state are one array of fp32 each, in
  * which a tensor has the SAME element offset (`flat_offset`) everywhere: parameters in the order in
- * which the model defines them, starts aligned, gaps zero. So an exchange, a checkpoint or a copy to
- * a newcomer is a range of elements. Running buffers (ROLE_BUFFER) have a flat space of their own.
+ * which the model defines them, starts aligned, gaps zero. So an exchange, a checkpoint or a copy
+ * to a newcomer is a range of elements. Running buffers (ROLE_BUFFER) have a flat space of their
+ * own.
  */
 enum program_role {
     PROGRAM_ROLE_INPUT,     /* filled by the data loader for each micro-batch */

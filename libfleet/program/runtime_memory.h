@@ -3,15 +3,15 @@
 #define LIBFLEET_PROGRAM_RUNTIME_MEMORY_H
 
 /*
- * What the built-in runtime allocates beside the tensors of a program: one place that says how much,
- * so that the plan counts what the runtime takes.
+ * What the built-in runtime allocates beside the tensors of a program: one place that says how
+ * much, so that the plan counts what the runtime takes.
  */
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Packed blocks of one matrix product of the CPU back end, and what each of its threads has to itself
- * (tiles of attention). */
+/* Packed blocks of one matrix product of the CPU back end, and what each of its threads has to
+ * itself (tiles of attention). */
 #define RUNTIME_PACKED_A_BYTES ((size_t)3 << 20)
 #define RUNTIME_PACKED_B_BYTES ((size_t)2 << 20)
 #define RUNTIME_THREAD_BYTES   ((size_t)512 << 10)
@@ -23,20 +23,21 @@
  * before it has been written. */
 #define RUNTIME_SNAPSHOT_BYTES_MAX ((size_t)256 << 20)
 
-/* The sum over ranks: of a bucket, elements of a node up to which all go to all; elements of a part,
- * one a rank; elements added at a time; intermediate sums of that size. */
+/* The sum over ranks: of a bucket, elements of a node up to which all go to all; elements of a
+ * part, one a rank; elements added at a time; intermediate sums of that size. */
 #define RUNTIME_EXCHANGE_WHOLE ((int64_t)8 << 10)
 #define RUNTIME_EXCHANGE_PART  ((int64_t)128 << 10)
 #define RUNTIME_EXCHANGE_ALIGN ((int64_t)16)
 #define RUNTIME_EXCHANGE_BLOCK ((int64_t)2048)
 #define RUNTIME_EXCHANGE_DEPTH 66
 
-/* Elements that a rank holds of each node at a time while a bucket of `count` elements is summed. */
+/* Elements that a rank holds of each node at a time while a bucket of `count` elements is
+ * summed. */
 int64_t runtime_exchange_held(int64_t count, int world);
 
 /*
- * Bytes of memory to sum buckets of up to `count` elements over `world` ranks whose partial sums are
- * `nodes` in all: what is held of others, intermediate sums, lists. 0 for a world of one.
+ * Bytes of memory to sum buckets of up to `count` elements over `world` ranks whose partial sums
+ * are `nodes` in all: what is held of others, intermediate sums, lists. 0 for a world of one.
  */
 size_t runtime_exchange_bytes(int64_t nodes, int world, int64_t count);
 

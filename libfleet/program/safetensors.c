@@ -64,7 +64,7 @@ void safetensors_print_shape(const int64_t *shape, int ndim, struct fleet_strbuf
     fleet_strbuf_append_char(out, ']');
 }
 
-/* ---- decoding ---------------------------------------------------------------------------------- */
+/* ---- decoding -------------------------------------------------------------------------------- */
 
 static int decode_type(const char *name, const cJSON *item, enum safetensors_type *out,
                        struct fleet_error *err)
@@ -342,8 +342,8 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Length and header of a file of `size` bytes, or as much as there is of them: the decoder says what is
- * wrong. On success the caller frees *out. */
+/* Length and header of a file of `size` bytes, or as much as there is of them: the decoder says
+ * what is wrong. On success the caller frees *out. */
 static int read_header(const struct safetensors_source *source, uint64_t size, uint8_t **out,
                        size_t *out_size, struct fleet_error *err)
 {
@@ -395,7 +395,7 @@ int safetensors_open(const char *path, struct safetensors_file *out, struct flee
     return 0;
 }
 
-/* ---- looking up and reading -------------------------------------------------------------------- */
+/* ---- looking up and reading ------------------------------------------------------------------ */
 
 const struct safetensors_tensor *safetensors_find(const struct safetensors_file *file,
                                                   const char *name)
@@ -549,7 +549,7 @@ int safetensors_read_i32(const struct safetensors_tensor *tensor, int64_t first,
     }
 }
 
-/* ---- encoding ---------------------------------------------------------------------------------- */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
 static void append_metadata(const struct safetensors_metadata *metadata, size_t count,
                             struct fleet_strbuf *out)

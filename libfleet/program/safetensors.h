@@ -6,9 +6,9 @@
  * The safetensors format: 8 bytes of header length (little-endian), a JSON header that names every
  * tensor with type, shape and byte range, then the raw row-major little-endian data.
  *
- * Reading trusts nothing in the file, and does not map it: a file that somebody truncates meanwhile is an
- * error with its name (docs/decisions/data-is-read-not-mapped.md). Only the header is kept in memory.
- * After safetensors_open() or safetensors_header_decode() succeeded:
+ * Reading trusts nothing in the file, and does not map it: a file that somebody truncates meanwhile
+ * is an error with its name (docs/decisions/data-is-read-not-mapped.md). Only the header is kept in
+ * memory. After safetensors_open() or safetensors_header_decode() succeeded:
  *  (1) Every tensor's bytes are those of its type and shape and lie inside the file.
  *  (2) Tensors do not overlap and cover the data without a hole.
  *  (3) Names are unique; tensors stand in ascending byte order of their names.
@@ -72,8 +72,9 @@ struct safetensors_file {
 };
 
 /*
- * Open `path`, which stays open until the release, and decode its header. -errno if it cannot be read;
- * -EINVAL with path and reason if it is not a sound safetensors file. On success release *out.
+ * Open `path`, which stays open until the release, and decode its header. -errno if it cannot be
+ * read; -EINVAL with path and reason if it is not a sound safetensors file. On success release
+ * *out.
  */
 int safetensors_open(const char *path, struct safetensors_file *out, struct fleet_error *err);
 void safetensors_release(struct safetensors_file *file);
@@ -102,8 +103,8 @@ int safetensors_read(const struct safetensors_tensor *tensor, uint64_t first, vo
 
 /*
  * out[0 … count) = elements first … of `tensor` as fp32: F32 as they are, F16 and BF16 exactly, F64
- * rounded once. Errors of safetensors_read(); -EINVAL for other types. Needs no memory of its own but a
- * few kilobytes of stack.
+ * rounded once. Errors of safetensors_read(); -EINVAL for other types. Needs no memory of its own
+ * but a few kilobytes of stack.
  */
 int safetensors_read_f32(const struct safetensors_tensor *tensor, int64_t first, int64_t count,
                          float *out, struct fleet_error *err);

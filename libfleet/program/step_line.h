@@ -20,8 +20,8 @@ struct step_line {
     double tokens_per_second;
     double eta_s;    /* NaN = not known */
     bool is_skipped; /* an update was due and left out */
-    bool
-        is_reported; /* by an own trainer: a number that is NaN was not reported, and is left out */
+    /* by an own trainer: a number that is NaN was not reported, and is left out */
+    bool is_reported;
 };
 
 /* Append the line, without its newline. */

@@ -8,7 +8,7 @@
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/topology.h"
 
-/* ---- when a row is hit ------------------------------------------------------------------------- */
+/* ---- when a row is hit ----------------------------------------------------------------------- */
 
 static bool is_applied(const struct support_question *q, const char *knob)
 {
@@ -85,7 +85,7 @@ static bool exchanges_nothing(const struct support_question *q, const struct sup
     return q->topology->world > 1 && q->selection->final.build_strategy.reduce_strategy == 2;
 }
 
-/* ---- the table --------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 #define NO_PASS    "the built-in runtime has no pass for it"
 #define MANY       "on more than one worker"
@@ -155,7 +155,7 @@ const struct support_gap support_gaps[] = {
     {0},
 };
 
-/* ---- questions --------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------- */
 
 /* "is sum: …", where the knob is more than a switch. */
 static void note(const struct strategy *s, const struct support_gap *gap, struct select_notes *out)

@@ -72,8 +72,9 @@ static const struct fleet_field model_fields[] = {
      .only = GPT_LLAMA,
      .default_words = "the tokenizer's size",
      .description =
-         "Number of different tokens. Required with tokens-u32. With bpe it is read from data.vocabulary; a cluster's controller cannot read that, so it "
-         "plans and checks memory only if the number is given."},
+         "Number of different tokens. Required with tokens-u32. With bpe it is read from "
+         "data.vocabulary. The controller of a cluster cannot read that file, so it plans and "
+         "checks memory only if the number is given."},
     {.name = "hidden",
      .kind = FLEET_FIELD_INT,
      .flags = FLEET_MIN | FLEET_MAX,
@@ -301,9 +302,9 @@ static const struct fleet_field checkpoint_fields[] = {
      .min = 1,
      .max = 10000,
      .description =
-         "Newest checkpoints that are kept: of this job and, up to the step where it went on, of the "
-         "one before it. Those of a branch that was given up go once so many newer ones are "
-         "complete."},
+         "Number of newest checkpoints to keep. Checkpoints of the job that this one continues "
+         "count up to the step where it continues. Those of an abandoned branch are removed once "
+         "so many newer ones are complete."},
     {.name = "resume",
      .kind = FLEET_FIELD_INT_OR_CHOICE,
      .flags = FLEET_MIN,
@@ -312,10 +313,11 @@ static const struct fleet_field checkpoint_fields[] = {
      .min = 0,
      .choices = resume_names,
      .description =
-         "auto: start from the newest complete checkpoint, that is the highest step of the job that saved last "
-         "here (a higher step of an earlier job is passed over, with a warning), with a warning where it is of a job "
-         "with other settings or data; never: from the start, whatever lies there (restarts of "
-         "the job still use its own); a number: from that step."},
+         "auto: start from the newest complete checkpoint: the highest step of the job that saved "
+         "last in this folder. A warning names a higher step of an earlier job, which is not used, "
+         "and a checkpoint of a job with other settings or data. never: start from step 0, even "
+         "if there are checkpoints (restarts of the job still use its own). A number: start from "
+         "that step."},
     {.name = "format",
      .kind = FLEET_FIELD_ENUM,
      .offset = offsetof(struct training_checkpoint, format),

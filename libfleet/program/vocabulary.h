@@ -6,8 +6,8 @@
  * The vocabulary of byte-pair encoding: a file vocab.json as published with GPT-2, one JSON object
  * {"token": id, …}. A token is spelled with a printable character for each of its bytes.
  *
- * It is read where text is encoded, and where a plan is made on the same machine: its size is that of
- * the model's embedding unless spec.training.model.vocabulary says another.
+ * It is read where text is encoded, and where a plan is made on the same machine: its size is that
+ * of the model's embedding unless spec.training.model.vocabulary says another.
  */
 
 #include <stdint.h>
@@ -26,8 +26,8 @@ struct vocabulary {
     int64_t size; /* one more than the largest id */
 };
 
-/* -errno unreadable, -EFBIG too long, -EINVAL no such file: with path, token and reason. *out must be
- * released, unless an error is returned. */
+/* -errno unreadable, -EFBIG too long, -EINVAL no such file: with path, token and reason. *out must
+ * be released, unless an error is returned. */
 int vocabulary_read(const char *path, struct vocabulary *out, struct fleet_error *err);
 void vocabulary_release(struct vocabulary *vocabulary);
 
@@ -35,8 +35,8 @@ void vocabulary_release(struct vocabulary *vocabulary);
 int64_t vocabulary_id(const struct vocabulary *vocabulary, const char *token);
 
 /*
- * Where model.vocabulary is left to the tokenizer's file (training_lacks_vocabulary()), read it from
- * there; a relative path starts at `folder`. Errors as vocabulary_read(), about the field
+ * Where model.vocabulary is left to the tokenizer's file (training_lacks_vocabulary()), read it
+ * from there; a relative path starts at `folder`. Errors as vocabulary_read(), about the field
  * VOCABULARY_FIELD.
  */
 int vocabulary_complete(struct training_config *config, const char *folder,

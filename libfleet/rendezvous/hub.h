@@ -39,8 +39,8 @@ struct hub_policy {
     int desired;            /* min <= desired <= max */
     double rejoin_grace_ms; /* elastic.rejoinGraceMs */
     double timeout_ms;      /* elastic.timeoutSeconds */
-    double
-        replacement_ms; /* elastic.waitForReplacementSeconds: survivors wait so long before they go on with fewer */
+    /* elastic.waitForReplacementSeconds: survivors wait so long before they go on with fewer */
+    double replacement_ms;
     int restarts_max;            /* restart.maxRestarts */
     struct failure_rules rules;  /* failurePolicy; borrowed for the call, the hub copies them */
     int64_t reset_after_steps;   /* restart.resetAfterSteps; 0 = never */
@@ -67,8 +67,8 @@ struct hub_start {
     int restarts_total;          /* counted ever */
     int restarts_ignored;        /* those that a rule says do not count, ever */
     int failures; /* restarts soon one after the other, up to now: the back-off goes on */
-    double
-        unheard_ms; /* patience with members of the recorded generation that it has not heard of; 0 = 20 s */
+    /* patience with members of the recorded generation that it has not heard of; 0 = 20 s */
+    double unheard_ms;
     bool is_alone;    /* no pod of the job lives: nobody is waited for */
     bool has_trained; /* the recorded generation did, and nobody asked it to end: if none of its
                          members is left, that was a failure */

@@ -52,8 +52,8 @@ struct hub_server_stats {
     size_t connections; /* of members */
     size_t handshakes;  /* open */
     uint64_t accepted, messages;
-    uint64_t
-        delays; /* how often a member was not read from for a while, for its job's or namespace's share */
+    /* how often a member was not read from for a while, for its job's or namespace's share */
+    uint64_t delays;
     uint64_t refused[HUB_REFUSALS];
 };
 

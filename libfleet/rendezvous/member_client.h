@@ -34,8 +34,8 @@ struct member_client_config {
     struct member_client_hub hub;
     const char *tls_name; /* NULL = TLS_IDENTITY_HUB_NAME */
     const char *job_uid;
-    const char *
-        job_name; /* by which the hub finds out whether a job that it does not know is gone; NULL = "" */
+    /* by which the hub finds out whether a job that it does not know is gone; NULL = "" */
+    const char *job_name;
 
     /* Before each dial: true fills `out` (copied) with the hub as it is now, false leaves it as it
      * was. One without a certificate for its CA is not dialled. May be NULL: it never changes. */

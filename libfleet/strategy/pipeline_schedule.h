@@ -3,7 +3,8 @@
 #define LIBFLEET_STRATEGY_PIPELINE_SCHEDULE_H
 
 /*
- * In which order a pipeline stage runs the forward (f) and backward (b) passes of its micro-batches.
+ * In which order a pipeline stage runs the forward (f) and backward (b) passes of its
+ * micro-batches.
  *
  *   F-then-B     all forwards, then all backwards; every micro-batch's activations are held
  *   1F1B         as few forwards as fill the pipeline, then one of each in turn
@@ -43,8 +44,8 @@ void pipeline_print(const struct pipeline_shape *shape, int stage, struct fleet_
 int pipeline_peak(const struct pipeline_shape *shape, int stage);
 
 /*
- * Time until the last backward is done where a whole stage's forward takes t_forward and its backward
- * t_backward, chunks their share, and sending nothing. Negative if the order deadlocks.
+ * Time until the last backward is done where a whole stage's forward takes t_forward and its
+ * backward t_backward, chunks their share, and sending nothing. Negative if the order deadlocks.
  */
 double pipeline_makespan(const struct pipeline_shape *shape, double t_forward, double t_backward);
 

@@ -224,7 +224,8 @@ static int parse_word(struct parser *p, const struct knob_field *field, char **o
     return advance(p);
 }
 
-/* Adjacent strings are one. Errors about the whole stand behind it, as Paddle's reader puts them. */
+/* Adjacent strings are one. Errors about the whole stand behind it, as Paddle's reader puts
+ * them. */
 static int parse_string(struct parser *p, struct fleet_strbuf *out)
 {
     int code = 0;

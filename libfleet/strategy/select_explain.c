@@ -259,7 +259,7 @@ static void explain_group_size(const struct strategy *s, struct select_result *o
                     "without hybrid_dp there is one sharding group, all ranks that are left");
 }
 
-/* ---- ties to the number of workers, choices --------------------------------------------------- */
+/* ---- ties to the number of workers, choices -------------------------------------------------- */
 
 static void list_dependencies(const struct strategy *s, const struct select_options *options,
                               const struct topology *t, struct select_names *names)

@@ -91,7 +91,8 @@ static void refuse(struct decoder *d, const cJSON *item, const char *wanted)
 
 static void refuse_unknown(struct decoder *d, const struct knob_message *message, const char *name)
 {
-    /* Errors beyond the limit are only counted; looking for each one's neighbours would take long. */
+    /* Errors beyond the limit are only counted; looking for each one's neighbours would take
+     * long. */
     const char *closest = d->errors->count < FLEET_ERRORS_MAX ? knobs_closest(message, name) : NULL;
 
     if (closest)

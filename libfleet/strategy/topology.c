@@ -210,7 +210,8 @@ static void print_degrees(const struct builder *b, const int *degree, struct fle
     }
 }
 
-/* The sizes of jobs nearest to `world` that the degrees multiply to, or divide; none is too large. */
+/* The sizes of jobs nearest to `world` that the degrees multiply to, or divide; none is too
+ * large. */
 static void append_worlds(int world, long long product, bool exact, struct fleet_strbuf *out)
 {
     long long below = exact ? 0 : world / product * product;

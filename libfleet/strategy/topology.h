@@ -74,7 +74,8 @@ const char *topology_axis_name(enum topology_axis axis);
 void topology_coordinates(const struct topology *t, int rank, int out[TOPOLOGY_AXES]);
 int topology_rank(const struct topology *t, const int coordinates[TOPOLOGY_AXES]);
 
-/* The group of `rank` along `axis`: writes degree[axis] ranks, returns the place of `rank` in it. */
+/* The group of `rank` along `axis`: writes degree[axis] ranks, returns the place of `rank` in
+ * it. */
 int topology_group(const struct topology *t, enum topology_axis axis, int rank, int *out_ranks);
 
 /* The rank with the same coordinates but `coordinate` on `axis`. */

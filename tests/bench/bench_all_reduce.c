@@ -2,15 +2,15 @@
 
 /*
  * The deterministic all-reduce (comm_tree_reduce, one leaf a rank) over local transports: time and
- * bandwidth by size, beside what the machine's loopback gives raw (two processes that send and receive
- * the same number of bytes at once). Ranks are processes, as in a job.
+ * bandwidth by size, beside what the machine's loopback gives raw (two processes that send and
+ * receive the same number of bytes at once). Ranks are processes, as in a job.
  *
  *     bench_all_reduce [ranks]      default 4
  *
  * "tcp" goes through sockets only; "direct" takes large messages from the other process's memory.
  *
- * "bus" is the bytes that must leave a rank, 2 · bytes · (n − 1)/n, per second: comparable over numbers
- * of ranks. "raw" is the duplex rate of one pair, shared by n/2 pairs at once.
+ * "bus" is the bytes that must leave a rank, 2 · bytes · (n − 1)/n, per second: comparable over
+ * numbers of ranks. "raw" is the duplex rate of one pair, shared by n/2 pairs at once.
  */
 #include <math.h>
 #include <poll.h>
@@ -93,7 +93,7 @@ static void run_rank(const struct comm_tcp_options *options, struct shared *shar
     free(workspace);
 }
 
-/* ---- the machine's own limit ------------------------------------------------------------------- */
+/* ---- the machine's own limit ----------------------------------------------------------------- */
 
 #define RAW_BYTES (64 << 20)
 
@@ -148,7 +148,7 @@ static double raw_rate(int pairs)
     return RAW_BYTES / ((fleet_monotonic_ms() - started) / 1e3);
 }
 
-/* ---- the rival --------------------------------------------------------------------------------- */
+/* ---- the rival ------------------------------------------------------------------------------- */
 
 static void run_gloo(int world, struct shared *shared)
 {

@@ -2,8 +2,8 @@
 
 /*
  * What a checkpoint costs the training: the state of a 124M model under AdamW (1.5 GB) saved beside
- * steps of several lengths. The visible stall is snapshot_begin() and snapshot_guard(); beside it the
- * time of a save that the training waits for, and of a plain write() of as many bytes.
+ * steps of several lengths. The visible stall is snapshot_begin() and snapshot_guard(); beside it
+ * the time of a save that the training waits for, and of a plain write() of as many bytes.
  *
  *     bench_checkpoint [folder] [million parameters]     default: /tmp 124
  */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The controller as a process on the fake API server: jobs of one worker a second, and its memory with many jobs
- * and pods in its caches. The fake is another process' work on the same machine; processor time is the
- * controller's own.
+ * The controller as a process on the fake API server: jobs of one worker a second, and its memory
+ * with many jobs and pods in its caches. The fake is another process' work on the same machine;
+ * processor time is the controller's own.
  *
- *     bench_controller [JOBS [WORKERS]]      10000 jobs of 10 workers are held; 2000 of one are timed
+ *     bench_controller [JOBS [WORKERS]]    10000 jobs of 10 workers are held; 2000 of one are timed
  */
 #include <signal.h>
 #include <stdio.h>
@@ -31,17 +31,26 @@
 #define LIMIT_MS   900000.0
 
 static const char job_text[] =
-    "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":\"job-%d\"},\"spec\":{"
-    "\"worker\":{\"replicas\":%d,\"resources\":{\"limits\":{\"cpu\":\"1\",\"memory\":\"4Gi\"}}},\"training\":{"
-    "\"model\":{\"name\":\"gpt\",\"layers\":2,\"heads\":2,\"width\":64,\"context\":64},\"data\":{\"path\":"
-    "\"/data/train.txt\"},\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001},\"globalBatchSize\":4000,"
+    "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":"
+    "\"job-%d\"},\"spec\":{"
+    "\"worker\":{\"replicas\":%d,\"resources\":{\"limits\":{\"cpu\":\"1\",\"memory\":\"4Gi\"}}},"
+    "\"training\":{"
+    "\"model\":{\"name\":\"gpt\",\"layers\":2,\"heads\":2,\"width\":64,\"context\":64},\"data\":{"
+    "\"path\":"
+    "\"/data/train.txt\"},\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001},"
+    "\"globalBatchSize\":4000,"
     "\"microBatchSize\":1,\"steps\":300}}}";
 static const char running[] =
-    "{\"spec\":{\"nodeName\":\"ip-10-0-%1$d-17.eu-central-1.compute.internal\"},\"status\":{\"phase\":\"Running\","
-    "\"podIP\":\"10.1.%1$d.17\",\"startTime\":\"2026-01-01T00:00:00Z\",\"conditions\":[{\"type\":\"Ready\",\"status\":"
-    "\"True\"},{\"type\":\"PodScheduled\",\"status\":\"True\"}],\"containerStatuses\":[{\"name\":\"worker\",\"image\":"
-    "\"registry.example/fleetjob/runtime:1\",\"imageID\":\"registry.example/fleetjob/runtime@sha256:"
-    "8d0c7a6f5b4e3d2c1b0a9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a\",\"state\":{\"running\":{\"startedAt\":"
+    "{\"spec\":{\"nodeName\":\"ip-10-0-%1$d-17.eu-central-1.compute.internal\"},\"status\":{"
+    "\"phase\":\"Running\","
+    "\"podIP\":\"10.1.%1$d.17\",\"startTime\":\"2026-01-01T00:00:00Z\",\"conditions\":[{\"type\":"
+    "\"Ready\",\"status\":"
+    "\"True\"},{\"type\":\"PodScheduled\",\"status\":\"True\"}],\"containerStatuses\":[{\"name\":"
+    "\"worker\",\"image\":"
+    "\"registry.example/fleetjob/runtime:1\",\"imageID\":"
+    "\"registry.example/fleetjob/runtime@sha256:"
+    "8d0c7a6f5b4e3d2c1b0a9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a\",\"state\":{\"running\":{"
+    "\"startedAt\":"
     "\"2026-01-01T00:00:01Z\"}}}]}}";
 
 struct rig {
@@ -54,7 +63,7 @@ struct rig {
     pid_t controller;
 };
 
-/* ---- the controller ---------------------------------------------------------------------------- */
+/* ---- the controller -------------------------------------------------------------------------- */
 
 static void start_controller(struct rig *rig)
 {
@@ -63,8 +72,10 @@ static void start_controller(struct rig *rig)
     fleet_assert(file);
     (void)fprintf(
         file,
-        "{\"clusters\":[{\"name\":\"c\",\"cluster\":{\"server\":\"http://127.0.0.1:%d\"}}],\"contexts\":[{"
-        "\"name\":\"c\",\"context\":{\"cluster\":\"c\",\"user\":\"u\"}}],\"users\":[{\"name\":\"u\",\"user\":"
+        "{\"clusters\":[{\"name\":\"c\",\"cluster\":{\"server\":\"http://127.0.0.1:%d\"}}],"
+        "\"contexts\":[{"
+        "\"name\":\"c\",\"context\":{\"cluster\":\"c\",\"user\":\"u\"}}],\"users\":[{\"name\":"
+        "\"u\",\"user\":"
         "{}}],\"current-context\":\"c\"}",
         rig->port);
     (void)fclose(file);
@@ -121,7 +132,7 @@ static double cpu_seconds_of(const struct rig *rig)
     return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static void on_tick(uv_timer_t *timer)
 {
@@ -199,7 +210,7 @@ static void make_jobs(struct rig *rig, int jobs, int workers)
     }
 }
 
-/* ---- what is measured -------------------------------------------------------------------------- */
+/* ---- what is measured ------------------------------------------------------------------------ */
 
 static void measure_rate(void)
 {
@@ -216,12 +227,13 @@ static void measure_rate(void)
     requests += (double)wait_until_quiet(&rig) - TIMED_JOBS;
     cpu += cpu_seconds_of(&rig);
     printf(
-        "%d jobs of one worker: %.0f jobs/s until all pods are made; %.2f requests and %.2f ms of the\n"
+        "%d jobs of one worker: %.0f jobs/s until all pods are made; %.2f requests and %.2f ms of "
+        "the\n"
         "controller's processor time a job, with all that follows\n",
         TIMED_JOBS, TIMED_JOBS / seconds, requests / TIMED_JOBS, 1000 * cpu / TIMED_JOBS);
-    printf(
-        "{\"bench\":\"controller\",\"jobs\":%d,\"jobsPerSecond\":%.1f,\"requestsPerJob\":%.2f,\"cpuMsPerJob\":%.3f}\n",
-        TIMED_JOBS, TIMED_JOBS / seconds, requests / TIMED_JOBS, 1000 * cpu / TIMED_JOBS);
+    printf("{\"bench\":\"controller\",\"jobs\":%d,\"jobsPerSecond\":%.1f,\"requestsPerJob\":%.2f,"
+           "\"cpuMsPerJob\":%.3f}\n",
+           TIMED_JOBS, TIMED_JOBS / seconds, requests / TIMED_JOBS, 1000 * cpu / TIMED_JOBS);
     tear_down(&rig);
 }
 
@@ -241,9 +253,9 @@ static void report_memory(const struct rig *rig, const char *when, double cpu)
 {
     printf("%-44s %6.0f MB, at most %6.0f MB; %6.1f s of processor time\n", when,
            memory_of(rig, "VmRSS:") / 1024, memory_of(rig, "VmHWM:") / 1024, cpu);
-    printf(
-        "{\"bench\":\"controller\",\"what\":\"%s\",\"residentMB\":%.0f,\"peakMB\":%.0f,\"cpuSeconds\":%.1f}\n",
-        when, memory_of(rig, "VmRSS:") / 1024, memory_of(rig, "VmHWM:") / 1024, cpu);
+    printf("{\"bench\":\"controller\",\"what\":\"%s\",\"residentMB\":%.0f,\"peakMB\":%.0f,"
+           "\"cpuSeconds\":%.1f}\n",
+           when, memory_of(rig, "VmRSS:") / 1024, memory_of(rig, "VmHWM:") / 1024, cpu);
 }
 
 static void measure_memory(int jobs, int workers)

@@ -3,12 +3,14 @@
 /*
  * A job restarts while others flood its hub: on the loopback interface, bounded in count and time.
  *
- *     bench_flood [IDLE [HALF]]      10 000 connections that say nothing, 9 000 in the middle of their handshake
+ *     bench_flood [IDLE [HALF]]      IDLE (10 000) connections that send nothing, HALF (9 000) in
+ *                                    the middle of their handshake
  *
- * Three processes: the hub's server (this one, whose memory is told), a job of four members, one of which is replaced by
- * a later attempt, and the flood, which opens all at once and then, REOPENED_A_SECOND, what the server has closed, from 40
- * source addresses. A faster flood fills the kernel's accept queue whenever the server waits for a processor; a client
- * then tries again after one second, two, four.
+ * Three processes: the hub's server (this one, whose memory is told), a job of four members, one of
+ * which is replaced by a later attempt, and the flood, which opens all at once and then,
+ * REOPENED_A_SECOND, what the server has closed, from 40 source addresses. A faster flood fills the
+ * kernel's accept queue whenever the server waits for a processor; a client then tries again after
+ * one second, two, four.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -72,7 +74,7 @@ static double deadline(void)
     return fleet_monotonic_ms() + LIMIT_MS;
 }
 
-/* ---- the flood --------------------------------------------------------------------------------- */
+/* ---- the flood ------------------------------------------------------------------------------- */
 
 static size_t client_hello(unsigned char *out, size_t capacity)
 {
@@ -144,7 +146,7 @@ static void flood(int idle, int half)
     _exit(0);
 }
 
-/* ---- the members ------------------------------------------------------------------------------- */
+/* ---- the members ----------------------------------------------------------------------------- */
 
 struct agent {
     struct member_client *client;
@@ -276,7 +278,7 @@ static void be_members(void)
     }
 }
 
-/* ---- the server -------------------------------------------------------------------------------- */
+/* ---- the server ------------------------------------------------------------------------------ */
 
 static double resident_mb(void)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * How long the API server of $FLEETJOB_BENCH_KUBECONFIG takes to have all the pods of one job, as a watch sees
- * it: made by us, by others, or by a loop that does nothing but POST.
+ * How long the API server of $FLEETJOB_BENCH_KUBECONFIG takes to have all the pods of one job, as a
+ * watch sees it: made by us, by others, or by a loop that does nothing but POST.
  *
- *     bench_pods WHO [PODS [UNTIL]]     WHO: loop, fleetjob, job, pytorchjob; 1000 pods; until created or running
+ *     bench_pods WHO [PODS [UNTIL]]     WHO: loop, fleetjob, job, pytorchjob; PODS: 1000;
+ *                                       UNTIL: created or running
  *
- * The loop sends finished bodies of the same pods over our HTTP client, as many at once as the controller does:
- * nobody who uses that API can be faster. All pods have the same template, and are gone when this ends.
- * tests/bench/cluster.sh brings the cluster and runs it for all.
+ * The loop sends finished bodies of the same pods over our HTTP client, as many at once as the
+ * controller does: nobody who uses that API can be faster. All pods have the same template, and are
+ * gone when this ends. tests/bench/cluster.sh brings the cluster and runs it for all.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,10 +56,10 @@ static const struct maker {
      {"fleetjob.dev", "v1alpha1", "fleetjobs", "FleetJob", true}},
     {"job",
      "worker",
-     HEAD(
-         "batch/v1",
-         "Job") "\"spec\":{\"completionMode\":\"Indexed\",\"completions\":%1$d,\"parallelism\":%1$d,"
-                "\"template\":%2$s}}",
+     HEAD("batch/v1",
+          "Job") "\"spec\":{\"completionMode\":\"Indexed\",\"completions\":%1$d,\"parallelism\":"
+                 "%1$d,"
+                 "\"template\":%2$s}}",
      {"batch", "v1", "jobs", "Job", true}},
     {"pytorchjob",
      "pytorch",
@@ -88,7 +89,7 @@ static void give_up(const char *what, const struct fleet_error *err)
     exit(1);
 }
 
-/* ---- making them ------------------------------------------------------------------------------- */
+/* ---- making them ----------------------------------------------------------------------------- */
 
 static void on_posted(void *user, const struct kube_response *response)
 {
@@ -166,7 +167,7 @@ static void run_job(struct bench *b)
     (void)kube_rest_start(b->io, &request, on_made, b);
 }
 
-/* ---- seeing them ------------------------------------------------------------------------------- */
+/* ---- seeing them ----------------------------------------------------------------------------- */
 
 static void on_cleaned(void *user, const cJSON *object, const struct fleet_error *err)
 {
@@ -278,7 +279,7 @@ static void on_list(void *user, const cJSON *list, const struct fleet_error *err
         run_loop(b);
 }
 
-/* ---- together ---------------------------------------------------------------------------------- */
+/* ---- together -------------------------------------------------------------------------------- */
 
 static void report(const struct bench *b)
 {
@@ -288,9 +289,9 @@ static void report(const struct bench *b)
            b->added, b->first_ms - b->began_ms, b->last_ms - b->began_ms, rate);
     if (b->until_running)
         printf("  all run after %6.0f ms", b->running_ms - b->began_ms);
-    printf(
-        "\n{\"bench\":\"pods\",\"who\":\"%s\",\"pods\":%d,\"firstMs\":%.0f,\"lastMs\":%.0f,\"podsPerSecond\":%.0f",
-        b->maker->who, b->added, b->first_ms - b->began_ms, b->last_ms - b->began_ms, rate);
+    printf("\n{\"bench\":\"pods\",\"who\":\"%s\",\"pods\":%d,\"firstMs\":%.0f,\"lastMs\":%.0f,"
+           "\"podsPerSecond\":%.0f",
+           b->maker->who, b->added, b->first_ms - b->began_ms, b->last_ms - b->began_ms, rate);
     if (b->until_running)
         printf(",\"runningMs\":%.0f", b->running_ms - b->began_ms);
     printf("}\n");

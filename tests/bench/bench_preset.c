@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The 124M preset on this machine, as a user runs it: `fleetjob run` for some steps in fp32 and bf16.
- * What the plan says a rank takes and what the trainer then holds, the time from the start to the
- * first forward, tokens a second.
+ * The 124M preset on this machine, as a user runs it: `fleetjob run` for some steps in fp32 and
+ * bf16. What the plan says a rank takes and what the trainer then holds, the time from the start to
+ * the first forward, tokens a second.
  *
  * Before each run as much memory is touched once and given back: a virtual machine whose host takes
- * free pages away (free page reporting) waits for each of them to come back, and 2.8 GB then take 4 to
- * 8 s where they take 0.3 s otherwise. That time is printed beside, as the machine's. The rival for
- * the tokens is
+ * free pages away (free page reporting) waits for each of them to come back, and 2.8 GB then take 4
+ * to 8 s where they take 0.3 s otherwise. That time is printed beside, as the machine's. The rival
+ * for the tokens is
  *
- *   tests/bench/rival_gpt.py --layers 12 --width 768 --heads 12 --context 1024 --vocabulary 50257 --batch 1
+ *   tests/bench/rival_gpt.py --layers 12 --width 768 --heads 12 --context 1024 --vocabulary 50257
+ *   --batch 1
  */
 #include <stdio.h>
 #include <stdlib.h>

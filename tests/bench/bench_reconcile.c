@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What it costs the controller to look at a job that needs nothing: the real reconciler with its caches
- * and its hub, on the fake API server in virtual time, for jobs of 4, 100 and 1000 workers that train.
- * From what the hub says to the end of the look, in processor time; no look may send a request. At most
- * 1 ms is allowed for 99 of 100.
+ * What it costs the controller to look at a job that needs nothing: the real reconciler with its
+ * caches and its hub, on the fake API server in virtual time, for jobs of 4, 100 and 1000 workers
+ * that train. From what the hub says to the end of the look, in processor time; no look may send a
+ * request. At most 1 ms is allowed for 99 of 100.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ struct world {
     int64_t sequence; /* of messages */
 };
 
-/* ---- the hub's network, in memory --------------------------------------------------------------- */
+/* ---- the hub's network, in memory ------------------------------------------------------------ */
 
 static int network_add(void *user, const char *job_uid, struct hub *hub,
                        const struct hub_server_handlers *handlers, void **out_job,
@@ -122,7 +122,7 @@ static int open_network(void *user, struct hub_network *out, struct fleet_error 
     return 0;
 }
 
-/* ---- a job that trains -------------------------------------------------------------------------- */
+/* ---- a job that trains ----------------------------------------------------------------------- */
 
 static void on_end(void *user, enum manager_end end)
 {
@@ -266,7 +266,7 @@ static void train(struct world *w, int workers)
     fake_io_run(w->io, 60000);
 }
 
-/* ---- looking at it ------------------------------------------------------------------------------ */
+/* ---- looking at it --------------------------------------------------------------------------- */
 
 static double processor_ms(void)
 {
@@ -321,9 +321,9 @@ static void measure(int workers)
     p99_ms = ms[LOOKS * 99 / 100];
     printf("%4d workers: median %7.4f ms, p99 %7.4f ms%s\n", workers, median_ms, p99_ms,
            p99_ms <= LIMIT_MS ? "" : "  too slow");
-    printf(
-        "{\"bench\":\"reconcile\",\"workers\":%d,\"medianMs\":%.4f,\"p99Ms\":%.4f,\"limitMs\":%.0f}\n",
-        workers, median_ms, p99_ms, LIMIT_MS);
+    printf("{\"bench\":\"reconcile\",\"workers\":%d,\"medianMs\":%.4f,\"p99Ms\":%.4f,\"limitMs\":"
+           "%.0f}\n",
+           workers, median_ms, p99_ms, LIMIT_MS);
     stop(&w);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One map from path to object, one list of events in order of resourceVersion. A watch is a position
- * in that list. Lists are made by walking the map and sorting keys: slow, and right.
+ * One map from path to object, one list of events in order of resourceVersion. A watch is a
+ * position in that list. Lists are made by walking the map and sorting keys: slow, and right.
  */
 #include "tests/fake/apiserver.h"
 
@@ -51,7 +51,7 @@ void fake_apiserver_set_wall(struct fake_apiserver *server, int64_t wall_ms)
     server->wall_ms = wall_ms;
 }
 
-/* ---- answers ----------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static const char *reason_of(int status)
 {
@@ -132,7 +132,7 @@ void fake_response_release(struct fake_response *response)
     *response = (struct fake_response){0};
 }
 
-/* ---- requests ---------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 void fake_apiserver_fail(struct fake_apiserver *server, const struct fake_failure *failure)
 {
@@ -263,7 +263,7 @@ void fake_apiserver_spare_others(struct fake_apiserver *server)
     server->spares_others = true;
 }
 
-/* ---- for tests --------------------------------------------------------------------------------- */
+/* ---- for tests ------------------------------------------------------------------------------- */
 
 const cJSON *fake_apiserver_get(const struct fake_apiserver *server, const char *path)
 {

@@ -33,7 +33,8 @@ void fake_apiserver_free(struct fake_apiserver *server);
 /* Time for creationTimestamp and the like, milliseconds since 1970; it begins at 2026-01-01. */
 void fake_apiserver_set_wall(struct fake_apiserver *server, int64_t wall_ms);
 
-/* Discovery finds this group, "scheduling.volcano.sh/v1beta1"; static. Others are not found by it. */
+/* Discovery finds this group, "scheduling.volcano.sh/v1beta1"; static. Others are not found by
+ * it. */
 void fake_apiserver_offer(struct fake_apiserver *server, const char *group_version);
 
 struct fake_request {
@@ -56,7 +57,7 @@ void fake_apiserver_handle(struct fake_apiserver *server, const struct fake_requ
                            struct fake_response *response);
 void fake_response_release(struct fake_response *response);
 
-/* ---- watches ----------------------------------------------------------------------------------- */
+/* ---- watches --------------------------------------------------------------------------------- */
 
 /* Append the lines that have come up since the last read. False: the stream is over, close it. */
 bool fake_watch_read(struct fake_watch *watch, struct fleet_strbuf *out);
@@ -76,7 +77,7 @@ void fake_apiserver_cut_watches(struct fake_apiserver *server, bool half);
 /* Forget history: watches from, and pages of, an older version are answered 410. */
 void fake_apiserver_compact(struct fake_apiserver *server);
 
-/* ---- failures ---------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 struct fake_failure {
     const char *method; /* NULL: any; "WATCH" for watches */
@@ -98,7 +99,7 @@ void fake_apiserver_fail_no_more(struct fake_apiserver *server);
 /* From now on failures do not hold for requests of fake_apiserver_do(). */
 void fake_apiserver_spare_others(struct fake_apiserver *server);
 
-/* ---- looking and touching, for tests ------------------------------------------------------------ */
+/* ---- looking and touching, for tests --------------------------------------------------------- */
 
 /* The stored object at "/api/v1/namespaces/default/pods/x" (no query), or NULL. Borrowed. */
 const cJSON *fake_apiserver_get(const struct fake_apiserver *server, const char *path);

@@ -4,8 +4,8 @@
 
 /*
  * What the files of apiserver.h share, for them alone: apiserver.c answers requests,
- * apiserver_address.c takes paths apart, apiserver_object.c changes objects, apiserver_watch.c lists
- * and watches them.
+ * apiserver_address.c takes paths apart, apiserver_object.c changes objects, apiserver_watch.c
+ * lists and watches them.
  */
 
 #include <stdbool.h>
@@ -61,7 +61,7 @@ struct fake_apiserver {
     void *changed_user;
 };
 
-/* ---- apiserver.c -------------------------------------------------------------------------------- */
+/* ---- apiserver.c ----------------------------------------------------------------------------- */
 
 /* Append a metav1.Status; `reason` NULL: the usual one of that HTTP status. */
 void fake_answer_status(struct fleet_strbuf *out, int status, const char *reason,
@@ -72,9 +72,10 @@ void fake_answer_refuse(struct fake_response *response, int status, const char *
                         const char *message);
 void fake_answer_object(struct fake_response *response, int status, const cJSON *object);
 
-/* ---- apiserver_address.c ------------------------------------------------------------------------ */
+/* ---- apiserver_address.c --------------------------------------------------------------------- */
 
-/* Take a path with its query apart; false if no resource has such a path. To be released either way. */
+/* Take a path with its query apart; false if no resource has such a path. To be released either
+ * way. */
 bool fake_address_read(const char *path, struct fake_address *out);
 void fake_address_release(struct fake_address *a);
 
@@ -84,7 +85,7 @@ const char *fake_address_parameter(const struct fake_address *a, const char *nam
 /* The key of an object in fake_apiserver.objects; heap. */
 char *fake_address_key(const char *collection, const char *namespace_, const char *name);
 
-/* ---- apiserver_object.c ------------------------------------------------------------------------- */
+/* ---- apiserver_object.c ---------------------------------------------------------------------- */
 
 /* The string at a dotted path, "" if there is none. */
 const char *fake_object_text(const cJSON *object, const char *path);
@@ -97,7 +98,7 @@ void fake_object_change(struct fake_apiserver *server, struct fake_address *a, b
 void fake_object_delete(struct fake_apiserver *server, struct fake_address *a, const cJSON *options,
                         struct fake_response *response);
 
-/* ---- apiserver_watch.c -------------------------------------------------------------------------- */
+/* ---- apiserver_watch.c ----------------------------------------------------------------------- */
 
 /* The keys of a collection that match the selectors, sorted. The caller frees the array alone. */
 const char **fake_list_keys(const struct fake_apiserver *server, const struct fake_address *a,

@@ -5,8 +5,8 @@
  * arrives, the answer returns, the deadline passes, a stream is looked at again. The earliest is
  * found by walking: there are few calls at once, and the order of equals is the order of birth.
  *
- * Most looks at a stream find nothing. Those are not made: a stream without news is not due, and where
- * time passes it is noted that it has been looked at (fake_io_pass_looks()).
+ * Most looks at a stream find nothing. Those are not made: a stream without news is not due, and
+ * where time passes it is noted that it has been looked at (fake_io_pass_looks()).
  */
 #include "tests/fake/apiserver_io.h"
 
@@ -105,7 +105,7 @@ static struct kube_call *call_new(struct fake_io *io, enum step step, double due
     return call;
 }
 
-/* ---- what a call goes through ------------------------------------------------------------------ */
+/* ---- what a call goes through ---------------------------------------------------------------- */
 
 static void end_with_error(struct kube_call *call, int code, const char *why)
 {
@@ -226,7 +226,7 @@ static void run_call(struct fake_io *io, struct kube_call *call)
     }
 }
 
-/* ---- struct kube_io ---------------------------------------------------------------------------- */
+/* ---- struct kube_io -------------------------------------------------------------------------- */
 
 static struct kube_call *io_send(struct kube_io *kube, const struct kube_request *request)
 {
@@ -287,7 +287,7 @@ static const struct kube_io_ops fake_ops = {
     .cancel = io_cancel,
 };
 
-/* ---- life and time ----------------------------------------------------------------------------- */
+/* ---- life and time --------------------------------------------------------------------------- */
 
 struct fake_io *fake_io_new(struct fake_apiserver *server, uint64_t seed)
 {

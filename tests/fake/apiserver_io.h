@@ -5,9 +5,9 @@
 /*
  * The outside world in virtual time: `struct kube_io` straight onto the fake API server.
  *
- * Time stands still while anything runs and jumps to whatever is due next. Latencies and faults come
- * from one seed, so a history can be replayed. Several of these (several controllers) may share one
- * server when they are turned in step; see fake_io_next_ms() and fake_io_turn().
+ * Time stands still while anything runs and jumps to whatever is due next. Latencies and faults
+ * come from one seed, so a history can be replayed. Several of these (several controllers) may
+ * share one server when they are turned in step; see fake_io_next_ms() and fake_io_turn().
  */
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ void fake_io_free(struct fake_io *io);
 
 struct kube_io *fake_io_kube(struct fake_io *io);
 
-/* ---- what is odd about the network; may be changed at any time ---------------------------------- */
+/* ---- what is odd about the network; may be changed at any time ------------------------------- */
 
 struct fake_weather {
     double latency_min_ms, latency_max_ms; /* each way; 1 and 1 at the start */
@@ -39,16 +39,17 @@ struct fake_weather *fake_io_weather(struct fake_io *io);
 /* How often an open stream is looked at; every 2 ms at the start. */
 void fake_io_set_stream_pause(struct fake_io *io, double pause_ms);
 
-/* ---- time --------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 double fake_io_now_ms(const struct fake_io *io);
 
-/* When something is due; HUGE_VAL: never. Looks at streams that have nothing new are not counted … */
+/* When something is due; HUGE_VAL: never. Looks at streams that have nothing new are not counted
+ * … */
 double fake_io_next_ms(const struct fake_io *io);
 double fake_io_next_look_ms(const struct fake_io *io); /* … or are */
 
-/* Open streams have been looked at until `now_ms`, without finding anything. For who turns several of
- * these: before one of them may change something at that time. */
+/* Open streams have been looked at until `now_ms`, without finding anything. For who turns several
+ * of these: before one of them may change something at that time. */
 void fake_io_pass_looks(struct fake_io *io, double now_ms);
 
 /* Set the time to `now_ms` (not earlier than it was) and run what is due by then. */

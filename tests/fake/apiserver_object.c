@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Objects as they change: versions, UIDs, generations, finalizers, and an event for every change. */
+/* Objects as they change: versions, UIDs, generations, finalizers, and an event for every
+ * change. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

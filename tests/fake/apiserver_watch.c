@@ -171,7 +171,8 @@ static const cJSON *find_before(const struct fake_apiserver *server, size_t posi
     return NULL;
 }
 
-/* It is not selected any more: to this watch it is deleted. What was forgotten may have been selected. */
+/* It is not selected any more: to this watch it is deleted. What was forgotten may have been
+ * selected. */
 static bool has_left(const struct fake_watch *watch, size_t position)
 {
     const struct fake_event *event = &watch->server->events[position];

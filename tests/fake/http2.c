@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * RFC 9113 by hand, as little as curl needs: settings are acknowledged, windows are opened wide, headers
- * are not read, and what is answered is written in HPACK literals (RFC 7541). One thread accepts, one
- * serves each connection.
+ * RFC 9113 by hand, as little as curl needs: settings are acknowledged, windows are opened wide,
+ * headers are not read, and what is answered is written in HPACK literals (RFC 7541). One thread
+ * accepts, one serves each connection.
  */
 #include "tests/fake/http2.h"
 
@@ -61,7 +61,7 @@ struct fake_http2 {
     bool is_ending;
 };
 
-/* ---- frames ------------------------------------------------------------------------------------ */
+/* ---- frames ---------------------------------------------------------------------------------- */
 
 static bool read_all(struct connection *c, void *out, size_t size)
 {
@@ -141,7 +141,7 @@ static void send_body(struct connection *c, uint32_t stream, const char *body, s
     } while (size > 0);
 }
 
-/* ---- serving ----------------------------------------------------------------------------------- */
+/* ---- serving --------------------------------------------------------------------------------- */
 
 /* False: the connection is over. */
 static bool serve(struct connection *c, uint32_t stream, const struct fake_http2_step *step)
@@ -266,7 +266,7 @@ static void *accept_all(void *user)
     return NULL;
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static int choose_http2(SSL *tls, const unsigned char **out, unsigned char *out_size,
                         const unsigned char *in, unsigned int size, void *user)

@@ -3,11 +3,11 @@
 #define TESTS_FAKE_HTTP2_H
 
 /*
- * A server that speaks HTTP/2 over TLS on 127.0.0.1 and misbehaves as told: what apiserver_http.h, which
- * speaks HTTP/1.1, cannot show. Threads of its own serve it; it knows no objects, only steps.
+ * A server that speaks HTTP/2 over TLS on 127.0.0.1 and misbehaves as told: what apiserver_http.h,
+ * which speaks HTTP/1.1, cannot show. Threads of its own serve it; it knows no objects, only steps.
  *
- * The n-th request that has arrived whole, on whatever connection, is served by the n-th step; those
- * behind the last step get 200 and "{}".
+ * The n-th request that has arrived whole, on whatever connection, is served by the n-th step;
+ * those behind the last step get 200 and "{}".
  */
 
 #include <stddef.h>
@@ -37,7 +37,8 @@ struct fake_http2 *fake_http2_new(const char *certificate_pem, const char *key_p
 /* Close everything and wait for the threads. */
 void fake_http2_free(struct fake_http2 *server);
 
-/* Connections whose TLS handshake succeeded; requests that have arrived whole, and bytes of their bodies. */
+/* Connections whose TLS handshake succeeded; requests that have arrived whole, and bytes of their
+ * bodies. */
 size_t fake_http2_connections(struct fake_http2 *server);
 size_t fake_http2_requests(struct fake_http2 *server);
 size_t fake_http2_body_bytes(struct fake_http2 *server);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Any bytes as a data file. The first byte chooses the tokenizer, the second the context, the third the
- * share held out. Refused, or every sample can be read, has tokens or a label in range, and reads the
- * same a second time; bytes are what the file holds.
+ * Any bytes as a data file. The first byte chooses the tokenizer, the second the context, the third
+ * the share held out. Refused, or every sample can be read, has tokens or a label in range, and
+ * reads the same a second time; bytes are what the file holds.
  */
 #include <stdio.h>
 #include <stdlib.h>

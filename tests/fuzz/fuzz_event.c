@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Any bytes as frames of an event file and as a payload; events that can be written read back equal. */
+/* Any bytes as frames of an event file and as a payload; events that can be written read back
+ * equal. */
 #include <stdint.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Any text is refused with a reason, or gives a configuration with a server. Nothing is read or run. */
+/* Any text is refused with a reason, or gives a configuration with a server. Nothing is read or
+ * run. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Any text as a manifest, as it is and with a seal that fits; what is read must write and read equal.
- * The first line of the text is tried as a folder's name, too. */
+/* Any text as a manifest, as it is and with a seal that fits; what is read must write and read
+ * equal. The first line of the text is tried as a folder's name, too. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * {"training": …, "strategy": …, "world": n, "policy": "Paddle"}: errors, or a plan whose ranks form a
- * bijection, whose groups partition the world, whose shards and micro-batches are handed out once
- * each, whose program verifies, reads back and has the same digest every time. Without "training" the
- * strategy alone is explained.
+ * {"training": …, "strategy": …, "world": n, "policy": "Paddle"}: errors, or a plan whose ranks
+ * form a bijection, whose groups partition the world, whose shards and micro-batches are handed out
+ * once each, whose program verifies, reads back and has the same digest every time. Without
+ * "training" the strategy alone is explained.
  */
 #include <stdbool.h>
 #include <stddef.h>

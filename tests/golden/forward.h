@@ -3,8 +3,8 @@
 #define TESTS_GOLDEN_FORWARD_H
 
 /*
- * The forward part of a step_rig's program alone, with every activation kept: so that a test can look
- * at logits and hidden states, which a training step overwrites.
+ * The forward part of a step_rig's program alone, with every activation kept: so that a test can
+ * look at logits and hidden states, which a training step overwrites.
  */
 
 #include "tests/golden/runner.h"

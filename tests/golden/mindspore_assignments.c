@@ -72,7 +72,7 @@ static cJSON *arguments_json(const char *call)
     return json;
 }
 
-/* ---- where ours may differ --------------------------------------------------------------------- */
+/* ---- where ours may differ ------------------------------------------------------------------- */
 
 static double number_at(const cJSON *json, const char *key)
 {
@@ -129,7 +129,7 @@ static bool is_python_alone(const char *call)
     return strstr(call, "dataset_strategy=[") || strstr(call, "config=(") || strstr(call, ".0");
 }
 
-/* ---- rows -------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static void judge(const char *call, const cJSON *json, bool recorded,
                   const struct fleet_errors *errors)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * paddle/amp: which operator amp runs in 16 bits, with and without custom lists, and the sequences of
- * the dynamic loss scale. Exact, but for the scale itself, which is recorded with nine digits.
+ * paddle/amp: which operator amp runs in 16 bits, with and without custom lists, and the sequences
+ * of the dynamic loss scale. Exact, but for the scale itself, which is recorded with nine digits.
  */
 #include <math.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static void strategy_of(const cJSON *configs, struct strategy *out)
         golden_fail("ours refuses %s: %s", errors.items[0].path, errors.items[0].message);
 }
 
-/* ---- lists ------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static const char *const list_names[] = {"white", "black", "gray", "none"};
 
@@ -175,7 +175,7 @@ void golden_paddle_op_lists(const struct golden_file *file)
     cJSON_Delete(root);
 }
 
-/* ---- the loss scale ---------------------------------------------------------------------------- */
+/* ---- the loss scale -------------------------------------------------------------------------- */
 
 /* What CHECK_FINITE says of the recorded gradient under scale `scale`, poisoned as `word` says. */
 static bool kernel_finds(const char *word, float scale)

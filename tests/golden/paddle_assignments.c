@@ -3,10 +3,10 @@
 /*
  * paddle/assignments.json: `s.name = value`, accepted or not, and the value afterwards.
  *
- * What Paddle refuses is refused here (spec/observed.md; it warns and keeps the old value in places),
- * except for the names of 2.0 and whole numbers for the one float that insists on a point. What it
- * accepts is accepted, except where that is Python's looseness about types or a value beyond a range
- * that is checked here: both are recomputed from the table of knobs.
+ * What Paddle refuses is refused here (spec/observed.md; it warns and keeps the old value in
+ * places), except for the names of 2.0 and whole numbers for the one float that insists on a point.
+ * What it accepts is accepted, except where that is Python's looseness about types or a value
+ * beyond a range that is checked here: both are recomputed from the table of knobs.
  */
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@
 #include "tests/golden/readers.h"
 #include "tests/golden/runner.h"
 
-/* ---- from Python to JSON ----------------------------------------------------------------------- */
+/* ---- from Python to JSON --------------------------------------------------------------------- */
 
 /* Python's words for values that JSON spells otherwise. */
 static const char *const python_words[][2] = {
@@ -80,7 +80,7 @@ static cJSON *assignment_json(const char *assignment)
     return root;
 }
 
-/* ---- what may differ --------------------------------------------------------------------------- */
+/* ---- what may differ ------------------------------------------------------------------------- */
 
 static bool is_type(const struct knob_field *field, const cJSON *value)
 {
@@ -191,7 +191,7 @@ static bool may_accept(const char *assignment)
     return false;
 }
 
-/* ---- rows -------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static void expect_value(const struct strategy *s, const cJSON *set_after)
 {

@@ -4,8 +4,8 @@
  * The networks that Paddle's programs were recorded with, in our words, and our passes over them.
  *
  * Both sides are compared as lists of Paddle's operator types. Where ours are fused or need no
- * operator, the table `not_ours` says which of Paddle's operators are left out and why; what is left
- * must be equal one by one.
+ * operator, the table `not_ours` says which of Paddle's operators are left out and why; what is
+ * left must be equal one by one.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@
 #include "tests/golden/readers.h"
 #include "tests/golden/runner.h"
 
-/* ---- names ------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* Paddle's operators that have no counterpart here, and why. */
 static const struct {
@@ -105,7 +105,7 @@ void recorded_append(struct fleet_strbuf *out, const char *type)
     fleet_strbuf_appendf(out, "%s%s", out->length ? " " : "", type);
 }
 
-/* ---- the recorded networks --------------------------------------------------------------------- */
+/* ---- the recorded networks ------------------------------------------------------------------- */
 
 static void read_program(const char *text, struct program *out)
 {

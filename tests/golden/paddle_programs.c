@@ -25,12 +25,13 @@
 #include "tests/golden/readers.h"
 #include "tests/golden/runner.h"
 
-/* ---- comparing --------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 /*
  * Our program as Paddle's types. Casts behind the forward part are left out on both sides: Paddle
  * casts gradients of weights back to fp32, ours are written in fp32. With pure fp16 Paddle's
- * parameters are fp16 beside fp32 copies; ours are the fp32 copies and are cast where they are used.
+ * parameters are fp16 beside fp32 copies; ours are the fp32 copies and are cast where they are
+ * used.
  */
 static char *list_ours(const struct program *program, bool pure)
 {
@@ -112,7 +113,7 @@ static void drop_exchanges(char *types)
         memmove(at, at + strlen(word), strlen(at + strlen(word)) + 1);
 }
 
-/* ---- one row ----------------------------------------------------------------------------------- */
+/* ---- one row --------------------------------------------------------------------------------- */
 
 /* {"amp": true, …} from the names of the switches and their configs. */
 static void read_strategy(const cJSON *row, struct strategy *out)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * paddle/prototxt, prototxt_styles: what save_to_prototxt() wrote is read, equals the recorded values
- * and is written back byte for byte; what other writers made of the same cases reads the same.
+ * paddle/prototxt, prototxt_styles: what save_to_prototxt() wrote is read, equals the recorded
+ * values and is written back byte for byte; what other writers made of the same cases reads the
+ * same.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 #include "tests/golden/readers.h"
 #include "tests/golden/runner.h"
 
-/* ---- recorded values --------------------------------------------------------------------------- */
+/* ---- recorded values ------------------------------------------------------------------------- */
 
 void recorded_strategy(const cJSON *recorded, struct strategy *out)
 {
@@ -103,7 +104,7 @@ static void check_attributes(const struct knob_message *message, const cJSON *at
     }
 }
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static void expect_written(const struct strategy *s, enum strategy_schema schema, const char *text)
 {

@@ -93,7 +93,7 @@ static int form_of(const char *text)
     return -1;
 }
 
-/* ---- rows -------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* NUL cannot stand in what the JSON reader gives: it is read as U+E000 instead (see read_rows). */
 static size_t restore_nul(char *text)

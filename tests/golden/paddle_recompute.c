@@ -24,9 +24,10 @@
 #include "tests/golden/readers.h"
 #include "tests/golden/runner.h"
 
-/* ---- recompute_programs ------------------------------------------------------------------------ */
+/* ---- recompute_programs ---------------------------------------------------------------------- */
 
-/* A dropout whose output is held is repeated by Paddle for its mask; our masks need no repeating. */
+/* A dropout whose output is held is repeated by Paddle for its mask; our masks need no
+ * repeating. */
 static bool is_dropout_of_checkpoint(const cJSON *op, const cJSON *checkpoints)
 {
     const char *type = cJSON_GetArrayItem(op, 0)->valuestring;
@@ -103,7 +104,8 @@ static char *list_our_chain(const struct program *program)
     return fleet_strbuf_take(&out);
 }
 
-/* What Paddle refuses and we do not: observed.md 8.3, offload over adjacent one-layer checkpoints. */
+/* What Paddle refuses and we do not: observed.md 8.3, offload over adjacent one-layer
+ * checkpoints. */
 static bool is_refused_by_paddle_alone(const cJSON *row)
 {
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(row, "error");

@@ -2,10 +2,10 @@
 
 /*
  * paddle/selection_2_0_lists.json: the chain for sets of units, exact.
- * paddle/selection_gpu_build.json: chains of 2.6, whose lists differ. Where ours differs from a row,
- * the row of the 2.0 lists for the same candidates decides (spec/observed.md 4: which knobs combine
- * follows 2.0), here or among the repository's own recordings: ours must be that one, and the row is
- * skipped as decided otherwise. Without such a row nothing can be told.
+ * paddle/selection_gpu_build.json: chains of 2.6, whose lists differ. Where ours differs from a
+ * row, the row of the 2.0 lists for the same candidates decides (spec/observed.md 4: which knobs
+ * combine follows 2.0), here or among the repository's own recordings: ours must be that one, and
+ * the row is skipped as decided otherwise. Without such a row nothing can be told.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static char *chain_of(const struct strategy *s, int world, const char *optimizer
     return fleet_strbuf_take(&out);
 }
 
-/* ---- the lists of 2.0 -------------------------------------------------------------------------- */
+/* ---- the lists of 2.0 ------------------------------------------------------------------------ */
 
 /* "a+b" as bits; false: a name that is no unit. */
 static bool units_of(const char *names, unsigned int *out)
@@ -112,7 +112,7 @@ void golden_paddle_selection_lists(const struct golden_file *file)
     cJSON_Delete(root);
 }
 
-/* ---- chains of 2.6 ----------------------------------------------------------------------------- */
+/* ---- chains of 2.6 --------------------------------------------------------------------------- */
 
 /* The chain of the 2.0 lists for exactly these candidates in `path`; false: no such row. */
 static bool decided_in(const char *path, unsigned int candidates, char *out, size_t size)

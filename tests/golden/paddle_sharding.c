@@ -24,7 +24,7 @@ static int number_of(const cJSON *row, const char *key)
     return golden_int(row, key);
 }
 
-/* ---- schedules --------------------------------------------------------------------------------- */
+/* ---- schedules ------------------------------------------------------------------------------- */
 
 /* "f0;b0;", with chunks "f0_vp0;". */
 static void print_stage(const struct pipeline_shape *shape, int stage, struct fleet_strbuf *out)
@@ -80,7 +80,7 @@ void golden_paddle_pipeline(const struct golden_file *file)
     cJSON_Delete(root);
 }
 
-/* ---- owners ------------------------------------------------------------------------------------ */
+/* ---- owners ---------------------------------------------------------------------------------- */
 
 static void check_owners(void *context)
 {

@@ -28,7 +28,7 @@ void golden_close(const char *what, double actual, double expected, double toler
         golden_fail("%s is %.9g, expected %.9g within %.3g", what, actual, expected, tolerance);
 }
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 char *golden_text(const char *path, size_t *out_size)
 {
@@ -108,7 +108,7 @@ int32_t *golden_integers(const struct safetensors_tensor *tensor)
     return out;
 }
 
-/* ---- members ----------------------------------------------------------------------------------- */
+/* ---- members --------------------------------------------------------------------------------- */
 
 const cJSON *golden_at(const cJSON *object, const char *key)
 {

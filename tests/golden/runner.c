@@ -29,7 +29,7 @@
 #define REASONS_MAX        64
 #define REASON_MARK        '\x1f' /* between the name of a case and its reason */
 
-/* ---- the process of one file ------------------------------------------------------------------- */
+/* ---- the process of one file ----------------------------------------------------------------- */
 
 /* A result is a letter, its text and a NUL. */
 static int results = -1;
@@ -123,7 +123,7 @@ static void read_file(const struct golden_kind *kind, const struct golden_file *
     exit(0);
 }
 
-/* ---- finding files ----------------------------------------------------------------------------- */
+/* ---- finding files --------------------------------------------------------------------------- */
 
 struct found {
     char *name, *path;
@@ -170,7 +170,7 @@ static int compare_found(const void *a, const void *b)
     return strcmp(((const struct found *)a)->name, ((const struct found *)b)->name);
 }
 
-/* ---- running them ------------------------------------------------------------------------------ */
+/* ---- running them ---------------------------------------------------------------------------- */
 
 static void start(const char *folder, struct found *f)
 {
@@ -280,7 +280,7 @@ static void run_all(const char *folder)
         wait_for_one(&running);
 }
 
-/* ---- what is said ------------------------------------------------------------------------------ */
+/* ---- what is said ---------------------------------------------------------------------------- */
 
 /* Skips of a kind by reason, so that a hundred rows with one reason are one line. */
 struct reasons {

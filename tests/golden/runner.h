@@ -69,7 +69,7 @@ void golden_close(const char *what, double actual, double expected, double toler
 /* Under a sanitizer errors of memory are looked for, and one level of arithmetic is enough. */
 bool golden_is_brief(void);
 
-/* ---- files: a failure with the path when they are missing or broken ---------------------------- */
+/* ---- files: a failure with the path when they are missing or broken -------------------------- */
 
 /* The bytes of a file, with a final NUL; the caller frees. */
 char *golden_text(const char *path, size_t *out_size);
@@ -84,7 +84,7 @@ const struct safetensors_tensor *golden_tensor(const struct safetensors_file *fi
 float *golden_floats(const struct safetensors_tensor *tensor);
 int32_t *golden_integers(const struct safetensors_tensor *tensor);
 
-/* ---- members of an object: a failure with the key when they are missing or of another type ----- */
+/* ---- members of an object: a failure with the key when they are missing or of another type --- */
 
 const cJSON *golden_at(const cJSON *object, const char *key);
 const char *golden_string(const cJSON *object, const char *key);

@@ -2,7 +2,8 @@
 #ifndef TESTS_GOLDEN_SELECTION_H
 #define TESTS_GOLDEN_SELECTION_H
 
-/* Rows of paddle/selection_gpu_build.json in our words, for the test and for the reference pages. */
+/* Rows of paddle/selection_gpu_build.json in our words, for the test and for the reference
+ * pages. */
 
 #include <string.h>
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * torch/gpt2: a whole GPT against PyTorch. Logits and hidden states of the first forward; then steps of
- * an optimizer: loss and gradient norm of every step, norms of the first gradient, the weights at the
- * end, the loss on the first batch after it. Sizes and hyper-parameters are those of the files.
+ * torch/gpt2: a whole GPT against PyTorch. Logits and hidden states of the first forward; then
+ * steps of an optimizer: loss and gradient norm of every step, norms of the first gradient, the
+ * weights at the end, the loss on the first batch after it. Sizes and hyper-parameters are those of
+ * the files.
  *
- * Tolerances are those of the recordings: loss 2e-5 (fp32 is 1.1e-6 from double), norm 1e-4, norms of
- * the first gradient 5e-5, weights 1e-4 relative, logits 2e-5; with bf16 2e-3, 5e-3, 1e-2, because
- * where exactly a result is rounded is not settled. The K third of c_attn.bias is left out: its exact
- * gradient is 0, and Adam scales up noise.
+ * Tolerances are those of the recordings: loss 2e-5 (fp32 is 1.1e-6 from double), norm 1e-4, norms
+ * of the first gradient 5e-5, weights 1e-4 relative, logits 2e-5; with bf16 2e-3, 5e-3, 1e-2,
+ * because where exactly a result is rounded is not settled. The K third of c_attn.bias is left out:
+ * its exact gradient is 0, and Adam scales up noise.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -41,7 +42,7 @@ struct trace {
     struct step_rig rig;
 };
 
-/* ---- the model and the job --------------------------------------------------------------------- */
+/* ---- the model and the job ------------------------------------------------------------------- */
 
 static void expect_word(const cJSON *object, const char *key, const char *word)
 {
@@ -136,7 +137,7 @@ static void load_rows(struct step_rig *rig, const struct sizes *sizes,
             golden_fail("batches.safetensors: %s", err.text);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static void check_first_gradient(const struct trace *t)
 {
@@ -340,7 +341,7 @@ void golden_torch_gpt(const struct golden_file *file)
     golden_case(run_trace, (void *)(uintptr_t)file, "%s", "");
 }
 
-/* ---- logits and hidden states ------------------------------------------------------------------ */
+/* ---- logits and hidden states ---------------------------------------------------------------- */
 
 /* What block `layer` gives: the output of its last operator. -1: what goes into the first one. */
 static int hidden_state(const struct program *program, int layer)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * torch/jobs: whole jobs against PyTorch: NAME.yaml is run by `fleetjob run` on 1, 2, 3 and 4 workers
- * (no more than it has leaves of the summation tree) and compared with NAME.json, step by step.
+ * torch/jobs: whole jobs against PyTorch: NAME.yaml is run by `fleetjob run` on 1, 2, 3 and 4
+ * workers (no more than it has leaves of the summation tree) and compared with NAME.json, step by
+ * step.
  *
- * Tolerances, as the recording's page reasons them: loss 2e-5 absolute, gradient norm 1e-4 relative,
- * learning rate 1e-6 relative, norm of each final weight 1e-4 relative. c_attn.bias is left out of
- * the last: the exact gradient of its key third is 0, and Adam scales up what rounding makes of it.
+ * Tolerances, as the recording's page reasons them: loss 2e-5 absolute, gradient norm 1e-4
+ * relative, learning rate 1e-6 relative, norm of each final weight 1e-4 relative. c_attn.bias is
+ * left out of the last: the exact gradient of its key third is 0, and Adam scales up what rounding
+ * makes of it.
  */
 #include <limits.h>
 #include <math.h>
@@ -50,7 +52,8 @@ static cJSON *read_job(const char *path)
     return job;
 }
 
-/* A folder "jobs" with links to what lies beside the job, and around it links to what lies around. */
+/* A folder "jobs" with links to what lies beside the job, and around it links to what lies
+ * around. */
 static char *link_surroundings(const struct recorded_job *job)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf command = {0};
@@ -66,8 +69,8 @@ static char *link_surroundings(const struct recorded_job *job)
     return folder;
 }
 
-/* A copy of the job that also writes a checkpoint, in a folder beside links to what it reads. JSON is
- * YAML too. */
+/* A copy of the job that also writes a checkpoint, in a folder beside links to what it reads. JSON
+ * is YAML too. */
 static char *write_copy(const struct recorded_job *job, char **out_folder)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};

@@ -83,7 +83,7 @@ static inline void check(const struct ops_case *c, const char *name, const float
     free(expected);
 }
 
-/* ---- a rig filled from the recording ------------------------------------------------------------ */
+/* ---- a rig filled from the recording --------------------------------------------------------- */
 
 struct bench {
     struct rig rig;

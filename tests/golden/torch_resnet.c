@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * torch/resnet: a ResNet for small images against PyTorch: logits of step 0, losses and gradient norms
- * of each step of SGD with momentum, samples of the first gradient and of the final weights, running
- * statistics, logits of an evaluation. Tolerances as recorded: loss 5e-5, norms 1e-4 relative, logits
- * 5e-5, evaluation logits 2e-4 (they divide by running variances), weights 1e-4 relative. The recorded
- * cases are ones in which no ReLU is near its edge.
+ * torch/resnet: a ResNet for small images against PyTorch: logits of step 0, losses and gradient
+ * norms of each step of SGD with momentum, samples of the first gradient and of the final weights,
+ * running statistics, logits of an evaluation. Tolerances as recorded: loss 5e-5, norms 1e-4
+ * relative, logits 5e-5, evaluation logits 2e-4 (they divide by running variances), weights 1e-4
+ * relative. The recorded cases are ones in which no ReLU is near its edge.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -31,7 +31,7 @@ struct recording {
     struct step_rig rig;
 };
 
-/* ---- the job ----------------------------------------------------------------------------------- */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 static void check_batch(const cJSON *batch)
 {
@@ -108,7 +108,7 @@ static void load_batch(struct recording *r, int step)
     free(labels);
 }
 
-/* ---- comparing --------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 /* What the host does at a commit: fold the micro-batch's statistics into the running ones. */
 static void fold_statistics(struct step_rig *rig)
@@ -202,7 +202,7 @@ static void compare_logits(const struct recording *r, const char *name, bool eva
     free(expected);
 }
 
-/* ---- the steps --------------------------------------------------------------------------------- */
+/* ---- the steps ------------------------------------------------------------------------------- */
 
 static void train(struct recording *r)
 {

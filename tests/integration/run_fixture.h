@@ -3,8 +3,9 @@
 #define TESTS_INTEGRATION_RUN_FIXTURE_H
 
 /*
- * `fleetjob run` as a user meets it: the real programs on small jobs, started, listened to and struck, and what
- * they leave behind. For the test_run*.c, each with a folder of its own that has a text to learn from.
+ * `fleetjob run` as a user meets it: the real programs on small jobs, started, listened to and
+ * struck, and what they leave behind. For the test_run*.c, each with a folder of its own that has a
+ * text to learn from.
  *
  * Each run carries an environment variable of its own, by which its processes are found in /proc.
  */
@@ -47,7 +48,7 @@ static char folder[64];    /* of this test, removed at its end */
 /* Steps of the jobs that are struck; sanitizers make each of them ten times as long. */
 static const char *few_steps = "300", *many_steps = "1500";
 
-/* ---- running ---------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 struct run {
     pid_t pid; /* 0 = has ended */
@@ -174,7 +175,7 @@ static inline void expect_words(const struct fleet_strbuf *text, const char *wor
         fail_msg("expected \"%s\" in:\n%s", words, fleet_strbuf_text(text));
 }
 
-/* ---- what is left behind ---------------------------------------------------------------------- */
+/* ---- what is left behind --------------------------------------------------------------------- */
 
 static inline bool carries_mark(const char *pid, const char *mark)
 {
@@ -219,9 +220,10 @@ static inline void expect_nothing_left(const struct run *run)
         assert_int_not_equal(access(run->state_file, F_OK), 0);
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* A small job in `folder`; `extra` lines go below spec (indented by two). Borrowed until the next. */
+/* A small job in `folder`; `extra` lines go below spec (indented by two). Borrowed until the
+ * next. */
 static inline const char *write_job(const char *name, const char *training, const char *extra)
 {
     static char path[128];
@@ -266,7 +268,7 @@ static inline void start_small_job(struct run *run, const char *path, const char
     strcpy(run->state_file, state_file);
 }
 
-/* ---- what it prints --------------------------------------------------------------------------- */
+/* ---- what it prints -------------------------------------------------------------------------- */
 
 /* What the lines of a --json run amount to. */
 struct story {
@@ -379,7 +381,7 @@ static inline void expect_undisturbed(const struct story *story, const char *ste
         fail_msg("the weights differ: expected %s, got %s", expected, story->sha256);
 }
 
-/* ---- listening and striking -------------------------------------------------------------------- */
+/* ---- listening and striking ------------------------------------------------------------------ */
 
 /* Listen until these words were printed. */
 static inline void wait_for_words(struct run *run, const char *words)
@@ -467,7 +469,7 @@ static inline void strike(struct run *run, int i, bool agent, int signal_number)
         fail_msg("the job was over before member %d was struck", i);
 }
 
-/* ---- the group of tests ------------------------------------------------------------------------ */
+/* ---- the group of tests ---------------------------------------------------------------------- */
 
 /* build/release/tests/integration/test_run -> build/bin, build/asan/tests/… -> build/asan/bin. */
 static inline bool find_program(void)
@@ -520,7 +522,8 @@ static inline int remove_folder(void **state)
     return system(command);
 }
 
-/* Before the tests: false = the programs are not built. An argument: only the tests whose names match. */
+/* Before the tests: false = the programs are not built. An argument: only the tests whose names
+ * match. */
 static inline bool find_everything(int argc, char **argv)
 {
     const char *variant = getenv("FLEET_TEST_VARIANT");

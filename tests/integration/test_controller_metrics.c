@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What the running controller exports: names and types by Prometheus' conventions, by promtool where it is
- * installed, and exactly those that docs/metrics.md lists, with the same words. With METRICS_TABLE=FILE the
- * table for the page is written there.
+ * What the running controller exports: names and types by Prometheus' conventions, by promtool
+ * where it is installed, and exactly those that docs/metrics.md lists, with the same words. With
+ * METRICS_TABLE=FILE the table for the page is written there.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Data of a job as a user meets them: what is wrong with a file, for training or for evaluation, before
- * or during the run, ends the job with exit code 1 and a message that names field and file; and a byte-pair model takes its vocabulary from the tokenizer's file.
+ * Data of a job as a user meets them: what is wrong with a file, for training or for evaluation,
+ * before or during the run, ends the job with exit code 1 and a message that names field and file;
+ * and a byte-pair model takes its vocabulary from the tokenizer's file.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -112,7 +113,7 @@ static void expect_failed(const struct job_run *run, const char *what, const cha
     expect_line(run->errors, what, words);
 }
 
-/* ---- wrong from the beginning -------------------------------------------------------------------- */
+/* ---- wrong from the beginning ---------------------------------------------------------------- */
 
 static void expect_refused(const char *model, const char *data, const char *rest,
                            const char *const *words)
@@ -173,7 +174,7 @@ static void test_data__with_a_token_that_the_model_has_not(void **state)
             "label 77");
 }
 
-/* ---- changed during the run ---------------------------------------------------------------------- */
+/* ---- changed during the run ------------------------------------------------------------------ */
 
 static void grow(const char *path)
 {
@@ -272,8 +273,9 @@ static const struct {
     {delete, "No such file"},
 };
 
-/* Runs the job, and changes the file at `path` on the way. False, unless it is the last try: a trainer has looked in the
- * middle, when the file was written to, but not dated back yet, or (the kernel dates first) not longer yet. */
+/* Runs the job, and changes the file at `path` on the way. False, unless it is the last try: a
+ * trainer has looked in the middle, when the file was written to, but not dated back yet, or (the
+ * kernel dates first) not longer yet. */
 static bool notices(size_t i, const char *path, const char *part, bool is_last_try)
 {
     struct change change = {.make = changes[i].make, .path = path};
@@ -317,8 +319,8 @@ static void test_data__changed_during_the_run(void **state)
     expect_noticed(GPT, "path: text", "steps: " ENDLESS, "text", "step ");
 }
 
-/* Of a folder of two files the second lies in what is held out: only the evaluation, which takes all
- * of that, meets it. */
+/* Of a folder of two files the second lies in what is held out: only the evaluation, which takes
+ * all of that, meets it. */
 static void test_data__changed_in_what_is_held_out(void **state)
 {
     (void)state;
@@ -340,7 +342,7 @@ static void test_data__changed_where_tokens_are_in_memory(void **state)
     expect_noticed(GPT, BPE, "steps: " ENDLESS, "text", "step ");
 }
 
-/* ---- the vocabulary of byte pairs ---------------------------------------------------------------- */
+/* ---- the vocabulary of byte pairs ------------------------------------------------------------ */
 
 /* Runs the command on the job; its exit code is `expected`. Heap texts. */
 static void run_command(const char *command, int expected, char **out_text, char **out_errors)

@@ -2,8 +2,8 @@
 
 /*
  * The promise that keeps everything else honest: the weights depend on the job, not on the number
- * of workers, on who was killed when, or on where the job was resumed. Real processes, real signals;
- * what is compared is the SHA-256 of all weights and the loss of every step.
+ * of workers, on who was killed when, or on where the job was resumed. Real processes, real
+ * signals; what is compared is the SHA-256 of all weights and the loss of every step.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -112,7 +112,7 @@ static void expect_equal(const struct job_run *run, const struct job_run *refere
     assert_string_equal(run->sha256, reference->sha256);
 }
 
-/* ---- the number of workers ----------------------------------------------------------------------- */
+/* ---- the number of workers ------------------------------------------------------------------- */
 
 static void compare_steps(int steps, int batch, int micro_batch, const char *strategy,
                           int workers_max)
@@ -160,8 +160,9 @@ static void test_equality__nor_with_gradient_merge_and_an_unfinished_group(void 
                     4); /* 12 steps: two groups of 5, and 2 steps without update */
 }
 
-/* What is left of a group falls on the ranks otherwise than a full one: in folding it, rank 2 of 4 would
- * need more gradient buffers than it has for the full one; and some ranks may have nothing to do. */
+/* What is left of a group falls on the ranks otherwise than a full one: in folding it, rank 2 of 4
+ * would need more gradient buffers than it has for the full one; and some ranks may have nothing to
+ * do. */
 static void test_equality__nor_where_the_unfinished_group_is_cut_otherwise(void **state)
 {
     (void)state;
@@ -171,7 +172,7 @@ static void test_equality__nor_where_the_unfinished_group_is_cut_otherwise(void 
                   "  strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 5}}\n", 4);
 }
 
-/* ---- kills --------------------------------------------------------------------------------------- */
+/* ---- kills ----------------------------------------------------------------------------------- */
 
 struct kills {
     unsigned int seed;
@@ -204,8 +205,8 @@ static void kill_some(void *context, struct job_run *run, const cJSON *event)
     kills->next_at = run->step_count + 3 + rand_r(&kills->seed) % 6;
 }
 
-/* Long enough that the last kill comes before the end, however late this reader is; the thread sanitizer makes
- * each step the longer. */
+/* Long enough that the last kill comes before the end, however late this reader is; the thread
+ * sanitizer makes each step the longer. */
 static int steps_to_kill(void)
 {
     return is_variant("tsan") ? 60 : 150;
@@ -271,7 +272,7 @@ static void test_equality__all_at_once_start_again(void **state)
     compare_kills((struct kills){.seed = 5, .remaining = 1, .next_at = 7, .victims = 4});
 }
 
-/* ---- resuming ------------------------------------------------------------------------------------ */
+/* ---- resuming -------------------------------------------------------------------------------- */
 
 struct interruption {
     int signal;    /* 0 = was sent */
@@ -293,7 +294,8 @@ static void interrupt_once(void *context, struct job_run *run, const cJSON *even
     }
 }
 
-/* So many that a job is not over before it has been interrupted; a sanitizer makes each step the longer. */
+/* So many that a job is not over before it has been interrupted; a sanitizer makes each step the
+ * longer. */
 static int steps_to_interrupt(void)
 {
     return is_variant("tsan") ? 80 : is_variant("asan") ? 150 : 400;
@@ -314,7 +316,8 @@ static const struct job_run *never_interrupted(void)
     return &reference;
 }
 
-/* Interrupt a job of 3 workers by `signal`, resume it on 2: the same weights as never interrupted. */
+/* Interrupt a job of 3 workers by `signal`, resume it on 2: the same weights as never
+ * interrupted. */
 static void compare_resume(int signal, int exit_code)
 {
     struct interruption interruption = {.signal = signal};

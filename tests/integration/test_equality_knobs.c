@@ -2,10 +2,10 @@
 
 /*
  * The weights depend on the job, not on the number of workers: for every model, every optimizer and
- * every knob that does not depend on workers by definition. A table of jobs; each is run on one worker
- * and on two, on three of which one is killed on the way, and on four until fleetjob itself is killed,
- * with the rest done by three. Compared are every loss, norm and rate, and the exported weights and
- * running statistics, byte by byte.
+ * every knob that does not depend on workers by definition. A table of jobs; each is run on one
+ * worker and on two, on three of which one is killed on the way, and on four until fleetjob itself
+ * is killed, with the rest done by three. Compared are every loss, norm and rate, and the exported
+ * weights and running statistics, byte by byte.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -117,7 +117,7 @@ static const struct job jobs[] = {
 
 #define STEPS 12
 
-/* ---- one run ------------------------------------------------------------------------------------- */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 struct result {
     struct job_run run;
@@ -199,7 +199,7 @@ static void run_job(const struct job *job, const char *workers, job_run_watch wa
     job_run_remove(folder);
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 static bool same(double a, double b)
 {
@@ -245,7 +245,7 @@ static void expect_sense(const struct job *job, const struct result *result)
         fail_msg("%s: every update was skipped", job->name);
 }
 
-/* ---- faults -------------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 static void kill_one(void *context, struct job_run *run, const cJSON *event)
 {
@@ -280,8 +280,8 @@ static void compare_killed(const struct job *job, const struct result *wanted)
     result_release(&found);
 }
 
-/* fleetjob itself is killed, with all its workers; the rest is done by another number of them. They find
- * nothing left to do where the first ones were done before the signal came. */
+/* fleetjob itself is killed, with all its workers; the rest is done by another number of them. They
+ * find nothing left to do where the first ones were done before the signal came. */
 static void compare_resumed(const struct job *job, const struct result *wanted)
 {
     FLEET_AUTO_FREE char *folder = job_run_folder();
@@ -302,7 +302,7 @@ static void compare_resumed(const struct job *job, const struct result *wanted)
     job_run_remove(folder);
 }
 
-/* ---- the table ----------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static void test_equality_knobs__job(void **state)
 {

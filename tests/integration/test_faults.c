@@ -375,8 +375,8 @@ static bool mount_small(const char *folder, const char *place, const char *size)
     return false;
 }
 
-/* It holds one checkpoint and a half. The first stays; the job that cannot write its last one has failed,
- * and says what is lost and where the newest is. */
+/* It holds one checkpoint and a half. The first stays; the job that cannot write its last one has
+ * failed, and says what is lost and where the newest is. */
 static void test_faults__a_last_checkpoint_that_cannot_be_written_fails_the_job(void **state)
 {
     struct parts parts = {.extra = "    checkpoint: {path: small/checkpoints, everySteps: 5}\n"};

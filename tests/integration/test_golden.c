@@ -4,8 +4,8 @@
  * A test of the recordings' runner (tests/golden): it must fail where a recording disagrees.
  *
  * Each case links a copy of tests/golden, changes one value of one file by a per cent (or one word,
- * or cuts the file short) and runs the reader of that file. Missing folders, files and variants that
- * nobody knows, and the closing line are looked at too.
+ * or cuts the file short) and runs the reader of that file. Missing folders, files and variants
+ * that nobody knows, and the closing line are looked at too.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,7 +76,7 @@ static const struct mutation {
     {"torch/resnet/expected.safetensors", CUT, NULL, 0, NULL},
 };
 
-/* ---- running ----------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* The runner on `folder`; exit code, and what it says. */
 static int run_golden(const char *folder, const char *pattern, char **out_text)
@@ -118,7 +118,7 @@ static char *linked_copy(void)
     return folder;
 }
 
-/* ---- changing ---------------------------------------------------------------------------------- */
+/* ---- changing -------------------------------------------------------------------------------- */
 
 /* Number `nth` that stands in no string; `at` stands in none. */
 static char *find_number(char *at, int nth)
@@ -225,7 +225,7 @@ static const char *pattern_of(const struct mutation *m)
     return strstr(m->file, "04-amp-configs.json") ? "paddle/prototxt/04-amp-configs.*" : m->file;
 }
 
-/* ---- tests ------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void test_golden__finds_a_changed_value(void **state)
 {

@@ -2,7 +2,8 @@
 
 /*
  * What a job tells of its health: a NaN is traced to operator, tensor, micro-batch, rank and step,
- * whatever the number of workers; TensorBoard's files hold every step once, through kills and resumes.
+ * whatever the number of workers; TensorBoard's files hold every step once, through kills and
+ * resumes.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -68,7 +69,8 @@ static void write_job(const char *folder, const char *model, int steps, const ch
         "spec:\n"
         "  worker: {replicas: 1}\n"
         "  training:\n"
-        "    model: {name: gpt, layers: 1, heads: 2, width: 32, context: %d, tieEmbeddings: false%s}\n"
+        "    model: {name: gpt, layers: 1, heads: 2, width: 32, context: %d, tieEmbeddings: "
+        "false%s}\n"
         "    data: {path: text.txt, shuffle: false}\n"
         "    optimizer: {name: sgd, learningRate: %s}\n"
         "    globalBatchSize: %d\n"
@@ -95,10 +97,10 @@ static void expect_success(const struct job_run *run, int steps)
                  run->step_count, steps, run->errors);
 }
 
-/* ---- where a NaN came from ------------------------------------------------------------------------ */
+/* ---- where a NaN came from ------------------------------------------------------------------- */
 
-/* The weights of a first step in a file, with every number of the embedding of letter `row` (of all of
- * them: -1) replaced by `value`. */
+/* The weights of a first step in a file, with every number of the embedding of letter `row` (of all
+ * of them: -1) replaced by `value`. */
 static void write_weights(const char *folder, int row, float value)
 {
     FLEET_AUTO_FREE char *path = fleet_file_join(folder, WEIGHTS);
@@ -204,7 +206,7 @@ static void test_health__infinity_of_an_update(void **state)
     remove_folder(folder);
 }
 
-/* ---- TensorBoard ---------------------------------------------------------------------------------- */
+/* ---- TensorBoard ----------------------------------------------------------------------------- */
 
 #define CHARTS "    log: {tensorboard: charts}\n"
 
@@ -227,8 +229,8 @@ static void kill_now_and_then(void *context, struct job_run *run, const cJSON *e
         (void)kill(pids[killer->killed++ % count], SIGKILL);
 }
 
-/* Ends fleetjob and all it has started once so many steps and a checkpoint, which takes its time on a slow
- * disk, are told. */
+/* Ends fleetjob and all it has started once so many steps and a checkpoint, which takes its time on
+ * a slow disk, are told. */
 static void kill_all(void *context, struct job_run *run, const cJSON *event)
 {
     (void)event;
@@ -318,7 +320,8 @@ static void test_health__charts_after_a_resume(void **state)
     remove_folder(folder);
 }
 
-/* Another future from an earlier step: nothing of the first one stays. Then a run from the start. */
+/* Another future from an earlier step: nothing of the first one stays. Then a run from the
+ * start. */
 static void test_health__charts_of_another_future(void **state)
 {
     char *folder = make_folder();

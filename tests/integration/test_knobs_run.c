@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Knobs as real trainers meet them, on one worker and on two. A knob that changes a job's program runs
- * to the end. A degree that says what is so without it changes no bit of the weights.
+ * Knobs as real trainers meet them, on one worker and on two. A knob that changes a job's program
+ * runs to the end. A degree that says what is so without it changes no bit of the weights.
  */
 #include <stdio.h>
 #include <string.h>
@@ -75,7 +75,7 @@ static void run_strategy(int model, int workers, const char *optimizer, const cJ
     job_run_release(&run);
 }
 
-/* ---- degrees that say what is so without them ------------------------------------------------------ */
+/* ---- degrees that say what is so without them ------------------------------------------------ */
 
 static const struct {
     int workers;
@@ -117,7 +117,7 @@ static void test_knobs_run__degrees_that_change_nothing_change_no_bit(void **sta
     }
 }
 
-/* ---- knobs that change the program ------------------------------------------------------------------- */
+/* ---- knobs that change the program ----------------------------------------------------------- */
 
 /* Did it run, because it acts? */
 static bool run_if_it_acts(const struct every_knob *knob, int model, int workers)

@@ -166,8 +166,8 @@ static void delete_all(struct world *w)
     cJSON_Delete(a.object);
 }
 
-/* The API server closes the watch of a client that is too slow for it, which a busy machine can make of
- * anybody; it goes on after what was seen. */
+/* The API server closes the watch of a client that is too slow for it, which a busy machine can
+ * make of anybody; it goes on after what was seen. */
 static void watch_until(struct world *w, struct kube_rest_request *list, struct watch_log *log,
                         struct kube_rest_call **watch, int value)
 {
@@ -356,8 +356,8 @@ static void remove_folder(const char *folder)
     assert_int_equal(unlink(token) + unlink(ca) + rmdir(folder), 0);
 }
 
-/* As in a pod: address from the environment, CA and token from a folder, where the token goes bad and
- * is replaced while the program runs. */
+/* As in a pod: address from the environment, CA and token from a folder, where the token goes bad
+ * and is replaced while the program runs. */
 static void test_cluster__a_service_account_survives_a_new_token(void **state)
 {
     struct world *w = *state, pod = {0};

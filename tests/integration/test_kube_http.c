@@ -309,7 +309,8 @@ static bool is_set(void *user)
     return *(const bool *)user;
 }
 
-/* What waits for a place goes out later than it was sent: whoever may not any more is asked then. */
+/* What waits for a place goes out later than it was sent: whoever may not any more is asked
+ * then. */
 static void test_kube_http__asks_again_when_it_leaves(void **state)
 {
     struct world *w = *state;
@@ -464,7 +465,7 @@ static void test_kube_http__a_deadline_holds_for_those_that_wait(void **state)
     }
 }
 
-/* ---- watches ----------------------------------------------------------------------------------- */
+/* ---- watches --------------------------------------------------------------------------------- */
 
 struct log {
     struct fleet_strbuf events; /* one line each: type, name */
@@ -608,7 +609,7 @@ static void test_kube_watch__can_be_cancelled_within_any_event(void **state)
     }
 }
 
-/* ---- timers ------------------------------------------------------------------------------------ */
+/* ---- timers ---------------------------------------------------------------------------------- */
 
 static void count_up(void *user)
 {

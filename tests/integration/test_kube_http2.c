@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Requests over HTTP/2 and TLS, as they go to a real API server, against one that breaks connections at
- * every point: what only reads is asked for again, what may have changed something is not. And: names and authorities of certificates, large objects.
+ * Requests over HTTP/2 and TLS, as they go to a real API server, against one that breaks
+ * connections at every point: what only reads is asked for again, what may have changed something
+ * is not. And: names and authorities of certificates, large objects.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -140,7 +141,7 @@ static void assert_done(const struct answer *a)
         fail_msg("%s", a->err.text);
 }
 
-/* ---- connections that end ----------------------------------------------------------------------- */
+/* ---- connections that end -------------------------------------------------------------------- */
 
 static void test_http2__one_connection_carries_all(void **state)
 {
@@ -238,7 +239,7 @@ static void test_http2__half_an_answer_is_none(void **state)
 #undef HALF
 }
 
-/* ---- being sent away ---------------------------------------------------------------------------- */
+/* ---- being sent away ------------------------------------------------------------------------- */
 
 static void test_http2__comes_back_at_the_date_it_was_told(void **state)
 {
@@ -259,7 +260,7 @@ static void test_http2__comes_back_at_the_date_it_was_told(void **state)
     assert_true(time(NULL) >= then && fleet_monotonic_ms() - began >= 1000);
 }
 
-/* ---- certificates ------------------------------------------------------------------------------- */
+/* ---- certificates ---------------------------------------------------------------------------- */
 
 static void test_http2__the_certificate_must_have_the_servers_name(void **state)
 {
@@ -283,7 +284,8 @@ static void test_http2__the_certificate_must_have_the_servers_name(void **state)
     assert_done(&a);
 }
 
-/* The cluster's CA is another one while the program runs: the file is read when the old one fails. */
+/* The cluster's CA is another one while the program runs: the file is read when the old one
+ * fails. */
 static void test_http2__an_authority_that_has_changed_is_read_again(void **state)
 {
     struct world *w = *state;
@@ -310,7 +312,7 @@ static void test_http2__an_authority_that_has_changed_is_read_again(void **state
     tls_identity_release(&other);
 }
 
-/* ---- large objects ------------------------------------------------------------------------------ */
+/* ---- large objects --------------------------------------------------------------------------- */
 
 /* prefix, LARGE bytes, suffix. */
 static char *large_text(const char *prefix, const char *suffix)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Two replicas of a small controller on a real API server, in one process on one loop: one leads, sees
- * what others change, writes Events that the server takes, and hands over. Skipped (77) unless
- * FLEET_TEST_KUBECONFIG names a cluster that may be written to; e2e/01-client.bats and 04-controller.bats bring one.
+ * Two replicas of a small controller on a real API server, in one process on one loop: one leads,
+ * sees what others change, writes Events that the server takes, and hands over. Skipped (77) unless
+ * FLEET_TEST_KUBECONFIG names a cluster that may be written to; e2e/01-client.bats and
+ * 04-controller.bats bring one.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a trainer takes of the machine's memory is what `fleetjob plan` said, and it takes nothing more
- * once it steps. Real trainers: the kernel says how much anonymous memory they hold (RssAnon), a
- * preloaded library counts every allocation of every library (tests/preload/allocations.h).
+ * What a trainer takes of the machine's memory is what `fleetjob plan` said, and it takes nothing
+ * more once it steps. Real trainers: the kernel says how much anonymous memory they hold (RssAnon),
+ * a preloaded library counts every allocation of every library (tests/preload/allocations.h).
  *
  * A process holds something before it has a model: measured with a model of next to nothing, on as
  * many workers, and taken off.
@@ -65,7 +65,7 @@ struct measure {
     double planned;
 };
 
-/* ---- looking at trainers ------------------------------------------------------------------------- */
+/* ---- looking at trainers --------------------------------------------------------------------- */
 
 static double anonymous_bytes(pid_t pid)
 {
@@ -154,7 +154,7 @@ static void print_sites(const struct measure *m)
         }
 }
 
-/* ---- jobs ---------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 static void write_images(const char *folder)
 {
@@ -310,8 +310,8 @@ static void test_memory__is_what_was_planned_for_other_models(void **state)
     (void)expect_planned(JOB(.model = MLP, .has_images = true, .workers = 2), &planned);
 }
 
-/* What happens between steps or in some steps only: groups of batches, evaluation, a loss scale that moves
- * and skips updates, the watch over the loss, charts. */
+/* What happens between steps or in some steps only: groups of batches, evaluation, a loss scale
+ * that moves and skips updates, the watch over the loss, charts. */
 static void test_memory__is_what_was_planned_with_more_in_a_step(void **state)
 {
     double planned;
@@ -354,7 +354,7 @@ static void test_memory__recompute_and_amp_lower_it(void **state)
     }
 }
 
-/* ---- refusals ------------------------------------------------------------------------------------ */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void expect_refused(const char *command, const char *worker, const char *expected)
 {

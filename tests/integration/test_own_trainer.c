@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The contract with own trainers (docs/own-trainer.md) with real ones: a shell script, a C program, and PyTorch where
- * it is installed. Each reports, is ended in the middle, and goes on from what it reported last as a checkpoint.
+ * The contract with own trainers (docs/own-trainer.md) with real ones: a shell script, a C program,
+ * and PyTorch where it is installed. Each reports, is ended in the middle, and goes on from what it
+ * reported last as a checkpoint.
  */
 #include "tests/integration/run_fixture.h"
 
 static int processes = 1; /* of each worker */
 
-/* A job of two workers whose container has `command` (YAML) and the text of `script` as its last argument. */
+/* A job of two workers whose container has `command` (YAML) and the text of `script` as its last
+ * argument. */
 static const char *write_own_job(const char *name, const char *command, const char *script)
 {
     static char path[128];
@@ -47,25 +49,28 @@ static void start_own_job(struct run *run, const char *path)
     strcpy(run->state_file, state_file);
 }
 
-/* ---- shell ------------------------------------------------------------------------------------ */
+/* ---- shell ----------------------------------------------------------------------------------- */
 
-/* Rank 0 writes steps to the descriptor and checkpoints to the file; rank 1 fails at step 8, once. */
-#define SHELL_TRAINER                                                                                            \
-    "step=${FLEET_RESUME_STEP:-0}\n"                                                                             \
-    "echo from $step of $FLEET_RESUME_PATH\n"                                                                    \
-    "say() { echo \"$1\" >> $FLEET_PROGRESS_FILE; }\n"                                                           \
-    "[ $RANK = 0 ] && say \"{\\\"resumed\\\": $step}\"\n"                                                        \
-    "while [ $step -lt 12 ]; do\n"                                                                               \
-    "  step=$((step + 1))\n"                                                                                     \
-    "  if [ $RANK = 0 ]; then\n"                                                                                 \
-    "    eval \"echo '{\\\"step\\\": $step, \\\"steps\\\": 12, \\\"loss\\\": $step.5}' >&$FLEET_PROGRESS_FD\"\n" \
-    "    [ $((step % 5)) = 0 ] && say \"{\\\"checkpoint\\\": $step, \\\"path\\\": \\\"/c/$step\\\"}\"\n"         \
-    "    echo $step > $WHERE/step.$FLEET_GENERATION\n"                                                           \
-    "    while [ $step = 8 ] && [ $FLEET_GENERATION = 1 ]; do sleep 0.1; done\n"                                 \
-    "  elif [ $RANK$FLEET_GENERATION = 11 ]; then\n"                                                             \
-    "    until grep -q 8 $WHERE/step.1 2>/dev/null; do sleep 0.1; done\n"                                        \
-    "    exit 3\n"                                                                                               \
-    "  fi\n"                                                                                                     \
+/* Rank 0 writes steps to the descriptor and checkpoints to the file; rank 1 fails at step 8,
+ * once. */
+#define SHELL_TRAINER                                                                    \
+    "step=${FLEET_RESUME_STEP:-0}\n"                                                     \
+    "echo from $step of $FLEET_RESUME_PATH\n"                                            \
+    "say() { echo \"$1\" >> $FLEET_PROGRESS_FILE; }\n"                                   \
+    "[ $RANK = 0 ] && say \"{\\\"resumed\\\": $step}\"\n"                                \
+    "while [ $step -lt 12 ]; do\n"                                                       \
+    "  step=$((step + 1))\n"                                                             \
+    "  if [ $RANK = 0 ]; then\n"                                                         \
+    "    eval \"echo '{\\\"step\\\": $step, \\\"steps\\\": 12, \\\"loss\\\": $step.5}' " \
+    ">&$FLEET_PROGRESS_FD\"\n"                                                           \
+    "    [ $((step % 5)) = 0 ] && say \"{\\\"checkpoint\\\": $step, \\\"path\\\": "      \
+    "\\\"/c/$step\\\"}\"\n"                                                              \
+    "    echo $step > $WHERE/step.$FLEET_GENERATION\n"                                   \
+    "    while [ $step = 8 ] && [ $FLEET_GENERATION = 1 ]; do sleep 0.1; done\n"         \
+    "  elif [ $RANK$FLEET_GENERATION = 11 ]; then\n"                                     \
+    "    until grep -q 8 $WHERE/step.1 2>/dev/null; do sleep 0.1; done\n"                \
+    "    exit 3\n"                                                                       \
+    "  fi\n"                                                                             \
     "done\n"
 
 static void test_own_trainer__a_shell_script_reports_and_resumes(void **state)
@@ -192,9 +197,10 @@ static void test_own_trainer__its_plan_claims_nothing(void **state)
     release(&run);
 }
 
-/* ---- C ---------------------------------------------------------------------------------------- */
+/* ---- C --------------------------------------------------------------------------------------- */
 
-/* Saves when it is told to end, as a real one would. Step 40 of the first start waits to be killed. */
+/* Saves when it is told to end, as a real one would. Step 40 of the first start waits to be
+ * killed. */
 static const char c_trainer[] =
     "#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
     "#include <unistd.h>\n"
@@ -210,7 +216,8 @@ static const char c_trainer[] =
     "        step++;\n"
     "        dprintf(fd, \"{\\\"step\\\": %ld, \\\"loss\\\": %f}\\n\", step, 1.0 / step);\n"
     "        if (step % 20 == 0 || stopping)\n"
-    "            dprintf(fd, \"{\\\"checkpoint\\\": %ld, \\\"path\\\": \\\"/c/%ld\\\"}\\n\", step, step);\n"
+    "            dprintf(fd, \"{\\\"checkpoint\\\": %ld, \\\"path\\\": \\\"/c/%ld\\\"}\\n\", step,"
+    " step);\n"
     "        if (stopping) return 1;\n"
     "        while (first && step == 40 && !stopping) usleep(1000);\n"
     "    }\n"
@@ -243,7 +250,7 @@ static void test_own_trainer__a_c_program_that_is_killed_resumes(void **state)
     release(&run);
 }
 
-/* ---- PyTorch ---------------------------------------------------------------------------------- */
+/* ---- PyTorch --------------------------------------------------------------------------------- */
 
 /* The example of the documentation, struck in the middle. */
 static void test_own_trainer__the_pytorch_example_resumes(void **state)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * `fleetjob run`: its command line, jobs that are refused, jobs that go well, trainers of other people. What it
- * prints, with which code it exits, and that nothing is left behind.
+ * `fleetjob run`: its command line, jobs that are refused, jobs that go well, trainers of other
+ * people. What it prints, with which code it exits, and that nothing is left behind.
  */
 #include "tests/integration/run_fixture.h"
 
-/* ---- the command line ------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------ */
 
 static void test_run__wrong_usage_exits_2(void **state)
 {
@@ -59,7 +59,7 @@ static void test_run__help_and_version_exit_0(void **state)
     }
 }
 
-/* ---- bad jobs --------------------------------------------------------------------------------- */
+/* ---- bad jobs -------------------------------------------------------------------------------- */
 
 static void test_run__refuses_a_bad_job_with_all_its_errors(void **state)
 {
@@ -148,7 +148,7 @@ static void test_run__bad_data_fails_with_the_path_and_no_restart(void **state)
     }
 }
 
-/* ---- good jobs -------------------------------------------------------------------------------- */
+/* ---- good jobs ------------------------------------------------------------------------------- */
 
 static void test_run__the_weights_are_the_same_on_any_number_of_workers(void **state)
 {
@@ -219,7 +219,7 @@ static void test_run__a_reader_that_leaves_stops_the_run(void **state)
     release(&run);
 }
 
-/* ---- other people's trainers ------------------------------------------------------------------ */
+/* ---- other people's trainers ----------------------------------------------------------------- */
 
 static const char *write_foreign_job(const char *command)
 {
@@ -293,8 +293,8 @@ static void test_run__a_rank_that_fails_after_others_have_finished_fails_the_job
     }
 }
 
-/* A command that is not there, whether the shell says so or the agent; and one that fails waits before it starts
- * again. */
+/* A command that is not there, whether the shell says so or the agent; and one that fails waits
+ * before it starts again. */
 static void test_run__restarts_that_cannot_help_are_not_tried_and_others_wait(void **state)
 {
     static const char *const job =

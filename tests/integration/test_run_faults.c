@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Kills and stops of trainers and agents at any moment: they change neither the order of the steps nor the
- * weights, and nothing is left behind.
+ * Kills and stops of trainers and agents at any moment: they change neither the order of the steps
+ * nor the weights, and nothing is left behind.
  */
 #include "tests/integration/run_fixture.h"
 
@@ -72,8 +72,8 @@ static void test_run_faults__a_stopped_trainer_is_replaced(void **state)
     release(&run);
 }
 
-/* The hub misses its heartbeats. A short job is over by then, since its trainer goes on; in a long one
- * the pod is replaced. */
+/* The hub misses its heartbeats. A short job is over by then, since its trainer goes on; in a long
+ * one the pod is replaced. */
 static void test_run_faults__a_stopped_agent_holds_nobody_up(void **state)
 {
     const char *const steps[] = {few_steps, many_steps};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Runs that are interrupted, drained, frozen or killed themselves: no step is lost or made twice, and nothing is
- * left behind whoever is struck.
+ * Runs that are interrupted, drained, frozen or killed themselves: no step is lost or made twice,
+ * and nothing is left behind whoever is struck.
  */
 #include "tests/integration/run_fixture.h"
 
-/* ---- stopping --------------------------------------------------------------------------------- */
+/* ---- stopping -------------------------------------------------------------------------------- */
 
 static void test_run_stop__an_interrupt_saves_and_a_later_run_goes_on(void **state)
 {
@@ -129,7 +129,8 @@ static void test_run_stop__saves_when_it_is_asked_and_goes_on(void **state)
     release(&run);
 }
 
-/* A terminal interrupts the whole group, and the script tells the run: that is one Ctrl-C, not two. */
+/* A terminal interrupts the whole group, and the script tells the run: that is one Ctrl-C, not
+ * two. */
 static void test_run_stop__an_interrupted_demo_saves_and_leaves_nothing(void **state)
 {
     double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
@@ -153,7 +154,8 @@ static void test_run_stop__an_interrupted_demo_saves_and_leaves_nothing(void **s
     release(&run);
 }
 
-/* Its pod is drained, twice between two checkpoints: what it saves as it leaves is known each time. */
+/* Its pod is drained, twice between two checkpoints: what it saves as it leaves is known each
+ * time. */
 static void test_run_stop__a_sole_worker_that_is_stopped_twice_loses_no_step(void **state)
 {
     const char *training = "    checkpoint: {path: drained, everySteps: 1000}\n";
@@ -174,7 +176,8 @@ static void test_run_stop__a_sole_worker_that_is_stopped_twice_loses_no_step(voi
     release(&run);
 }
 
-/* Nobody else holds what it holds, and there is no checkpoint: it is not killed for being stopped. */
+/* Nobody else holds what it holds, and there is no checkpoint: it is not killed for being
+ * stopped. */
 static void test_run_stop__a_sole_worker_that_is_frozen_comes_back_with_its_state(void **state)
 {
     struct run run;

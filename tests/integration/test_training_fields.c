@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The fields of spec.training that watch and tell: evaluation, health, log; and how data that cannot
- * be read and gradients that are not finite end a job. Real trainers, one and several of them; each
- * job is written into a folder of its own.
+ * The fields of spec.training that watch and tell: evaluation, health, log; and how data that
+ * cannot be read and gradients that are not finite end a job. Real trainers, one and several of
+ * them; each job is written into a folder of its own.
  */
 #include <dirent.h>
 #include <math.h>
@@ -78,7 +78,7 @@ static const char *text_path(void)
 
 #define ADAMW "name: adamw, learningRate: 0.003"
 
-/* ---- evaluation ---------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 struct evaluations {
     int64_t steps[EVENTS];
@@ -174,7 +174,7 @@ static void test_training_fields__evaluation_is_the_loss_on_the_held_out_samples
     job_run_release(&run);
 }
 
-/* ---- health -------------------------------------------------------------------------------------- */
+/* ---- health ---------------------------------------------------------------------------------- */
 
 /* Ten batches of one text, two of noise, ten of the text: a batch is 8 samples of 16 bytes. */
 static void write_jump(void)
@@ -252,7 +252,7 @@ static void test_training_fields__a_jump_of_the_loss_goes_back_to_the_checkpoint
     compare_health("rollback", "those of step 18 again");
 }
 
-/* ---- gradients that are not finite ----------------------------------------------------------------- */
+/* ---- gradients that are not finite ----------------------------------------------------------- */
 
 static void test_training_fields__infinity_is_traced_to_its_operator(void **state)
 {
@@ -287,7 +287,7 @@ static void test_training_fields__an_overflow_no_scale_can_heal_is_traced(void *
     job_run_release(&run);
 }
 
-/* ---- the log ------------------------------------------------------------------------------------- */
+/* ---- the log --------------------------------------------------------------------------------- */
 
 static void test_training_fields__tensorboard_has_a_file(void **state)
 {
@@ -347,7 +347,7 @@ static void test_training_fields__the_log_is_a_line_a_step(void **state)
     assert_null(strstr(errors, "[0] step 3/4"));
 }
 
-/* ---- data ---------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static void expect_refused(const char *data, const char *words)
 {
@@ -404,7 +404,7 @@ static void test_training_fields__data_that_change_are_noticed(void **state)
     job_run_release(&run);
 }
 
-/* ---- checkpoints --------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 static void test_training_fields__a_path_that_takes_no_checkpoint_is_refused(void **state)
 {

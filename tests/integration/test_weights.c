@@ -3,11 +3,12 @@
 /*
  * Weights from outside, trained, and out again, under the names of others.
  *
- * A ResNet: PyTorch's initial weights under torchvision's names, its images as a CIFAR-10 file; losses,
- * gradient norms, final weights and running statistics must be PyTorch's, after a kill in between,
- * too. A GPT-2: what is exported starts the next job, which begins exactly where the last one ended.
- * And a file that Hugging Face's GPT2LMHeadModel.save_pretrained() wrote, trained as it trains there and
- * exported under its names (its own load_state_dict() took such an export, strictly).
+ * A ResNet: PyTorch's initial weights under torchvision's names, its images as a CIFAR-10 file;
+ * losses, gradient norms, final weights and running statistics must be PyTorch's, after a kill in
+ * between, too. A GPT-2: what is exported starts the next job, which begins exactly where the last
+ * one ended. And a file that Hugging Face's GPT2LMHeadModel.save_pretrained() wrote, trained as it
+ * trains there and exported under its names (its own load_state_dict() took such an export,
+ * strictly).
  *
  * Tolerances as the recording's page reasons them: loss 5e-5 absolute, norm 1e-4 relative, final
  * tensors 1e-4 relative L2.
@@ -96,7 +97,7 @@ static float *read_tensor(const struct safetensors_tensor *tensor, int64_t *out_
     return values;
 }
 
-/* ---- ResNet -------------------------------------------------------------------------------------- */
+/* ---- ResNet ---------------------------------------------------------------------------------- */
 
 /* The recording's images, a batch a step, as records of a CIFAR-10 file. */
 static void write_images(void)
@@ -239,7 +240,7 @@ static void test_weights__and_so_it_does_through_a_kill(void **state)
     train_resnet(true);
 }
 
-/* ---- out and in again ---------------------------------------------------------------------------- */
+/* ---- out and in again ------------------------------------------------------------------------ */
 
 static void expect_same_file(const char *a, const char *b)
 {
@@ -296,7 +297,7 @@ static void test_weights__what_gpt_exports_it_takes(void **state)
     go_round("name: llama, layers: 1, heads: 2, width: 16, context: 16", data.text);
 }
 
-/* ---- Hugging Face -------------------------------------------------------------------------------- */
+/* ---- Hugging Face ---------------------------------------------------------------------------- */
 
 #define HUGGING     "tests/golden/huggingface"
 #define HF_PREFIX   "transformer."
@@ -305,7 +306,8 @@ static void test_weights__what_gpt_exports_it_takes(void **state)
 #define HF_TENSORS  28
 #define HF_KEY_BIAS ".attn.c_attn.bias"
 
-/* The gradient of the keys' bias is 0 but for rounding, which Adam scales up: bounded by the rate. */
+/* The gradient of the keys' bias is 0 but for rounding, which Adam scales up: bounded by the
+ * rate. */
 static void expect_close(const char *name, const float *found, const float *wanted, int64_t count)
 {
     size_t length = strlen(name), ending = strlen(HF_KEY_BIAS);

@@ -5,10 +5,10 @@
 /*
  * One operator on a bench: give it inputs, run it at a level, read its outputs.
  *
- * Each run is made with 1, 2 and 3 threads, with tensors that start on and off the 64-byte grid, and
- * the outputs are compared bit by bit: so every test that uses the rig also checks that threads and
- * addresses do not matter. Memory is exactly as large as op_cost() and the shapes say, so that the
- * address sanitizer sees a step beyond.
+ * Each run is made with 1, 2 and 3 threads, with tensors that start on and off the 64-byte grid,
+ * and the outputs are compared bit by bit: so every test that uses the rig also checks that threads
+ * and addresses do not matter. Memory is exactly as large as op_cost() and the shapes say, so that
+ * the address sanitizer sees a step beyond.
  */
 
 #include <stddef.h>
@@ -156,7 +156,8 @@ static inline int rig_run_once(struct rig *rig, struct backend *backend, size_t 
     return rc;
 }
 
-/* Run at `level` with 1, 2, 3 threads, on and off the grid; rig->out holds what all of them gave. */
+/* Run at `level` with 1, 2, 3 threads, on and off the grid; rig->out holds what all of them
+ * gave. */
 static inline void rig_run(struct rig *rig, enum backend_level level)
 {
     struct fleet_error err;

@@ -3,9 +3,9 @@
 #define TESTS_NUMERICS_STEP_RIG_H
 
 /*
- * A whole training step on one rank without data loader, hub or agent: the plan of a training block,
- * its state, an executor. The caller fills the inputs and says when to update. For tests and for
- * benchmarks.
+ * A whole training step on one rank without data loader, hub or agent: the plan of a training
+ * block, its state, an executor. The caller fills the inputs and says when to update. For tests and
+ * for benchmarks.
  */
 
 #include <stddef.h>

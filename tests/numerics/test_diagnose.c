@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A NaN is traced to the operator that wrote it first: each parameter of each model in turn is spoilt,
- * and the first operator that reads it has to be named, with its output. Sound models have none.
+ * A NaN is traced to the operator that wrote it first: each parameter of each model in turn is
+ * spoilt, and the first operator that reads it has to be named, with its output. Sound models have
+ * none.
  */
 #include <math.h>
 #include <setjmp.h>

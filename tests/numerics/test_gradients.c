@@ -2,11 +2,12 @@
 
 /*
  * Operators against formulas in double: the forward kernel against the formula, the backward kernel
- * against the formula's central differences, element by element. Shapes are odd on purpose and cross
- * the edges of vectors and tiles. At every level.
+ * against the formula's central differences, element by element. Shapes are odd on purpose and
+ * cross the edges of vectors and tiles. At every level.
  *
  * Tolerances: fp32 sums of n terms are off by about √n · 6e-8 of their size; differences in double
- * with h = 1e-4 by 1e-8. 2e-5 of the largest element covers both for the sums of up to 70 terms here.
+ * with h = 1e-4 by 1e-8. 2e-5 of the largest element covers both for the sums of up to 70 terms
+ * here.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -68,7 +69,7 @@ static int inputs_of(const struct formula *f)
     return count;
 }
 
-/* ---- the formulas ------------------------------------------------------------------------------- */
+/* ---- the formulas ---------------------------------------------------------------------------- */
 
 static double sigmoid(double x)
 {
@@ -254,7 +255,7 @@ static void conv2d_formula(const struct formula *f, double *const in[], double *
     }
 }
 
-/* ---- the harness -------------------------------------------------------------------------------- */
+/* ---- the harness ----------------------------------------------------------------------------- */
 
 struct check {
     const struct formula *f;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The state before the first step is a function of the job: whatever the number of threads that made
- * it, and whatever lay in the memory before. States of models with all kinds of initial values, made
- * by one thread and by several over memory full of rubbish, compared byte by byte.
+ * The state before the first step is a function of the job: whatever the number of threads that
+ * made it, and whatever lay in the memory before. States of models with all kinds of initial
+ * values, made by one thread and by several over memory full of rubbish, compared byte by byte.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -44,7 +44,7 @@ static uint16_t *narrowed(float *values, int64_t count, enum program_type type)
     return out;
 }
 
-/* ---- 16 bits ------------------------------------------------------------------------------------ */
+/* ---- 16 bits --------------------------------------------------------------------------------- */
 
 /* An operator on [6,37] tensors, first in fp32 on rounded inputs, then in 16 bits. */
 struct half_case {
@@ -141,10 +141,10 @@ static void test_kernels__cast_there_and_back(void **state)
     free(half);
 }
 
-/* ---- matrix products that are cut into blocks --------------------------------------------------- */
+/* ---- matrix products that are cut into blocks ------------------------------------------------ */
 
-/* Under a sanitizer these take minutes: there they run once, and not with the slow plain loops, whose
- * blocks are those of the others. */
+/* Under a sanitizer these take minutes: there they run once, and not with the slow plain loops,
+ * whose blocks are those of the others. */
 static bool is_brief(void)
 {
     const char *variant = getenv("FLEET_TEST_VARIANT");
@@ -156,7 +156,8 @@ static bool is_brief(void)
     for (enum backend_level level = is_brief() ? backend_level_of_machine() : BACKEND_LEVEL_PLAIN; \
          level <= backend_level_of_machine(); level++)
 
-/* y = x·W with more rows, columns and depth than a packed block holds; some elements are checked. */
+/* y = x·W with more rows, columns and depth than a packed block holds; some elements are
+ * checked. */
 static void run_large_product(bool transposed, enum backend_level level)
 {
     const int64_t rows = 1930, k = 790, m = 1045;
@@ -231,7 +232,7 @@ static void test_kernels__large_products_in_fp32(void **state)
     free(w);
 }
 
-/* ---- dropout ------------------------------------------------------------------------------------ */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 #define SAMPLES  4
 #define ELEMENTS 1001 /* of a sample */
@@ -286,7 +287,7 @@ static void test_kernels__dropout_depends_on_the_sample_not_on_the_micro_batch(v
     }
 }
 
-/* ---- the whole gradient ------------------------------------------------------------------------- */
+/* ---- the whole gradient ---------------------------------------------------------------------- */
 
 /* Two gradients, one of several blocks; norms of S/4 by name, then the global one. */
 static void test_kernels__grad_norm_and_check_finite(void **state)
@@ -358,7 +359,7 @@ static void test_kernels__grad_norm_and_check_finite(void **state)
     program_release(&program);
 }
 
-/* ---- shapes of operands ------------------------------------------------------------------------- */
+/* ---- shapes of operands ---------------------------------------------------------------------- */
 
 static void test_kernels__add_rows_and_sum_them(void **state)
 {
@@ -471,7 +472,7 @@ static void test_kernels__embedding_with_positions(void **state)
     free(d_out);
 }
 
-/* ---- errors ------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static void refuse(struct rig *rig, int code, const char *text)
 {
@@ -550,7 +551,8 @@ static void test_kernels__a_micro_batch_without_targets_counts_nothing(void **st
     }
 }
 
-/* The greatest of large logits takes none of the gradient's digits: p of {x, x - 1} is that of {0, -1}. */
+/* The greatest of large logits takes none of the gradient's digits: p of {x, x - 1} is that of {0,
+ * -1}. */
 static void test_kernels__large_logits_keep_the_digits_of_the_gradient(void **state)
 {
     static const int32_t classes[1] = {2};
@@ -608,7 +610,7 @@ static void test_kernels__nan_is_not_lost(void **state)
     }
 }
 
-/* ---- updates ------------------------------------------------------------------------------------ */
+/* ---- updates --------------------------------------------------------------------------------- */
 
 /* What the recordings lack, by hand from the formulas of spec/strategy.md 6. */
 static void test_kernels__clip_by_value_and_rescale(void **state)

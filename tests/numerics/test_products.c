@@ -48,7 +48,7 @@ static const struct form forms[] = {
     {true, true, false, {2, 1, 0}},
 };
 
-/* ---- in double --------------------------------------------------------------------------------- */
+/* ---- in double ------------------------------------------------------------------------------- */
 
 static double gelu(double x)
 {
@@ -73,7 +73,7 @@ static double loss_of(const struct form *f, const double *a, const double *b)
     return f->mean ? sum / (double)(shape[f->order[0]] * shape[f->order[1]]) : sum;
 }
 
-/* ---- the program ------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 struct bench {
     struct program program;

@@ -37,7 +37,7 @@
 
 #define SEED 11
 
-/* ---- a program and its memory ------------------------------------------------------------------ */
+/* ---- a program and its memory ---------------------------------------------------------------- */
 
 struct run {
     struct program program;
@@ -163,7 +163,7 @@ static double run_once(struct run *run)
     return (double)*address(run, run->program.loss);
 }
 
-/* ---- jobs -------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 #define REST \
     "\"optimizer\":{\"learningRate\":0.1},\"globalBatchSize\":4,\"microBatchSize\":2,\"steps\":1"
@@ -197,7 +197,7 @@ static int level_count(void)
     return levels[1] == levels[0] ? 1 : 2;
 }
 
-/* ---- the gradient is the slope ----------------------------------------------------------------- */
+/* ---- the gradient is the slope --------------------------------------------------------------- */
 
 /* p += step · g / |g| over the whole flat space. */
 static void move(struct run *run, const float *gradient, double norm, const float *start,
@@ -259,7 +259,7 @@ static void test_programs__gradients_are_slopes(void **state)
             check_slope(models[i], levels[l]);
 }
 
-/* ---- same bits --------------------------------------------------------------------------------- */
+/* ---- same bits ------------------------------------------------------------------------------- */
 
 struct variant {
     const char *strategy, *without;
@@ -403,7 +403,7 @@ static void test_programs__threads_change_no_bit(void **state)
                              &(struct variant){"{}", NULL, threads, 0});
 }
 
-/* ---- 16 bits are near 32 ----------------------------------------------------------------------- */
+/* ---- 16 bits are near 32 --------------------------------------------------------------------- */
 
 /* bf16 keeps 8 bits of a product's factors: gradients point the same way within some per cent. */
 static void expect_near(const char *job, const char *strategy, double loss_tolerance,

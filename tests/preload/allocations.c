@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* See allocations.h. glibc keeps its own entry points under __libc_ names, so nothing has to be looked
- * up while the first allocation is made. */
+/* See allocations.h. glibc keeps its own entry points under __libc_ names, so nothing has to be
+ * looked up while the first allocation is made. */
 #include "tests/preload/allocations.h"
 
 #include <dlfcn.h>

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A whole cluster under one seeded clock (tests/fake/cluster/cluster.h): two controllers, agents and
- * hubs as they are, everything around them played, with faults from the seed. Every history must keep
- * these, checked at every change, request, message and step:
+ * A whole cluster under one seeded clock (tests/fake/cluster/cluster.h): two controllers, agents
+ * and hubs as they are, everything around them played, with faults from the seed. Every history
+ * must keep these, checked at every change, request, message and step:
  *
- *  (1) Generations only grow, on the wire and in the record; once one has committed a step, none of an
- *      older one that shares a member with it commits any more.
- *  (2) A generation has no index twice, places 0 … n-1, min to max members; of an index live one pod
- *      and, for a moment, the one it replaces.
- *  (3) No attempt of an index comes back, and they are asked for in order; a survivor keeps its place
- *      under one hub.
+ *  (1) Generations only grow, on the wire and in the record; once one has committed a step, none of
+ *      an older one that shares a member with it commits any more.
+ *  (2) A generation has no index twice, places 0 … n-1, min to max members; of an index live one
+ *      pod and, for a moment, the one it replaces.
+ *  (3) No attempt of an index comes back, and they are asked for in order; a survivor keeps its
+ *      place under one hub.
  *  (4) No more restarts than maxRestarts.
  *  (5) A generation is recorded before it is assigned, but for a majority of the last one while the
  *      record cannot be written.
- *  (6) A generation starts from the newest state that one of its members holds, unless one in between
- *      had to begin before that state.
- *  (7) Succeeded means that the last step was committed; a job that is over stays what it was, and gets
- *      no pods.
+ *  (6) A generation starts from the newest state that one of its members holds, unless one in
+ *      between had to begin before that state.
+ *  (7) Succeeded means that the last step was committed; a job that is over stays what it was, and
+ *      gets no pods.
  *  (8) Each restart is told once at most, in order, and counted exactly once, whoever leads
  *      (tests/fake/cluster/restarts.c).
  *  (9) Progress never goes back, and nothing is told that nobody has committed.
- * (10) Who does not hold the lease sends nothing to the API server and assigns nobody, killed, cut off,
- *      or frozen and resumed.
- * (11) Once faults are over every job comes to its end, nothing is left of those deleted, and no worker
- *      of any outlives it.
+ * (10) Who does not hold the lease sends nothing to the API server and assigns nobody, killed, cut
+ *      off, or frozen and resumed.
+ * (11) Once faults are over every job comes to its end, nothing is left of those deleted, and no
+ *      worker of any outlives it.
  *
  *     SEED=n plays one history, TRACE=1 prints it; HISTORIES=n how many, from FIRST=1, by JOBS=1
  *     processes at once.
@@ -198,35 +198,39 @@ static void test_cluster__keeps_them_when_rules_hands_and_clocks_interfere(void 
 static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
 {
     static const unsigned long seeds[] = {
-        2001085, /* a pod that was asked for before a leader was stopped comes after its successor */
-        6000818, /* an attempt that was taken after a 409 came back */
-        77, /* all members of a generation are lost together with the leader: no restart was counted */
-        1086,    /* who holds the state comes back while a record is waited for */
-        1507,    /* one of two trainers of a member dies, the other holds the state */
-        1587,    /* a generation is recorded and never assigned: counted twice */
-        50314,   /* all are lost with the leader before it could write that they trained */
-        7000721, /* a pod that was made is deleted by force before its 503 asks to try again */
-        7002554, /* who trained on alone comes back after a generation that had to begin before that */
-        12000601, /* the same, and the one in between never heard that it was to begin */
-        10000146, /* suspended between a restart's assignment and its first step */
-        12000140, /* a pod is made, and the list that would show it takes very long */
+        /* a pod that was asked for before a leader was stopped comes after its successor */
+        2001085, 6000818, /* an attempt that was taken after a 409 came back */
+        /* all members of a generation are lost together with the leader: no restart was counted */
+        77, 1086, /* who holds the state comes back while a record is waited for */
+        1507,     /* one of two trainers of a member dies, the other holds the state */
+        1587,     /* a generation is recorded and never assigned: counted twice */
+        50314,    /* all are lost with the leader before it could write that they trained */
+        7000721,  /* a pod that was made is deleted by force before its 503 asks to try again */
+        /* who trained on alone comes back after a generation that had to begin before that */
+        7002554, 12000601, /* the same, and the one in between never heard that it was to begin */
+        10000146,          /* suspended between a restart's assignment and its first step */
+        12000140,          /* a pod is made, and the list that would show it takes very long */
         14000104, /* a trainer is killed whose agent is stopped, and a resize begins: no restart */
         20914,    /* the first step before its phase is told: taken for a wrong state */
-        20003078, /* a new leader's cache of pods is behind that of jobs: healthy workers replaced */
-        30001599, /* a pod is made and the answer is a conflict: made again, and again */
+        /* a new leader's cache of pods is behind that of jobs: healthy workers replaced */
+        20003078, 30001599, /* a pod is made and the answer is a conflict: made again, and again */
         30009824, /* the last steps were told to a leader that was lost with them: no end */
         30010534, /* the lowest index is kept, the state was with the other */
         20002034, /* a trainer fails with the leader, and another worker leaves: no restart */
         45002080, /* patience with a cache that is behind: what was decided by it was written */
         30012473, /* what led to a generation without a record is not in the status with it */
         60079951, /* a hub made from an old status records over a restart that it never heard of */
-        60025562, /* a new leader looks for a pod, has a hub meanwhile, and its record wipes out a restart */
+        /* a new leader looks for a pod, has a hub meanwhile, and its record wipes out a restart */
+        60025562,
         60005123, /* the only member is stopped and its trainer dies: nobody has heard of it */
         60005204, /* who holds the state has trainers that start for longer than a job waits */
         60060326, /* a record arrives when its leader has assigned a later generation and is gone */
-        60061292, /* a leader records a generation after one that it could not, whose members are dead */
-        60088453, /* a recorded generation that was never assigned gives up the state of an older one */
-        70005249, /* a record is waited for, and a member is back with the checkpoint that all begin with */
+        /* a leader records a generation after one that it could not, whose members are dead */
+        60061292,
+        /* a recorded generation that was never assigned gives up the state of an older one */
+        60088453,
+        /* a record is waited for, and a member is back with the checkpoint that all begin with */
+        70005249,
         1000000079, /* a finished job without a time to live vanishes when a clock is set */
         1000000517, /* a pod loses its label and is deleted while a watch is away */
         1000000330, /* admission refuses a pod for a while: the job was refused for ever */

@@ -20,7 +20,8 @@
  *  (9) a hub that dies and comes back disturbs nothing that runs
  * (10) what a member saves as it leaves is known before it says goodbye, unless others have gone
  *      on without it from an earlier step
- * (11) a job with its own trainers succeeds only when every rank of the last generation has exited with 0
+ * (11) a job with its own trainers succeeds only when every rank of the last generation has exited
+ *      with 0
  *
  * SIM_SEEDS=n SIM_FIRST=s runs n seeds from s; SIM_TRACE=1 prints what happens.
  */

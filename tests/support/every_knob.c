@@ -15,7 +15,7 @@ struct walk {
     void *context;
 };
 
-/* ---- surroundings ------------------------------------------------------------------------------ */
+/* ---- surroundings ---------------------------------------------------------------------------- */
 
 /* What a knob stands beside, by the start of its path. Several rows: each is tried. */
 static const struct {
@@ -77,7 +77,7 @@ static const struct {
     {"recompute_configs.checkpoint_shape", "[2,8,16]"},
 };
 
-/* ---- values ------------------------------------------------------------------------------------ */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static cJSON *list_of(cJSON *item)
 {
@@ -155,7 +155,7 @@ static int values_for(const struct knob_field *field, cJSON **out)
     return count;
 }
 
-/* ---- the walk ---------------------------------------------------------------------------------- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 static cJSON *object_below(cJSON *parent, const char *name, bool is_list)
 {

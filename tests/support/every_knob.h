@@ -3,8 +3,8 @@
 #define TESTS_SUPPORT_EVERY_KNOB_H
 
 /*
- * Every field of every message of knobs.def, set to values that are not its default: alone, and with
- * the switch on that the field belongs to ("amp_configs.incr_ratio" beside "amp: true").
+ * Every field of every message of knobs.def, set to values that are not its default: alone, and
+ * with the switch on that the field belongs to ("amp_configs.incr_ratio" beside "amp: true").
  *
  * Fields inside a list of messages are set in its first element. The knob "mode" is left out: a
  * resource refuses it whatever its value.

@@ -113,7 +113,7 @@ void outcome_of(const cJSON *json, int workers, struct outcome *o)
     fleetjob_release(&job);
 }
 
-/* ---- (a), (b), (c) ------------------------------------------------------------------------------- */
+/* ---- (a), (b), (c) --------------------------------------------------------------------------- */
 
 #define STRATEGY "spec.strategy."
 

@@ -3,8 +3,9 @@
 #define TESTS_SUPPORT_KNOB_OUTCOME_H
 
 /*
- * What becomes of a job that sets a knob: does it run something else than without it, is it refused,
- * what is it told? The checks and the plan are those of the controller and of `fleetjob validate`.
+ * What becomes of a job that sets a knob: does it run something else than without it, is it
+ * refused, what is it told? The checks and the plan are those of the controller and of `fleetjob
+ * validate`.
  */
 
 #include <stdbool.h>

@@ -2,8 +2,8 @@
 #ifndef TESTS_SUPPORT_SEEDS_H
 #define TESTS_SUPPORT_SEEDS_H
 
-/* How many random histories a test plays: all of them on the release build, a tenth where a sanitizer
- * makes each ten times as long (tests/run.sh says which build it is). */
+/* How many random histories a test plays: all of them on the release build, a tenth where a
+ * sanitizer makes each ten times as long (tests/run.sh says which build it is). */
 
 #include <stdlib.h>
 #include <string.h>

@@ -23,7 +23,7 @@
 #define PEERS_MAX  8
 #define EVENTS_MAX 256
 
-/* ---- a hub, what it has said, and its members -------------------------------------------------- */
+/* ---- a hub, what it has said, and its members ------------------------------------------------ */
 
 struct peer {
     uint64_t connection;
@@ -399,7 +399,8 @@ static const struct hub_event *last_event(enum hub_event_type type)
 }
 
 #define assert_generation(n) assert_int_equal(hub_generation(w.hub).counter, (n))
-#define assert_phase(p)      assert_string_equal(hub_phase_name(hub_phase(w.hub)), hub_phase_name(p))
+
+#define assert_phase(p) assert_string_equal(hub_phase_name(hub_phase(w.hub)), hub_phase_name(p))
 
 static inline void restart_all(int count, int64_t step)
 {

@@ -3,8 +3,8 @@
 #define TESTS_UNIT_RECONCILER_FIXTURE_H
 
 /*
- * A whole controller but for sockets: the reconciler on the fake API server, hubs whose members are words of the
- * test (say_hello, beat), and the clock of fake_io.
+ * A whole controller but for sockets: the reconciler on the fake API server, hubs whose members are
+ * words of the test (say_hello, beat), and the clock of fake_io.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,14 +66,14 @@ struct world {
     int planted;         /* assertions that fail in the next passes of the job "gpt" */
     uint64_t connection; /* of the member that came last; 1, 2, … */
     int64_t sequence;    /* of messages */
-    struct message_status
-        running; /* what members say of themselves, if they run; all zero: they wait */
+    /* what members say of themselves, if they run; all zero: they wait */
+    struct message_status running;
     const char *const *namespaces; /* [namespace_count] that are watched */
     size_t namespace_count;        /* 0: all */
     bool is_elected; /* by a Lease "fleetjob" in "system"; else it leads from the start */
 };
 
-/* ---- hubs in memory --------------------------------------------------------------------------- */
+/* ---- hubs in memory -------------------------------------------------------------------------- */
 
 static int64_t number_at(const struct world *w, const char *object, const char *path)
 {
@@ -178,7 +178,7 @@ static inline int open_network(void *user, struct hub_network *out, struct fleet
     return 0;
 }
 
-/* ---- the world -------------------------------------------------------------------------------- */
+/* ---- the world ------------------------------------------------------------------------------- */
 
 static inline void on_end(void *user, enum manager_end end)
 {

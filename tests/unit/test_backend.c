@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Levels have names, FLEET_ISA lowers them, and the CPU back end keeps the promises of backend.h. */
+/* Levels have names, FLEET_ISA lowers them, and the CPU back end keeps the promises of
+ * backend.h. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -121,7 +121,7 @@ static void test_buckets__refuse_what_cannot_be_summed(void **state)
     assert_string_equal(err.text, "gradient 0 is of type int32; gradients are fp32, bf16 or fp16");
 }
 
-/* ---- any list ---------------------------------------------------------------------------------- */
+/* ---- any list -------------------------------------------------------------------------------- */
 
 static uint64_t number(uint64_t at, uint64_t below)
 {

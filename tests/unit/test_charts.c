@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Points of a job's charts arrive in the files once each: also those whose writer died before it wrote
- * them, those that no disk took at first, and those of a step that is computed a second time.
+ * Points of a job's charts arrive in the files once each: also those whose writer died before it
+ * wrote them, those that no disk took at first, and those of a step that is computed a second time.
  */
 #include <errno.h>
 #include <math.h>

@@ -157,11 +157,11 @@ static void test_check__stages_inside_sharding_need_pipeline(void **state)
            0,
            "spec.strategy.sharding_configs.gradient_merge_acc_step: is 2; with 2 pipeline stages "
            "use pipeline_configs.accumulate_steps instead");
-    expect(
-        "{'sharding': true,"
-        " 'sharding_configs': {'sharding_segment_strategy': 'segment_anchors'}}",
-        0,
-        "spec.strategy.sharding_configs.segment_anchors: must not be empty with sharding_segment_strategy segment_anchors");
+    expect("{'sharding': true,"
+           " 'sharding_configs': {'sharding_segment_strategy': 'segment_anchors'}}",
+           0,
+           "spec.strategy.sharding_configs.segment_anchors: must not be empty with "
+           "sharding_segment_strategy segment_anchors");
 }
 
 static void test_check__hierarchy_divides_the_workers(void **state)

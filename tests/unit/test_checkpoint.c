@@ -103,7 +103,7 @@ static void test_checkpoint__extra_values_come_back(void **state)
     fixture_release(&f);
 }
 
-/* ---- which one --------------------------------------------------------------------------------- */
+/* ---- which one ------------------------------------------------------------------------------- */
 
 static void test_checkpoint__the_newest_are_kept(void **state)
 {
@@ -133,7 +133,8 @@ static void test_checkpoint__an_older_generation_deletes_nothing(void **state)
     fixture_release(&f);
 }
 
-/* A save that was killed while it wrote its manifest leaves a temporary file: the folder goes all the same. */
+/* A save that was killed while it wrote its manifest leaves a temporary file: the folder goes all
+ * the same. */
 static void test_checkpoint__a_torn_one_goes_with_its_temporary_files(void **state)
 {
     static const char *const left[] = {"model-00001-of-00001.safetensors",
@@ -241,8 +242,8 @@ static void pass_a_second(void)
     (void)usleep(1100000);
 }
 
-/* Jobs one after the other in one folder, each under lower numbers of generations than the one before,
- * as in a cluster. */
+/* Jobs one after the other in one folder, each under lower numbers of generations than the one
+ * before, as in a cluster. */
 static void test_checkpoint__the_last_job_is_gone_on_from(void **state)
 {
     static const struct manifest_lineage_entry entries[] = {{{1, 1}, 3}};
@@ -312,7 +313,7 @@ static void test_checkpoint__a_step_can_be_asked_for(void **state)
     fixture_release(&f);
 }
 
-/* ---- damage ------------------------------------------------------------------------------------ */
+/* ---- damage ---------------------------------------------------------------------------------- */
 
 enum damage {
     FLIP_A_BIT,
@@ -431,7 +432,7 @@ static void test_checkpoint__of_another_model_is_refused_with_all_reasons(void *
     fixture_release(&other);
 }
 
-/* ---- no room, no right ------------------------------------------------------------------------- */
+/* ---- no room, no right ----------------------------------------------------------------------- */
 
 static void check_failed_save(struct fixture *f, int expected)
 {
@@ -520,7 +521,7 @@ static void test_checkpoint__folders_of_others_are_left_alone(void **state)
     fixture_release(&f);
 }
 
-/* ---- weights ----------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 static void test_checkpoint_weights_sha256__is_over_names_in_byte_order(void **state)
 {

@@ -2,11 +2,11 @@
 
 /*
  * A process killed at any system call of a save: for every k, a child saves step 2 beside step 1
- * (keep 1) under ptrace and is killed when it enters, and again when it leaves, its k-th call. What is
- * left must restore to exactly step 1 or exactly step 2, and the next save must leave nothing behind.
- * The same where two, three or four ranks write a shard each and more than one checkpoint is kept: all
- * of them go from call to call in turn, and at every k any one of them, or all, are killed, while the
- * others end as they do when a rank is gone.
+ * (keep 1) under ptrace and is killed when it enters, and again when it leaves, its k-th call. What
+ * is left must restore to exactly step 1 or exactly step 2, and the next save must leave nothing
+ * behind. The same where two, three or four ranks write a shard each and more than one checkpoint
+ * is kept: all of them go from call to call in turn, and at every k any one of them, or all, are
+ * killed, while the others end as they do when a rank is gone.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -47,7 +47,7 @@ static void save_step_2(struct fixture *f)
     (void)checkpoint_save(f->path, 1, &f->state, &about, folder, NULL);
 }
 
-/* ---- one writer -------------------------------------------------------------------------------- */
+/* ---- one writer ------------------------------------------------------------------------------ */
 
 enum outcome {
     KILLED,
@@ -137,14 +137,14 @@ static void test_checkpoint__a_save_killed_at_any_system_call_loses_nothing(void
         fixture_release(&f);
     }
     assert_int_equal(outcome, FINISHED);
-    /* One call, the rename, makes step 2 the newest. Its number may differ by a few from save to save, because the
-     * allocator of a sanitizer makes calls of its own. */
+    /* One call, the rename, makes step 2 the newest. Its number may differ by a few from save to
+     * save, because the allocator of a sanitizer makes calls of its own. */
     assert_int_equal(last, 2);
     assert_in_range(changes, 1, 9);
     assert_true(stop > 40); /* it was really traced */
 }
 
-/* ---- several writers --------------------------------------------------------------------------- */
+/* ---- several writers ------------------------------------------------------------------------- */
 
 #define WRITERS_MAX 4
 #define PATIENCE_MS 120000.0
@@ -238,8 +238,8 @@ static void team_turn(struct team *team, int turn)
     }
 }
 
-/* Kill whom the plan says; the others hear of it and end by themselves. False: all of those had ended
- * before. */
+/* Kill whom the plan says; the others hear of it and end by themselves. False: all of those had
+ * ended before. */
 static bool team_kill(struct team *team)
 {
     int victim = team->joint.victim;
@@ -268,8 +268,8 @@ static void save_alone(struct team *team, int64_t step)
     fixture_save(&team->f, step, team->counter, team->joint.keep);
 }
 
-/* Every complete checkpoint verifies; the older ones are all there until the new one is complete, and
- * then as many as are kept. */
+/* Every complete checkpoint verifies; the older ones are all there until the new one is complete,
+ * and then as many as are kept. */
 static void check_complete(const struct team *team, int stop)
 {
     struct manifest_list list;

@@ -2,8 +2,8 @@
 
 /*
  * The conformance suite of communicators: every collective, the deterministic sum, and everything
- * that can go wrong. Ranks are threads of this process, each with a transport of its own; a rank that
- * must die is a child process. Threads record what they saw, the main thread asserts.
+ * that can go wrong. Ranks are threads of this process, each with a transport of its own; a rank
+ * that must die is a child process. Threads record what they saw, the main thread asserts.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -151,7 +151,7 @@ static int wrong(struct fleet_error *err, const char *what, int from, size_t at)
     return fleet_error(err, -EBADMSG, "%s: wrong data from rank %d at byte %zu", what, from, at);
 }
 
-/* ---- collectives ------------------------------------------------------------------------------- */
+/* ---- collectives ----------------------------------------------------------------------------- */
 
 /* Sizes that differ for every pair and direction, some zero, some larger than socket buffers. */
 static size_t pair_bytes(int from, int to)
@@ -278,7 +278,8 @@ static int ring(struct comm *comm, struct fleet_error *err)
     return rc;
 }
 
-/* The thread sanitizer looks at every byte: a third of it shows as many orders of threads as it will. */
+/* The thread sanitizer looks at every byte: a third of it shows as many orders of threads as it
+ * will. */
 static int rounds(int usual)
 {
     const char *variant = getenv("FLEET_TEST_VARIANT");
@@ -386,7 +387,7 @@ static void test_comm__a_world_of_one_needs_no_transport(void **state)
     comm_free(comm);
 }
 
-/* ---- the deterministic sum --------------------------------------------------------------------- */
+/* ---- the deterministic sum ------------------------------------------------------------------- */
 
 static float leaf_value(int64_t leaf, int64_t element)
 {
@@ -463,7 +464,7 @@ static void test_comm_tree_reduce__gives_the_bits_of_the_sequential_tree(void **
     }
 }
 
-/* ---- what can go wrong ------------------------------------------------------------------------- */
+/* ---- what can go wrong ----------------------------------------------------------------------- */
 
 static int wait_for_rank_1(struct rank_thread *self, struct fleet_error *err)
 {
@@ -527,7 +528,8 @@ static void test_comm__abort_in_the_middle_of_large_messages(void **state)
     }
 }
 
-/* A child sends large messages until it is killed: what arrived is whole, then the loss is noticed. */
+/* A child sends large messages until it is killed: what arrived is whole, then the loss is
+ * noticed. */
 static void test_comm__a_peer_killed_in_the_middle_of_direct_messages(void **state)
 {
     const size_t bytes = 4 << 20;
@@ -645,7 +647,7 @@ static void test_comm__ranks_that_disagree_on_a_size_are_told(void **state)
     cluster_release(&c);
 }
 
-/* ---- at the door ------------------------------------------------------------------------------- */
+/* ---- at the door ----------------------------------------------------------------------------- */
 
 static int raw_connection(const char *address)
 {

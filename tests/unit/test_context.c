@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * spec.autoParallel against what MindSpore's own setter accepts and refuses, row by row, and what is
- * told here that MindSpore finds out later.
+ * spec.autoParallel against what MindSpore's own setter accepts and refuses, row by row, and what
+ * is told here that MindSpore finds out later.
  */
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The committed CRD and reference pages are what the tables say; the schema is structural, and every
- * field has a description and a limit.
+ * The committed CRD and reference pages are what the tables say; the schema is structural, and
+ * every field has a description and a limit.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,7 +64,8 @@ static void test_crd__the_reference_pages_are_what_the_tables_say(void **state)
     }
 }
 
-/* Rules of structural schemas, with our own: a description and a limit for everything that grows. */
+/* Rules of structural schemas, with our own: a description and a limit for everything that
+ * grows. */
 static void check_schema(const cJSON *schema, const char *path)
 {
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(schema, "type");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Byte-pair tokens against those that the `tokenizers` library (0.23.3, byte-level, GPT-2's expression)
- * made of the same texts with the same files (tests/golden/bpe), however the text arrives; and files
- * that are not what they should be.
+ * Byte-pair tokens against those that the `tokenizers` library (0.23.3, byte-level, GPT-2's
+ * expression) made of the same texts with the same files (tests/golden/bpe), however the text
+ * arrives; and files that are not what they should be.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -184,7 +184,7 @@ static void test_bpe__any_bytes_have_tokens(void **state)
     bpe_free(bpe);
 }
 
-/* ---- through the dataset ----------------------------------------------------------------------- */
+/* ---- through the dataset --------------------------------------------------------------------- */
 
 static void test_dataset__reads_text_as_byte_pairs(void **state)
 {
@@ -223,7 +223,7 @@ static void test_dataset__reads_text_as_byte_pairs(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* ---- files that are not what they should be ---------------------------------------------------- */
+/* ---- files that are not what they should be -------------------------------------------------- */
 
 static void assert_refused(const char *vocabulary, const char *merges, const char *reason)
 {
@@ -281,8 +281,8 @@ static void test_bpe__a_nul_byte_is_no_text(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* The encoder of GPT-2's authors keeps ranks in a table, in which the last of two equal lines stays:
- * "h e" comes before "t h" here. So does that of Hugging Face. */
+/* The encoder of GPT-2's authors keeps ranks in a table, in which the last of two equal lines
+ * stays: "h e" comes before "t h" here. So does that of Hugging Face. */
 static void test_bpe__the_last_of_two_equal_merges_counts(void **state)
 {
     static const char merges[] = "t h\nh e\nt h\n";
@@ -306,7 +306,7 @@ static void test_bpe__the_last_of_two_equal_merges_counts(void **state)
     vocabulary_release(&vocabulary);
 }
 
-/* ---- the size of the vocabulary, for plans ------------------------------------------------------- */
+/* ---- the size of the vocabulary, for plans --------------------------------------------------- */
 
 static void test_vocabulary__is_read_where_the_model_leaves_it_to_the_file(void **state)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What is taken is what the numbers say, whatever was wanted before; errors arrive with the batch. */
+/* What is taken is what the numbers say, whatever was wanted before; errors arrive with the
+ * batch. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -42,7 +42,7 @@ static char *read_page(const char *path)
     return text;
 }
 
-/* ---- examples ---------------------------------------------------------------------------------- */
+/* ---- examples -------------------------------------------------------------------------------- */
 
 static int count_examples;
 
@@ -77,7 +77,8 @@ static void expect_job(const char *page, const cJSON *json)
     count_examples++;
 }
 
-/* A whole FleetJob, or its strategy. Other YAML (values of a chart, parts of a spec) is only read. */
+/* A whole FleetJob, or its strategy. Other YAML (values of a chart, parts of a spec) is only
+ * read. */
 static void check_example(const char *page, const char *yaml, size_t size)
 {
     FLEET_AUTO_JSON cJSON *json = NULL;
@@ -94,7 +95,8 @@ static void check_example(const char *page, const char *yaml, size_t size)
         expect_strategy(page, strategy);
 }
 
-/* Text between ```yaml and ```. Placeholders are no examples: they stand in blocks without a name. */
+/* Text between ```yaml and ```. Placeholders are no examples: they stand in blocks without a
+ * name. */
 static void check_page(const char *path)
 {
     static const char start[] = "```yaml\n", end[] = "\n```";
@@ -149,7 +151,7 @@ static void test_docs__every_example_is_accepted(void **state)
     assert_true(count_examples > 200);
 }
 
-/* ---- pages of knobs ---------------------------------------------------------------------------- */
+/* ---- pages of knobs -------------------------------------------------------------------------- */
 
 static void expect_part(const char *path, const char *text, const char *part)
 {

@@ -90,7 +90,8 @@ static void test_document__errors_are_those_of_the_form_it_looks_like(void **sta
     assert_refused("kind: Pod\n", "kind: must be \"FleetJob\", not \"Pod\"");
 }
 
-/* Types, unknown names and ranges in one go; companions of what could not be read are not guessed. */
+/* Types, unknown names and ranges in one go; companions of what could not be read are not
+ * guessed. */
 static void test_document__one_look_shows_all_errors(void **state)
 {
     static const char strategy[] = "{ampp: true, amp: 1, amp_configs: {incr_ratio: 0.5, "
@@ -121,7 +122,8 @@ static void test_document__errors_beyond_the_limit_are_counted(void **state)
     assert_refused(text.text, "unknown_99: is not a field of DistributedStrategy\nand 23 more\n");
 }
 
-/* As in the text format, and to Paddle's setters; YAML readers for Kubernetes drop the difference. */
+/* As in the text format, and to Paddle's setters; YAML readers for Kubernetes drop the
+ * difference. */
 static void test_document__a_float_is_no_integer(void **state)
 {
     (void)state;

@@ -305,7 +305,7 @@ static void test_environment__rank_table_lists_every_rank_once(void **state)
                               "\"host_nic_ip\":\"reserve\"}],\"status\":\"completed\"}");
 }
 
-/* ---- the termination message ------------------------------------------------------------------ */
+/* ---- the termination message ----------------------------------------------------------------- */
 
 static void test_reporter__says_cause_code_and_last_lines(void **state)
 {

@@ -275,7 +275,8 @@ static void test_event_log__a_damaged_event_ends_its_file(void **state)
     free(folder);
 }
 
-/* A disk that fills up (here: the limit of a file's size) leaves whole events; later ones follow. */
+/* A disk that fills up (here: the limit of a file's size) leaves whole events; later ones
+ * follow. */
 static void test_event_log__a_full_disk_leaves_whole_events(void **state)
 {
     double values[] = {0, 1, 2, 3};

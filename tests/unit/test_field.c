@@ -235,7 +235,8 @@ static void decode_changed(size_t i, struct sample *out)
 {
     static const char text[] =
         "{\"shape\":\"box\",\"side\":2,\"name\":\"a\",\"seed\":5,\"at\":\"2026-01-31T12:00:00Z\","
-        "\"origin\":{\"x\":1},\"points\":[{\"x\":1,\"file\":\"p\"}],\"labels\":{\"k\":\"v\",\"l\":\"w\"},"
+        "\"origin\":{\"x\":1},\"points\":[{\"x\":1,\"file\":\"p\"}],\"labels\":{\"k\":\"v\",\"l\":"
+        "\"w\"},"
         "\"raw\":{\"z\":1}}";
     const char *at = strstr(text, changes[i].from);
     FLEET_AUTO_STRBUF struct fleet_strbuf changed = {0};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Files that replace others (libfleet/base/file.h): what is never replaced, and what is left over. */
+/* Files that replace others (libfleet/base/file.h): what is never replaced, and what is left
+ * over. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -226,8 +226,10 @@ static void test_fleetjob__a_status_is_read_and_written(void **state)
         "\"observedGeneration\":2}],\"observedGeneration\":2,\"rendezvous\":{\"epoch\":1,"
         "\"generation\":3,\"lineage\":[{\"generation\":1,\"firstStep\":1},{\"generation\":3,"
         "\"firstStep\":812}]},\"attempts\":{\"3\":2},\"workers\":{\"desired\":4,\"active\":4,"
-        "\"ready\":3,\"succeeded\":0,\"failed\":0,\"selector\":\"a=b\"},\"progress\":{\"step\":1200,\"steps\":10000,"
-        "\"loss\":1.83},\"restarts\":{\"count\":1,\"sinceReset\":0,\"ignored\":0,\"history\":[{\"generation\":2,"
+        "\"ready\":3,\"succeeded\":0,\"failed\":0,\"selector\":\"a=b\"},\"progress\":{\"step\":"
+        "1200,\"steps\":10000,"
+        "\"loss\":1.83},\"restarts\":{\"count\":1,\"sinceReset\":0,\"ignored\":0,\"history\":[{"
+        "\"generation\":2,"
         "\"at\":\"2026-01-31T12:00:00.250Z\",\"cause\":\"MemberLost\",\"member\":3,"
         "\"exitCode\":137,\"detectMs\":12.5,\"lostSteps\":0}]},\"plan\":{\"applied\":[]}}";
     struct fleet_errors errors = {0};

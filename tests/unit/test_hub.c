@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The hub as a machine, situation by situation: generations that form, fail and resize; what it sends
- * to whom, what it tells its owner, and that it does nothing more. Steps and the end of a job are in
- * test_hub_steps.c, members in doubt in test_hub_members.c, random histories in
+ * The hub as a machine, situation by situation: generations that form, fail and resize; what it
+ * sends to whom, what it tells its owner, and that it does nothing more. Steps and the end of a job
+ * are in test_hub_steps.c, members in doubt in test_hub_members.c, random histories in
  * tests/sim/test_rendezvous.c.
  */
 #include "tests/unit/hub_fixture.h"
 
-/* ---- the first generation ---------------------------------------------------------------------- */
+/* ---- the first generation -------------------------------------------------------------------- */
 
 static void test_hub__waits_for_all_and_orders_ranks_by_index(void **state)
 {
@@ -137,7 +137,7 @@ static void test_hub__processes_of_a_member_hold_ranks_in_a_row(void **state)
     stop();
 }
 
-/* ---- failures ---------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 static void test_hub__aborts_survivors_at_once_and_goes_on_when_the_trainer_is_back(void **state)
 {
@@ -381,7 +381,7 @@ static void test_hub__fails_of_a_trainer_that_never_starts(void **state)
     stop();
 }
 
-/* ---- other sizes ------------------------------------------------------------------------------- */
+/* ---- other sizes ----------------------------------------------------------------------------- */
 
 static void test_hub__grows_and_shrinks_without_counting(void **state)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Open handshakes and shares by the numbers: who may begin, who goes for it, what a flood leaves. */
+/* Open handshakes and shares by the numbers: who may begin, who goes for it, what a flood
+ * leaves. */
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +49,8 @@ static struct sockaddr_storage ipv6(uint8_t network, uint8_t host)
     return out;
 }
 
-/* Begin one; the handshakes that it replaces are ended. *out_why is HUB_REFUSALS if it may begin at once. */
+/* Begin one; the handshakes that it replaces are ended. *out_why is HUB_REFUSALS if it may begin at
+ * once. */
 static struct hub_handshake *begin(struct hub_admission *admission, struct sockaddr_storage source,
                                    double now_ms, enum hub_refusal *out_why)
 {

@@ -6,7 +6,7 @@
  */
 #include "tests/unit/hub_fixture.h"
 
-/* ---- accusations ------------------------------------------------------------------------------- */
+/* ---- accusations ----------------------------------------------------------------------------- */
 
 static void test_hub_members__one_accusation_evicts_nobody_a_second_by_the_pair_does(void **state)
 {
@@ -80,7 +80,7 @@ static void test_hub_members__an_accused_member_without_connection_is_lost_at_on
     stop();
 }
 
-/* ---- connections and time ---------------------------------------------------------------------- */
+/* ---- connections and time -------------------------------------------------------------------- */
 
 static void test_hub_members__a_connection_that_comes_back_in_time_disturbs_nothing(void **state)
 {
@@ -205,8 +205,8 @@ static void test_hub_members__a_member_that_leaves_does_not_count_as_a_failure(v
     stop();
 }
 
-/* Asked to go, it goes on to the end of its step: nothing is aborted, nobody is accused, and its last
- * checkpoint counts although the others have gone on. */
+/* Asked to go, it goes on to the end of its step: nothing is aborted, nobody is accused, and its
+ * last checkpoint counts although the others have gone on. */
 static void test_hub_members__a_leaving_member_ends_its_step_and_is_heard_to_the_end(void **state)
 {
     (void)state;
@@ -349,7 +349,7 @@ static void test_hub_members__hello_comes_first(void **state)
     stop();
 }
 
-/* ---- records and other hubs -------------------------------------------------------------------- */
+/* ---- records and other hubs ------------------------------------------------------------------ */
 
 static void test_hub_members__without_a_record_only_a_majority_goes_on(void **state)
 {
@@ -387,8 +387,8 @@ static void test_hub_members__without_a_record_only_a_majority_goes_on(void **st
     stop();
 }
 
-/* The one that holds the state is given up, and comes back while the generation that does without it
- * waits for its record. */
+/* The one that holds the state is given up, and comes back while the generation that does without
+ * it waits for its record. */
 static void
 test_hub_members__who_comes_back_with_the_state_is_not_left_out_for_a_slow_record(void **state)
 {
@@ -445,7 +445,7 @@ static void remember(int index, int count)
                                                     .state_generation = {1, 5}};
 }
 
-/* ---- restarts are counted once, whoever leads -------------------------------------------------- */
+/* ---- restarts are counted once, whoever leads ------------------------------------------------ */
 
 static void test_hub_members__a_restart_is_recorded_with_the_generation_it_leads_to(void **state)
 {
@@ -753,7 +753,7 @@ static void test_hub_members__stops_when_a_member_knows_a_newer_hub(void **state
     stop();
 }
 
-/* ---- pods that Kubernetes takes away ----------------------------------------------------------- */
+/* ---- pods that Kubernetes takes away --------------------------------------------------------- */
 
 static void departs(int index, const char *cause)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The hub and a job with its own trainers (no spec.training): each exits for itself, and the job has
- * succeeded only when all ranks of one generation have exited with 0.
+ * The hub and a job with its own trainers (no spec.training): each exits for itself, and the job
+ * has succeeded only when all ranks of one generation have exited with 0.
  */
 #include "tests/unit/hub_fixture.h"
 
@@ -193,7 +193,7 @@ static void test_hub_own_trainers__the_next_hub_waits_for_all_as_well(void **sta
     stop();
 }
 
-/* ---- back-off ---------------------------------------------------------------------------------- */
+/* ---- back-off -------------------------------------------------------------------------------- */
 
 /* All trainers end and wait again; how long, in ms, until the next generation is assigned. */
 static double wait_for_generation(int count, int64_t counter)
@@ -305,7 +305,7 @@ static void test_hub_own_trainers__say_when_the_restart_comes(void **state)
     stop();
 }
 
-/* ---- rules ------------------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 static void start_with_rule(enum failure_action action, int64_t exit_code, int restarts_max)
 {
@@ -366,7 +366,7 @@ static void test_hub_own_trainers__a_missing_command_is_final(void **state)
     stop();
 }
 
-/* ---- others come and go ------------------------------------------------------------------------ */
+/* ---- others come and go ---------------------------------------------------------------------- */
 
 static struct hub_policy elastic(double replacement_ms)
 {

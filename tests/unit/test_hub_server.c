@@ -41,7 +41,7 @@
 
 static const char first_key[] = "the key of this installation";
 
-/* ---- a server with one job --------------------------------------------------------------------- */
+/* ---- a server with one job ------------------------------------------------------------------- */
 
 struct agent {
     struct world *world;
@@ -230,7 +230,7 @@ static void world_free(struct world *world)
     free(world);
 }
 
-/* ---- agents with a trainer that does everything at once ---------------------------------------- */
+/* ---- agents with a trainer that does everything at once -------------------------------------- */
 
 static void join(struct agent *agent, const struct member_action *action, struct member_output *out)
 {
@@ -339,7 +339,7 @@ static struct agent *add_agent(struct world *world, const char *ca_pem, const ch
     return agent;
 }
 
-/* ---- a peer that does as it likes -------------------------------------------------------------- */
+/* ---- a peer that does as it likes ------------------------------------------------------------ */
 
 struct stranger {
     int port;
@@ -496,7 +496,7 @@ static void part(struct world *world, struct stranger *s)
     pthread_join(s->thread, NULL);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void test_hub_server__members_form_lose_one_and_go_on(void **state)
 {
@@ -593,7 +593,8 @@ static void test_hub_server__a_message_of_many_frames_arrives_whole(void **state
 
 static void test_hub_server__a_server_that_comes_back_disturbs_nothing(void **state)
 {
-    /* A port that the system gives nobody who asks for any: it must be free when the server returns. */
+    /* A port that the system gives nobody who asks for any: it must be free when the server
+     * returns. */
     struct hub_server_config config, change = {.port = 10000 + (int)(getpid() % 15000)};
     struct world *world = world_new(2, &change);
     struct fleet_error err;
@@ -868,7 +869,7 @@ static void test_hub_server__accepts_no_more_connections_than_allowed(void **sta
     world_free(world);
 }
 
-/* ---- floods ------------------------------------------------------------------------------------ */
+/* ---- floods ---------------------------------------------------------------------------------- */
 
 /* What a client of TLS says first, and a flood says only. */
 static size_t client_hello(unsigned char *out, size_t capacity)
@@ -1065,7 +1066,8 @@ static void test_hub_server__a_job_and_a_namespace_have_shares(void **state)
     world_free(world);
 }
 
-/* A peer with the right token that never stops talking is closed; the job's member is not disturbed. */
+/* A peer with the right token that never stops talking is closed; the job's member is not
+ * disturbed. */
 static void test_hub_server__who_says_too_much_is_closed(void **state)
 {
     struct world *world = world_new(1, NULL);

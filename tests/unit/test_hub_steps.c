@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The hub and what a job is about: steps, checkpoints, state that may be lost, the end. What it makes
- * of each message, in which order it tells, and whom it waits for.
+ * The hub and what a job is about: steps, checkpoints, state that may be lost, the end. What it
+ * makes of each message, in which order it tells, and whom it waits for.
  */
 #include "tests/unit/hub_fixture.h"
 
-/* ---- progress and checkpoints ------------------------------------------------------------------ */
+/* ---- progress and checkpoints ---------------------------------------------------------------- */
 
 /* An observer must not see steps of a generation that does not run yet. */
 static void test_hub_steps__a_step_says_that_the_generation_runs(void **state)
@@ -337,7 +337,8 @@ static void test_hub_steps__finishes_a_job_that_had_finished_before(void **state
     stop();
 }
 
-/* Steps 2 to 30 were told to a hub that was lost before it wrote them down: nobody has them any more. */
+/* Steps 2 to 30 were told to a hub that was lost before it wrote them down: nobody has them any
+ * more. */
 static void test_hub_steps__finishes_though_nobody_can_tell_the_last_steps(void **state)
 {
     (void)state;
@@ -430,9 +431,10 @@ static void test_hub_steps__the_store_is_the_generations(void **state)
     stop();
 }
 
-/* ---- what is waited for ------------------------------------------------------------------------ */
+/* ---- what is waited for ---------------------------------------------------------------------- */
 
-/* Its trainer was stopped, the agents of the two others are gone: only it can go on from where they were. */
+/* Its trainer was stopped, the agents of the two others are gone: only it can go on from where they
+ * were. */
 static void test_hub_steps__says_that_a_stopped_trainer_holds_the_state(void **state)
 {
     const struct hub_event *event;
@@ -499,7 +501,7 @@ static void test_hub_steps__says_nothing_of_a_short_wait(void **state)
 
 #define TEST(name) cmocka_unit_test(test_hub_steps__##name)
 
-/* ---- own trainers ------------------------------------------------------------------------------ */
+/* ---- own trainers ---------------------------------------------------------------------------- */
 
 /* What an own trainer reports: any steps, in ascending order. */
 static void report_step(int index, int64_t step, int64_t steps)
@@ -597,7 +599,8 @@ static void test_hub_steps__steps_of_an_own_trainer_are_lost_where_it_says_so(vo
     stop();
 }
 
-/* On a busy machine the agent of rank 0 reads its trainer's last lines when another trainer has failed already. */
+/* On a busy machine the agent of rank 0 reads its trainer's last lines when another trainer has
+ * failed already. */
 static void test_hub_steps__a_step_that_is_told_after_the_failure_is_lost_too(void **state)
 {
     (void)state;

@@ -25,7 +25,8 @@ static void tell(struct hub_view *view, enum hub_event_type type, int member, co
     hub_view_event(view, &event, 1767225600000 + member);
 }
 
-/* A rack that is cut off: each of its workers has to be replaced, not only the last ones that were told. */
+/* A rack that is cut off: each of its workers has to be replaced, not only the last ones that were
+ * told. */
 static void all_members_that_do_not_answer_are_remembered(void **state)
 {
     struct hub_view view = {0};

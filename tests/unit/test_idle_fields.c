@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Fields beside the strategy: each field of strategyOptions, training and runPolicy is read by the file
- * that this test names, or a job that sets it is warned. A field that leaves a job nothing to do for
- * another is told as well.
+ * Fields beside the strategy: each field of strategyOptions, training and runPolicy is read by the
+ * file that this test names, or a job that sets it is warned. A field that leaves a job nothing to
+ * do for another is told as well.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@
 
 #define SOURCE_MAX (1 << 20)
 
-/* ---- warnings ------------------------------------------------------------------------------------ */
+/* ---- warnings -------------------------------------------------------------------------------- */
 
 #define ADAMW    "optimizer: {name: adamw, learningRate: 0.1}"
 #define MOMENTUM "optimizer: {name: momentum, learningRate: 0.1, nesterov: true}"
@@ -83,7 +83,8 @@ static void warn(const char *spec, const char *training, bool in_cluster, struct
         &text,
         "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: j}\n"
         "spec: {worker: {replicas: 1}, %s%straining: {model: {name: gpt, layers: 2, heads: 2, "
-        "width: 16, context: 8}, data: {path: /t}, globalBatchSize: 8, microBatchSize: 2, steps: 4, "
+        "width: 16, context: 8}, data: {path: /t}, globalBatchSize: 8, microBatchSize: 2, steps: "
+        "4, "
         "%s}}\n",
         spec, spec[0] ? ", " : "", training);
     if (fleetjob_read(text.text, text.length, &job, &errors) == 0)
@@ -122,7 +123,7 @@ static void test_idle_fields__a_cluster_draws_no_curve(void **state)
                         "only `fleetjob run` does\n");
 }
 
-/* ---- who reads a field --------------------------------------------------------------------------- */
+/* ---- who reads a field ----------------------------------------------------------------------- */
 
 /* A file that acts on the field, and the words by which it reads it. */
 static const struct {

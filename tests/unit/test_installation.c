@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Service, EndpointSlice and identity of an installation are deleted and changed by hand: the leader mends them. */
+/* Service, EndpointSlice and identity of an installation are deleted and changed by hand: the
+ * leader mends them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

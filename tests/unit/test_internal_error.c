@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A broken invariant of one job (controller/fleetjob/internal_error.c): planted where a pass of the job "gpt" decides, or
- * in its hub, while a whole controller looks after others on the fake API server.
+ * A broken invariant of one job (controller/fleetjob/internal_error.c): planted where a pass of the
+ * job "gpt" decides, or in its hub, while a whole controller looks after others on the fake API
+ * server.
  */
 #include "tests/unit/reconciler_fixture.h"
 
@@ -117,7 +118,8 @@ static void the_hub_is_made_anew_if_it_happens_again(void **state)
     stop(&w);
 }
 
-/* Time never goes back, says an assertion at the begin of each call (hub.c): the next one, whatever it is, fails. */
+/* Time never goes back, says an assertion at the begin of each call (hub.c): the next one, whatever
+ * it is, fails. */
 static void plant_in_hub(struct world *w)
 {
     struct hub_output out = {0};
@@ -137,7 +139,8 @@ static int count_hubs(const struct world *w)
     return count;
 }
 
-/* The members come to the hub that was made from the status, and train on in the same generation. */
+/* The members come to the hub that was made from the status, and train on in the same
+ * generation. */
 static void a_hub_that_breaks_is_made_anew_from_the_status(void **state)
 {
     size_t defects = hub_defects();

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a job needs besides pods (controller/fleetjob/job_objects.h), by the requests of a whole controller on the fake
- * API server: what is deleted comes back, what belongs to others stays, and no Secret is ever read.
+ * What a job needs besides pods (controller/fleetjob/job_objects.h), by the requests of a whole
+ * controller on the fake API server: what is deleted comes back, what belongs to others stays, and
+ * no Secret is ever read.
  */
 #include "tests/unit/reconciler_fixture.h"
 
@@ -65,7 +66,8 @@ static void expect_no_secret_read(const struct world *w)
     assert_int_equal(fake_apiserver_requests(w->server, "/api/v1/secrets"), 0);
 }
 
-/* The quota counts the Secret that is there, and refuses another one before its name is looked at. */
+/* The quota counts the Secret that is there, and refuses another one before its name is looked
+ * at. */
 static void a_full_quota_of_secrets_is_no_matter_to_a_job_that_has_one(void **state)
 {
     struct world w;
@@ -190,7 +192,8 @@ static void a_deleted_service_is_back(void **state)
     stop(&w);
 }
 
-/* kubectl delete --cascade=orphan takes the owner away; a Service may also outlive its job for a moment. */
+/* kubectl delete --cascade=orphan takes the owner away; a Service may also outlive its job for a
+ * moment. */
 static void a_service_of_a_job_before_is_taken_over(void **state)
 {
     static const char *const before[] = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What fleet_json_parse() refuses, where it says the fault is, and that what it reads can be printed
- * and read again.
+ * What fleet_json_parse() refuses, where it says the fault is, and that what it reads can be
+ * printed and read again.
  */
 #include <errno.h>
 #include <math.h>
@@ -128,8 +128,8 @@ static void test_json__reads_what_it_prints(void **state)
     }
 }
 
-/* Integers in full, else the shortest of all texts that read as the same number, as trying them one by one
- * finds it. */
+/* Integers in full, else the shortest of all texts that read as the same number, as trying them one
+ * by one finds it. */
 static void expect_shortest(double value)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};

@@ -116,12 +116,14 @@ static void test_kube_config__names_what_is_wrong(void **state)
          "clusters: [{name: c, cluster: {server: \"ftp://x\"}}]\n",
          NULL, "cluster \"c\": server: \"ftp://x\" is not an http or https URL"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\n"
-         "clusters: [{name: c, cluster: {server: \"https://x\", insecure-skip-tls-verify: true}}]\n",
+         "clusters: [{name: c, cluster: {server: \"https://x\", "
+         "insecure-skip-tls-verify: true}}]\n",
          NULL,
          "cluster \"c\": insecure-skip-tls-verify: is not supported; give the "
          "certificate-authority"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\n"
-         "clusters: [{name: c, cluster: {server: \"https://x\", certificate-authority-data: \"?\"}}]",
+         "clusters: [{name: c, cluster: {server: \"https://x\", certificate-authority-data: \"?\"}"
+         "}]",
          NULL, "cluster \"c\": certificate-authority-data: is not base64"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\n"
          "clusters: [{name: c, cluster: {server: \"https://\"}}]\n",
@@ -204,7 +206,8 @@ static void test_kube_config__fails_where_a_secret_never_was(void **state)
     kube_config_release(&config);
 }
 
-/* As kubectl merges them: of two entries with one name the first, paths relative to their own file. */
+/* As kubectl merges them: of two entries with one name the first, paths relative to their own
+ * file. */
 static void test_kube_config__several_files_are_one(void **state)
 {
     FLEET_AUTO_FREE char *below = fleet_file_join(folder, "below");
@@ -289,7 +292,8 @@ static void test_kube_config__runs_a_plugin_until_its_token_expires(void **state
         "echo x >>\"$(dirname \"$0\")/runs\"\n"
         "case $KUBERNETES_EXEC_INFO in *ExecCredential*) ;; *) exit 3 ;; esac\n"
         "echo '{\"kind\":\"ExecCredential\",\"status\":{\"token\":\"'$1-$FROM_CONFIG-"
-        "$(wc -l <\"$(dirname \"$0\")/runs\")'\",\"expirationTimestamp\":\"1970-01-01T00:10:00Z\"}}'\n",
+        "$(wc -l <\"$(dirname \"$0\")/runs\")'\",\"expirationTimestamp\":\"1970-01-01T00:10:00Z\"}"
+        "}'\n",
         &config);
     for (int run = 1; run <= 2; run++) {
         snprintf(expected, sizeof(expected), "7-v-%d", run);
@@ -306,7 +310,8 @@ static void test_kube_config__takes_a_certificate_from_a_plugin(void **state)
 {
     static const char text[] =
         "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
-        "clusters: [{name: c, cluster: {server: \"https://x\", certificate-authority-data: Q0E=}}]\n"
+        "clusters: [{name: c, cluster: {server: \"https://x\", certificate-authority-data: Q0E=}}"
+        "]\n"
         "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, "
         "command: ./plugin.sh, provideClusterInfo: true, interactiveMode: IfAvailable}}}]\n";
     FLEET_AUTO_FREE char *path = write_file(

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Metadata, conditions, quantities and names, against the rules of the Kubernetes API conventions. */
+/* Metadata, conditions, quantities and names, against the rules of the Kubernetes API
+ * conventions. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A credential plug-in that takes its time: the loop turns meanwhile, and what needs the credential waits. */
+/* A credential plug-in that takes its time: the loop turns meanwhile, and what needs the credential
+ * waits. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +30,8 @@ struct world {
     char words[512];
 };
 
-/* `body` is a shell script; $GO is a file that the test makes. Nobody listens at the server's address. */
+/* `body` is a shell script; $GO is a file that the test makes. Nobody listens at the server's
+ * address. */
 static void start(struct world *w, const char *body)
 {
     char text[1024];

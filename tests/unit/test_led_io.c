@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Who does not lead any more changes nothing, whatever was on its way (design: nothing is done without
- * the lease). */
+/* Who does not lead any more changes nothing, whatever was on its way (design: nothing is done
+ * without the lease). */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

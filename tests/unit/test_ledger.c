@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What becomes of a gradient that is not finite and of a loss that jumps: verdicts, the loss scale's
- * state machine against the traces of spec/strategy.md 7.5, and that a ledger survives a manifest.
+ * What becomes of a gradient that is not finite and of a loss that jumps: verdicts, the loss
+ * scale's state machine against the traces of spec/strategy.md 7.5, and that a ledger survives a
+ * manifest.
  */
 #include <errno.h>
 #include <math.h>
@@ -62,7 +63,7 @@ static enum ledger_verdict step(struct rig *rig, bool is_finite, double loss)
     return verdict;
 }
 
-/* ---- overflow ------------------------------------------------------------------------------------ */
+/* ---- overflow -------------------------------------------------------------------------------- */
 
 static const struct trace {
     const char *strategy, *overflows;
@@ -149,7 +150,7 @@ static void test_ledger__without_a_scale_infinity_is_fatal(void **state)
     rig_release(&rig);
 }
 
-/* ---- the loss ------------------------------------------------------------------------------------ */
+/* ---- the loss -------------------------------------------------------------------------------- */
 
 /* Ten losses 2 ± 0.1: mean 2, deviation 0.1. */
 static void fill_window(struct rig *rig)
@@ -195,7 +196,7 @@ static void test_ledger__nothing_is_a_spike_before_the_window_is_full(void **sta
     rig_release(&rig);
 }
 
-/* ---- the manifest -------------------------------------------------------------------------------- */
+/* ---- the manifest ---------------------------------------------------------------------------- */
 
 static void test_ledger__goes_into_a_manifest_and_back(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The largest job that the limits allow (libfleet/base/limits.h), in both protocols: what `validate` accepts can be told to
- * its workers.
+ * The largest job that the limits allow (libfleet/base/limits.h), in both protocols: what
+ * `validate` accepts can be told to its workers.
  */
 #include <setjmp.h>
 #include <stdarg.h>

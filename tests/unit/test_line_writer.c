@@ -54,8 +54,8 @@ static void test_line_writer__writes_in_order(void **state)
     (void)close(fds[0]);
 }
 
-/* Numbers stand in ascending order; where some are missing, a line says how many. Returns how many are
- * missing, *out_next the number after the last. */
+/* Numbers stand in ascending order; where some are missing, a line says how many. Returns how many
+ * are missing, *out_next the number after the last. */
 static int64_t check_numbers(const char *text, int *out_next)
 {
     int64_t missing = 0;
@@ -76,8 +76,8 @@ static int64_t check_numbers(const char *text, int *out_next)
     return missing;
 }
 
-/* More than the pipe and the buffer hold: `put` returns all the same, and what is read later says where
- * lines are missing, and how many. */
+/* More than the pipe and the buffer hold: `put` returns all the same, and what is read later says
+ * where lines are missing, and how many. */
 static void test_line_writer__never_waits_and_counts_what_it_drops(void **state)
 {
     enum {

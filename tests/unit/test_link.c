@@ -192,7 +192,8 @@ static void test_link__refuses_what_breaks_a_rule(void **state)
          "\"addresses\":[\"a:1\"],\"lineage\":[]}",
          "decode \"assign\" of the link: addresses has 1 elements, not between 2 and 2"},
         {"{\"message\":\"assign\",\"epoch\":1,\"counter\":1,\"rank\":0,\"world\":1,\"level\":0,"
-         "\"digest\":\"\",\"keepsState\":true,\"faultAtMs\":0,\"key\":\"00\",\"addresses\":[7],\"lineage\":[]}",
+         "\"digest\":\"\",\"keepsState\":true,\"faultAtMs\":0,\"key\":\"00\",\"addresses\":[7],"
+         "\"lineage\":[]}",
          "decode \"assign\" of the link: key is not 64 hexadecimal digits"},
     };
 
@@ -224,7 +225,7 @@ static void test_link__cuts_long_texts_at_a_character(void **state)
     assert_int_equal(m.warning.text[LINK_TEXT_SIZE - 3], '\xA4');
 }
 
-/* ---- the stream ------------------------------------------------------------------------------- */
+/* ---- the stream ------------------------------------------------------------------------------ */
 
 struct pair {
     struct link agent, trainer;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A controller of ten lines on the manager, the fake API server and virtual time: for each Secret it
- * keeps a ConfigMap of the same name. What is checked is when it is called, and that two replicas
- * with bad networks bring the cluster to what it should be without working at once.
+ * A controller of ten lines on the manager, the fake API server and virtual time: for each Secret
+ * it keeps a ConfigMap of the same name. What is checked is when it is called, and that two
+ * replicas with bad networks bring the cluster to what it should be without working at once.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -19,7 +19,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/rendezvous/member.h"
 
-/* ---- a member and what it has answered --------------------------------------------------------- */
+/* ---- a member and what it has answered ------------------------------------------------------- */
 
 static struct world {
     struct member *member;
@@ -220,7 +220,7 @@ static void run_as(int reporter)
     clear();
 }
 
-/* ---- the connection ---------------------------------------------------------------------------- */
+/* ---- the connection -------------------------------------------------------------------------- */
 
 static void test_member__dials_says_hello_and_waits_for_the_answer(void **state)
 {
@@ -274,7 +274,8 @@ static void test_member__backs_off_with_jitter_up_to_a_limit(void **state)
     stop();
 }
 
-/* A thousand that lost their hub do not all come back within the tenth of a second of a small job. */
+/* A thousand that lost their hub do not all come back within the tenth of a second of a small
+ * job. */
 static void test_member__backs_off_longer_among_many(void **state)
 {
     static struct message_member members[1000];
@@ -383,7 +384,7 @@ static void test_member__after_a_reconnect_says_what_is_running(void **state)
     stop();
 }
 
-/* ---- generations ------------------------------------------------------------------------------- */
+/* ---- generations ----------------------------------------------------------------------------- */
 
 static void test_member__tells_the_next_hub_why_its_generation_was_ended(void **state)
 {
@@ -453,7 +454,8 @@ static void test_member__hands_an_assignment_to_waiting_trainers(void **state)
     stop();
 }
 
-/* The hub compares the step with the one agreed upon: one process may be ahead by the first step. */
+/* The hub compares the step with the one agreed upon: one process may be ahead by the first
+ * step. */
 static void test_member__while_restored_it_says_the_step_it_restored(void **state)
 {
     struct message_step first = {.step = 8};
@@ -574,7 +576,7 @@ static void test_member__an_abort_of_what_it_never_got_is_confirmed(void **state
     stop();
 }
 
-/* ---- trainers ---------------------------------------------------------------------------------- */
+/* ---- trainers -------------------------------------------------------------------------------- */
 
 static void test_member__tells_a_failure_and_makes_the_others_leave(void **state)
 {
@@ -685,7 +687,7 @@ static void test_member__holds_the_newest_state_of_its_processes(void **state)
     stop();
 }
 
-/* ---- steps ------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static void test_member__the_reporter_tells_each_step_once(void **state)
 {
@@ -805,7 +807,7 @@ static void test_member__finishing_is_told_until_the_hub_says_done(void **state)
     stop();
 }
 
-/* ---- the store, leaving ------------------------------------------------------------------------ */
+/* ---- the store, leaving ---------------------------------------------------------------------- */
 
 static void test_member__answers_the_process_that_asked_the_store(void **state)
 {
@@ -860,7 +862,8 @@ static void test_member__leaves_when_told_and_when_asked(void **state)
     stop();
 }
 
-/* The last checkpoint is told until the hub knows it, over whatever connections; goodbye comes after. */
+/* The last checkpoint is told until the hub knows it, over whatever connections; goodbye comes
+ * after. */
 static void test_member__says_goodbye_when_its_checkpoint_is_known(void **state)
 {
     struct message message,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Goal: the kernel's count of processes killed for lack of memory is found in either generation of control
- * groups, in a container and out of one. Method: a folder in place of the root.
+ * Goal: the kernel's count of processes killed for lack of memory is found in either generation of
+ * control groups, in a container and out of one. Method: a folder in place of the root.
  */
 #include <setjmp.h>
 #include <stdarg.h>

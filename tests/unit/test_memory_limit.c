@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Which limits a job gives its workers, what a worker needs, what is refused and in which words; and
- * what the machine itself allows. */
+/* Which limits a job gives its workers, what a worker needs, what is refused and in which words;
+ * and what the machine itself allows. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -144,7 +144,7 @@ static void test_memory_limit__threads_follow_the_limit_of_processors(void **sta
     expect_threads("{processesPerPod: 4, resources: {limits: {cpu: 2}}}", 1);
 }
 
-/* ---- what the runtime takes -------------------------------------------------------------------- */
+/* ---- what the runtime takes ------------------------------------------------------------------ */
 
 static void test_runtime_memory__a_small_bucket_fits_where_a_large_one_does(void **state)
 {
@@ -155,7 +155,7 @@ static void test_runtime_memory__a_small_bucket_fits_where_a_large_one_does(void
     assert_int_equal(runtime_exchange_bytes(1, 1, 300000), 0);
 }
 
-/* ---- the machine --------------------------------------------------------------------------------- */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
 static void put(const char *root, const char *folder, const char *name, const char *text)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Messages: what is written reads back equal, what is outside the limits is refused with the name of
- * the field, what is unknown is ignored (fields) or refused (types).
+ * Messages: what is written reads back equal, what is outside the limits is refused with the name
+ * of the field, what is unknown is ignored (fields) or refused (types).
  */
 #include <errno.h>
 #include <math.h>
@@ -198,9 +198,11 @@ static void test_message__refuses_with_the_name_of_the_field(void **state)
         {"{\"type\": \"checkpoint\"}",
          "decode message checkpoint: generation: required, but absent"},
         {"{\"type\": \"checkpoint\", \"generation\": {\"epoch\": 1}}",
-         "decode message checkpoint: generation: must be {epoch, counter}, integers from 0 to 2^52"},
+         "decode message checkpoint: generation: must be {epoch, counter}, integers from 0 to "
+         "2^52"},
         {"{\"type\": \"checkpoint\", \"generation\": {\"epoch\": 1, \"counter\": -1}}",
-         "decode message checkpoint: generation: must be {epoch, counter}, integers from 0 to 2^52"},
+         "decode message checkpoint: generation: must be {epoch, counter}, integers from 0 to "
+         "2^52"},
         {"{\"type\": \"done\", \"succeeded\": 1}",
          "decode message done: succeeded: must be true or false"},
         {"{\"type\": \"heartbeat\", \"step\": 1.5}",

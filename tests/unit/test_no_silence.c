@@ -33,7 +33,7 @@
 
 #define WORLDS 2
 
-/* ---- every knob ---------------------------------------------------------------------------------- */
+/* ---- every knob ------------------------------------------------------------------------------ */
 
 struct tally {
     char path[128];
@@ -241,7 +241,7 @@ static void test_no_silence__a_knob_is_told_by_the_name_that_is_written(void **s
     outcome_release(&o);
 }
 
-/* ---- one program for any number of workers ------------------------------------------------------- */
+/* ---- one program for any number of workers --------------------------------------------------- */
 
 static void append_chain(struct fleet_strbuf *out, const struct select_result *result)
 {
@@ -258,7 +258,8 @@ static bool can_run(const struct select_result *result)
     return true;
 }
 
-/* A trainer starts before it knows how many there are: what it plans must be what the job planned. */
+/* A trainer starts before it knows how many there are: what it plans must be what the job
+ * planned. */
 static void compare_chains(const struct strategy *s, enum strategy_policy policy,
                            const char *optimizer, int world)
 {

@@ -58,7 +58,7 @@ static struct projection_pod *project_pod(const char *text)
     return pod;
 }
 
-/* ---- pods ------------------------------------------------------------------------------------- */
+/* ---- pods ------------------------------------------------------------------------------------ */
 
 static void a_pod_that_was_killed_for_memory(void **state)
 {
@@ -170,7 +170,8 @@ static void a_pod_that_does_not_start_says_why(void **state)
         "\"ContainerCreating\"}}}]",
         "ContainerCreating");
     expect_waiting(
-        "\"initContainerStatuses\":[{\"state\":{\"running\":{}}}],\"containerStatuses\":[{\"state\":{"
+        "\"initContainerStatuses\":[{\"state\":{\"running\":{}}}],\"containerStatuses\":[{"
+        "\"state\":{"
         "\"waiting\":{\"reason\":\"PodInitializing\"}}}]",
         "");
 }
@@ -185,7 +186,7 @@ static void strangers_are_nobodys_pods(void **state)
     projection_pod_kind.release(pod);
 }
 
-/* ---- the job ---------------------------------------------------------------------------------- */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 struct world {
     struct projection_job *job;
@@ -257,7 +258,8 @@ static void a_valid_job_is_planned(void **state)
     release(&w);
 }
 
-/* Pods that have ended are listed for a while; the job may be resumed meanwhile, with another image. */
+/* Pods that have ended are listed for a while; the job may be resumed meanwhile, with another
+ * image. */
 static void images_are_of_pods_that_live(void **state)
 {
     static const struct {
@@ -318,13 +320,13 @@ static void a_foreign_job_is_explained(void **state)
     struct world w = {0};
 
     (void)state;
-    look(
-        &w,
-        "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\"," META(
-            "gpt",
-            "") ",\"spec\":{\"worker\":{\"replicas\":4,\"template\":{\"spec\":{\"containers\":"
-                "[{\"name\":\"x\",\"command\":[\"t\"]}]}}},\"strategy\":{\"sharding\":true,\"amp\":true}}}",
-        NULL);
+    look(&w,
+         "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\"," META(
+             "gpt",
+             "") ",\"spec\":{\"worker\":{\"replicas\":4,\"template\":{\"spec\":{\"containers\":"
+                 "[{\"name\":\"x\",\"command\":[\"t\"]}]}}},\"strategy\":{\"sharding\":true,"
+                 "\"amp\":true}}}",
+         NULL);
     assert_int_equal(w.observation.errors.count, 0);
     assert_non_null(w.plan.json);
     assert_string_equal(fleet_json_at(w.plan.json, "applied[0]")->valuestring, "sharding");
@@ -341,14 +343,15 @@ static void dropped_knobs_are_told_once(void **state)
     struct actions actions = {0};
 
     (void)state;
-    look(
-        &w,
-        "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\"," META(
-            "gpt",
-            ",\"generation\":3") ",\"spec\":{\"worker\":{\"replicas\":4,\"template\":{\"spec\":{\"containers\":"
-                                 "[{\"name\":\"x\",\"command\":[\"t\"]}]}}},\"strategyPolicy\":\"Paddle\",\"strategy\":{\"auto\":true,"
-                                 "\"dgc\":true,\"localsgd\":true,\"amp\":true}}}",
-        NULL);
+    look(&w,
+         "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\"," META(
+             "gpt",
+             ",\"generation\":3") ",\"spec\":{\"worker\":{\"replicas\":4,\"template\":{\"spec\":{"
+                                  "\"containers\":"
+                                  "[{\"name\":\"x\",\"command\":[\"t\"]}]}}},\"strategyPolicy\":"
+                                  "\"Paddle\",\"strategy\":{\"auto\":true,"
+                                  "\"dgc\":true,\"localsgd\":true,\"amp\":true}}}",
+         NULL);
     assert_int_equal(w.observation.errors.count, 0);
     observe_complete(&w.observation, &actions);
     assert_int_equal(actions.event_count, 2);

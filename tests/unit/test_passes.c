@@ -112,7 +112,7 @@ static enum program_type type_of(const struct program *p, const char *name)
     return p->vars[var].type;
 }
 
-/* ---- optimizer --------------------------------------------------------------------------------- */
+/* ---- optimizer ------------------------------------------------------------------------------- */
 
 static void test_passes__optimizer_decays_matrices_or_all(void **state)
 {
@@ -226,7 +226,7 @@ static void test_passes__lars_excludes_by_part_lamb_by_end(void **state)
     job_release(&job);
 }
 
-/* ---- exchange ---------------------------------------------------------------------------------- */
+/* ---- exchange -------------------------------------------------------------------------------- */
 
 /* Buckets are ranges that cover the space once, complete ones first, none over its limit by more
  * than a tensor. */
@@ -358,7 +358,7 @@ static void expect_idle(const char *training, const char *strategy, const char *
     job_release(&job);
 }
 
-/* ---- amp --------------------------------------------------------------------------------------- */
+/* ---- amp ------------------------------------------------------------------------------------- */
 
 static void test_passes__amp_follows_its_lists(void **state)
 {
@@ -413,9 +413,10 @@ static void test_passes__casts_beside_sums_and_norms_are_fused(void **state)
     job_release(&job);
 }
 
-#define RESNET(rest)                                                                                  \
-    "{\"model\":{\"name\":\"resnet\",\"preset\":\"resnet18\",\"stem\":\"cifar\"},\"data\":{"          \
-    "\"path\":\"t\",\"tokenizer\":\"cifar10\"},\"globalBatchSize\":8,\"microBatchSize\":4,\"steps\":" \
+#define RESNET(rest)                                                                         \
+    "{\"model\":{\"name\":\"resnet\",\"preset\":\"resnet18\",\"stem\":\"cifar\"},\"data\":{" \
+    "\"path\":\"t\",\"tokenizer\":\"cifar10\"},\"globalBatchSize\":8,\"microBatchSize\":4,"  \
+    "\"steps\":"                                                                             \
     "1,\"optimizer\":{\"name\":\"sgd\",\"learningRate\":1}" rest "}"
 
 /* 17 relus: one of the stem, and of 8 blocks one inside and one at the end. */
@@ -568,9 +569,9 @@ static void test_passes__precision_alone_has_no_custom_lists(void **state)
     struct job job;
 
     (void)state;
-    build(
-        &job, GPT(1, ADAMW ",\"precision\":\"bf16\""),
-        "{\"amp_configs\":{\"custom_black_list\":[\"linear\"],\"custom_black_varnames\":[\"h.7\"]}}");
+    build(&job, GPT(1, ADAMW ",\"precision\":\"bf16\""),
+          "{\"amp_configs\":{\"custom_black_list\":[\"linear\"],"
+          "\"custom_black_varnames\":[\"h.7\"]}}");
     assert_int_equal(type_of(&job.plan.program, "h.0.mlp.c_fc"), PROGRAM_BF16);
     assert_true(select_has_note(&job.plan.selection.without_effect, "amp_configs"));
     job_release(&job);
@@ -601,7 +602,7 @@ static void test_passes__amp_scales_only_if_asked(void **state)
     }
 }
 
-/* ---- recompute --------------------------------------------------------------------------------- */
+/* ---- recompute ------------------------------------------------------------------------------- */
 
 /* spec/strategy.md 8.5: checkpoints after each of L layers; all but the tail run twice, but for
  * what makes a checkpoint, and for what only that would read. */
@@ -768,7 +769,7 @@ static void test_passes__recompute_of_nothing_is_told(void **state)
                 "recompute", "nothing lies between these checkpoints");
 }
 
-/* ---- together ---------------------------------------------------------------------------------- */
+/* ---- together -------------------------------------------------------------------------------- */
 
 static void test_passes__work_together(void **state)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a plan says of knobs that the built-in runtime cannot run yet: bytes and traffic by the closed
- * formulas, worked out here by hand for a model of known size; stages, shards, groups, schedules.
+ * What a plan says of knobs that the built-in runtime cannot run yet: bytes and traffic by the
+ * closed formulas, worked out here by hand for a model of known size; stages, shards, groups,
+ * schedules.
  */
 #include <errno.h>
 #include <math.h>
@@ -246,7 +247,8 @@ static void test_plan_explain__divides_matrices(void **state)
     job_init(&job, JOB("adam"), "{\"hybrid_configs\":{\"mp_degree\":2}}", 2);
     assert_int_equal(job.plan.parts.stages[0].elements, 8 * (LAYER_MATRICES / 2 + LAYER_VECTORS) +
                                                             (TOKENS + POSITIONS) / 2 + LAST_NORM);
-    /* 64 micro-batches, 8 layers, four times the layer's output, which a ring sends once with two */
+    /* 64 micro-batches, 8 layers, four times the layer's output, which a ring sends once with
+     * two */
     expect_sent(&job.plan.traffic, "all_reduce", "outputs of divided layers",
                 64.0 * 8 * 4 * BOUNDARY);
     job_release(&job);

@@ -2,8 +2,8 @@
 
 /*
  * A PNG is read back, by a reader that knows no more than the standards say: signature, chunks and
- * their checksums, zlib's checksum, deflate's fixed codes, the filter of each row. The pixels are those
- * that were drawn; a loss curve has its colours where its numbers are.
+ * their checksums, zlib's checksum, deflate's fixed codes, the filter of each row. The pixels are
+ * those that were drawn; a loss curve has its colours where its numbers are.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -29,7 +29,7 @@ static uint32_t big(const uint8_t *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* ---- inflate ---------------------------------------------------------------------------------- */
+/* ---- inflate --------------------------------------------------------------------------------- */
 
 struct stream {
     const uint8_t *bytes;
@@ -109,7 +109,7 @@ static void inflate(const uint8_t *bytes, size_t size, uint8_t *out, size_t want
     assert_int_equal(big(bytes + size - 4), b << 16 | a);
 }
 
-/* ---- the file --------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static uint32_t crc_of(const uint8_t *bytes, size_t size)
 {
@@ -211,7 +211,8 @@ static int marked(const struct image *image, uint32_t y, uint32_t from, uint32_t
     return count;
 }
 
-/* A loss that falls from 4 to 1: blue in the upper left and lower right quarter, none in the others. */
+/* A loss that falls from 4 to 1: blue in the upper left and lower right quarter, none in the
+ * others. */
 static void test_png__a_curve_is_where_its_numbers_are(void **state)
 {
     struct fleet_strbuf file = {0};

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What the API server has against a pod (controller/fleetjob/pod_errors.h): in the paths that the user wrote, and as the
- * condition Accepted of a job on the fake API server.
+ * What the API server has against a pod (controller/fleetjob/pod_errors.h): in the paths that the
+ * user wrote, and as the condition Accepted of a job on the fake API server.
  */
 #include "controller/fleetjob/pod_errors.h"
 #include "tests/unit/reconciler_fixture.h"
 
-#define STRICT                                                                                                     \
-    "POST /api/v1/namespaces/team/pods: 400 BadRequest: Pod in version \"v1\" cannot be handled as a Pod: strict " \
+#define STRICT                                                                                    \
+    "POST /api/v1/namespaces/team/pods: 400 BadRequest: Pod in version \"v1\" cannot be handled " \
+    "as a Pod: strict "                                                                           \
     "decoding error: "
 
 static void expect(const char *worker, const char *pod, const char *refusal, const char *expected)
@@ -116,8 +117,10 @@ static void a_misspelt_template_is_refused_before_there_are_pods(void **state)
     assert_int_equal(
         fake_apiserver_do(
             w.server, "POST", JOBS,
-            "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":"
-            "\"gpt\"},\"spec\":{\"worker\":{\"replicas\":1,\"template\":{\"spec\":{\"restartPolicy\":"
+            "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{"
+            "\"name\":"
+            "\"gpt\"},\"spec\":{\"worker\":{\"replicas\":1,\"template\":{\"spec\":{"
+            "\"restartPolicy\":"
             "\"OnFailure\",\"tolerationz\":[],\"containers\":[{\"name\":\"w\",\"image\":\"x\","
             "\"command\":[\"train\"]}]}}}}}"),
         201);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Other tools write labels, too: a worker whose labels are changed or taken off trains on, and is made once. */
+/* Other tools write labels, too: a worker whose labels are changed or taken off trains on, and is
+ * made once. */
 #include "tests/unit/reconciler_fixture.h"
 
 #define WORKER_0 PODS "/gpt-worker-0-0"
@@ -90,7 +91,7 @@ static void the_next_controller_puts_it_back(void **state)
     stop(&w);
 }
 
-/* ---- a policy that will not have our labels ---------------------------------------------------- */
+/* ---- a policy that will not have our labels -------------------------------------------------- */
 
 /* It takes the label off, as often as it is there, but `times` at most; returns how often. */
 static int run_with_policy(struct world *w, double duration_ms, int times)
@@ -147,7 +148,7 @@ static void a_label_that_stays_off_makes_no_second_pod(void **state)
     stop(&w);
 }
 
-/* ---- really gone ------------------------------------------------------------------------------ */
+/* ---- really gone ----------------------------------------------------------------------------- */
 
 static void a_pod_that_is_deleted_at_once_is_replaced(void **state)
 {

@@ -133,7 +133,7 @@ static void test_program__sizes(void **state)
     assert_true(program_var_elements(&var) == INT64_MAX);
 }
 
-/* ---- verify ------------------------------------------------------------------------------------ */
+/* ---- verify ---------------------------------------------------------------------------------- */
 
 #define HEAD "program t loss=y flat_count=16\nvar x fp32 input [2,3]\nvar y fp32 activation [?]\n"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What `fleetjob run` prints (cli/progress.h): events go in, the text that comes out is compared. */
+/* What `fleetjob run` prints (cli/progress.h): events go in, the text that comes out is
+ * compared. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -246,7 +247,8 @@ static void test_progress__notices_that_nobody_listens(void **state)
     (void)fclose(full);
 }
 
-/* Where the time went is told at the end, in parts of all steps' time; not if nobody measured it. */
+/* Where the time went is told at the end, in parts of all steps' time; not if nobody measured
+ * it. */
 static void test_progress__says_where_the_time_went(void **state)
 {
     struct progress_end end = {
@@ -283,7 +285,7 @@ static void test_progress__says_where_the_time_went(void **state)
     close_screen(&s);
 }
 
-/* ---- the drawing ------------------------------------------------------------------------------ */
+/* ---- the drawing ----------------------------------------------------------------------------- */
 
 static void test_curve__draws_any_losses(void **state)
 {
@@ -327,7 +329,7 @@ static void test_curve__stays_small_however_many_steps(void **state)
     curve_release(&curve);
 }
 
-/* ---- own trainers: nothing that they did not report -------------------------------------------- */
+/* ---- own trainers: nothing that they did not report ------------------------------------------ */
 
 static void test_progress__claims_nothing_that_an_own_trainer_does_not_report(void **state)
 {

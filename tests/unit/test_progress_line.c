@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What own trainers report: single lines (agent/progress_line.h) and the pipe (progress_channel.h). */
+/* What own trainers report: single lines (agent/progress_line.h) and the pipe
+ * (progress_channel.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -91,7 +92,7 @@ static void test_progress_line__refuses_what_is_no_report(void **state)
     }
 }
 
-/* ---- the pipe --------------------------------------------------------------------------------- */
+/* ---- the pipe -------------------------------------------------------------------------------- */
 
 struct heard {
     int64_t steps[64];

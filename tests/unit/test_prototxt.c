@@ -228,7 +228,7 @@ static void test_prototxt__other_writers_styles_read_the_same(void **state)
     assert_int_equal(compared, 12);
 }
 
-/* ---- recorded reader rows ---------------------------------------------------------------------- */
+/* ---- recorded reader rows -------------------------------------------------------------------- */
 
 static const char cpp[] = "the C++ reader's grammar";
 
@@ -317,7 +317,7 @@ static void test_prototxt__recorded_rows_of_the_reader(void **state)
     cJSON_Delete(golden);
 }
 
-/* ---- the grammar ------------------------------------------------------------------------------ */
+/* ---- the grammar ----------------------------------------------------------------------------- */
 
 static void expect_json(const char *text, const char *json)
 {
@@ -520,7 +520,7 @@ static void test_prototxt__limits_are_kept(void **state)
     strategy_release(&s);
 }
 
-/* ---- merging, floats, fields, generations ------------------------------------------------------ */
+/* ---- merging, floats, fields, generations ---------------------------------------------------- */
 
 static void test_prototxt__two_texts_merge_like_their_concatenation(void **state)
 {
@@ -688,7 +688,8 @@ static void test_prototxt__generations_convert(void **state)
             "sharding_configs.stage: has no counterpart in 2.0");
 }
 
-/* Tables of a parameter server: five levels, an enum by name and by number, numbers of all kinds. */
+/* Tables of a parameter server: five levels, an enum by name and by number, numbers of all
+ * kinds. */
 static void test_prototxt__tables_of_a_server_are_kept(void **state)
 {
     static const char text[] = "downpour_table_param {\n"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Random numbers as functions: the block is Philox4x32-10 as its authors publish it, and a sequence is
- * the same in one piece, in several, and element by element. Everything seeded rests on these bits.
+ * Random numbers as functions: the block is Philox4x32-10 as its authors publish it, and a sequence
+ * is the same in one piece, in several, and element by element. Everything seeded rests on these
+ * bits.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,25 +8,25 @@
  *                   job      merge patch on tests/reconcile/job.json, its status included
  *                   errors   [[path, message]]: what is wrong with the spec
  *                   warnings [[path, message]]: what is only odd about it
- *                   pods     [{index, attempt, phase, deleting, unscheduled, exitCode, reason, message,
- *                              waiting, topology, node, created, started, finished}]; uid is
- *                              "uid-<index>-<attempt>"
+ *                   pods     [{index, attempt, phase, deleting, unscheduled, exitCode, reason,
+ *                              message, waiting, topology, node, created, started, finished}];
+ *                              uid is "uid-<index>-<attempt>"
  *                   refusal  what the API server said; refused [[index, attempt]]: of which pods;
  *                   blocked  true: no pod can be made
  *                   gone     [uid]
  *                   taken    [[index, attempt]]: names that are somebody else's
- *                   vanished [{index, attempt, count, at}]: pods that were deleted soon one after the other
+ *                   vanished [{index, attempt, count, at}]: pods deleted in quick succession
  *                   hub      absent: none is hosted; else see read_hub()
- *   expected.json   look [[index, attempt]] if there are any, departures {uid: cause} likewise, create, delete {name: reason}, gone [uid], events [text],
- *                   order [uid] if nodes are known, hub,
- *                   deleteJob, requeueAfterMs, write (status | progress | no), status: the merge patch
- *                   from the old to the new status
+ *   expected.json   look [[index, attempt]] and departures {uid: cause} if there are any, create,
+ *                   delete {name: reason}, gone [uid], events [text], order [uid] if nodes are
+ *                   known, hub, deleteJob, requeueAfterMs, write (status | progress | no),
+ *                   status: the merge patch from the old to the new status
  *
  * Besides, for every case: carrying out what was decided and asking again creates nothing a second
  * time and tells no event twice.
  *
- * RECONCILE_WRITE=1 writes what is decided as expected.json of the cases that differ: read the change before you
- * commit it.
+ * RECONCILE_WRITE=1 writes what is decided as expected.json of the cases that differ: read the
+ * change before you commit it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -355,7 +355,7 @@ static void release_scenario(struct scenario *s)
     cJSON_Delete(s->root);
 }
 
-/* ---- what was decided, as JSON ---------------------------------------------------------------- */
+/* ---- what was decided, as JSON --------------------------------------------------------------- */
 
 /* Whether it is alone matters to a hub that goes on from a generation. */
 static cJSON *hub_to_json(const struct action_hub *hub, bool is_recorded)
@@ -436,7 +436,7 @@ static cJSON *to_json(const struct scenario *s, const struct actions *a)
     return json;
 }
 
-/* ---- checks ----------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static void write_expected(const char *path, const char *text)
 {

@@ -2,8 +2,8 @@
 
 /*
  * The whole controller on the fake API server in virtual time, its hubs in memory. The test plays
- * kubelet (it writes pods' status) and members (they say hello). What is looked at is what stands on
- * the server, and in which order it came there.
+ * kubelet (it writes pods' status) and members (they say hello). What is looked at is what stands
+ * on the server, and in which order it came there.
  */
 #include "tests/unit/reconciler_fixture.h"
 
@@ -57,8 +57,8 @@ static void looks_after_the_namespaces_it_is_given(void **state)
     }
 }
 
-/* Requests without watches, from creation to all of `count` pods Running, one after the other as kubelets
- * are. */
+/* Requests without watches, from creation to all of `count` pods Running, one after the other as
+ * kubelets are. */
 static size_t requests_for(int count)
 {
     struct world w;
@@ -373,8 +373,8 @@ static void a_failed_pod_is_replaced(void **state)
     stop(&w);
 }
 
-/* Somebody deletes the pods of a worker as soon as they are made; one that is deleted now and then is made
- * again at once. */
+/* Somebody deletes the pods of a worker as soon as they are made; one that is deleted now and then
+ * is made again at once. */
 static void a_storm_of_deletions_is_not_answered_by_one_of_pods(void **state)
 {
     struct world w;
@@ -530,7 +530,8 @@ static void the_next_controller_makes_nothing_again(void **state)
     stop(&w);
 }
 
-/* Only the status knows of them: they are looked for; one is not there, the other is no worker any more. */
+/* Only the status knows of them: they are looked for; one is not there, the other is no worker any
+ * more. */
 static void pods_that_vanished_while_nobody_led_are_replaced(void **state)
 {
     struct world w;
@@ -558,8 +559,9 @@ static void pods_that_vanished_while_nobody_led_are_replaced(void **state)
     stop(&w);
 }
 
-/* A full quota of Secrets, a new leader, and a hub that records a generation while a request of prepare is on
- * its way, `phase` ms after a spec that needs one: what the pass had seen before the answer is out of date. */
+/* A full quota of Secrets, a new leader, and a hub that records a generation while a request of
+ * prepare is on its way, `phase` ms after a spec that needs one: what the pass had seen before the
+ * answer is out of date. */
 static void record_while_secrets_are_refused(int phase)
 {
     struct world w;
@@ -603,8 +605,8 @@ static void a_hub_may_record_while_what_pods_need_is_refused(void **state)
         record_while_secrets_are_refused(phase);
 }
 
-/* A hub that has news ten times a second begins a pass each time; what was refused is not asked for, and not
- * logged, each time. */
+/* A hub that has news ten times a second begins a pass each time; what was refused is not asked
+ * for, and not logged, each time. */
 static void what_is_refused_is_not_asked_for_at_each_change(void **state)
 {
     static const char *const what[] = {"secrets", "/pods?fieldManager=fleetjob"};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One job of hundreds of workers on the fake API server: what grows with their number is the pods' own requests,
- * and nothing else. The fixture is that of test_reconciler.c.
+ * One job of hundreds of workers on the fake API server: what grows with their number is the pods'
+ * own requests, and nothing else. The fixture is that of test_reconciler.c.
  */
 #include "tests/unit/reconciler_fixture.h"
 
@@ -13,9 +13,12 @@ static void make_big_job(struct world *w)
     assert_int_equal(
         fake_apiserver_do(
             w->server, "POST", JOBS,
-            "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":"
-            "\"gpt\"},\"spec\":{\"worker\":{\"replicas\":300,\"minReplicas\":1,\"template\":{\"spec\":{"
-            "\"containers\":[{\"name\":\"worker\",\"image\":\"runtime:1\",\"command\":[\"train\"]}]}}}}}"),
+            "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{"
+            "\"name\":"
+            "\"gpt\"},\"spec\":{\"worker\":{\"replicas\":300,\"minReplicas\":1,\"template\":{"
+            "\"spec\":{"
+            "\"containers\":[{\"name\":\"worker\",\"image\":\"runtime:1\",\"command\":[\"train\"]}"
+            "]}}}}}"),
         201);
 }
 

@@ -133,7 +133,8 @@ static void test_reflector__lists_pages_and_then_follows(void **state)
     stop(&w);
 }
 
-/* Until the list has come there may be more than the store has; a watch that is silent is only so. */
+/* Until the list has come there may be more than the store has; a watch that is silent is only
+ * so. */
 static void test_reflector__is_live_while_a_watch_is_open(void **state)
 {
     struct world w;

@@ -53,7 +53,8 @@ static void fill(struct fixture *f, float value)
         }
 }
 
-/* The thread sanitizer looks at every element: as many steps as it takes that one follows another. */
+/* The thread sanitizer looks at every element: as many steps as it takes that one follows
+ * another. */
 static int64_t last_step(void)
 {
     const char *variant = getenv("FLEET_TEST_VARIANT");

@@ -127,7 +127,7 @@ static void expect(const char *command, const char *input, int code, const char 
     free(said);
 }
 
-/* ---- convert ---------------------------------------------------------------------------------- */
+/* ---- convert --------------------------------------------------------------------------------- */
 
 static void test_commands__convert_finds_the_form_by_content(void **state)
 {
@@ -158,7 +158,8 @@ static void test_commands__convert_changes_the_generation(void **state)
     static const char job[] =
         "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: a}\n"
         "spec:\n  worker: {replicas: 8}\n"
-        "  strategy: {sharding: true, sharding_configs: {hybrid_dp: true, sharding_group_size: 4}}\n";
+        "  strategy: {sharding: true, sharding_configs: {hybrid_dp: true, sharding_group_size: 4}}"
+        "\n";
 
     (void)state;
     expect("convert --to prototxt --schema 2.1", job, 0,
@@ -224,7 +225,7 @@ static void test_commands__every_recorded_file_goes_through_json_and_yaml(void *
     assert_int_equal(files, 54);
 }
 
-/* ---- select ----------------------------------------------------------------------------------- */
+/* ---- select ---------------------------------------------------------------------------------- */
 
 static cJSON *selected(const char *command, const char *input, int code)
 {
@@ -312,7 +313,7 @@ static void test_commands__select_reports_usage(void **state)
            "");
 }
 
-/* ---- plan -------------------------------------------------------------------------------------- */
+/* ---- plan ------------------------------------------------------------------------------------ */
 
 #define PLANNED                                                                               \
     "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: a}\n"                \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The status and the Lease are lost, restored from a backup or edited by hand while the members train: the hub
- * that is made from them knows less than its members do.
+ * The status and the Lease are lost, restored from a backup or edited by hand while the members
+ * train: the hub that is made from them knows less than its members do.
  */
 #include "tests/unit/reconciler_fixture.h"
 
@@ -68,7 +68,8 @@ static void expect_undisturbed(const struct world *w, int64_t epoch, int64_t gen
     expect_pods(w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
 }
 
-/* Lease and status are gone, so epochs count from 1 again, but the members hold generation 3 of epoch 5. */
+/* Lease and status are gone, so epochs count from 1 again, but the members hold generation 3 of
+ * epoch 5. */
 static void a_greater_epoch_of_the_members_is_adopted(void **state)
 {
     struct world w;
@@ -147,7 +148,8 @@ static void a_greater_epoch_of_the_status_is_outranked(void **state)
     stop(&w);
 }
 
-/* A replica that is not the leader any more adopts nothing: its Lease must have been renewed since. */
+/* A replica that is not the leader any more adopts nothing: its Lease must have been renewed
+ * since. */
 static void an_epoch_is_adopted_with_a_renewed_lease_alone(void **state)
 {
     struct world w;

@@ -39,7 +39,7 @@ struct world {
     int memory_kills; /* by the kernel, for lack of memory */
 };
 
-/* ---- the host --------------------------------------------------------------------------------- */
+/* ---- the host -------------------------------------------------------------------------------- */
 
 static int host_start(void *user, int local_rank, const struct supervisor_place *place,
                       struct fleet_error *err)
@@ -152,7 +152,7 @@ static void host_failed(void *user, const struct member_failure *failure, const 
                          failure->cause, failure->fatal ? " for good" : "", text);
 }
 
-/* ---- driving it ------------------------------------------------------------------------------- */
+/* ---- driving it ------------------------------------------------------------------------------ */
 
 static void open_pod(struct world *w, bool is_foreign, int processes)
 {
@@ -320,7 +320,7 @@ static void expect_over(struct world *w, int exit_code)
     assert_int_equal(actual, exit_code);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------ */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void test_supervisor__brings_a_trainer_into_a_generation(void **state)
 {
@@ -355,7 +355,8 @@ static void test_supervisor__reports_a_killed_trainer_at_once_and_starts_it_agai
     close_world(&w);
 }
 
-/* One fails while the other, up already, waits for it: the member is made to tell of the failure. */
+/* One fails while the other, up already, waits for it: the member is made to tell of the
+ * failure. */
 static void test_supervisor__forgets_no_trainer_that_was_up_before_another_failed(void **state)
 {
     struct link_message hello = {.kind = LINK_HELLO, .hello = {.port = 4001}};
@@ -749,7 +750,7 @@ static void test_supervisor__a_finished_foreign_trainer_waits_with_its_pod(void 
     close_world(&w);
 }
 
-/* ---- own trainers that report ----------------------------------------------------------------- */
+/* ---- own trainers that report ---------------------------------------------------------------- */
 
 /* The hub says that the job has reported `progress_step` steps, and where its checkpoint lies. */
 static void hub_assigns_rank_0(struct world *w, int64_t progress_step)
@@ -809,7 +810,8 @@ static void test_supervisor__passes_on_what_an_own_trainer_reports(void **state)
     close_world(&w);
 }
 
-/* The hub hears that the generation trains when rank 0 has made a step, since it has done so before. */
+/* The hub hears that the generation trains when rank 0 has made a step, since it has done so
+ * before. */
 static void test_supervisor__a_restarted_own_trainer_trains_when_it_reports(void **state)
 {
     struct world w;

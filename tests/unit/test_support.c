@@ -46,7 +46,7 @@ static void test_support__units_have_a_pass_or_a_row(void **state)
     }
 }
 
-/* ---- every row refuses --------------------------------------------------------------------------- */
+/* ---- every row refuses ----------------------------------------------------------------------- */
 
 static const struct {
     const char *gap, *strategy, *optimizer;
@@ -137,7 +137,7 @@ static void test_support__each_row_refuses_a_job(void **state)
     }
 }
 
-/* ---- auto ---------------------------------------------------------------------------------------- */
+/* ---- auto ------------------------------------------------------------------------------------ */
 
 static void expect_auto(int workers, const char *optimizer, const char *error)
 {
@@ -164,7 +164,7 @@ static void test_support__auto_is_blamed_for_what_it_chooses(void **state)
                 "instead of auto\n");
 }
 
-/* ---- pages --------------------------------------------------------------------------------------- */
+/* ---- pages ----------------------------------------------------------------------------------- */
 
 static void expect_first_line(const char *page, const char *because)
 {

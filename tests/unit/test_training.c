@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* spec.training: values, presets, defaults that depend on others, and every refusal by its words. */
+/* spec.training: values, presets, defaults that depend on others, and every refusal by its
+ * words. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>

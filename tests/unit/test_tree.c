@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The summation tree against its definition, over all leaf counts up to 64 and worlds up to 9 (and a
- * few huge ones): ranges, nodes, the slots a schedule needs, and the sum it makes.
+ * The summation tree against its definition, over all leaf counts up to 64 and worlds up to 9 (and
+ * a few huge ones): ranges, nodes, the slots a schedule needs, and the sum it makes.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -159,10 +159,10 @@ static void test_validation__another_world_can_be_asked_for(void **state)
     (void)state;
     fleet_strbuf_appendf(&yaml, JOB, "j", "", "data", "adamw");
     assert_result(yaml.text, (struct validation_options){.world_size = 8}, "");
-    assert_result(
-        yaml.text, (struct validation_options){.world_size = 9},
-        "spec.training.globalBatchSize: 9 workers, but a step has only 8 micro-batches (globalBatchSize 16 "
-        "/ microBatchSize 2): some would have nothing to do\n");
+    assert_result(yaml.text, (struct validation_options){.world_size = 9},
+                  "spec.training.globalBatchSize: 9 workers, but a step has only 8 micro-batches "
+                  "(globalBatchSize 16 "
+                  "/ microBatchSize 2): some would have nothing to do\n");
 }
 
 static void test_validation__pipelines_count_their_micro_batches(void **state)

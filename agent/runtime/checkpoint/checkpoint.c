@@ -28,7 +28,7 @@ static int sync_folder(const char *path)
     return fd < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
-/* ---- removing ---------------------------------------------------------------------------------- */
+/* ---- removing -------------------------------------------------------------------------------- */
 
 static bool is_ours(const char *name)
 {
@@ -117,8 +117,8 @@ static bool is_fenced_off(const struct manifest_list *list, const struct manifes
 }
 
 /*
- * Only checkpoints on the lineage are worth counting: those of a branch that was given up would push out
- * the one that is gone on from. What has a newer generation is another job's: it stays.
+ * Only checkpoints on the lineage are worth counting: those of a branch that was given up would
+ * push out the one that is gone on from. What has a newer generation is another job's: it stays.
  */
 static void remove_old(const char *path, int64_t keep, const struct manifest_lineage *lineage,
                        const struct manifest *about)
@@ -159,7 +159,7 @@ bool checkpoint_is_shared(const char *path, const char *job_uid, int64_t since_w
     return is_shared;
 }
 
-/* ---- making ------------------------------------------------------------------------------------ */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static int make_fresh_folder(const char *path, const struct manifest *about,
                              char folder[CHECKPOINT_FOLDER_MAX], struct fleet_error *err)

@@ -8,8 +8,8 @@
  * Order of a save: a new folder; shard files, each fsynced; fsync of the folder; manifest.json by
  * rename, fsync of the folder and of the path; only then older ones are deleted, manifest first.
  * Hence, wherever a process dies:
- *  (1) A folder with a manifest is complete; one without is never read, and the next save of a newer
- *      step removes it.
+ *  (1) A folder with a manifest is complete; one without is never read, and the next save of a
+ *      newer step removes it.
  *  (2) The newest complete checkpoint is never touched while another is being made.
  *  (3) A failed save (disk full, not writable) leaves the older ones and no new folder.
  *  (4) Only the newest generation of a job deletes: a save by an older one than any found keeps
@@ -18,11 +18,11 @@
  * With one rank writing:
  *     checkpoint_save(path, keep, &state, &position, &folder, err)
  * With several: the first makes the folder (checkpoint_begin) and tells its name, each writes its
- * shard (checkpoint_write_shard) and hands the description of its files to the first (shards.h), which
- * ends it (checkpoint_commit) or removes it (checkpoint_discard).
+ * shard (checkpoint_write_shard) and hands the description of its files to the first (shards.h),
+ * which ends it (checkpoint_commit) or removes it (checkpoint_discard).
  *
- * Loading: checkpoint_restore() takes the newest that verifies; any number of shards onto any number
- * of ranks.
+ * Loading: checkpoint_restore() takes the newest that verifies; any number of shards onto any
+ * number of ranks.
  */
 
 #include <stdint.h>
@@ -39,7 +39,8 @@ struct fleet_strbuf;
 #define CHECKPOINT_FOLDER_MAX      MANIFEST_FOLDER_MAX
 #define CHECKPOINT_SHARD_FILES_MAX 2
 
-/* A flat space (program.h): one array of fp32 that holds something for every parameter or buffer. */
+/* A flat space (program.h): one array of fp32 that holds something for every parameter or
+ * buffer. */
 struct checkpoint_space {
     const char *suffix; /* "" = the weights themselves, ".state0", …: added to the names */
     float *data; /* [program->flat_count], buffers: [program->buffer_count]; NULL = leave out */
@@ -59,15 +60,15 @@ void checkpoint_state_init(struct checkpoint_state *state, const struct program 
 
 /*
  * Save all of `state` as one shard and delete what exceeds the newest `keep` (>= 1). `about` gives
- * step, updates, samples, generation, instruction_set, config_digest, job and extra (borrowed); files
- * and time are filled in the file, not in `about`. `folder` gets the name.
+ * step, updates, samples, generation, instruction_set, config_digest, job and extra (borrowed);
+ * files and time are filled in the file, not in `about`. `folder` gets the name.
  * -errno (-ENOSPC, -EACCES …) with the path; then nothing new is left.
  */
 int checkpoint_save(const char *path, int64_t keep, const struct checkpoint_state *state,
                     const struct manifest *about, char folder[CHECKPOINT_FOLDER_MAX],
                     struct fleet_error *err);
 
-/* ---- the same in parts, for several ranks ------------------------------------------------------ */
+/* ---- the same in parts, for several ranks ---------------------------------------------------- */
 
 /* Make `path` if need be and a fresh folder in it, whose name goes to `folder`. -errno with the
  * path. */
@@ -99,15 +100,15 @@ int checkpoint_commit(const char *path, const char *folder, int64_t keep,
                       const struct checkpoint_shard *shards, int shard_count,
                       struct fleet_error *err);
 
-/* Whether another job than `job_uid` has completed a checkpoint below `path` since then (one of them goes to
- * `folder`): two runs share it, and each may delete what the other needs. */
+/* Whether another job than `job_uid` has completed a checkpoint below `path` since then (one of
+ * them goes to `folder`): two runs share it, and each may delete what the other needs. */
 bool checkpoint_is_shared(const char *path, const char *job_uid, int64_t since_wall_ms,
                           char folder[CHECKPOINT_FOLDER_MAX]);
 
 /* Remove the folder of a save that failed. */
 void checkpoint_discard(const char *path, const char *folder);
 
-/* ---- back -------------------------------------------------------------------------------------- */
+/* ---- back ------------------------------------------------------------------------------------ */
 
 /*
  * Fill `state` (every space) from the newest checkpoint on `lineage` (NULL = any) that verifies.
@@ -126,8 +127,8 @@ int checkpoint_restore(const char *path, int64_t resume, const struct manifest_l
 
 /*
  * Fill parameters and buffers (spaces with suffix "") from one safetensors file, as
- * model.initialWeights says: fp32, bf16, fp16 or fp64 tensors under the exported names. -EINVAL lists
- * everything missing, extra and misshapen at once; -errno if the file cannot be read.
+ * model.initialWeights says: fp32, bf16, fp16 or fp64 tensors under the exported names. -EINVAL
+ * lists everything missing, extra and misshapen at once; -errno if the file cannot be read.
  */
 int checkpoint_load_weights(const char *path, struct checkpoint_state *state,
                             struct fleet_error *err);

@@ -2,8 +2,8 @@
 
 /*
  * One rank's part of the state as files: the elements [first, end) of every flat space, as whole
- * tensors where they lie inside and as pieces where the cut goes through one. Files are streamed from
- * the state's own memory while their SHA-256 is taken.
+ * tensors where they lie inside and as pieces where the cut goes through one. Files are streamed
+ * from the state's own memory while their SHA-256 is taken.
  */
 #include "agent/runtime/checkpoint/layout.h"
 
@@ -25,7 +25,7 @@
 
 static const char *const kinds[CHECKPOINT_SHARD_FILES_MAX] = {"model", "optimizer"};
 
-/* ---- what goes where --------------------------------------------------------------------------- */
+/* ---- what goes where ------------------------------------------------------------------------- */
 
 static void contents_release(struct checkpoint_contents *contents)
 {
@@ -144,7 +144,7 @@ void checkpoint_layout_release(struct checkpoint_layout *layout)
     *layout = (struct checkpoint_layout){0};
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 struct writer {
     int fd;

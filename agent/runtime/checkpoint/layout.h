@@ -27,8 +27,8 @@ struct checkpoint_layout {
     uint64_t total;                                               /* bytes of data in both */
 };
 
-/* Elements [first, end) of the flat spaces, as shard `shard` of `shards` has them. Borrows memory of
- * `state`, nothing of its program. */
+/* Elements [first, end) of the flat spaces, as shard `shard` of `shards` has them. Borrows memory
+ * of `state`, nothing of its program. */
 void checkpoint_layout_init(struct checkpoint_layout *layout, const struct checkpoint_state *state,
                             int shard, int shards);
 void checkpoint_layout_release(struct checkpoint_layout *layout);

@@ -82,8 +82,8 @@ static int is_equal(const struct safetensors_tensor *a, const struct safetensors
     return 1;
 }
 
-/* Whether `tensor` is the output head of a GPT-2 that is the same matrix as its token embedding; -errno
- * if they cannot be read. */
+/* Whether `tensor` is the output head of a GPT-2 that is the same matrix as its token embedding;
+ * -errno if they cannot be read. */
 static int is_tied_head(const struct safetensors_file *file,
                         const struct safetensors_tensor *tensor, struct fleet_error *err)
 {
@@ -96,8 +96,8 @@ static int is_tied_head(const struct safetensors_file *file,
                : 0;
 }
 
-/* Tensors that published GPT-2 and ResNet files hold and no model needs: causal masks, counters. Nobody
- * else may hold more than ours. */
+/* Tensors that published GPT-2 and ResNet files hold and no model needs: causal masks, counters.
+ * Nobody else may hold more than ours. */
 static void check_superfluous(const struct matcher *m, const struct safetensors_file *file,
                               const struct safetensors_tensor *tensor, struct fleet_errors *errors)
 {
@@ -262,8 +262,8 @@ static int copy_matches(const struct matcher *m, struct fleet_error *err)
     return rc;
 }
 
-/* Match `files` with `state` and copy. -EINVAL with everything that does not fit; -EIO if a file becomes
- * shorter meanwhile. */
+/* Match `files` with `state` and copy. -EINVAL with everything that does not fit; -EIO if a file
+ * becomes shorter meanwhile. */
 static int load_files(const struct safetensors_file *files, size_t count, bool is_foreign,
                       const struct checkpoint_state *state, struct fleet_error *err)
 {
@@ -285,7 +285,7 @@ static int load_files(const struct safetensors_file *files, size_t count, bool i
     return rc;
 }
 
-/* ---- checkpoints ------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 static int load_checkpoint(const char *folder, const struct manifest *manifest,
                            const struct checkpoint_state *state, struct fleet_error *err)
@@ -309,7 +309,8 @@ static int load_checkpoint(const char *folder, const struct manifest *manifest,
     return rc;
 }
 
-/* The first of `list` that is of the wanted step and verifies; -1 if none, *out_seen = of that step. */
+/* The first of `list` that is of the wanted step and verifies; -1 if none, *out_seen = of that
+ * step. */
 static int choose_sound(const char *path, int64_t resume, const struct manifest_list *list,
                         struct fleet_errors *warnings, size_t *out_seen)
 {
@@ -347,7 +348,8 @@ static int restore_from(const char *path, struct manifest_list *list, int index,
     return 0;
 }
 
-/* auto goes on from the newest run, not from the highest step: say so where a higher one lies there. */
+/* auto goes on from the newest run, not from the highest step: say so where a higher one lies
+ * there. */
 static void tell_higher_steps(const struct manifest_list *list, size_t chosen,
                               struct fleet_errors *warnings)
 {
@@ -394,7 +396,7 @@ int checkpoint_restore(const char *path, int64_t resume, const struct manifest_l
     return rc;
 }
 
-/* ---- weights ----------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 int checkpoint_load_weights(const char *path, struct checkpoint_state *state,
                             struct fleet_error *err)

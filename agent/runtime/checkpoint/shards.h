@@ -3,9 +3,9 @@
 #define AGENT_RUNTIME_CHECKPOINT_SHARDS_H
 
 /*
- * Several ranks that write one checkpoint tell each other through its folder: whoever has written and
- * synced a shard leaves a note there, the first waits for all notes and then ends the checkpoint. So
- * nobody has to meet while the training goes on.
+ * Several ranks that write one checkpoint tell each other through its folder: whoever has written
+ * and synced a shard leaves a note there, the first waits for all notes and then ends the
+ * checkpoint. So nobody has to meet while the training goes on.
  *
  *     shard-00002-of-00004.note    how shard 1 (from 0) went: its files, or why there are none
  *

@@ -8,7 +8,8 @@
  *    └──snapshot_guard(): writer pauses, the rest is copied──▶ COPIED┘ the writer has read the copy
  *
  *  (1) The writer reads the state only while LIVE, a chunk at a time.
- *  (2) The guard returns only when no chunk is in flight and the state is not LIVE with bytes unread.
+ *  (2) The guard returns only when no chunk is in flight and the state is not LIVE with bytes
+ *      unread.
  *  (3) A failed save reads nothing more: it ends as READ.
  */
 #include "agent/runtime/checkpoint/snapshot.h"
@@ -61,7 +62,7 @@ struct snapshot {
     uint64_t copy_first;
 };
 
-/* ---- the writer's side ------------------------------------------------------------------------- */
+/* ---- the writer's side ----------------------------------------------------------------------- */
 
 static const void *acquire(void *context, uint64_t position, const void *live, size_t size)
 {
@@ -161,7 +162,7 @@ static void *writer_main(void *argument)
     return NULL;
 }
 
-/* ---- the training's side ----------------------------------------------------------------------- */
+/* ---- the training's side --------------------------------------------------------------------- */
 
 struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max)
 {

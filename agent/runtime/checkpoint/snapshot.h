@@ -6,11 +6,11 @@
  * Saving while the training goes on: a thread writes the checkpoint straight from the live state,
  * which nobody changes between one update and the next (running buffers may change at any time).
  *
- *     snapshot_begin()    after an update: microseconds; copies the running buffers, then the writer
- *                         starts reading the state
+ *     snapshot_begin()    after an update: takes microseconds; copies the running buffers, then the
+ *                         writer starts to read the state
  *     …forward, backward, exchange: the writer reads, nobody writes…
- *     snapshot_guard()    before the next update: what was not read yet is copied aside, after which
- *                         the state may change
+ *     snapshot_guard()    before the next update: copies aside what the writer has not read yet;
+ *                         afterwards the state may change
  *     snapshot_take()     has it ended, and how?
  *
  * The stall that training sees is snapshot_guard(): nothing when the writer was faster than the
@@ -38,13 +38,14 @@ struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max)
 /* Waits for a save in progress, then frees; NULL is fine. */
 void snapshot_free(struct snapshot *snapshot);
 
-/* Checkpoints on this lineage (copied but for its uid) are the ones that `keep` counts. While nothing is being
- * saved. */
+/* Checkpoints on this lineage (copied but for its uid) are the ones that `keep` counts. While
+ * nothing is being saved. */
 void snapshot_follow(struct snapshot *snapshot, const struct manifest_lineage *lineage);
 
 /*
  * Start saving `state` as checkpoint_save() would. `state` must keep its memory until the save has
- * ended; `about` is copied (its `job` and `extra`, too). -EBUSY: the last one has not been taken yet.
+ * ended; `about` is copied (its `job` and `extra`, too). -EBUSY: the last one has not been taken
+ * yet.
  */
 int snapshot_begin(struct snapshot *snapshot, const struct checkpoint_state *state,
                    const struct manifest *about, struct fleet_error *err);
@@ -65,8 +66,8 @@ int snapshot_begin_shard(struct snapshot *snapshot, const struct checkpoint_stat
                          const struct manifest *about, const struct snapshot_shard *part,
                          struct fleet_error *err);
 
-/* The ranks that write with us may be no more: the first does not wait for what is missing. True if a
- * save with others was in progress. */
+/* The ranks that write with us may be no more: the first does not wait for what is missing. True if
+ * a save with others was in progress. */
 bool snapshot_abandon(struct snapshot *snapshot);
 
 /* Returns when the state may be changed. Cheap when nothing is being saved. */

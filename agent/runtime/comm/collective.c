@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Collectives as exchanges, over any transport. All are one round of everybody with everybody, which
- * is what small messages want and what loses nothing for large ones where every rank needs different
- * bytes; only a large broadcast goes along a chain of ranks in pieces, so that no rank sends twice.
+ * Collectives as exchanges, over any transport. All are one round of everybody with everybody,
+ * which is what small messages want and what loses nothing for large ones where every rank needs
+ * different bytes; only a large broadcast goes along a chain of ranks in pieces, so that no rank
+ * sends twice.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -54,7 +55,7 @@ void comm_free(struct comm *comm)
     comm->vtable->free(comm);
 }
 
-/* ---- the four lists of an exchange ------------------------------------------------------------- */
+/* ---- the four lists of an exchange ----------------------------------------------------------- */
 
 struct lists {
     const void **send;
@@ -86,7 +87,7 @@ static int exchange_lists(struct comm *comm, const struct lists *lists, double d
                          deadline_ms, err);
 }
 
-/* ---- collectives ------------------------------------------------------------------------------- */
+/* ---- collectives ----------------------------------------------------------------------------- */
 
 int comm_all_gather(struct comm *comm, const void *mine, size_t bytes, void *all,
                     double deadline_ms, struct fleet_error *err)

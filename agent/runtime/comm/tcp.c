@@ -2,13 +2,13 @@
 
 /*
  * Exchange over one TCP connection a pair of ranks: all sends and receives of a call progress
- * together by poll(), so no order of sizes can deadlock. Nothing is buffered here: bytes go from the
- * caller's memory to the socket and from the socket to the caller's memory, or, for large messages
- * between processes of one machine, from memory to memory at once (tcp.h).
+ * together by poll(), so no order of sizes can deadlock. Nothing is buffered here: bytes go from
+ * the caller's memory to the socket and from the socket to the caller's memory, or, for large
+ * messages between processes of one machine, from memory to memory at once (tcp.h).
  *
- * What a direction of a connection carries within one exchange, so that a receiver always knows what
- * comes next: at most one MESSAGE, then, in either order, the TAKEN for the peer's message and the
- * CONFIRMED of our own.
+ * What a direction of a connection carries within one exchange, so that a receiver always knows
+ * what comes next: at most one MESSAGE, then, in either order, the TAKEN for the peer's message and
+ * the CONFIRMED of our own.
  *
  * Abort is a flag, an eventfd that every poll() watches, and a shutdown of all connections, so that
  * the other ranks, too, stop waiting for us.

@@ -13,8 +13,9 @@
  * so the header only proves that they agree.
  *
  * Between processes of one machine a large payload stays where it is: the header says where, the
- * receiver reads the sender's memory and answers TAKEN, the sender, which was still there, CONFIRMED.
- * Without the last word the receiver could take bytes of a sender that had given up meanwhile.
+ * receiver reads the sender's memory and answers TAKEN, the sender, which was still there,
+ * CONFIRMED. Without the last word the receiver could take bytes of a sender that had given up
+ * meanwhile.
  */
 #define TCP_MESSAGE   0x464c4a4du
 #define TCP_TAKEN     0x464c4a54u
@@ -29,7 +30,7 @@ struct tcp_header {
 
 #define TCP_DIRECT_MIN (128 << 10) /* bytes; below, the two answers cost more than the copies */
 
-/* ---- another process's memory (tcp_direct.c) --------------------------------------------------- */
+/* ---- another process's memory (tcp_direct.c) ------------------------------------------------- */
 
 /*
  * Find out which ranks' memory we can read and who can read ours: a round of everybody with
@@ -43,7 +44,7 @@ int tcp_direct_negotiate(struct comm *comm, bool is_wanted, int *pids, bool *rea
 /* to[0 … bytes) = the memory of process `pid` at `address`. 0 or -errno. */
 int tcp_direct_read(int pid, uint64_t address, void *to, uint64_t bytes);
 
-/* ---- connecting (tcp_connect.c) ---------------------------------------------------------------- */
+/* ---- connecting (tcp_connect.c) -------------------------------------------------------------- */
 
 /*
  * Connect rank `options->rank` to all others: sockets[r] for r != rank (own entry -1), handshaken,

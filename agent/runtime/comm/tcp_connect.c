@@ -9,7 +9,7 @@
  *      ▲                        │ connected: send hello               │ hello: send nonce, proof A
  *      │                        ▼                                     ▼
  *      └──any failure──── CHALLENGE ──proof A is right:  PROOF ──proof D is right──▶ DONE
- *                               │      send proof D ──▶ DONE  └──▶ any failure, 2 s of silence: closed
+ *                               │      send proof D ──▶ DONE  └──▶ failure, 2 s of silence: closed
  *
  * hello = magic, version, from, to, world, nonce; proof X = HMAC-SHA256(key, X, hello, nonce of the
  * acceptor). Both proofs cover both nonces and all numbers, so nothing recorded can be played back,
@@ -17,8 +17,8 @@
  *
  * (1) A dialler never gives up before the deadline: the other side may still be busy ending the
  *     last generation, whose key it then answers with.
- * (2) An unproven connection costs one entry of a bounded list and no waiting; the oldest is dropped
- *     when the list is full.
+ * (2) An unproven connection costs one entry of a bounded list and no waiting; the oldest is
+ *     dropped when the list is full.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -87,7 +87,7 @@ struct connector {
     int missing;
 };
 
-/* ---- messages ---------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static void put32(uint8_t *to, uint32_t value)
 {
@@ -167,7 +167,7 @@ static int fill_input(struct link *link, size_t size)
     return 1;
 }
 
-/* ---- one connection ---------------------------------------------------------------------------- */
+/* ---- one connection -------------------------------------------------------------------------- */
 
 static void set_socket_options(int fd)
 {
@@ -306,7 +306,7 @@ static void advance(struct connector *c, int index, double now)
         proven(c, link);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 /* A place for an accepted connection: a free one, else that of the one that has waited longest. */
 static struct link *place_for_stranger(struct connector *c)
@@ -496,7 +496,7 @@ int tcp_connect_all(const struct comm_tcp_options *options, double deadline_ms, 
     return rc;
 }
 
-/* ---- listening --------------------------------------------------------------------------------- */
+/* ---- listening ------------------------------------------------------------------------------- */
 
 static int bound_port(int fd)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One copy instead of two and a protocol stack: process_vm_readv() between processes of one machine,
- * one user and one view of process ids. Whether that holds is tried, not guessed: each rank shows the
- * others the address of 32 random bytes and those who read them there can read the rest.
+ * One copy instead of two and a protocol stack: process_vm_readv() between processes of one
+ * machine, one user and one view of process ids. Whether that holds is tried, not guessed: each
+ * rank shows the others the address of 32 random bytes and those who read them there can read the
+ * rest.
  */
 #include <errno.h>
 #include <limits.h>
@@ -54,9 +55,9 @@ static bool can_read(const struct offer *offer)
 }
 
 /*
- * Where Yama restricts reading to ancestors: let one process and its descendants read us. The trainers of
- * a worker descend from its agent, our parent; those of a run on one machine from the launcher, which
- * tells its number. Elsewhere the call fails and changes nothing.
+ * Where Yama restricts reading to ancestors: let one process and its descendants read us. The
+ * trainers of a worker descend from its agent, our parent; those of a run on one machine from the
+ * launcher, which tells its number. Elsewhere the call fails and changes nothing.
  */
 static void let_peers_read(void)
 {

@@ -5,7 +5,8 @@
  * which order a rank folds them (spec/training.md 2).
  *
  * A node [a, b) splits at a + the greatest power of two below b - a, so left parts are complete
- * binary trees and never smaller than right ones. Recursion below is as deep as the tree: at most 64.
+ * binary trees and never smaller than right ones. Recursion below is as deep as the tree: at most
+ * 64.
  */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -57,7 +58,7 @@ int tree_nodes(int64_t leaves, int64_t first, int64_t end, struct tree_node out[
     return count;
 }
 
-/* ---- the order of work ------------------------------------------------------------------------- */
+/* ---- the order of work ----------------------------------------------------------------------- */
 
 struct scheduler {
     struct tree_instruction *list;
@@ -106,8 +107,8 @@ static void fold(struct scheduler *s, int64_t a, int64_t b, int slot)
 }
 
 /*
- * Nodes are folded by falling need of slots, because each finished one keeps a slot; node i's slot i
- * serves the others as a temporary one before.
+ * Nodes are folded by falling need of slots, because each finished one keeps a slot; node i's slot
+ * i serves the others as a temporary one before.
  */
 int64_t tree_schedule(int64_t leaves, int64_t first, int64_t end, struct tree_instruction **out,
                       int *out_slots)

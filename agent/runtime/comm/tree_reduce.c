@@ -7,8 +7,9 @@
  * "add the last two", walked block by block with intermediate sums that stay in the cache. Which
  * rank adds never changes what is added to what: that is the whole of determinism here.
  *
- * Small counts: all nodes to all ranks in one round, everybody adds everything. Large counts, a chunk
- * at a time: part p of the chunk from all to rank p, which adds it; then all parts from all to all.
+ * Small counts: all nodes to all ranks in one round, everybody adds everything. Large counts, a
+ * chunk at a time: part p of the chunk from all to rank p, which adds it; then all parts from all
+ * to all.
  */
 #include <string.h>
 
@@ -18,8 +19,9 @@
 
 #define BLOCK_ELEMENTS RUNTIME_EXCHANGE_BLOCK /* added at a time */
 #define ALIGNMENT      RUNTIME_EXCHANGE_ALIGN /* elements; parts start at multiples */
-#define DEPTH_MAX      RUNTIME_EXCHANGE_DEPTH /* of the tree above: 63 levels and the two operands */
-#define TAKE_SUM       (-1)
+/* of the tree above: 63 levels and the two operands */
+#define DEPTH_MAX RUNTIME_EXCHANGE_DEPTH
+#define TAKE_SUM  (-1)
 
 struct upper_tree {
     int *first_node; /* [world + 1]: nodes of rank r are [first_node[r], first_node[r + 1]) */
@@ -27,7 +29,7 @@ struct upper_tree {
     int walk_count, node_count, node_max; /* node_max: of a rank */
 };
 
-/* ---- the tree above the nodes ------------------------------------------------------------------ */
+/* ---- the tree above the nodes ---------------------------------------------------------------- */
 
 /* Walks over the nodes of all ranks in order, one rank's at a time. */
 struct cursor {
@@ -108,7 +110,8 @@ static int nodes_of(const struct upper_tree *tree, int rank)
     return tree->first_node[rank + 1] - tree->first_node[rank];
 }
 
-/* Eight at a time, at any address: the compiler may not assume that `to` overlaps neither operand. */
+/* Eight at a time, at any address: the compiler may not assume that `to` overlaps neither
+ * operand. */
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
 
 /* to = x + y; `to` may be one of them, but not overlap them otherwise. */
@@ -148,7 +151,7 @@ static void sum(const struct upper_tree *tree, const float *const *nodes, int64_
     }
 }
 
-/* ---- who sends what ---------------------------------------------------------------------------- */
+/* ---- who sends what -------------------------------------------------------------------------- */
 
 /* First element of part p of `count` elements. */
 static int64_t part_first(int64_t count, int world, int part)

@@ -44,7 +44,8 @@ static void clear_part(void *context, int64_t part, int thread)
     memset(c->memory + first, 0, left < ZEROED ? left : ZEROED);
 }
 
-/* By several threads, as a fresh page may take its time: a virtual machine asks its host for each. */
+/* By several threads, as a fresh page may take its time: a virtual machine asks its host for
+ * each. */
 static void clear(const struct cpu_backend *cpu, char *memory, size_t bytes)
 {
     struct clearing clearing = {memory, bytes};

@@ -160,7 +160,7 @@ void thread_pool_run(struct thread_pool *pool, int64_t count, thread_pool_task t
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* ---- how many threads we may use ---------------------------------------------------------------- */
+/* ---- how many threads we may use ------------------------------------------------------------- */
 
 int thread_pool_quota_parse(const char *quota, const char *period)
 {

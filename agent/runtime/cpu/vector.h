@@ -7,11 +7,11 @@
  * Kernels are written once with these and compiled once a level (kernels_avx2.c, …), so that a sum
  * always has the same sixteen partial sums and the same tree over them.
  *
- * v_fma is fused at levels that have the instruction and two roundings at level plain; so levels may
- * differ in the last bits, which is why a generation runs at one level.
+ * v_fma is fused at levels that have the instruction and two roundings at level plain; so levels
+ * may differ in the last bits, which is why a generation runs at one level.
  *
- * Here and in kernels/: static functions on purpose (a copy for each level); those that a level does
- * not use are dropped.
+ * Here and in kernels/: static functions on purpose (a copy for each level); those that a level
+ * does not use are dropped.
  */
 
 #include <math.h>
@@ -404,7 +404,7 @@ V_INLINE v16 v_exponent(v16 a)
 
 #endif
 
-/* ---- the same at all levels --------------------------------------------------------------------- */
+/* ---- the same at all levels ------------------------------------------------------------------ */
 
 /* Lane i + lane i+8, then +4, +2, +1: the tree of every sum over lanes. */
 V_INLINE float v_sum(v16 a)

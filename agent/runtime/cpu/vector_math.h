@@ -6,9 +6,10 @@
  * exp, log and what is made of them, on sixteen lanes. No libm: its code differs from processor to
  * processor, ours from level to level only.
  *
- * exp: x = n·ln 2 + r, |r| <= ln 2 / 2, e^r by its Taylor series to r^7/7! (the rest is below 2^-28),
- * ln 2 in two parts so that n·ln 2 loses nothing (Cody and Waite 1980). log: x = 2^n·m, m in
- * [√½, √2), log m = 2·artanh((m - 1)/(m + 1)). Both within 2 ulp (tests/numerics/test_vector_math.c).
+ * exp: x = n·ln 2 + r, |r| <= ln 2 / 2, e^r by its Taylor series to r^7/7! (the rest is below
+ * 2^-28), ln 2 in two parts so that n·ln 2 loses nothing (Cody and Waite 1980). log: x = 2^n·m, m
+ * in [√½, √2), log m = 2·artanh((m - 1)/(m + 1)). Both within 2 ulp
+ * (tests/numerics/test_vector_math.c).
  */
 
 #include "agent/runtime/cpu/vector.h"
@@ -92,8 +93,8 @@ V_INLINE v16 v_gelu_slope(v16 x)
 }
 
 /*
- * erf: x·P(x²) below 1, else 1 - e^-Q(|x|) with Q ≈ -log erfc; P and Q are Chebyshev fits over [0, 1]
- * and [1, 4], beyond 4 it is 1. Within 2e-7.
+ * erf: x·P(x²) below 1, else 1 - e^-Q(|x|) with Q ≈ -log erfc; P and Q are Chebyshev fits over [0,
+ * 1] and [1, 4], beyond 4 it is 1. Within 2e-7.
  */
 V_INLINE v16 v_erf(v16 x)
 {

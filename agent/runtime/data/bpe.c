@@ -2,8 +2,8 @@
 
 /*
  * Merges are a hash table from a pair of ids to (rank, id of the joined token). A word is a linked
- * list of tokens and a heap of the pairs that could be joined, so long words cost n log n. Most words
- * come again: their tokens are remembered in a table where the newest word of a place wins.
+ * list of tokens and a heap of the pairs that could be joined, so long words cost n log n. Most
+ * words come again: their tokens are remembered in a table where the newest word of a place wins.
  */
 #include "agent/runtime/data/bpe.h"
 
@@ -61,7 +61,7 @@ struct bpe {
     size_t word_capacity, heap_count;
 };
 
-/* ---- the files --------------------------------------------------------------------------------- */
+/* ---- the files ------------------------------------------------------------------------------- */
 
 static uint64_t hash_of(uint64_t x)
 {
@@ -197,7 +197,7 @@ int64_t bpe_vocabulary(const struct bpe *bpe)
     return bpe->vocabulary;
 }
 
-/* ---- a word ------------------------------------------------------------------------------------ */
+/* ---- a word ---------------------------------------------------------------------------------- */
 
 static bool comes_before(const struct candidate *a, const struct candidate *b)
 {

@@ -3,9 +3,9 @@
 #define AGENT_RUNTIME_DATA_BPE_H
 
 /*
- * Byte-pair encoding as GPT-2 does it: text is cut into words by kind of character, and in each word
- * the pair of neighbours that stands highest in the list of merges is joined until none is left.
- * Works on bytes, so every input has tokens; bytes that are no UTF-8 count as symbols.
+ * Byte-pair encoding as GPT-2 does it: text is cut into words by kind of character, and in each
+ * word the pair of neighbours that stands highest in the list of merges is joined until none is
+ * left. Works on bytes, so every input has tokens; bytes that are no UTF-8 count as symbols.
  *
  * Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units", ACL 2016;
  * files: vocab.json and merges.txt as published with GPT-2.

@@ -5,8 +5,8 @@
  *
  *   's 't 're 've 'm 'll 'd | ?letters | ?numbers | ?symbols | spaces before no word | spaces
  *
- * where " ?" is an optional blank (U+0020) and "spaces before no word" gives its last one back to the
- * word that follows, if there is one.
+ * where " ?" is an optional blank (U+0020) and "spaces before no word" gives its last one back to
+ * the word that follows, if there is one.
  */
 #include <string.h>
 

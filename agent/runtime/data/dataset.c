@@ -25,7 +25,7 @@ struct dataset {
     int64_t validation_count;
 };
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static int open_source(const struct training_data *config, uint64_t seed, struct source **out,
                        struct fleet_error *err)
@@ -152,7 +152,7 @@ struct dataset_image dataset_image(const struct dataset *dataset)
     return (struct dataset_image){source->channels, source->height, source->width};
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int refuse_token(const struct source *source, int64_t position, int32_t token,
                         int64_t vocabulary, struct fleet_error *err)
@@ -213,7 +213,7 @@ int dataset_read_image(const struct dataset *dataset, int64_t index, float *pixe
     return source->vtable->read_image(source, index, pixels, label, err);
 }
 
-/* ---- the digest -------------------------------------------------------------------------------- */
+/* ---- the digest ------------------------------------------------------------------------------ */
 
 void source_digest_number(struct fleet_sha256 *sha, int64_t number)
 {

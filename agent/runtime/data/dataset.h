@@ -13,15 +13,15 @@
  * `data.path` is a file, a folder (its files in ascending byte order of their names; left out are
  * sub-folders, hidden files, and links to a file of the same folder, so that nothing is read twice)
  * or a glob (all files that match, in byte order of their paths). Files may not change while they
- * are read: that is noticed at every read (files.h says how), because ranks that join later would see
- * other samples than the ones before.
+ * are read: that is noticed at every read (files.h says how), because ranks that join later would
+ * see other samples than the ones before.
  *
  * Files are read with pread(), not mapped: a mapped file that shrinks kills its reader with SIGBUS,
  * where a read says what happened; the page cache behind both is the same.
  *
  * BPE tokens are made when the dataset is opened and stay in memory. Images (CIFAR) are records of
- * their files; of a folder, those that end in ".bin" and do not begin with "test". Made-up text needs
- * no path; it has 2^20 samples.
+ * their files; of a folder, those that end in ".bin" and do not begin with "test". Made-up text
+ * needs no path; it has 2^20 samples.
  *
  * Reads may come from several threads at once.
  */
@@ -35,10 +35,10 @@ struct fleet_error;
 struct dataset;
 
 /*
- * Open what `config` names, for samples of `context` tokens (0 for images: the file says the shape).
- * `config` is not kept. Errors name the field and its value: -ENOENT missing or nothing matches,
- * -EACCES and other -errno unreadable, -EINVAL empty, too short for one sample of training (and one
- * of validation, where asked for), or not of the tokenizer's format.
+ * Open what `config` names, for samples of `context` tokens (0 for images: the file says the
+ * shape). `config` is not kept. Errors name the field and its value: -ENOENT missing or nothing
+ * matches, -EACCES and other -errno unreadable, -EINVAL empty, too short for one sample of training
+ * (and one of validation, where asked for), or not of the tokenizer's format.
  */
 int dataset_open(const struct training_data *config, int64_t context, uint64_t seed,
                  struct dataset **out, struct fleet_error *err);
@@ -57,8 +57,8 @@ int64_t dataset_vocabulary(const struct dataset *dataset);
 
 /*
  * Sample `index` of text: tokens[0 … context) and targets[0 … context). -EIO, -ENOENT, -ESTALE if
- * the file fails, is gone, has changed (with its name); -EINVAL if a token is not below `vocabulary`
- * (0 = not checked), with the place.
+ * the file fails, is gone, has changed (with its name); -EINVAL if a token is not below
+ * `vocabulary` (0 = not checked), with the place.
  */
 int dataset_read(const struct dataset *dataset, int64_t index, int64_t vocabulary, int32_t *tokens,
                  int32_t *targets, struct fleet_error *err);
@@ -79,8 +79,8 @@ double dataset_entropy(const struct dataset *dataset);
 
 /*
  * A digest of what is read: tokenizer, context, and of each file its size and the beginning and the
- * end of its content as they were when it was opened. Ranks compare it, so that other data on one of
- * them is found before step 0.
+ * end of its content as they were when it was opened. Ranks compare it, so that other data on one
+ * of them is found before step 0.
  */
 void dataset_digest(const struct dataset *dataset, uint8_t out[FLEET_SHA256_SIZE]);
 

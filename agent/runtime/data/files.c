@@ -16,7 +16,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 
-/* ---- one file ---------------------------------------------------------------------------------- */
+/* ---- one file -------------------------------------------------------------------------------- */
 
 static int read_at(int fd, const char *field, const char *path, int64_t offset, size_t size,
                    void *out, struct fleet_error *err)
@@ -59,7 +59,7 @@ static int64_t inode_ns(const struct stat *st)
     return (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
 }
 
-/* ---- which files ------------------------------------------------------------------------------- */
+/* ---- which files ----------------------------------------------------------------------------- */
 
 /* Append `path` (owned from here on) if it is a regular file with content. */
 static int add_file(const char *field, char *path, struct data_files *files,
@@ -229,7 +229,7 @@ void files_release(struct data_files *files)
     memset(files, 0, sizeof(*files));
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static struct data_file *file_at(const struct data_files *files, int64_t offset)
 {

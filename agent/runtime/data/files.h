@@ -7,11 +7,11 @@
  *
  * Every read opens the file, compares it with what files_open() saw and reads from that descriptor:
  * a file that was rewritten, replaced or removed is an error that names it, any number of files
- * needs no descriptors, and several threads may read at once. An open costs about 2 µs, a micro-batch
- * milliseconds.
+ * needs no descriptors, and several threads may read at once. An open costs about 2 µs, a
+ * micro-batch milliseconds.
  *
- * Identity, size and time of the last write tell a change. Whoever writes and dates the file back is
- * noticed by the time of the inode; but owner, mode and links change that, too (a volume that is
+ * Identity, size and time of the last write tell a change. Whoever writes and dates the file back
+ * is noticed by the time of the inode; but owner, mode and links change that, too (a volume that is
  * mounted again, a backup), so then the beginning and the end of the content decide.
  */
 
@@ -63,8 +63,8 @@ int files_open_some(const char *field, const char *path, const struct data_file_
 void files_release(struct data_files *files);
 
 /*
- * out[0 … size) = the bytes from `offset` of the sequence, which must lie inside (asserted). -ESTALE
- * if a file is not what it was, -ENOENT if it is gone, -errno; with its name.
+ * out[0 … size) = the bytes from `offset` of the sequence, which must lie inside (asserted).
+ * -ESTALE if a file is not what it was, -ENOENT if it is gone, -errno; with its name.
  */
 int files_read(const struct data_files *files, const char *field, int64_t offset, size_t size,
                void *out, struct fleet_error *err);

@@ -2,8 +2,8 @@
 
 /*
  * A few places, each FREE → WANTED (prefetch_want) → READING (the thread) → READY → FREE
- * (prefetch_take). A place whose micro-batch was never taken, because the step was given up, is used
- * again when no other is free: the oldest READY one first.
+ * (prefetch_take). A place whose micro-batch was never taken, because the step was given up, is
+ * used again when no other is free: the oldest READY one first.
  */
 #include "agent/runtime/data/prefetch.h"
 

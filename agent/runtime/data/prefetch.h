@@ -8,8 +8,8 @@
  *     prefetch_want(p, next)           as soon as it is known which one comes next
  *     prefetch_take(p, now, …)         waits for it, or reads it here if nobody wanted it
  *
- * What is taken does not depend on what was wanted: prefetching changes when samples are read, never
- * which. All calls come from one thread.
+ * What is taken does not depend on what was wanted: prefetching changes when samples are read,
+ * never which. All calls come from one thread.
  */
 
 #include <stdint.h>

@@ -23,12 +23,13 @@ struct source_vtable {
     int (*read_tokens)(const struct source *source, int64_t first, int64_t count, int32_t *out,
                        struct fleet_error *err);
 
-    /* Made-up text: the first `count` tokens of sample `index` into out, and the one after them into
-     * *out_next. NULL: samples are cut from the sequence. */
+    /* Made-up text: the first `count` tokens of sample `index` into out, and the one after them
+     * into *out_next. NULL: samples are cut from the sequence. */
     int (*read_sample)(const struct source *source, int64_t index, int64_t count, int32_t *out,
                        int32_t *out_next, struct fleet_error *err);
 
-    /* Images: pixels [channels][height][width] and the label of sample `index`. NULL: not images. */
+    /* Images: pixels [channels][height][width] and the label of sample `index`. NULL: not
+     * images. */
     int (*read_image)(const struct source *source, int64_t index, float *pixels, int32_t *label,
                       struct fleet_error *err);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Tokens that stand in the files as they are: bytes, or little-endian numbers of two or four bytes. */
+/* Tokens that stand in the files as they are: bytes, or little-endian numbers of two or four
+ * bytes. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

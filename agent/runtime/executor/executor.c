@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Everything that can be known beforehand is resolved once: kernels, and of each operand its segment
- * and offset. A run adds bases and calls; it allocates nothing.
+ * Everything that can be known beforehand is resolved once: kernels, and of each operand its
+ * segment and offset. A run adds bases and calls; it allocates nothing.
  */
 #include "agent/runtime/executor/executor.h"
 

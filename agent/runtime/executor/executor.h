@@ -42,9 +42,9 @@ int executor_run(struct executor *executor, enum program_section section,
                  const atomic_bool *stop, struct fleet_error *err);
 
 /*
- * Run the micro-batch section as executor_run() does, slowly: after each operator `watch` sees what it
- * has written (out[i], device memory, NULL where absent). A watch that returns false ends the run; the
- * result is 0 then, too. Its time is not counted. Errors as executor_run().
+ * Run the micro-batch section as executor_run() does, slowly: after each operator `watch` sees what
+ * it has written (out[i], device memory, NULL where absent). A watch that returns false ends the
+ * run; the result is 0 then, too. Its time is not counted. Errors as executor_run().
  */
 typedef bool (*executor_watch)(void *context, const struct program_op *op, void *const *out);
 int executor_inspect(struct executor *executor, const struct executor_bases *bases,

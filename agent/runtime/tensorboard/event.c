@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The few fields of the protocol buffers are written and read by hand: (number << 3 | wire type), then
- * a varint, 8 or 4 bytes, or a length and so many bytes. */
+/* The few fields of the protocol buffers are written and read by hand: (number << 3 | wire type),
+ * then a varint, 8 or 4 bytes, or a length and that many bytes. */
 #include "agent/runtime/tensorboard/event.h"
 
 #include <errno.h>
@@ -59,7 +59,7 @@ static uint32_t masked(const void *data, size_t size)
     return (crc >> 15 | crc << 17) + MASK_DELTA;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void put_little(struct fleet_strbuf *out, uint64_t value, int bytes)
 {
@@ -167,7 +167,7 @@ void event_append(struct fleet_strbuf *out, const struct event *event)
     put_little(out, masked(out->text + begin + HEADER_SIZE, size), 4);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 struct cursor {
     const uint8_t *at, *end;

@@ -5,7 +5,7 @@
 /*
  * Records of TensorBoard's event files: a TFRecord frame around a protocol buffer.
  *
- *     frame    length (8 bytes, little-endian), masked CRC32C of those 8, payload, masked CRC32C of it
+ *     frame    length (8 bytes, little-endian), masked CRC32C of them, payload, its masked CRC32C
  *     payload  Event: wall_time 1, step 2, and one of file_version 3, summary 5, session_log 7;
  *              Summary: repeated value 1; Value: tag 1, simple_value 2
  *     masked   ((crc >> 15) | (crc << 17)) + 0xa282ead8

@@ -92,7 +92,7 @@ void event_log_free(struct event_log *log)
     free(log);
 }
 
-/* ---- tags ------------------------------------------------------------------------------------- */
+/* ---- tags ------------------------------------------------------------------------------------ */
 
 static struct tag *find_tag(const struct event_log *log, const char *name, size_t size)
 {
@@ -140,7 +140,7 @@ static int64_t newest_step(const struct event_log *log)
     return newest;
 }
 
-/* ---- what is there ---------------------------------------------------------------------------- */
+/* ---- what is there --------------------------------------------------------------------------- */
 
 /* Seconds in the name of one of this job's files; -1 for any other file. */
 static int64_t seconds_of(const struct event_log *log, const char *name)
@@ -248,8 +248,8 @@ static bool next_event(struct reader *reader, struct event *out, off_t *out_begi
     return true;
 }
 
-/* Where the file has to end so that nothing beyond `step` and nothing torn is in it, noting the tags
- * before it. *out_has_scalars: something worth keeping comes before. */
+/* Where the file has to end so that nothing beyond `step` and nothing torn is in it, noting the
+ * tags before it. *out_has_scalars: something worth keeping comes before. */
 static off_t scan(struct event_log *log, int fd, int64_t step, bool *out_has_scalars)
 {
     struct reader reader = {.fd = fd};
@@ -326,7 +326,7 @@ int event_log_resume(struct event_log *log, int64_t step, struct fleet_error *er
     return resume(log, err);
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static int write_buffer(struct event_log *log, struct fleet_error *err)
 {

@@ -9,15 +9,15 @@
  *
  *     events.out.tfevents.<seconds, 10 digits>.<job>.<host>.<pid>.fleetjob
  *
- * later ones sorting behind earlier ones, which is the order TensorBoard reads them in. Files of other
- * jobs and other programs are never touched.
+ * later ones sorting behind earlier ones, which is the order TensorBoard reads them in. Files of
+ * other jobs and other programs are never touched.
  *
  * Invariants
  *  (1) In the job's files, read in order, the steps of a tag ascend: none is there twice.
  *  (2) An event is written whole by one write(2), or the file is cut back to where it was; what a
  *      killed process has left half-written is cut off by the next one.
- *  (3) After event_log_resume(log, s) there is nothing beyond step s: what an earlier run had computed
- *      there will be computed again, and readers are told to forget it (EVENT_START).
+ *  (3) After event_log_resume(log, s) there is nothing beyond step s: what an earlier run had
+ *      computed there will be computed again, and readers are told to forget it (EVENT_START).
  *
  * One thread.
  */
@@ -44,8 +44,8 @@ int event_log_resume(struct event_log *log, int64_t step, struct fleet_error *er
 int64_t event_log_newest(const struct event_log *log, const char *tag);
 
 /*
- * Append scalars of a step, after event_log_resume(); tags of at most 63 bytes. Tags whose newest step
- * is this one or a later one are passed over. -errno with the path; nothing was written then.
+ * Append scalars of a step, after event_log_resume(); tags of at most 63 bytes. Tags whose newest
+ * step is this one or a later one are passed over. -errno with the path; nothing was written then.
  */
 int event_log_append(struct event_log *log, int64_t step, double wall_s,
                      const struct event_scalar *scalars, int count, struct fleet_error *err);

@@ -103,7 +103,7 @@ void builder_add_op(struct builder *b, const struct program_op *op)
     b->rc = op_infer(b->program, &copy, &b->err);
 }
 
-/* ---- layers ------------------------------------------------------------------------------------ */
+/* ---- layers ---------------------------------------------------------------------------------- */
 
 static int64_t columns_of(const struct builder *b, int var)
 {
@@ -241,7 +241,7 @@ int builder_concat(struct builder *b, const char *name, const int *parts, int co
     return op.outputs[0];
 }
 
-/* ---- images ------------------------------------------------------------------------------------ */
+/* ---- images ---------------------------------------------------------------------------------- */
 
 /* He et al., "Delving deep into rectifiers" (2015): normal, by the fan-out. */
 int builder_conv2d(struct builder *b, const char *name, int x, int64_t features, int kernel,

@@ -51,7 +51,7 @@ int builder_activation(struct builder *b, const char *name, const char *suffix,
 /* Append an operator and infer it. */
 void builder_add_op(struct builder *b, const struct program_op *op);
 
-/* ---- layers: the index of the output ----------------------------------------------------------- */
+/* ---- layers: the index of the output --------------------------------------------------------- */
 
 struct builder_linear {
     int64_t features; /* M */

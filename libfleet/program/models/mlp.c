@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* images ─ layers.0, activation ─ layers.1, activation ─ … ─ layers.n ─ cross-entropy with labels */
+/* images ─ layers.0, activation ─ layers.1, activation ─ … ─ layers.n ─ cross-entropy with
+ * labels */
 #include "libfleet/program/models/mlp.h"
 
 #include <math.h>

@@ -19,8 +19,8 @@ struct training_config;
 
 /*
  * `config` must have passed training_config_decode(). *out must be released, unless an error is
- * returned: -EINVAL or -EOVERFLOW for sizes that do not fit together, -E2BIG for a model of too many
- * layers. The vocabulary must be known: not training_lacks_vocabulary().
+ * returned: -EINVAL or -EOVERFLOW for sizes that do not fit together, -E2BIG for a model of too
+ * many layers. The vocabulary must be known: not training_lacks_vocabulary().
  */
 int model_build(const struct training_config *config, struct program *out, struct fleet_error *err);
 

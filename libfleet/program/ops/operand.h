@@ -74,7 +74,7 @@ int operand_need_at_least(const char *what, int64_t value, int64_t min, struct f
 /* The activation is none or relu: that of operators which fuse_activations gives one. */
 int operand_need_relu(const struct program_op *op, struct fleet_error *err);
 
-/* ---- whole infer functions of simple operators -------------------------------------------------- */
+/* ---- whole infer functions of simple operators ----------------------------------------------- */
 
 /* out0 has the shape and type of input 0; all inputs have that shape. Any float type. */
 int operand_infer_same(struct program *program, const struct program_op *op,

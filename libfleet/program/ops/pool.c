@@ -75,7 +75,8 @@ static int pool_gradient(struct program *program, const struct program_op *op, s
     return autodiff_add_op(ad, &grad, err);
 }
 
-/* The output's size is its own: it must be given, [B,C,h',w']. Larger than the image: parts overlap. */
+/* The output's size is its own: it must be given, [B,C,h',w']. Larger than the image: parts
+ * overlap. */
 static int adaptive_infer(struct program *program, const struct program_op *op,
                           struct fleet_error *err)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Softmax over the last dimension, for outputs; attention and cross-entropy have theirs built in. */
+/* Softmax over the last dimension, for outputs; attention and cross-entropy have theirs built
+ * in. */
 #include <errno.h>
 
 #include "libfleet/program/autodiff.h"

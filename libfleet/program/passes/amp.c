@@ -45,7 +45,7 @@ struct amp {
     int *casts;       /* [vars] its cast to the other side, PROGRAM_NONE if there is none yet */
 };
 
-/* ---- operands that hold data, as bits --------------------------------------------------------- */
+/* ---- operands that hold data, as bits -------------------------------------------------------- */
 
 #define ALL_OPERANDS 0xffU
 
@@ -81,7 +81,7 @@ static unsigned int data_outputs(enum op_kind kind)
     }
 }
 
-/* ---- sides ------------------------------------------------------------------------------------ */
+/* ---- sides ----------------------------------------------------------------------------------- */
 
 static bool touches_black(const struct amp *amp, const struct program_op *op)
 {
@@ -94,7 +94,8 @@ static bool touches_black(const struct amp *amp, const struct program_op *op)
     return black;
 }
 
-/* Rule 5 of strategy.md 7.2: full if any producer is, low if they are low, else fp32 as its inputs. */
+/* Rule 5 of strategy.md 7.2: full if any producer is, low if they are low, else fp32 as its
+ * inputs. */
 static enum side side_of_gray(const struct amp *amp, const struct program_op *op)
 {
     enum side side = SIDE_UNKNOWN;
@@ -132,7 +133,7 @@ static enum side side_of(const struct amp *amp, const struct program_op *op)
                                                                   : SIDE_FULL;
 }
 
-/* ---- casts ------------------------------------------------------------------------------------ */
+/* ---- casts ----------------------------------------------------------------------------------- */
 
 /* `var` in the type of `side`, by a cast in front of `op` if need be. */
 static int cast_to(struct amp *amp, const struct program_op *op, int var, enum side side)
@@ -179,7 +180,7 @@ static void place_one(struct amp *amp, const struct program_op *op)
     (void)program_add_op(amp->program, &copy);
 }
 
-/* ---- an activation inside a linear --------------------------------------------------------------- */
+/* ---- an activation inside a linear ----------------------------------------------------------- */
 
 /* The operator that a linear has inside, or OP_KIND_COUNT. */
 static enum op_kind inside_of(const struct program_op *op)
@@ -225,7 +226,7 @@ static void place(struct amp *amp, const struct program_op *op)
     place_one(amp, &activation);
 }
 
-/* ---- names in the custom lists -------------------------------------------------------------------- */
+/* ---- names in the custom lists --------------------------------------------------------------- */
 
 struct list {
     const char *field;
@@ -318,7 +319,7 @@ static int check_lists(const struct program *program, const struct pass_context 
     return 0;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static int mark_black(struct amp *amp, struct fleet_error *err)
 {

@@ -85,7 +85,8 @@ static int backward_begin(const struct program *program)
     return at;
 }
 
-/* Let backward operators read `copy` instead of `var`; returns the first that does, or PROGRAM_NONE. */
+/* Let backward operators read `copy` instead of `var`; returns the first that does, or
+ * PROGRAM_NONE. */
 static int redirect(struct program *program, int var, int copy)
 {
     int first = PROGRAM_NONE;

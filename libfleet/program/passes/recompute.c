@@ -7,9 +7,9 @@
  * Inside a segment everything is made again, except what is held: checkpoints, and tensors that
  * operators behind the segment read. Repeated tensors get the names x.subprog_k, k counted from the
  * last segment; backward operators then read those, so that the originals die in the forward part
- * and the memory plan reuses their places. The same kernels on the same operands give the same bits;
- * dropout masks are functions of their key. What a batch_norm hands to the host is not handed over
- * a second time.
+ * and the memory plan reuses their places. The same kernels on the same operands give the same
+ * bits; dropout masks are functions of their key. What a batch_norm hands to the host is not handed
+ * over a second time.
  *
  * Chen et al., 1604.06174.
  */
@@ -81,7 +81,7 @@ static void recompute_release(struct recompute *r)
     free(r->segments);
 }
 
-/* ---- segments: spec/strategy.md 8.2 ----------------------------------------------------------- */
+/* ---- segments: spec/strategy.md 8.2 ---------------------------------------------------------- */
 
 static bool is_checkpoint(const struct recompute *r, int var)
 {
@@ -173,7 +173,7 @@ static void find_held(struct recompute *r)
         }
 }
 
-/* ---- repeating -------------------------------------------------------------------------------- */
+/* ---- repeating ------------------------------------------------------------------------------- */
 
 static bool all_held(const struct recompute *r, const struct program_op *op)
 {
@@ -294,7 +294,7 @@ static int offload(struct recompute *r, const struct pass_context *context, stru
     return moved < 0 ? moved : 0;
 }
 
-/* ---- which checkpoints ------------------------------------------------------------------------ */
+/* ---- which checkpoints ----------------------------------------------------------------------- */
 
 static int refuse_name(const struct program *program, const char *name, struct fleet_error *err)
 {

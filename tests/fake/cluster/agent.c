@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The agents: the real supervisor with a real member, and a connection to whichever hub the endpoint
- * names. Messages of a living connection arrive in order; a cut network holds them back.
+ * The agents: the real supervisor with a real member, and a connection to whichever hub the
+ * endpoint names. Messages of a living connection arrive in order; a cut network holds them back.
  */
 #include <math.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include "libfleet/kube/meta.h"
 #include "tests/fake/cluster/cluster.h"
 
-/* ---- the network -------------------------------------------------------------------------------- */
+/* ---- the network ----------------------------------------------------------------------------- */
 
 void cluster_transmit(struct cluster *c, struct cluster_agent *a, enum cluster_event_type type,
                       uint64_t connection, struct message_text *text)
@@ -52,7 +52,7 @@ static void close_connection(struct cluster *c, struct cluster_agent *a)
     a->connection = 0;
 }
 
-/* ---- what its member wants ---------------------------------------------------------------------- */
+/* ---- what its member wants ------------------------------------------------------------------- */
 
 static void apply_member(struct cluster_agent *a, struct member_output *out)
 {
@@ -94,7 +94,7 @@ static void apply_member(struct cluster_agent *a, struct member_output *out)
     member_output_release(&taken);
 }
 
-/* ---- what its supervisor wants ------------------------------------------------------------------ */
+/* ---- what its supervisor wants --------------------------------------------------------------- */
 
 static int host_start(void *user, int local_rank, const struct supervisor_place *place,
                       struct fleet_error *err)
@@ -181,7 +181,7 @@ static void host_failed(void *user, const struct member_failure *failure, const 
                   failure->local_rank, failure->exit_code, failure->signal, text);
 }
 
-/* ---- life --------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 struct cluster_agent *cluster_agent_find(struct cluster *c, const char *pod_uid)
 {
@@ -288,7 +288,7 @@ void cluster_agent_say(struct cluster_agent *a, int process, const struct link_m
     supervisor_message(a->supervisor, process, message, a->cluster->now_ms);
 }
 
-/* ---- time --------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 double cluster_agent_next(const struct cluster_agent *a)
 {
@@ -320,7 +320,7 @@ void cluster_agent_tick(struct cluster *c, struct cluster_agent *a)
     cluster_agent_settle(c, a);
 }
 
-/* ---- what arrives ------------------------------------------------------------------------------- */
+/* ---- what arrives ---------------------------------------------------------------------------- */
 
 static void on_dial(struct cluster *c, struct cluster_agent *a)
 {

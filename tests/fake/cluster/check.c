@@ -29,7 +29,7 @@ static int64_t number_at(const cJSON *object, const char *path, int64_t otherwis
     return number;
 }
 
-/* ---- who leads ---------------------------------------------------------------------------------- */
+/* ---- who leads ------------------------------------------------------------------------------- */
 
 static void check_leads(struct cluster *c, int replica, const char *what)
 {
@@ -63,7 +63,7 @@ void cluster_check_request(struct cluster *c, int replica, const struct kube_req
         note_create(c, replica, request);
 }
 
-/* ---- jobs as the server has them ---------------------------------------------------------------- */
+/* ---- jobs as the server has them ------------------------------------------------------------- */
 
 static void check_verdict(struct cluster *c, struct cluster_job *job, int number,
                           const cJSON *object)
@@ -98,7 +98,8 @@ static void check_verdict(struct cluster *c, struct cluster_job *job, int number
     c->failed += verdict[0] == 'F';
 }
 
-/* The newest entry of the lineage is the generation that the status records, with the step it began with. */
+/* The newest entry of the lineage is the generation that the status records, with the step it began
+ * with. */
 static void note_record(struct cluster *c, struct cluster_job *job, const cJSON *object,
                         struct generation recorded)
 {
@@ -138,7 +139,7 @@ static void check_job(struct cluster *c, int number, const cJSON *object)
     job->recorded = recorded;
 }
 
-/* ---- pods as the server has them ---------------------------------------------------------------- */
+/* ---- pods as the server has them ------------------------------------------------------------- */
 
 static bool is_living(const cJSON *pod)
 {
@@ -173,9 +174,10 @@ static const struct cluster_create *find_create(const struct cluster *c, const c
 }
 
 /*
- * A name is given to one pod only, and attempts grow as they are asked for. They need not arrive so: what
- * a leader has sent may be on its way when it is stopped, and be done when the next one has gone on.
- * Its attempt was written down before, so the next one has another name; the older pod goes as a duplicate.
+ * A name is given to one pod only, and attempts grow as they are asked for. They need not arrive
+ * so: what a leader has sent may be on its way when it is stopped, and be done when the next one
+ * has gone on. Its attempt was written down before, so the next one has another name; the older pod
+ * goes as a duplicate.
  *
  * status.attempts leaves zero out: the first name may come back when its pod is long gone.
  */
@@ -253,7 +255,7 @@ void cluster_check_server(struct cluster *c)
             check_new_pod(c, pods, count, pods[i]);
 }
 
-/* ---- what hubs say ------------------------------------------------------------------------------ */
+/* ---- what hubs say --------------------------------------------------------------------------- */
 
 /* More than half of the newest generation are in this one. */
 static bool has_majority(const struct cluster *c, const struct cluster_job *job,
@@ -293,9 +295,10 @@ static void check_places(struct cluster *c, struct cluster_hosted *hosted,
 }
 
 /*
- * A generation in between went on from before that step, without the holder of this state: that branch is over, even
- * if nothing came of the new one. A recorded generation counts as well as an assigned one: its leader is gone, the next
- * hub has only the record, and cannot tell whether members that it does not reach were assigned (seed 60088453).
+ * A generation in between went on from before that step, without the holder of this state: that
+ * branch is over, even if nothing came of the new one. A recorded generation counts as well as an
+ * assigned one: its leader is gone, the next hub has only the record, and cannot tell whether
+ * members that it does not reach were assigned (seed 60088453).
  */
 static bool is_given_up(const struct cluster *c, const struct cluster_run *run,
                         const struct cluster_trainer *t)
@@ -344,7 +347,8 @@ static bool is_out_of_reach(const struct cluster *c, const struct cluster_agent 
     return !a->is_alive || a->cut_until_ms > c->now_ms || a->stopped_until_ms > c->now_ms;
 }
 
-/* What it has told the hub, which cannot know what became of it without a word; -1 if the hub knows. */
+/* What it has told the hub, which cannot know what became of it without a word; -1 if the hub
+ * knows. */
 static int64_t told_step(const struct hub_member *members, size_t count,
                          const struct cluster_agent *a)
 {
@@ -355,8 +359,8 @@ static int64_t told_step(const struct hub_member *members, size_t count,
 }
 
 /*
- * Its trainers have been starting for as long as a job waits for who alone holds the state (hub_holder.c): it need
- * not be waited for any longer, for they may never start.
+ * Its trainers have been starting for as long as a job waits for who alone holds the state
+ * (hub_holder.c): it need not be waited for any longer, for they may never start.
  */
 static bool is_waited_for_in_vain(const struct cluster *c, const struct cluster_agent *a,
                                   const struct hub_member *member)
@@ -370,8 +374,9 @@ static bool is_waited_for_in_vain(const struct cluster *c, const struct cluster_
 }
 
 /*
- * No connected member is left out that holds more than all the members of the generation, and more than the checkpoint
- * that it begins with: a trainer that has just read that checkpoint brings nothing (seed 70005249).
+ * No connected member is left out that holds more than all the members of the generation, and more
+ * than the checkpoint that it begins with: a trainer that has just read that checkpoint brings
+ * nothing (seed 70005249).
  */
 static void check_holders(struct cluster *c, struct cluster_hosted *hosted,
                           const struct cluster_run *run)
@@ -439,7 +444,8 @@ static void open_run(struct cluster *c, struct cluster_hosted *hosted,
                   assign->generation.epoch, assign->generation.counter, hosted->job, run.count);
 }
 
-/* The status was removed, and no member of the newest generation lives: nothing is left that knows of it. */
+/* The status was removed, and no member of the newest generation lives: nothing is left that knows
+ * of it. */
 static bool is_forgotten(const struct cluster *c, const struct cluster_job *job)
 {
     const struct cluster_run *newest = job->newest_run >= 0 ? &c->runs[job->newest_run] : NULL;
@@ -498,7 +504,7 @@ void cluster_check_event(struct cluster *c, struct cluster_hosted *hosted,
                        job->committed_most);
 }
 
-/* ---- training ----------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 static bool shares_member(const struct cluster_run *a, const struct cluster_run *b)
 {
@@ -509,7 +515,8 @@ static bool shares_member(const struct cluster_run *a, const struct cluster_run 
     return false;
 }
 
-/* A vote is what commits. One that was complete may be applied late, by a member that was frozen meanwhile. */
+/* A vote is what commits. One that was complete may be applied late, by a member that was frozen
+ * meanwhile. */
 void cluster_check_vote(struct cluster *c, struct cluster_run *run)
 {
     for (int i = 0; i < c->run_count; i++) {
@@ -553,7 +560,7 @@ void cluster_check_start(struct cluster *c, struct cluster_run *run)
         }
 }
 
-/* ---- the end ------------------------------------------------------------------------------------ */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 bool cluster_is_settled(struct cluster *c)
 {

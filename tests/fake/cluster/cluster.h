@@ -5,9 +5,10 @@
 /*
  * A whole cluster in one process under one clock and one seed.
  *
- * Real: the controllers (election, caches, queue, observe, reconcile, apply, hub), the members and the
- * supervisors of the agents. Played, each a small state machine: API server (tests/fake/apiserver.h),
- * scheduler, kubelets, garbage collector, the network, and trainers that vote before every step.
+ * Real: the controllers (election, caches, queue, observe, reconcile, apply, hub), the members and
+ * the supervisors of the agents. Played, each a small state machine: API server
+ * (tests/fake/apiserver.h), scheduler, kubelets, garbage collector, the network, and trainers that
+ * vote before every step.
  *
  *   events.c      the clock, what is due, chance, the last lines of what happened
  *   controller.c  replicas of the controller: started, killed, frozen; the network of their hubs
@@ -55,7 +56,7 @@ struct fake_io;
 #define CLUSTER_PODS_PATH "/api/v1/namespaces/team/pods"
 #define CLUSTER_LEASE     "/apis/coordination.k8s.io/v1/namespaces/system/leases/fleetjob"
 
-/* ---- what happens ------------------------------------------------------------------------------- */
+/* ---- what happens ---------------------------------------------------------------------------- */
 
 enum cluster_event_type {
     CLUSTER_TO_HUB,
@@ -97,7 +98,7 @@ struct cluster_event {
     struct message_text *text;
 };
 
-/* ---- who is there ------------------------------------------------------------------------------- */
+/* ---- who is there ---------------------------------------------------------------------------- */
 
 struct cluster;
 
@@ -202,8 +203,8 @@ struct cluster_job { /* what is true of a job, whatever its status says */
     struct cluster_checkpoint checkpoints[CLUSTER_CHECKPOINTS];
     int checkpoint_count;
     bool was_suspended; /* since the newest generation was assigned */
-    bool
-        is_status_lost; /* somebody has removed it once: restarts are not counted exactly any more */
+    /* somebody has removed it once: restarts are not counted exactly any more */
+    bool is_status_lost;
 
     /* as last seen on the server */
     bool is_terminal;
@@ -245,8 +246,8 @@ struct cluster_create { /* of a pod, as a replica that leads has sent it */
 struct cluster_world { /* by seed */
     double loss, latency_max_ms, step_ms, fault_interval_ms, faults_end_ms;
     bool has_api_faults, has_leader_faults, has_node_faults, has_user;
-    bool
-        has_rule_faults; /* quota, admission, deletions by hand, clocks: seeds from CLUSTER_RULES_FIRST */
+    /* quota, admission, deletions by hand, clocks: seeds from CLUSTER_RULES_FIRST */
+    bool has_rule_faults;
     int job_count;
     double lease_ms;
 };
@@ -291,7 +292,7 @@ struct cluster {
     void (*broken)(struct cluster *cluster, const char *text); /* does not return */
 };
 
-/* ---- events.c ----------------------------------------------------------------------------------- */
+/* ---- events.c -------------------------------------------------------------------------------- */
 
 struct cluster *cluster_new(unsigned long seed, bool is_trace,
                             void (*broken)(struct cluster *cluster, const char *text));
@@ -309,7 +310,7 @@ void cluster_trace(struct cluster *c, const char *format, ...)
 void cluster_broken(struct cluster *c, const char *format, ...)
     __attribute__((format(printf, 2, 3), noreturn));
 
-/* ---- controller.c ------------------------------------------------------------------------------- */
+/* ---- controller.c ---------------------------------------------------------------------------- */
 
 void cluster_replica_start(struct cluster *c, int replica);
 void cluster_replica_kill(struct cluster *c, int replica);
@@ -325,7 +326,7 @@ void cluster_hub_apply(struct cluster_hosted *hosted, struct hub_output *out);
 struct cluster_hosted *cluster_hub_of(struct cluster *c, uint64_t connection); /* NULL = closed */
 int cluster_hub_find(const struct cluster *c, int replica, int job);           /* -1 = none */
 
-/* ---- kube.c ------------------------------------------------------------------------------------- */
+/* ---- kube.c ---------------------------------------------------------------------------------- */
 
 /* All objects of a collection, sorted; the caller frees the array. */
 void cluster_kube_changed(void *user);
@@ -338,7 +339,7 @@ void cluster_job_patch(struct cluster *c, int job, const char *format, ...)
 void cluster_job_delete(struct cluster *c, int job);
 void cluster_pod_delete(struct cluster *c, const char *pod, bool at_once);
 
-/* ---- agent.c ------------------------------------------------------------------------------------ */
+/* ---- agent.c --------------------------------------------------------------------------------- */
 
 void cluster_agent_start(struct cluster *c, int node, const cJSON *pod);
 struct cluster_agent *cluster_agent_find(struct cluster *c, const char *pod_uid);
@@ -352,7 +353,7 @@ void cluster_agent_say(struct cluster_agent *a, int process, const struct link_m
 void cluster_transmit(struct cluster *c, struct cluster_agent *a, enum cluster_event_type type,
                       uint64_t connection, struct message_text *text);
 
-/* ---- train.c ------------------------------------------------------------------------------------ */
+/* ---- train.c --------------------------------------------------------------------------------- */
 
 void cluster_trainer_start(struct cluster *c, struct cluster_agent *a, int process);
 void cluster_trainer_die(struct cluster *c, struct cluster_agent *a, int process, int wait_status);
@@ -363,7 +364,7 @@ void cluster_trainer_lose(struct cluster *c, struct cluster_agent *a, int proces
 void cluster_step(struct cluster *c, const struct cluster_event *event);
 int cluster_run_find(const struct cluster *c, int job, struct generation generation); /* -1 */
 
-/* ---- check.c ------------------------------------------------------------------------------------ */
+/* ---- check.c --------------------------------------------------------------------------------- */
 
 void cluster_check_server(struct cluster *c);
 void cluster_check_request(struct cluster *c, int replica, const struct kube_request *request);
@@ -378,13 +379,14 @@ bool cluster_is_settled(
     struct cluster *c); /* every job is over or gone, and nothing is left of it */
 void cluster_check_end(struct cluster *c);
 
-/* ---- restarts.c --------------------------------------------------------------------------------- */
+/* ---- restarts.c ------------------------------------------------------------------------------ */
 
 /* Something goes wrong with a worker now, until `until_ms`. */
 void cluster_restarts_hurt(struct cluster *c, struct cluster_agent *a, double until_ms);
 /* One of its trainers is about to be killed. */
 void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int process);
-/* It is asked to go: that ends its generation, whatever becomes of trainers of which it has not heard yet. */
+/* It is asked to go: that ends its generation, whatever becomes of trainers of which it has not
+ * heard yet. */
 void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a);
 /* A generation is ended by a resize: what its hub has not heard of by then did not end it. */
 void cluster_restarts_resize(struct cluster *c, int job, struct generation ended);
@@ -393,7 +395,7 @@ void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int res
 /* The job as it stands on the server. */
 void cluster_restarts_check(struct cluster *c, int job, const cJSON *object);
 
-/* ---- faults.c ----------------------------------------------------------------------------------- */
+/* ---- faults.c -------------------------------------------------------------------------------- */
 
 void cluster_world_choose(struct cluster *c);
 void cluster_fault(struct cluster *c);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Replicas of the controller: the real one, with the fake API server for a world and the hubs' network
- * in memory. A frozen replica does not run, its time goes on; when it wakes up, whatever was due is due
- * at once, its hubs before or after the rest.
+ * Replicas of the controller: the real one, with the fake API server for a world and the hubs'
+ * network in memory. A frozen replica does not run, its time goes on; when it wakes up, whatever
+ * was due is due at once, its hubs before or after the rest.
  */
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #define STREAM_PAUSE_MS 20.0
 #define WALL_START_MS   INT64_C(1767225600000)
 
-/* ---- its way to the API server ------------------------------------------------------------------ */
+/* ---- its way to the API server --------------------------------------------------------------- */
 
 static double spy_now(struct kube_io *io)
 {
@@ -70,7 +70,7 @@ static const struct kube_io_ops spy_ops = {.now_ms = spy_now,
                                            .after = spy_after,
                                            .cancel = spy_cancel};
 
-/* ---- the network of its hubs -------------------------------------------------------------------- */
+/* ---- the network of its hubs ----------------------------------------------------------------- */
 
 static int network_add(void *user, const char *job_uid, struct hub *hub,
                        const struct hub_server_handlers *handlers, void **out_job,
@@ -192,7 +192,7 @@ static int open_network(void *user, struct hub_network *out, struct fleet_error 
     return 0;
 }
 
-/* ---- hubs --------------------------------------------------------------------------------------- */
+/* ---- hubs ------------------------------------------------------------------------------------ */
 
 struct cluster_hosted *cluster_hub_of(struct cluster *c, uint64_t connection)
 {
@@ -273,7 +273,7 @@ static void tick_hubs(struct cluster *c, struct cluster_replica *replica)
     }
 }
 
-/* ---- life --------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void on_end(void *user, enum manager_end end)
 {

@@ -9,7 +9,7 @@
 #include "tests/fake/apiserver.h"
 #include "tests/fake/cluster/cluster.h"
 
-/* ---- chance ------------------------------------------------------------------------------------- */
+/* ---- chance ---------------------------------------------------------------------------------- */
 
 uint64_t cluster_random(struct cluster *c)
 {
@@ -35,7 +35,7 @@ int cluster_below(struct cluster *c, int limit)
     return (int)(cluster_random(c) % (uint64_t)limit);
 }
 
-/* ---- what happened ------------------------------------------------------------------------------ */
+/* ---- what happened --------------------------------------------------------------------------- */
 
 static void take_digest(struct cluster *c, const char *line)
 {
@@ -69,7 +69,7 @@ void cluster_broken(struct cluster *c, const char *format, ...)
     abort();
 }
 
-/* ---- what is due -------------------------------------------------------------------------------- */
+/* ---- what is due ----------------------------------------------------------------------------- */
 
 static bool is_earlier(const struct cluster_event *a, const struct cluster_event *b)
 {
@@ -170,7 +170,7 @@ void cluster_turn(struct cluster *c)
     }
 }
 
-/* ---- life --------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 struct cluster *cluster_new(unsigned long seed, bool is_trace,
                             void (*broken)(struct cluster *cluster, const char *text))

@@ -27,7 +27,7 @@ void cluster_world_choose(struct cluster *c)
     w->has_rule_faults = c->seed >= CLUSTER_RULES_FIRST;
 }
 
-/* ---- workers ------------------------------------------------------------------------------------ */
+/* ---- workers --------------------------------------------------------------------------------- */
 
 static struct cluster_agent *any_agent(struct cluster *c)
 {
@@ -69,7 +69,7 @@ static void hurt_worker(struct cluster *c, struct cluster_agent *a, int kind)
     }
 }
 
-/* ---- the API server and its clients ------------------------------------------------------------- */
+/* ---- the API server and its clients ---------------------------------------------------------- */
 
 static void disturb_api(struct cluster *c)
 {
@@ -120,7 +120,7 @@ static void disturb_leader(struct cluster *c)
                  (struct cluster_event){.type = CLUSTER_REPLICA_START, .replica = replica});
 }
 
-/* ---- rules, hands and clocks ---------------------------------------------------------------------- */
+/* ---- rules, hands and clocks ----------------------------------------------------------------- */
 
 /* A quota is full, or admission refuses: for so many requests, dry runs too. */
 static void refuse_creates(struct cluster *c)
@@ -217,7 +217,7 @@ static void break_rules(struct cluster *c)
         step_clock(c);
 }
 
-/* ---- users -------------------------------------------------------------------------------------- */
+/* ---- users ----------------------------------------------------------------------------------- */
 
 static void have_a_wish(struct cluster *c)
 {
@@ -244,7 +244,7 @@ static void have_a_wish(struct cluster *c)
     }
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static void inject(struct cluster *c)
 {

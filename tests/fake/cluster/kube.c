@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a cluster does around a controller. Each of these looks at the API server's objects some time
- * after something has changed, and does a part of what there is to do:
+ * What a cluster does around a controller. Each of these looks at the API server's objects some
+ * time after something has changed, and does a part of what there is to do:
  *
  *   scheduler   a pod without a node ──▶ spec.nodeName (it may be a node that has just been lost)
- *   kubelet     bound ──▶ agent starts, Running; agent ended ──▶ Succeeded, Failed; being deleted ──▶
- *               SIGTERM, SIGKILL, and when the agent is gone so is the object
- *   collector   what belongs to a FleetJob that is gone goes
+ *   kubelet     bound ──▶ agent starts, Running; agent ended ──▶ Succeeded, Failed;
+ *               being deleted ──▶ SIGTERM, SIGKILL; the object goes with the agent
+ *   collector   deletes the objects of a FleetJob that is gone
  *   nodes       lost: silent for the others; after a while their pods are being deleted; back
  */
 #include <math.h>
@@ -63,7 +63,7 @@ void cluster_pod_delete(struct cluster *c, const char *pod, bool at_once)
     request(c, "DELETE", name, at_once ? "{\"gracePeriodSeconds\":0}" : "{}");
 }
 
-/* ---- who looks when ----------------------------------------------------------------------------- */
+/* ---- who looks when -------------------------------------------------------------------------- */
 
 void cluster_kubelet_soon(struct cluster *c, int node)
 {
@@ -90,7 +90,7 @@ void cluster_kube_changed(void *user)
     cluster_check_server(c);
 }
 
-/* ---- scheduler ---------------------------------------------------------------------------------- */
+/* ---- scheduler ------------------------------------------------------------------------------- */
 
 static void bind(struct cluster *c, const char *name)
 {
@@ -117,7 +117,7 @@ static void schedule(struct cluster *c)
         }
 }
 
-/* ---- kubelets ----------------------------------------------------------------------------------- */
+/* ---- kubelets -------------------------------------------------------------------------------- */
 
 static void tell(struct cluster *c, const char *name, const char *status)
 {
@@ -213,7 +213,7 @@ static void run_kubelet(struct cluster *c, int node)
     }
 }
 
-/* ---- collector ---------------------------------------------------------------------------------- */
+/* ---- collector ------------------------------------------------------------------------------- */
 
 static void collect_from(struct cluster *c, const char *collection)
 {
@@ -240,7 +240,7 @@ static void collect(struct cluster *c)
     collect_from(c, "/api/v1/namespaces/" CLUSTER_NAMESPACE "/services");
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static void lose_node(struct cluster *c, int node, bool is_machine_gone)
 {
@@ -285,7 +285,7 @@ static void evict_from(struct cluster *c, int node)
         }
 }
 
-/* ---- jobs --------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 int cluster_job_find(const struct cluster *c, const char *uid)
 {

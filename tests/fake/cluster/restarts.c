@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Is each restart counted exactly once, whoever leads? A generation counts as a restart when the one
- * before it was ended by a failure. What is checked against:
+ * Is each restart counted exactly once, whoever leads? A generation counts as a restart when the
+ * one before it was ended by a failure. What is checked against:
  *
  *   - a generation adds one restart at most to those of the generation before it;
- *   - none, if nothing was wrong with any worker of that (a resize, a suspend) and no hub stood still;
- *   - one, if a trainer of it was killed while its hub knew it to run, and the status that it trained,
- *     unless the hub ended it by a resize, or its worker was asked to go, before anybody could say so;
+ *   - none, if nothing was wrong with any worker of that (a resize, a suspend) and no hub stood
+ *     still;
+ *   - one, if a trainer of it was killed while its hub knew it to run, and the status that it
+ *     trained, unless the hub ended it by a resize, or its worker was asked to go, before anybody
+ *     could say so;
  *   - the history of a job that is over has the newest of each leader;
  *   - the status has the count of the generation that it records.
  *
- * The last rule is exact for the newest generation. A record may arrive late: its leader sent it, assigned a later
- * generation without a record, and is gone (seed 60060326). A leader may also record a generation after one that it
- * could not record, whose members are dead by then (seed 60061292): it still knows that restart, the members do not. So a
- * record of any other generation is held against the least that the living know and the most that anybody was told.
+ * The last rule is exact for the newest generation. A record may arrive late: its leader sent it,
+ * assigned a later generation without a record, and is gone (seed 60060326). A leader may also
+ * record a generation after one that it could not record, whose members are dead by then (seed
+ * 60061292): it still knows that restart, the members do not. So a record of any other generation
+ * is held against the least that the living know and the most that anybody was told.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -87,8 +90,8 @@ static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
     return false;
 }
 
-/* The newest generation of which anybody can know: it was recorded, or one of its members lives. One that a
- * majority made without a record is forgotten with them, and so is what it counted. */
+/* The newest generation of which anybody can know: it was recorded, or one of its members lives.
+ * One that a majority made without a record is forgotten with them, and so is what it counted. */
 static const struct cluster_run *find_known(const struct cluster *c, int job)
 {
     for (int i = c->jobs[job].newest_run; i >= 0; i--) {
@@ -105,8 +108,8 @@ static const struct cluster_run *find_known(const struct cluster *c, int job)
 }
 
 /*
- * How many restarts the generations before this one had. A recorded generation that was never assigned may have counted
- * one more, and the next one tells the same restart.
+ * How many restarts the generations before this one had. A recorded generation that was never
+ * assigned may have counted one more, and the next one tells the same restart.
  */
 static int restarts_before(const struct cluster *c, const struct cluster_run *run,
                            const struct cluster_run *known)
@@ -176,8 +179,8 @@ static void check_history(struct cluster *c, int number, const cJSON *object)
     job->history = last;
 }
 
-/* The job is over: each leader's newest restart that was recorded is in the history, with the generation that
- * was to follow or one that did. Of the oldest nothing may be left. */
+/* The job is over: each leader's newest restart that was recorded is in the history, with the
+ * generation that was to follow or one that did. Of the oldest nothing may be left. */
 static void check_told(struct cluster *c, int number, const cJSON *history)
 {
     const cJSON *item;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Trainers: they say what a trainer says (agent/link.h), join the generation they are told, agree on
- * the step, vote, apply, save. A run is a generation as its trainers see it.
+ * Trainers: they say what a trainer says (agent/link.h), join the generation they are told, agree
+ * on the step, vote, apply, save. A run is a generation as its trainers see it.
  *
- *   hello ─▶ (assign) ─▶ connect: all are in it ─▶ restore: all are connected ─▶ step ─▶ vote ─▶ apply
- *     ▲          ▲                                                                  │
- *     └─ started └──── waiting ◀── leaves: told to abort, or a peer was lost ───────┘
+ *   hello ─▶ (assign) ─▶ connect: all are in it ─▶ restore: all connected ─▶ step ─▶ vote ─▶ apply
+ *     ▲          ▲                                                              │
+ *     └─ started └──── waiting ◀── leaves: ordered to abort, or a peer was lost ┘
  *
  * A step's vote is complete at one moment, each trainer applies it a little later, or dies before.
  */
@@ -46,7 +46,7 @@ static struct cluster_event event_of(const struct cluster_agent *a, int process,
                                   .run = a->trainers[process].run};
 }
 
-/* ---- processes ---------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 void cluster_trainer_start(struct cluster *c, struct cluster_agent *a, int process)
 {
@@ -71,7 +71,7 @@ void cluster_trainer_die(struct cluster *c, struct cluster_agent *a, int process
     cluster_push(c, c->now_ms + cluster_uniform(c, 0.2, 5), event);
 }
 
-/* ---- leaving ------------------------------------------------------------------------------------ */
+/* ---- leaving --------------------------------------------------------------------------------- */
 
 static void leave(struct cluster *c, struct cluster_agent *a, int process)
 {
@@ -164,7 +164,7 @@ void cluster_trainer_told(struct cluster *c, struct cluster_agent *a, int proces
     }
 }
 
-/* ---- joining ------------------------------------------------------------------------------------ */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 static bool is_in(const struct cluster_trainer *t, int run)
 {
@@ -348,7 +348,7 @@ static void on_restore(struct cluster *c, const struct cluster_event *event)
         tell_step(c, a, event->process);
 }
 
-/* ---- training ----------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 /* One after another notices that the generation is broken. */
 static void break_run(struct cluster *c, int run, int rank)
@@ -424,7 +424,7 @@ static void on_apply(struct cluster *c, const struct cluster_event *event)
         tell_step(c, a, event->process);
 }
 
-/* ---- what comes --------------------------------------------------------------------------------- */
+/* ---- what comes ------------------------------------------------------------------------------ */
 
 static void say_hello(struct cluster_agent *a, int process)
 {

@@ -45,7 +45,7 @@ void sim_trace(const struct sim *sim, const char *format, ...)
     va_end(args);
 }
 
-/* ---- events ------------------------------------------------------------------------------------ */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static bool is_earlier(const struct event *a, const struct event *b)
 {
@@ -89,7 +89,7 @@ struct event sim_pop(struct sim *sim)
     return first;
 }
 
-/* ---- the network ------------------------------------------------------------------------------- */
+/* ---- the network ----------------------------------------------------------------------------- */
 
 /* A message of `pod` in a direction: in order, held back by a partition, or as the seed wants. */
 void sim_transmit(struct sim *sim, struct pod *pod, enum event_type type, uint64_t connection,

@@ -38,8 +38,8 @@ void sim_kill_pod(struct sim *sim, struct pod *pod, bool is_silent)
                  (struct event){.type = EVENT_POD_GONE, .pod = (int)(pod - sim->pods)});
 }
 
-/* One that a majority made without a record, and whose members are all dead, is made again by the next hub under the
- * same number: hubs have one epoch here. */
+/* One that a majority made without a record, and whose members are all dead, is made again by the
+ * next hub under the same number: hubs have one epoch here. */
 static bool has_members(const struct sim *sim, const struct generation_run *run,
                         const struct message_assign *assign)
 {

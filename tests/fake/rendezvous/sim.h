@@ -145,7 +145,7 @@ struct sim {
     int faults;
 };
 
-/* ---- events.c ----------------------------------------------------------------------------------- */
+/* ---- events.c -------------------------------------------------------------------------------- */
 
 /* Chance: 64 bits, uniform in [low, high), true with that probability, uniform in [0, limit). */
 uint64_t sim_next_random(struct sim *sim);
@@ -170,7 +170,7 @@ struct event sim_pop(struct sim *sim);
 void sim_transmit(struct sim *sim, struct pod *pod, enum event_type type, uint64_t connection,
                   struct message_text *text);
 
-/* ---- train.c ------------------------------------------------------------------------------------ */
+/* ---- train.c --------------------------------------------------------------------------------- */
 
 /* What is played of a generation, or NULL; the number of the pod with that UID, or -1. */
 struct generation_run *sim_run_of(struct sim *sim, struct generation generation);
@@ -189,15 +189,16 @@ void sim_on_restore(struct sim *sim, const struct event *event);
 void sim_on_step(struct sim *sim, const struct event *event);
 void sim_on_apply(struct sim *sim, const struct event *event);
 
-/* ---- own.c -------------------------------------------------------------------------------------- */
+/* ---- own.c ----------------------------------------------------------------------------------- */
 
-/* Own trainers: those of a pod are started, one fails, one exits by itself, the job has succeeded. */
+/* Own trainers: those of a pod are started, one fails, one exits by itself, the job has
+ * succeeded. */
 void sim_own_start(struct sim *sim, struct pod *pod, const struct member_action *assign);
 void sim_own_fail(struct sim *sim, struct pod *pod, int process);
 void sim_own_exit(struct sim *sim, const struct event *event);
 void sim_own_check_finish(struct sim *sim);
 
-/* ---- members.c ---------------------------------------------------------------------------------- */
+/* ---- members.c ------------------------------------------------------------------------------- */
 
 void sim_start_trainer(struct sim *sim, struct pod *pod, int process, double delay_ms);
 
@@ -208,7 +209,7 @@ void sim_kill_pod(struct sim *sim, struct pod *pod, bool is_silent);
 void sim_apply_member(struct sim *sim, struct pod *pod, struct member_output *out);
 void sim_apply_hub(struct sim *sim, struct hub_output *out);
 
-/* ---- faults.c ----------------------------------------------------------------------------------- */
+/* ---- faults.c -------------------------------------------------------------------------------- */
 
 void sim_start_hub(struct sim *sim);
 void sim_start_pod(struct sim *sim, int index);

@@ -83,7 +83,7 @@ static inline int64_t attention_seen(const struct attention *a, int64_t query, i
     return query < key ? 0 : query - key + 1;
 }
 
-/* ---- forward ------------------------------------------------------------------------------------ */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 struct attention_state {
     float max[ATTENTION_TILE], sum[ATTENTION_TILE];
@@ -221,12 +221,12 @@ static int attention_kernel(struct backend *backend, const struct kernel_call *c
     return 0;
 }
 
-/* ---- backward ----------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /*
- * dots[row] = Σ d_out·out, the part of every score's gradient that its row shares. Sixteen rows at a
- * time, each summed as a matrix product sums: where a row sees one key, out is v, and the gradient
- * of the score is exactly 0.
+ * dots[row] = Σ d_out·out, the part of every score's gradient that its row shares. Sixteen rows at
+ * a time, each summed as a matrix product sums: where a row sees one key, out is v, and the
+ * gradient of the score is exactly 0.
  */
 static void attention_dots_task(void *context, int64_t task, int thread)
 {

@@ -112,7 +112,7 @@ static int cross_entropy_kernel(struct backend *backend, const struct kernel_cal
     return 0;
 }
 
-/* ---- backward ----------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /* The probability of logits x. */
 V_INLINE v16 cross_entropy_p(v16 x, const float lse[2])

@@ -3,8 +3,9 @@
 #define AGENT_RUNTIME_CPU_KERNELS_DROPOUT_H
 
 /*
- * y = x/(1 - rate), or 0 with probability `rate`. Which elements is a function of (seed, stream, step,
- * sample, element): not of rank, micro-batch or direction, so backward is the same operator on d_y.
+ * y = x/(1 - rate), or 0 with probability `rate`. Which elements is a function of (seed, stream,
+ * step, sample, element): not of rank, micro-batch or direction, so backward is the same operator
+ * on d_y.
  */
 
 #include "agent/runtime/cpu/kernels/kernel.h"

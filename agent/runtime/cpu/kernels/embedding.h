@@ -3,8 +3,8 @@
 #define AGENT_RUNTIME_CPU_KERNELS_EMBEDDING_H
 
 /*
- * Rows of a table by token plus rows by position. Backward, a task owns some columns of the table and
- * walks all tokens in order, so a row's sum has one order on any number of threads.
+ * Rows of a table by token plus rows by position. Backward, a task owns some columns of the table
+ * and walks all tokens in order, so a row's sum has one order on any number of threads.
  */
 
 #include <inttypes.h>
@@ -76,7 +76,7 @@ static int embedding_kernel(struct backend *backend, const struct kernel_call *c
     return 0;
 }
 
-/* ---- backward ----------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 static void embedding_clear_task(void *context, int64_t task, int thread)
 {

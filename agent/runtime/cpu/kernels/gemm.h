@@ -73,7 +73,7 @@ struct gemm {
     const void *finish_context;
 };
 
-/* ---- packing ------------------------------------------------------------------------------------ */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 static inline int64_t gemm_min(int64_t a, int64_t b)
 {
@@ -197,7 +197,7 @@ static void gemm_pack_b(const struct gemm_operand *b, int64_t column, int count,
         gemm_pack_across(b, at, b->column, count, GEMM_COLUMNS, k, out);
 }
 
-/* ---- the inner tile ----------------------------------------------------------------------------- */
+/* ---- the inner tile -------------------------------------------------------------------------- */
 
 /* GEMM_ROWS rows of A: element (i, p) lies at data[i·row + p·step], and row or step is 1. Packed or
  * as the operand lies, the sums are the same. */
@@ -280,7 +280,7 @@ static inline struct gemm_rows gemm_packed(const float *panel)
 
 #include "agent/runtime/cpu/kernels/gemm_bf16.h"
 
-/* ---- all of it ---------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 /* One block of the loops over n, k, m. */
 struct gemm_block {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/runtime/cpu/kernels/gemm.h" /* before the guard: it includes this file in its place */
+/* Before the guard: it includes this file in its place. */
+#include "agent/runtime/cpu/kernels/gemm.h"
 
 #ifndef AGENT_RUNTIME_CPU_KERNELS_GEMM_BF16_H
 #define AGENT_RUNTIME_CPU_KERNELS_GEMM_BF16_H
@@ -7,7 +8,8 @@
 /*
  * Products of two bf16 matrices with the processor's dot products of pairs (AVX512-BF16): twice the
  * arithmetic of fp32 an instruction, sums in fp32. The blocks, tiles and order over k are gemm.h's;
- * an element of a packed panel is a pair of neighbours along k, 32 bits, the last one padded with 0.
+ * an element of a packed panel is a pair of neighbours along k, 32 bits, the last one padded with
+ * 0.
  *
  * A part of gemm.h, empty where the level lacks the instruction.
  */

@@ -71,7 +71,8 @@ static const char *parameter_name(const struct program *program, const struct pr
     return program->vars[gradient->of].name;
 }
 
-/* The gradient whose parameter's name follows that of `after`, NULL: the first; NULL after the last. */
+/* The gradient whose parameter's name follows that of `after`, NULL: the first; NULL after the
+ * last. */
 static const struct program_var *next_gradient(const struct program *program,
                                                const struct program_var *after)
 {
@@ -112,7 +113,7 @@ static int grad_norm_kernel(struct backend *backend, const struct kernel_call *c
     return 0;
 }
 
-/* ---- check_finite ------------------------------------------------------------------------------- */
+/* ---- check_finite ---------------------------------------------------------------------------- */
 
 struct check_finite {
     const float *x;

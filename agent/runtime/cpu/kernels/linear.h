@@ -81,7 +81,7 @@ static int linear_kernel(struct backend *backend, const struct kernel_call *call
     return 0;
 }
 
-/* ---- backward ----------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /* d_pre = d_y · activation'(pre), fp32. */
 struct linear_slope {

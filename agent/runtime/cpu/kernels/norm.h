@@ -3,8 +3,8 @@
 #define AGENT_RUNTIME_CPU_KERNELS_NORM_H
 
 /*
- * layer_norm and rms_norm over the last dimension C. With x̂ = (x - mean)·rstd (mean 0 for rms_norm),
- * y = x̂·scale + shift; backward, with g = d_y·scale,
+ * layer_norm and rms_norm over the last dimension C. With x̂ = (x - mean)·rstd (mean 0 for
+ * rms_norm), y = x̂·scale + shift; backward, with g = d_y·scale,
  *   d_x = rstd·(g - mean(g) - x̂·mean(g·x̂)), without the first mean for rms_norm;
  *   d_scale = Σ d_y·x̂, d_shift = Σ d_y over rows.
  * The variance is taken in a second pass over the row, about its mean.
@@ -100,7 +100,7 @@ static int norm_forward(struct backend *backend, const struct kernel_call *call,
     return 0;
 }
 
-/* ---- backward ----------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 V_INLINE void norm_grad_row(const struct norm *s, enum program_type x_type,
                             enum program_type d_type, enum program_type y_type, int64_t row)

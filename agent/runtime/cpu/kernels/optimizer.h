@@ -5,10 +5,10 @@
 /*
  * One optimizer step on one parameter, in place: spec/strategy.md 6, 10, 11.
  *
- * The gradient that an element sees is S·gradient_scale, clipped, ·rescale, then with L1 or L2 decay
- * added; each a rounding of its own, in this order. What is the same for all elements (rates, bias
- * corrections) is computed in double and rounded once. LAMB and LARS need norms of the whole tensor
- * first: a pass over blocks of 4096 elements sums squares as grad_norm.h does.
+ * The gradient that an element sees is S·gradient_scale, clipped, ·rescale, then with L1 or L2
+ * decay added; each a rounding of its own, in this order. What is the same for all elements (rates,
+ * bias corrections) is computed in double and rounded once. LAMB and LARS need norms of the whole
+ * tensor first: a pass over blocks of 4096 elements sums squares as grad_norm.h does.
  */
 
 #include "agent/runtime/cpu/kernels/grad_norm.h"
@@ -144,7 +144,7 @@ static void optimizer_task(void *context, int64_t task, int thread)
     }
 }
 
-/* ---- norms for LAMB and LARS -------------------------------------------------------------------- */
+/* ---- norms for LAMB and LARS ----------------------------------------------------------------- */
 
 static void optimizer_square(double sums[V_LANES], v16 a)
 {
@@ -208,7 +208,7 @@ static void optimizer_ratio(struct cpu_backend *cpu, const struct kernel_call *c
     o->ratio = (float)(rate * ratio);
 }
 
-/* ---- what is the same for all elements ---------------------------------------------------------- */
+/* ---- what is the same for all elements ------------------------------------------------------- */
 
 /* base^exponent by squaring: libm's pow differs between machines. */
 static double optimizer_power(double base, int64_t exponent)

@@ -3,8 +3,8 @@
 #define AGENT_RUNTIME_CPU_KERNELS_POOL_H
 
 /*
- * Pools over image planes; a task is a plane. Backward, a plane is cleared and the windows are walked
- * in row order, so that overlapping windows add up in one order.
+ * Pools over image planes; a task is a plane. Backward, a plane is cleared and the windows are
+ * walked in row order, so that overlapping windows add up in one order.
  */
 
 #include "agent/runtime/cpu/kernels/conv2d.h"
@@ -33,7 +33,8 @@ static inline struct pool_range pool_range(const struct pool *p, int axis, int64
     return (struct pool_range){from < 0 ? 0 : from, to > size ? size : to};
 }
 
-/* Elements of window i along an axis that a mean is taken over: with the padding, which ends with it. */
+/* Elements of window i along an axis that a mean is taken over: with the padding, which ends with
+ * it. */
 static inline int64_t pool_count(const struct pool *p, int axis, int64_t i)
 {
     int64_t end = (axis ? p->w : p->h) + p->padding[axis];
@@ -114,7 +115,7 @@ static void adaptive_avg_pool2d_task(void *context, int64_t plane, int thread)
     }
 }
 
-/* ---- backward: `from` is d_y, `to` is d_x ------------------------------------------------------- */
+/* ---- backward: `from` is d_y, `to` is d_x ---------------------------------------------------- */
 
 static inline void pool_clear(const struct pool *p, int64_t plane)
 {

@@ -4,8 +4,8 @@
 
 /*
  * Sums and means of rows: sixteen lanes a block of REDUCE_BLOCK elements, blocks in order, so that
- * the error grows with the number of blocks and not of elements. Backward: the row's gradient to each
- * of its elements.
+ * the error grows with the number of blocks and not of elements. Backward: the row's gradient to
+ * each of its elements.
  */
 
 #include "agent/runtime/cpu/kernels/kernel.h"

@@ -71,7 +71,7 @@ V_INLINE uint16_t typed_to_fp16(float x)
     return (uint16_t)(sign | ((rest - (112u << 23)) >> 13));
 }
 
-/* ---- sixteen at a time -------------------------------------------------------------------------- */
+/* ---- sixteen at a time ----------------------------------------------------------------------- */
 
 /* All sixteen lanes from memory, the two types apart. */
 #if defined(__AVX512F__)
