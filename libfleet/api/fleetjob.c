@@ -98,6 +98,17 @@ static void check_values(const struct fleetjob_spec *spec, struct fleet_errors *
         &spec->strategy, spec->strategy_json ? "spec.strategy" : "spec.strategyText", errors);
 }
 
+/* The API server takes a NUL, no container could: a part of the string would be lost in silence. */
+static void check_nul(const cJSON *spec, struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    fleet_strbuf_append(&path, "spec");
+    if (fleet_json_find_nul(spec, &path))
+        fleet_errors_add(errors, path.text,
+                         "must not have a NUL character (\\u0000, or U+FFFF): leave it out");
+}
+
 int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors)
 {
     size_t before = errors->count;
@@ -119,6 +130,7 @@ int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors
                               &out->metadata, errors);
     if (!cJSON_GetObjectItemCaseSensitive(json, "spec"))
         fleet_errors_add(errors, "spec", "required");
+    check_nul(cJSON_GetObjectItemCaseSensitive(json, "spec"), errors);
     decode_spec(cJSON_GetObjectItemCaseSensitive(json, "spec"), &out->spec, errors);
     status = cJSON_GetObjectItemCaseSensitive(json, "status");
     out->has_status = cJSON_IsObject(status);

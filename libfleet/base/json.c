@@ -2,7 +2,8 @@
 
 /*
  * cJSON accepts more than JSON (numbers like 1e999, broken UTF-8) and keeps both of two equal keys,
- * so a text passes json_scan.c and a search for doubles before anybody sees its tree.
+ * so a text passes json_scan.c and a search for doubles before anybody sees its tree. It also ends a string at the
+ * escape \u0000, which is therefore taken out before.
  */
 #include "libfleet/base/json.h"
 
@@ -23,17 +24,23 @@
 #define KEYS_COMPARED_MAX 16                 /* in an object, each with each */
 #define INTEGER_MAX       9007199254740992.0 /* 2^53: beyond it doubles skip integers */
 
-static int refuse_at(const char *text, const char *at, const char *what, struct fleet_error *err)
+static void find_position(const char *text, const char *at, int *out_line, int *out_column)
 {
-    int line = 1, column = 1;
-
+    *out_line = *out_column = 1;
     for (const char *p = text; p < at; p++) {
-        column++;
+        ++*out_column;
         if (*p == '\n') {
-            line++;
-            column = 1;
+            ++*out_line;
+            *out_column = 1;
         }
     }
+}
+
+static int refuse_at(const char *text, const char *at, const char *what, struct fleet_error *err)
+{
+    int line, column;
+
+    find_position(text, at, &line, &column);
     return fleet_error(err, -EINVAL, "line %d, column %d: not JSON: %s", line, column, what);
 }
 
@@ -65,11 +72,68 @@ static const char *find_duplicate_key(const cJSON *item)
     return duplicate;
 }
 
-int fleet_json_parse(const char *text, size_t size, size_t size_max, cJSON **out_root,
-                     struct fleet_error *err)
+/* ---- NUL ---------------------------------------------------------------------------------------- */
+
+bool fleet_json_find_nul(const cJSON *root, struct fleet_strbuf *path)
+{
+    size_t length = path->length;
+    int index = 0;
+
+    if (cJSON_IsString(root) && strstr(root->valuestring, FLEET_JSON_NUL))
+        return true;
+    for (const cJSON *child = root ? root->child : NULL; child; child = child->next) {
+        if (child->string)
+            fleet_strbuf_appendf(path, "%s%.100s", path->length > 0 ? "." : "", child->string);
+        else
+            fleet_strbuf_appendf(path, "[%d]", index++);
+        if ((child->string && strstr(child->string, FLEET_JSON_NUL)) ||
+            fleet_json_find_nul(child, path))
+            return true;
+        path->length = length;
+        path->text[length] = '\0';
+    }
+    return false;
+}
+
+/* A copy of the text with another escape, of the same length, in place of each \u0000. */
+static char *without_nul(const char *text, size_t size)
+{
+    char *copy = malloc(size + 1);
+
+    fleet_assert(copy);
+    memcpy(copy, text, size);
+    copy[size] = '\0';
+    for (size_t i = 0; i + 6 <= size; i++) {
+        if (copy[i] != '\\')
+            continue;
+        if (memcmp(copy + i, "\\u0000", 6) == 0)
+            memcpy(copy + i, "\\uffff", 6);
+        i++; /* a backslash may be what is escaped */
+    }
+    return copy;
+}
+
+static int refuse_nul(const cJSON *root, const char *text, const char *at, struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    int line, column;
+
+    (void)fleet_json_find_nul(root, &path);
+    find_position(text, at, &line, &column);
+    return fleet_error(
+        err, -EINVAL,
+        "line %d, column %d: %.200s%sa NUL character (\\u0000) in a string: leave it out", line,
+        column, fleet_strbuf_text(&path), path.length > 0 ? ": " : "");
+}
+
+/* ---- parsing ------------------------------------------------------------------------------------ */
+
+static int parse(const char *text, size_t size, size_t size_max, bool is_foreign, cJSON **out_root,
+                 struct fleet_error *err)
 {
     FLEET_AUTO_JSON cJSON *root = NULL;
-    struct json_scan_error wrong;
+    FLEET_AUTO_FREE char *copy = NULL;
+    struct json_scan_error found;
     const char *end = NULL, *duplicate;
 
     if (size > size_max)
@@ -77,18 +141,38 @@ int fleet_json_parse(const char *text, size_t size, size_t size_max, cJSON **out
                            size_max);
     if (memchr(text, '\0', size))
         return refuse_at(text, memchr(text, '\0', size), "a NUL byte", err);
-    wrong = json_scan(text, size, FLEET_JSON_DEPTH_MAX);
-    if (wrong.what)
-        return refuse_at(text, wrong.at, wrong.what, err);
-    root = cJSON_ParseWithLengthOpts(text, size, &end, 0);
+    found = json_scan(text, size, FLEET_JSON_DEPTH_MAX);
+    if (found.what)
+        return refuse_at(text, found.at, found.what, err);
+    if (found.nul)
+        copy = without_nul(text, size);
+    root = cJSON_ParseWithLengthOpts(copy ? copy : text, size, &end, 0);
     if (!root) /* halves of surrogate pairs */
-        return refuse_at(text, end ? end : text, "half of a surrogate pair", err);
+        return refuse_at(text,
+                         !end   ? text
+                         : copy ? text + (end - copy)
+                                : end,
+                         "half of a surrogate pair", err);
+    if (found.nul && !is_foreign)
+        return refuse_nul(root, text, found.nul, err);
     duplicate = find_duplicate_key(root);
     if (duplicate)
         return fleet_error(err, -EINVAL, "key \"%.100s\" stands twice in one object", duplicate);
     *out_root = root;
     root = NULL;
     return 0;
+}
+
+int fleet_json_parse(const char *text, size_t size, size_t size_max, cJSON **out_root,
+                     struct fleet_error *err)
+{
+    return parse(text, size, size_max, false, out_root, err);
+}
+
+int fleet_json_parse_foreign(const char *text, size_t size, size_t size_max, cJSON **out_root,
+                             struct fleet_error *err)
+{
+    return parse(text, size, size_max, true, out_root, err);
 }
 
 /* One step of a path at *p ("name" or "[3]"), which moves behind it; NULL if there is no such. */

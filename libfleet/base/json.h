@@ -32,10 +32,24 @@ struct fleet_error;
  *
  * -EINVAL: not JSON, bytes that are no UTF-8, a number that overflows, more text behind the value,
  * nested deeper than FLEET_JSON_DEPTH_MAX (all with line and column), an object with the same key
- * twice; -EFBIG: longer than size_max.
+ * twice, a string with the escape \u0000 (line, column and path: a string of C would end there); -EFBIG: longer than
+ * size_max.
  */
 int fleet_json_parse(const char *text, size_t size, size_t size_max, cJSON **out_root,
                      struct fleet_error *err);
+
+/*
+ * The same for a text with objects of many owners, as an API server sends it: one tenant's NUL must not make the others'
+ * unreadable. Each \u0000 becomes FLEET_JSON_NUL, a character that Unicode keeps for such uses. Who takes a value from such a
+ * tree that must be true to the letter asks fleet_json_find_nul().
+ */
+int fleet_json_parse_foreign(const char *text, size_t size, size_t size_max, cJSON **out_root,
+                             struct fleet_error *err);
+
+#define FLEET_JSON_NUL "\xef\xbf\xbf" /* U+FFFF */
+
+/* Is there a string or a key with FLEET_JSON_NUL below `root`? Then its path, as "a.b[3]", is appended to `path`. */
+bool fleet_json_find_nul(const cJSON *root, struct fleet_strbuf *path);
 
 /* The value at `path` below `root`, or NULL. A path of more than 512 bytes finds nothing. */
 const cJSON *fleet_json_at(const cJSON *root, const char *path);

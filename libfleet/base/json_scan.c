@@ -25,6 +25,7 @@ struct scanner {
     uint64_t objects; /* bit i: level i is an object */
     int depth, depth_max;
     const char *what, *where; /* the first thing that is wrong */
+    const char *nul;          /* the first \u0000 */
 };
 
 static bool refuse(struct scanner *s, const char *at, const char *what)
@@ -79,6 +80,8 @@ static bool scan_escape(struct scanner *s)
     for (int i = 0; i < 4; i++, s->at++)
         if (!is_hex(peek(s)))
             return refuse(s, start, "\\u needs four hexadecimal digits");
+    if (!s->nul && memcmp(start, "\\u0000", 6) == 0)
+        s->nul = start;
     return true;
 }
 
@@ -259,5 +262,5 @@ struct json_scan_error json_scan(const char *text, size_t size, int depth_max)
         if (!is_open && !scan_after(&s, &is_done))
             break;
     }
-    return (struct json_scan_error){.what = s.what, .at = s.where};
+    return (struct json_scan_error){.what = s.what, .at = s.where, .nul = s.what ? NULL : s.nul};
 }

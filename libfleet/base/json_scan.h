@@ -14,6 +14,7 @@
 struct json_scan_error {
     const char *what; /* static; NULL: nothing is wrong */
     const char *at;   /* in the text, or its end */
+    const char *nul;  /* nothing is wrong: the first escape \u0000; NULL = none */
 };
 
 /* Is `text` one JSON value of at most `depth_max` (<= 64) nested lists and objects? */

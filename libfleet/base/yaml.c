@@ -316,25 +316,29 @@ static const char *last_key(const cJSON *mapping)
     return mapping->child ? mapping->child->prev->string : "";
 }
 
-/* Names the field, as "spec.training.optimizer.learningRate". */
-static int refuse_number(const struct reader *reader, const yaml_event_t *event,
-                         struct fleet_error *err)
+/* Where the reader stands, as "spec.training.optimizer.learningRate". */
+static void append_path(const struct reader *reader, struct fleet_strbuf *path)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
-
     for (int i = 0; i < reader->depth; i++) {
         const struct open *open = &reader->stack[i];
         if (cJSON_IsArray(open->node))
-            fleet_strbuf_appendf(&path, "[%d]",
+            fleet_strbuf_appendf(path, "[%d]",
                                  cJSON_GetArraySize(open->node) - (i + 1 < reader->depth));
         else if (open->key || i + 1 < reader->depth)
-            fleet_strbuf_appendf(&path, "%s%.100s", path.length > 0 ? "." : "",
+            fleet_strbuf_appendf(path, "%s%.100s", path->length > 0 ? "." : "",
                                  open->key ? open->key : last_key(open->node));
     }
-    return fleet_error(
-        err, -EINVAL, "line %zu, column %zu: %s%smust be a finite number, not %.100s",
-        event->start_mark.line + 1, event->start_mark.column + 1, fleet_strbuf_text(&path),
-        path.length > 0 ? ": " : "", (const char *)event->data.scalar.value);
+}
+
+static int refuse_scalar(const struct reader *reader, const yaml_event_t *event, const char *what,
+                         const char *value, struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    append_path(reader, &path);
+    return fleet_error(err, -EINVAL, "line %zu, column %zu: %.200s%s%s%.100s",
+                       event->start_mark.line + 1, event->start_mark.column + 1,
+                       fleet_strbuf_text(&path), path.length > 0 ? ": " : "", what, value);
 }
 
 static int read_scalar(struct reader *reader, const yaml_event_t *event, struct fleet_error *err)
@@ -344,7 +348,7 @@ static int read_scalar(struct reader *reader, const yaml_event_t *event, struct 
     cJSON *value;
 
     if (strlen(text) != event->data.scalar.length)
-        return refuse_at(event->start_mark, err, "a NUL character in a string", NULL);
+        return refuse_scalar(reader, event, "a NUL character in a string: leave it out", "", err);
     if (wants_key(reader) && !event->data.scalar.anchor)
         return take_key(reader, text, event->start_mark, err);
     if (tag && !is_tag_of(tag, NULL))
@@ -358,7 +362,7 @@ static int read_scalar(struct reader *reader, const yaml_event_t *event, struct 
         return refuse_at(event->start_mark, err, "the value is not what its tag says:", tag);
     }
     if (!value)
-        return refuse_number(reader, event, err);
+        return refuse_scalar(reader, event, "must be a finite number, not ", text, err);
     if (wants_key(reader)) {
         cJSON_Delete(value);
         return refuse_at(event->start_mark, err, "an anchor on a key is not supported", NULL);

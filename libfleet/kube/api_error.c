@@ -84,7 +84,7 @@ int kube_api_error_decode(int http_status, const char *body, size_t size, struct
     int64_t code = 0;
     char head[120];
 
-    if (body && fleet_json_parse(body, size, STATUS_SIZE_MAX, &root, NULL) == 0) {
+    if (body && fleet_json_parse_foreign(body, size, STATUS_SIZE_MAX, &root, NULL) == 0) {
         (void)fleet_json_opt_string(root, "reason", &reason, NULL);
         (void)fleet_json_opt_string(root, "message", &message, NULL);
         (void)fleet_json_opt_int(root, "code", &code, NULL);

@@ -269,7 +269,8 @@ static void on_answer(void *user, const struct kube_response *response)
     } else if (response->status < 200 || response->status >= 300) {
         (void)kube_api_error_decode(response->status, response->body, response->size, &err);
         finish(call, NULL, &err);
-    } else if (fleet_json_parse(response->body, response->size, SIZE_MAX, &object, &err) < 0) {
+    } else if (fleet_json_parse_foreign(response->body, response->size, SIZE_MAX, &object, &err) <
+               0) {
         (void)fleet_error_wrap(&err, "decode the answer");
         finish(call, NULL, &err);
     } else {

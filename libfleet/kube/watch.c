@@ -62,7 +62,7 @@ static int take_line(const char *line, size_t size, kube_watch_event *event, voi
 
     if (is_blank(line, size))
         return 0;
-    if (fleet_json_parse(line, size, KUBE_WATCH_LINE_MAX, &root, err) < 0)
+    if (fleet_json_parse_foreign(line, size, KUBE_WATCH_LINE_MAX, &root, err) < 0)
         return fleet_error_wrap(err, "decode watch event");
     object = cJSON_GetObjectItemCaseSensitive(root, "object");
     if ((rc = fleet_json_get_string(root, "type", &name, err)) < 0)

@@ -204,6 +204,30 @@ static void test_fleetjob__all_errors_come_at_once(void **state)
         "spec.training.steps: required\n");
 }
 
+/* As the controller reads it: the API server has taken the job, with other people's in one answer. */
+static void test_fleetjob__a_nul_in_the_spec_is_refused_with_its_path(void **state)
+{
+    static const char text[] =
+        "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":\"a\","
+        "\"annotations\":{\"theirs\":\"\\u0000\"}},\"spec\":{\"worker\":{\"image\":\"i\","
+        "\"template\":{\"spec\":{\"containers\":[{\"name\":\"worker\",\"command\":[\"sh\",\"a\\u0000b\"]}]}}}}}";
+    FLEET_AUTO_STRBUF struct fleet_strbuf lines = {0};
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    struct fleet_errors errors = {0};
+    struct fleetjob job;
+
+    (void)state;
+    assert_int_equal(fleet_json_parse_foreign(text, sizeof(text) - 1, sizeof(text), &json, NULL),
+                     0);
+    assert_int_equal(fleetjob_decode(json, &job, &errors), -EINVAL);
+    fleet_errors_print(&errors, &lines);
+    assert_string_equal(fleet_strbuf_text(&lines),
+                        "spec.worker.template.spec.containers[0].command[1]: must not have a NUL "
+                        "character (\\u0000, or U+FFFF): leave it out\n");
+    fleet_errors_release(&errors);
+    fleetjob_release(&job);
+}
+
 static void test_fleetjob__what_is_no_job_is_refused(void **state)
 {
     (void)state;
@@ -274,6 +298,7 @@ static void test_fleetjob__what_the_api_server_adds_is_left_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fleetjob__a_nul_in_the_spec_is_refused_with_its_path),
         cmocka_unit_test(test_fleetjob__a_small_job_is_completed),
         cmocka_unit_test(test_fleetjob__null_is_absent),
         cmocka_unit_test(test_fleetjob__gpus_decide_the_processes_of_a_pod),

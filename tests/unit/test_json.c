@@ -78,6 +78,61 @@ static void test_json__says_where_a_text_is_wrong(void **state)
     }
 }
 
+/* A string of C would end at a NUL, and the rest of it, or a second key, would be lost in silence. */
+static void test_json__refuses_an_escaped_nul_with_its_path(void **state)
+{
+    static const struct {
+        const char *text, *path, *replaced;
+    } rows[] = {
+        {"\"a\\u0000b\"", "line 1, column 3: ", "\"a\\uffffb\""},
+        {"{\"a\": {\"b\": [1, {\"c\": \"\\u0000\"}]}}",
+         "line 1, column 24: a.b[1].c: ", "{\"a\":{\"b\":[1,{\"c\":\"\\uffff\"}]}}"},
+        {"{\"x\": 1,\n \"a\": 1, \"a\\u0000\": 2}",
+         "line 2, column 12: a\xef\xbf\xbf: ", "{\"x\":1,\"a\":1,\"a\\uffff\":2}"},
+        {"[\"\\\\u0000\", \"\\\\\\u0000\"]", "line 1, column 16: [1]: ",
+         "[\"\\\\u0000\",\"\\\\\\uffff\"]"}, /* the first is a backslash and letters */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        FLEET_AUTO_JSON cJSON *foreign = NULL;
+        FLEET_AUTO_FREE char *printed = NULL;
+        FLEET_AUTO_STRBUF struct fleet_strbuf expected = {0};
+        struct fleet_error err;
+        cJSON *root = NULL;
+
+        fleet_strbuf_appendf(&expected, "%sa NUL character (\\u0000) in a string: leave it out",
+                             rows[i].path);
+        assert_int_equal(
+            fleet_json_parse(rows[i].text, strlen(rows[i].text), SIZE_LIMIT, &root, &err), -EINVAL);
+        assert_null(root);
+        assert_string_equal(err.text, expected.text);
+        assert_int_equal(fleet_json_parse_foreign(rows[i].text, strlen(rows[i].text), SIZE_LIMIT,
+                                                  &foreign, &err),
+                         0);
+        printed = fleet_json_print(foreign);
+        assert_string_equal(printed, rows[i].replaced);
+        fleet_strbuf_clear(&expected);
+        assert_true(fleet_json_find_nul(foreign, &expected));
+    }
+}
+
+static void test_json__other_escapes_are_no_nul(void **state)
+{
+    static const char text[] =
+        "{\"a\": [\"\\u0001\", \"\\\\u0000\", \"u0000\", \"\\u00001\\u1000\"]}";
+    static const char fine[] = "{\"a\": [\"\\u0001\", \"\\\\u0000\", \"u0000\", \"\\u1000\"]}";
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    FLEET_AUTO_JSON cJSON *root = NULL;
+    cJSON *other = NULL;
+
+    (void)state;
+    assert_int_equal(fleet_json_parse(text, sizeof(text) - 1, SIZE_LIMIT, &other, NULL), -EINVAL);
+    assert_int_equal(fleet_json_parse(fine, sizeof(fine) - 1, SIZE_LIMIT, &root, NULL), 0);
+    assert_false(fleet_json_find_nul(root, &path));
+    assert_string_equal(fleet_strbuf_text(&path), "");
+}
+
 static void test_json__keeps_its_limits(void **state)
 {
     char deep[2 * FLEET_JSON_DEPTH_MAX + 3];
@@ -202,6 +257,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json__says_where_a_text_is_wrong),
+        cmocka_unit_test(test_json__refuses_an_escaped_nul_with_its_path),
+        cmocka_unit_test(test_json__other_escapes_are_no_nul),
         cmocka_unit_test(test_json__keeps_its_limits),
         cmocka_unit_test(test_json__reads_what_it_prints),
         cmocka_unit_test(test_json__prints_numbers_as_short_as_can_be),

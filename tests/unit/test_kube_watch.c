@@ -115,6 +115,22 @@ static void test_kube_watch__an_error_event_is_its_error(void **state)
     assert_string_equal(err.text, "410 Expired: too old");
 }
 
+/* One tenant's pod must not end the watch of all. */
+static void test_kube_watch__a_nul_in_one_object_leaves_the_others(void **state)
+{
+    static const char text[] =
+        "{\"type\":\"ADDED\",\"object\":{\"a\":\"x\\u0000y\"}}\n{\"type\":\"ADDED\",\"object\":{}}\n";
+    struct kube_watch_parser parser = {0};
+    struct fleet_strbuf events = {0};
+
+    (void)state;
+    assert_int_equal(kube_watch_feed(&parser, text, sizeof(text) - 1, print_event, &events, NULL),
+                     0);
+    assert_string_equal(fleet_strbuf_text(&events), "0{\"a\":\"x\\uffffy\"}\n0{}\n");
+    fleet_strbuf_release(&events);
+    kube_watch_parser_release(&parser);
+}
+
 static void test_kube_watch__refuses_what_is_no_event(void **state)
 {
     static const struct {
@@ -180,6 +196,7 @@ int main(void)
         cmocka_unit_test(test_kube_watch__does_not_depend_on_the_cuts),
         cmocka_unit_test(test_kube_watch__tells_an_end_within_an_event),
         cmocka_unit_test(test_kube_watch__an_error_event_is_its_error),
+        cmocka_unit_test(test_kube_watch__a_nul_in_one_object_leaves_the_others),
         cmocka_unit_test(test_kube_watch__refuses_what_is_no_event),
         cmocka_unit_test(test_kube_watch__bounds_a_line_that_does_not_end),
         cmocka_unit_test(test_kube_watch__a_callback_can_end_the_feed),

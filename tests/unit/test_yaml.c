@@ -106,7 +106,9 @@ static void test_yaml__errors_name_line_and_column(void **state)
         {"? [a]\n: 1\n", "line 1, column 3: a key must be a single word or text"},
         {"a: {<<: 1}\n", "line 1, column 10: << must name a mapping or a list of mappings"},
         {"{\"a\": \"\xff\"}", "line 1, column 8: invalid leading UTF-8 octet"},
-        {"a: \"\\0\"\n", "line 1, column 4: a NUL character in a string"},
+        {"a: \"\\0\"\n", "line 1, column 4: a: a NUL character in a string: leave it out"},
+        {"{\"a\": [1, {\"b\": \"x\\u0000\"}]}",
+         "line 1, column 17: a[1].b: a NUL character in a string: leave it out"},
         {"a:\n\t- b\n", "line 2, column 1: a tab: indent with spaces"},
         {"a: \xc3\xa4\n\tb", "line 2, column 1: a tab: indent with spaces"},
     };
