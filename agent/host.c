@@ -32,8 +32,6 @@
 
 #define GROUP_POLL_MS 10.0 /* between two looks at a process group whose first process has ended */
 
-extern char **environ;
-
 /* ---- sockets for the trainers ---------------------------------------------------------------- */
 
 /* A socket of our address on any free port. */

@@ -24,6 +24,7 @@ static int64_t read_kills(const char *root, const char *mount, const char *group
         return -1;
     file = fopen(path, "re");
     while (file && fgets(line, sizeof(line), file))
+        /* NOLINTNEXTLINE(cert-err34-c): a number of the kernel */
         if (sscanf(line, "oom_kill %" SCNd64, &kills) == 1 && kills >= 0)
             return kills;
     return -1;

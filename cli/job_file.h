@@ -54,7 +54,7 @@ char **job_file_command(const struct fleetjob *job);
 char **job_file_environment(const struct fleetjob *job);
 
 /* Free either list. NULL is fine. */
-void job_file_free_command(char **list);
+void job_file_free_command(char **command);
 
 /* Ranks of the job at its number of workers. */
 int job_file_world(const struct fleetjob *job);

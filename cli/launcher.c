@@ -30,8 +30,6 @@
 #define LINE_SIZE_MAX 16384
 #define KILL_AFTER_MS 5000 /* beyond the grace that the agent itself keeps */
 
-extern char **environ;
-
 struct pod;
 
 /* One stream of a pod's output. Freed by libuv's close callback, maybe after its pod. */

@@ -48,14 +48,14 @@ int local_job_new(const struct local_job_config *config, struct local_job **out,
  * Run until the job is terminal, or was asked to stop, and none of its processes is left. SIGINT,
  * SIGTERM and SIGHUP ask it to stop (checkpoint, then leave); the second one kills.
  */
-void local_job_run(struct local_job *job);
+void local_job_run(struct local_job *lj);
 
 /* Ask it to stop, as by a first signal. */
-void local_job_stop(struct local_job *job);
+void local_job_stop(struct local_job *lj);
 
 bool local_job_was_stopped(const struct local_job *job); /* by a signal or local_job_stop() */
 
 /* Kills what is left. NULL is fine. */
-void local_job_free(struct local_job *job);
+void local_job_free(struct local_job *lj);
 
 #endif

@@ -25,6 +25,7 @@ static int64_t read_number(const char *path, const char *key)
 
     while (file && fgets(line, sizeof(line), file))
         if (strncmp(line, key, length) == 0)
+            /* NOLINTNEXTLINE(cert-err34-c): a number of the kernel */
             return sscanf(line + length, "%" SCNd64, &number) == 1 && number > 0 ? number
                                                                                  : INT64_MAX;
     return INT64_MAX;

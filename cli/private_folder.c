@@ -48,8 +48,10 @@ static bool is_abandoned(const char *path, const char *name)
     struct stat info;
     int pid = 0;
 
-    return sscanf(name, PREFIX "%d-", &pid) == 1 && pid > 0 && kill(pid, 0) < 0 && errno == ESRCH &&
-           lstat(path, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == getuid();
+    /* NOLINTNEXTLINE(cert-err34-c): nine digits fit */
+    return sscanf(name, PREFIX "%9d-", &pid) == 1 && pid > 0 && kill(pid, 0) < 0 &&
+           errno == ESRCH && lstat(path, &info) == 0 && S_ISDIR(info.st_mode) &&
+           info.st_uid == getuid();
 }
 
 static void remove_abandoned(const char *parent)

@@ -33,6 +33,7 @@ static bool read_stat(const char *pid, pid_t *out_parent, pid_t *out_session)
         return false;
     text[size] = '\0';
     behind = strrchr(text, ')');
+    /* NOLINTNEXTLINE(cert-err34-c): a number of the kernel */
     if (!behind || sscanf(behind + 1, " %*c %d %d %d", &parent, &group, &session) != 3)
         return false;
     *out_parent = parent;

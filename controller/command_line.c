@@ -179,17 +179,17 @@ static void build_options(struct option options[FLEET_COUNT(rows) + 1])
     options[FLEET_COUNT(rows)] = (struct option){0};
 }
 
-int command_line_parse(int argc, char **argv, struct command_line *a)
+int command_line_parse(int argc, char **argv, struct command_line *out)
 {
     struct option options[FLEET_COUNT(rows) + 1];
     int option, code;
 
-    *a = (struct command_line){.hub_port = 7443,
-                               .probe_port = 8080,
-                               .identity_secret = "fleetjob-identity",
-                               .lease = "fleetjob-controller",
-                               .pod_address = getenv("POD_IP"),
-                               .namespace_ = getenv("POD_NAMESPACE")};
+    *out = (struct command_line){.hub_port = 7443,
+                                 .probe_port = 8080,
+                                 .identity_secret = "fleetjob-identity",
+                                 .lease = "fleetjob-controller",
+                                 .pod_address = getenv("POD_IP"),
+                                 .namespace_ = getenv("POD_NAMESPACE")};
     build_options(options);
     optind = 0; /* from the beginning, if this is not the first command line that is read */
     while ((option = getopt_long(argc, argv, "hv", options, NULL)) != -1) {
@@ -198,15 +198,15 @@ int command_line_parse(int argc, char **argv, struct command_line *a)
             (void)fputs(usage, stderr);
             return 2;
         }
-        if ((code = take_option(a, row, optarg)) >= 0)
+        if ((code = take_option(out, row, optarg)) >= 0)
             return code;
     }
-    if (optind < argc || !a->runtime_image || !a->hub_service == !a->hub_address) {
+    if (optind < argc || !out->runtime_image || !out->hub_service == !out->hub_address) {
         (void)fprintf(stderr, "fleetjob-controller: --runtime-image and one of --hub-service and "
                               "--hub-address are needed\n");
         return 2;
     }
-    if (a->hub_service && (!a->pod_address || !a->pod_address[0])) {
+    if (out->hub_service && (!out->pod_address || !out->pod_address[0])) {
         (void)fprintf(stderr,
                       "fleetjob-controller: --hub-service needs --pod-address or $POD_IP\n");
         return 2;

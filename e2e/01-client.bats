@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # The C client and the controller's machinery against the real API server: TLS, HTTP/2, apply,
-# conflicts, tokens, a burst under a watch; leading, Events, handing over. Other scenarios run beside it (run.sh).
+# conflicts, tokens, a burst under a watch; leading, Events, handing over. Other scenarios run
+# beside it (run.sh).
 
 setup_file() {
     export FLEET_CLUSTER="$BATS_TEST_DIRNAME/cluster/cluster"

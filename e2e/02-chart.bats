@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# The chart on a real API server: install, jobs in namespaces that enforce the restricted pod security
-# standard, upgrade under a running job, take-over, uninstall. Method: the real Helm; what the controller
-# was refused is looked up in the audit log.
+# The chart on a real API server: install, jobs in namespaces that enforce the restricted pod
+# security standard, upgrade under a running job, take-over, uninstall. Method: the real Helm; what
+# the controller was refused is looked up in the audit log.
 
 bats_require_minimum_version 1.5.0
 load lib
@@ -213,7 +213,8 @@ END
 @test "a list of namespaces needs no rights of the cluster" {
     chart upgrade "namespaces={$namespace}"
     run ! kubectl get clusterrole fleetjob-controller
-    # The controller from before lost its rights while it was leaving; from here on there is only the new one.
+    # The controller from before lost its rights while it was leaving; from here on there is only
+    # the new one.
     eventually "$LIMIT" only_one_controller
     audit_from_here
     refused_beside_it "namespace $namespace" "namespaces={default,$namespace}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# A job in the cluster, left alone, and with trainers, pods and nodes lost on the way. Method: real signals
-# and real kubectl; every job ends with the weights of `fleetjob run`.
+# A job in the cluster, left alone, and with trainers, pods and nodes lost on the way. Method: real
+# signals and real kubectl; every job ends with the weights of `fleetjob run`.
 
 load lib
 

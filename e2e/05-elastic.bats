@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# A job that changes its size, stops and goes on while it trains. Method: kubectl scale and spec changes; the
-# weights at the end are those of `fleetjob run`, and the lineage shows that each step was done once.
+# A job that changes its size, stops and goes on while it trains. Method: kubectl scale and spec
+# changes; the weights at the end are those of `fleetjob run`, and the lineage shows that each step
+# was done once.
 
 load lib
 

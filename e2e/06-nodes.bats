@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# Nodes that vanish while a job trains on them, and come back. Method: the link of a node taken down, a node's
-# process 1 killed; the job ends with the weights of `fleetjob run` and leaves nothing on any node.
+# Nodes that vanish while a job trains on them, and come back. Method: the link of a node taken
+# down, a node's process 1 killed; the job ends with the weights of `fleetjob run` and leaves
+# nothing on any node.
 
 load lib
 
@@ -24,12 +25,13 @@ other_than() { # other_than NODE
     echo $((3 - $1))
 }
 
-# One controller a node: the affinity prefers it, a node that was away may have left both on the other; then the one
-# that does not lead is made anew. Both nodes take pods.
+# One controller a node: the affinity prefers it, a node that was away may have left both on the
+# other; then the one that does not lead is made anew. Both nodes take pods.
 controllers_apart() {
     local pods=(kubectl get pods -n "$system" -l app.kubernetes.io/component=controller)
     kubectl wait --for=condition=Ready nodes --all --timeout=5s || return
-    [ -z "$(kubectl get nodes -o jsonpath='{.items[*].spec.taints}')" ] || return # or all workers go to one node
+    # or all workers go to one node
+    [ -z "$(kubectl get nodes -o jsonpath='{.items[*].spec.taints}')" ] || return
     kubectl rollout status deployment/fleetjob-controller -n "$system" --timeout=5s || return
     [ "$("${pods[@]}" -o jsonpath='{.items[*].spec.nodeName}' | tr ' ' '\n' | sort -u | wc -l)" != 2 ] || return 0
     "${pods[@]}" -o name | grep -v "/$(leader)\$" | head -n 1 | xargs -r kubectl delete -n "$system" --wait

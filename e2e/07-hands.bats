@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# What people and other tools do to the objects of a running job: its status removed or restored, the Lease deleted with it, labels of
-# a worker changed and taken off, the job deleted without its pods. Method: kubectl; the weights at the end.
+# What people and other tools do to the objects of a running job: its status removed or restored,
+# the Lease deleted with it, labels of a worker changed and taken off, the job deleted without its
+# pods. Method: kubectl; the weights at the end.
 
 bats_require_minimum_version 1.5.0
 load lib

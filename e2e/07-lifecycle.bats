@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# A job's life as a user drives it by kubectl: refused, seen, deleted, made again under the same name, cleaned
-# up by itself. Method: what the API server and the controller say, and what is left.
+# A job's life as a user drives it by kubectl: refused, seen, deleted, made again under the same
+# name, cleaned up by itself. Method: what the API server and the controller say, and what is left.
 
 bats_require_minimum_version 1.5.0
 load lib
@@ -10,14 +10,16 @@ setup_file() {
     start_image # what it waits for is told after half a minute
 }
 
-# A registry that refuses at once: what names are looked up in, and for how long, is the machine's affair.
+# A registry that refuses at once: what names are looked up in, and for how long, is the machine's
+# affair.
 start_image() {
     job_file image replicas=1 worker='image: "127.0.0.1:1/nowhere:1"' | kubectl apply -f -
 }
 
-# ---- refused ---------------------------------------------------------------------------------------
+# ---- refused -------------------------------------------------------------------------------------
 
-refused_at_apply() { # refused_at_apply WORDS [sed expression]…: the small job, changed, is refused with these words
+# refused_at_apply WORDS [sed expression]…: the small job, changed, is refused with these words
+refused_at_apply() {
     local words=$1 change=()
     shift
     for expression in "$@"; do
@@ -81,7 +83,8 @@ not_accepted() { # not_accepted JOB WORDS…: Accepted=False with all of the wor
     remove_job knob
 }
 
-condition_says() { # condition_says JOB CONDITION WORDS…: the condition has all of the words, in reason or message
+# condition_says JOB CONDITION WORDS…: the condition has all of the words, in reason or message
+condition_says() {
     local text words
     text=$(kubectl get fj "$1" -o jsonpath="{.status.conditions[?(@.type==\"$2\")]['reason','message']}")
     for words in "${@:3}"; do
@@ -115,7 +118,7 @@ END
     remove_job template
 }
 
-# ---- seen ------------------------------------------------------------------------------------------
+# ---- seen ----------------------------------------------------------------------------------------
 
 describes() { # describes JOB WORDS…: what kubectl tells has all of them
     local text words
@@ -173,7 +176,7 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     [ "$(wc -l <"$BATS_TEST_TMPDIR/accepted")" -gt 100 ]
 }
 
-# ---- the end ---------------------------------------------------------------------------------------
+# ---- the end -------------------------------------------------------------------------------------
 
 @test "deleted while it trains: nothing is left" {
     start_job gone

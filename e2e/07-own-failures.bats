@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Jobs with trainers of their own: shell scripts whose ranks end as they like. Method: what the API server says of
-# the job and its pods.
+# Jobs with trainers of their own: shell scripts whose ranks end as they like. Method: what the API
+# server says of the job and its pods.
 
 load lib
 
@@ -150,7 +150,8 @@ refused() { # refused JOB
 }
 
 @test "a refused job has had no restarts, and its status follows its spec" {
-    job_file refused replicas=9 | kubectl apply -n "$namespace" -f - # more workers than micro-batches
+    # more workers than micro-batches
+    job_file refused replicas=9 | kubectl apply -n "$namespace" -f -
     eventually "$LIMIT" refused refused
     field_is refused restarts.count 0
     kubectl delete fj refused -n "$namespace"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# Own trainers in a cluster (docs/own-trainer.md): what they report is the job's status, and every start is told what was
-# reported last as a checkpoint. Method: a shell script in an image without the runtime; its log says from where it goes on.
+# Own trainers in a cluster (docs/own-trainer.md): what they report is the job's status, and every
+# start is told what was reported last as a checkpoint. Method: a shell script in an image without
+# the runtime; its log says from where it goes on.
 
 load lib
 

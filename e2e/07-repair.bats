@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# What is refused, and what is deleted by hand: a full quota stops no job that has what it needs and no controller, and the
-# objects around a job come back. Method: a namespace with a ResourceQuota, kubectl delete, and how often the
-# controllers' containers were started.
+# What is refused, and what is deleted by hand: a full quota stops no job that has what it needs and
+# no controller, and the objects around a job come back. Method: a namespace with a ResourceQuota,
+# kubectl delete, and how often the controllers' containers were started.
 
 load lib
 namespace=tenant
@@ -121,7 +121,8 @@ takes_over() { # takes_over JOB: its Service selects the pods of this one
 @test "a Service that an orphaned job left behind is taken over" {
     start_job heir replicas=1 steps="$LONG" worker='hostnames: true'
     kubectl delete fj heir -n "$namespace" --cascade=orphan
-    kubectl delete secrets -n "$namespace" -l fleetjob.dev/job-name=heir # the quota has room for one
+    # the quota has room for one
+    kubectl delete secrets -n "$namespace" -l fleetjob.dev/job-name=heir
     job_file heir replicas=1 steps="$SHORT" worker='hostnames: true' | kubectl apply -n "$namespace" -f -
     eventually "$LIMIT" takes_over heir
     becomes heir Succeeded

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# The rights of the chart against what was done with them: no request of the controller was forbidden, and no
-# verb is granted that it never uses. Method: the audit log of the API server, which has seen all scenarios
-# before this one; alone there is nothing to judge.
+# The rights of the chart against what was done with them: no request of the controller was
+# forbidden, and no verb is granted that it never uses. Method: the audit log of the API server,
+# which has seen all scenarios before this one; alone there is nothing to judge.
 
 load lib
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# The end of the cluster in which all of it happened: down without a trace, also after an `up` that was killed.
-# Method: what is left compared with what was before the cluster came up (traces.bash).
+# The end of the cluster in which all of it happened: down without a trace, also after an `up` that
+# was killed. Method: what is left compared with what was before the cluster came up (traces.bash).
 
 setup_file() {
     export CLUSTER="$BATS_TEST_DIRNAME/cluster/cluster" FLEETJOB_TRACES=${FLEETJOB_TRACES:-$BATS_FILE_TMPDIR/traces}

@@ -1,12 +1,13 @@
 # shellcheck shell=bash disable=SC2154,SC2034 # repository, references; LONG, SHORT
-# The small job of the scenarios and its reference. Sourced by lib.bash and run.sh, which say where the
-# repository is and where references are kept.
+# The small job of the scenarios and its reference. Sourced by lib.bash and run.sh, which say where
+# the repository is and where references are kept.
 #
 # The reference of a job is `fleetjob run` of the same file on this machine: whatever happens in the
 # cluster, the weights at the end are its weights, to the last bit.
 
-# A job file: [key=value…] set replicas, steps, and lines of worker, strategy and runPolicy. Its steps are long enough that
-# workers work more than they wait for each other: a machine with more to do slows the others many times as much.
+# A job file: [key=value…] set replicas, steps, and lines of worker, strategy and runPolicy. Its
+# steps are long enough that workers work more than they wait for each other: a machine with more to
+# do slows the others many times as much.
 job_file() { # job_file NAME [replicas=N] [steps=N] [worker='…'] [policy='…'] [checkpoint='…']
     local name=$1 replicas=4 steps=${STEPS:-} worker='' policy='' checkpoint='' setting
     shift
@@ -31,14 +32,16 @@ spec:
 END
 }
 
-# How long the small job is: its workers are faster on other machines, and what a scenario does to it must come
-# before its end. Four seconds of the speed that most steps have here, and what takes longer on a slow machine
-# anyway; LONG is for what takes several changes, or a whole upgrade, SHORT for what is left alone.
+# How long the small job is: its workers are faster on other machines, and what a scenario does to
+# it must come before its end. Four seconds of the speed that most steps have here, and what takes
+# longer on a slow machine anyway; LONG is for what takes several changes, or a whole upgrade, SHORT
+# for what is left alone.
 measure_steps() {
     local speed
     [ ! -s "$references/steps" ] || return 0
     job_file measured steps=60 >"$references/measured.yaml"
-    "$repository/build/bin/fleetjob" run "$references/measured.yaml" --json >"$references/measured.log" ||
+    "$repository/build/bin/fleetjob" run "$references/measured.yaml" --json \
+        >"$references/measured.log" ||
         { cat "$references/measured.log"; return 1; }
     speed=$(grep -oE '"tokensPerSecond":[0-9]+' "$references/measured.log" | cut -d: -f2 | sort -n | sed -n 30p) # of 60 steps
     STEPS=$((4 * ${speed:-0} / (8 * 128) / 10 * 10))
@@ -56,8 +59,10 @@ reference() { # reference STEPS
     local file=$references/reference-$1
     if [ ! -s "$file" ]; then
         job_file reference steps="$1" >"$file.yaml"
-        "$repository/build/bin/fleetjob" run "$file.yaml" --json >"$file.log" || { cat "$file.log"; return 1; }
-        grep -oE '"weightsSha256":"[0-9a-f]{64}"' "$file.log" | tail -n 1 | cut -d'"' -f4 >"$file.new"
+        "$repository/build/bin/fleetjob" run "$file.yaml" --json >"$file.log" || { cat "$file.log";
+            return 1; }
+        grep -oE '"weightsSha256":"[0-9a-f]{64}"' "$file.log" | tail -n 1 |
+            cut -d'"' -f4 >"$file.new"
         mv "$file.new" "$file"
     fi
     cat "$file"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the scenarios share: the installation, words about jobs, what is left of them. A file whose jobs are in
-# another namespace sets `namespace` after loading this.
+# What the scenarios share: the installation, words about jobs, what is left of them. A file whose
+# jobs are in another namespace sets `namespace` after loading this.
 
 repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
 cluster=$BATS_TEST_DIRNAME/cluster/cluster
@@ -8,12 +8,13 @@ images=${FLEETJOB_IMAGES:-$repository/build/images}
 system=fleetjob-system
 namespace=default
 references=${FLEETJOB_REFERENCES:-$BATS_RUN_TMPDIR}
-LIMIT=180 # seconds for what takes a few: no machine is that slow, and one that waits so long has failed
+# seconds for what takes a few: no machine is that slow, and one that waits so long has failed
+LIMIT=180
 # shellcheck source=e2e/job.bash
 . "$BATS_TEST_DIRNAME/job.bash"
 use_steps
 
-# ---- the installation ------------------------------------------------------------------------------
+# ---- the installation ----------------------------------------------------------------------------
 
 # A cluster of two nodes with the chart, as it is or made anew; with how many controllers.
 start_installation() { # start_installation [CONTROLLERS]
@@ -36,7 +37,9 @@ start_installation() { # start_installation [CONTROLLERS]
 one_of_them_leads() {
     local name
     name=$(leader)
-    [ -n "$name" ] && [ -z "$(kubectl get pod "$name" -n "$system" -o jsonpath='{.metadata.deletionTimestamp}')" ] &&
+    [ -n "$name" ] &&
+        [ -z "$(kubectl get pod "$name" -n "$system" -o jsonpath='{.metadata.deletionTimestamp}')" \
+        ] &&
         kubectl get pod "$name" -n "$system"
 }
 
@@ -60,10 +63,11 @@ audited() { # lines of the audit log so far
 
 # The pod that leads, empty while nobody does.
 leader() {
-    kubectl get lease fleetjob-controller -n "$system" -o jsonpath='{.spec.holderIdentity}' | cut -d_ -f1
+    kubectl get lease fleetjob-controller -n "$system" -o jsonpath='{.spec.holderIdentity}' |
+        cut -d_ -f1
 }
 
-# ---- the small job ---------------------------------------------------------------------------------
+# ---- the small job -------------------------------------------------------------------------------
 
 start_job() { # start_job NAME [setting…]: and wait until it trains
     job_file "$@" | kubectl apply -n "$namespace" -f -
@@ -95,17 +99,20 @@ eventually() {
 field_is() { # field_is JOB PATH VALUE
     local actual
     actual=$(field "$1" "$2")
-    [ "$actual" = "$3" ] || { printf '%s of %s: expected "%s", actual "%s"\n' "$2" "$1" "$3" "$actual"; return 1; }
+    [ "$actual" = "$3" ] || { printf '%s of %s: expected "%s", actual "%s"\n' "$2" "$1" "$3" \
+        "$actual"; return 1; }
 }
 
 field_at_least() { # field_at_least JOB PATH NUMBER
     local actual
     actual=$(field "$1" "$2")
-    [ "${actual:-0}" -ge "$3" ] || { printf '%s of %s: expected at least %s, actual "%s"\n' "$2" "$1" "$3" "$actual"; return 1; }
+    [ "${actual:-0}" -ge "$3" ] || {
+        printf '%s of %s: expected at least %s, actual "%s"\n' "$2" "$1" "$3" "$actual"; return 1; }
 }
 
 pods_of() { # pods_of JOB: NAME UID a line
-    kubectl get pods -n "$namespace" -l "fleetjob.dev/job-name=$1" -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.uid}{"\n"}{end}'
+    kubectl get pods -n "$namespace" -l "fleetjob.dev/job-name=$1" \
+        -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.uid}{"\n"}{end}'
 }
 
 trainer_of() { # trainer_of POD: its process number on this machine
@@ -119,7 +126,7 @@ kill_trainer() { # kill_trainer POD
     kill -KILL "$pid"
 }
 
-# ---- at the end ------------------------------------------------------------------------------------
+# ---- at the end ----------------------------------------------------------------------------------
 
 # It ends well, with the weights of the reference.
 ends_like_reference() { # ends_like_reference JOB [STEPS]
@@ -128,7 +135,8 @@ ends_like_reference() { # ends_like_reference JOB [STEPS]
     field_is "$1" result.weightsSha256 "$(reference "${2:-$STEPS}")"
 }
 
-# Kubernetes takes seconds to clear up after a job. Nobody waits for it but the last test of a file: nothing_left.
+# Kubernetes takes seconds to clear up after a job. Nobody waits for it but the last test of a file:
+# nothing_left.
 remove_job() { # remove_job JOB
     kubectl delete fj "$1" -n "$namespace" --wait=false
 }
@@ -147,7 +155,8 @@ nothing_left() { # of any job, wherever it was
 # Told when a scenario fails.
 diagnose() {
     kubectl get fj,pods -A -o wide
-    kubectl get fj -A -o yaml | sed -n '/^  status:/,/^- apiVersion/p' | sed '/^    plan:/,/^    [a-oq-z]/{/^    [a-oq-z]/!d}'
+    kubectl get fj -A -o yaml | sed -n '/^  status:/,/^- apiVersion/p' |
+        sed '/^    plan:/,/^    [a-oq-z]/{/^    [a-oq-z]/!d}'
     kubectl get events -A --sort-by=.lastTimestamp | grep -v MissingClusterDNS | tail -n 30
     kubectl logs -n "$system" -l app.kubernetes.io/component=controller --tail=60 --prefix
     kubectl logs -n "$namespace" -l fleetjob.dev/job-name --tail=15 --prefix --max-log-requests=20

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# The scenarios on a real Kubernetes: brings one cluster up (building it first if its cache is empty),
-# runs them, takes it down, also after a failure.
+# The scenarios on a real Kubernetes: brings one cluster up (building it first if its cache is
+# empty), runs them, takes it down, also after a failure.
 #
 #   e2e/run.sh [FILE.bats …]     all, or these
-#   e2e/run.sh --measure         only measure how long the small job is to be, for a later run (job.bash); what loads
-#                                the machine then, but not later, would make it too short
+#   e2e/run.sh --measure         only measure how many steps the small job needs, for a later run
+#                                (job.bash); a load at that time alone would make the job too short
 #
-# FLEETJOB_REFERENCES: where that and the weights of `fleetjob run` are kept, a folder that goes by default.
+# FLEETJOB_REFERENCES: where that and the weights of `fleetjob run` are kept, a folder that goes by
+# default.
 #
-# Needs root, `tests/all.sh programs`, and what e2e/cluster/prerequisites.sh names; skipped, with the reason, without
-# root or where the kernel lacks something. The last line is "N passed, N failed" (", N skipped" may follow).
+# Needs root, `tests/all.sh programs`, and what e2e/cluster/prerequisites.sh names; skipped, with
+# the reason, without root or where the kernel lacks something. The last line is "N passed, N
+# failed" (", N skipped" may follow).
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cluster=$here/cluster/cluster
@@ -38,8 +40,10 @@ finish() {
 run_file() {
     local file=$1 start=$SECONDS
     echo "-- $(basename "$file" .bats)"
-    bats --timing --tap "$file" 2>&1 | grep --line-buffered -vE '^1\.\.[0-9]+$' | tee -a "$work/tap" | sed -u 's/^/  /'
-    [ "${PIPESTATUS[0]}" = 0 ] || grep -q '^not ok' "$work/tap" || echo "not ok $file ended early" | tee -a "$work/tap"
+    bats --timing --tap "$file" 2>&1 | grep --line-buffered -vE '^1\.\.[0-9]+$' |
+        tee -a "$work/tap" | sed -u 's/^/  /'
+    [ "${PIPESTATUS[0]}" = 0 ] || grep -q '^not ok' "$work/tap" || echo "not ok $file ended early" |
+        tee -a "$work/tap"
     echo "-- $(basename "$file" .bats): $((SECONDS - start)) s"
 }
 
@@ -58,7 +62,8 @@ fi
 
 [ "$(id -u)" = 0 ] || skip "the cluster needs root"
 "$cluster" check >"$work/check" 2>&1 || skip "$(cat "$work/check")"
-! "$cluster" status >/dev/null 2>&1 || skip "a cluster runs already, perhaps of make demo; make demo-down stops it"
+! "$cluster" status >/dev/null 2>&1 ||
+    skip "a cluster runs already, perhaps of make demo; make demo-down stops it"
 "$cluster" build || exit 1
 
 files=("$@")

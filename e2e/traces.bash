@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What a cluster could leave behind on the machine, a line each. Sourced by run.sh, which looks before its cluster
-# comes up, and by 09-down.bats.
+# What a cluster could leave behind on the machine, a line each. Sourced by run.sh, which looks
+# before its cluster comes up, and by 09-down.bats.
 
 traces() {
     ls /run/netns 2>/dev/null | sed 's/^/netns /'

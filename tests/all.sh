@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Everything: `make test`. Stages, each counted; the last line adds them up.
 #
-#   tests/all.sh [STAGE…]     stages: programs e2e chart hygiene release golden asan tsan levels fuzz images
+#   tests/all.sh [STAGE…]
+#       stages: programs e2e chart hygiene release golden asan tsan levels fuzz images
 #
-# Without a stage all of them: what needs no cluster runs beside the scenarios on it, which mostly wait, and is told after
-# them. A part says at its end how long it took, and how long processors worked for it (but for what it leaves running,
-# as a cluster is, and for what lost its parent).
+# Without a stage all of them: what needs no cluster runs beside the scenarios on it, which mostly
+# wait, and is told after them. A part says at its end how long it took, and how long processors
+# worked for it (but for what it leaves running, as a cluster is, and for what lost its parent).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-# A new clone compiles nothing that this machine has compiled before; debug information names the older folder.
+# A new clone compiles nothing that this machine has compiled before; debug information names the
+# older folder.
 [ ! -d /usr/lib/ccache ] || export PATH=/usr/lib/ccache:$PATH CCACHE_NOHASHDIR=1
 
 passed=0 failed=0 skipped=0
@@ -27,7 +29,8 @@ part() {
     local name=$1 rc line TIMEFORMAT='%0R s, processors %0U s and %0S s for the kernel'
     shift
     echo "== $name"
-    { time "$@" 2>&1; } 2>"$work/time" | grep --line-buffered -vE '^  (cc|ld|fuzz-cc) ' | tee "$work/log"
+    { time "$@" 2>&1; } 2>"$work/time" | grep --line-buffered -vE '^  (cc|ld|fuzz-cc) ' |
+        tee "$work/log"
     rc=${PIPESTATUS[0]}
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$work/log" | tail -1)
     if [ -n "$line" ]; then
@@ -44,11 +47,16 @@ stage() {
     case $1 in
     programs) # what the cluster needs, and what e2e/01-client.bats would build beside others
         part "programs and images" make -s -j2 DEV=1 all image \
-            build/release/tests/integration/test_kube_cluster build/release/tests/integration/test_kube_machinery
+            build/release/tests/integration/test_kube_cluster \
+            build/release/tests/integration/test_kube_machinery
         ;;
     e2e) part "end to end, on a real Kubernetes" e2e/run.sh ;;
     chart) part "chart" tests/chart/run.sh ;; # after e2e, which builds the Helm that it needs
     hygiene)
+        part "format" make -s check-format
+        part "width of lines" make -s check-width
+        part "names of tests" make -s check-tests
+        part "linters" make -s -j2 lint
         part "includes follow the design" tools/check-includes.sh
         part "headers compile alone" make -s DEV=1 check-headers
         part "generated files agree" make -s verify
@@ -71,9 +79,9 @@ stage() {
     esac
 }
 
-# All that needs no cluster, in a session of its own, so that it can be ended. It is to work while the scenarios wait,
-# and to leave them most of the processors when they do not: the kernel shares those between sessions first
-# (autogroup). More modest it may not be: its tests have deadlines.
+# All that needs no cluster, in a session of its own, so that it can be ended. It is to work while
+# the scenarios wait, and to leave them most of the processors when they do not: the kernel shares
+# those between sessions first (autogroup). More modest it may not be: its tests have deadlines.
 start_beside() { # start_beside STAGE…
     setsid bash -c '{ echo 5 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 5 "$@"' - \
         tests/all.sh "$@" >"$work/beside" 2>&1 </dev/null &
@@ -92,7 +100,8 @@ told() { # told CODE
 }
 
 busy() { # seconds that all processors have worked since the machine's start
-    awk -v ticks="$(getconf CLK_TCK)" '/^cpu / {print int(($2 + $3 + $4 + $7 + $8) / ticks)}' /proc/stat
+    awk -v ticks="$(getconf CLK_TCK)" '/^cpu / {print int(($2 + $3 + $4 + $7 + $8) / ticks)}' \
+        /proc/stat
 }
 
 if [ $# -gt 0 ]; then

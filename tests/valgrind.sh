@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trainers under memcheck: some steps at every level that valgrind knows (plain, avx2), on 1 and 2
-# workers, with checkpoints, evaluation and a resume. Any error, and any memory that is lost for good,
-# fails. AVX-512 is not emulated; those kernels run under the address sanitizer.
+# workers, with checkpoints, evaluation and a resume. Any error, and any memory that is lost for
+# good, fails. AVX-512 is not emulated; those kernels run under the address sanitizer.
 #
 #   tests/valgrind.sh [FOLDER of the programs, default build/bin]
 set -euo pipefail
@@ -54,9 +54,11 @@ failed=0
 run_job() {
     local level=$1 workers=$2 name=$3 rc=0
     rm -f "$work"/logs/*
-    FLEET_ISA=$level FLEET_THREADS=2 timeout 570 "$work/bin/fleetjob" run --json --workers "$workers" \
+    FLEET_ISA=$level FLEET_THREADS=2 timeout 570 "$work/bin/fleetjob" run --json --workers \
+        "$workers" \
         "$work/job.yaml" >"$work/out" 2>"$work/err" || rc=$?
-    if [ "$rc" != 0 ] || [ -n "$(cat "$work"/logs/* 2>/dev/null)" ] || ! ls "$work"/logs/* >/dev/null 2>&1; then
+    if [ "$rc" != 0 ] || [ -n "$(cat "$work"/logs/* 2>/dev/null)" ] ||
+        ! ls "$work"/logs/* >/dev/null 2>&1; then
         echo "FAIL  $name, $level, $workers worker(s): exit $rc"
         sed 's/^/    | /' "$work/err" "$work"/logs/* 2>/dev/null | head -n 40 || true
         failed=$((failed + 1))
@@ -80,7 +82,8 @@ $saved" 6
     write_job "$gpt" "  strategy: {amp: true, recompute: true, gradient_merge: true, gradient_merge_configs: {k_steps: 2}}" \
         "    data: {path: $PWD/tests/golden/torch/jobs/text.txt}" 4
     run_job "$level" 2 "gpt with amp, recompute and gradient_merge"
-    write_job '{preset: resnet18, baseWidth: 4}' "" "    data: {path: $work/images.bin, tokenizer: cifar10}" 2
+    write_job '{preset: resnet18, baseWidth: 4}' "" \
+        "    data: {path: $work/images.bin, tokenizer: cifar10}" 2
     run_job "$level" 1 "resnet"
 done
 [ "$failed" = 0 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The arrows between folders: who may include whom (docs/architecture.md). A line of `allowed` is
-# "folder: prefixes it may include"; the longest folder that matches a file decides. A new arrow is
-# a change of this table.
+# "folder: prefixes it may include"; a folder may have several lines. The longest folder that matches
+# a file decides. A new arrow is a change of this table.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,8 @@ libfleet/kube:        libfleet/kube libfleet/base
 libfleet/strategy:    libfleet/strategy libfleet/base
 libfleet/program:     libfleet/program libfleet/strategy libfleet/base
 libfleet/autoparallel: libfleet/autoparallel libfleet/program libfleet/strategy libfleet/base
-libfleet/api:         libfleet/api libfleet/strategy libfleet/autoparallel libfleet/program libfleet/kube/meta libfleet/base
+libfleet/api:         libfleet/api libfleet/strategy libfleet/autoparallel libfleet/program
+libfleet/api:         libfleet/kube/meta libfleet/base
 libfleet/rendezvous:  libfleet/rendezvous libfleet/base
 controller/machinery: controller/machinery libfleet/kube libfleet/base
 controller/fleetjob:  controller/fleetjob controller/machinery libfleet
@@ -28,8 +29,10 @@ git grep -nE '^#include "' -- {libfleet,controller,agent,cli,cuda}/'*.'{c,h} |
     BEGIN {
         n = split(table, lines, "\n")
         for (i = 1; i <= n; i++)
-            if ((at = index(lines[i], ":")) > 0)
-                rule[substr(lines[i], 1, at - 1)] = substr(lines[i], at + 1)
+            if ((at = index(lines[i], ":")) > 0) {
+                folder = substr(lines[i], 1, at - 1)
+                rule[folder] = rule[folder] " " substr(lines[i], at + 1)
+            }
     }
     # The rule of the nearest folder above `path` that has one.
     function rule_of(path) {

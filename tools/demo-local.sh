@@ -8,7 +8,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# What it leaves is kept a user apart: on a machine of several, the folder of the job is the first one's.
+# What it leaves is kept a user apart: on a machine of several, the folder of the job is the first
+# one's.
 results=${TMPDIR:-/tmp}/fleetjob-$(id -u)
 options=(--checkpoint "$results/gpt-text" --curve "$results/gpt-text.svg")
 if [ "${1:-}" = --data ]; then
@@ -19,9 +20,9 @@ fleetjob=build/bin/fleetjob
 steps=300
 state=$(mktemp -d)/state.json
 
-# A signal stops the run as one Ctrl-C, whoever got it: a second would make the run forget its checkpoint.
-# So it has a session of its own, which the terminal's Ctrl-C does not reach; and it is told by SIGTERM,
-# because a shell starts what is in its background with SIGINT ignored.
+# A signal stops the run as one Ctrl-C, whoever got it: a second would make the run forget its
+# checkpoint. So it has a session of its own, which the terminal's Ctrl-C does not reach; and it is
+# told by SIGTERM, because a shell starts what is in its background with SIGINT ignored.
 run=''
 stopped=''
 stop() {
@@ -39,7 +40,8 @@ run=$!
 
 # The number after "key" in the state file, 0 if there is none yet.
 number() {
-    { grep -oE "\"$1\":[0-9]+" "$state" 2>/dev/null || true; } | head -n 1 | grep -oE '[0-9]+$' || echo 0
+    { grep -oE "\"$1\":[0-9]+" "$state" 2>/dev/null || true; } | head -n 1 | grep -oE '[0-9]+$' ||
+        echo 0
 }
 
 # Ctrl-C ends whatever the script is waiting for, too.

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The demo on a real Kubernetes: two nodes on this machine, the chart by Helm, docs/examples/gpt-text.yaml
-# by kubectl; one trainer is killed and one worker pod is deleted on the way; the weights at the end are
-# compared with those of `fleetjob run`.
+# The demo on a real Kubernetes: two nodes on this machine, the chart by Helm,
+# docs/examples/gpt-text.yaml by kubectl; one trainer is killed and one worker pod is deleted on the
+# way; the weights at the end are compared with those of `fleetjob run`.
 #
 #   tools/demo.sh [--data PATH]      another text to learn (a file or folder below 1 MB)
 #   tools/demo.sh --down             stop the cluster
 #
-# `make demo` has built programs and images before. Ctrl-C ends this script and leaves the cluster as it
-# is; a later run goes on with it.
+# `make demo` has built programs and images before. Ctrl-C ends this script and leaves the cluster
+# as it is; a later run goes on with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -55,17 +55,19 @@ Stop it:
 END
 }
 
-# ---- the cluster and what is installed in it ------------------------------------------------------
+# ---- the cluster and what is installed in it -----------------------------------------------------
 
 install_chart() {
     local state image
-    state=$(helm status fleetjob -n "$system" -o json 2>/dev/null | grep -oE '"status":"[a-z-]+"' | head -n 1 || true)
+    state=$(helm status fleetjob -n "$system" -o json 2>/dev/null |
+        grep -oE '"status":"[a-z-]+"' | head -n 1 || true)
     case $state in # an interrupted helm leaves its release locked
     *pending* | *uninstalling*) helm uninstall fleetjob -n "$system" --wait >/dev/null ;;
     esac
     image=$(sha256sum build/images/fleetjob-controller.tar | cut -c1-12)
     echo "\$ helm upgrade --install fleetjob charts/fleetjob -n $system --create-namespace --wait"
-    helm upgrade --install fleetjob charts/fleetjob -n "$system" --create-namespace --wait --timeout 300s \
+    helm upgrade --install fleetjob charts/fleetjob -n "$system" --create-namespace --wait \
+        --timeout 300s \
         --set podAnnotations.image="$image" >"$work/helm" || { cat "$work/helm"; return 1; }
     kubectl get pods -n "$system"
 }
@@ -80,7 +82,7 @@ load_images() {
     fi
 }
 
-# ---- text and disk ---------------------------------------------------------------------------------
+# ---- text and disk -------------------------------------------------------------------------------
 
 # What `fleetjob run` reads of a folder: its files, without links to one another.
 apply_text() {
@@ -102,7 +104,8 @@ apply_text() {
         kubectl apply --server-side --force-conflicts -f -
 }
 
-# A folder of this machine as a PersistentVolume; a claim of that name that is there is taken as it is.
+# A folder of this machine as a PersistentVolume; a claim of that name that is there is taken as it
+# is.
 apply_disk() {
     ! kubectl get pvc "$name" >/dev/null 2>&1 || return 0
     install -d -m 775 -o 65532 -g 65532 "$volume"
@@ -129,7 +132,7 @@ END
     kubectl wait "pvc/$name" --for=jsonpath='{.status.phase}'=Bound --timeout=60s >/dev/null
 }
 
-# ---- the job ---------------------------------------------------------------------------------------
+# ---- the job -------------------------------------------------------------------------------------
 
 field() { # field PATH: of the job, empty if it has none
     kubectl get fj "$name" -o "jsonpath={.$1}"
@@ -141,7 +144,8 @@ until_job() { # until_job SECONDS WHAT TEST…: poll until the test holds; fail 
     until "$@"; do
         state=$(field status.state)
         if [ "$state" = Failed ] || [ $SECONDS -ge "$deadline" ]; then
-            printf '\ndemo: %s did not come; the job is %s\n' "$what" "${state:-not seen by the controller}" >&2
+            printf '\ndemo: %s did not come; the job is %s\n' "$what" \
+                "${state:-not seen by the controller}" >&2
             kubectl describe fj "$name" >&2
             kubectl logs -n "$system" deployment/fleetjob-controller --tail=20 >&2
             return 1
@@ -214,7 +218,8 @@ tell_restarts() {
         while read -r generation cause member detect agree connect restore resume lost; do
             printf '  generation %s, %s of member %s: detected after %.1f ms, agreed in %.0f ms, connected in %.0f ms, restored in %.0f ms;\n' \
                 "$generation" "$cause" "$member" "$detect" "$agree" "$connect" "$restore"
-            printf '    ready for the next step after %.0f ms, with %s steps lost\n' "$resume" "$lost"
+            printf '    ready for the next step after %.0f ms, with %s steps lost\n' "$resume" \
+                "$lost"
         done
     printf '  from the deletion of the pod until all four trained again, its replacement too: %d.%03d s\n' \
         $((replaced_ms / 1000)) $((replaced_ms % 1000))
@@ -225,16 +230,19 @@ tell_loss() {
         "$(field status.result.loss)" "$(field status.result.steps)"
 }
 
-# ---- the same job without Kubernetes ----------------------------------------------------------------
+# ---- the same job without Kubernetes -------------------------------------------------------------
 
 # Its digest, from a run of this very program on this job and text: now, or earlier and noted down.
 local_digest() {
     local noted
-    noted=build/demo/$(cat build/bin/fleetjob{,-agent,-train} "$job" <(find "$text" -type f -exec cat {} +) | sha256sum | cut -c1-16)
+    noted=build/demo/$(cat build/bin/fleetjob{,-agent,-train} "$job" \
+        <(find "$text" -type f -exec cat {} +) | sha256sum | cut -c1-16)
     if [ ! -s "$noted" ]; then
-        build/bin/fleetjob run "$job" "${data[@]}" --json >"$work/local" || { cat "$work/local" >&2; return 1; }
+        build/bin/fleetjob run "$job" "${data[@]}" --json >"$work/local" || { cat "$work/local" >&2;
+            return 1; }
         mkdir -p build/demo
-        grep -oE '"weightsSha256":"[0-9a-f]{64}"' "$work/local" | tail -n 1 | cut -d'"' -f4 >"$noted"
+        grep -oE '"weightsSha256":"[0-9a-f]{64}"' "$work/local" | tail -n 1 |
+            cut -d'"' -f4 >"$noted"
     fi
     cat "$noted"
 }
@@ -242,7 +250,8 @@ local_digest() {
 compare() {
     local ours theirs
     ours=$(field status.result.weightsSha256)
-    printf '  weights after %s steps in the cluster          SHA-256 %s\n' "$(field status.result.steps)" "$ours"
+    printf '  weights after %s steps in the cluster          SHA-256 %s\n' \
+        "$(field status.result.steps)" "$ours"
     theirs=$(local_digest)
     printf '  weights of fleetjob run, without Kubernetes     SHA-256 %s\n' "$theirs"
     if [ "$ours" = "$theirs" ]; then
@@ -253,7 +262,7 @@ compare() {
     fi
 }
 
-# ---- the demo --------------------------------------------------------------------------------------
+# ---- the demo ------------------------------------------------------------------------------------
 
 data=()
 case ${1:-} in
@@ -292,7 +301,8 @@ kubectl wait pods -l "fleetjob.dev/job-name=$name" --for=delete --timeout=60s >/
 apply_text
 apply_disk
 shown kubectl apply -f "$job"
-until_job 90 "the first worker" kubectl wait "pod/$name-worker-0-0" --for=condition=Ready --timeout=1s >/dev/null 2>&1
+until_job 90 "the first worker" kubectl wait "pod/$name-worker-0-0" --for=condition=Ready \
+    --timeout=1s >/dev/null 2>&1
 echo "\$ kubectl get fj $name -w & kubectl logs -f $name-worker-0-0"
 follow
 until_job 120 "a step" reached 1

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # image-pack.sh RECIPE ROOT NAME:TAG ARCHIVE: an image archive of a root folder, without a daemon.
 #
-# The archive is an OCI layout (containerd, skopeo, podman) with Docker's manifest.json beside it, so
-# that `docker load` takes it, too. One layer. The same root gives the same bytes: names are sorted,
-# times are SOURCE_DATE_EPOCH (0), owners are root.
+# The archive is an OCI layout (containerd, skopeo, podman) with Docker's manifest.json beside it,
+# so that `docker load` takes it, too. One layer. The same root gives the same bytes: names are
+# sorted, times are SOURCE_DATE_EPOCH (0), owners are root.
 set -euo pipefail
 [ $# = 4 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }
 recipe=$1 root=$2 name=$3 archive=$4
@@ -20,7 +20,8 @@ value() { # value WORD: of the recipe
 pack() { # pack FOLDER: as tar, always the same bytes
     local names
     mapfile -t names < <(ls -A "$1")
-    tar --format=gnu --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner -cf - -C "$1" "${names[@]}"
+    tar --format=gnu --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner -cf - -C \
+        "$1" "${names[@]}"
 }
 
 # Move a file among the blobs; prints its digest.
@@ -74,4 +75,5 @@ mkdir -p "$(dirname "$archive")"
 pack "$layout" >"$archive.new"
 mv "$archive.new" "$archive"
 printf '  %-40s %5.1f MB unpacked, %4.1f MB to pull, sha256:%s\n' "$name" \
-    "$(du -sb --apparent-size "$root" | awk '{print $1 / 1e6}')" "$(awk -v b="$(size "$layer")" 'BEGIN {print b / 1e6}')" "$manifest"
+    "$(du -sb --apparent-size "$root" | awk '{print $1 / 1e6}')" \
+    "$(awk -v b="$(size "$layer")" 'BEGIN {print b / 1e6}')" "$manifest"

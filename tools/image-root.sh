@@ -2,9 +2,10 @@
 # image-root.sh RECIPE PROGRAMS ROOT: the root folder of an image, from a recipe of images/ and the
 # programs that `make closure` has linked.
 #
-# A closure needs nothing of the image it lies in: the programs name their loader and their libraries
-# by /fleetjob/lib (the Makefile's CLOSURE_LDFLAGS), and everything they open is copied there. What a
-# library's package says of its licence, and the package's record, come along for people and scanners.
+# A closure needs nothing of the image it lies in: the programs name their loader and their
+# libraries by /fleetjob/lib (the Makefile's CLOSURE_LDFLAGS), and everything they open is copied
+# there. What a library's package says of its licence, and the package's record, come along for
+# people and scanners.
 set -euo pipefail
 [ $# = 3 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
 recipe=$1 programs=$2 root=$3
@@ -30,7 +31,8 @@ add_package() { # add_package PATH
     local path=$1 package='' other
     command -v dpkg-query >/dev/null || return 0
     for other in "$path" "/usr$path" "${path#/usr}"; do
-        package=$(dpkg-query -S "$other" 2>/dev/null | sed -n '1s/[:,].*//p') && [ -n "$package" ] && break
+        package=$(dpkg-query -S "$other" 2>/dev/null | sed -n '1s/[:,].*//p') &&
+            [ -n "$package" ] && break
     done
     [ -n "$package" ] || die "$path belongs to no Debian package"
     [ ! -e "$root/var/lib/dpkg/status.d/$package" ] || return 0

@@ -7,7 +7,8 @@ set -euo pipefail
 
 build='gcc libc6-dev pkg-config libcjson-dev libcurl4-openssl-dev libssl-dev libuv1-dev
        libwebsockets-dev libwebsockets-evlib-uv libyaml-dev'
-test='clang libclang-rt-14-dev clang-format libcmocka-dev python3-yaml bats ccache'
+test='clang libclang-rt-14-dev clang-format clang-tidy shellcheck yamllint codespell libcmocka-dev
+      python3-yaml bats ccache'
 
 wanted=''
 for goal in "$@"; do
@@ -24,7 +25,8 @@ if ! command -v dpkg-query >/dev/null; then
 fi
 missing=''
 for package in $wanted; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=" $package"
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+        missing+=" $package"
 done
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" != 0 ]; then
@@ -36,7 +38,8 @@ export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # shellcheck disable=SC2086
-if ! { apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends $missing; } >"$log" 2>&1; then
+if ! { apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq \
+    --no-install-recommends $missing; } >"$log" 2>&1; then
     cat "$log" >&2
     echo "apt-get could not install$missing (its words are above)" >&2
     exit 1

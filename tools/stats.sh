@@ -7,8 +7,10 @@ mapfile -t sources < <(git ls-files 'libfleet/*.c' 'controller/*.c' 'agent/*.c' 
 mapfile -t headers < <(git ls-files 'libfleet/*.h' 'controller/*.h' 'agent/*.h' 'cli/*.h' 'cuda/*.h')
 
 # median, 90th percentile, maximum of numbers on stdin
-spread() { sort -n | awk '{a[NR] = $1} END {printf "%d | %d | %d\n", a[int((NR + 1) / 2)], a[int(NR * 0.9 + 0.999)], a[NR]}'; }
-function_lengths() { awk '/^\{/ {start = NR} /^\}/ && start {print NR - start + 1; start = 0}' "$@"; }
+spread() { sort -n |
+    awk '{a[NR] = $1} END {printf "%d | %d | %d\n", a[int((NR + 1) / 2)], a[int(NR * 0.9 + 0.999)], a[NR]}'; }
+function_lengths() { awk '/^\{/ {start = NR} /^\}/ && start {print NR - start + 1; start = 0}' \
+    "$@"; }
 comment_share() {
     awk '{t = $0; gsub(/^[ \t]+/, "", t)}
          t == "" {next}

@@ -24,6 +24,8 @@
 #define XCR0_AMX            0x60000u /* tile configuration and data */
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_TILE_DATA  18
+#define CPUID_AMX_BF16      (1u << 22) /* leaf 7, edx; older <cpuid.h> have no names for these */
+#define CPUID_AMX_TILE      (1u << 24)
 
 static const char *const level_names[BACKEND_LEVEL_COUNT] = {
     [BACKEND_LEVEL_PLAIN] = "plain",   [BACKEND_LEVEL_AVX2] = "avx2",
@@ -92,7 +94,7 @@ enum backend_level backend_level_of_machine(void)
         return BACKEND_LEVEL_AVX2;
     if (!has_bits(seven1.a, bit_AVX512BF16))
         return BACKEND_LEVEL_AVX512;
-    if (!has_bits(kept, XCR0_AMX) || !has_bits(seven.d, bit_AMX_TILE | bit_AMX_BF16) ||
+    if (!has_bits(kept, XCR0_AMX) || !has_bits(seven.d, CPUID_AMX_TILE | CPUID_AMX_BF16) ||
         !can_use_tiles())
         return BACKEND_LEVEL_AVX512BF16;
     return BACKEND_LEVEL_AMX;

@@ -120,7 +120,7 @@ struct reconciler_request {
  * answer means; it may send on (reconciler_resend) or must call reconciler_finish().
  */
 struct reconciler_request *reconciler_send(
-    struct reconciler_pass *pass, const struct kube_rest_request *request, cJSON *body, char *name,
+    struct reconciler_pass *pass, const struct kube_rest_request *what, cJSON *body, char *name,
     void (*done)(struct reconciler_request *, const cJSON *, const struct fleet_error *));
 void reconciler_resend(struct reconciler_request *request, const struct kube_rest_request *what,
                        void (*done)(struct reconciler_request *, const cJSON *,

@@ -56,9 +56,9 @@ void event_recorder_free(struct event_recorder *recorder);
  * is for people. Text that changes each time (a step, a time) keeps events from being counted
  * together: leave it out of the note.
  */
-void event_recorder_record(struct event_recorder *recorder, const struct event_object *about,
+void event_recorder_record(struct event_recorder *r, const struct event_object *about,
                            enum event_type type, const char *reason, const char *action,
-                           const char *note, ...) __attribute__((format(printf, 6, 7)));
+                           const char *format, ...) __attribute__((format(printf, 6, 7)));
 
 /* For metrics: events that were not written because an object had too many (EVENT_BURST). */
 uint64_t event_recorder_dropped(const struct event_recorder *recorder);

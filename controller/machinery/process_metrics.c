@@ -42,6 +42,7 @@ static void collect_memory(struct process_metrics *process)
 
     if (!file)
         return;
+    /* NOLINTNEXTLINE(cert-err34-c): a number of the kernel */
     if (fscanf(file, "%lu %lu", &all, &resident) == 2) {
         metric_set(process->virtual_, (double)all * page);
         metric_set(process->resident, (double)resident * page);
@@ -79,6 +80,7 @@ static double read_start(void)
     field = strrchr(text, ')'); /* the end of the second; the name may hold anything */
     for (int i = 2; field && i < STAT_FIELD_START; i++)
         field = strchr(field + 1, ' ');
+    /* NOLINTNEXTLINE(cert-err34-c): a number of the kernel */
     if (!field || sscanf(field, " %llu", &ticks) != 1)
         return -1;
     return (double)ticks / (double)sysconf(_SC_CLK_TCK);
@@ -93,6 +95,7 @@ static double read_boot_time(void)
     if (!file)
         return -1;
     while (at < 0 && fgets(line, sizeof(line), file))
+        /* NOLINTNEXTLINE(cert-err34-c): a number of the kernel */
         (void)sscanf(line, "btime %lf", &at);
     (void)fclose(file);
     return at;

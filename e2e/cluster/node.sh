@@ -1,12 +1,13 @@
 # shellcheck shell=bash disable=SC2154 # names of common.sh
-# A node: a network, process and mount namespace of its own, with containerd, kubelet and kube-proxy.
+# A node: a network, process and mount namespace of its own, with containerd, kubelet and
+# kube-proxy.
 #
 #   host ── fleetbr 172.31.250.1 ──┬── ve1 ═ eth0 172.31.250.11  node-1  pods 10.244.1.0/24
 #                                  └── ve2 ═ eth0 172.31.250.12  node-2  pods 10.244.2.0/24
 #
 # Process 1 of the node is the pause program, recorded as `node-I`. When it dies, the kernel kills
-# every process of the node and drops every mount made there: pulling the plug. The machine's disk is
-# shared, so a hostPath volume is the same folder on every node.
+# every process of the node and drops every mount made there: pulling the plug. The machine's disk
+# is shared, so a hostPath volume is the same folder on every node.
 
 node_address() {
     printf '172.31.250.1%s\n' "$1"
@@ -18,7 +19,8 @@ node_init() { # node_init I
     outer=$(recorded_pid "node-$1") || return 1
     child=$(cat "/proc/$outer/task/$outer/children" 2>/dev/null)
     child=${child%% *}
-    [ -n "$child" ] && [ "$(cat "/proc/$child/comm" 2>/dev/null)" = pause ] && printf '%s\n' "$child"
+    [ -n "$child" ] && [ "$(cat "/proc/$child/comm" 2>/dev/null)" = pause ] &&
+        printf '%s\n' "$child"
 }
 
 node_numbers() { # those of all nodes that exist, running or not
@@ -63,7 +65,8 @@ make_node_cgroups() {
         mkdir -p "$controller/fleetjob-$node" 2>/dev/null || true
     done
     for file in cpus mems; do # empty in a new cpuset, and nothing starts in an empty one
-        cat "/sys/fs/cgroup/cpuset/cpuset.$file" >"/sys/fs/cgroup/cpuset/fleetjob-$node/cpuset.$file"
+        cat "/sys/fs/cgroup/cpuset/cpuset.$file" \
+            >"/sys/fs/cgroup/cpuset/fleetjob-$node/cpuset.$file"
     done
 }
 
@@ -77,7 +80,8 @@ write_node_files() {
             "routes": [{"dst": "0.0.0.0/0"}]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
 CONFIG
-    # restrict_oom_score_adj: root in a container may lack CAP_SYS_RESOURCE, and no sandbox would start.
+    # restrict_oom_score_adj: root in a container may lack CAP_SYS_RESOURCE, and no sandbox would
+    # start.
     cat >"$folder/containerd.toml" <<CONFIG
 version = 2
 root = "$folder/containerd"
@@ -156,12 +160,14 @@ start_node() {
     run_in_node "containerd-$i" "$i" containerd -c "$folder/containerd.toml"
     wait_until "containerd of $node" ctr -a "$folder/containerd.sock" version
     ctr -a "$folder/containerd.sock" -n k8s.io images ls -q | grep -qx fleet.local/pause:1 ||
-        in_node "$i" ctr -a "$folder/containerd.sock" -n k8s.io images import "$(pause_archive)" >/dev/null
+        in_node "$i" ctr -a "$folder/containerd.sock" -n k8s.io images import "$(pause_archive)" \
+        >/dev/null
     run_in_node "kubelet-$i" "$i" "$k8s" kubelet --kubeconfig="$state/pki/$node.conf" \
         --config="$folder/kubelet.yaml" --hostname-override="$node" --root-dir="$folder/kubelet" \
         --node-ip="$(node_address "$i")"
     # A namespace may not write the conntrack sysctls: 0 leaves them alone.
-    run_in_node "proxy-$i" "$i" "$k8s" proxy --kubeconfig="$state/pki/proxy.conf" --hostname-override="$node" \
+    run_in_node "proxy-$i" "$i" "$k8s" proxy --kubeconfig="$state/pki/proxy.conf" \
+        --hostname-override="$node" \
         --cluster-cidr=10.244.0.0/16 --proxy-mode=iptables --conntrack-max-per-core=0 \
         --conntrack-tcp-timeout-established=0s --conntrack-tcp-timeout-close-wait=0s \
         --healthz-bind-address=127.0.0.1:10256 --metrics-bind-address=127.0.0.1:10249

@@ -2,7 +2,8 @@
 # Certificates and kubeconfig files. A folder is filled beside its place and renamed, so an
 # interrupted run leaves none or a whole one.
 
-# certificate FOLDER NAME SUBJECT [SUBJECT_ALT_NAME]: NAME.key, NAME.crt and NAME.conf (a kubeconfig)
+# certificate FOLDER NAME SUBJECT [SUBJECT_ALT_NAME]: NAME.key, NAME.crt and NAME.conf (a
+# kubeconfig)
 certificate() {
     local pki=$1 name=$2 subject=$3 alternative=${4:-DNS:$2}
     openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$pki/$name.key" \
@@ -37,7 +38,8 @@ make_pki() {
     certificate "$new" proxy /CN=system:kube-proxy
     certificate "$new" admin /O=system:masters/CN=admin
     for i in $(seq 9); do
-        certificate "$new" "node-$i" "/O=system:nodes/CN=system:node:node-$i" "DNS:node-$i,IP:$(node_address "$i")"
+        certificate "$new" "node-$i" "/O=system:nodes/CN=system:node:node-$i" \
+            "DNS:node-$i,IP:$(node_address "$i")"
     done
     mv "$new" "$state/pki"
 }

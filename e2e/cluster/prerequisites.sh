@@ -24,7 +24,8 @@ check_kernel() {
         done
     else
         for controller in cpu cpuset memory pids devices freezer; do
-            [ -d "/sys/fs/cgroup/$controller" ] || lacks "the cgroup controller $controller in /sys/fs/cgroup"
+            [ -d "/sys/fs/cgroup/$controller" ] ||
+                lacks "the cgroup controller $controller in /sys/fs/cgroup"
         done
     fi
     unshare --mount --pid --fork true 2>/dev/null || lacks "mount and process namespaces (unshare)"
@@ -33,7 +34,8 @@ check_kernel() {
             lacks "virtual Ethernet pairs (CONFIG_VETH)"
         ip netns exec "$probe" iptables -w -t nat -L -n >/dev/null 2>&1 ||
             lacks "iptables' nat table in a network namespace (CONFIG_IP_NF_NAT or nf_tables)"
-        ip netns exec "$probe" iptables -w -A INPUT -m comment --comment x -m conntrack --ctstate NEW -j ACCEPT \
+        ip netns exec "$probe" iptables -w -A INPUT -m comment --comment x -m conntrack --ctstate \
+            NEW -j ACCEPT \
             2>/dev/null || lacks "iptables' comment and conntrack matches"
         ip link add fjpbr type bridge 2>/dev/null || lacks "bridges (CONFIG_BRIDGE)"
         ip link del fjpbr 2>/dev/null || true
@@ -49,20 +51,25 @@ check_room() {
     megabytes=$(awk '/^MemAvailable:/ {print int($2 / 1024)}' /proc/meminfo)
     [ "$megabytes" -ge 1500 ] || lacks "1500 MiB of free memory ($megabytes MiB are)"
     megabytes=$(df -Pm "$(dirname "$state")" 2>/dev/null | awk 'NR == 2 {print $4}')
-    [ "${megabytes:-0}" -ge 2000 ] || lacks "2000 MB of free space for $state (${megabytes:-0} MB are)"
+    [ "${megabytes:-0}" -ge 2000 ] ||
+        lacks "2000 MB of free space for $state (${megabytes:-0} MB are)"
 }
 
 install_packages() { # install_packages PACKAGE…
     local package absent=()
     for package in "$@"; do
-        dpkg-query -W -f '${Status}\n' "$package" 2>/dev/null | grep -q '^install ok installed' || absent+=("$package")
+        dpkg-query -W -f '${Status}\n' "$package" 2>/dev/null | grep -q '^install ok installed' ||
+            absent+=("$package")
     done
     [ ${#absent[@]} = 0 ] && return 0
-    command -v apt-get >/dev/null || die "these packages are missing and there is no apt-get: ${absent[*]}"
+    command -v apt-get >/dev/null ||
+        die "these packages are missing and there is no apt-get: ${absent[*]}"
     say "Installing Debian packages: ${absent[*]}"
-    if ! DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq -y --no-install-recommends "${absent[@]}" >/dev/null 2>&1; then
+    if ! DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq \
+        -y --no-install-recommends "${absent[@]}" >/dev/null 2>&1; then
         apt-get update -qq || true
-        DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq -y --no-install-recommends "${absent[@]}" >/dev/null ||
+        DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq \
+            -y --no-install-recommends "${absent[@]}" >/dev/null ||
             die "install Debian packages: ${absent[*]}"
     fi
 }

@@ -168,7 +168,8 @@ struct key {
     unsigned int modes; /* in which it has an effect; not used below the first level */
 };
 
-static bool check_object(struct check *c, const cJSON *item, const struct key *keys, size_t count);
+static bool check_object(struct check *c, const cJSON *object, const struct key *table,
+                         size_t count);
 
 static bool check_threshold(struct check *c, const cJSON *item)
 {

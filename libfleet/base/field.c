@@ -137,6 +137,7 @@ uint32_t fleet_object_choice(const struct fleet_object *type, const void *object
     if (!type->discriminator)
         return UINT32_MAX;
     field = fleet_object_field(type, type->discriminator);
+    fleet_assert(field);
     return UINT32_C(1) << *(const int *)((const char *)object + field->offset);
 }
 

@@ -251,6 +251,7 @@ static int take_key(struct reader *reader, const char *text, yaml_mark_t mark,
 {
     struct open *open = top(reader);
 
+    fleet_assert(open);
     if (cJSON_GetObjectItemCaseSensitive(open->node, text))
         return fleet_error(err, -EINVAL,
                            "line %zu, column %zu: duplicate key \"%.100s\", first on line %zu",
@@ -458,6 +459,7 @@ static int close_container(struct reader *reader, yaml_mark_t mark, struct fleet
 {
     struct open *open = top(reader);
 
+    fleet_assert(open);
     if (cJSON_IsObject(open->node) && apply_merges(reader, open->node, mark, err) < 0)
         return -EINVAL;
     remember_anchor(reader, open->anchor, open->node);

@@ -28,8 +28,6 @@
 #define EARLY_MS 60000 /* so long before it expires, a credential is replaced */
 #define LOOK_MS  100   /* between two looks whether it is to stop */
 
-extern char **environ;
-
 struct kube_exec_run {
     char **argv, **env; /* [.., NULL], owned */
     struct fleet_strbuf answer;

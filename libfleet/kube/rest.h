@@ -115,7 +115,7 @@ struct kube_rest_call *kube_rest_watch(struct kube_io *io, const struct kube_res
                                        void *user);
 
 /* Forget *call, if there is one; none of its callbacks runs any more. It may be the running one. */
-void kube_rest_cancel(struct kube_rest_call **call);
+void kube_rest_cancel(struct kube_rest_call **handle);
 
 /* Path and query of a request, appended (for tests and tools; `watch` as kube_rest_watch makes
  * it). */

@@ -299,6 +299,7 @@ bool manifest_folder_parse(const char *name, int64_t *out_step,
     char again[MANIFEST_FOLDER_MAX];
 
     if (strlen(name) >= sizeof(again) ||
+        /* NOLINTNEXTLINE(cert-err34-c): the widths keep the numbers in range */
         sscanf(name, "step-%18lld-g%18lld.%18lld-%9d", &step, &epoch, &counter, &copy) < 3)
         return false;
     generation = (struct manifest_generation){epoch, counter};

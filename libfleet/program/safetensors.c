@@ -503,7 +503,7 @@ static int convert(const struct safetensors_tensor *tensor, int64_t first, int64
         for (int64_t i = 0; i < some; i++)
             if (floats)
                 floats[at + i] = f32_of(tensor->type, chunk + (size_t)i * size);
-            else
+            else if (integers)
                 integers[at + i] = i32_of(tensor->type, chunk + (size_t)i * size);
         at += some;
     }

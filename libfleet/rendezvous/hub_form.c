@@ -197,10 +197,11 @@ static void tell_stalled(struct hub *hub, const struct tally *tally, struct hub_
     hub->is_stalled = true;
     event = hub_output_event(out, hub, HUB_EVENT_STALLED, NULL);
     hub_output_text(event->cause, "TooFewMembers");
-    hub_output_text(event->message,
-                    "%d worker%s ready, at least %d are needed (%d have trainers that do not start)",
-                    tally->candidates, tally->candidates == 1 ? " is" : "s are", hub->policy.min,
-                    tally->starting);
+    hub_output_text(
+        event->message,
+        "%d worker%s ready, at least %d are needed (%d have trainers that do not start)",
+        tally->candidates, tally->candidates == 1 ? " is" : "s are", hub->policy.min,
+        tally->starting);
 }
 
 /* True once `at_ms` has come; else that is what the job waits for. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/strbuf.h"
 
@@ -136,6 +137,7 @@ const char *knobs_closest(const struct knob_message *message, const char *name)
 
 void *knob_value(const struct knob_field *field, const void *message)
 {
+    fleet_assert(field);
     return (char *)(uintptr_t)message + field->offset;
 }
 

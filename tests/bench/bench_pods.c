@@ -43,29 +43,50 @@
 #define HEAD(version, kind) \
     "{\"apiVersion\":\"" version "\",\"kind\":\"" kind "\",\"metadata\":{\"name\":\"" NAME "\"},"
 
-/* Who makes the pods, and the job that asks for %d of them: those of %s. */
+/* ---- the job of `pods` pods like `template` -------------------------------------------------- */
+
+static void write_fleetjob(struct fleet_strbuf *out, int pods, const char *template)
+{
+    fleet_strbuf_appendf(out,
+                         HEAD("fleetjob.dev/v1alpha1", "FleetJob") "\"spec\":{\"worker\":{"
+                                                                   "\"replicas\":%d,"
+                                                                   "\"template\":%s}}}",
+                         pods, template);
+}
+
+static void write_job(struct fleet_strbuf *out, int pods, const char *template)
+{
+    fleet_strbuf_appendf(out,
+                         HEAD("batch/v1", "Job") "\"spec\":{\"completionMode\":\"Indexed\","
+                                                 "\"completions\":%d,\"parallelism\":%d,"
+                                                 "\"template\":%s}}",
+                         pods, pods, template);
+}
+
+static void write_pytorchjob(struct fleet_strbuf *out, int pods, const char *template)
+{
+    fleet_strbuf_appendf(out,
+                         HEAD("kubeflow.org/v1", "PyTorchJob") "\"spec\":{\"pytorchReplicaSpecs\":{"
+                                                               "\"Worker\":{\"replicas\":%d,"
+                                                               "\"template\":%s}}}}",
+                         pods, template);
+}
+
+/* Makes the pods: the loop POSTs them itself, the others from a job. */
 static const struct maker {
-    const char *who, *container, *manifest;
+    const char *who, *container;
+    void (*write_manifest)(struct fleet_strbuf *out, int pods, const char *template);
     struct kube_resource resource;
 } makers[] = {
     {"loop", "worker", NULL, {"", "v1", "pods", "Pod", true}},
     {"fleetjob",
      "worker",
-     HEAD("fleetjob.dev/v1alpha1",
-          "FleetJob") "\"spec\":{\"worker\":{\"replicas\":%1$d,\"template\":%2$s}}}",
+     write_fleetjob,
      {"fleetjob.dev", "v1alpha1", "fleetjobs", "FleetJob", true}},
-    {"job",
-     "worker",
-     HEAD("batch/v1",
-          "Job") "\"spec\":{\"completionMode\":\"Indexed\",\"completions\":%1$d,\"parallelism\":"
-                 "%1$d,"
-                 "\"template\":%2$s}}",
-     {"batch", "v1", "jobs", "Job", true}},
+    {"job", "worker", write_job, {"batch", "v1", "jobs", "Job", true}},
     {"pytorchjob",
      "pytorch",
-     HEAD("kubeflow.org/v1",
-          "PyTorchJob") "\"spec\":{\"pytorchReplicaSpecs\":{\"Worker\":{\"replicas\":%1$d,"
-                        "\"template\":%2$s}}}}",
+     write_pytorchjob,
      {"kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", true}},
 };
 
@@ -122,7 +143,7 @@ static void run_loop(struct bench *b)
     struct fleet_errors errors = {0};
     struct fleetjob job;
 
-    fleet_strbuf_appendf(&text, makers[1].manifest, b->pods, b->template_);
+    write_fleetjob(&text, b->pods, b->template_);
     json = cJSON_Parse(text.text);
     cJSON_AddStringToObject(cJSON_GetObjectItemCaseSensitive(json, "metadata"), "uid", "1");
     cJSON_AddStringToObject(cJSON_GetObjectItemCaseSensitive(json, "metadata"), "namespace",
@@ -159,7 +180,7 @@ static void run_job(struct bench *b)
     struct kube_rest_request request = {
         .verb = KUBE_CREATE, .resource = &b->maker->resource, .namespace_ = NAMESPACE};
 
-    fleet_strbuf_appendf(&text, b->maker->manifest, b->pods, b->template_);
+    b->maker->write_manifest(&text, b->pods, b->template_);
     body = cJSON_Parse(text.text);
     fleet_assert(body);
     request.body = body;
@@ -197,7 +218,7 @@ static void clean(struct bench *b)
                                     .propagation = "Background"};
 
     b->is_cleaning = true;
-    if (b->maker->manifest)
+    if (b->maker->write_manifest)
         (void)kube_rest_start(b->io, &job, on_cleaned, b);
     else
         (void)kube_send(b->io, &pods);
@@ -273,7 +294,7 @@ static void on_list(void *user, const cJSON *list, const struct fleet_error *err
         give_up("there are pods of an earlier run", NULL);
     note_version(b, list);
     watch(b);
-    if (b->maker->manifest)
+    if (b->maker->write_manifest)
         run_job(b);
     else
         run_loop(b);

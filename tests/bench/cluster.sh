@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# What a thousand pods cost on a real API server: time and requests, beside a bare loop and other operators.
+# What a thousand pods cost on a real API server: time and requests, beside a bare loop and other
+# operators.
 #
-#   tests/bench/cluster.sh [PODS [ROUNDS]]      1000 pods, 3 rounds; needs root, as e2e/cluster/cluster does
+#   tests/bench/cluster.sh [PODS [ROUNDS]]    1000 pods, 3 rounds; needs root
 #
-# Kubernetes with KWOK's nodes (e2e/cluster) is brought up, measured and taken down. First without a scheduler, so
-# that nothing but making pods takes time; then with it, until all run. The rivals have no limit on their requests:
+# Kubernetes with KWOK's nodes (e2e/cluster) is brought up, measured and taken down. First without a
+# scheduler, so that nothing but making pods takes time; then with it, until all run. The rivals
+# have no limit on their requests:
 #   loop         POSTs the same finished bodies, as many at once as the controller
-#   job          an Indexed Job of Kubernetes' own controller manager, on which other operators build
-#   pytorchjob   Kubeflow's training operator, built from its Go module (the first time takes minutes)
+#   job          an Indexed Job of Kubernetes' own controller manager; other operators use it
+#   pytorchjob   Kubeflow's training operator, built from its Go module (minutes, the first time)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 pods=${1:-1000} rounds=${2:-3}
@@ -39,9 +41,11 @@ start() { # start NAME COMMAND…
     started+=($!)
 }
 
-# The audit log's lines of our controller since line $1, by what was asked; not watches, lease and progress.
+# The audit log's lines of our controller since line $1, by what was asked; not watches, lease and
+# progress.
 requests() {
-    tail -n "+$(($1 + 1))" "$audit" | grep '"userAgent":"fleetjob/' | grep -v '"verb":"watch"' | grep -v '"resource":"leases"' |
+    tail -n "+$(($1 + 1))" "$audit" | grep '"userAgent":"fleetjob/' | grep -v '"verb":"watch"' |
+        grep -v '"resource":"leases"' |
         sed -E 's/.*"verb":"([a-z]*)".*"objectRef":\{"resource":"([a-z]*)".*/\1 \2/; t; s/.*"verb":"([a-z]*)".*/\1 discovery/'
 }
 
@@ -67,17 +71,21 @@ eventually() { # eventually COMMAND…: until it succeeds
         sleep 0.2
     done
 }
-install_crd() { # install_crd FILE…: and wait until it can be used; one that is new has no conditions at first
+# install_crd FILE…: and wait until it can be used; one that is new has no conditions at first
+install_crd() {
     kubectl apply --server-side "${@/#/--filename=}" >/dev/null
     eventually kubectl wait --for=condition=Established crd --all --timeout=1s
 }
 install_crd crds/*.yaml
-start controller build/bin/fleetjob-controller --kubeconfig "$KUBECONFIG" --namespace default --no-election \
-    --runtime-image fleet.local/bench:1 --hub-address 127.0.0.1:17443 --hub-port 17443 --probe-port 18080
+start controller build/bin/fleetjob-controller --kubeconfig "$KUBECONFIG" --namespace default \
+    --no-election \
+    --runtime-image fleet.local/bench:1 --hub-address 127.0.0.1:17443 --hub-port 17443 \
+    --probe-port 18080
 whos=(loop fleetjob job)
 if [ -x "$rival" ]; then
     "$go" -C tests/bench/training-operator mod download github.com/kubeflow/training-operator
-    crds=$("$go" env GOMODCACHE)/github.com/kubeflow/training-operator@v$TRAINING_OPERATOR_VERSION/manifests/base/crds
+    crds=$("$go" env GOMODCACHE)/github.com/kubeflow
+    crds+=/training-operator@v$TRAINING_OPERATOR_VERSION/manifests/base/crds
     install_crd "$crds/kubeflow.org_pytorchjobs.yaml"
     start training-operator "$rival"
     whos+=(pytorchjob)
@@ -101,4 +109,5 @@ echo "== requests of the controller for the job of $pods pods, to its end"
 requests "$at" | sort | uniq -c | sort -rn
 echo "== the controller afterwards"
 grep -E 'VmHWM|VmRSS' "/proc/${started[0]}/status"
-curl -sf http://127.0.0.1:18080/metrics | grep -E '^fleetjob_(reconcile_seconds|status_writes)' || true
+curl -sf http://127.0.0.1:18080/metrics |
+    grep -E '^fleetjob_(reconcile_seconds|status_writes)' || true

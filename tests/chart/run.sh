@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The chart, without a cluster: lint, and what it renders for which values (templates.py). What a real
-# API server says to it is in e2e/. Needs helm (PATH, or what e2e/cluster has built) and python3-yaml.
-# The last line is "N passed, N failed"; without Helm ", 1 skipped".
+# The chart, without a cluster: lint, and what it renders for which values (templates.py). What a
+# real API server says to it is in e2e/. Needs helm (PATH, or what e2e/cluster has built) and
+# python3-yaml. The last line is "N passed, N failed"; without Helm ", 1 skipped".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 PATH=$PATH:${FLEETJOB_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/fleetjob}/bin

@@ -3,8 +3,9 @@
 #
 #   tests/fuzz/run.sh SECONDS PROGRAM…
 #
-# Every run draws the same random numbers, so that what fails here fails for everybody; FUZZ_SEED=0 draws others.
-# A crash is kept in tests/fuzz/crashes/<target>/ and printed. Ends with "N passed, N failed".
+# Every run draws the same random numbers, so that what fails here fails for everybody; FUZZ_SEED=0
+# draws others. A crash is kept in tests/fuzz/crashes/<target>/ and printed. Ends with "N passed, N
+# failed".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=$1
@@ -24,10 +25,12 @@ run_one() {
     case $target in
     prototxt | strategy_json | select) dictionary=(-dict=tests/fuzz/strategy.dict) ;;
     esac
-    "$program" -seed="${FUZZ_SEED:-1}" -max_total_time="$seconds" -timeout=1200 -rss_limit_mb=2048 -max_len=65536 -artifact_prefix="$crashes/" \
+    "$program" -seed="${FUZZ_SEED:-1}" -max_total_time="$seconds" -timeout=1200 -rss_limit_mb=2048 \
+        -max_len=65536 -artifact_prefix="$crashes/" \
         "${dictionary[@]}" "${corpora[@]}" >"$logs/$name.log" 2>&1 || rc=$?
     if [ "$rc" = 0 ]; then
-        printf '  ok    %-40s %s\n' "$name" "$(grep -oE 'Done [0-9]+ runs' "$logs/$name.log" | tail -1)"
+        printf '  ok    %-40s %s\n' "$name" \
+            "$(grep -oE 'Done [0-9]+ runs' "$logs/$name.log" | tail -1)"
         echo 1 0 >"$logs/$name.count"
     else
         printf '  FAIL  %s\n' "$name"
@@ -39,7 +42,8 @@ run_one() {
 }
 export -f run_one
 
-[ $# -gt 0 ] && printf '%s\n' "$@" | xargs -P "${FUZZ_JOBS:-2}" -I{} bash -c 'run_one "$@"' _ {} "$seconds" "$logs"
+[ $# -gt 0 ] && printf '%s\n' "$@" |
+    xargs -P "${FUZZ_JOBS:-2}" -I{} bash -c 'run_one "$@"' _ {} "$seconds" "$logs"
 read -r passed failed < <(cat "$logs"/*.count 2>/dev/null | awk '{p += $1; f += $2} END {print p + 0, f + 0}')
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

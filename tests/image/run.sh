@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Goal: an image holds everything its programs need, and nothing depends on where it was made.
-# Method: the images' own roots and archives. Programs run by chroot in a root that holds nothing but
-# the image; a whole job is trained there, so that what is opened at run time (plug-in, trainer,
+# Method: the images' own roots and archives. Programs run by chroot in a root that holds nothing
+# but the image; a whole job is trained there, so that what is opened at run time (plug-in, trainer,
 # loader) is met. Needs root and an x86-64 Debian.
 #
 #   tests/image/run.sh [FOLDER]     what `make image` has built (build/images)
@@ -29,14 +29,16 @@ check() { # check NAME COMMAND…: one test; its output is shown if it fails
 }
 
 expect() { # expect EXPECTED ACTUAL WHAT
-    [ "$1" = "$2" ] || { printf '%s: expected %s\n%*s actual %s\n' "$3" "$1" "${#3}" '' "$2"; return 1; }
+    [ "$1" = "$2" ] || { printf '%s: expected %s\n%*s actual %s\n' "$3" "$1" "${#3}" '' "$2";
+        return 1; }
 }
 
 # In a root, as the image's user, with an empty environment; the output must match.
 starts_in() { # starts_in ROOT PATTERN COMMAND…
     local root=$1 pattern=$2 output
     shift 2
-    output=$(env -i "$chroot" --userspec=65532:65532 "$root" "$@" 2>&1) || { echo "$* ended with $?: $output"; return 1; }
+    output=$(env -i "$chroot" --userspec=65532:65532 "$root" "$@" 2>&1) || {
+        echo "$* ended with $?: $output"; return 1; }
     # shellcheck disable=SC2053 # a pattern it is
     [[ $output == $pattern ]] || { echo "$*: expected $pattern, actual $output"; return 1; }
 }
@@ -62,11 +64,13 @@ is_closed() { # is_closed ROOT
     local root=$1 object listed bad=0
     while read -r object; do
         listed=$(env -i "$chroot" "$root" "$loader" --library-path /fleetjob/lib --list "$object" 2>&1)
-        if grep -vE 'linux-vdso|=> /fleetjob/lib/|^\s*/fleetjob/lib/ld-linux|statically linked' <<<"$listed"; then
+        if grep -vE 'linux-vdso|=> /fleetjob/lib/|^\s*/fleetjob/lib/ld-linux|statically linked' \
+            <<<"$listed"; then
             echo "… of $object"
             bad=1
         fi
-    done < <(cd "$root" && find fleetjob usr/lib -type f \( -path '*/bin/*' -o -name '*.so*' \) -not -name 'ld-linux*' | sed 's/^/\//')
+    done < <(cd "$root" && find fleetjob usr/lib -type f \
+        \( -path '*/bin/*' -o -name '*.so*' \) -not -name 'ld-linux*' | sed 's/^/\//')
     return $bad
 }
 
@@ -101,9 +105,11 @@ trains() { # trains ROOT
     mkdir -p "$work/train"/{data,checkpoints}
     chown 65532:65532 "$work/train/checkpoints"
     head -c 20000 "$repository/README.md" >"$work/train/data/text"
-    sed -e 's/^    replicas:.*/    replicas: 2/' -e 's/^      - {name: .*//' -e 's/^    volumes:.*//' \
+    sed -e 's/^    replicas:.*/    replicas: 2/' -e 's/^      - {name: .*//' \
+        -e 's/^    volumes:.*//' \
         -e 's|/usr/share/common-licenses|/data/text|' -e 's|/tmp/fleetjob|/checkpoints|' \
-        -e 's/^    steps:.*/    steps: 3/' -e 's/layers: 4/layers: 1/' "$repository/docs/examples/gpt-text.yaml" >"$work/train/data/job.yaml"
+        -e 's/^    steps:.*/    steps: 3/' -e 's/layers: 4/layers: 1/' \
+        "$repository/docs/examples/gpt-text.yaml" >"$work/train/data/job.yaml"
     in_container "$work/train" /fleetjob/bin/fleetjob run /data/job.yaml --json || return 1
     find "$work/train/checkpoints/gpt-text" -name '*.safetensors' | grep .
 }
@@ -153,11 +159,13 @@ is_reproducible() { # is_reproducible NAME
     (umask 077 && touch -d yesterday "$programs"/* &&
         "$repository/tools/image-root.sh" "$repository/images/$1" "$programs" "$work/again-$1" &&
         "$repository/tools/image-pack.sh" "$repository/images/$1" "$work/again-$1" "$name" "$work/again-$1.tar") || return 1
-    expect "$(sha256sum <"$images/fleetjob-$1.tar")" "$(sha256sum <"$work/again-$1.tar")" "digest of the archive"
+    expect "$(sha256sum <"$images/fleetjob-$1.tar")" "$(sha256sum <"$work/again-$1.tar")" \
+        "digest of the archive"
 }
 
 is_read_by_skopeo() { # is_read_by_skopeo NAME
-    skopeo inspect "oci-archive:$images/fleetjob-$1.tar" && skopeo inspect "docker-archive:$images/fleetjob-$1.tar"
+    skopeo inspect "oci-archive:$images/fleetjob-$1.tar" &&
+        skopeo inspect "docker-archive:$images/fleetjob-$1.tar"
 }
 
 # The Dockerfile ends in the same: the same recipe makes the root; user and entry are the recipe's.
@@ -165,24 +173,31 @@ agrees_with_dockerfile() { # agrees_with_dockerfile NAME
     local recipe=$repository/images/$1 stage
     stage=$(awk -v stage="$1" 'toupper($1) == "FROM" {inside = $NF == stage} inside' "$repository/Dockerfile")
     expect "USER $(awk '$1 == "user" {print $2}' "$recipe")" "$(grep '^USER' <<<"$stage")" user &&
-        expect "ENTRYPOINT [\"$(awk '$1 == "entrypoint" {print $2}' "$recipe")\"]" "$(grep '^ENTRYPOINT' <<<"$stage")" entry &&
-        grep -F "COPY --from=build /image/$1/ /" <<<"$stage" && grep -F "tools/image-root.sh images/$1 " "$repository/Dockerfile"
+        expect "ENTRYPOINT [\"$(awk '$1 == "entrypoint" {print $2}' "$recipe")\"]" \
+        "$(grep '^ENTRYPOINT' <<<"$stage")" entry &&
+        grep -F "COPY --from=build /image/$1/ /" <<<"$stage" &&
+        grep -F "tools/image-root.sh images/$1 " "$repository/Dockerfile"
 }
 
-[ "$(id -u)" = 0 ] || { echo "tests/image/run.sh needs root for chroot"; echo "0 passed, 0 failed, 1 skipped"; exit 0; }
+[ "$(id -u)" = 0 ] || { echo "tests/image/run.sh needs root for chroot";
+    echo "0 passed, 0 failed, 1 skipped"; exit 0; }
 for recipe in "$repository"/images/*; do
     name=${recipe##*/} root=$images/fleetjob-${recipe##*/}
     while read -r program; do
-        check "$program starts in an empty root" starts_in "$root" "$program *" "/fleetjob/bin/$program" --version
-        check "$program starts by the loader" starts_in "$root" "$program *" "$loader" --library-path /fleetjob/lib "/fleetjob/bin/$program" --version
+        check "$program starts in an empty root" starts_in "$root" "$program *" \
+            "/fleetjob/bin/$program" --version
+        check "$program starts by the loader" starts_in "$root" "$program *" "$loader" \
+            --library-path /fleetjob/lib "/fleetjob/bin/$program" --version
     done < <(awk '$1 == "program" {print $2}' "$recipe")
     check "$name needs nothing but itself" is_closed "$root"
     check "$name: the archive is sound" is_sound "$name"
     check "$name: made again, the same bytes" is_reproducible "$name"
     check "$name: the Dockerfile agrees" agrees_with_dockerfile "$name"
-    ! command -v skopeo >/dev/null || check "$name: skopeo reads the archive" is_read_by_skopeo "$name"
+    ! command -v skopeo >/dev/null ||
+        check "$name: skopeo reads the archive" is_read_by_skopeo "$name"
 done
-check "another image's libraries do not disturb" ignores_foreign_libraries "$images/fleetjob-runtime"
+check "another image's libraries do not disturb" ignores_foreign_libraries \
+    "$images/fleetjob-runtime"
 check "the agent installs its closure" installs_itself "$images/fleetjob-runtime"
 check "a job trains inside the image" trains "$images/fleetjob-runtime"
 echo "$passed passed, $failed failed"

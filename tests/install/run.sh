@@ -14,12 +14,14 @@ man_folder=$root/usr/share/man/man1
 for program in fleetjob fleetjob-agent fleetjob-train fleetjob-controller kubectl-fleetjob; do
     [ -x "$root/usr/bin/$program" ] || fail "$program is not installed"
 done
-[ "$(kubectl-fleetjob version)" = "$(fleetjob version)" ] || fail "kubectl-fleetjob is another program"
+[ "$(kubectl-fleetjob version)" = "$(fleetjob version)" ] ||
+    fail "kubectl-fleetjob is another program"
 
 renders() { # page
     command -v man >/dev/null || return 0
     local said
-    said=$(MANROFFSEQ='' man --warnings -E UTF-8 -l -Tutf8 -Z "$1" 2>&1 >/dev/null) || { fail "$1 does not render: $said"; return 0; }
+    said=$(MANROFFSEQ='' man --warnings -E UTF-8 -l -Tutf8 -Z "$1" 2>&1 >/dev/null) || {
+        fail "$1 does not render: $said"; return 0; }
     [ -z "$said" ] || fail "$1 renders with warnings: $said"
 }
 renders "$man_folder/fleetjob.1"

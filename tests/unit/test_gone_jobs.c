@@ -52,7 +52,7 @@ static size_t lists(const struct world *w)
     return fake_apiserver_requests(w->server, "fleetjobs?");
 }
 
-static void a_job_that_is_there_is_not_gone(void **state)
+static void test_gone_jobs__a_job_that_is_there_is_not_gone(void **state)
 {
     static const char *const namespaces[] = {"other", "team"};
     struct world w;
@@ -75,7 +75,7 @@ static void a_job_that_is_there_is_not_gone(void **state)
     stop(&w);
 }
 
-static void a_uid_that_is_gone_stays_gone(void **state)
+static void test_gone_jobs__a_uid_that_is_gone_stays_gone(void **state)
 {
     struct world w;
 
@@ -89,7 +89,7 @@ static void a_uid_that_is_gone_stays_gone(void **state)
     stop(&w);
 }
 
-static void without_an_answer_nothing_is_gone(void **state)
+static void test_gone_jobs__without_an_answer_nothing_is_gone(void **state)
 {
     struct world w;
 
@@ -109,9 +109,9 @@ static void without_an_answer_nothing_is_gone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_that_is_there_is_not_gone),
-        cmocka_unit_test(a_uid_that_is_gone_stays_gone),
-        cmocka_unit_test(without_an_answer_nothing_is_gone),
+        cmocka_unit_test(test_gone_jobs__a_job_that_is_there_is_not_gone),
+        cmocka_unit_test(test_gone_jobs__a_uid_that_is_gone_stays_gone),
+        cmocka_unit_test(test_gone_jobs__without_an_answer_nothing_is_gone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -470,7 +470,7 @@ static void test_hub__newcomers_that_come_together_join_together(void **state)
 
 #define TEST(name) cmocka_unit_test(test_hub__##name)
 
-/* ---- broken invariants ------------------------------------------------------------------------- */
+/* ---- broken invariants ----------------------------------------------------------------------- */
 
 /* Each call begins with the assertion that time has not gone back. */
 static void test_defect__ends_the_hub_and_is_told_once(void **state)

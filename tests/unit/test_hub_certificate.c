@@ -121,7 +121,7 @@ static void expect_valid(const struct world *w)
     assert_true(from <= w->wall_ms && w->wall_ms < until);
 }
 
-static void it_is_renewed_after_two_thirds(void **state)
+static void test_hub_certificate__it_is_renewed_after_two_thirds(void **state)
 {
     struct world w;
 
@@ -137,7 +137,7 @@ static void it_is_renewed_after_two_thirds(void **state)
     stop(&w);
 }
 
-static void a_clock_that_is_moved_by_a_year_is_followed(void **state)
+static void test_hub_certificate__a_clock_that_is_moved_by_a_year_is_followed(void **state)
 {
     struct world w;
 
@@ -153,7 +153,7 @@ static void a_clock_that_is_moved_by_a_year_is_followed(void **state)
 }
 
 /* It does not outlive its CA, whose end is told in time, and shown. */
-static void the_end_of_the_ca_is_told(void **state)
+static void test_hub_certificate__the_end_of_the_ca_is_told(void **state)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct world w;
@@ -179,9 +179,9 @@ static void the_end_of_the_ca_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_renewed_after_two_thirds),
-        cmocka_unit_test(a_clock_that_is_moved_by_a_year_is_followed),
-        cmocka_unit_test(the_end_of_the_ca_is_told),
+        cmocka_unit_test(test_hub_certificate__it_is_renewed_after_two_thirds),
+        cmocka_unit_test(test_hub_certificate__a_clock_that_is_moved_by_a_year_is_followed),
+        cmocka_unit_test(test_hub_certificate__the_end_of_the_ca_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

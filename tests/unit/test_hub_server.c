@@ -1129,7 +1129,8 @@ static void test_hub_server__serves_many_jobs_and_stops_serving_one(void **state
     world_free(world);
 }
 
-/* Its members' messages and its timer find a hub that says nothing; another job's member trains on. */
+/* Its members' messages and its timer find a hub that says nothing; another job's member trains
+ * on. */
 static void test_hub_server__a_hub_that_breaks_disturbs_no_other(void **state)
 {
     struct world *world = world_new(1, NULL);

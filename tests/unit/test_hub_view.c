@@ -27,7 +27,7 @@ static void tell(struct hub_view *view, enum hub_event_type type, int member, co
 
 /* A rack that is cut off: each of its workers has to be replaced, not only the last ones that were
  * told. */
-static void all_members_that_do_not_answer_are_remembered(void **state)
+static void test_hub_view__all_members_that_do_not_answer_are_remembered(void **state)
 {
     struct hub_view view = {0};
 
@@ -47,7 +47,7 @@ static void all_members_that_do_not_answer_are_remembered(void **state)
     assert_int_equal(view.silent_count, 0);
 }
 
-static void of_restarts_the_last_are_kept(void **state)
+static void test_hub_view__of_restarts_the_last_are_kept(void **state)
 {
     struct hub_view view = {0};
 
@@ -63,8 +63,8 @@ static void of_restarts_the_last_are_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_members_that_do_not_answer_are_remembered),
-        cmocka_unit_test(of_restarts_the_last_are_kept),
+        cmocka_unit_test(test_hub_view__all_members_that_do_not_answer_are_remembered),
+        cmocka_unit_test(test_hub_view__of_restarts_the_last_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,7 +117,7 @@ static void expect_all(const struct world *w)
     assert_null(fleet_json_at(fake_apiserver_get(w->server, SECRET), "metadata.ownerReferences"));
 }
 
-static void an_endpoint_slice_is_repaired(void **state)
+static void test_installation__an_endpoint_slice_is_repaired(void **state)
 {
     struct world w;
 
@@ -136,7 +136,7 @@ static void an_endpoint_slice_is_repaired(void **state)
 }
 
 /* Its address is in the Secrets of all jobs; labels and annotations make it Helm's. */
-static void a_deleted_service_comes_back_with_its_address(void **state)
+static void test_installation__a_deleted_service_comes_back_with_its_address(void **state)
 {
     struct world w;
 
@@ -153,7 +153,7 @@ static void a_deleted_service_comes_back_with_its_address(void **state)
     stop(&w);
 }
 
-static void a_changed_service_is_put_right(void **state)
+static void test_installation__a_changed_service_is_put_right(void **state)
 {
     struct world w;
 
@@ -168,7 +168,7 @@ static void a_changed_service_is_put_right(void **state)
     stop(&w);
 }
 
-static void another_address_is_told(void **state)
+static void test_installation__another_address_is_told(void **state)
 {
     struct world w;
 
@@ -184,7 +184,7 @@ static void another_address_is_told(void **state)
     stop(&w);
 }
 
-static void the_identity_stays_what_it_is(void **state)
+static void test_installation__the_identity_stays_what_it_is(void **state)
 {
     struct world w;
     const cJSON *data;
@@ -207,7 +207,7 @@ static void the_identity_stays_what_it_is(void **state)
     stop(&w);
 }
 
-static void only_the_leader_writes(void **state)
+static void test_installation__only_the_leader_writes(void **state)
 {
     struct world w;
 
@@ -230,12 +230,12 @@ static void only_the_leader_writes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_endpoint_slice_is_repaired),
-        cmocka_unit_test(a_deleted_service_comes_back_with_its_address),
-        cmocka_unit_test(a_changed_service_is_put_right),
-        cmocka_unit_test(another_address_is_told),
-        cmocka_unit_test(the_identity_stays_what_it_is),
-        cmocka_unit_test(only_the_leader_writes),
+        cmocka_unit_test(test_installation__an_endpoint_slice_is_repaired),
+        cmocka_unit_test(test_installation__a_deleted_service_comes_back_with_its_address),
+        cmocka_unit_test(test_installation__a_changed_service_is_put_right),
+        cmocka_unit_test(test_installation__another_address_is_told),
+        cmocka_unit_test(test_installation__the_identity_stays_what_it_is),
+        cmocka_unit_test(test_installation__only_the_leader_writes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,7 +48,7 @@ static void expect_errors(const struct world *w, int count)
         fail_msg("no line %s in\n%s", line, text.text);
 }
 
-static void the_other_jobs_go_on_and_this_one_recovers(void **state)
+static void test_internal_error__the_other_jobs_go_on_and_this_one_recovers(void **state)
 {
     struct world w;
 
@@ -85,7 +85,7 @@ static void start_training(struct world *w)
 }
 
 /* Its hub is kept, so the members notice nothing, and pods are replaced again afterwards. */
-static void a_job_that_trains_goes_on(void **state)
+static void test_internal_error__a_job_that_trains_goes_on(void **state)
 {
     struct world w;
 
@@ -102,7 +102,7 @@ static void a_job_that_trains_goes_on(void **state)
     stop(&w);
 }
 
-static void the_hub_is_made_anew_if_it_happens_again(void **state)
+static void test_internal_error__the_hub_is_made_anew_if_it_happens_again(void **state)
 {
     struct world w;
 
@@ -141,7 +141,7 @@ static int count_hubs(const struct world *w)
 
 /* The members come to the hub that was made from the status, and train on in the same
  * generation. */
-static void a_hub_that_breaks_is_made_anew_from_the_status(void **state)
+static void test_internal_error__a_hub_that_breaks_is_made_anew_from_the_status(void **state)
 {
     size_t defects = hub_defects();
     struct world w;
@@ -177,7 +177,7 @@ static void a_hub_that_breaks_is_made_anew_from_the_status(void **state)
 }
 
 /* 1, 2, 4 … 300 s, and a part more by chance; after ten minutes without one it begins anew. */
-static void hubs_that_break_again_and_again_come_ever_later(void **state)
+static void test_internal_error__hubs_that_break_again_and_again_come_ever_later(void **state)
 {
     double last_ms = 0, gap_ms = 0;
     struct world w;
@@ -222,7 +222,7 @@ static void fail_after_inside(void *user)
     fleet_assert(!"outer");
 }
 
-static void a_guard_ends_the_work_and_may_be_nested(void **state)
+static void test_internal_error__a_guard_ends_the_work_and_may_be_nested(void **state)
 {
     char text[128] = "";
     int count = 0;
@@ -236,12 +236,12 @@ static void a_guard_ends_the_work_and_may_be_nested(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_other_jobs_go_on_and_this_one_recovers),
-        cmocka_unit_test(a_job_that_trains_goes_on),
-        cmocka_unit_test(the_hub_is_made_anew_if_it_happens_again),
-        cmocka_unit_test(a_hub_that_breaks_is_made_anew_from_the_status),
-        cmocka_unit_test(hubs_that_break_again_and_again_come_ever_later),
-        cmocka_unit_test(a_guard_ends_the_work_and_may_be_nested),
+        cmocka_unit_test(test_internal_error__the_other_jobs_go_on_and_this_one_recovers),
+        cmocka_unit_test(test_internal_error__a_job_that_trains_goes_on),
+        cmocka_unit_test(test_internal_error__the_hub_is_made_anew_if_it_happens_again),
+        cmocka_unit_test(test_internal_error__a_hub_that_breaks_is_made_anew_from_the_status),
+        cmocka_unit_test(test_internal_error__hubs_that_break_again_and_again_come_ever_later),
+        cmocka_unit_test(test_internal_error__a_guard_ends_the_work_and_may_be_nested),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

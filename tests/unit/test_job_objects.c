@@ -68,7 +68,8 @@ static void expect_no_secret_read(const struct world *w)
 
 /* The quota counts the Secret that is there, and refuses another one before its name is looked
  * at. */
-static void a_full_quota_of_secrets_is_no_matter_to_a_job_that_has_one(void **state)
+static void
+test_job_objects__a_full_quota_of_secrets_is_no_matter_to_a_job_that_has_one(void **state)
 {
     struct world w;
 
@@ -87,7 +88,7 @@ static void a_full_quota_of_secrets_is_no_matter_to_a_job_that_has_one(void **st
     stop(&w);
 }
 
-static void a_deleted_secret_is_back_when_a_pod_is_made(void **state)
+static void test_job_objects__a_deleted_secret_is_back_when_a_pod_is_made(void **state)
 {
     struct world w;
 
@@ -104,7 +105,7 @@ static void a_deleted_secret_is_back_when_a_pod_is_made(void **state)
 }
 
 /* Nothing tells of it but pods that have a node and do not start. */
-static void a_deleted_secret_is_back_when_pods_do_not_start(void **state)
+static void test_job_objects__a_deleted_secret_is_back_when_pods_do_not_start(void **state)
 {
     struct world w;
 
@@ -129,7 +130,7 @@ static void a_deleted_secret_is_back_when_pods_do_not_start(void **state)
 }
 
 /* Another CA, key or address: pods that run mount the Secret by its name, so the name stays. */
-static void a_new_installation_replaces_the_secret(void **state)
+static void test_job_objects__a_new_installation_replaces_the_secret(void **state)
 {
     static char other[] = "another CA";
     FLEET_AUTO_FREE char *name = NULL;
@@ -161,7 +162,7 @@ static void want_names(struct world *w)
                      200);
 }
 
-static void there_is_no_service_unless_names_are_wanted(void **state)
+static void test_job_objects__there_is_no_service_unless_names_are_wanted(void **state)
 {
     struct world w;
 
@@ -175,7 +176,7 @@ static void there_is_no_service_unless_names_are_wanted(void **state)
     stop(&w);
 }
 
-static void a_deleted_service_is_back(void **state)
+static void test_job_objects__a_deleted_service_is_back(void **state)
 {
     struct world w;
 
@@ -194,7 +195,7 @@ static void a_deleted_service_is_back(void **state)
 
 /* kubectl delete --cascade=orphan takes the owner away; a Service may also outlive its job for a
  * moment. */
-static void a_service_of_a_job_before_is_taken_over(void **state)
+static void test_job_objects__a_service_of_a_job_before_is_taken_over(void **state)
 {
     static const char *const before[] = {
         "{\"metadata\":{\"name\":\"gpt-workers\",\"labels\":{\"fleetjob.dev/job-name\":\"gpt\","
@@ -224,7 +225,7 @@ static void a_service_of_a_job_before_is_taken_over(void **state)
     }
 }
 
-static void a_service_of_somebody_else_is_left_alone(void **state)
+static void test_job_objects__a_service_of_somebody_else_is_left_alone(void **state)
 {
     static const char *const others[] = {
         "{\"metadata\":{\"name\":\"gpt-workers\"},\"spec\":{\"selector\":{\"app\":\"x\"}}}",
@@ -251,7 +252,7 @@ static void a_service_of_somebody_else_is_left_alone(void **state)
 }
 
 /* Without it the scheduler would let the pods wait for ever. */
-static void a_deleted_group_is_back_when_pods_find_no_node(void **state)
+static void test_job_objects__a_deleted_group_is_back_when_pods_find_no_node(void **state)
 {
     size_t count;
     char path[256];
@@ -276,15 +277,16 @@ static void a_deleted_group_is_back_when_pods_find_no_node(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_quota_of_secrets_is_no_matter_to_a_job_that_has_one),
-        cmocka_unit_test(a_deleted_secret_is_back_when_a_pod_is_made),
-        cmocka_unit_test(a_deleted_secret_is_back_when_pods_do_not_start),
-        cmocka_unit_test(a_new_installation_replaces_the_secret),
-        cmocka_unit_test(there_is_no_service_unless_names_are_wanted),
-        cmocka_unit_test(a_deleted_service_is_back),
-        cmocka_unit_test(a_service_of_a_job_before_is_taken_over),
-        cmocka_unit_test(a_service_of_somebody_else_is_left_alone),
-        cmocka_unit_test(a_deleted_group_is_back_when_pods_find_no_node),
+        cmocka_unit_test(
+            test_job_objects__a_full_quota_of_secrets_is_no_matter_to_a_job_that_has_one),
+        cmocka_unit_test(test_job_objects__a_deleted_secret_is_back_when_a_pod_is_made),
+        cmocka_unit_test(test_job_objects__a_deleted_secret_is_back_when_pods_do_not_start),
+        cmocka_unit_test(test_job_objects__a_new_installation_replaces_the_secret),
+        cmocka_unit_test(test_job_objects__there_is_no_service_unless_names_are_wanted),
+        cmocka_unit_test(test_job_objects__a_deleted_service_is_back),
+        cmocka_unit_test(test_job_objects__a_service_of_a_job_before_is_taken_over),
+        cmocka_unit_test(test_job_objects__a_service_of_somebody_else_is_left_alone),
+        cmocka_unit_test(test_job_objects__a_deleted_group_is_back_when_pods_find_no_node),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

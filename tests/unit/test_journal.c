@@ -14,7 +14,8 @@
 
 #include "agent/journal.h"
 
-/* What the log gets when worker `first` is rank 0, worker `second` the next, and this is the one at `place`. */
+/* What the log gets when worker `first` is rank 0, worker `second` the next, and this is the one at
+ * `place`. */
 static void log_assign(int first, int second, int place, char *out, size_t size)
 {
     const struct message_member members[] = {{.index = first, .processes = 2},
@@ -37,7 +38,7 @@ static void log_assign(int first, int second, int place, char *out, size_t size)
     (void)fclose(file);
 }
 
-static void worker_0_names_the_log_that_has_the_steps(void **state)
+static void test_journal__worker_0_names_the_log_that_has_the_steps(void **state)
 {
     char text[2048];
 
@@ -49,7 +50,7 @@ static void worker_0_names_the_log_that_has_the_steps(void **state)
     assert_non_null(strstr(text, "worker=3"));
 }
 
-static void nobody_else_is_sent_elsewhere(void **state)
+static void test_journal__nobody_else_is_sent_elsewhere(void **state)
 {
     char text[2048];
 
@@ -65,8 +66,8 @@ static void nobody_else_is_sent_elsewhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(worker_0_names_the_log_that_has_the_steps),
-        cmocka_unit_test(nobody_else_is_sent_elsewhere),
+        cmocka_unit_test(test_journal__worker_0_names_the_log_that_has_the_steps),
+        cmocka_unit_test(test_journal__nobody_else_is_sent_elsewhere),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,7 +108,7 @@ static void on_turn(void *user)
     "echo '{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\"," \
     "\"status\":{\"token\":\"secret\"}}'"
 
-static void the_loop_turns_while_it_runs(void **state)
+static void test_kube_plug_in__the_loop_turns_while_it_runs(void **state)
 {
     struct world w;
 
@@ -127,7 +127,7 @@ static void the_loop_turns_while_it_runs(void **state)
     stop(&w);
 }
 
-static void requests_that_wait_for_it_time_out_and_are_cancelled(void **state)
+static void test_kube_plug_in__requests_that_wait_for_it_time_out_and_are_cancelled(void **state)
 {
     struct kube_call *call;
     struct world w;
@@ -142,7 +142,7 @@ static void requests_that_wait_for_it_time_out_and_are_cancelled(void **state)
     stop(&w); /* which ends the plug-in, too */
 }
 
-static void its_failure_ends_those_that_wait(void **state)
+static void test_kube_plug_in__its_failure_ends_those_that_wait(void **state)
 {
     struct world w;
 
@@ -157,7 +157,7 @@ static void its_failure_ends_those_that_wait(void **state)
 }
 
 /* One that has expired is tried all the same, and asked for once a request. */
-static void an_expired_credential_is_no_endless_loop(void **state)
+static void test_kube_plug_in__an_expired_credential_is_no_endless_loop(void **state)
 {
     struct world w;
 
@@ -173,10 +173,10 @@ static void an_expired_credential_is_no_endless_loop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_loop_turns_while_it_runs),
-        cmocka_unit_test(requests_that_wait_for_it_time_out_and_are_cancelled),
-        cmocka_unit_test(its_failure_ends_those_that_wait),
-        cmocka_unit_test(an_expired_credential_is_no_endless_loop),
+        cmocka_unit_test(test_kube_plug_in__the_loop_turns_while_it_runs),
+        cmocka_unit_test(test_kube_plug_in__requests_that_wait_for_it_time_out_and_are_cancelled),
+        cmocka_unit_test(test_kube_plug_in__its_failure_ends_those_that_wait),
+        cmocka_unit_test(test_kube_plug_in__an_expired_credential_is_no_endless_loop),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

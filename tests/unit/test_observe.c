@@ -60,7 +60,7 @@ static struct projection_pod *project_pod(const char *text)
 
 /* ---- pods ------------------------------------------------------------------------------------ */
 
-static void a_pod_that_was_killed_for_memory(void **state)
+static void test_observe__a_pod_that_was_killed_for_memory(void **state)
 {
     struct projection_pod *pod = project_pod("{" POD(
         "gpt-worker-2-1", "2", "1") ",\"spec\":{\"nodeName\":\"n1\",\"containers\":[{"
@@ -84,7 +84,7 @@ static void a_pod_that_was_killed_for_memory(void **state)
     projection_pod_kind.release(pod);
 }
 
-static void the_agents_last_words_are_read(void **state)
+static void test_observe__the_agents_last_words_are_read(void **state)
 {
     struct projection_pod *pod = project_pod("{" POD(
         "p", "0", "0") ",\"spec\":{\"containers\":[{\"name\":\"w\"}]},\"status\":{\"phase\":"
@@ -99,7 +99,7 @@ static void the_agents_last_words_are_read(void **state)
     projection_pod_kind.release(pod);
 }
 
-static void an_evicted_pod_says_why(void **state)
+static void test_observe__an_evicted_pod_says_why(void **state)
 {
     struct projection_pod *pod = project_pod(
         "{" POD("p", "0", "0") ",\"status\":{\"phase\":\"Failed\",\"message\":\"low on memory\","
@@ -113,7 +113,7 @@ static void an_evicted_pod_says_why(void **state)
     projection_pod_kind.release(pod);
 }
 
-static void an_image_without_a_digest_goes_by_its_name(void **state)
+static void test_observe__an_image_without_a_digest_goes_by_its_name(void **state)
 {
     struct projection_pod *pod = project_pod("{" POD(
         "p", "0",
@@ -126,7 +126,7 @@ static void an_image_without_a_digest_goes_by_its_name(void **state)
     projection_pod_kind.release(pod);
 }
 
-static void the_agent_may_be_from_another_image(void **state)
+static void test_observe__the_agent_may_be_from_another_image(void **state)
 {
     struct projection_pod *pod = project_pod("{" POD(
         "p", "0",
@@ -153,7 +153,7 @@ static void expect_waiting(const char *status, const char *waiting)
     projection_pod_kind.release(pod);
 }
 
-static void a_pod_that_does_not_start_says_why(void **state)
+static void test_observe__a_pod_that_does_not_start_says_why(void **state)
 {
     (void)state;
     expect_waiting(
@@ -176,7 +176,7 @@ static void a_pod_that_does_not_start_says_why(void **state)
         "");
 }
 
-static void strangers_are_nobodys_pods(void **state)
+static void test_observe__strangers_are_nobodys_pods(void **state)
 {
     struct projection_pod *pod = project_pod("{" META("x", "") "}");
 
@@ -235,7 +235,7 @@ static void release(struct world *w)
     projection_job_kind.release(w->job);
 }
 
-static void a_valid_job_is_planned(void **state)
+static void test_observe__a_valid_job_is_planned(void **state)
 {
     struct world w = {0};
     struct actions actions = {0};
@@ -260,7 +260,7 @@ static void a_valid_job_is_planned(void **state)
 
 /* Pods that have ended are listed for a while; the job may be resumed meanwhile, with another
  * image. */
-static void images_are_of_pods_that_live(void **state)
+static void test_observe__images_are_of_pods_that_live(void **state)
 {
     static const struct {
         const char *suspend, *phase, *before, *after;
@@ -299,7 +299,7 @@ static void images_are_of_pods_that_live(void **state)
     }
 }
 
-static void a_bad_job_says_what_is_wrong(void **state)
+static void test_observe__a_bad_job_says_what_is_wrong(void **state)
 {
     struct world w = {0};
     struct actions actions = {0};
@@ -315,7 +315,7 @@ static void a_bad_job_says_what_is_wrong(void **state)
 
 /* A trainer of the user's own: degrees and knobs are told, bytes are not known, nothing is refused
  * because the built-in runtime could not run it. */
-static void a_foreign_job_is_explained(void **state)
+static void test_observe__a_foreign_job_is_explained(void **state)
 {
     struct world w = {0};
 
@@ -337,7 +337,7 @@ static void a_foreign_job_is_explained(void **state)
 }
 
 /* What of the strategy does not come true is told, once for a generation of the spec. */
-static void dropped_knobs_are_told_once(void **state)
+static void test_observe__dropped_knobs_are_told_once(void **state)
 {
     struct world w = {0};
     struct actions actions = {0};
@@ -368,7 +368,7 @@ static void dropped_knobs_are_told_once(void **state)
 }
 
 /* Valid keys that nothing acts on: the condition says so, and one event for each edit. */
-static void an_odd_job_is_accepted_and_told(void **state)
+static void test_observe__an_odd_job_is_accepted_and_told(void **state)
 {
     struct world w = {0};
     struct actions actions = {0};
@@ -386,7 +386,7 @@ static void an_odd_job_is_accepted_and_told(void **state)
 }
 
 /* The file of the tokenizer lies where the trainers run: pods are made without knowing its size. */
-static void a_vocabulary_left_to_the_tokenizer_is_told(void **state)
+static void test_observe__a_vocabulary_left_to_the_tokenizer_is_told(void **state)
 {
     static const char message[] =
         "the spec makes sense, but\nspec.training.model.vocabulary: is not given";
@@ -419,7 +419,7 @@ static void a_vocabulary_left_to_the_tokenizer_is_told(void **state)
 }
 
 /* A message that the API server refuses would take the whole status with it. */
-static void however_much_is_wrong_fits_a_condition(void **state)
+static void test_observe__however_much_is_wrong_fits_a_condition(void **state)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf words = {0};
     struct world w = {0};
@@ -438,7 +438,7 @@ static void however_much_is_wrong_fits_a_condition(void **state)
 }
 
 /* Every reason at once: the misspelt name, and what is out of range beside it. */
-static void a_bad_job_says_all_that_is_wrong(void **state)
+static void test_observe__a_bad_job_says_all_that_is_wrong(void **state)
 {
     struct world w = {0};
 
@@ -449,7 +449,7 @@ static void a_bad_job_says_all_that_is_wrong(void **state)
     release(&w);
 }
 
-static void a_knob_without_a_pass_is_refused_before_pods(void **state)
+static void test_observe__a_knob_without_a_pass_is_refused_before_pods(void **state)
 {
     struct world w = {0};
 
@@ -460,7 +460,7 @@ static void a_knob_without_a_pass_is_refused_before_pods(void **state)
     release(&w);
 }
 
-static void a_job_over_its_memory_is_refused_before_pods(void **state)
+static void test_observe__a_job_over_its_memory_is_refused_before_pods(void **state)
 {
     struct world w = {0};
 
@@ -472,7 +472,7 @@ static void a_job_over_its_memory_is_refused_before_pods(void **state)
     release(&w);
 }
 
-static void what_the_api_server_refused_is_an_error_of_the_spec(void **state)
+static void test_observe__what_the_api_server_refused_is_an_error_of_the_spec(void **state)
 {
     struct world w = {0};
 
@@ -486,25 +486,25 @@ static void what_the_api_server_refused_is_an_error_of_the_spec(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pod_that_was_killed_for_memory),
-        cmocka_unit_test(the_agents_last_words_are_read),
-        cmocka_unit_test(an_evicted_pod_says_why),
-        cmocka_unit_test(an_image_without_a_digest_goes_by_its_name),
-        cmocka_unit_test(the_agent_may_be_from_another_image),
-        cmocka_unit_test(a_pod_that_does_not_start_says_why),
-        cmocka_unit_test(strangers_are_nobodys_pods),
-        cmocka_unit_test(a_valid_job_is_planned),
-        cmocka_unit_test(images_are_of_pods_that_live),
-        cmocka_unit_test(a_bad_job_says_what_is_wrong),
-        cmocka_unit_test(a_foreign_job_is_explained),
-        cmocka_unit_test(dropped_knobs_are_told_once),
-        cmocka_unit_test(an_odd_job_is_accepted_and_told),
-        cmocka_unit_test(a_vocabulary_left_to_the_tokenizer_is_told),
-        cmocka_unit_test(however_much_is_wrong_fits_a_condition),
-        cmocka_unit_test(a_bad_job_says_all_that_is_wrong),
-        cmocka_unit_test(a_knob_without_a_pass_is_refused_before_pods),
-        cmocka_unit_test(a_job_over_its_memory_is_refused_before_pods),
-        cmocka_unit_test(what_the_api_server_refused_is_an_error_of_the_spec),
+        cmocka_unit_test(test_observe__a_pod_that_was_killed_for_memory),
+        cmocka_unit_test(test_observe__the_agents_last_words_are_read),
+        cmocka_unit_test(test_observe__an_evicted_pod_says_why),
+        cmocka_unit_test(test_observe__an_image_without_a_digest_goes_by_its_name),
+        cmocka_unit_test(test_observe__the_agent_may_be_from_another_image),
+        cmocka_unit_test(test_observe__a_pod_that_does_not_start_says_why),
+        cmocka_unit_test(test_observe__strangers_are_nobodys_pods),
+        cmocka_unit_test(test_observe__a_valid_job_is_planned),
+        cmocka_unit_test(test_observe__images_are_of_pods_that_live),
+        cmocka_unit_test(test_observe__a_bad_job_says_what_is_wrong),
+        cmocka_unit_test(test_observe__a_foreign_job_is_explained),
+        cmocka_unit_test(test_observe__dropped_knobs_are_told_once),
+        cmocka_unit_test(test_observe__an_odd_job_is_accepted_and_told),
+        cmocka_unit_test(test_observe__a_vocabulary_left_to_the_tokenizer_is_told),
+        cmocka_unit_test(test_observe__however_much_is_wrong_fits_a_condition),
+        cmocka_unit_test(test_observe__a_bad_job_says_all_that_is_wrong),
+        cmocka_unit_test(test_observe__a_knob_without_a_pass_is_refused_before_pods),
+        cmocka_unit_test(test_observe__a_job_over_its_memory_is_refused_before_pods),
+        cmocka_unit_test(test_observe__what_the_api_server_refused_is_an_error_of_the_spec),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,7 +91,7 @@ static const char *variable(const cJSON *pod, const char *name)
     return found;
 }
 
-static void runs_the_runtime_image_as_it_is(void **state)
+static void test_pod_builder__runs_the_runtime_image_as_it_is(void **state)
 {
     struct fleetjob job;
     FLEET_AUTO_JSON cJSON *pod = NULL;
@@ -131,7 +131,7 @@ static void runs_the_runtime_image_as_it_is(void **state)
     fleetjob_release(&job);
 }
 
-static void is_restricted_unless_the_user_says_otherwise(void **state)
+static void test_pod_builder__is_restricted_unless_the_user_says_otherwise(void **state)
 {
     struct fleetjob job;
     FLEET_AUTO_JSON cJSON *pod = NULL, *own = NULL;
@@ -154,7 +154,7 @@ static void is_restricted_unless_the_user_says_otherwise(void **state)
     fleetjob_release(&job);
 }
 
-static void brings_the_agent_into_another_image(void **state)
+static void test_pod_builder__brings_the_agent_into_another_image(void **state)
 {
     struct fleetjob job;
     FLEET_AUTO_JSON cJSON *pod = NULL;
@@ -198,7 +198,7 @@ static void brings_the_agent_into_another_image(void **state)
 }
 
 /* Built in: what the plan needs, unless the user says something about that resource. */
-static void requests_what_the_plan_needs(void **state)
+static void test_pod_builder__requests_what_the_plan_needs(void **state)
 {
     static const struct {
         const char *worker, *rest, *cpu, *memory;
@@ -233,7 +233,7 @@ static void requests_what_the_plan_needs(void **state)
     }
 }
 
-static void the_hash_tells_templates_apart(void **state)
+static void test_pod_builder__the_hash_tells_templates_apart(void **state)
 {
     struct fleetjob job, other;
     FLEET_AUTO_JSON cJSON *pod = NULL, *same = NULL, *elsewhere = NULL, *changed = NULL;
@@ -258,7 +258,7 @@ static void the_hash_tells_templates_apart(void **state)
     fleetjob_release(&other);
 }
 
-static void a_frozen_image_stays(void **state)
+static void test_pod_builder__a_frozen_image_stays(void **state)
 {
     struct fleetjob job;
     FLEET_AUTO_JSON cJSON *pod = NULL;
@@ -273,7 +273,7 @@ static void a_frozen_image_stays(void **state)
 }
 
 /* The controller was upgraded since the job began: what replaces its pods is as they are. */
-static void a_frozen_agent_stays(void **state)
+static void test_pod_builder__a_frozen_agent_stays(void **state)
 {
     static const struct {
         const char *worker, *training, *image, *agent;
@@ -298,7 +298,7 @@ static void a_frozen_agent_stays(void **state)
     }
 }
 
-static void names_where_they_are_wanted(void **state)
+static void test_pod_builder__names_where_they_are_wanted(void **state)
 {
     struct fleetjob job;
     FLEET_AUTO_JSON cJSON *pod = NULL;
@@ -311,7 +311,7 @@ static void names_where_they_are_wanted(void **state)
     fleetjob_release(&job);
 }
 
-static void secret_and_service(void **state)
+static void test_pod_builder__secret_and_service(void **state)
 {
     struct fleetjob job;
     FLEET_AUTO_JSON cJSON *secret = NULL, *service = NULL, *file = NULL;
@@ -338,15 +338,15 @@ static void secret_and_service(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_the_runtime_image_as_it_is),
-        cmocka_unit_test(is_restricted_unless_the_user_says_otherwise),
-        cmocka_unit_test(brings_the_agent_into_another_image),
-        cmocka_unit_test(requests_what_the_plan_needs),
-        cmocka_unit_test(the_hash_tells_templates_apart),
-        cmocka_unit_test(a_frozen_image_stays),
-        cmocka_unit_test(a_frozen_agent_stays),
-        cmocka_unit_test(names_where_they_are_wanted),
-        cmocka_unit_test(secret_and_service),
+        cmocka_unit_test(test_pod_builder__runs_the_runtime_image_as_it_is),
+        cmocka_unit_test(test_pod_builder__is_restricted_unless_the_user_says_otherwise),
+        cmocka_unit_test(test_pod_builder__brings_the_agent_into_another_image),
+        cmocka_unit_test(test_pod_builder__requests_what_the_plan_needs),
+        cmocka_unit_test(test_pod_builder__the_hash_tells_templates_apart),
+        cmocka_unit_test(test_pod_builder__a_frozen_image_stays),
+        cmocka_unit_test(test_pod_builder__a_frozen_agent_stays),
+        cmocka_unit_test(test_pod_builder__names_where_they_are_wanted),
+        cmocka_unit_test(test_pod_builder__secret_and_service),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,7 @@ static void expect(const char *worker, const char *pod, const char *refusal, con
 
 #define TEMPLATE "{\"template\":{\"spec\":{\"containers\":[{\"name\":\"w\"}]}}}"
 
-static void each_field_has_the_path_that_the_user_wrote(void **state)
+static void test_pod_errors__each_field_has_the_path_that_the_user_wrote(void **state)
 {
     (void)state;
     expect(
@@ -55,7 +55,7 @@ static void each_field_has_the_path_that_the_user_wrote(void **state)
 }
 
 /* The agent's init container comes before the user's. */
-static void init_containers_are_counted_as_the_user_wrote_them(void **state)
+static void test_pod_errors__init_containers_are_counted_as_the_user_wrote_them(void **state)
 {
     (void)state;
     expect(TEMPLATE, "{\"spec\":{\"initContainers\":[{\"name\":\"fleetjob-agent\"}]}}",
@@ -68,7 +68,7 @@ static void init_containers_are_counted_as_the_user_wrote_them(void **state)
            "\"image\"?; the API server would drop it\n");
 }
 
-static void without_a_template_it_is_the_workers_own_field(void **state)
+static void test_pod_errors__without_a_template_it_is_the_workers_own_field(void **state)
 {
     (void)state;
     expect(
@@ -78,7 +78,7 @@ static void without_a_template_it_is_the_workers_own_field(void **state)
         "server would drop it\n");
 }
 
-static void other_refusals_keep_their_words(void **state)
+static void test_pod_errors__other_refusals_keep_their_words(void **state)
 {
     (void)state;
     expect(TEMPLATE, "{}", "POST /pods: 422 Invalid: spec.containers[0].image: Required value",
@@ -100,7 +100,7 @@ static const char *accepted(const struct world *w)
     return message;
 }
 
-static void a_misspelt_template_is_refused_before_there_are_pods(void **state)
+static void test_pod_errors__a_misspelt_template_is_refused_before_there_are_pods(void **state)
 {
     struct world w;
 
@@ -139,11 +139,11 @@ static void a_misspelt_template_is_refused_before_there_are_pods(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_field_has_the_path_that_the_user_wrote),
-        cmocka_unit_test(init_containers_are_counted_as_the_user_wrote_them),
-        cmocka_unit_test(without_a_template_it_is_the_workers_own_field),
-        cmocka_unit_test(other_refusals_keep_their_words),
-        cmocka_unit_test(a_misspelt_template_is_refused_before_there_are_pods),
+        cmocka_unit_test(test_pod_errors__each_field_has_the_path_that_the_user_wrote),
+        cmocka_unit_test(test_pod_errors__init_containers_are_counted_as_the_user_wrote_them),
+        cmocka_unit_test(test_pod_errors__without_a_template_it_is_the_workers_own_field),
+        cmocka_unit_test(test_pod_errors__other_refusals_keep_their_words),
+        cmocka_unit_test(test_pod_errors__a_misspelt_template_is_refused_before_there_are_pods),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,7 @@ static void expect_undisturbed(struct world *w)
     assert_int_equal(number_at(w, JOBS "/gpt", "status.workers.active"), 3);
 }
 
-static void the_labels_of_others_are_nothing_to_us(void **state)
+static void test_pod_labels__the_labels_of_others_are_nothing_to_us(void **state)
 {
     struct world w;
 
@@ -47,7 +47,7 @@ static void the_labels_of_others_are_nothing_to_us(void **state)
     stop(&w);
 }
 
-static void our_labels_may_be_changed(void **state)
+static void test_pod_labels__our_labels_may_be_changed(void **state)
 {
     struct world w;
 
@@ -60,7 +60,7 @@ static void our_labels_may_be_changed(void **state)
     stop(&w);
 }
 
-static void a_label_that_is_taken_off_is_put_back(void **state)
+static void test_pod_labels__a_label_that_is_taken_off_is_put_back(void **state)
 {
     struct world w;
 
@@ -74,7 +74,7 @@ static void a_label_that_is_taken_off_is_put_back(void **state)
 }
 
 /* Also one that was taken off while nobody looked. */
-static void the_next_controller_puts_it_back(void **state)
+static void test_pod_labels__the_next_controller_puts_it_back(void **state)
 {
     struct world w;
 
@@ -110,7 +110,7 @@ static int run_with_policy(struct world *w, double duration_ms, int times)
     return taken;
 }
 
-static void a_label_that_is_taken_off_at_once_is_put_back(void **state)
+static void test_pod_labels__a_label_that_is_taken_off_at_once_is_put_back(void **state)
 {
     struct world w;
 
@@ -135,7 +135,7 @@ static bool is_told(const struct world *w, const char *reason)
 }
 
 /* Nothing helps, but there is one pod, somebody hears of it, and the API server is not flooded. */
-static void a_label_that_stays_off_makes_no_second_pod(void **state)
+static void test_pod_labels__a_label_that_stays_off_makes_no_second_pod(void **state)
 {
     struct world w;
 
@@ -150,7 +150,7 @@ static void a_label_that_stays_off_makes_no_second_pod(void **state)
 
 /* ---- really gone ----------------------------------------------------------------------------- */
 
-static void a_pod_that_is_deleted_at_once_is_replaced(void **state)
+static void test_pod_labels__a_pod_that_is_deleted_at_once_is_replaced(void **state)
 {
     struct world w;
 
@@ -165,13 +165,13 @@ static void a_pod_that_is_deleted_at_once_is_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_labels_of_others_are_nothing_to_us),
-        cmocka_unit_test(our_labels_may_be_changed),
-        cmocka_unit_test(a_label_that_is_taken_off_is_put_back),
-        cmocka_unit_test(the_next_controller_puts_it_back),
-        cmocka_unit_test(a_label_that_is_taken_off_at_once_is_put_back),
-        cmocka_unit_test(a_label_that_stays_off_makes_no_second_pod),
-        cmocka_unit_test(a_pod_that_is_deleted_at_once_is_replaced),
+        cmocka_unit_test(test_pod_labels__the_labels_of_others_are_nothing_to_us),
+        cmocka_unit_test(test_pod_labels__our_labels_may_be_changed),
+        cmocka_unit_test(test_pod_labels__a_label_that_is_taken_off_is_put_back),
+        cmocka_unit_test(test_pod_labels__the_next_controller_puts_it_back),
+        cmocka_unit_test(test_pod_labels__a_label_that_is_taken_off_at_once_is_put_back),
+        cmocka_unit_test(test_pod_labels__a_label_that_stays_off_makes_no_second_pod),
+        cmocka_unit_test(test_pod_labels__a_pod_that_is_deleted_at_once_is_replaced),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

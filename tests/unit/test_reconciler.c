@@ -7,7 +7,7 @@
  */
 #include "tests/unit/reconciler_fixture.h"
 
-static void makes_what_a_job_needs_once(void **state)
+static void test_reconciler__makes_what_a_job_needs_once(void **state)
 {
     struct world w;
 
@@ -30,7 +30,7 @@ static void makes_what_a_job_needs_once(void **state)
 }
 
 /* One, a list, or all: what is not listed is neither read nor touched. */
-static void looks_after_the_namespaces_it_is_given(void **state)
+static void test_reconciler__looks_after_the_namespaces_it_is_given(void **state)
 {
     static const char *const all[] = {"team", "other", "third"};
     struct world w;
@@ -91,7 +91,7 @@ static size_t requests_for(int count)
     return requests;
 }
 
-static void n_pods_cost_n_requests_and_a_few(void **state)
+static void test_reconciler__n_pods_cost_n_requests_and_a_few(void **state)
 {
     (void)state;
     assert_in_range(requests_for(4), 4, 4 + 14);
@@ -99,7 +99,7 @@ static void n_pods_cost_n_requests_and_a_few(void **state)
 }
 
 /* The connection breaks under a create, done or not: the pod is looked for, not waited for. */
-static void a_broken_connection_costs_no_half_minute(void **state)
+static void test_reconciler__a_broken_connection_costs_no_half_minute(void **state)
 {
     (void)state;
     for (int after = 0; after <= 1; after++) {
@@ -118,7 +118,7 @@ static void a_broken_connection_costs_no_half_minute(void **state)
     }
 }
 
-static void lost_answers_make_no_second_pod(void **state)
+static void test_reconciler__lost_answers_make_no_second_pod(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -136,7 +136,7 @@ static void lost_answers_make_no_second_pod(void **state)
     }
 }
 
-static void a_taken_name_costs_an_attempt(void **state)
+static void test_reconciler__a_taken_name_costs_an_attempt(void **state)
 {
     struct world w;
 
@@ -154,7 +154,7 @@ static void a_taken_name_costs_an_attempt(void **state)
     stop(&w);
 }
 
-static void a_pod_that_is_invalid_refuses_the_job_and_is_tried_again(void **state)
+static void test_reconciler__a_pod_that_is_invalid_refuses_the_job_and_is_tried_again(void **state)
 {
     struct world w;
 
@@ -175,7 +175,7 @@ static void a_pod_that_is_invalid_refuses_the_job_and_is_tried_again(void **stat
     stop(&w);
 }
 
-static void a_gang_scheduler_that_is_there_places_all_or_none(void **state)
+static void test_reconciler__a_gang_scheduler_that_is_there_places_all_or_none(void **state)
 {
     const char *group;
     char path[256];
@@ -195,7 +195,7 @@ static void a_gang_scheduler_that_is_there_places_all_or_none(void **state)
     stop(&w);
 }
 
-static void without_a_gang_scheduler_pods_are_placed_one_by_one(void **state)
+static void test_reconciler__without_a_gang_scheduler_pods_are_placed_one_by_one(void **state)
 {
     struct world w;
 
@@ -208,7 +208,7 @@ static void without_a_gang_scheduler_pods_are_placed_one_by_one(void **state)
     stop(&w);
 }
 
-static void a_gang_scheduler_that_is_named_must_be_there(void **state)
+static void test_reconciler__a_gang_scheduler_that_is_named_must_be_there(void **state)
 {
     FLEET_AUTO_JSON cJSON *job = cJSON_Parse(JOB_TEXT);
     FLEET_AUTO_FREE char *text = NULL;
@@ -233,7 +233,7 @@ static void a_gang_scheduler_that_is_named_must_be_there(void **state)
 
 /* Its namespace is being deleted: pods vanish, none can be made, and asking again and again helps
  * nobody. */
-static void a_namespace_that_ends_is_left_alone(void **state)
+static void test_reconciler__a_namespace_that_ends_is_left_alone(void **state)
 {
     struct world w;
     size_t requests;
@@ -297,7 +297,7 @@ static bool was_told(const struct world *w, const char *note)
     return false;
 }
 
-static void what_is_refused_is_told_and_tried_again(void **state)
+static void test_reconciler__what_is_refused_is_told_and_tried_again(void **state)
 {
     static const char *const what[] = {"secrets", "pods"};
     static const int counts[] = {8, 31};
@@ -327,7 +327,7 @@ static void what_is_refused_is_told_and_tried_again(void **state)
     }
 }
 
-static void nothing_follows_a_write_that_was_refused(void **state)
+static void test_reconciler__nothing_follows_a_write_that_was_refused(void **state)
 {
     struct world w;
 
@@ -350,7 +350,7 @@ static void nothing_follows_a_write_that_was_refused(void **state)
     stop(&w);
 }
 
-static void a_failed_pod_is_replaced(void **state)
+static void test_reconciler__a_failed_pod_is_replaced(void **state)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct world w;
@@ -375,7 +375,7 @@ static void a_failed_pod_is_replaced(void **state)
 
 /* Somebody deletes the pods of a worker as soon as they are made; one that is deleted now and then
  * is made again at once. */
-static void a_storm_of_deletions_is_not_answered_by_one_of_pods(void **state)
+static void test_reconciler__a_storm_of_deletions_is_not_answered_by_one_of_pods(void **state)
 {
     struct world w;
     size_t made;
@@ -430,14 +430,14 @@ static void make_in_spite_of(int status)
     stop(&w);
 }
 
-static void a_pod_made_in_spite_of_an_error_is_not_made_again(void **state)
+static void test_reconciler__a_pod_made_in_spite_of_an_error_is_not_made_again(void **state)
 {
     (void)state;
     make_in_spite_of(500);
     make_in_spite_of(409); /* a conflict of the server's own, not of names */
 }
 
-static void a_generation_is_recorded_before_it_is_assigned(void **state)
+static void test_reconciler__a_generation_is_recorded_before_it_is_assigned(void **state)
 {
     struct world w;
 
@@ -455,7 +455,7 @@ static void a_generation_is_recorded_before_it_is_assigned(void **state)
     stop(&w);
 }
 
-static void nobody_is_assigned_while_nothing_can_be_recorded(void **state)
+static void test_reconciler__nobody_is_assigned_while_nothing_can_be_recorded(void **state)
 {
     struct world w;
 
@@ -477,7 +477,7 @@ static void nobody_is_assigned_while_nothing_can_be_recorded(void **state)
     stop(&w);
 }
 
-static void a_deleted_job_leaves_no_hub_and_its_name_is_free(void **state)
+static void test_reconciler__a_deleted_job_leaves_no_hub_and_its_name_is_free(void **state)
 {
     struct world w;
 
@@ -511,7 +511,7 @@ static void end_controller(struct world *w)
     w->metrics = metrics_new();
 }
 
-static void the_next_controller_makes_nothing_again(void **state)
+static void test_reconciler__the_next_controller_makes_nothing_again(void **state)
 {
     struct world w;
 
@@ -532,7 +532,7 @@ static void the_next_controller_makes_nothing_again(void **state)
 
 /* Only the status knows of them: they are looked for; one is not there, the other is no worker any
  * more. */
-static void pods_that_vanished_while_nobody_led_are_replaced(void **state)
+static void test_reconciler__pods_that_vanished_while_nobody_led_are_replaced(void **state)
 {
     struct world w;
 
@@ -598,7 +598,7 @@ static void record_while_secrets_are_refused(int phase)
     stop(&w);
 }
 
-static void a_hub_may_record_while_what_pods_need_is_refused(void **state)
+static void test_reconciler__a_hub_may_record_while_what_pods_need_is_refused(void **state)
 {
     (void)state;
     for (int phase = 0; phase < 450; phase += 50)
@@ -607,7 +607,7 @@ static void a_hub_may_record_while_what_pods_need_is_refused(void **state)
 
 /* A hub that has news ten times a second begins a pass each time; what was refused is not asked
  * for, and not logged, each time. */
-static void what_is_refused_is_not_asked_for_at_each_change(void **state)
+static void test_reconciler__what_is_refused_is_not_asked_for_at_each_change(void **state)
 {
     static const char *const what[] = {"secrets", "/pods?fieldManager=fleetjob"};
 
@@ -642,7 +642,7 @@ static void what_is_refused_is_not_asked_for_at_each_change(void **state)
     }
 }
 
-static void suspended_jobs_have_no_pods(void **state)
+static void test_reconciler__suspended_jobs_have_no_pods(void **state)
 {
     struct world w;
 
@@ -676,30 +676,30 @@ static void suspended_jobs_have_no_pods(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(makes_what_a_job_needs_once),
-        cmocka_unit_test(looks_after_the_namespaces_it_is_given),
-        cmocka_unit_test(n_pods_cost_n_requests_and_a_few),
-        cmocka_unit_test(a_broken_connection_costs_no_half_minute),
-        cmocka_unit_test(lost_answers_make_no_second_pod),
-        cmocka_unit_test(a_taken_name_costs_an_attempt),
-        cmocka_unit_test(a_pod_that_is_invalid_refuses_the_job_and_is_tried_again),
-        cmocka_unit_test(a_gang_scheduler_that_is_there_places_all_or_none),
-        cmocka_unit_test(without_a_gang_scheduler_pods_are_placed_one_by_one),
-        cmocka_unit_test(a_gang_scheduler_that_is_named_must_be_there),
-        cmocka_unit_test(a_namespace_that_ends_is_left_alone),
-        cmocka_unit_test(what_is_refused_is_told_and_tried_again),
-        cmocka_unit_test(nothing_follows_a_write_that_was_refused),
-        cmocka_unit_test(a_failed_pod_is_replaced),
-        cmocka_unit_test(a_storm_of_deletions_is_not_answered_by_one_of_pods),
-        cmocka_unit_test(a_pod_made_in_spite_of_an_error_is_not_made_again),
-        cmocka_unit_test(a_generation_is_recorded_before_it_is_assigned),
-        cmocka_unit_test(nobody_is_assigned_while_nothing_can_be_recorded),
-        cmocka_unit_test(a_deleted_job_leaves_no_hub_and_its_name_is_free),
-        cmocka_unit_test(the_next_controller_makes_nothing_again),
-        cmocka_unit_test(pods_that_vanished_while_nobody_led_are_replaced),
-        cmocka_unit_test(a_hub_may_record_while_what_pods_need_is_refused),
-        cmocka_unit_test(what_is_refused_is_not_asked_for_at_each_change),
-        cmocka_unit_test(suspended_jobs_have_no_pods),
+        cmocka_unit_test(test_reconciler__makes_what_a_job_needs_once),
+        cmocka_unit_test(test_reconciler__looks_after_the_namespaces_it_is_given),
+        cmocka_unit_test(test_reconciler__n_pods_cost_n_requests_and_a_few),
+        cmocka_unit_test(test_reconciler__a_broken_connection_costs_no_half_minute),
+        cmocka_unit_test(test_reconciler__lost_answers_make_no_second_pod),
+        cmocka_unit_test(test_reconciler__a_taken_name_costs_an_attempt),
+        cmocka_unit_test(test_reconciler__a_pod_that_is_invalid_refuses_the_job_and_is_tried_again),
+        cmocka_unit_test(test_reconciler__a_gang_scheduler_that_is_there_places_all_or_none),
+        cmocka_unit_test(test_reconciler__without_a_gang_scheduler_pods_are_placed_one_by_one),
+        cmocka_unit_test(test_reconciler__a_gang_scheduler_that_is_named_must_be_there),
+        cmocka_unit_test(test_reconciler__a_namespace_that_ends_is_left_alone),
+        cmocka_unit_test(test_reconciler__what_is_refused_is_told_and_tried_again),
+        cmocka_unit_test(test_reconciler__nothing_follows_a_write_that_was_refused),
+        cmocka_unit_test(test_reconciler__a_failed_pod_is_replaced),
+        cmocka_unit_test(test_reconciler__a_storm_of_deletions_is_not_answered_by_one_of_pods),
+        cmocka_unit_test(test_reconciler__a_pod_made_in_spite_of_an_error_is_not_made_again),
+        cmocka_unit_test(test_reconciler__a_generation_is_recorded_before_it_is_assigned),
+        cmocka_unit_test(test_reconciler__nobody_is_assigned_while_nothing_can_be_recorded),
+        cmocka_unit_test(test_reconciler__a_deleted_job_leaves_no_hub_and_its_name_is_free),
+        cmocka_unit_test(test_reconciler__the_next_controller_makes_nothing_again),
+        cmocka_unit_test(test_reconciler__pods_that_vanished_while_nobody_led_are_replaced),
+        cmocka_unit_test(test_reconciler__a_hub_may_record_while_what_pods_need_is_refused),
+        cmocka_unit_test(test_reconciler__what_is_refused_is_not_asked_for_at_each_change),
+        cmocka_unit_test(test_reconciler__suspended_jobs_have_no_pods),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

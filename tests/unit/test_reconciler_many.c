@@ -27,7 +27,8 @@ static size_t writes(const struct world *w)
     return fake_apiserver_requests(w->server, "PATCH " JOBS);
 }
 
-static void workers_that_are_placed_one_by_one_are_not_a_write_each(void **state)
+static void
+test_reconciler_many__workers_that_are_placed_one_by_one_are_not_a_write_each(void **state)
 {
     struct world w;
     size_t before, ours;
@@ -57,7 +58,7 @@ static void workers_that_are_placed_one_by_one_are_not_a_write_each(void **state
     stop(&w);
 }
 
-static void the_first_refusal_of_many_pods_ends_the_asking(void **state)
+static void test_reconciler_many__the_first_refusal_of_many_pods_ends_the_asking(void **state)
 {
     struct world w;
 
@@ -84,7 +85,8 @@ static void the_first_refusal_of_many_pods_ends_the_asking(void **state)
     stop(&w);
 }
 
-static void no_more_pods_are_made_for_a_job_that_was_changed_meanwhile(void **state)
+static void
+test_reconciler_many__no_more_pods_are_made_for_a_job_that_was_changed_meanwhile(void **state)
 {
     struct world w;
     size_t pods;
@@ -107,9 +109,11 @@ static void no_more_pods_are_made_for_a_job_that_was_changed_meanwhile(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_that_are_placed_one_by_one_are_not_a_write_each),
-        cmocka_unit_test(the_first_refusal_of_many_pods_ends_the_asking),
-        cmocka_unit_test(no_more_pods_are_made_for_a_job_that_was_changed_meanwhile),
+        cmocka_unit_test(
+            test_reconciler_many__workers_that_are_placed_one_by_one_are_not_a_write_each),
+        cmocka_unit_test(test_reconciler_many__the_first_refusal_of_many_pods_ends_the_asking),
+        cmocka_unit_test(
+            test_reconciler_many__no_more_pods_are_made_for_a_job_that_was_changed_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,7 @@ static bool is_current(struct world *w)
     return status_writer_is_current(w->writer, fake_io_now_ms(w->io));
 }
 
-static void writes_the_difference_and_waits_for_the_cache(void **state)
+static void test_status_writer__writes_the_difference_and_waits_for_the_cache(void **state)
 {
     struct world w;
 
@@ -144,7 +144,7 @@ static void writes_the_difference_and_waits_for_the_cache(void **state)
 }
 
 /* A newer version of the resource knows more of conditions and restarts than we do. */
-static void keeps_what_it_does_not_know(void **state)
+static void test_status_writer__keeps_what_it_does_not_know(void **state)
 {
     struct fleetjob_condition was[] = {{.type = (char *)"Running", .status = (char *)"False"},
                                        {.type = (char *)"Accepted", .status = (char *)"True"}};
@@ -173,7 +173,7 @@ static void keeps_what_it_does_not_know(void **state)
     stop(&w);
 }
 
-static void loses_patience_with_the_cache(void **state)
+static void test_status_writer__loses_patience_with_the_cache(void **state)
 {
     struct world w;
 
@@ -191,7 +191,7 @@ static void loses_patience_with_the_cache(void **state)
     stop(&w);
 }
 
-static void refuses_an_old_state(void **state)
+static void test_status_writer__refuses_an_old_state(void **state)
 {
     struct world w;
 
@@ -206,7 +206,7 @@ static void refuses_an_old_state(void **state)
     stop(&w);
 }
 
-static void records_though_others_write(void **state)
+static void test_status_writer__records_though_others_write(void **state)
 {
     struct world w;
 
@@ -226,7 +226,7 @@ static void records_though_others_write(void **state)
 }
 
 /* Of the cause of an earlier generation nothing stays. */
-static void records_what_led_to_a_generation(void **state)
+static void test_status_writer__records_what_led_to_a_generation(void **state)
 {
     struct world w;
 
@@ -256,7 +256,7 @@ static void records_what_led_to_a_generation(void **state)
 }
 
 /* The hub was made from generation (1, 1); another one has recorded (1, 2) since. */
-static void records_nothing_over_what_the_hub_does_not_know(void **state)
+static void test_status_writer__records_nothing_over_what_the_hub_does_not_know(void **state)
 {
     struct world w;
 
@@ -278,7 +278,7 @@ static void records_nothing_over_what_the_hub_does_not_know(void **state)
 }
 
 /* The hub has heard of generation (1, 2) from a member, and nothing of what led to it. */
-static void records_nothing_over_a_restart_that_nobody_told(void **state)
+static void test_status_writer__records_nothing_over_a_restart_that_nobody_told(void **state)
 {
     struct world w;
 
@@ -299,7 +299,7 @@ static void records_nothing_over_a_restart_that_nobody_told(void **state)
     stop(&w);
 }
 
-static void records_nothing_over_a_newer_epoch(void **state)
+static void test_status_writer__records_nothing_over_a_newer_epoch(void **state)
 {
     struct world w;
 
@@ -313,7 +313,7 @@ static void records_nothing_over_a_newer_epoch(void **state)
     stop(&w);
 }
 
-static void a_newer_record_needs_no_write(void **state)
+static void test_status_writer__a_newer_record_needs_no_write(void **state)
 {
     struct world w;
 
@@ -327,7 +327,7 @@ static void a_newer_record_needs_no_write(void **state)
     stop(&w);
 }
 
-static void records_nothing_of_another_job(void **state)
+static void test_status_writer__records_nothing_of_another_job(void **state)
 {
     struct world w;
 
@@ -343,7 +343,7 @@ static void records_nothing_of_another_job(void **state)
     stop(&w);
 }
 
-static void a_record_waits_for_the_write_before_it(void **state)
+static void test_status_writer__a_record_waits_for_the_write_before_it(void **state)
 {
     struct world w;
 
@@ -361,7 +361,7 @@ static void a_record_waits_for_the_write_before_it(void **state)
     stop(&w);
 }
 
-static void tells_that_the_server_is_out_of_reach(void **state)
+static void test_status_writer__tells_that_the_server_is_out_of_reach(void **state)
 {
     struct world w;
 
@@ -377,19 +377,19 @@ static void tells_that_the_server_is_out_of_reach(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writes_the_difference_and_waits_for_the_cache),
-        cmocka_unit_test(keeps_what_it_does_not_know),
-        cmocka_unit_test(loses_patience_with_the_cache),
-        cmocka_unit_test(refuses_an_old_state),
-        cmocka_unit_test(records_though_others_write),
-        cmocka_unit_test(records_what_led_to_a_generation),
-        cmocka_unit_test(records_nothing_over_what_the_hub_does_not_know),
-        cmocka_unit_test(records_nothing_over_a_restart_that_nobody_told),
-        cmocka_unit_test(records_nothing_over_a_newer_epoch),
-        cmocka_unit_test(a_newer_record_needs_no_write),
-        cmocka_unit_test(records_nothing_of_another_job),
-        cmocka_unit_test(a_record_waits_for_the_write_before_it),
-        cmocka_unit_test(tells_that_the_server_is_out_of_reach),
+        cmocka_unit_test(test_status_writer__writes_the_difference_and_waits_for_the_cache),
+        cmocka_unit_test(test_status_writer__keeps_what_it_does_not_know),
+        cmocka_unit_test(test_status_writer__loses_patience_with_the_cache),
+        cmocka_unit_test(test_status_writer__refuses_an_old_state),
+        cmocka_unit_test(test_status_writer__records_though_others_write),
+        cmocka_unit_test(test_status_writer__records_what_led_to_a_generation),
+        cmocka_unit_test(test_status_writer__records_nothing_over_what_the_hub_does_not_know),
+        cmocka_unit_test(test_status_writer__records_nothing_over_a_restart_that_nobody_told),
+        cmocka_unit_test(test_status_writer__records_nothing_over_a_newer_epoch),
+        cmocka_unit_test(test_status_writer__a_newer_record_needs_no_write),
+        cmocka_unit_test(test_status_writer__records_nothing_of_another_job),
+        cmocka_unit_test(test_status_writer__a_record_waits_for_the_write_before_it),
+        cmocka_unit_test(test_status_writer__tells_that_the_server_is_out_of_reach),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,7 +70,7 @@ static void expect_undisturbed(const struct world *w, int64_t epoch, int64_t gen
 
 /* Lease and status are gone, so epochs count from 1 again, but the members hold generation 3 of
  * epoch 5. */
-static void a_greater_epoch_of_the_members_is_adopted(void **state)
+static void test_superseded__a_greater_epoch_of_the_members_is_adopted(void **state)
 {
     struct world w;
 
@@ -89,7 +89,7 @@ static void a_greater_epoch_of_the_members_is_adopted(void **state)
 }
 
 /* As `kubectl replace --subresource=status` with none: the hub in memory knows all that matters. */
-static void a_status_removed_by_hand_is_written_again(void **state)
+static void test_superseded__a_status_removed_by_hand_is_written_again(void **state)
 {
     struct world w;
 
@@ -108,7 +108,8 @@ static void a_status_removed_by_hand_is_written_again(void **state)
 }
 
 /* The same while nobody leads: the next hub learns it from the members. */
-static void a_status_removed_while_nobody_leads_is_learnt_from_the_members(void **state)
+static void
+test_superseded__a_status_removed_while_nobody_leads_is_learnt_from_the_members(void **state)
 {
     struct world w;
 
@@ -127,7 +128,7 @@ static void a_status_removed_while_nobody_leads_is_learnt_from_the_members(void 
 }
 
 /* Restored from a cluster that was further: nothing may be recorded below it. */
-static void a_greater_epoch_of_the_status_is_outranked(void **state)
+static void test_superseded__a_greater_epoch_of_the_status_is_outranked(void **state)
 {
     struct world w;
 
@@ -150,7 +151,7 @@ static void a_greater_epoch_of_the_status_is_outranked(void **state)
 
 /* A replica that is not the leader any more adopts nothing: its Lease must have been renewed
  * since. */
-static void an_epoch_is_adopted_with_a_renewed_lease_alone(void **state)
+static void test_superseded__an_epoch_is_adopted_with_a_renewed_lease_alone(void **state)
 {
     struct world w;
     int hubs;
@@ -179,11 +180,12 @@ static void an_epoch_is_adopted_with_a_renewed_lease_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_greater_epoch_of_the_members_is_adopted),
-        cmocka_unit_test(a_status_removed_by_hand_is_written_again),
-        cmocka_unit_test(a_status_removed_while_nobody_leads_is_learnt_from_the_members),
-        cmocka_unit_test(a_greater_epoch_of_the_status_is_outranked),
-        cmocka_unit_test(an_epoch_is_adopted_with_a_renewed_lease_alone),
+        cmocka_unit_test(test_superseded__a_greater_epoch_of_the_members_is_adopted),
+        cmocka_unit_test(test_superseded__a_status_removed_by_hand_is_written_again),
+        cmocka_unit_test(
+            test_superseded__a_status_removed_while_nobody_leads_is_learnt_from_the_members),
+        cmocka_unit_test(test_superseded__a_greater_epoch_of_the_status_is_outranked),
+        cmocka_unit_test(test_superseded__an_epoch_is_adopted_with_a_renewed_lease_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
 
@@ -181,8 +182,11 @@ int operand_need_at_least(const char *what, int64_t value, int64_t min, struct f
 int operand_infer_same(struct program *program, const struct program_op *op,
                        struct fleet_error *err)
 {
-    struct program_var first = *operand_in(program, op, 0);
+    const struct program_var *input = operand_in(program, op, 0);
+    struct program_var first;
 
+    fleet_assert(input);
+    first = *input;
     for (int i = 0; i < op->input_count; i++)
         if (operand_need_type(program, op, i, OPERAND_FLOAT, err) < 0 ||
             operand_need_like(program, op, i, &first, err) < 0 ||
