@@ -13,6 +13,10 @@
  *   FLEET_WORLD_MAX          validation, --world-size            hub, agent, trainer: ranks
  *   FLEET_MESSAGE_MAX        hub and agent, each message         `assign` of FLEET_WORLD_MAX ranks
  *   FLEET_LINK_MESSAGE_MAX   agent and trainer, each message     `assign` of FLEET_WORLD_MAX ranks
+ *   FLEET_HUB_PEER_BYTES     hub's server                        what waits for one slow member …
+ *   FLEET_HUB_JOB_BYTES      hub's server                        … what is held for the members of a job, …
+ *   FLEET_HUB_NAMESPACE_BYTES  hub's server                      … of a namespace, …
+ *   FLEET_HUB_BYTES          hub's server                        … and of all: its share of the controller's memory
  *
  * tests/unit/test_limits.c encodes the largest job in both protocols.
  */
@@ -30,5 +34,12 @@
 /* Bytes of a message between agent and trainer. An `assign` has one quoted "address:port" for each
  * rank. */
 #define FLEET_LINK_MESSAGE_MAX (8 << 20)
+
+/* Bytes that the hub's server holds: of messages whose end has not arrived, and of those that a member has not taken yet. A
+ * text for many members is counted once. */
+#define FLEET_HUB_PEER_BYTES      (16u << 20)
+#define FLEET_HUB_JOB_BYTES       (32u << 20)
+#define FLEET_HUB_NAMESPACE_BYTES (64u << 20)
+#define FLEET_HUB_BYTES           (128u << 20) /* a quarter of the chart's limit */
 
 #endif

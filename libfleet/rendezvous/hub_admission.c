@@ -38,9 +38,11 @@ struct hub_admission {
 const char *hub_refusal_name(enum hub_refusal refusal)
 {
     static const char *const names[] = {
-        "wrong_token", "unknown_job",       "bad_request", "handshake_timeout",
-        "handshakes",  "source_handshakes", "source_rate", "connections",
-        "job_share",   "namespace_share",   "bad_message", "no_hello",
+        "wrong_token",       "unknown_job", "bad_request",
+        "handshake_timeout", "handshakes",  "source_handshakes",
+        "source_rate",       "connections", "job_share",
+        "namespace_share",   "bad_message", "no_hello",
+        "slow_reader",       "memory",
     };
 
     static_assert(FLEET_COUNT(names) == HUB_REFUSALS, "every refusal has a name");

@@ -17,6 +17,8 @@ enum hub_refusal {
     HUB_REFUSED_NAMESPACE_SHARE, /* the namespace has its share */
     HUB_REFUSED_MESSAGE,         /* a message too large, or not a message */
     HUB_REFUSED_SILENT,          /* no hello in time */
+    HUB_REFUSED_SLOW,            /* a member that does not read what it is sent */
+    HUB_REFUSED_MEMORY,          /* the server holds as much for all members as it may */
     HUB_REFUSALS                 /* their number */
 };
 

@@ -23,6 +23,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/limits.h"
 #include "libfleet/base/map.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/rendezvous/hub_server_internal.h"
@@ -42,8 +43,6 @@
 #define REAP_TURNS            5       /* of the loop after the last socket, for lws' own handles */
 #define NAMESPACE_RATE        10000.0 /* reads a second */
 #define NAMESPACE_BURST       20000.0
-#define NAMESPACE_UNFINISHED  (64u << 20) /* bytes */
-#define JOB_UNFINISHED        (16u << 20)
 
 void hub_server_token(const void *install_key, size_t install_key_size, const char *job_uid,
                       char out[FLEET_SHA256_HEX_SIZE])
@@ -75,6 +74,7 @@ void hub_server_stats(const struct hub_server *server, struct hub_server_stats *
 {
     *out = server->stats;
     out->handshakes = hub_admission_count(server->admission);
+    out->held_bytes = server->held_bytes;
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ static struct hub_tenant *use_tenant(struct hub_server *server, const char *name
         tenant = calloc(1, sizeof(*tenant));
         fleet_assert(tenant != NULL);
         tenant->share = (struct hub_share){.connections_max = server->namespace_connections_max,
-                                           .unfinished_bytes_max = NAMESPACE_UNFINISHED,
+                                           .held_bytes_max = server->namespace_bytes_max,
                                            .rate = NAMESPACE_RATE,
                                            .burst = NAMESPACE_BURST};
         fleet_map_insert(&server->tenants, namespace_, tenant);
@@ -241,7 +241,7 @@ int hub_server_add(struct hub_server *server, const char *job_uid, struct hub *h
     job->name = dup_text(handlers->name);
     job->namespace_ = dup_text(handlers->namespace_);
     job->handlers.name = job->handlers.namespace_ = NULL; /* borrowed for this call */
-    job->share.unfinished_bytes_max = JOB_UNFINISHED;
+    job->share.held_bytes_max = server->job_bytes_max;
     job->tenant = use_tenant(server, job->namespace_);
     (void)snprintf(job->job_uid, sizeof(job->job_uid), "%s", job_uid);
     uv_timer_init(server->listener.loop, &job->timer);
@@ -338,6 +338,10 @@ static void set_limits(struct hub_server *server, const struct hub_server_config
     server->admission = hub_admission_new(&limits, seed);
     server->namespace_connections_max =
         or_default(config->namespace_connections_max, (server->connections_max * 3 + 3) / 4);
+    server->job_bytes_max = or_default(config->job_bytes_max, FLEET_HUB_JOB_BYTES);
+    server->namespace_bytes_max =
+        or_default(config->namespace_bytes_max, FLEET_HUB_NAMESPACE_BYTES);
+    server->held_bytes_max = or_default(config->bytes_max, FLEET_HUB_BYTES);
 }
 
 int hub_server_new(const struct hub_server_config *config, struct hub_server **out_server,

@@ -18,10 +18,11 @@
  *   before the token is checked   open handshakes in all and of one source address, handshakes a second
  *                                 of one source (hub_admission.h), and their time
  *   a job                         2 × its members + 16 connections, 200 + 20 × its members frames of at most
- *                                 16 KiB a second, ten times as many at once, 16 MiB of unfinished messages
- *   a namespace                   `namespace_connections_max`, 10 000 frames a second, 64 MiB of
- *                                 unfinished messages
- *   all                           `connections_max`
+ *                                 16 KiB a second, ten times as many at once, `job_bytes_max`
+ *   a namespace                   `namespace_connections_max`, 10 000 frames a second, `namespace_bytes_max`
+ *   all                           `connections_max`, `bytes_max`
+ * Bytes are what is held: unfinished messages, and messages that a member does not take, at most FLEET_HUB_PEER_BYTES for
+ * each. Above a limit the member goes for which most is held.
  * An agent that is refused or closed for a limit dials again later, and loses nothing by that.
  * After many connections have ended, free memory goes back to the system.
  */
@@ -51,6 +52,7 @@ struct hub_server_refusal {
 struct hub_server_stats {
     size_t connections; /* of members */
     size_t handshakes;  /* open */
+    size_t held_bytes;  /* for members, which do not read or have not said all */
     uint64_t accepted, messages;
     /* how often a member was not read from for a while, for its job's or namespace's share */
     uint64_t delays;
@@ -67,10 +69,11 @@ struct hub_server_config {
     size_t install_key_size;
     size_t connections_max;           /* of members; 0 = 8192 */
     size_t namespace_connections_max; /* of one namespace's members; 0 = three quarters of them */
-    size_t handshakes_max;            /* open in all; 0 = 1024 */
-    size_t source_handshakes_max;     /* open of one source address; 0 = 256 */
-    double handshake_timeout_ms;      /* from accept to the checked token; 0 = 5000 */
-    double hello_timeout_ms;          /* from there to the hello; 0 = 10 000 */
+    size_t job_bytes_max, namespace_bytes_max, bytes_max; /* held; 0 = as in limits.h */
+    size_t handshakes_max;                                /* open in all; 0 = 1024 */
+    size_t source_handshakes_max;                         /* open of one source address; 0 = 256 */
+    double handshake_timeout_ms; /* from accept to the checked token; 0 = 5000 */
+    double hello_timeout_ms;     /* from there to the hello; 0 = 10 000 */
 
     /* Is this job, which is not hosted here, gone for good? Its member has the right token; `job_name` is what it says
      * its name is, "" = nothing. If true, it is answered 410 instead of 404. NULL: nobody knows. */

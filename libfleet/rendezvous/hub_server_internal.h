@@ -3,7 +3,7 @@
 #define LIBFLEET_RENDEZVOUS_HUB_SERVER_INTERNAL_H
 
 /*
- * A server of hubs, shared by the files that make it: hub_server.c (jobs, life),
+ * A server of hubs, shared by the files that make it: hub_server.c (jobs, life), hub_held.c (bytes that are held),
  * hub_accept.c (connections until their token is checked) and
  * hub_session.c (one connection: its upgrade, its messages, its end). Nobody else includes this.
  */
@@ -42,7 +42,7 @@ struct session {
     char close_reason[124]; /* RFC 6455: a control frame has 125 bytes, 2 for the code */
     char peer[64];
     struct fleet_strbuf received; /* of a message that is not complete yet */
-    size_t counted_bytes;         /* of it, in the shares */
+    size_t counted_bytes;         /* of it, in the shares (hub_held.c) */
     struct queued *first, *last;
     size_t sent; /* bytes of the first */
     size_t queued_bytes;
@@ -98,7 +98,8 @@ struct hub_server {
     struct hub_admission *admission;
     size_t handshakes_max;
     struct hub_server_stats stats;
-    size_t socket_count;    /* accepted and not closed, WebSocket or not yet */
+    size_t socket_count; /* accepted and not closed, WebSocket or not yet */
+    size_t held_bytes, held_bytes_max, namespace_bytes_max, job_bytes_max; /* hub_held.c */
     size_t closed_count;    /* since memory was given back */
     size_t closed_before;   /* `closed_count` at the keeper's last turn */
     int quiet_turns;        /* of the keeper, without a closed connection */
@@ -137,6 +138,8 @@ void hub_accept_peer_name(const struct sockaddr_storage *address, socklen_t size
 struct session *hub_session_of(const struct hub_server *server, uint64_t connection);
 /* What is queued is still sent; the job hears nothing more of it. */
 void hub_session_close(struct session *session, const char *reason);
+/* The peer did what it must not: it is told, the job is told, others are not touched. */
+void hub_session_refuse(struct session *session, enum hub_refusal kind, const char *reason);
 /* Takes a use of its own. */
 void hub_session_queue(struct session *session, struct message_text *text);
 
@@ -145,5 +148,17 @@ int hub_session_http(struct lws *wsi, enum lws_callback_reasons reason, void *us
                      size_t size);
 int hub_session_websocket(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                           size_t size);
+
+/* ---- hub_held.c -------------------------------------------------------------------------------- */
+
+/* The unfinished message of a session, which has a job, has `size` bytes by now. */
+void hub_held_message(struct session *session, size_t size);
+/* The text was put into the queue of a session that has a job; has been taken out. */
+void hub_held_push(struct session *session, struct message_text *text);
+void hub_held_pop(struct session *session, struct message_text *text);
+/* The session is about to lose its job. */
+void hub_held_leave(struct session *session);
+/* Close whoever has to go, now that more is held for this job. */
+void hub_held_relieve(struct hub_server *server, struct hub_server_job *job);
 
 #endif

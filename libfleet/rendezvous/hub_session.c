@@ -15,14 +15,14 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/limits.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/rendezvous/hub_server_internal.h"
 
 #define JOB_NAME_MAX      253
-#define CLOSE_TIMEOUT_MS  2000.0      /* for a peer that does not take its last messages */
-#define QUEUE_BYTES_MAX   (16u << 20) /* waiting for one peer */
-#define FRAME_MAX         16384       /* bytes: see write_next() */
-#define TOO_MANY_REQUESTS 429u        /* lws.h has no name for it */
+#define CLOSE_TIMEOUT_MS  2000.0 /* for a peer that does not take its last messages */
+#define FRAME_MAX         16384  /* bytes: see write_next() */
+#define TOO_MANY_REQUESTS 429u   /* lws.h has no name for it */
 #define JOB_CONNECTIONS   16 /* … and two a member: one may come back before the old one is gone */
 #define JOB_RATE          200.0 /* reads a second … */
 #define JOB_MEMBER_RATE   20.0  /* … and for each member */
@@ -62,26 +62,9 @@ static void count_connection(struct hub_server_job *job, int change)
         job->tenant->share.connections += (size_t)change;
 }
 
-/* The unfinished message of a session has `size` bytes by now. */
-static void count_unfinished(struct session *session, size_t size)
-{
-    struct hub_server_job *job = session->job;
-    size_t change = size - session->counted_bytes; /* modulo 2^64 where it shrinks */
-
-    session->counted_bytes = size;
-    job->share.unfinished_bytes += change;
-    if (job->tenant)
-        job->tenant->share.unfinished_bytes += change;
-}
-
 static bool is_full(const struct hub_share *share)
 {
     return share->connections >= share->connections_max;
-}
-
-static bool has_too_much(const struct hub_share *share)
-{
-    return share->unfinished_bytes > share->unfinished_bytes_max;
 }
 
 /* Nothing more is heard from, and counted for, its job. */
@@ -89,7 +72,7 @@ static void leave_job(struct session *session)
 {
     if (!session->job)
         return;
-    count_unfinished(session, 0);
+    hub_held_leave(session);
     count_connection(session->job, -1);
     session->job = NULL;
 }
@@ -108,6 +91,7 @@ static void forget_queue(struct session *session)
 {
     while (session->first) {
         struct queued *next = session->first->next;
+        hub_held_pop(session, session->first->text);
         message_text_release(session->first->text);
         free(session->first);
         session->first = next;
@@ -134,9 +118,8 @@ void hub_session_queue(struct session *session, struct message_text *text)
 
     if (session->is_closing)
         return;
-    if (session->queued_bytes + text->size > QUEUE_BYTES_MAX) {
-        forget_queue(session);
-        hub_session_close(session, "the member does not read what it is sent");
+    if (session->queued_bytes + text->size > FLEET_HUB_PEER_BYTES) {
+        hub_session_refuse(session, HUB_REFUSED_SLOW, "the member does not read what it is sent");
         return;
     }
     queued = calloc(1, sizeof(*queued));
@@ -148,7 +131,9 @@ void hub_session_queue(struct session *session, struct message_text *text)
         session->first = queued;
     session->last = queued;
     session->queued_bytes += text->size;
+    hub_held_push(session, text);
     lws_callback_on_writable(session->wsi);
+    hub_held_relieve(session->server, session->job);
 }
 
 /* ---- the HTTP part ----------------------------------------------------------------------------- */
@@ -337,8 +322,7 @@ static void end_session(struct session *session)
     hub_server_apply(job, &out);
 }
 
-/* The peer did what it must not: it is told, the job is told, others are not touched. */
-static void refuse_session(struct session *session, enum hub_refusal kind, const char *reason)
+void hub_session_refuse(struct session *session, enum hub_refusal kind, const char *reason)
 {
     struct hub_server_job *job = session->job;
     struct hub_output out = {0};
@@ -384,10 +368,10 @@ static void take_message(struct session *session)
     struct hub_output out = {0};
 
     if (!decode_guarded(&decoding)) {
-        refuse_session(session, HUB_REFUSED_MESSAGE, decoding.err.text);
+        hub_session_refuse(session, HUB_REFUSED_MESSAGE, decoding.err.text);
         return;
     }
-    count_unfinished(session, 0);
+    hub_held_message(session, 0);
     session->server->stats.messages++;
     fleet_strbuf_clear(&session->received);
     if (session->received.capacity > 65536)
@@ -401,18 +385,6 @@ static void take_message(struct session *session)
     hub_server_apply(job, &out);
 }
 
-static void check_unfinished(struct session *session)
-{
-    const struct hub_server_job *job = session->job;
-
-    if (has_too_much(&job->share))
-        refuse_session(session, HUB_REFUSED_JOB_SHARE,
-                       "the job's members have too much of unfinished messages");
-    else if (job->tenant && has_too_much(&job->tenant->share))
-        refuse_session(session, HUB_REFUSED_NAMESPACE_SHARE,
-                       "the namespace's members have too much of unfinished messages");
-}
-
 /* Account for a read. False: the share is used up, and the session is refused for it. */
 static bool spend(struct session *session)
 {
@@ -421,10 +393,10 @@ static bool spend(struct session *session)
 
     refresh_share(job);
     if (!hub_share_spend(&job->share, now_ms))
-        refuse_session(session, HUB_REFUSED_JOB_SHARE, "the job's members say too much");
+        hub_session_refuse(session, HUB_REFUSED_JOB_SHARE, "the job's members say too much");
     else if (job->tenant && !hub_share_spend(&job->tenant->share, now_ms))
-        refuse_session(session, HUB_REFUSED_NAMESPACE_SHARE,
-                       "the namespace's members say too much");
+        hub_session_refuse(session, HUB_REFUSED_NAMESPACE_SHARE,
+                           "the namespace's members say too much");
     return session->job != NULL;
 }
 
@@ -435,21 +407,21 @@ static void receive(struct session *session, const char *bytes, size_t size)
     if (!session->job || !spend(session))
         return;
     if (lws_frame_is_binary(session->wsi)) {
-        refuse_session(session, HUB_REFUSED_MESSAGE, "messages are text, this one is binary");
+        hub_session_refuse(session, HUB_REFUSED_MESSAGE, "messages are text, this one is binary");
         return;
     }
     if (session->received.length + size > MESSAGE_SIZE_MAX) {
         (void)snprintf(reason, sizeof(reason), "the message is larger than %u bytes",
                        MESSAGE_SIZE_MAX);
-        refuse_session(session, HUB_REFUSED_MESSAGE, reason);
+        hub_session_refuse(session, HUB_REFUSED_MESSAGE, reason);
         return;
     }
     fleet_strbuf_append_bytes(&session->received, bytes, size);
     if (lws_is_final_fragment(session->wsi) && lws_remaining_packet_payload(session->wsi) == 0) {
         take_message(session);
     } else {
-        count_unfinished(session, session->received.length);
-        check_unfinished(session);
+        hub_held_message(session, session->received.length);
+        hub_held_relieve(session->server, session->job);
     }
 }
 
@@ -494,6 +466,7 @@ static void drop_first(struct session *session)
         session->last = NULL;
     session->queued_bytes -= queued->text->size;
     session->sent = 0;
+    hub_held_pop(session, queued->text);
     message_text_release(queued->text);
     free(queued);
 }
@@ -541,7 +514,7 @@ int hub_session_websocket(struct lws *wsi, enum lws_callback_reasons reason, voi
         if (session->is_closing)
             return -1;
         if (!session->is_greeted)
-            refuse_session(session, HUB_REFUSED_SILENT, "it said nothing");
+            hub_session_refuse(session, HUB_REFUSED_SILENT, "it said nothing");
         return 0;
     case LWS_CALLBACK_CLOSED:
         end_session(session);

@@ -3,7 +3,7 @@
 #define LIBFLEET_RENDEZVOUS_HUB_SHARE_H
 
 /*
- * What one job, and one namespace, may use of a hub's server: connections, unfinished messages, and
+ * What one job, and one namespace, may use of a hub's server: connections, bytes that are held for its peers, and
  * frames a second. Pure, time is an argument.
  */
 
@@ -12,7 +12,7 @@
 
 struct hub_share {
     size_t connections, connections_max;
-    size_t unfinished_bytes, unfinished_bytes_max; /* of messages whose end has not arrived */
+    size_t held_bytes, held_bytes_max; /* hub_held.c */
     double rate, burst;                            /* frames a second, and at once */
     double spent;                                  /* of the burst */
     double at_ms;                                  /* of `spent` */

@@ -293,8 +293,7 @@ struct message_text *message_encode(const struct message *message)
 
     text = malloc(sizeof(*text) + json.length + 1);
     fleet_assert(text != NULL);
-    text->uses = 1;
-    text->size = json.length;
+    *text = (struct message_text){.uses = 1, .size = json.length};
     memcpy(text->text, json.text, json.length + 1);
     return text;
 }

@@ -321,7 +321,8 @@ struct message {
 struct message_text {
     size_t uses;
     size_t size;
-    char text[]; /* [size], and a NUL */
+    size_t queues, job_queues; /* of peers, that hold it: hub_held.c counts with these */
+    char text[];               /* [size], and a NUL */
 };
 
 /* The encoded message, one use held by the caller. Texts longer than their limit are cut at a UTF-8

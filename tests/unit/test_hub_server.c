@@ -165,6 +165,9 @@ static struct world *world_new(int members, const struct hub_server_config *chan
         config.handshakes_max = change->handshakes_max;
         config.source_handshakes_max = change->source_handshakes_max;
         config.handshake_timeout_ms = change->handshake_timeout_ms;
+        config.job_bytes_max = change->job_bytes_max;
+        config.namespace_bytes_max = change->namespace_bytes_max;
+        config.bytes_max = change->bytes_max;
         config.port = change->port;
         config.is_gone = change->is_gone;
     }
@@ -349,8 +352,9 @@ struct stranger {
     bool speaks_tls;
     size_t fragments, fragment_size; /* sends so many of a message after the upgrade */
     char fill;
-    const char *text; /* or this */
-    int opcode;       /* 1 text, 2 binary; 0: nothing is sent */
+    const char *text;    /* or this */
+    int opcode;          /* 1 text, 2 binary; 0: nothing is sent */
+    atomic_bool is_deaf; /* reads nothing as long as this is so */
     /* what it saw */
     char status[32], reason[200];
     int close_code;
@@ -359,7 +363,7 @@ struct stranger {
     pthread_t thread;
 };
 
-static int dial_port(int port)
+static int dial_port(int port, int receive_bytes)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)port),
@@ -369,6 +373,8 @@ static int dial_port(int port)
 
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+    if (receive_bytes > 0)
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof(receive_bytes));
     if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
         close(fd);
         return -1;
@@ -459,7 +465,7 @@ static void *be_strange(void *user)
     struct stranger *s = user;
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     double start_ms = fleet_monotonic_ms();
-    int fd = dial_port(s->port);
+    int fd = dial_port(s->port, s->is_deaf ? 4096 : 0);
     char byte;
 
     if (fd >= 0 && !s->speaks_tls) {
@@ -471,6 +477,8 @@ static void *be_strange(void *user)
             upgrade(s, ssl);
             if (s->opcode)
                 say(s, ssl);
+            while (s->is_deaf)
+                usleep(1000);
             if (strcmp(s->status, "101") == 0)
                 listen_to_the_end(s, ssl);
         }
@@ -1095,10 +1103,174 @@ static void test_hub_server__who_says_too_much_is_closed(void **state)
     meet(world, &talker);
     part(world, &talker);
     assert_string_equal(world->refused_reason, "the job's members say too much");
-    assert_int_equal(stats(world).refused[HUB_REFUSED_JOB_SHARE], 1);
-    assert_true(world->agents[0].is_connected);
+    assert_true(stats(world).refused[HUB_REFUSED_JOB_SHARE] >=
+                1); /* a member that says something just then dials again */
+    run_until(world, world->agents[0].is_connected);
     assert_int_equal(world->agents[0].aborts, 0);
     message_text_release(text);
+    world_free(world);
+}
+
+/* ---- peers that do not read -------------------------------------------------------------------- */
+
+#define MIB ((size_t)1 << 20)
+
+/* The first `count` connections that there ever were are sent one text of `size` bytes. */
+static void send_text(struct hub_server_job *job, const int *connections, int count, size_t size)
+{
+    struct message_text *text = calloc(1, sizeof(*text) + size + 1);
+    struct hub_output out = {.items = calloc((size_t)count, sizeof(*out.items)),
+                             .count = (size_t)count,
+                             .capacity = (size_t)count};
+
+    assert_non_null(text);
+    assert_non_null(out.items);
+    text->size = size;
+    memset(text->text, 'x', size);
+    for (int i = 0; i < count;
+         i++) /* numbers as hub_session.c gives them, in slots one after the other */
+        out.items[i] =
+            (struct hub_action){.type = HUB_SEND,
+                                .connection = (uint64_t)(connections[i] + 1) << 16 | connections[i],
+                                .text = message_text_use(text)};
+    hub_server_apply(job, &out);
+}
+
+static void send_one(struct hub_server_job *job, int connection, size_t size)
+{
+    send_text(job, &connection, 1, size);
+}
+
+/* Comes to a hosted job, and reads nothing. */
+static void meet_deaf(struct world *world, struct stranger *s, const char *path, const char *job)
+{
+    size_t before = stats(world).connections;
+
+    *s = (struct stranger){.speaks_tls = true, .path = path, .token_job = job, .is_deaf = true};
+    meet(world, s);
+    run_until(world, stats(world).connections == before + 1);
+}
+
+static void part_deaf(struct world *world, struct stranger *s)
+{
+    s->is_deaf = false;
+    part(world, s);
+}
+
+static void test_hub_server__what_waits_for_a_slow_member_counts_for_its_job(void **state)
+{
+    struct hub_server_config change = {.job_bytes_max = 8 * MIB};
+    struct world *world = world_new(1, &change);
+    static const int both[] = {0, 1};
+    struct stranger slow, slower;
+
+    (void)state;
+    meet_deaf(world, &slow, "/rendezvous/job", "job");
+    meet_deaf(world, &slower, "/rendezvous/job", "job");
+    send_text(world->job, both, 2, 5 * MIB); /* once in memory */
+    assert_in_range(stats(world).held_bytes, 5 * MIB, 5 * MIB + 1000);
+    send_one(world->job, 1, MIB);
+    assert_in_range(stats(world).held_bytes, 6 * MIB, 6 * MIB + 1000);
+    assert_int_equal(world->refused, 0);
+    send_one(world->job, 0, 2 * MIB + MIB / 2); /* now the first holds most */
+    assert_int_equal(world->refused, 1);
+    assert_int_equal(stats(world).refused[HUB_REFUSED_JOB_SHARE], 1);
+    assert_string_equal(world->refused_reason,
+                        "too much is held for the job's members, most of it for this one");
+    assert_in_range(stats(world).held_bytes, 6 * MIB, 6 * MIB + 1000); /* the other stays */
+    part_deaf(world, &slow);
+    assert_string_equal(slow.reason, world->refused_reason);
+    hub_server_remove(world->job);
+    part_deaf(world, &slower);
+    run_until(world, stats(world).connections == 0);
+    assert_int_equal(stats(world).held_bytes, 0);
+    host_job(world, "job", 1, (struct generation){0}, &world->job);
+    world_free(world);
+}
+
+/* Three jobs, the first two of them in one namespace, each with a peer that reads nothing. */
+static struct world *meet_three(struct hub_server_job *jobs[3], struct stranger strangers[3])
+{
+    static const char *const uids[] = {"a", "b", "c"}, *const paths[] = {"/rendezvous/a",
+                                                                         "/rendezvous/b",
+                                                                         "/rendezvous/c"};
+    struct hub_server_config change = {
+        .job_bytes_max = 12 * MIB, .namespace_bytes_max = 14 * MIB, .bytes_max = 20 * MIB};
+    struct world *world = world_new(1, &change);
+
+    for (int i = 0; i < 3; i++) {
+        world->namespace_ = i < 2 ? "team" : "others";
+        host_job(world, uids[i], 1, (struct generation){0}, &jobs[i]);
+        meet_deaf(world, &strangers[i], paths[i], uids[i]);
+    }
+    return world;
+}
+
+static void part_three(struct world *world, struct stranger strangers[3])
+{
+    for (int i = 0; i < 3; i++)
+        strangers[i].is_deaf = false;
+    hub_server_free(world->server); /* which ends those that are still there */
+    for (int i = 0; i < 3; i++)
+        part(world, &strangers[i]);
+    world->server = NULL;
+    world_free(world);
+}
+
+static void test_hub_server__what_waits_counts_for_the_namespace(void **state)
+{
+    struct hub_server_job *jobs[3];
+    struct stranger strangers[3];
+    struct world *world = meet_three(jobs, strangers);
+
+    (void)state;
+    send_one(jobs[0], 0, 8 * MIB);
+    send_one(jobs[2], 2, 9 * MIB);
+    assert_int_equal(world->refused, 0);
+    send_one(jobs[1], 1, 7 * MIB); /* 15 of 14 MiB, and the first has most of them */
+    assert_int_equal(stats(world).refused[HUB_REFUSED_NAMESPACE_SHARE], 1);
+    assert_string_equal(world->refused_job, "a");
+    assert_int_equal(world->refused, 1);
+    assert_in_range(stats(world).held_bytes, 16 * MIB, 16 * MIB + 1000);
+    part_three(world, strangers);
+}
+
+/* Whoever is the last to be sent something: it is the namespace that holds most which pays. */
+static void test_hub_server__what_waits_counts_in_all(void **state)
+{
+    struct hub_server_job *jobs[3];
+    struct stranger strangers[3];
+    struct world *world = meet_three(jobs, strangers);
+
+    (void)state;
+    send_one(jobs[0], 0, 5 * MIB);
+    send_one(jobs[1], 1, 6 * MIB);
+    send_one(jobs[2], 2, 8 * MIB);
+    assert_int_equal(world->refused, 0);
+    send_one(jobs[2], 2, 2 * MIB); /* 21 of 20 MiB: team has 11 of them */
+    assert_int_equal(stats(world).refused[HUB_REFUSED_MEMORY], 1);
+    assert_string_equal(world->refused_job, "b");
+    assert_int_equal(world->refused, 1);
+    assert_in_range(stats(world).held_bytes, 15 * MIB, 15 * MIB + 1000);
+    part_three(world, strangers);
+}
+
+/* A member that takes nothing any more is closed before its queue is larger than it may be, and its hub knows. */
+static void test_hub_server__a_member_that_does_not_read_is_lost(void **state)
+{
+    struct world *world = world_new(1, NULL);
+    struct stranger slow;
+
+    (void)state;
+    meet_deaf(world, &slow, "/rendezvous/job", "job");
+    for (int i = 0; i < 40 && world->refused == 0; i++) {
+        send_one(world->job, 0, MIB);
+        run_for(world, 5); /* the kernel takes some of it */
+    }
+    assert_int_equal(stats(world).refused[HUB_REFUSED_SLOW], 1);
+    assert_string_equal(world->refused_reason, "the member does not read what it is sent");
+    assert_int_equal(stats(world).held_bytes, 0);
+    part_deaf(world, &slow);
     world_free(world);
 }
 
@@ -1222,6 +1394,10 @@ int main(void)
         cmocka_unit_test(test_hub_server__gives_memory_back_after_a_flood),
         cmocka_unit_test(test_hub_server__a_job_and_a_namespace_have_shares),
         cmocka_unit_test(test_hub_server__who_says_too_much_is_closed),
+        cmocka_unit_test(test_hub_server__what_waits_for_a_slow_member_counts_for_its_job),
+        cmocka_unit_test(test_hub_server__what_waits_counts_for_the_namespace),
+        cmocka_unit_test(test_hub_server__what_waits_counts_in_all),
+        cmocka_unit_test(test_hub_server__a_member_that_does_not_read_is_lost),
         cmocka_unit_test(test_hub_server__serves_many_jobs_and_stops_serving_one),
         cmocka_unit_test(test_hub_server__a_hub_that_breaks_disturbs_no_other),
         cmocka_unit_test(test_hub_server__says_why_it_cannot_start),

@@ -404,6 +404,16 @@ static void check_holders(struct cluster *c, struct cluster_hosted *hosted,
     }
 }
 
+/* Also one that somebody has removed with the status before the hub heard that it was written. */
+static bool was_recorded(const struct cluster_job *job, struct generation generation)
+{
+    bool is_found = generation_compare(generation, job->recorded) <= 0;
+
+    for (int i = 0; i < job->record_count; i++)
+        is_found |= generation_compare(job->records[i].generation, generation) == 0;
+    return is_found;
+}
+
 static void open_run(struct cluster *c, struct cluster_hosted *hosted,
                      const struct message_assign *assign)
 {
@@ -426,7 +436,7 @@ static void open_run(struct cluster *c, struct cluster_hosted *hosted,
             cluster_broken(c, "a stranger is a member: %s", assign->members[i].pod_uid);
         run.agents[i] = a->number;
     }
-    if (generation_compare(assign->generation, job->recorded) > 0 && !job->is_gone &&
+    if (!was_recorded(job, assign->generation) && !job->is_gone &&
         (!hosted->is_record_stuck || !has_majority(c, job, &run)))
         cluster_broken(c, "(5) generation %" PRId64 ".%" PRId64 " of job %d is not recorded",
                        assign->generation.epoch, assign->generation.counter, hosted->job);
