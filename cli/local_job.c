@@ -265,6 +265,8 @@ static struct observed_pod observe_pod(const struct launcher_pod *pod)
                                  .reason = "",
                                  .message = pod->message,
                                  .waiting = "",
+                                 .cause = "",
+                                 .memory_limit = "",
                                  .topology = "",
                                  .node = "",
                                  .started_wall_ms = pod->started_wall_ms,

@@ -76,7 +76,7 @@ not_accepted() { # not_accepted JOB WORDS…: Accepted=False with all of the wor
     { job_file knob && printf '  strategy: {gradient_merg: true, amp_configs: {init_los_scaling: 2}}\n'; } | kubectl apply -f -
     not_accepted knob 'spec.strategy.gradient_merg' 'did you mean "gradient_merge"?' \
         'spec.strategy.amp_configs.init_los_scaling' 'did you mean "init_loss_scaling"?'
-    eventually "$LIMIT" shows knob 'fail\|refused\|invalid\|not'
+    eventually "$LIMIT" shows knob 'knob  *Refused  *InvalidSpec  *0'
     echo "corrected, it runs"
     job_file knob steps=20 | kubectl apply -f -
     becomes knob Succeeded
@@ -97,6 +97,8 @@ condition_says() {
     eventually "$LIMIT" condition_says class Scheduled CreateRefused 'no PriorityClass with name nowhere'
     job_file room replicas=1 worker='resources: {requests: {cpu: 1000}}' | kubectl apply -f -
     eventually "$LIMIT" condition_says room Scheduled 'nodes are available'
+    eventually "$LIMIT" shows room 'Pending  *Unschedulable'
+    eventually "$LIMIT" describes room Warning 'Worker 0 finds no node' 'nodes are available'
     remove_job class
     remove_job room
 }
@@ -134,11 +136,11 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     ends_like_reference seen "$SHORT"
     run --separate-stderr kubectl get fj seen
     echo "$output"
-    [[ ${lines[0]} =~ ^NAME\ +STATE\ +WORKERS\ +STEP\ +LOSS\ +RESTARTS\ +WAITING\ +AGE ]]
-    [[ ${lines[1]} =~ ^seen\ +Succeeded\ +[0-9]\ +$SHORT\ +[0-9]\.[0-9]{1,5}\ +0\ +[0-9]+ ]]
+    [[ ${lines[0]} =~ ^NAME\ +STATE\ +REASON\ +WORKERS\ +STEP\ +LOSS\ +RESTARTS\ +AGE\ +WAITING ]]
+    [[ ${lines[1]} =~ ^seen\ +Succeeded\ +[0-9]\ +$SHORT/$SHORT\ +[0-9]\.[0-9]{1,5}\ +0\ +[0-9]+ ]]
     run --separate-stderr kubectl get fj seen -o wide
     echo "$output"
-    [[ ${lines[0]} =~ TOKENS/S\ +GOODPUT\ +GENERATION ]]
+    [[ ${lines[0]} =~ HELD-OUT\ +TOKENS/S\ +GOODPUT\ +GENERATION ]]
     eventually "$LIMIT" describes seen Accepted 'all steps are done' Events: 'Training on 4 workers'
     run kubectl logs seen-worker-0-0
     [[ $output == *"Connected to the hub"* ]]
@@ -150,8 +152,32 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
 @test "an image that does not come: the job says why" {
     start_image
     eventually "$LIMIT" condition_says image Running 'pod image-worker-0-0 waits' Image
-    field_is image state Pending
+    eventually "$LIMIT" shows image 'Pending  *ImagePullBackOff'
+    eventually "$LIMIT" describes image Warning ImagePullBackOff 'Worker 0 cannot start'
     remove_job image
+}
+
+@test "what only the events of a pod know: a missing ConfigMap, until it is there" {
+    job_file mounts steps=20 replicas=1 worker='volumes: [{name: more, mountPath: /more, configMap: nowhere}]' |
+        kubectl apply -f -
+    eventually "$LIMIT" shows mounts 'Pending  *MissingConfigMap'
+    eventually "$LIMIT" describes mounts Warning MissingConfigMap 'Worker 0 cannot start: FailedMount' \
+        'configmap "nowhere" not found'
+    condition_says mounts Blocked MissingConfigMap nowhere
+    kubectl create configmap nowhere --from-literal=a=b
+    becomes mounts Succeeded
+    [ "$(kubectl get fj mounts -o 'jsonpath={.status.conditions[?(@.type=="Blocked")].status}')" = False ]
+    field_is mounts reason ''
+    kubectl delete configmap nowhere
+    remove_job mounts
+}
+
+@test "a quota that is used up has a word" {
+    kubectl create quota none --hard=count/pods=0
+    job_file quota replicas=1 | kubectl apply -f -
+    eventually "$LIMIT" shows quota 'Pending  *QuotaExceeded'
+    kubectl delete quota none
+    remove_job quota
 }
 
 # Two megabytes hold no checkpoint of this job.

@@ -421,6 +421,7 @@ static void take_effect(struct reconciler_pass *pass)
         return;
     }
     reconciler_requeue(pass, (double)actions->requeue_after_ms);
+    pod_events_ask(pass);
     command_hub(pass);
     for (size_t i = 0; i < actions->delete_count; i++)
         delete_pod(pass, actions->deletes[i].name, actions->deletes[i].at_once);

@@ -12,9 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/oom.h"
 #include "controller/fleetjob/pass.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 
 struct failure_rules failure_policy_rules(const struct fleetjob_spec *spec)
 {
@@ -53,11 +55,18 @@ enum failure_action failure_policy_action(const struct pass *pass, int exit_code
 static void fail_by_rule(struct pass *pass, const struct failure_rule *rule, int member,
                          int exit_code, const char *reason)
 {
-    if (rule && rule->action == FAILURE_FAIL)
-        status_fail(pass, WELLKNOWN_REASON_FAILURE_POLICY,
-                    "worker %d ended with exit code %d (%s), which rule %s calls final", member,
-                    exit_code, reason[0] ? reason : "no reason given",
-                    rule->name ? rule->name : "without a name");
+    FLEET_AUTO_STRBUF struct fleet_strbuf memory = {0};
+
+    if (!rule || rule->action != FAILURE_FAIL)
+        return;
+    if (strcmp(reason, OOM_CAUSE) == 0) {
+        fleet_strbuf_append(&memory, "; ");
+        oom_describe(pass, member, &memory);
+    }
+    status_fail(pass, WELLKNOWN_REASON_FAILURE_POLICY,
+                "worker %d ended with exit code %d (%s), which rule %s calls final%s", member,
+                exit_code, reason[0] ? reason : "no reason given",
+                rule->name ? rule->name : "without a name", fleet_strbuf_text(&memory));
 }
 
 static void apply_rules(struct pass *pass)
@@ -83,12 +92,18 @@ void failure_policy_apply(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
     bool used_up = hub->restarts >= pass->spec->run_policy.restart.max_restarts;
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
     apply_rules(pass);
-    if (hub->end.cause[0]) /* not: it was told to end */
-        status_fail(pass,
-                    used_up && strstr(hub->end.message, "used up")
-                        ? WELLKNOWN_REASON_RESTARTS_EXCEEDED
-                        : hub->end.cause,
-                    "%s", hub->end.message);
+    if (!hub->end.cause[0])
+        return; /* it was told to end */
+    fleet_strbuf_append(&text, hub->end.message);
+    if (oom_is_cause(pass, hub->end.member, hub->end.attempt, hub->end.cause, 0)) {
+        fleet_strbuf_append(&text, "; OOMKilled: ");
+        oom_describe(pass, hub->end.member, &text);
+    }
+    status_fail(pass,
+                used_up && strstr(hub->end.message, "used up") ? WELLKNOWN_REASON_RESTARTS_EXCEEDED
+                                                               : hub->end.cause,
+                "%s", text.text);
 }

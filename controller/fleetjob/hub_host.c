@@ -141,7 +141,8 @@ static void take_event(void *user)
 static void on_event(void *user, const struct hub_event *event)
 {
     struct hub_host *host = user;
-    bool is_routine = event->type == HUB_EVENT_STEP && host->view.has_run;
+    bool is_routine = (event->type == HUB_EVENT_STEP || event->type == HUB_EVENT_EVALUATION) &&
+                      host->view.has_run;
     struct view_change change = {host, event};
 
     if (event->type == HUB_EVENT_DEFECT)

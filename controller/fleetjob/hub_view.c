@@ -56,6 +56,12 @@ static void take_step(struct hub_view *view, const struct hub_event *event, int6
     view->progress.at_wall_ms = wall_ms;
 }
 
+static void take_evaluation(struct hub_view *view, const struct hub_event *event)
+{
+    view->progress.held_out_step = event->step.step;
+    view->progress.held_out_loss = event->step.loss;
+}
+
 static void take_restart(struct hub_view *view, const struct hub_event *event, int64_t wall_ms)
 {
     const struct hub_timeline *t = &event->timeline;
@@ -157,6 +163,9 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
     switch (event->type) {
     case HUB_EVENT_STEP:
         take_step(view, event, wall_ms);
+        break;
+    case HUB_EVENT_EVALUATION:
+        take_evaluation(view, event);
         break;
     case HUB_EVENT_RESTART:
         take_restart(view, event, wall_ms);

@@ -61,7 +61,7 @@ struct hub_view {
     bool has_begun;
     struct hub_record begun; /* what led to `generation`, if it is not in `history` yet */
 
-    struct fleetjob_progress progress; /* if has_progress; `steps` is the job's to say */
+    struct fleetjob_progress progress; /* if has_progress; its held-out loss without that, too */
     bool has_progress;
     struct fleetjob_checkpoint checkpoint; /* if has_checkpoint */
     bool has_checkpoint;

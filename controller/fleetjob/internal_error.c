@@ -95,6 +95,9 @@ static void make_report(void *user)
     fleetjob_status_copy(&report->before.status, &report->after);
     report->is_changed = status_set(&pass, WELLKNOWN_CONDITION_INTERNAL_ERROR, true,
                                     WELLKNOWN_REASON_INVARIANT_BROKEN, report->text);
+    free(report->after.reason);
+    report->after.reason = strdup(WELLKNOWN_CONDITION_INTERNAL_ERROR);
+    fleet_assert(report->after.reason);
 }
 
 static void release_report(struct report *report)

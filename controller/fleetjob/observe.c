@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/pod_events.h"
 #include "controller/fleetjob/projection.h"
 #include "libfleet/api/memory_limit.h"
 #include "libfleet/api/validation.h"
@@ -101,10 +102,29 @@ static char *dup_text(const char *text)
     return copy;
 }
 
-static size_t texts_size(const struct projection_pod *pod)
+/* It has a node and does not start, and its status does not say why: Events may (pod_events.h). */
+static bool is_stuck(const struct projection_pod *pod)
 {
-    return strlen(pod->name) + strlen(pod->uid) + strlen(pod->topology) + strlen(pod->node) +
-           strlen(pod->reason) + strlen(pod->message) + strlen(pod->waiting) + 7;
+    return pod->node[0] && pod->phase == OBSERVED_PENDING && !pod->is_deleting && !pod->cause[0] &&
+           pod->created_wall_ms > 0;
+}
+
+static const struct pod_events_note *note_of(const struct pod_events *said,
+                                             const struct projection_pod *pod)
+{
+    const struct pod_events_note *note = is_stuck(pod) ? pod_events_find(said, pod->uid) : NULL;
+
+    return note && note->cause[0] ? note : NULL;
+}
+
+static size_t texts_size(const struct projection_pod *pod, const struct pod_events *said)
+{
+    const struct pod_events_note *note = note_of(said, pod);
+
+    return (note ? strlen(note->text) + strlen(note->cause) : 0) + strlen(pod->name) +
+           strlen(pod->uid) + strlen(pod->topology) + strlen(pod->node) + strlen(pod->reason) +
+           strlen(pod->message) + strlen(pod->waiting) + strlen(pod->cause) +
+           strlen(pod->memory_limit) + 9;
 }
 
 static const char *put_text(char **end, const char *text)
@@ -117,8 +137,11 @@ static const char *put_text(char **end, const char *text)
 }
 
 /* The store may change while what was decided is carried out: texts are our own, at *end. */
-static struct observed_pod copy_pod(const struct projection_pod *pod, char **end)
+static struct observed_pod copy_pod(const struct projection_pod *pod, const struct pod_events *said,
+                                    char **end)
 {
+    const struct pod_events_note *note = note_of(said, pod);
+
     return (struct observed_pod){.name = put_text(end, pod->name),
                                  .uid = put_text(end, pod->uid),
                                  .index = pod->index,
@@ -131,7 +154,10 @@ static struct observed_pod copy_pod(const struct projection_pod *pod, char **end
                                  .exit_code = pod->exit_code,
                                  .reason = put_text(end, pod->reason),
                                  .message = put_text(end, pod->message),
-                                 .waiting = put_text(end, pod->waiting),
+                                 .waiting = put_text(end, note ? note->text : pod->waiting),
+                                 .cause = put_text(end, note ? note->cause : pod->cause),
+                                 .is_stuck = is_stuck(pod),
+                                 .memory_limit = put_text(end, pod->memory_limit),
                                  .created_wall_ms = pod->created_wall_ms,
                                  .started_wall_ms = pod->started_wall_ms,
                                  .finished_wall_ms = pod->finished_wall_ms};
@@ -162,7 +188,7 @@ static void collect_pods(const struct observe_input *input, struct observation *
 
     for (entry = store_first(input->pods, PROJECTION_POD_BY_JOB, uid); entry;
          entry = store_next(entry, PROJECTION_POD_BY_JOB)) {
-        size += texts_size(store_object(entry));
+        size += texts_size(store_object(entry), input->said);
         count++;
     }
     out->pods = calloc(count + 1, sizeof(*out->pods));
@@ -174,12 +200,15 @@ static void collect_pods(const struct observe_input *input, struct observation *
         const struct projection_pod *pod = store_object(entry);
         if (!is_ours(pod))
             continue;
-        out->pods[count++] = copy_pod(pod, &end);
+        out->pods[count++] = copy_pod(pod, input->said, &end);
+        out->observed.asks_why |= is_stuck(pod) && !pod_events_find(input->said, pod->uid) &&
+                                  input->now_wall_ms - pod->created_wall_ms >= POD_EVENTS_AFTER_MS;
         if (!is_living(pod))
             continue; /* perhaps of before a suspension */
         out->living_count++;
         if (pod->image[0] && pod->agent_image[0] && !pod->is_deleting) {
             out->image = pod->image;
+            out->image_id = pod->image_id;
             out->agent_image = pod->agent_image;
         }
     }
@@ -233,7 +262,8 @@ void observe_forget_borrowed(struct observation *observation)
     observed->refused_count = observed->taken_count = 0;
     observed->vanished = NULL;
     observed->vanished_count = 0;
-    observation->image = observation->agent_image = observation->secret_digest = NULL;
+    observation->image = observation->image_id = NULL;
+    observation->agent_image = observation->secret_digest = NULL;
 }
 
 void observe_release(struct observation *observation)
@@ -266,10 +296,13 @@ static void complete_images(const struct observation *o, struct actions *actions
 
     if (is_suspended && o->living_count == 0 && (status->image || status->agent_image)) {
         set_text(&status->image, NULL, actions);
+        set_text(&status->image_id, NULL, actions);
         set_text(&status->agent_image, NULL, actions);
     } else if (!is_suspended && o->image && !(status->image && status->agent_image)) {
-        if (!status->image)
+        if (!status->image) {
             set_text(&status->image, o->image, actions);
+            set_text(&status->image_id, o->image_id, actions);
+        }
         set_text(&status->agent_image, o->agent_image, actions);
     }
 }

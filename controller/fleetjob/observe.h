@@ -17,6 +17,7 @@
 #include "libfleet/base/errors.h"
 
 struct fleet_error;
+struct pod_events;
 struct projection_job;
 struct store;
 
@@ -43,8 +44,9 @@ struct observe_input { /* all borrowed */
     const struct observed_attempt *taken; /* [taken_count] */
     size_t taken_count;
     const struct fleet_errors
-        *pod_errors;     /* what the API server has against the job's pods; NULL = nothing */
-    const char *refusal; /* and against those it would not make; NULL = nothing */
+        *pod_errors; /* what the API server has against the job's pods; NULL = nothing */
+    const struct pod_events *said; /* what Events said of pods that do not start; NULL = nothing */
+    const char *refusal;           /* and against those it would not make; NULL = nothing */
     const struct observed_attempt *refused; /* [refused_count] these */
     size_t refused_count;
     const struct observed_vanished *vanished; /* [vanished_count] */
@@ -62,6 +64,7 @@ struct observation {
     size_t living_count;       /* pods that have not ended */
     char **gone_uids;          /* [observed.gone_count] */
     const char *image;         /* that the job's pods run; borrowed; NULL = not known … */
+    const char *image_id;      /* … by the kubelet's word … */
     const char *agent_image;   /* … with the agent of this one */
     const char
         *secret_digest; /* of the job's Secret (job_objects.h); borrowed; "" or NULL = not known */

@@ -8,6 +8,7 @@
  */
 
 #include "controller/fleetjob/reconcile.h"
+#include "libfleet/base/strbuf.h"
 
 struct pass {
     const struct observed *in;
@@ -49,6 +50,9 @@ void pass_requeue_at(struct pass *pass, int64_t wall_ms);
 /* Is the job Succeeded or Failed? */
 bool status_is_terminal(const struct fleetjob_status *status);
 
+/* The condition `type`, or NULL. */
+struct fleetjob_condition *status_find(const struct fleetjob_status *status, const char *type);
+
 /* The condition `type` exists and is True. */
 bool status_is_true(const struct fleetjob_status *status, const char *type);
 
@@ -73,11 +77,28 @@ void status_close_restart(struct pass *pass);
 /* The same if our hub, or none, will not tell it. */
 void status_close_lost_restart(struct pass *pass);
 
-/* The word for the STATE column. */
-void status_name_state(struct pass *pass);
-
 /* In what before and after differ, into out->is_status_changed, is_counts_changed, is_progress_changed. */
 void status_compare(struct pass *pass);
+
+/* Why the last member was lost, or its trainer ended; NULL = none was. */
+const char *status_last_cause(const struct pass *pass);
+
+/* ---- status_pods.c ---------------------------------------------------------------------------- */
+
+/* status.workers, and the conditions Scheduled and Blocked. */
+void status_count_workers(struct pass *pass);
+void status_observe_scheduled(struct pass *pass);
+void status_observe_blocked(struct pass *pass);
+/* Append what the pod waits for that takes too long to start. */
+void status_tell_waiting(struct pass *pass, struct fleet_strbuf *out);
+/* Why a pod has not started, in one word (pod_cause.h); "" = nothing is known. */
+const char *status_pod_cause(const struct pass *pass);
+
+/* ---- status_words.c --------------------------------------------------------------------------- */
+
+/* The words for the columns STATE and REASON. */
+void status_name_state(struct pass *pass);
+void status_name_reason(struct pass *pass);
 
 /* ---- the policies, one file each -------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/pod_cause.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -96,7 +97,8 @@ static const size_t pod_texts[] = {
     offsetof(struct projection_pod, node),      offsetof(struct projection_pod, topology),
     offsetof(struct projection_pod, image),     offsetof(struct projection_pod, agent_image),
     offsetof(struct projection_pod, reason),    offsetof(struct projection_pod, message),
-    offsetof(struct projection_pod, waiting),
+    offsetof(struct projection_pod, waiting),   offsetof(struct projection_pod, cause),
+    offsetof(struct projection_pod, image_id),  offsetof(struct projection_pod, memory_limit),
 };
 
 static char **pod_text(struct projection_pod *pod, size_t i)
@@ -253,6 +255,7 @@ static void read_images(const cJSON *object, const cJSON *worker, struct project
     const cJSON *status = find_named(fleet_json_at(object, "status.initContainerStatuses"),
                                      WELLKNOWN_AGENT_CONTAINER);
 
+    pod->image_id = dup_text(text_at(worker, "imageID"));
     pod->image = dup_text(read_image(fleet_json_at(object, "spec.containers[0]"), worker));
     pod->agent_image = dup_text(bringer ? read_image(bringer, status) : pod->image);
 }
@@ -289,6 +292,14 @@ static const char *read_reason(const cJSON *object, const cJSON *terminated)
     return container;
 }
 
+/* The container's, or that of all containers of the pod together. */
+static const char *read_memory_limit(const cJSON *object)
+{
+    const char *limit = text_at(object, "spec.containers[0].resources.limits.memory");
+
+    return limit[0] ? limit : text_at(object, "spec.resources.limits.memory");
+}
+
 static void read_end(const cJSON *object, struct projection_pod *pod)
 {
     const cJSON *worker = worker_status(object);
@@ -298,6 +309,7 @@ static void read_end(const cJSON *object, struct projection_pod *pod)
     int64_t exit_code = -1;
 
     (void)fleet_json_opt_int(terminated, "exitCode", &exit_code, NULL);
+    pod->memory_limit = dup_text(read_memory_limit(object));
     pod->exit_code = exit_code < -1 || exit_code > INT32_MAX ? -1 : (int)exit_code;
     read_images(object, worker, pod);
     pod->started_wall_ms = time_at(terminated ? terminated : worker,
@@ -311,7 +323,7 @@ static void read_end(const cJSON *object, struct projection_pod *pod)
 }
 
 /* The first container that waits, and says why. One whose turn has not come does not say much. */
-static bool find_waiting(const cJSON *statuses, struct fleet_strbuf *out)
+static bool find_waiting(const cJSON *statuses, struct fleet_strbuf *out, const char **out_cause)
 {
     const cJSON *item;
 
@@ -322,28 +334,34 @@ static bool find_waiting(const cJSON *statuses, struct fleet_strbuf *out)
         if (!reason[0] || strcmp(reason, "PodInitializing") == 0)
             continue;
         fleet_strbuf_appendf(out, "%s%s%s", reason, message[0] ? ": " : "", message);
+        *out_cause = pod_cause_of_container(reason, message);
         return true;
     }
     return false;
 }
 
-static char *read_waiting(const cJSON *object)
+static void read_waiting(const cJSON *object, struct projection_pod *pod)
 {
     const cJSON *conditions = fleet_json_at(object, "status.conditions");
     const cJSON *scheduled = kube_condition_find(conditions, "PodScheduled");
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    const char *cause = "";
 
-    if (scheduled && strcmp(text_at(scheduled, "status"), "False") == 0)
+    if (scheduled && strcmp(text_at(scheduled, "status"), "False") == 0) {
         fleet_strbuf_append(&text, text_at(scheduled, "message"));
-    else if (!find_waiting(fleet_json_at(object, "status.initContainerStatuses"), &text))
-        (void)find_waiting(fleet_json_at(object, "status.containerStatuses"), &text);
+        cause = pod_cause_of_scheduler(text_at(scheduled, "reason"), fleet_strbuf_text(&text));
+    } else if (!find_waiting(fleet_json_at(object, "status.initContainerStatuses"), &text,
+                             &cause)) {
+        (void)find_waiting(fleet_json_at(object, "status.containerStatuses"), &text, &cause);
+    }
     if (text.length > PROJECTION_MESSAGE_MAX) {
         size_t end = PROJECTION_MESSAGE_MAX;
         while (end > 0 && ((unsigned char)text.text[end] & 0xC0) == 0x80)
             end--; /* not within a character */
         text.text[end] = '\0';
     }
-    return dup_text(fleet_strbuf_text(&text));
+    pod->waiting = dup_text(fleet_strbuf_text(&text));
+    pod->cause = dup_text(cause);
 }
 
 static void *pod_project(const cJSON *object, struct fleet_error *err)
@@ -367,7 +385,7 @@ static void *pod_project(const cJSON *object, struct fleet_error *err)
     pod->phase = read_phase(object);
     pod->is_deleting = meta.deleted_wall_ms != 0;
     pod->created_wall_ms = meta.created_wall_ms;
-    pod->waiting = read_waiting(object);
+    read_waiting(object, pod);
     read_end(object, pod);
     return pack(pod);
 }

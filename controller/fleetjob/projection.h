@@ -40,7 +40,10 @@ struct projection_pod {
     char *image;       /* that the worker's container runs, "" = not known yet … */
     char *agent_image; /* … and its agent is from: the same, or the init container's */
     char *reason, *message;
+    char *image_id;     /* what the kubelet says that image is; "" = not known yet */
+    char *memory_limit; /* of the worker's container, as written; "" = none */
     char *waiting;      /* why it has no node or does not start; "" = no reason known */
+    char *cause;        /* that in one word (pod_cause.h); "" = none, or it only starts */
     int index, attempt; /* by its name; -1 if it is not named like a worker */
     enum observed_phase phase;
     bool is_deleting;

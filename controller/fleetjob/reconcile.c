@@ -290,6 +290,7 @@ void reconcile(const struct observed *observed, struct actions *out)
                          WELLKNOWN_REASON_RECOVERED, "the controller looks after the job again");
     decide(&pass);
     status_name_state(&pass);
+    status_name_reason(&pass);
     if (out->look_count > 0)
         wait_for_looks(&pass);
     status_compare(&pass);

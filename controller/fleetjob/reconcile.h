@@ -42,11 +42,14 @@ struct observed_pod {
     bool is_scheduled;           /* has a node */
     const char *topology, *node; /* where; "" = not known */
     bool is_deleting;
-    int exit_code;           /* of the agent, -1 = not known */
-    const char *reason;      /* "OOMKilled", "Evicted", …; "" = none */
-    const char *message;     /* for people, "" = none */
-    const char *waiting;     /* why it has no node or does not start; "" = not known */
-    int64_t created_wall_ms; /* 0 = not known */
+    int exit_code;       /* of the agent, -1 = not known */
+    const char *reason;  /* "OOMKilled", "Evicted", …; "" = none */
+    const char *message; /* for people, "" = none */
+    const char *waiting; /* why it has no node or does not start; "" = not known */
+    const char *cause;   /* that in one word (pod_cause.h); "" = not known, or it only starts */
+    bool is_stuck;       /* it has a node and does not start, and its status does not say why */
+    const char *memory_limit; /* of its container, as written; "" = none, or not known */
+    int64_t created_wall_ms;  /* 0 = not known */
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
 };
 
@@ -85,6 +88,7 @@ struct observed {
     size_t refused_count;
     const struct observed_vanished *vanished; /* [vanished_count], one an index at most */
     size_t vanished_count;
+    bool asks_why;       /* why a pod does not start is being asked for: `cause` may be missing */
     bool is_blocked;     /* no pod can be made now: what pods need was refused */
     struct hub_view hub; /* borrowed */
 };

@@ -200,6 +200,7 @@ static void free_job(struct reconciler_job *job)
     hub_host_free(job->host);
     status_writer_free(job->writer);
     observe_plan_release(&job->plan);
+    pod_events_forget(&job->pod_events);
     for (size_t i = 0; i < job->gone_count; i++)
         free(job->gone_uids[i]);
     free(job->gone_uids);
@@ -405,6 +406,7 @@ static int observe_job(struct reconciler_pass *pass, const struct projection_job
                                   .taken = job->taken,
                                   .taken_count = job->taken_count,
                                   .pod_errors = error_ms > 0 ? &job->pod_errors : NULL,
+                                  .said = &job->pod_events,
                                   .refusal = job->refusal.text,
                                   .refused = job->refused,
                                   .refused_count = job->refused_count,

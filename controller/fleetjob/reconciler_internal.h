@@ -7,6 +7,7 @@
 #include "controller/fleetjob/gang.h"
 #include "controller/fleetjob/job_metrics.h"
 #include "controller/fleetjob/observe.h"
+#include "controller/fleetjob/pod_events.h"
 #include "controller/fleetjob/reconciler.h"
 #include "controller/fleetjob/refusal.h"
 #include "controller/fleetjob/status_pace.h"
@@ -33,6 +34,7 @@ struct reconciler {
     struct fleet_map jobs;     /* key → struct reconciler_job */
     struct pod_query *queries; /* pods that are asked about (pod_labels.c), a list */
     struct status_pace pace;
+    double pod_events_ms; /* from then on nobody has a turn to ask for Events (pod_events.c) */
     bool has_gang[GANG_SCHEDULERS]; /* which gang schedulers the cluster has, … */
     double gang_until_ms;           /* … as was seen; ask again then */
     struct metric *internal_errors; /* a counter */
@@ -67,6 +69,7 @@ struct reconciler_job {
     struct observed_vanished *vanished; /* [vanished_count], as in struct observed */
     size_t vanished_count;
     struct status_pace_job pace;
+    struct pod_events pod_events; /* why its pods do not start */
     unsigned int internal_errors; /* of passes, in a row (internal_error.c); … */
     unsigned int hub_defects;     /* … of hubs, each soon after the one before; … */
     double hub_defect_ms;         /* … when the last one was told */

@@ -8,8 +8,12 @@
  * One that is deleted by hand is made again at once, and so is one that comes to be deleted much later. What
  * deletes pods as soon as they are made (an operator, a node that goes and comes) meets a growing delay.
  */
+#include <string.h>
+
+#include "controller/fleetjob/oom.h"
 #include "controller/fleetjob/pass.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/base/cleanup.h"
 
 #define SHORT_LIFE_MS    5000 /* a pod that lived longer has started properly */
 #define BACKOFF_FIRST_MS 250  /* before the third pod of an index; the second is made at once */
@@ -47,6 +51,7 @@ void restart_policy_apply(struct pass *pass)
 {
     const struct observed_pod *last = newest_failed(pass);
     int64_t max = pass->spec->run_policy.restart.max_restarts, remade = 0;
+    FLEET_AUTO_STRBUF struct fleet_strbuf memory = {0};
 
     if (!last || pass->status->has_progress || pass->in->hub.generation.counter > 0 ||
         pass->status->rendezvous.generation > 0)
@@ -56,12 +61,17 @@ void restart_policy_apply(struct pass *pass)
     for (size_t i = 0; i < pass->status->attempts.count; i++)
         if (pass->status->attempts.items[i].value <= RECONCILE_ATTEMPT_MAX)
             remade += pass->status->attempts.items[i].value;
-    if (remade >= max)
-        status_fail(pass, WELLKNOWN_REASON_RESTARTS_EXCEEDED,
-                    "%lld pods were remade before training began; the last one, worker %d, ended "
-                    "with exit code %d%s%s",
-                    (long long)remade, last->index, last->exit_code, last->message[0] ? ": " : "",
-                    last->message);
+    if (remade < max)
+        return;
+    if (strcmp(last->reason, OOM_CAUSE) == 0) {
+        fleet_strbuf_append(&memory, "; OOMKilled: ");
+        oom_describe(pass, last->index, &memory);
+    }
+    status_fail(pass, WELLKNOWN_REASON_RESTARTS_EXCEEDED,
+                "%lld pods were remade before training began; the last one, worker %d, ended "
+                "with exit code %d%s%s%s",
+                (long long)remade, last->index, last->exit_code, last->message[0] ? ": " : "",
+                last->message, fleet_strbuf_text(&memory));
 }
 
 /* Before the pod that follows `count` that ended early. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/oom.h"
 #include "controller/fleetjob/pass.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
@@ -17,7 +18,6 @@
 #include "libfleet/kube/meta.h"
 
 #define LOSS_DIGITS 6
-#define WAITING_MS  10000 /* a pod that takes longer to start may need somebody */
 
 static void set_text(char **text, const char *value)
 {
@@ -28,7 +28,7 @@ static void set_text(char **text, const char *value)
 
 /* ---- conditions ------------------------------------------------------------------------------- */
 
-static struct fleetjob_condition *find(const struct fleetjob_status *status, const char *type)
+struct fleetjob_condition *status_find(const struct fleetjob_status *status, const char *type)
 {
     for (size_t i = 0; i < status->conditions.count; i++)
         if (strcmp(status->conditions.items[i].type, type) == 0)
@@ -38,7 +38,7 @@ static struct fleetjob_condition *find(const struct fleetjob_status *status, con
 
 bool status_is_true(const struct fleetjob_status *status, const char *type)
 {
-    const struct fleetjob_condition *condition = find(status, type);
+    const struct fleetjob_condition *condition = status_find(status, type);
 
     return condition && strcmp(condition->status, "True") == 0;
 }
@@ -53,7 +53,7 @@ bool status_set(struct pass *pass, const char *type, bool is_true, const char *r
                 const char *message)
 {
     struct fleetjob_status *status = pass->status;
-    struct fleetjob_condition *condition = find(status, type);
+    struct fleetjob_condition *condition = status_find(status, type);
     const char *value = is_true ? "True" : "False";
     bool is_moved = !condition || strcmp(condition->status, value) != 0;
 
@@ -79,7 +79,7 @@ bool status_set(struct pass *pass, const char *type, bool is_true, const char *r
 
 bool status_clear(struct pass *pass, const char *type, const char *reason, const char *message)
 {
-    return find(pass->status, type) && status_set(pass, type, false, reason, message);
+    return status_find(pass->status, type) && status_set(pass, type, false, reason, message);
 }
 
 /* ---- the end ---------------------------------------------------------------------------------- */
@@ -91,6 +91,7 @@ static void end(struct pass *pass, const char *reason)
     (void)status_clear(pass, WELLKNOWN_CONDITION_RUNNING, reason, "the job is over");
     (void)status_clear(pass, WELLKNOWN_CONDITION_RESTARTING, reason, "the job is over");
     (void)status_clear(pass, WELLKNOWN_CONDITION_STALLED, reason, "the job is over");
+    (void)status_clear(pass, WELLKNOWN_CONDITION_BLOCKED, reason, "the job is over");
 }
 
 void status_succeed(struct pass *pass)
@@ -129,101 +130,6 @@ void status_fail(struct pass *pass, const char *reason, const char *format, ...)
     pass_event(pass, true, WELLKNOWN_EVENT_FAILED, "%s: %s", reason, message.text);
 }
 
-/* ---- what pods say ---------------------------------------------------------------------------- */
-
-/* Ended pods that were cleaned up since still count for a job that is over. */
-static int64_t at_least(const struct pass *pass, int64_t now, int64_t before)
-{
-    return status_is_terminal(pass->before) && pass->before->has_workers && before > now ? before
-                                                                                         : now;
-}
-
-static void count_workers(struct pass *pass)
-{
-    struct fleetjob_workers *workers = &pass->status->workers;
-    FLEET_AUTO_STRBUF struct fleet_strbuf selector = {0};
-    int64_t succeeded = 0, failed = 0;
-
-    for (size_t i = 0; i < pass->in->pod_count; i++) {
-        succeeded += pass->in->pods[i].phase == OBSERVED_SUCCEEDED;
-        failed += pass->in->pods[i].phase == OBSERVED_FAILED;
-    }
-    pass->status->has_workers = true;
-    workers->desired = pass->desired;
-    workers->active = pass->active;
-    if (pass->in->hub.is_hosted && !pass->in->hub.is_learning && !pass->in->hub.is_superseded)
-        workers->ready = pass->in->hub.ready; /* else nobody knows better than what stands there */
-    if (workers->ready > workers->active)
-        workers->ready = workers->active;
-    workers->succeeded = at_least(pass, succeeded, pass->before->workers.succeeded);
-    workers->failed = at_least(pass, failed, pass->before->workers.failed);
-    fleet_strbuf_appendf(&selector, "%s=%s", WELLKNOWN_LABEL_JOB, pass->in->job->metadata.name);
-    set_text(&workers->selector, selector.text);
-}
-
-/* The scheduler's count of nodes, and not only that the whole gang was turned down for the sake of one pod. */
-static bool counts_nodes(const struct observed_pod *pod)
-{
-    return strstr(pod->waiting, "nodes are available") != NULL;
-}
-
-/* Of the pods that have a node, or have none, the first that says why it does not go on, best with a count. */
-static const struct observed_pod *find_waiting(const struct pass *pass, bool is_scheduled)
-{
-    const struct observed_pod *first = NULL;
-
-    for (size_t i = 0; i < pass->in->pod_count; i++) {
-        const struct observed_pod *pod = &pass->in->pods[i];
-        if (!pass_is_living(pod) || pod->is_deleting || pod->is_scheduled != is_scheduled ||
-            !pod->waiting || !pod->waiting[0])
-            continue;
-        if (!first || (counts_nodes(pod) && !counts_nodes(first)) ||
-            (counts_nodes(pod) == counts_nodes(first) && pod->index < first->index))
-            first = pod;
-    }
-    return first;
-}
-
-static void observe_scheduled(struct pass *pass)
-{
-    int unscheduled = pass->desired - pass->active;
-    const struct observed_pod *waiting = find_waiting(pass, false);
-    const char *why = pass->in->refusal ? pass->in->refusal : waiting ? waiting->waiting : "";
-    const char *reason = WELLKNOWN_REASON_PODS_SCHEDULED;
-    FLEET_AUTO_STRBUF struct fleet_strbuf message = {0};
-
-    if (pass->spec->run_policy.suspend || pass->status->workers.succeeded > 0 ||
-        !status_is_true(pass->status, WELLKNOWN_CONDITION_ACCEPTED))
-        return;
-    for (size_t i = 0; i < pass->in->pod_count; i++) {
-        const struct observed_pod *pod = &pass->in->pods[i];
-        unscheduled += pass_is_living(pod) && !pod->is_deleting && !pod->is_scheduled;
-    }
-    if (unscheduled > 0) {
-        reason =
-            pass->in->refusal ? WELLKNOWN_REASON_CREATE_REFUSED : WELLKNOWN_REASON_PODS_PENDING;
-        fleet_strbuf_appendf(&message, "%d of %d workers have no node yet%s%s", unscheduled,
-                             pass->desired, why[0] ? ": " : "", why);
-    } else {
-        fleet_strbuf_appendf(&message, "%d of %d workers have a node", pass->desired,
-                             pass->desired);
-    }
-    (void)status_set(pass, WELLKNOWN_CONDITION_SCHEDULED, unscheduled <= 0, reason, message.text);
-}
-
-/* Pods take a while to start; one that takes longer may wait for an image, or a volume, for ever. */
-static void tell_waiting(struct pass *pass, struct fleet_strbuf *out)
-{
-    const struct observed_pod *waiting = find_waiting(pass, true);
-
-    if (!waiting || waiting->created_wall_ms == 0)
-        return;
-    if (pass->now < waiting->created_wall_ms + WAITING_MS)
-        pass_requeue_at(pass, waiting->created_wall_ms + WAITING_MS);
-    else
-        fleet_strbuf_appendf(out, "; pod %s waits: %s", waiting->name, waiting->waiting);
-}
-
 /* ---- what the hub says ------------------------------------------------------------------------ */
 
 /* For people: the last digits change nothing for whoever reads them, and fill a column. */
@@ -238,6 +144,32 @@ static double rounded(double value, int digits)
 
     (void)snprintf(text, sizeof(text), "%.*g", digits, value);
     return isnan(value) ? NAN : strtod(text, NULL);
+}
+
+/* What is reported with a step is as it is said there; the rest stays until something is newer. */
+static void take_progress(struct pass *pass)
+{
+    const struct fleetjob_progress *told = &pass->in->hub.progress;
+    struct fleetjob_progress *progress = &pass->status->progress;
+    int64_t steps = pass->spec->has_training ? pass->spec->training.steps
+                    : told->steps > 0        ? told->steps
+                                             : progress->steps;
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    progress->step = told->step;
+    progress->steps = steps;
+    progress->at_wall_ms = told->at_wall_ms;
+    progress->loss = rounded(told->loss, LOSS_DIGITS);
+    progress->tokens_per_second = told->tokens_per_second < 100.0
+                                      ? rounded(told->tokens_per_second, 3)
+                                      : round(told->tokens_per_second);
+    fleet_strbuf_appendf(&text, "%lld", (long long)told->step);
+    if (steps > 0)
+        fleet_strbuf_appendf(&text, "/%lld", (long long)steps);
+    set_text(&progress->text, text.text);
+    if (!pass->status->has_progress)
+        progress->held_out_loss = NAN;
+    pass->status->has_progress = true;
 }
 
 static void observe_progress(struct pass *pass)
@@ -256,14 +188,11 @@ static void observe_progress(struct pass *pass)
     }
     if (!hub->has_progress || (pass->status->has_progress && hub->progress.step < progress->step))
         return; /* (5) */
-    pass->status->has_progress = true;
-    *progress = hub->progress;
-    if (pass->spec->has_training)
-        progress->steps = pass->spec->training.steps;
-    progress->loss = rounded(progress->loss, LOSS_DIGITS);
-    progress->tokens_per_second = progress->tokens_per_second < 100.0
-                                      ? rounded(progress->tokens_per_second, 3)
-                                      : round(progress->tokens_per_second);
+    take_progress(pass);
+    if (hub->progress.held_out_step > 0 && hub->progress.held_out_step >= progress->held_out_step) {
+        progress->held_out_step = hub->progress.held_out_step;
+        progress->held_out_loss = rounded(hub->progress.held_out_loss, LOSS_DIGITS);
+    }
     progress->goodput =
         wall_ms > 0 ? round(1e3 * fmax(0.0, 1.0 - hub->lost_ms / wall_ms)) / 1e3 : NAN;
 }
@@ -279,6 +208,7 @@ static void observe_begun(struct pass *pass)
         (restarts->has_begun && restarts->begun.generation >= hub->begun.generation.counter))
         return;
     free(restarts->begun.cause);
+    free(restarts->begun.message);
     restarts->has_begun = true;
     restarts->begun = hub_view_begun(&hub->begun, pass->now);
     restarts->begun.cause = NULL;
@@ -323,17 +253,44 @@ static void tell_restart(struct pass *pass, const struct fleetjob_restart *resta
         fleet_strbuf_appendf(&text, ", exit code %lld", (long long)restart->exit_code);
     if (restart->lost_steps >= 0)
         fleet_strbuf_appendf(&text, ", %lld steps lost", (long long)restart->lost_steps);
+    if (restart->message)
+        fleet_strbuf_appendf(&text, "; %s", restart->message);
     pass_event(pass, !message_cause_is_wanted(restart->cause) || restart->lost_steps > 0,
                is_resize ? WELLKNOWN_EVENT_RESIZED : WELLKNOWN_EVENT_RESTARTED, "%s", text.text);
 }
 
-static void append_restart(struct pass *pass, const struct fleetjob_restart *restart)
+/* The hub does not know what the pod's status says of its end. */
+static void explain_restart(const struct pass *pass, struct fleetjob_restart *restart)
+{
+    const struct fleetjob_restarts *restarts = &pass->status->restarts;
+    int64_t since = restarts->history.count > 0
+                        ? restarts->history.items[restarts->history.count - 1].at_wall_ms
+                        : 0;
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    if (restart->exit_code >= 0 && strcmp(restart->cause, OOM_CAUSE) != 0)
+        return; /* its agent lived to tell */
+    if (!oom_is_cause(pass, (int)restart->member, -1, restart->cause, since))
+        return;
+    oom_describe(pass, (int)restart->member, &text);
+    set_text(&restart->cause, OOM_CAUSE);
+    set_text(&restart->message, text.text);
+}
+
+/* The newest of the history: a copy, with what its pod says besides. */
+static const struct fleetjob_restart *append_restart(struct pass *pass,
+                                                     const struct fleetjob_restart *restart)
 {
     struct fleetjob_restarts *restarts = &pass->status->restarts;
-    struct fleetjob_restart *added;
+    struct fleetjob_restart copy = *restart, *added;
+
+    copy.cause = copy.message = NULL;
+    set_text(&copy.cause, restart->cause);
+    explain_restart(pass, &copy);
 
     if (restarts->history.count == FLEETJOB_HISTORY_MAX) {
         free(restarts->history.items[0].cause);
+        free(restarts->history.items[0].message);
         restarts->history.count--;
         memmove(restarts->history.items, restarts->history.items + 1,
                 restarts->history.count * sizeof(*restart));
@@ -342,33 +299,32 @@ static void append_restart(struct pass *pass, const struct fleetjob_restart *res
         realloc(restarts->history.items, (restarts->history.count + 1) * sizeof(*restart));
     fleet_assert(restarts->history.items);
     added = &restarts->history.items[restarts->history.count++];
-    *added = *restart;
-    added->cause = NULL;
-    set_text(&added->cause, restart->cause);
+    *added = copy;
     round_ms(&added->detect_ms);
     round_ms(&added->agree_ms);
     round_ms(&added->connect_ms);
     round_ms(&added->restore_ms);
     round_ms(&added->resume_ms);
     round_ms(&added->first_step_ms);
+    return added;
 }
 
 /* The history gets the restart that the status knows to have begun, unless it has it. */
 static void close_restart(struct pass *pass, bool is_told)
 {
     struct fleetjob_restarts *restarts = &pass->status->restarts;
-    const struct fleetjob_restart *begun = &pass->before->restarts.begun;
+    const struct fleetjob_restart *begun = &pass->before->restarts.begun, *added;
     int64_t newest = restarts->history.count > 0
                          ? restarts->history.items[restarts->history.count - 1].generation
                          : 0;
 
     if (!pass->before->restarts.has_begun || begun->generation <= newest)
         return;
-    append_restart(pass, begun);
+    added = append_restart(pass, begun);
     if (is_told)
         pass_event(pass, !message_cause_is_wanted(begun->cause), WELLKNOWN_EVENT_RESTARTED,
                    "After %s: how it went was lost with the controller that led then",
-                   begun->cause);
+                   added->cause);
 }
 
 void status_close_restart(struct pass *pass)
@@ -408,8 +364,7 @@ static void observe_restarts(struct pass *pass)
         newest = restarts->history.items[restarts->history.count - 1].generation;
     for (size_t i = 0; i < hub->history_count; i++)
         if (hub->history[i].generation > newest) {
-            append_restart(pass, &hub->history[i]);
-            tell_restart(pass, &hub->history[i]);
+            tell_restart(pass, append_restart(pass, &hub->history[i]));
         }
     if (hub->generation.counter < pass->before->rendezvous.generation)
         return; /* that one's restart is counted already, the hub does not know yet */
@@ -419,11 +374,28 @@ static void observe_restarts(struct pass *pass)
         restarts->ignored = hub->restarts_ignored;
 }
 
-/* What the last thing that went wrong was, for people. */
-static void describe_cause(const struct hub_view *hub, struct fleet_strbuf *out)
+static const struct hub_view_failure *last_failure(const struct pass *pass)
 {
-    const struct hub_view_failure *last =
-        hub->failure_count > 0 ? &hub->failures[hub->failure_count - 1] : NULL;
+    const struct hub_view *hub = &pass->in->hub;
+
+    return hub->failure_count > 0 ? &hub->failures[hub->failure_count - 1] : NULL;
+}
+
+const char *status_last_cause(const struct pass *pass)
+{
+    const struct hub_view_failure *last = last_failure(pass);
+
+    if (last && oom_is_cause(pass, last->member, last->attempt, last->cause, 0))
+        return OOM_CAUSE;
+    return last ? last->cause : NULL;
+}
+
+/* What the last thing that went wrong was, for people. */
+static void describe_cause(const struct pass *pass, struct fleet_strbuf *out)
+{
+    const struct hub_view *hub = &pass->in->hub;
+    const struct hub_view_failure *last = last_failure(pass);
+    const char *cause = status_last_cause(pass);
 
     if (hub->state_lost[0])
         fleet_strbuf_append(out, hub->state_lost);
@@ -431,19 +403,30 @@ static void describe_cause(const struct hub_view *hub, struct fleet_strbuf *out)
         fleet_strbuf_appendf(out, "worker %d: %s", last->member, last->message);
     else
         fleet_strbuf_append(out, last ? last->message : "the workers form a new generation");
+    if (cause && strcmp(cause, OOM_CAUSE) == 0) {
+        fleet_strbuf_append(out, "; OOMKilled: ");
+        oom_describe(pass, last->member, out);
+    }
 }
 
 static void observe_training(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
+    /* A hub that goes on from a status that was edited by hand may not know how many there are. */
+    int members = hub->members > 0 ? hub->members : hub->ready;
     FLEET_AUTO_STRBUF struct fleet_strbuf message = {0};
 
-    fleet_strbuf_appendf(&message, "%d workers train", hub->members);
-    tell_waiting(pass, &message);
+    if (members > 0)
+        fleet_strbuf_appendf(&message, "%d worker%s", members,
+                             members == 1 ? " trains" : "s train");
+    else
+        fleet_strbuf_append(&message, "the workers train");
+    status_tell_waiting(pass, &message);
     if (status_set(pass, WELLKNOWN_CONDITION_RUNNING, true, WELLKNOWN_REASON_TRAINING,
                    message.text) &&
         !pass->before->has_progress && pass->before->rendezvous.trained == 0)
-        pass_event(pass, false, WELLKNOWN_EVENT_STARTED, "Training on %d workers", hub->members);
+        pass_event(pass, false, WELLKNOWN_EVENT_STARTED, "Training on %d worker%s", members,
+                   members == 1 ? "" : "s");
     (void)status_clear(pass, WELLKNOWN_CONDITION_RESTARTING, WELLKNOWN_REASON_TRAINING,
                        "the training goes on");
 }
@@ -451,7 +434,8 @@ static void observe_training(struct pass *pass)
 /* Before the condition says so, too: it is by that that it is told once. */
 static void tell_lost_state(struct pass *pass)
 {
-    const struct fleetjob_condition *told = find(pass->status, WELLKNOWN_CONDITION_RESTARTING);
+    const struct fleetjob_condition *told =
+        status_find(pass->status, WELLKNOWN_CONDITION_RESTARTING);
     const char *text = pass->in->hub.state_lost;
 
     if (text[0] && (!told || strncmp(told->message, text, strlen(text)) != 0))
@@ -462,7 +446,7 @@ static void tell_lost_state(struct pass *pass)
 static void observe_saves(struct pass *pass)
 {
     const struct fleetjob_condition *told =
-        find(pass->status, WELLKNOWN_CONDITION_CHECKPOINT_FAILED);
+        status_find(pass->status, WELLKNOWN_CONDITION_CHECKPOINT_FAILED);
     const struct hub_view *hub = &pass->in->hub;
 
     if (hub->save_failed[0]) {
@@ -484,8 +468,8 @@ static void observe_running(struct pass *pass)
     bool was_running =
         hub->has_run || pass->before->has_progress || pass->status->rendezvous.trained > 0;
     bool is_suspended = pass->spec->run_policy.suspend;
-    const char *cause = hub->failure_count > 0 ? hub->failures[hub->failure_count - 1].cause
-                                               : WELLKNOWN_REASON_MEMBER_LOST;
+    const char *cause =
+        hub->failure_count > 0 ? status_last_cause(pass) : WELLKNOWN_REASON_MEMBER_LOST;
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
     if (hub->phase == HUB_RUNNING) {
@@ -497,17 +481,17 @@ static void observe_running(struct pass *pass)
     if (is_suspended)
         fleet_strbuf_append(&text, "the job is suspended");
     else if (was_running)
-        describe_cause(hub, &text);
+        describe_cause(pass, &text);
     else
         fleet_strbuf_appendf(&text, "%d of %d workers are ready", hub->ready, pass->desired);
     if (!is_suspended && !was_running && hub->failure_count > 0) {
         fleet_strbuf_append(&text, "; ");
-        describe_cause(hub, &text);
+        describe_cause(pass, &text);
     }
     if (!is_suspended && pass->status->waiting)
         fleet_strbuf_appendf(&text, "; %s", pass->status->waiting);
     if (!is_suspended)
-        tell_waiting(pass, &text);
+        status_tell_waiting(pass, &text);
     (void)status_set(pass, WELLKNOWN_CONDITION_RUNNING, false,
                      is_suspended  ? WELLKNOWN_REASON_SUSPENDED
                      : was_running ? WELLKNOWN_CONDITION_RESTARTING
@@ -557,8 +541,9 @@ static void observe_waiting(struct pass *pass)
 void status_observe(struct pass *pass)
 {
     pass->status->observed_generation = pass->in->job->metadata.generation;
-    count_workers(pass);
-    observe_scheduled(pass);
+    status_count_workers(pass);
+    status_observe_scheduled(pass);
+    status_observe_blocked(pass);
     if (pass->status->restarts.count < 0)
         pass->status->restarts.count = 0;
     status_close_lost_restart(pass);
@@ -580,7 +565,7 @@ void status_observe(struct pass *pass)
 void status_observe_end(struct pass *pass)
 {
     pass->status->observed_generation = pass->in->job->metadata.generation;
-    count_workers(pass);
+    status_count_workers(pass);
     close_restart(pass, is_begun_elsewhere(pass)); /* the end says what became of one of ours */
     if (pass->in->hub.is_hosted) {                 /* what members say as they leave */
         observe_progress(pass);
@@ -590,34 +575,13 @@ void status_observe_end(struct pass *pass)
 
 /* ---- as a whole ------------------------------------------------------------------------------- */
 
-void status_name_state(struct pass *pass)
-{
-    static const char *const order[] = {
-        WELLKNOWN_CONDITION_FAILED,  WELLKNOWN_CONDITION_SUCCEEDED,  WELLKNOWN_CONDITION_SUSPENDED,
-        WELLKNOWN_CONDITION_STALLED, WELLKNOWN_CONDITION_RESTARTING, WELLKNOWN_CONDITION_RUNNING,
-    };
-    const struct fleetjob_condition *accepted = find(pass->status, WELLKNOWN_CONDITION_ACCEPTED);
-    const struct fleetjob_condition *suspended = find(pass->status, WELLKNOWN_CONDITION_SUSPENDED);
-    const char *state = "Pending";
-
-    for (size_t i = FLEET_COUNT(order); i-- > 0;)
-        if (status_is_true(pass->status, order[i]))
-            state = order[i];
-    if (accepted && strcmp(accepted->status, "False") == 0 && strcmp(state, "Pending") == 0)
-        state = "Refused";
-    if (suspended && suspended->reason &&
-        strcmp(suspended->reason, WELLKNOWN_REASON_SUSPENDING) == 0 &&
-        !status_is_terminal(pass->status))
-        state = WELLKNOWN_REASON_SUSPENDING;
-    set_text(&pass->status->state, state);
-}
-
 /* What changes while pods come up one by one: counts, and messages that contain them. */
 static void remove_counts(cJSON *status)
 {
     cJSON *condition;
 
     cJSON_DeleteItemFromObjectCaseSensitive(status, "workers");
+    cJSON_DeleteItemFromObjectCaseSensitive(status, "reason");
     cJSON_ArrayForEach(condition, cJSON_GetObjectItemCaseSensitive(status, "conditions"))
         cJSON_DeleteItemFromObjectCaseSensitive(condition, "message");
 }

@@ -33,6 +33,7 @@ bool suspend_apply(struct pass *pass)
     (void)status_clear(pass, WELLKNOWN_CONDITION_RUNNING, WELLKNOWN_REASON_SUSPENDED, WORDS);
     (void)status_clear(pass, WELLKNOWN_CONDITION_RESTARTING, WELLKNOWN_REASON_SUSPENDED, WORDS);
     (void)status_clear(pass, WELLKNOWN_CONDITION_STALLED, WELLKNOWN_REASON_SUSPENDED, WORDS);
+    (void)status_clear(pass, WELLKNOWN_CONDITION_BLOCKED, WELLKNOWN_REASON_SUSPENDED, WORDS);
     if (status_set(pass, WELLKNOWN_CONDITION_SUSPENDED, true, WELLKNOWN_REASON_SUSPENDED, WORDS))
         pass_event(pass, false, WELLKNOWN_EVENT_SUSPENDED, "All workers are stopped");
     return true;

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/oom.h"
 #include "controller/fleetjob/pass.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
@@ -138,6 +139,20 @@ static int64_t next_start(const struct pass *pass, const struct seat *seat, int 
     return after_failed > start ? after_failed : start;
 }
 
+static void tell_replaced(struct pass *pass, const struct observed_pod *failed, int attempt)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf memory = {0};
+
+    if (strcmp(failed->reason, OOM_CAUSE) == 0) {
+        fleet_strbuf_append(&memory, "; ");
+        oom_describe(pass, failed->index, &memory);
+    }
+    pass_event(pass, false, WELLKNOWN_EVENT_REPLACED_POD,
+               "Worker %d ended with exit code %d%s%s: attempt %d%s", failed->index,
+               failed->exit_code, failed->reason[0] ? ", " : "", failed->reason, attempt,
+               fleet_strbuf_text(&memory));
+}
+
 static void fill_seat(struct pass *pass, const struct seat *seat, int index)
 {
     int recorded = recorded_attempt(pass, index), taken = taken_attempt(pass, index);
@@ -171,10 +186,7 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
     if (!is_replacement || is_asked_again) /* which has been told */
         return;
     if (seat->failed && seat->failed->attempt == seat->attempt)
-        pass_event(pass, false, WELLKNOWN_EVENT_REPLACED_POD,
-                   "Worker %d ended with exit code %d%s%s: attempt %d", index,
-                   seat->failed->exit_code, seat->failed->reason[0] ? ", " : "",
-                   seat->failed->reason, highest + 1);
+        tell_replaced(pass, seat->failed, highest + 1);
     else
         pass_event(pass, seat->is_silent, WELLKNOWN_EVENT_REPLACED_POD, "Worker %d %s: attempt %d",
                    index,

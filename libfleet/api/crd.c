@@ -18,14 +18,17 @@ struct column {
     int priority; /* 1: only with -o wide */
 };
 
+/* A sentence, which is empty while the job trains, stands last: it moves nothing. */
 static const struct column columns[] = {
     {"State", "string", ".status.state", "What the job is doing", 0},
+    {"Reason", "string", ".status.reason", "Why it does not run as it should", 0},
     {"Workers", "integer", ".status.workers.ready", "Members of the running generation", 0},
-    {"Step", "integer", ".status.progress.step", "Last committed step", 0},
+    {"Step", "string", ".status.progress.text", "Last committed step, of how many", 0},
     {"Loss", "number", ".status.progress.loss", "Loss of that step", 0},
     {"Restarts", "integer", ".status.restarts.count", "Restarts caused by failures", 0},
-    {"Waiting", "string", ".status.waiting", "What it waits for, and until when", 0},
     {"Age", "date", ".metadata.creationTimestamp", "", 0},
+    {"Waiting", "string", ".status.waiting", "What it waits for, and until when", 0},
+    {"Held-out", "number", ".status.progress.heldOutLoss", "Loss on held-out data", 1},
     {"Tokens/s", "number", ".status.progress.tokensPerSecond", "Speed of the whole job", 1},
     {"Goodput", "number", ".status.progress.goodput",
      "Share of the time in steps that were not repeated", 1},

@@ -166,6 +166,7 @@ struct fleetjob_restart {
     int64_t generation; /* that was made */
     int64_t at_wall_ms;
     char *cause;                                                   /* CamelCase */
+    char *message;                                                 /* what else is known, or NULL */
     int64_t member;                                                /* pod index, -1 = none */
     int64_t exit_code;                                             /* -1 = unknown */
     double detect_ms, agree_ms, connect_ms, restore_ms, resume_ms; /* NaN = not reached */
@@ -174,7 +175,8 @@ struct fleetjob_restart {
 };
 
 struct fleetjob_status {
-    char *state; /* one word for the STATE column: the newest true condition; or NULL */
+    char *state;  /* one word for the STATE column: the newest true condition; or NULL */
+    char *reason; /* one word for the REASON column; NULL = nothing keeps it from what it does */
     struct {
         struct fleetjob_condition *items;
         size_t count;
@@ -191,6 +193,7 @@ struct fleetjob_status {
     } rendezvous;
     char *waiting;       /* for what, before the next generation, and until when; or NULL */
     char *image;         /* frozen at the first start, or NULL */
+    char *image_id;      /* of its contents, as the kubelet knows them, or NULL */
     char *agent_image;   /* frozen with it: where the agent is from, or NULL */
     char *secret_digest; /* of what the job's Secret holds, or NULL */
     struct fleet_int_map attempts; /* by index, zero left out */
@@ -202,7 +205,10 @@ struct fleetjob_status {
     bool has_progress;
     struct fleetjob_progress {
         int64_t step, steps;
+        char *text;                              /* "801/2000", or "801"; or NULL */
         double loss, tokens_per_second, goodput; /* NaN = not known */
+        double held_out_loss;                    /* NaN = not known */
+        int64_t held_out_step;                   /* after which it was measured; 0 = never */
         int64_t at_wall_ms;
     } progress;
     bool has_checkpoint;

@@ -12,8 +12,8 @@ static const struct fleet_field condition_fields[] = {
      .offset = offsetof(struct fleetjob_condition, type),
      .count_max = 316,
      .description = "What is stated: Accepted, Scheduled, Running, Restarting, Suspended, "
-                    "Succeeded, Failed, Stalled, "
-                    "CheckpointFailed."},
+                    "Succeeded, Failed, Stalled, Blocked, "
+                    "CheckpointFailed, InternalError."},
     {.name = "status",
      .kind = FLEET_FIELD_STRING,
      .flags = FLEET_REQUIRED,
@@ -158,11 +158,25 @@ static const struct fleet_field progress_fields[] = {
      .kind = FLEET_FIELD_INT,
      .offset = offsetof(struct fleetjob_progress, steps),
      .description = "Steps of the whole job."},
+    {.name = "text",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_progress, text),
+     .description = "Both, for the STEP column: 801/2000; the step alone if nobody says how many "
+                    "there are."},
     {.name = "loss",
      .kind = FLEET_FIELD_NUMBER,
      .offset = offsetof(struct fleetjob_progress, loss),
      .unset = NAN,
      .description = "Loss of that step."},
+    {.name = "heldOutLoss",
+     .kind = FLEET_FIELD_NUMBER,
+     .offset = offsetof(struct fleetjob_progress, held_out_loss),
+     .unset = NAN,
+     .description = "Loss on held-out data, as evaluated last."},
+    {.name = "heldOutStep",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_progress, held_out_step),
+     .description = "Step after which that was."},
     {.name = "tokensPerSecond",
      .kind = FLEET_FIELD_NUMBER,
      .offset = offsetof(struct fleetjob_progress, tokens_per_second),
@@ -226,6 +240,11 @@ static const struct fleet_field restart_fields[] = {
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_restart, cause),
      .description = "Why, in one word."},
+    {.name = "message",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_restart, message),
+     .count_max = 1024,
+     .description = "What else is known of it: the memory limit that was reached."},
     {.name = "member",
      .kind = FLEET_FIELD_INT,
      .offset = offsetof(struct fleetjob_restart, member),
@@ -359,6 +378,11 @@ static const struct fleet_field status_fields[] = {
      .offset = offsetof(struct fleetjob_status, state),
      .description = "One word for the STATE column: Pending, Running, Restarting, Suspending, "
                     "Suspended, Stalled, Succeeded, Failed or Refused."},
+    {.name = "reason",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_status, reason),
+     .description = "One word for the REASON column: why the job does not run, or not as it "
+                    "should, or why it failed. Absent if there is nothing to say."},
     {.name = "conditions",
      .kind = FLEET_FIELD_LIST,
      .item = FLEET_FIELD_OBJECT,
@@ -396,6 +420,12 @@ static const struct fleet_field status_fields[] = {
          "Image of the workers, frozen at the first start: with its digest, but for an image "
          "that was loaded onto the nodes, of which the kubelet knows no digest that could be "
          "pulled."},
+    {.name = "imageID",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_status, image_id),
+     .description =
+         "What that image was on the node where it was read, as the kubelet says: the digest of "
+         "its configuration where it was loaded onto the nodes."},
     {.name = "agentImage",
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_status, agent_image),

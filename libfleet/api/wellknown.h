@@ -71,6 +71,8 @@
 #define WELLKNOWN_CONDITION_FAILED    "Failed"    /* terminal; the reason says why */
 #define WELLKNOWN_CONDITION_CHECKPOINT_FAILED \
     "CheckpointFailed" /* the newest save failed and is tried again; the message says why */
+#define WELLKNOWN_CONDITION_BLOCKED \
+    "Blocked" /* something keeps a worker from starting; the reason says what (pod_cause.h) */
 #define WELLKNOWN_CONDITION_STALLED "Stalled" /* no progress; the message says what is awaited */
 
 /* ---- reasons of conditions ------------------------------------------------------------------- */
@@ -81,6 +83,7 @@
 #define WELLKNOWN_REASON_INVARIANT_BROKEN  "InvariantBroken" /* InternalError=True */
 #define WELLKNOWN_REASON_RECOVERED         "Recovered"       /* InternalError=False */
 #define WELLKNOWN_REASON_CREATE_REFUSED    "CreateRefused"   /* Scheduled=False: quota, admission */
+#define WELLKNOWN_REASON_UNBLOCKED         "Unblocked"       /* Blocked=False */
 #define WELLKNOWN_REASON_PODS_SCHEDULED    "PodsScheduled"   /* Scheduled=True */
 #define WELLKNOWN_REASON_TRAINING          "Training"        /* Running=True */
 #define WELLKNOWN_REASON_NOT_STARTED       "NotStarted"      /* Running=False */
@@ -103,6 +106,13 @@
 #define WELLKNOWN_REASON_HUB_SUPERSEDED \
     "HubSuperseded" /* Stalled=True: a member holds a greater epoch than status and Lease give */
 
+/* status.reason, beside reasons of conditions: */
+#define WELLKNOWN_REASON_QUOTA_EXCEEDED "QuotaExceeded" /* the API server makes no more pods */
+#define WELLKNOWN_REASON_WORKER_FAILED  "WorkerFailed"  /* a pod ended before the first step */
+#define WELLKNOWN_REASON_WAITING_FOR_WORKERS \
+    "WaitingForWorkers"                      /* some are ready, others are not */
+#define WELLKNOWN_REASON_STARTING "Starting" /* pods are being made and started */
+
 /* ---- reasons of failures and restarts ---------------------------------------------------------- */
 /* status.restarts.history[].cause, failurePolicy.rules[].reasons (docs/failures.md). Written by hub, agent and
  * controller; read by rules and people. Only those that two of them know are here. */
@@ -112,7 +122,8 @@
 #define WELLKNOWN_CAUSE_EVICTED "Evicted" /* a drain, a taint, a node under pressure */
 
 /* ---- reasons of events ----------------------------------------------------------------------- */
-/* Written by the controller on the FleetJob; read by people (`kubectl describe`). */
+/* Written by the controller on the FleetJob; read by people (`kubectl describe`). What keeps a
+ * worker from starting has the words of pod_cause.h. */
 
 #define WELLKNOWN_EVENT_ACCEPTED       "Accepted"
 #define WELLKNOWN_EVENT_INVALID        "InvalidSpec" /* Warning */

@@ -60,11 +60,29 @@ static void test_hub_view__of_restarts_the_last_are_kept(void **state)
     hub_view_release(&view);
 }
 
+/* An evaluation is not a step; a later step leaves what it said. */
+static void test_hub_view__the_held_out_loss_stays(void **state)
+{
+    struct hub_view view = {0};
+    struct hub_event event = {.type = HUB_EVENT_EVALUATION, .step = {.step = 40, .loss = 1.5}};
+
+    (void)state;
+    hub_view_event(&view, &event, 1000);
+    assert_false(view.has_progress);
+    event = (struct hub_event){.type = HUB_EVENT_STEP, .step = {.step = 41, .loss = 2.5}};
+    hub_view_event(&view, &event, 1001);
+    assert_true(view.has_progress);
+    assert_int_equal(view.progress.held_out_step, 40);
+    assert_true(view.progress.held_out_loss == 1.5 && view.progress.loss == 2.5);
+    hub_view_release(&view);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hub_view__all_members_that_do_not_answer_are_remembered),
         cmocka_unit_test(test_hub_view__of_restarts_the_last_are_kept),
+        cmocka_unit_test(test_hub_view__the_held_out_loss_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,6 +122,7 @@ static void test_observe__an_image_without_a_digest_goes_by_its_name(void **stat
 
     (void)state;
     assert_string_equal(pod->image, "local/r:1");
+    assert_string_equal(pod->image_id, "sha256:12");
     assert_string_equal(pod->agent_image, "local/r:1");
     projection_pod_kind.release(pod);
 }
@@ -142,7 +143,7 @@ static void test_observe__the_agent_may_be_from_another_image(void **state)
     projection_pod_kind.release(pod);
 }
 
-static void expect_waiting(const char *status, const char *waiting)
+static void expect_waiting(const char *status, const char *waiting, const char *cause)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct projection_pod *pod;
@@ -150,6 +151,7 @@ static void expect_waiting(const char *status, const char *waiting)
     fleet_strbuf_appendf(&text, "{" POD("p", "0", "0") ",\"status\":{%s}}", status);
     pod = project_pod(text.text);
     assert_string_equal(pod->waiting, waiting);
+    assert_string_equal(pod->cause, cause);
     projection_pod_kind.release(pod);
 }
 
@@ -159,21 +161,42 @@ static void test_observe__a_pod_that_does_not_start_says_why(void **state)
     expect_waiting(
         "\"phase\":\"Pending\",\"conditions\":[{\"type\":\"PodScheduled\",\"status\":\"False\","
         "\"message\":\"0/2 nodes are available\"}]",
-        "0/2 nodes are available");
+        "0/2 nodes are available", "Unschedulable");
     expect_waiting(
         "\"initContainerStatuses\":[{\"state\":{\"waiting\":{\"reason\":\"ErrImagePull\","
         "\"message\":\"no host\"}}}],\"containerStatuses\":[{\"state\":{\"waiting\":{"
         "\"reason\":\"PodInitializing\"}}}]",
-        "ErrImagePull: no host");
+        "ErrImagePull: no host", "ImagePullBackOff");
     expect_waiting(
         "\"containerStatuses\":[{\"state\":{\"running\":{}}},{\"state\":{\"waiting\":{\"reason\":"
         "\"ContainerCreating\"}}}]",
-        "ContainerCreating");
+        "ContainerCreating", "");
     expect_waiting(
         "\"initContainerStatuses\":[{\"state\":{\"running\":{}}}],\"containerStatuses\":[{"
         "\"state\":{"
         "\"waiting\":{\"reason\":\"PodInitializing\"}}}]",
-        "");
+        "", "");
+}
+
+/* The container's, which may be a LimitRange's; else that of the whole pod. */
+static void test_observe__the_memory_limit_is_read(void **state)
+{
+    static const char *const cases[][2] = {
+        {"\"containers\":[{\"name\":\"w\",\"resources\":{\"limits\":{\"memory\":\"512Mi\"}}}]",
+         "512Mi"},
+        {"\"resources\":{\"limits\":{\"memory\":\"2G\"}},\"containers\":[{\"name\":\"w\"}]", "2G"},
+        {"\"containers\":[{\"name\":\"w\",\"resources\":{\"limits\":{\"cpu\":1}}}]", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+        struct projection_pod *pod;
+        fleet_strbuf_appendf(&text, "{" POD("p", "0", "0") ",\"spec\":{%s}}", cases[i][0]);
+        pod = project_pod(text.text);
+        assert_string_equal(pod->memory_limit, cases[i][1]);
+        projection_pod_kind.release(pod);
+    }
 }
 
 static void test_observe__strangers_are_nobodys_pods(void **state)
@@ -294,6 +317,8 @@ static void test_observe__images_are_of_pods_that_live(void **state)
         else
             assert_null(actions.status.image);
         assert_int_equal(actions.status.image == NULL, actions.status.agent_image == NULL);
+        if (!cases[i].before && cases[i].after)
+            assert_string_equal(actions.status.image_id, "runtime@sha256:1");
         actions_release(&actions);
         release(&w);
     }
@@ -490,6 +515,7 @@ int main(void)
         cmocka_unit_test(test_observe__the_agents_last_words_are_read),
         cmocka_unit_test(test_observe__an_evicted_pod_says_why),
         cmocka_unit_test(test_observe__an_image_without_a_digest_goes_by_its_name),
+        cmocka_unit_test(test_observe__the_memory_limit_is_read),
         cmocka_unit_test(test_observe__the_agent_may_be_from_another_image),
         cmocka_unit_test(test_observe__a_pod_that_does_not_start_says_why),
         cmocka_unit_test(test_observe__strangers_are_nobodys_pods),

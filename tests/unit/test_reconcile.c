@@ -9,8 +9,9 @@
  *                   errors   [[path, message]]: what is wrong with the spec
  *                   warnings [[path, message]]: what is only odd about it
  *                   pods     [{index, attempt, phase, deleting, unscheduled, exitCode, reason,
- *                              message, waiting, topology, node, created, started, finished}];
- *                              uid is "uid-<index>-<attempt>"
+ *                              message, waiting, cause, memoryLimit, topology, node, created,
+ *                              started, finished}]; uid is "uid-<index>-<attempt>"
+ *                   asksWhy  true: the API server is being asked why a pod does not start
  *                   refusal  what the API server said; refused [[index, attempt]]: of which pods;
  *                   blocked  true: no pod can be made
  *                   gone     [uid]
@@ -156,6 +157,8 @@ static void read_pods(struct scenario *s)
             .reason = text_at(item, "reason", ""),
             .message = text_at(item, "message", ""),
             .waiting = text_at(item, "waiting", ""),
+            .cause = text_at(item, "cause", ""),
+            .memory_limit = text_at(item, "memoryLimit", ""),
             .created_wall_ms = time_at(item, "created"),
             .topology = text_at(item, "topology", ""),
             .node = text_at(item, "node", ""),
@@ -239,6 +242,9 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
     hub->progress.at_wall_ms = time_at(json, "stepAt");
     hub->progress.loss = hub->progress.tokens_per_second = 2.0;
     (void)fleet_json_opt_number(json, "loss", &hub->progress.loss, NULL);
+    hub->progress.steps = int_at(json, "steps", 0);
+    hub->progress.held_out_step = int_at(json, "heldOutStep", 0);
+    (void)fleet_json_opt_number(json, "heldOutLoss", &hub->progress.held_out_loss, NULL);
     (void)fleet_json_opt_number(json, "tokensPerSecond", &hub->progress.tokens_per_second, NULL);
     (void)snprintf(hub->state_lost, sizeof(hub->state_lost), "%s", text_at(json, "stateLost", ""));
     (void)snprintf(hub->save_failed, sizeof(hub->save_failed), "%s",
@@ -292,6 +298,7 @@ static void read_refusal(struct scenario *s)
                                   cJSON_GetArrayItem(item, 1)->valueint};
     s->observed.refused = s->refused;
     s->observed.refusal = text_at(s->root, "refusal", NULL);
+    s->observed.asks_why = cJSON_IsTrue(fleet_json_at(s->root, "asksWhy"));
     s->observed.is_blocked = cJSON_IsTrue(fleet_json_at(s->root, "blocked"));
 }
 

@@ -152,6 +152,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   verbs:
     - create # controller/fleetjob/job_objects.c: runPolicy.scheduling.gang
     - patch # controller/fleetjob/job_objects.c: after a change of worker.minReplicas
+- apiGroups: [""]
+  resources: [events]
+  verbs:
+    - list # controller/fleetjob/pod_events.c: why a pod that has a node does not start
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs:

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/fleetjob/oom.h"
+
+#include <string.h>
+
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/json.h"
+#include "libfleet/kube/meta.h"
+
+#define SECOND_MS 1000 /* Kubernetes' times have no parts of it */
+
+static const struct observed_pod *find_ended(const struct pass *pass, int member, int attempt)
+{
+    const struct observed_pod *newest = NULL;
+
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        const struct observed_pod *pod = &pass->in->pods[i];
+        if (pod->index != member || pod->phase != OBSERVED_FAILED ||
+            (attempt >= 0 && pod->attempt != attempt))
+            continue;
+        if (!newest || pod->attempt > newest->attempt)
+            newest = pod;
+    }
+    return newest;
+}
+
+bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *cause,
+                  int64_t since_wall_ms)
+{
+    const struct observed_pod *pod;
+
+    if (strcmp(cause, OOM_CAUSE) == 0)
+        return true;
+    if (member < 0 || strcmp(cause, WELLKNOWN_REASON_MEMBER_LOST) != 0)
+        return false;
+    pod = find_ended(pass, member, attempt);
+    return pod && strcmp(pod->reason, OOM_CAUSE) == 0 &&
+           pod->finished_wall_ms + SECOND_MS > since_wall_ms;
+}
+
+/* As the pods of the job have it, which may be a LimitRange's; the worker's own before others'.
+ * NULL = none. */
+static const char *find_limit(const struct pass *pass, int member)
+{
+    const struct fleetjob_worker *worker = &pass->spec->worker;
+    const char *limit = NULL;
+
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        const struct observed_pod *pod = &pass->in->pods[i];
+        if (pod->memory_limit && pod->memory_limit[0] && (!limit || pod->index == member))
+            limit = pod->memory_limit;
+    }
+    if (!limit && pass->in->pod_count == 0)
+        (void)fleet_json_opt_string(worker->template_ ? worker->template_ : worker->resources,
+                                    worker->template_ ? "spec.containers[0].resources.limits.memory"
+                                                      : "limits.memory",
+                                    &limit, NULL);
+    return limit;
+}
+
+void oom_describe(const struct pass *pass, int member, struct fleet_strbuf *out)
+{
+    const char *limit = find_limit(pass, member);
+    int64_t bytes;
+
+    if (member >= 0)
+        fleet_strbuf_appendf(out, "worker %d has ", member);
+    else
+        fleet_strbuf_append(out, "it has ");
+    if (!limit)
+        fleet_strbuf_append(out, "no memory limit: the node had no memory left");
+    else if (kube_quantity_parse(limit, 1, &bytes, NULL) < 0)
+        fleet_strbuf_appendf(out, "a memory limit of %s", limit);
+    else
+        fleet_strbuf_appendf(out, "a memory limit of %s (%lld bytes)", limit, (long long)bytes);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_OOM_H
+#define CONTROLLER_FLEETJOB_OOM_H
+
+/*
+ * Workers that were killed for lack of memory, and what they may have. If the kernel kills one
+ * trainer, its agent says so. If it kills the whole container, the agent with it, the hub knows
+ * only that it lost a member; the pod's status says why.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "controller/fleetjob/pass.h"
+
+#define OOM_CAUSE "OOMKilled"
+
+/* Was the loss of this member, for the hub of this cause, lack of memory? By its pod of this
+ * attempt; -1: its newest that has ended, after `since_wall_ms`. */
+bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *cause,
+                  int64_t since_wall_ms);
+
+/* "worker 1 has a memory limit of 512Mi (536870912 bytes)", appended; or that it has none. */
+void oom_describe(const struct pass *pass, int member, struct fleet_strbuf *out);
+
+#endif

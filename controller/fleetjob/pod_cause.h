@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_POD_CAUSE_H
+#define CONTROLLER_FLEETJOB_POD_CAUSE_H
+
+/*
+ * One word for why a pod does not start, from what scheduler, kubelet and API server say: the
+ * REASON of `kubectl get`, the reason of the condition Blocked and of its Event. The words are
+ * listed in docs/failures.md.
+ *
+ * Where Kubernetes has a word that says enough, that word stays. A word that is returned is
+ * constant, or `reason`.
+ */
+
+#include <stdbool.h>
+
+#define POD_CAUSE_PULLING "PullingImage" /* takes its time; nothing is wrong */
+
+/* The condition PodScheduled is False: Unschedulable, SchedulingGated, MissingVolumeClaim,
+ * VolumeNotBound. */
+const char *pod_cause_of_scheduler(const char *reason, const char *message);
+
+/* A container waits: ImagePullBackOff (ErrImagePull, too: the two alternate), MissingConfigMap,
+ * MissingSecret …; "" if it only starts. */
+const char *pod_cause_of_container(const char *reason, const char *message);
+
+/* The newest Event of a pod that has a node: VolumeNotMounted, VolumeNotAttached, MissingConfigMap
+ * …; "" if it says nothing of why the pod has not started. */
+const char *pod_cause_of_event(bool is_warning, const char *reason, const char *message);
+
+/* The API server would not make a pod: QuotaExceeded, or CreateRefused. */
+const char *pod_cause_of_refusal(const char *message);
+
+/* Does somebody have to act? False: "", or it takes its time. */
+bool pod_cause_blocks(const char *cause);
+
+#endif

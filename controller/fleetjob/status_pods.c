@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What pods say, as the status has it: how many there are, what keeps those that do not start. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/pod_cause.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/strbuf.h"
+
+#define WAITING_MS 10000 /* a pod that takes longer to start may need somebody */
+
+/* Ended pods that were cleaned up since still count for a job that is over. */
+static int64_t at_least(const struct pass *pass, int64_t now, int64_t before)
+{
+    return status_is_terminal(pass->before) && pass->before->has_workers && before > now ? before
+                                                                                         : now;
+}
+
+void status_count_workers(struct pass *pass)
+{
+    struct fleetjob_workers *workers = &pass->status->workers;
+    FLEET_AUTO_STRBUF struct fleet_strbuf selector = {0};
+    int64_t succeeded = 0, failed = 0;
+
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        succeeded += pass->in->pods[i].phase == OBSERVED_SUCCEEDED;
+        failed += pass->in->pods[i].phase == OBSERVED_FAILED;
+    }
+    pass->status->has_workers = true;
+    workers->desired = pass->desired;
+    workers->active = pass->active;
+    if (pass->in->hub.is_hosted && !pass->in->hub.is_learning && !pass->in->hub.is_superseded)
+        workers->ready = pass->in->hub.ready; /* else nobody knows better than what stands there */
+    if (workers->ready > workers->active)
+        workers->ready = workers->active;
+    workers->succeeded = at_least(pass, succeeded, pass->before->workers.succeeded);
+    workers->failed = at_least(pass, failed, pass->before->workers.failed);
+    fleet_strbuf_appendf(&selector, "%s=%s", WELLKNOWN_LABEL_JOB, pass->in->job->metadata.name);
+    free(workers->selector);
+    workers->selector = fleet_strbuf_take(&selector);
+}
+
+/* The scheduler's count of nodes, and not only that the whole gang was turned down for the sake of
+ * one pod. */
+static bool counts_nodes(const struct observed_pod *pod)
+{
+    return strstr(pod->waiting, "nodes are available") != NULL;
+}
+
+/* Of the pods that have a node, or have none, the first that says why it does not go on, best with
+ * a count. */
+static const struct observed_pod *find_waiting(const struct pass *pass, bool is_scheduled)
+{
+    const struct observed_pod *first = NULL;
+
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        const struct observed_pod *pod = &pass->in->pods[i];
+        if (!pass_is_living(pod) || pod->is_deleting || pod->is_scheduled != is_scheduled ||
+            !pod->waiting || !pod->waiting[0])
+            continue;
+        if (!first || (counts_nodes(pod) && !counts_nodes(first)) ||
+            (counts_nodes(pod) == counts_nodes(first) && pod->index < first->index))
+            first = pod;
+    }
+    return first;
+}
+
+void status_observe_scheduled(struct pass *pass)
+{
+    int unscheduled = pass->desired - pass->active;
+    const struct observed_pod *waiting = find_waiting(pass, false);
+    const char *why = pass->in->refusal ? pass->in->refusal : waiting ? waiting->waiting : "";
+    const char *reason = WELLKNOWN_REASON_PODS_SCHEDULED;
+    FLEET_AUTO_STRBUF struct fleet_strbuf message = {0};
+
+    if (pass->spec->run_policy.suspend || pass->status->workers.succeeded > 0 ||
+        !status_is_true(pass->status, WELLKNOWN_CONDITION_ACCEPTED))
+        return;
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        const struct observed_pod *pod = &pass->in->pods[i];
+        unscheduled += pass_is_living(pod) && !pod->is_deleting && !pod->is_scheduled;
+    }
+    if (unscheduled > 0) {
+        reason =
+            pass->in->refusal ? WELLKNOWN_REASON_CREATE_REFUSED : WELLKNOWN_REASON_PODS_PENDING;
+        fleet_strbuf_appendf(&message, "%d of %d workers have no node yet%s%s", unscheduled,
+                             pass->desired, why[0] ? ": " : "", why);
+    } else {
+        fleet_strbuf_appendf(&message, "%d of %d workers have a node", pass->desired,
+                             pass->desired);
+    }
+    (void)status_set(pass, WELLKNOWN_CONDITION_SCHEDULED, unscheduled <= 0, reason, message.text);
+}
+
+/* Pods take a while to start; one that takes longer may wait for an image or a volume for ever. */
+void status_tell_waiting(struct pass *pass, struct fleet_strbuf *out)
+{
+    const struct observed_pod *waiting = find_waiting(pass, true);
+
+    if (!waiting || waiting->created_wall_ms == 0)
+        return;
+    if (pass->now < waiting->created_wall_ms + WAITING_MS)
+        pass_requeue_at(pass, waiting->created_wall_ms + WAITING_MS);
+    else
+        fleet_strbuf_appendf(out, "; pod %s waits: %s", waiting->name, waiting->waiting);
+}
+
+/* ---- what keeps a pod from starting --------------------------------------------------------- */
+
+/* The pod whose cause is told: one without a node, best with the scheduler's count, before one that
+ * has a node. */
+static const struct observed_pod *find_blocked(const struct pass *pass)
+{
+    const struct observed_pod *best = NULL;
+
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        const struct observed_pod *pod = &pass->in->pods[i];
+        if (!pass_is_living(pod) || pod->is_deleting || !pod->cause ||
+            !pod_cause_blocks(pod->cause))
+            continue;
+        if (!best || (best->is_scheduled && !pod->is_scheduled) ||
+            (best->is_scheduled == pod->is_scheduled && counts_nodes(pod) && !counts_nodes(best)) ||
+            (best->is_scheduled == pod->is_scheduled && counts_nodes(pod) == counts_nodes(best) &&
+             pod->index < best->index))
+            best = pod;
+    }
+    return best;
+}
+
+const char *status_pod_cause(const struct pass *pass)
+{
+    const struct observed_pod *pod = find_blocked(pass);
+
+    if (pod)
+        return pod->cause;
+    for (size_t i = 0; i < pass->in->pod_count; i++)
+        if (pass_is_living(&pass->in->pods[i]) && pass->in->pods[i].cause &&
+            pass->in->pods[i].cause[0])
+            return pass->in->pods[i].cause;
+    return "";
+}
+
+static bool is_told(const struct pass *pass, const char *cause)
+{
+    const struct fleetjob_condition *told = status_find(pass->status, WELLKNOWN_CONDITION_BLOCKED);
+
+    return told && strcmp(told->status, "True") == 0 && told->reason &&
+           strcmp(told->reason, cause) == 0;
+}
+
+void status_observe_blocked(struct pass *pass)
+{
+    const struct observed_pod *pod = find_blocked(pass);
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    bool is_new;
+
+    if (!pod || pass->spec->run_policy.suspend) {
+        if (!pass->in->asks_why || pass->spec->run_policy.suspend)
+            (void)status_clear(pass, WELLKNOWN_CONDITION_BLOCKED, WELLKNOWN_REASON_UNBLOCKED,
+                               "nothing keeps a worker from starting");
+        return;
+    }
+    is_new = !is_told(pass, pod->cause);
+    if (is_new && pod->created_wall_ms > 0 && pass->now < pod->created_wall_ms + WAITING_MS) {
+        pass_requeue_at(pass, pod->created_wall_ms + WAITING_MS);
+        return;
+    }
+    fleet_strbuf_appendf(&text, "worker %d %s: %s", pod->index,
+                         pod->is_scheduled ? "cannot start" : "finds no node", pod->waiting);
+    (void)status_set(pass, WELLKNOWN_CONDITION_BLOCKED, true, pod->cause, text.text);
+    if (is_new)
+        pass_event(pass, true, pod->cause, "W%s", text.text + 1);
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The words of `kubectl get`: STATE, and REASON, the one cause that says most about it now. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/pod_cause.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+
+static void set_text(char **text, const char *value)
+{
+    free(*text);
+    *text = value ? strdup(value) : NULL;
+    fleet_assert(*text || !value);
+}
+
+void status_name_state(struct pass *pass)
+{
+    static const char *const order[] = {
+        WELLKNOWN_CONDITION_FAILED,  WELLKNOWN_CONDITION_SUCCEEDED,  WELLKNOWN_CONDITION_SUSPENDED,
+        WELLKNOWN_CONDITION_STALLED, WELLKNOWN_CONDITION_RESTARTING, WELLKNOWN_CONDITION_RUNNING,
+    };
+    const struct fleetjob_condition *accepted =
+        status_find(pass->status, WELLKNOWN_CONDITION_ACCEPTED);
+    const struct fleetjob_condition *suspended =
+        status_find(pass->status, WELLKNOWN_CONDITION_SUSPENDED);
+    const char *state = "Pending";
+
+    for (size_t i = FLEET_COUNT(order); i-- > 0;)
+        if (status_is_true(pass->status, order[i]))
+            state = order[i];
+    if (accepted && strcmp(accepted->status, "False") == 0 && strcmp(state, "Pending") == 0)
+        state = "Refused";
+    if (suspended && suspended->reason &&
+        strcmp(suspended->reason, WELLKNOWN_REASON_SUSPENDING) == 0 &&
+        !status_is_terminal(pass->status))
+        state = WELLKNOWN_REASON_SUSPENDING;
+    set_text(&pass->status->state, state);
+}
+
+/* The reason of the condition, if that has this status. */
+static const char *reason_of(const struct pass *pass, const char *type, const char *status)
+{
+    const struct fleetjob_condition *condition = status_find(pass->status, type);
+
+    return condition && strcmp(condition->status, status) == 0 ? condition->reason : NULL;
+}
+
+static const char *first_of(const char *const *reasons, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (reasons[i] && reasons[i][0])
+            return reasons[i];
+    return NULL;
+}
+
+/* Why workers ended before there was a first step: told by the hub, or by a pod that was no member
+ * yet. */
+static const char *early_failure(const struct pass *pass)
+{
+    const struct observed_pod *newest = NULL;
+
+    if (pass->in->hub.failure_count > 0)
+        return status_last_cause(pass);
+    for (size_t i = 0; i < pass->in->pod_count; i++) {
+        const struct observed_pod *pod = &pass->in->pods[i];
+        if (pod->phase == OBSERVED_FAILED &&
+            (!newest || pod->finished_wall_ms > newest->finished_wall_ms))
+            newest = pod;
+    }
+    return !newest ? NULL : newest->reason[0] ? newest->reason : WELLKNOWN_REASON_WORKER_FAILED;
+}
+
+/* Of a job that has not trained yet, or does not train now, and of which nothing else is known. */
+static const char *pending_reason(const struct pass *pass)
+{
+    const char *cause = status_pod_cause(pass);
+
+    if (pass->in->hub.ready > 0)
+        return WELLKNOWN_REASON_WAITING_FOR_WORKERS;
+    return cause[0] ? cause : WELLKNOWN_REASON_STARTING;
+}
+
+static const char *choose_reason(const struct pass *pass)
+{
+    bool is_running = status_is_true(pass->status, WELLKNOWN_CONDITION_RUNNING);
+    const char *pods = status_pod_cause(pass);
+    const char *const over[] = {reason_of(pass, WELLKNOWN_CONDITION_FAILED, "True"),
+                                reason_of(pass, WELLKNOWN_CONDITION_ACCEPTED, "False"),
+                                reason_of(pass, WELLKNOWN_CONDITION_SUSPENDED, "True")};
+    const char *const now[] = {
+        pass->in->refusal ? pod_cause_of_refusal(pass->in->refusal) : NULL,
+        pod_cause_blocks(pods) ? pods : reason_of(pass, WELLKNOWN_CONDITION_BLOCKED, "True"),
+        reason_of(pass, WELLKNOWN_CONDITION_STALLED, "True"),
+        reason_of(pass, WELLKNOWN_CONDITION_RESTARTING, "True"),
+        status_is_true(pass->status, WELLKNOWN_CONDITION_CHECKPOINT_FAILED)
+            ? WELLKNOWN_CONDITION_CHECKPOINT_FAILED
+            : NULL,
+    };
+    const char *reason;
+
+    if (status_is_true(pass->status, WELLKNOWN_CONDITION_SUCCEEDED))
+        return NULL;
+    reason = first_of(over, FLEET_COUNT(over));
+    if (reason || status_is_terminal(pass->status) || pass->spec->run_policy.suspend)
+        return reason;
+    reason = first_of(now, FLEET_COUNT(now));
+    if (reason || is_running)
+        return reason;
+    reason = early_failure(pass);
+    return reason && reason[0] ? reason : pending_reason(pass);
+}
+
+void status_name_reason(struct pass *pass)
+{
+    set_text(&pass->status->reason, choose_reason(pass));
+}
