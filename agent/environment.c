@@ -18,9 +18,16 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 
-static const char *const hidden[] = {"http_proxy",     "https_proxy",   "HTTP_PROXY",
-                                     "HTTPS_PROXY",    "FLEET_CA_FILE", "FLEET_TOKEN_FILE",
-                                     "FLEET_HUB_FILE", "FLEET_HUB",     "FLEET_TERMINATION_FILE"};
+static const char *const hidden[] = {"http_proxy",
+                                     "https_proxy",
+                                     "HTTP_PROXY",
+                                     "HTTPS_PROXY",
+                                     "FLEET_CA_FILE",
+                                     "FLEET_TOKEN_FILE",
+                                     "FLEET_HUB_FILE",
+                                     "FLEET_HUB",
+                                     "FLEET_TERMINATION_FILE",
+                                     "FLEET_ENVIRONMENT_FILE"};
 
 struct list {
     char **items; /* NULL-terminated */

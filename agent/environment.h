@@ -18,7 +18,8 @@
  * file that PADDLE_BACKUP_ENV_PATH names, as Paddle's launcher does.
  *
  * http_proxy and https_proxy are taken away, as Paddle's launcher does. Variables
- * about the hub are, too: FLEET_HUB, FLEET_HUB_FILE, FLEET_CA_FILE, FLEET_TOKEN_FILE.
+ * about the hub are, too: FLEET_HUB, FLEET_HUB_FILE, FLEET_CA_FILE, FLEET_TOKEN_FILE and
+ * FLEET_ENVIRONMENT_FILE.
  */
 
 #include <stddef.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Environment variables, read and checked here; nobody else in the agent looks at the environment.
+ * Environment variables, read and checked here; nobody else in the agent looks at the environment. Those of the
+ * file are put into it first, because trainers inherit them.
  * Secrets come by file, because an environment is shown to whoever may look at the
  * pod.
  */
@@ -170,10 +171,49 @@ static int read_all(char **arguments, struct settings *out, struct fleet_error *
     return find_trainer(&out->trainer_path, err);
 }
 
+/* A line of the file, NAME=value, into the environment. */
+static int take_line(char *line, int number, struct fleet_error *err)
+{
+    char *equals = strchr(line, '=');
+
+    if (!line[0])
+        return 0;
+    if (!equals || strncmp(line, "FLEET_", 6) != 0)
+        return fleet_error(err, -EINVAL,
+                           "FLEET_ENVIRONMENT_FILE: line %d is \"%.80s\", not FLEET_NAME=value",
+                           number, line);
+    *equals = '\0';
+    fleet_assert(setenv(line, equals + 1, 0) == 0);
+    return 0;
+}
+
+static int load_variables(struct fleet_error *err)
+{
+    const char *path = getenv("FLEET_ENVIRONMENT_FILE");
+    FLEET_AUTO_FREE char *lines = NULL;
+    int number = 0, rc = 0;
+
+    if (!path || !path[0])
+        return 0;
+    if ((rc = read_secret("FLEET_ENVIRONMENT_FILE", &lines, err)) < 0)
+        return rc;
+    for (char *line = lines, *next; line && rc == 0; line = next) {
+        number++;
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
+        rc = take_line(line, number, err);
+    }
+    return rc;
+}
+
 int settings_read(char **arguments, struct settings *out, struct fleet_error *err)
 {
     struct settings settings = {0};
-    int rc = read_all(arguments, &settings, err);
+    int rc = load_variables(err);
+
+    if (rc == 0)
+        rc = read_all(arguments, &settings, err);
 
     if (rc < 0)
         settings_release(&settings);

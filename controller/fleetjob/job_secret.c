@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "controller/fleetjob/pod_builder.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -55,12 +56,26 @@ char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folde
     return fleet_json_print(root);
 }
 
+/* A line NAME=value for each; none of the values has a line break. */
+static char *environment_file(const struct fleetjob *job)
+{
+    FLEET_AUTO_JSON cJSON *variables = pod_builder_common_variables(job);
+    struct fleet_strbuf text = {0};
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, variables) fleet_strbuf_appendf(
+        &text, "%s=%s\n", cJSON_GetObjectItemCaseSensitive(item, "name")->valuestring,
+        cJSON_GetObjectItemCaseSensitive(item, "value")->valuestring);
+    return fleet_strbuf_take(&text);
+}
+
 cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, const char *token,
                         const char *ca_pem)
 {
     struct kube_meta owner = {.name = job->metadata.name, .uid = job->metadata.uid};
     FLEET_AUTO_FREE char *name = job_secret_name(job);
     FLEET_AUTO_FREE char *file = job_secret_trainer_file(job, "/");
+    FLEET_AUTO_FREE char *environment = environment_file(job);
     cJSON *secret = cJSON_CreateObject(), *metadata, *owners, *data;
 
     fleet_assert(secret);
@@ -77,7 +92,8 @@ cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, con
                  cJSON_AddStringToObject(data, "hub", hub_address) &&
                  cJSON_AddStringToObject(data, "token", token) &&
                  cJSON_AddStringToObject(data, "ca.crt", ca_pem) &&
-                 cJSON_AddStringToObject(data, "job.json", file));
+                 cJSON_AddStringToObject(data, "job.json", file) &&
+                 cJSON_AddStringToObject(data, "environment", environment));
     kube_meta_set_label(secret, WELLKNOWN_LABEL_JOB, job->metadata.name);
     kube_meta_set_label(secret, WELLKNOWN_LABEL_MANAGED_BY, WELLKNOWN_FIELD_MANAGER);
     return secret;

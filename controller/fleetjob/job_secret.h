@@ -4,7 +4,7 @@
 
 /*
  * The Secret of a job, which its pods mount: where the hub is, the token by which it knows them, the
- * CA by which they know it, and job.json, what the trainer reads. All of it is a function of the job
+ * CA by which they know it, job.json, what the trainer reads, and environment, what agents are told. All of it is a function of the job
  * and of what the installation holds, so the controller creates job Secrets and reads none. If the content has to
  * change (a new installation, another address), the Secret is deleted and created again under the same name: kubelets
  * bring the new content to pods that run, and their agents find the hub by that (agent/settings.h).

@@ -191,41 +191,76 @@ static void field_variable(cJSON *env, const char *name, const char *path)
     text(child(from, "fieldRef", false), "fieldPath", path);
 }
 
-/* Ours first; of the user's those that do not have our names (FLEET_ISA, FLEET_THREADS may be set). */
-static void set_environment(const struct pod_builder_request *r, const cJSON *spec,
-                            cJSON *container)
+static int64_t grace_seconds(const struct fleetjob *job)
 {
-    cJSON *env = cJSON_CreateArray(), *old = get(container, "env"), *item;
+    const cJSON *spec = get(job->spec.worker.template_, "spec");
     const cJSON *grace = get(spec, "terminationGracePeriodSeconds");
 
+    if (!grace)
+        return GRACE_SECONDS;
+    return cJSON_IsNumber(grace) && grace->valuedouble >= 1 ? (int64_t)grace->valuedouble : 1;
+}
+
+cJSON *pod_builder_common_variables(const struct fleetjob *job)
+{
+    cJSON *env = cJSON_CreateArray();
+
     fleet_assert(env);
-    variable(env, "FLEET_JOB_NAME", r->job->metadata.name);
-    variable(env, "FLEET_JOB_UID", r->job->metadata.uid);
+    variable(env, "FLEET_JOB_NAME", job->metadata.name);
+    variable(env, "FLEET_JOB_UID", job->metadata.uid);
+    number_variable(env, "FLEET_PROCESSES", job->spec.worker.processes_per_pod);
+    variable(env, "FLEET_HUB_FILE", POD_BUILDER_JOB_FOLDER "/hub");
+    variable(env, "FLEET_CA_FILE", POD_BUILDER_JOB_FOLDER "/ca.crt");
+    variable(env, "FLEET_TOKEN_FILE", POD_BUILDER_JOB_FOLDER "/token");
+    variable(env, "FLEET_JOB_FILE", POD_BUILDER_JOB_FOLDER "/job.json");
+    number_variable(env, "FLEET_GRACE_SECONDS", grace_seconds(job));
+    variable(env, "FLEET_TERMINATION_FILE", TERMINATION_FILE);
+    return env;
+}
+
+static bool has_variable(const cJSON *env, const char *name)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, env) if (name && strcmp(get(item, "name")->valuestring, name) ==
+                                                  0) return true;
+    return false;
+}
+
+/* Those of `from` that have no namesake in `env` and `others`. */
+static void add_missing(cJSON *env, const cJSON *others, const cJSON *from)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, from)
+    {
+        const char *name = cJSON_GetStringValue(get(item, "name"));
+        if (!has_variable(env, name) && !has_variable(others, name))
+            fleet_assert(cJSON_AddItemToArray(env, copy(item)));
+    }
+}
+
+/*
+ * Ours first; of the user's those that do not have our names (FLEET_ISA, FLEET_THREADS may be set). What all workers
+ * of a job are told comes in a file: the API server and everybody who watches pods work for each variable of each
+ * pod. Agents of another installation's image, which may not know that file, get it as variables.
+ */
+static void set_environment(const struct pod_builder_request *r, cJSON *container)
+{
+    FLEET_AUTO_JSON cJSON *common = pod_builder_common_variables(r->job);
+    cJSON *env = cJSON_CreateArray();
+
+    fleet_assert(env);
     field_variable(env, "FLEET_POD_NAME", "metadata.name");
     field_variable(env, "FLEET_POD_UID", "metadata.uid");
     field_variable(env, "FLEET_ADDRESS", "status.podIP");
     number_variable(env, "FLEET_INDEX", r->index);
     number_variable(env, "FLEET_ATTEMPT", r->attempt);
-    number_variable(env, "FLEET_PROCESSES", r->job->spec.worker.processes_per_pod);
-    variable(env, "FLEET_HUB", r->hub_address); /* for agents that know no file */
-    variable(env, "FLEET_HUB_FILE", POD_BUILDER_JOB_FOLDER "/hub");
-    variable(env, "FLEET_CA_FILE", POD_BUILDER_JOB_FOLDER "/ca.crt");
-    variable(env, "FLEET_TOKEN_FILE", POD_BUILDER_JOB_FOLDER "/token");
-    variable(env, "FLEET_JOB_FILE", POD_BUILDER_JOB_FOLDER "/job.json");
-    number_variable(env, "FLEET_GRACE_SECONDS",
-                    cJSON_IsNumber(grace) && grace->valuedouble >= 1 ? (int64_t)grace->valuedouble
-                                                                     : 1);
-    variable(env, "FLEET_TERMINATION_FILE", TERMINATION_FILE);
-    cJSON_ArrayForEach(item, old)
-    {
-        const char *name = cJSON_GetStringValue(get(item, "name"));
-        const cJSON *ours;
-        bool is_ours = false;
-        cJSON_ArrayForEach(ours, env) is_ours |=
-            name && strcmp(get(ours, "name")->valuestring, name) == 0;
-        if (!is_ours)
-            fleet_assert(cJSON_AddItemToArray(env, copy(item)));
-    }
+    if (strcmp(agent_image(r), r->runtime_image) == 0)
+        variable(env, "FLEET_ENVIRONMENT_FILE", POD_BUILDER_JOB_FOLDER "/environment");
+    else
+        add_missing(env, NULL, common);
+    add_missing(env, common, get(container, "env"));
     cJSON_DeleteItemFromObjectCaseSensitive(container, "env");
     fleet_assert(cJSON_AddItemToObject(container, "env", env));
 }
@@ -505,7 +540,7 @@ cJSON *pod_builder_build(const struct pod_builder_request *r)
     set_metadata(r, pod);
     set_defaults(r, spec);
     set_image(r, container, choose_image(r, asked));
-    set_environment(r, spec, container);
+    set_environment(r, container);
     set_command(r, container);
     request_resources(r, container);
     add_volumes(r, spec, container);

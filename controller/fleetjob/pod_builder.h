@@ -25,7 +25,7 @@
 
 #define POD_BUILDER_AGENT_FOLDER "/fleetjob"
 #define POD_BUILDER_AGENT        POD_BUILDER_AGENT_FOLDER "/bin/fleetjob-agent"
-#define POD_BUILDER_JOB_FOLDER   "/run/fleetjob" /* the Secret: token, ca.crt, job.json */
+#define POD_BUILDER_JOB_FOLDER   "/run/fleetjob" /* the Secret, see job_secret.h */
 #define POD_BUILDER_USER         65532           /* neither root nor anybody */
 
 #define POD_BUILDER_CPU_REQUEST \
@@ -45,6 +45,9 @@ struct pod_builder_request {
 
 /* Owned by the caller. The job must be valid, with name and UID. */
 cJSON *pod_builder_build(const struct pod_builder_request *request);
+
+/* What the agents of all workers are told (agent/settings.h): a list as a container's env. Owned by the caller. */
+cJSON *pod_builder_common_variables(const struct fleetjob *job);
 
 /* The digest that the pod carries as an annotation: of all but where it should better not run. */
 const char *pod_builder_hash(const cJSON *pod);

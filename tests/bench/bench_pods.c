@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * How long the API server of $FLEETJOB_BENCH_KUBECONFIG takes to have all the pods of one job, as a
- * watch sees it: made by us, by others, or by a loop that does nothing but POST.
+ * How long the API server of $FLEETJOB_BENCH_KUBECONFIG takes to have all the pods of some jobs, as
+ * a watch sees it: made by us, by others, or by a loop that does nothing but POST.
  *
- *     bench_pods WHO [PODS [UNTIL]]     WHO: loop, fleetjob, job, pytorchjob; PODS: 1000;
- *                                       UNTIL: created or running
+ *     bench_pods WHO [PODS [UNTIL [JOBS]]]   WHO: loop, fleetjob, job, pytorchjob; PODS: 1000 in
+ *                                            all; UNTIL: created or running; JOBS: 1
  *
  * The loop sends finished bodies of the same pods over our HTTP client, as many at once as the
  * controller does: nobody who uses that API can be faster. All pods have the same template, and are
@@ -41,52 +41,31 @@
     "\"containers\":[{\"name\":\"%s\",\"image\":\"" IMAGE "\",\"command\":[\"train\"],"      \
     "\"resources\":{\"requests\":{\"cpu\":\"100m\",\"memory\":\"64Mi\"}}}]}}"
 #define HEAD(version, kind) \
-    "{\"apiVersion\":\"" version "\",\"kind\":\"" kind "\",\"metadata\":{\"name\":\"" NAME "\"},"
+    "{\"apiVersion\":\"" version "\",\"kind\":\"" kind "\",\"metadata\":{\"name\":\"@NAME\"},"
 
-/* ---- the job of `pods` pods like `template` -------------------------------------------------- */
-
-static void write_fleetjob(struct fleet_strbuf *out, int pods, const char *template)
-{
-    fleet_strbuf_appendf(out,
-                         HEAD("fleetjob.dev/v1alpha1", "FleetJob") "\"spec\":{\"worker\":{"
-                                                                   "\"replicas\":%d,"
-                                                                   "\"template\":%s}}}",
-                         pods, template);
-}
-
-static void write_job(struct fleet_strbuf *out, int pods, const char *template)
-{
-    fleet_strbuf_appendf(out,
-                         HEAD("batch/v1", "Job") "\"spec\":{\"completionMode\":\"Indexed\","
-                                                 "\"completions\":%d,\"parallelism\":%d,"
-                                                 "\"template\":%s}}",
-                         pods, pods, template);
-}
-
-static void write_pytorchjob(struct fleet_strbuf *out, int pods, const char *template)
-{
-    fleet_strbuf_appendf(out,
-                         HEAD("kubeflow.org/v1", "PyTorchJob") "\"spec\":{\"pytorchReplicaSpecs\":{"
-                                                               "\"Worker\":{\"replicas\":%d,"
-                                                               "\"template\":%s}}}}",
-                         pods, template);
-}
-
-/* Makes the pods: the loop POSTs them itself, the others from a job. */
+/* Who makes the pods, and a job: @NAME asks for @PODS of them, those of @TEMPLATE. */
 static const struct maker {
-    const char *who, *container;
-    void (*write_manifest)(struct fleet_strbuf *out, int pods, const char *template);
+    const char *who, *container, *manifest;
     struct kube_resource resource;
 } makers[] = {
     {"loop", "worker", NULL, {"", "v1", "pods", "Pod", true}},
     {"fleetjob",
      "worker",
-     write_fleetjob,
+     HEAD("fleetjob.dev/v1alpha1",
+          "FleetJob") "\"spec\":{\"worker\":{\"replicas\":@PODS,\"template\":@TEMPLATE}}}",
      {"fleetjob.dev", "v1alpha1", "fleetjobs", "FleetJob", true}},
-    {"job", "worker", write_job, {"batch", "v1", "jobs", "Job", true}},
+    {"job",
+     "worker",
+     HEAD(
+         "batch/v1",
+         "Job") "\"spec\":{\"completionMode\":\"Indexed\",\"completions\":@PODS,\"parallelism\":@PODS,"
+                "\"template\":@TEMPLATE}}",
+     {"batch", "v1", "jobs", "Job", true}},
     {"pytorchjob",
      "pytorch",
-     write_pytorchjob,
+     HEAD("kubeflow.org/v1",
+          "PyTorchJob") "\"spec\":{\"pytorchReplicaSpecs\":{\"Worker\":{\"replicas\":@PODS,"
+                        "\"template\":@TEMPLATE}}}}",
      {"kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", true}},
 };
 
@@ -95,7 +74,7 @@ struct bench {
     struct kube_config config;
     struct kube_io *io;
     const struct maker *maker;
-    int pods, added, running, deleted;
+    int jobs, pods, added, running, deleted; /* pods: of all jobs */
     bool until_running, is_cleaning, is_over;
     double began_ms, first_ms, last_ms, running_ms;
     char *template_;
@@ -110,7 +89,28 @@ static void give_up(const char *what, const struct fleet_error *err)
     exit(1);
 }
 
-/* ---- making them ----------------------------------------------------------------------------- */
+/* The manifest of a job; the caller frees it. */
+static char *job_text(const struct maker *maker, const char *name, int pods, const char *template_)
+{
+    struct fleet_strbuf text = {0};
+
+    for (const char *p = maker->manifest; *p; p++)
+        if (strncmp(p, "@NAME", 5) == 0) {
+            fleet_strbuf_append(&text, name);
+            p += 4;
+        } else if (strncmp(p, "@PODS", 5) == 0) {
+            fleet_strbuf_appendf(&text, "%d", pods);
+            p += 4;
+        } else if (strncmp(p, "@TEMPLATE", 9) == 0) {
+            fleet_strbuf_append(&text, template_);
+            p += 8;
+        } else {
+            fleet_strbuf_appendf(&text, "%c", *p);
+        }
+    return fleet_strbuf_take(&text);
+}
+
+/* ---- making them ------------------------------------------------------------------------------- */
 
 static void on_posted(void *user, const struct kube_response *response)
 {
@@ -138,13 +138,11 @@ static char *pod_body(const struct fleetjob *job, int index)
 static void run_loop(struct bench *b)
 {
     FLEET_AUTO_FREE char **bodies = calloc((size_t)b->pods, sizeof(char *));
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-    FLEET_AUTO_JSON cJSON *json = NULL;
+    FLEET_AUTO_FREE char *text = job_text(&makers[1], NAME, b->pods, b->template_);
+    FLEET_AUTO_JSON cJSON *json = cJSON_Parse(text);
     struct fleet_errors errors = {0};
     struct fleetjob job;
 
-    write_fleetjob(&text, b->pods, b->template_);
-    json = cJSON_Parse(text.text);
     cJSON_AddStringToObject(cJSON_GetObjectItemCaseSensitive(json, "metadata"), "uid", "1");
     cJSON_AddStringToObject(cJSON_GetObjectItemCaseSensitive(json, "metadata"), "namespace",
                             NAMESPACE);
@@ -173,55 +171,50 @@ static void on_made(void *user, const cJSON *object, const struct fleet_error *e
         give_up("create the job", err);
 }
 
-static void run_job(struct bench *b)
+static void run_jobs(struct bench *b)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-    FLEET_AUTO_JSON cJSON *body = NULL;
     struct kube_rest_request request = {
         .verb = KUBE_CREATE, .resource = &b->maker->resource, .namespace_ = NAMESPACE};
 
-    b->maker->write_manifest(&text, b->pods, b->template_);
-    body = cJSON_Parse(text.text);
-    fleet_assert(body);
-    request.body = body;
     b->began_ms = fleet_monotonic_ms();
-    (void)kube_rest_start(b->io, &request, on_made, b);
+    for (int i = 0; i < b->jobs; i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf name = {0};
+        FLEET_AUTO_FREE char *text = NULL;
+        FLEET_AUTO_JSON cJSON *body = NULL;
+
+        fleet_strbuf_appendf(&name, NAME "-%d", i);
+        text = job_text(b->maker, name.text, b->pods / b->jobs, b->template_);
+        body = cJSON_Parse(text);
+        fleet_assert(body);
+        request.body = body;
+        (void)kube_rest_start(b->io, &request, on_made, b);
+    }
 }
 
-/* ---- seeing them ----------------------------------------------------------------------------- */
+/* ---- seeing them ------------------------------------------------------------------------------- */
 
-static void on_cleaned(void *user, const cJSON *object, const struct fleet_error *err)
-{
-    (void)user;
-    (void)object;
-    if (err)
-        give_up("delete", err);
-}
-
-static void on_collection_deleted(void *user, const struct kube_response *response)
+static void on_deleted(void *user, const struct kube_response *response)
 {
     (void)user;
     if (response->err || response->status >= 300)
-        give_up("delete the pods", response->err);
+        give_up("delete", response->err);
 }
 
+/* Everything of this kind in the namespace; of pods those that we made. */
 static void clean(struct bench *b)
 {
-    struct kube_request pods = {.method = "DELETE",
-                                .path =
-                                    "/api/v1/namespaces/" NAMESPACE "/pods?labelSelector=" SELECTOR,
-                                .on_done = on_collection_deleted};
-    struct kube_rest_request job = {.verb = KUBE_DELETE,
-                                    .resource = &b->maker->resource,
-                                    .namespace_ = NAMESPACE,
-                                    .name = NAME,
-                                    .propagation = "Background"};
+    const struct kube_resource *kind = &b->maker->resource;
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    struct kube_request request = {.method = "DELETE", .on_done = on_deleted};
 
+    fleet_strbuf_appendf(&path, kind->group[0] ? "/apis/%s/%s" : "/api/%s%s", kind->group,
+                         kind->version);
+    fleet_strbuf_appendf(&path, "/namespaces/" NAMESPACE "/%s?%s", kind->plural,
+                         b->maker->manifest ? "propagationPolicy=Background"
+                                            : "labelSelector=" SELECTOR);
+    request.path = path.text;
     b->is_cleaning = true;
-    if (b->maker->write_manifest)
-        (void)kube_rest_start(b->io, &job, on_cleaned, b);
-    else
-        (void)kube_send(b->io, &pods);
+    (void)kube_send(b->io, &request);
 }
 
 static void note_running(struct bench *b, const cJSON *pod, double now_ms)
@@ -294,25 +287,27 @@ static void on_list(void *user, const cJSON *list, const struct fleet_error *err
         give_up("there are pods of an earlier run", NULL);
     note_version(b, list);
     watch(b);
-    if (b->maker->write_manifest)
-        run_job(b);
+    if (b->maker->manifest)
+        run_jobs(b);
     else
         run_loop(b);
 }
 
-/* ---- together -------------------------------------------------------------------------------- */
+/* ---- together ---------------------------------------------------------------------------------- */
 
 static void report(const struct bench *b)
 {
     double rate = b->added > 1 ? 1000.0 * (b->added - 1) / (b->last_ms - b->first_ms) : 0;
 
-    printf("%-11s %5d pods  first after %5.0f ms  last after %6.0f ms  %6.0f pods/s", b->maker->who,
-           b->added, b->first_ms - b->began_ms, b->last_ms - b->began_ms, rate);
+    printf("%-11s %5d pods of %3d jobs  first after %5.0f ms  last after %6.0f ms  %6.0f pods/s",
+           b->maker->who, b->added, b->jobs, b->first_ms - b->began_ms, b->last_ms - b->began_ms,
+           rate);
     if (b->until_running)
         printf("  all run after %6.0f ms", b->running_ms - b->began_ms);
-    printf("\n{\"bench\":\"pods\",\"who\":\"%s\",\"pods\":%d,\"firstMs\":%.0f,\"lastMs\":%.0f,"
-           "\"podsPerSecond\":%.0f",
-           b->maker->who, b->added, b->first_ms - b->began_ms, b->last_ms - b->began_ms, rate);
+    printf(
+        "\n{\"bench\":\"pods\",\"who\":\"%s\",\"pods\":%d,\"jobs\":%d,\"firstMs\":%.0f,\"lastMs\":%.0f,\"podsPerSecond\":%.0f",
+        b->maker->who, b->added, b->jobs, b->first_ms - b->began_ms, b->last_ms - b->began_ms,
+        rate);
     if (b->until_running)
         printf(",\"runningMs\":%.0f", b->running_ms - b->began_ms);
     printf("}\n");
@@ -327,7 +322,8 @@ int main(int argc, char **argv)
                                      .namespace_ = NAMESPACE,
                                      .label_selector = SELECTOR};
     struct bench b = {.pods = argc > 2 ? atoi(argv[2]) : 1000,
-                      .until_running = argc > 3 && strcmp(argv[3], "running") == 0};
+                      .until_running = argc > 3 && strcmp(argv[3], "running") == 0,
+                      .jobs = argc > 4 ? atoi(argv[4]) : 1};
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct fleet_error err;
     double end_ms;
@@ -335,7 +331,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; argc > 1 && i < FLEET_COUNT(makers); i++)
         if (strcmp(makers[i].who, argv[1]) == 0)
             b.maker = &makers[i];
-    if (!kubeconfig || !b.maker) {
+    if (!kubeconfig || !b.maker || b.jobs < 1 || b.pods < b.jobs) {
         puts("needs a cluster: make bench-cluster");
         return 0;
     }

@@ -91,6 +91,39 @@ static const char *variable(const cJSON *pod, const char *name)
     return found;
 }
 
+/* What the file for all workers says. */
+static void expect_common(const struct fleetjob *job, const char *name, const char *wanted)
+{
+    FLEET_AUTO_JSON cJSON *all = pod_builder_common_variables(job);
+    const char *found = "(none)";
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item,
+                       all) if (strcmp(cJSON_GetObjectItem(item, "name")->valuestring, name) == 0)
+        found = cJSON_GetObjectItem(item, "value")->valuestring;
+    assert_string_equal(found, wanted);
+}
+
+/* Nobody knows whether an agent of another version reads the file. */
+static void test_pod_builder__an_agent_of_another_image_has_all_in_its_environment(void **state)
+{
+    struct fleetjob job;
+    FLEET_AUTO_JSON cJSON *pod = NULL;
+
+    (void)state;
+    read_job(
+        "{replicas: 1, template: {spec: {terminationGracePeriodSeconds: 90, containers: [{name: w,"
+        " image: my/torch:2, command: [train], env: [{name: FLEET_JOB_NAME, value: other}]}]}}}",
+        "strategyPolicy: Full", &job);
+    job.status.agent_image = strdup("runtime:before");
+    pod = build(&job, 0, 0, NULL);
+    assert_string_equal(variable(pod, "FLEET_ENVIRONMENT_FILE"), "(none)");
+    assert_string_equal(variable(pod, "FLEET_JOB_NAME"), "gpt");
+    assert_string_equal(variable(pod, "FLEET_HUB_FILE"), POD_BUILDER_JOB_FOLDER "/hub");
+    assert_string_equal(variable(pod, "FLEET_GRACE_SECONDS"), "90");
+    fleetjob_release(&job);
+}
+
 static void test_pod_builder__runs_the_runtime_image_as_it_is(void **state)
 {
     struct fleetjob job;
@@ -123,11 +156,14 @@ static void test_pod_builder__runs_the_runtime_image_as_it_is(void **state)
     expect(pod, "spec.volumes[2].emptyDir.medium", "\"Memory\"");
     assert_string_equal(variable(pod, "FLEET_INDEX"), "1");
     assert_string_equal(variable(pod, "FLEET_ATTEMPT"), "2");
-    assert_string_equal(variable(pod, "FLEET_HUB"), "10.96.0.9:7443");
-    assert_string_equal(variable(pod, "FLEET_HUB_FILE"), POD_BUILDER_JOB_FOLDER "/hub");
+    assert_string_equal(variable(pod, "FLEET_ENVIRONMENT_FILE"),
+                        POD_BUILDER_JOB_FOLDER "/environment");
+    expect(pod, "spec.containers[0].env[6]", "(none)"); /* each costs everybody who watches pods */
+    expect_common(&job, "FLEET_GRACE_SECONDS", "30");
+    expect_common(&job, "FLEET_HUB_FILE", POD_BUILDER_JOB_FOLDER "/hub");
+    expect_common(&job, "FLEET_JOB_UID", "0123456789-abc");
     assert_string_equal(variable(pod, "FLEET_POD_UID"), "metadata.uid");
     assert_string_equal(variable(pod, "FLEET_ADDRESS"), "status.podIP");
-    assert_string_equal(variable(pod, "FLEET_GRACE_SECONDS"), "30");
     fleetjob_release(&job);
 }
 
@@ -166,7 +202,8 @@ static void test_pod_builder__brings_the_agent_into_another_image(void **state)
              "node.kubernetes.io/unreachable, operator: Exists}],"
              " containers: [{name: trainer, image: my/torch:2, command: [python3], args: [train.py,"
              " --fast], resources: {limits: {cpu: 2, memory: 1Gi, nvidia.com/gpu: 1}, requests:"
-             " {cpu: 1}}, env: [{name: FLEET_INDEX, value: '7'}, {name: LR, value: '1'}],"
+             " {cpu: 1}}, env: [{name: FLEET_INDEX, value: '7'},"
+             " {name: FLEET_JOB_NAME, value: other}, {name: LR, value: '1'}],"
              " volumeMounts: [{name: shm, mountPath: /dev/shm}]}, {name: side, image: other}]}}}",
              "strategyPolicy: Full", &job);
     pod = build(&job, 0, 0, NULL);
@@ -193,7 +230,8 @@ static void test_pod_builder__brings_the_agent_into_another_image(void **state)
     expect(pod, "spec.tolerations[2]", "(none)");
     assert_string_equal(variable(pod, "FLEET_INDEX"), "0"); /* ours, once */
     assert_string_equal(variable(pod, "LR"), "1");
-    assert_string_equal(variable(pod, "FLEET_GRACE_SECONDS"), "90");
+    assert_string_equal(variable(pod, "FLEET_JOB_NAME"), "(none)"); /* the file's */
+    expect_common(&job, "FLEET_GRACE_SECONDS", "90");
     fleetjob_release(&job);
 }
 
@@ -339,6 +377,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pod_builder__runs_the_runtime_image_as_it_is),
+        cmocka_unit_test(
+            test_pod_builder__an_agent_of_another_image_has_all_in_its_environment),
         cmocka_unit_test(test_pod_builder__is_restricted_unless_the_user_says_otherwise),
         cmocka_unit_test(test_pod_builder__brings_the_agent_into_another_image),
         cmocka_unit_test(test_pod_builder__requests_what_the_plan_needs),

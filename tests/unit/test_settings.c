@@ -18,6 +18,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/strbuf.h"
 
 static char folder[] = "/tmp/test_settings_XXXXXX";
 static const char *const files[] = {"hub", "ca.crt", "token"};
@@ -85,6 +86,65 @@ static void test_settings__files_are_read_anew(void **state)
     expect_error("read FLEET_HUB_FILE");
 }
 
+static const char *const required[] = {"FLEET_POD_NAME", "FLEET_POD_UID", "FLEET_INDEX"};
+
+/* Settings as of the files and this file of variables; the variables that it sets are taken away again. */
+static int read_with(const char *lines, struct settings *out, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "environment");
+    int rc;
+
+    say(0, "10.0.0.2:7443");
+    say(1, "PEM");
+    say(2, "t0ken");
+    for (size_t i = 0; i < FLEET_COUNT(required); i++)
+        assert_int_equal(setenv(required[i], "7", 1), 0);
+    assert_int_equal(fleet_file_write(path, lines, strlen(lines), NULL), 0);
+    assert_int_equal(setenv("FLEET_ENVIRONMENT_FILE", path, 1), 0);
+    rc = settings_read(NULL, out, err);
+    (void)unlink(path);
+    assert_int_equal(unsetenv("FLEET_ENVIRONMENT_FILE"), 0);
+    return rc;
+}
+
+static void test_settings__a_file_has_what_is_the_same_for_all_workers(void **state)
+{
+    struct settings settings;
+    struct fleet_error err;
+
+    (void)state;
+    assert_int_equal(setenv("FLEET_PROCESSES", "3", 1), 0);
+    if (read_with("FLEET_JOB_NAME=gpt\nFLEET_JOB_UID=u=1\n\nFLEET_PROCESSES=2\nFLEET_JOB_FILE=/j\n",
+                  &settings, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_string_equal(settings.job_name, "gpt");
+    assert_string_equal(settings.job_uid, "u=1");
+    assert_int_equal(settings.processes, 3);              /* what is set wins */
+    assert_string_equal(getenv("FLEET_JOB_NAME"), "gpt"); /* trainers inherit it */
+    settings_release(&settings);
+    assert_int_equal(unsetenv("FLEET_PROCESSES"), 0);
+}
+
+static void test_settings__a_line_of_the_file_is_a_variable_of_ours(void **state)
+{
+    static const char *const lines[] = {"FLEET_JOB_NAME", "PATH=/", "=x", " FLEET_INDEX=1"};
+    struct settings settings;
+    struct fleet_error err;
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(lines); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0}, wanted = {0};
+        fleet_strbuf_appendf(&text, "FLEET_JOB_UID=1\n%s\n", lines[i]);
+        fleet_strbuf_appendf(
+            &wanted, "FLEET_ENVIRONMENT_FILE: line 2 is \"%s\", not FLEET_NAME=value", lines[i]);
+        assert_int_equal(read_with(text.text, &settings, &err), -EINVAL);
+        assert_string_equal(err.text, wanted.text);
+    }
+    assert_int_equal(setenv("FLEET_ENVIRONMENT_FILE", "/nowhere/environment", 1), 0);
+    assert_true(settings_read(NULL, &settings, &err) < 0);
+    assert_non_null(strstr(err.text, "read FLEET_ENVIRONMENT_FILE"));
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -106,6 +166,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_settings__the_hub_is_where_the_environment_says),
         cmocka_unit_test(test_settings__files_are_read_anew),
+        cmocka_unit_test(test_settings__a_file_has_what_is_the_same_for_all_workers),
+        cmocka_unit_test(test_settings__a_line_of_the_file_is_a_variable_of_ours),
     };
 
     return cmocka_run_group_tests_name("settings", tests, make_folder, remove_folder);
