@@ -29,10 +29,11 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
-#define CURRENT_MS    1000.0   /* look again, should the cache's word not come */
-#define TROUBLE_TRIES 3        /* of what may succeed a moment later, before an Event tells of it */
-#define STALE_MS      300000.0 /* so long overdue pods are waited for while the cache is not live */
-#define GONE_MAX      4096     /* vanished pods that are remembered for a hub */
+#define CURRENT_MS      1000.0 /* look again, should the cache's word not come */
+#define REST_MS_PER_POD 0.02   /* between two looks: about thirty times what one takes */
+#define TROUBLE_TRIES   3      /* of what may succeed a moment later, before an Event tells of it */
+#define STALE_MS        300000.0 /* so long overdue pods are waited for while the cache is not live */
+#define GONE_MAX        4096     /* vanished pods that are remembered for a hub */
 
 void reconciler_trouble(const struct reconciler *r, const char *what, const struct fleet_error *err)
 {
@@ -178,6 +179,15 @@ static void free_pass(struct reconciler_pass *pass)
     free(pass);
 }
 
+/* A thousand pods that start cause thousands of events: one look for many of them is enough, and it costs more the
+ * more pods there are. Small jobs do not rest. */
+static double rest_ms(const struct reconciler_pass *pass)
+{
+    double ms = (double)pass->observation.observed.pod_count * REST_MS_PER_POD;
+
+    return ms >= 1 ? ms : 0;
+}
+
 void reconciler_end(struct reconciler_pass *pass)
 {
     struct reconciler_job *job = pass->job;
@@ -186,6 +196,7 @@ void reconciler_end(struct reconciler_pass *pass)
     bool has_failed = pass->has_failed;
     double requeue_after_ms = pass->requeue_after_ms;
 
+    job->rest_until_ms = kube_now_ms(job->reconciler->io) + rest_ms(pass);
     job->pass = NULL;
     free_pass(pass);
     manager_done(manager, job->key, has_failed ? &err : NULL, requeue_after_ms);
@@ -500,7 +511,7 @@ static void on_reconcile(void *user, const char *key)
         manager_done(r->manager, key, NULL, -1);
         return;
     }
-    wait_ms = job->internal_retry_ms - kube_now_ms(r->io);
+    wait_ms = fmax(job->internal_retry_ms, job->rest_until_ms) - kube_now_ms(r->io);
     if (wait_ms <= 0)
         wait_ms = must_wait(job);
     if (wait_ms >= 0)

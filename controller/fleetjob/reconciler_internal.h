@@ -74,6 +74,7 @@ struct reconciler_job {
     unsigned int hub_defects;     /* … of hubs, each soon after the one before; … */
     double hub_defect_ms;         /* … when the last one was told */
     double internal_retry_ms;     /* the next pass is not before */
+    double rest_until_ms;         /* nor before this, see rest_ms() */
     bool is_doomed;               /* its namespace is being deleted: nothing more is done */
     struct reconciler_pass *pass; /* under way; NULL = none */
 };
