@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Environment variables, read and checked here; nobody else in the agent looks at the environment. Those of the
- * file are put into it first, because trainers inherit them.
+ * Environment variables, read and checked here; nobody else in the agent looks at the environment.
+ * Those of the file are put into it first, because trainers inherit them.
  * Secrets come by file, because an environment is shown to whoever may look at the
  * pod.
  */

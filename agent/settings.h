@@ -19,8 +19,8 @@
  *   FLEET_THREADS                       compute threads of each trainer; absent = its own choice
  *   FLEET_GRACE_SECONDS                 from SIGTERM to SIGKILL, default 30
  *   FLEET_TERMINATION_FILE              where the last report goes, default none
- *   FLEET_ENVIRONMENT_FILE              a file with more of these, a line NAME=value each, default none.
- *                                       A variable that is set wins over the file.
+ *   FLEET_ENVIRONMENT_FILE              a file with more of these, a line NAME=value each, default
+ *                                       none. A variable that is set wins over the file.
  *
  * The files about the hub may change while the agent runs: a new installation of the controller
  * writes them anew.
@@ -50,9 +50,9 @@ struct settings {
 };
 
 /*
- * Read all of it, and set the variables that only the file has: call it before any thread starts. `arguments` is what follows
- * the options on the command line. -EINVAL names the variable, its value and what is allowed; -errno for a file that
- * cannot be read.
+ * Read all of it, and set the variables that only the file has: call it before any thread starts.
+ * `arguments` is what follows the options on the command line. -EINVAL names the variable, its
+ * value and what is allowed; -errno for a file that cannot be read.
  */
 int settings_read(char **arguments, struct settings *out, struct fleet_error *err);
 

@@ -3,14 +3,15 @@
 #define CONTROLLER_FLEETJOB_JOB_SECRET_H
 
 /*
- * The Secret of a job, which its pods mount: where the hub is, the token by which it knows them, the
- * CA by which they know it, job.json, what the trainer reads, and environment, what agents are told. All of it is a function of the job
- * and of what the installation holds, so the controller creates job Secrets and reads none. If the content has to
- * change (a new installation, another address), the Secret is deleted and created again under the same name: kubelets
- * bring the new content to pods that run, and their agents find the hub by that (agent/settings.h).
+ * The Secret of a job, which its pods mount: where the hub is, the token by which it knows them,
+ * the CA by which they know it, job.json, what the trainer reads, and environment, what agents are
+ * told. All of it is a function of the job and of what the installation holds, so the controller
+ * creates job Secrets and reads none. If the content has to change (a new installation, another
+ * address), the Secret is deleted and created again under the same name: kubelets bring the new
+ * content to pods that run, and their agents find the hub by that (agent/settings.h).
  *
- * Its name holds a part of the job's UID: a job made anew under an old name never meets the Secret of
- * its predecessor.
+ * Its name holds a part of the job's UID: a job made anew under an old name never meets the Secret
+ * of its predecessor.
  */
 
 #include <cjson/cJSON.h>
@@ -25,8 +26,8 @@ char *job_secret_name(const struct fleetjob *job);
 cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, const char *token,
                         const char *ca_pem);
 
-/* Digest of the content of a Secret that job_secret_build() made. It tells nothing of the token, which is as long as
- * the digest and random. */
+/* Digest of the content of a Secret that job_secret_build() made. It tells nothing of the token,
+ * which is as long as the digest and random. */
 void job_secret_digest(const cJSON *secret, char out[FLEET_SHA256_HEX_SIZE]);
 
 /* job.json: training, strategy, strategyPolicy, strategyOptions, jobName, baseDir (where relative

@@ -241,9 +241,10 @@ static void add_missing(cJSON *env, const cJSON *others, const cJSON *from)
 }
 
 /*
- * Ours first; of the user's those that do not have our names (FLEET_ISA, FLEET_THREADS may be set). What all workers
- * of a job are told comes in a file: the API server and everybody who watches pods work for each variable of each
- * pod. Agents of another installation's image, which may not know that file, get it as variables.
+ * Ours first; of the user's those that do not have our names (FLEET_ISA, FLEET_THREADS may be set).
+ * What all workers of a job are told comes in a file: the API server and everybody who watches pods
+ * work for each variable of each pod. Agents of another installation's image, which may not know
+ * that file, get it as variables.
  */
 static void set_environment(const struct pod_builder_request *r, cJSON *container)
 {

@@ -5,14 +5,14 @@
 /*
  * The pod of one worker: a pure function of the job, the place and what the installation says.
  *
- * What the user gave (worker.template, or image, resources and volumes) stays; on top of it come the
- * agent as the first container's command, its environment (agent/settings.h), the job's Secret, a
- * memory volume for /dev/shm, and the pod security that the "restricted" standard asks for, where the
- * user has not said otherwise.
+ * What the user gave (worker.template, or image, resources and volumes) stays; on top of it come
+ * the agent as the first container's command, its environment (agent/settings.h), the job's Secret,
+ * a memory volume for /dev/shm, and the pod security that the "restricted" standard asks for, where
+ * the user has not said otherwise.
  *
- * A worker of the built-in trainer requests the memory that its plan needs and POD_BUILDER_CPU_REQUEST for each
- * process, unless the user gives a request or a limit of that resource: otherwise it would be of the class
- * BestEffort, the first to be evicted.
+ * A worker of the built-in trainer requests the memory that its plan needs and
+ * POD_BUILDER_CPU_REQUEST for each process, unless the user gives a request or a limit of that
+ * resource: otherwise it would be of the class BestEffort, the first to be evicted.
  *
  * The agent comes with its trainer and libraries below POD_BUILDER_AGENT_FOLDER. The runtime's own
  * image has them there; into another image an init container copies them.
@@ -46,7 +46,8 @@ struct pod_builder_request {
 /* Owned by the caller. The job must be valid, with name and UID. */
 cJSON *pod_builder_build(const struct pod_builder_request *request);
 
-/* What the agents of all workers are told (agent/settings.h): a list as a container's env. Owned by the caller. */
+/* What the agents of all workers are told (agent/settings.h): a list as a container's env. Owned by
+ * the caller. */
 cJSON *pod_builder_common_variables(const struct fleetjob *job);
 
 /* The digest that the pod carries as an annotation: of all but where it should better not run. */

@@ -179,8 +179,8 @@ static void free_pass(struct reconciler_pass *pass)
     free(pass);
 }
 
-/* A thousand pods that start cause thousands of events: one look for many of them is enough, and it costs more the
- * more pods there are. Small jobs do not rest. */
+/* A thousand pods that start cause thousands of events: one look for many of them is enough, and it
+ * costs more the more pods there are. Small jobs do not rest. */
 static double rest_ms(const struct reconciler_pass *pass)
 {
     double ms = (double)pass->observation.observed.pod_count * REST_MS_PER_POD;
@@ -243,7 +243,8 @@ static void on_record_written(void *user, struct generation generation,
     manager_enqueue(job->reconciler->manager, job->key);
 }
 
-/* The cache has caught up meanwhile: another hub has recorded what ours, made before, does not know. */
+/* The cache has caught up meanwhile: another hub has recorded what ours, made before, does not
+ * know. */
 static bool is_outdated(const struct reconciler_job *job, const struct hub_record *record)
 {
     const struct projection_job *cached = store_get(

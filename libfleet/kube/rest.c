@@ -16,6 +16,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
 #include "libfleet/kube/api_error.h"
+#include "libfleet/kube/slim.h"
 
 #define BUSY_WAIT_MS    1000.0  /* after a 429 without Retry-After */
 #define BUSY_WAIT_MAX   30000.0 /* the longest we let a server send us away */
@@ -253,6 +254,16 @@ static bool read_again(struct kube_rest_call *call, const struct kube_response *
     return true;
 }
 
+static int decode(const struct kube_response *response, cJSON **out, struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf slim = {0};
+    int rc;
+
+    kube_slim(response->body, response->size, &slim);
+    rc = fleet_json_parse_foreign(fleet_strbuf_text(&slim), slim.length, SIZE_MAX, out, err);
+    return rc < 0 ? fleet_error_wrap(err, "decode the answer") : 0;
+}
+
 static void on_answer(void *user, const struct kube_response *response)
 {
     struct kube_rest_call *call = user;
@@ -269,9 +280,7 @@ static void on_answer(void *user, const struct kube_response *response)
     } else if (response->status < 200 || response->status >= 300) {
         (void)kube_api_error_decode(response->status, response->body, response->size, &err);
         finish(call, NULL, &err);
-    } else if (fleet_json_parse_foreign(response->body, response->size, SIZE_MAX, &object, &err) <
-               0) {
-        (void)fleet_error_wrap(&err, "decode the answer");
+    } else if (decode(response, &object, &err) < 0) {
         finish(call, NULL, &err);
     } else {
         finish(call, object, NULL);

@@ -14,6 +14,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
 #include "libfleet/kube/api_error.h"
+#include "libfleet/kube/slim.h"
 
 void kube_watch_parser_release(struct kube_watch_parser *parser)
 {
@@ -55,6 +56,7 @@ static int refuse(const cJSON *status, struct fleet_error *err)
 static int take_line(const char *line, size_t size, kube_watch_event *event, void *user,
                      struct fleet_error *err)
 {
+    FLEET_AUTO_STRBUF struct fleet_strbuf slim = {0};
     FLEET_AUTO_JSON cJSON *root = NULL;
     const cJSON *object;
     const char *name;
@@ -62,7 +64,9 @@ static int take_line(const char *line, size_t size, kube_watch_event *event, voi
 
     if (is_blank(line, size))
         return 0;
-    if (fleet_json_parse_foreign(line, size, KUBE_WATCH_LINE_MAX, &root, err) < 0)
+    kube_slim(line, size, &slim);
+    if (fleet_json_parse_foreign(fleet_strbuf_text(&slim), slim.length, KUBE_WATCH_LINE_MAX, &root,
+                                 err) < 0)
         return fleet_error_wrap(err, "decode watch event");
     object = cJSON_GetObjectItemCaseSensitive(root, "object");
     if ((rc = fleet_json_get_string(root, "type", &name, err)) < 0)

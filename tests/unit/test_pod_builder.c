@@ -377,8 +377,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pod_builder__runs_the_runtime_image_as_it_is),
-        cmocka_unit_test(
-            test_pod_builder__an_agent_of_another_image_has_all_in_its_environment),
+        cmocka_unit_test(test_pod_builder__an_agent_of_another_image_has_all_in_its_environment),
         cmocka_unit_test(test_pod_builder__is_restricted_unless_the_user_says_otherwise),
         cmocka_unit_test(test_pod_builder__brings_the_agent_into_another_image),
         cmocka_unit_test(test_pod_builder__requests_what_the_plan_needs),
