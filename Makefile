@@ -75,7 +75,7 @@ name_of   = $(patsubst cli/main.c,fleetjob,$(patsubst agent/main.c,fleetjob-agen
               agent/runtime/main.c,fleetjob-train,$(patsubst controller/main.c,fleetjob-controller,$(1)))))
 PROGRAMS := $(addprefix $(BIN)/,$(foreach m,$(MAINS),$(call name_of,$(m))))
 
-$(BIN)/fleetjob:            $(OUT)/cli/main.o $(OUT)/libcli.a $(OUT)/libcontroller.a $(OUT)/libfleet.a
+$(BIN)/fleetjob:            $(OUT)/cli/main.o $(OUT)/libcli.a $(OUT)/libcontroller.a $(OUT)/libruntime.a $(OUT)/libagent.a $(OUT)/libfleet.a
 $(BIN)/fleetjob-agent:      $(OUT)/agent/main.o $(OUT)/libagent.a $(OUT)/libfleet.a
 $(BIN)/fleetjob-train:      $(OUT)/agent/runtime/main.o $(OUT)/libruntime.a $(OUT)/libagent.a $(OUT)/libfleet.a
 $(BIN)/fleetjob-controller: $(OUT)/controller/main.o $(OUT)/libcontroller.a $(OUT)/libfleet.a
@@ -226,6 +226,8 @@ image: closure ## image archives below build/images, without a daemon
 	@tools/image.sh $(OUT)/closure $(IMAGE_FOLDER) $(IMAGE_REGISTRY) $(VERSION)
 check-image: image ## start every program in an otherwise empty root, train a job in the image
 	@tests/image/run.sh $(IMAGE_FOLDER)
+check-transformers: $(PROGRAMS) ## exports in Hugging Face's transformers; gets it and torch from PyPI (gigabytes)
+	@tests/transformers/run.sh --install
 check-chart: ## lint the chart and render it for all kinds of values
 	@tests/chart/run.sh
 
@@ -290,5 +292,5 @@ help: ## this list
 FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
 LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
 -include $(shell find $(OUT) $(FUZZED) $(LINT_DEPENDENCIES) -type f -name '*.d' 2>/dev/null)
-.PHONY: check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench benches bench-cluster format check-format check-width \
+.PHONY: check-transformers check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench benches bench-cluster format check-format check-width \
         check-tests lint stats check-includes check-headers clean help

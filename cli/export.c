@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `fleetjob export CHECKPOINT OUT.safetensors`: the weights of a checkpoint as one plain file. */
+/* `fleetjob export CHECKPOINT OUT`: the weights of a checkpoint as a folder for transformers, or
+ * as one file. */
 #include "cli/export.h"
 
 #include <stdbool.h>
@@ -12,68 +13,168 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/export.h"
+#include "libfleet/program/export_folder.h"
 
 static const char usage[] =
-    "Usage: fleetjob export CHECKPOINT OUT.safetensors [--json]\n"
+    "Usage: fleetjob export CHECKPOINT OUT [--tokenizer FOLDER] [--tar] [--json]\n"
     "\n"
-    "Writes the weights of a checkpoint, under the names that Hugging Face (gpt, llama) and torchvision\n"
-    "(resnet) use, as one safetensors file. CHECKPOINT is a checkpoint's folder, or the folder that\n"
-    "training.checkpoint.path names: then it is the newest sound one in it.\n"
-    "OUT \"-\" is standard output, a pipe or a file; what is said then goes to standard error.\n"
-    "Otherwise OUT is a new file, or a regular file that is replaced when all is written.\n"
+    "Writes the weights of a checkpoint in safetensors format, under the names that Hugging\n"
+    "Face (gpt, llama) and torchvision (resnet) use. CHECKPOINT is a checkpoint's folder, or\n"
+    "the folder that training.checkpoint.path names: then it is the newest sound one in it.\n"
     "\n"
-    "  --json  print one JSON object instead of text\n";
+    "OUT decides what is written:\n"
+    "\n"
+    "  FOLDER            model.safetensors; for gpt and llama also config.json, and with the\n"
+    "                    tokenizers bytes and bpe vocab.json, merges.txt and\n"
+    "                    tokenizer_config.json: what transformers' from_pretrained(FOLDER)\n"
+    "                    reads. The folder is made if need be.\n"
+    "  NAME.safetensors  the weights alone, a new file or a regular file that is replaced\n"
+    "  -                 the weights alone to standard output, a pipe or a file; what is said\n"
+    "                    then goes to standard error\n"
+    "\n"
+    "  --tokenizer FOLDER  where vocab.json and merges.txt are (tokenizer bpe), if they are\n"
+    "                      not where the job read them\n"
+    "  --tar               with OUT \"-\": the files of the folder as a tar archive\n"
+    "  --json              print one JSON object instead of text\n";
 
-static void print_json(FILE *to, const char *out_path, const struct export_result *result)
+struct request {
+    bool is_json, is_tar, is_folder;
+    const char *tokenizer; /* folder, or NULL */
+    const char *files[2];  /* CHECKPOINT, OUT */
+};
+
+static bool is_stdout(const struct request *request)
 {
-    struct fleet_strbuf text = {0};
+    return strcmp(request->files[1], "-") == 0;
+}
+
+static bool is_weights_file(const char *path)
+{
+    static const char suffix[] = ".safetensors";
+    size_t length = strlen(path), n = sizeof(suffix) - 1;
+
+    return length > n && strcmp(path + length - n, suffix) == 0;
+}
+
+/* ---- what is said ---------------------------------------------------------------------------- */
+
+static void print_json(FILE *to, const struct request *request, const struct export_files *files,
+                       const struct export_result *result)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
     fleet_strbuf_appendf(
         &text, "{\"step\":%lld,\"tensors\":%zu,\"bytes\":%llu,\"path\":", (long long)result->step,
         result->tensor_count, (unsigned long long)result->bytes);
-    fleet_json_append_string(&text, out_path);
-    fleet_strbuf_appendf(&text, ",\"weightsSha256\":\"%s\"}", result->weights_sha256);
+    fleet_json_append_string(&text, request->files[1]);
+    fleet_strbuf_append(&text, ",\"files\":[\"model.safetensors\"");
+    for (size_t i = 0; i < files->count; i++)
+        fleet_strbuf_appendf(&text, ",\"%s\"", files->items[i].name);
+    fleet_strbuf_appendf(&text, "],\"weightsSha256\":\"%s\"}", result->weights_sha256);
     (void)fprintf(to, "%s\n", text.text);
-    fleet_strbuf_release(&text);
+}
+
+static void print_text(FILE *to, const struct request *request, const struct export_files *files,
+                       const struct export_result *result)
+{
+    (void)fprintf(to, "Exported %zu tensors of step %lld (%.1f MB) to %s\n", result->tensor_count,
+                  (long long)result->step, (double)result->bytes / 1e6, request->files[1]);
+    if (request->is_folder && files->count == 0)
+        (void)fputs("model.safetensors only: transformers has no such model under these names\n",
+                    to);
+    else if (request->is_folder) {
+        (void)fputs("model.safetensors", to);
+        for (size_t i = 0; i < files->count; i++)
+            (void)fprintf(to, ", %s", files->items[i].name);
+        (void)fputs("\n", to);
+    }
+    (void)fprintf(to, "weights SHA-256 %s\n", result->weights_sha256);
+}
+
+/* ---- the work -------------------------------------------------------------------------------- */
+
+static int write_out(const struct request *request, const struct export_source *source,
+                     const struct export_files *files, struct export_result *out,
+                     struct fleet_error *err)
+{
+    if (!request->is_folder)
+        return export_file(source, request->files[1], out, err);
+    if (!request->is_tar)
+        return export_folder(source, files, request->files[1], out, err);
+    return export_archive(source, files, STDOUT_FILENO, out, err) < 0
+               ? fleet_error_wrap(err, "standard output")
+               : 0;
+}
+
+/* Can OUT be written? Asked before all files are verified, which may take long. */
+static int prepare(const struct request *request, struct fleet_error *err)
+{
+    if (is_stdout(request))
+        return 0;
+    if (request->is_folder)
+        return export_folder_prepare(request->files[1], &(struct export_files){0}, err);
+    return fleet_file_prepare(request->files[1], err);
+}
+
+static int do_export(const struct request *request, struct fleet_error *err)
+{
+    struct export_source *source = NULL;
+    struct export_files files = {0};
+    struct export_result result;
+    int rc = prepare(request, err);
+
+    if (rc == 0)
+        rc = export_open(request->files[0], &source, err);
+    if (rc == 0 && request->is_folder)
+        rc = export_files_make(source, request->tokenizer, &files, err);
+    if (rc == 0 && request->is_folder && !request->is_tar)
+        rc = export_folder_prepare(request->files[1], &files, err);
+    if (rc == 0)
+        rc = write_out(request, source, &files, &result, err);
+    if (rc == 0)
+        (request->is_json ? print_json : print_text)(is_stdout(request) ? stderr : stdout, request,
+                                                     &files, &result);
+    export_files_release(&files);
+    export_close(source);
+    return rc;
+}
+
+static int refuse_usage(const char *text)
+{
+    (void)fprintf(stderr, "fleetjob export: %s\n", text);
+    return ARGUMENTS_USAGE;
 }
 
 int cli_export(int argc, char **argv)
 {
-    bool is_json = false;
+    struct request request = {0};
     const struct arguments_option options[] = {
-        {.name = "json", .kind = ARGUMENTS_FLAG, .out = &is_json}, {0}};
-    struct export_result result;
+        {.name = "json", .kind = ARGUMENTS_FLAG, .out = &request.is_json},
+        {.name = "tar", .kind = ARGUMENTS_FLAG, .out = &request.is_tar},
+        {.name = "tokenizer", .kind = ARGUMENTS_TEXT, .out = &request.tokenizer},
+        {0}};
     struct fleet_error err;
-    const char *files[2];
-    bool is_stdout;
-    FILE *to;
-    int code = arguments_parse(argc, argv, usage, options, 2, files);
+    int code = arguments_parse(argc, argv, usage, options, 2, request.files);
 
     if (code >= 0)
         return code;
-    is_stdout = strcmp(files[1], "-") == 0;
-    if (is_stdout && isatty(STDOUT_FILENO)) {
+    request.is_folder =
+        request.is_tar || (!is_stdout(&request) && !is_weights_file(request.files[1]));
+    if (request.is_tar && !is_stdout(&request))
+        return refuse_usage("--tar writes to standard output: OUT must be \"-\"");
+    if (request.tokenizer && !request.is_folder)
+        return refuse_usage(
+            "--tokenizer has no effect: only the weights are written to OUT; give a "
+            "folder");
+    if (is_stdout(&request) && isatty(STDOUT_FILENO)) {
         (void)fputs("fleetjob export: \"-\" writes binary data, and standard output is a terminal: "
                     "redirect it to a file or a pipe\n",
                     stderr);
         return ARGUMENTS_NO;
     }
-    /* before all files are verified, which may take long */
-    if (!is_stdout && fleet_file_prepare(files[1], &err) < 0) {
+    if (do_export(&request, &err) < 0) {
         (void)fprintf(stderr, "fleetjob export: %s\n", err.text);
         return ARGUMENTS_NO;
     }
-    if (export_checkpoint(files[0], files[1], &result, &err) < 0) {
-        (void)fprintf(stderr, "fleetjob export: %s\n", err.text);
-        return ARGUMENTS_NO;
-    }
-    to = is_stdout ? stderr : stdout;
-    if (is_json)
-        print_json(to, files[1], &result);
-    else
-        (void)fprintf(to, "Exported %zu tensors of step %lld (%.1f MB) to %s\nweights SHA-256 %s\n",
-                      result.tensor_count, (long long)result.step, (double)result.bytes / 1e6,
-                      files[1], result.weights_sha256);
     return ARGUMENTS_GOOD;
 }

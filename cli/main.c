@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/export.h"
+#include "cli/inference_commands.h"
 #include "cli/strategy_commands.h"
 #include "cli/validate.h"
 #include "libfleet/base/assert.h"
@@ -30,7 +31,9 @@ static const struct command {
     {"validate", cli_validate, "check a job or a strategy file; print every error"},
     {"select", cli_select, "show which strategy settings take effect, and why others do not"},
     {"convert", cli_convert, "convert a strategy between prototxt, YAML and JSON"},
-    {"export", cli_export, "write the weights of a checkpoint as one safetensors file"},
+    {"export", cli_export, "write the weights of a checkpoint, for transformers or as one file"},
+    {"eval", cli_eval, "print the loss and perplexity of trained weights on data"},
+    {"generate", cli_generate, "let a trained gpt or llama go on with a text"},
     {"version", cli_version, "print the version"},
     {"help", cli_help, "print this text, or the help of a command"},
 };

@@ -2,7 +2,7 @@
 # Everything: `make test`. Stages, each counted; the last line adds them up.
 #
 #   tests/all.sh [STAGE…]
-#       stages: programs e2e chart hygiene release golden asan tsan levels fuzz images
+#       stages: programs e2e chart hygiene release golden asan tsan levels fuzz images transformers
 #
 # Without a stage all of them: what needs no cluster runs beside the scenarios on it, which mostly
 # wait, and is told after them. A part says at its end how long it took, and how long processors
@@ -51,6 +51,7 @@ stage() {
             build/release/tests/integration/test_kube_machinery
         ;;
     e2e) part "end to end, on a real Kubernetes" e2e/run.sh ;;
+    transformers) part "exports in transformers, where it is installed" tests/transformers/run.sh ;;
     chart) part "chart" tests/chart/run.sh ;; # after e2e, which builds the Helm that it needs
     hygiene)
         part "format" make -s check-format
@@ -114,7 +115,7 @@ else
     mkdir "$work/references"
     export FLEETJOB_REFERENCES=$work/references
     e2e/run.sh --measure # before others work
-    start_beside hygiene release golden asan tsan levels fuzz images
+    start_beside hygiene release golden asan tsan levels fuzz images transformers
     stage e2e
     stage chart
     end_beside "beside the scenarios"

@@ -3,11 +3,19 @@
 /* Whose checkpoint is it, and is that job like ours? */
 #include "agent/runtime/origin.h"
 
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/digest.h"
+#include "libfleet/base/error.h"
 #include "libfleet/base/field.h"
+#include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/program/training.h"
+#include "libfleet/program/vocabulary.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/strategy/strategy_options.h"
 
@@ -36,6 +44,66 @@ static cJSON *encode_training(const struct training_config *config)
     return training;
 }
 
+static int read_file(const char *path, struct origin_file *out, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    uint8_t digest[FLEET_SHA256_SIZE];
+    size_t size;
+    int rc = fleet_file_read(path, VOCABULARY_FILE_MAX, &text, &size, err);
+
+    if (rc < 0)
+        return rc;
+    fleet_sha256(text, size, digest);
+    fleet_hex_encode(digest, sizeof(digest), out->sha256);
+    out->path = realpath(path, NULL);
+    return out->path ? 0 : fleet_error(err, -errno, "%s: %s", path, strerror(errno));
+}
+
+int origin_tokenizer_read(const struct training_data *data, struct origin_tokenizer *out,
+                          struct fleet_error *err)
+{
+    int rc;
+
+    *out = (struct origin_tokenizer){0};
+    rc = read_file(data->vocabulary, &out->vocabulary, err);
+    if (rc == 0)
+        rc = read_file(data->merges, &out->merges, err);
+    if (rc < 0)
+        origin_tokenizer_release(out);
+    return rc;
+}
+
+void origin_tokenizer_release(struct origin_tokenizer *tokenizer)
+{
+    free(tokenizer->vocabulary.path);
+    free(tokenizer->merges.path);
+    *tokenizer = (struct origin_tokenizer){0};
+}
+
+static cJSON *encode_tokenizer(const struct origin_tokenizer *tokenizer)
+{
+    cJSON *object = cJSON_CreateObject();
+
+    fleet_assert(object != NULL);
+    (void)cJSON_AddStringToObject(object, "vocabulary", tokenizer->vocabulary.path);
+    (void)cJSON_AddStringToObject(object, "vocabularySha256", tokenizer->vocabulary.sha256);
+    (void)cJSON_AddStringToObject(object, "merges", tokenizer->merges.path);
+    (void)cJSON_AddStringToObject(object, "mergesSha256", tokenizer->merges.sha256);
+    return object;
+}
+
+/* Not compared: what those who use the weights need besides. */
+static void encode_use(const struct origin *origin, cJSON *root)
+{
+    (void)cJSON_AddStringToObject(root, "strategyPolicy",
+                                  origin->policy == STRATEGY_PADDLE ? "Paddle" : "Full");
+    if (origin->training->has_evaluation)
+        (void)cJSON_AddNumberToObject(root, "evaluationBatches",
+                                      (double)origin->training->evaluation.batches);
+    if (origin->tokenizer)
+        cJSON_AddItemToObject(root, "tokenizer", encode_tokenizer(origin->tokenizer));
+}
+
 cJSON *origin_encode(const struct origin *origin)
 {
     cJSON *root = cJSON_CreateObject();
@@ -50,6 +118,7 @@ cJSON *origin_encode(const struct origin *origin)
     cJSON_AddItemToObject(root, "strategy", strategy_json_encode(origin->strategy));
     cJSON_AddItemToObject(root, "strategyOptions",
                           fleet_object_encode(&strategy_options_type, origin->options));
+    encode_use(origin, root);
     return root;
 }
 

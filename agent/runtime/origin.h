@@ -6,20 +6,28 @@
  * What a checkpoint says about the job that wrote it (struct manifest, `job`), so that whoever goes
  * on from it knows whether it is another one:
  *
- *     {"uid":…, "name":…, "dataSha256":…, "training":{…}, "strategy":{…}, "strategyOptions":{…}}
+ *     {"uid":…, "name":…, "dataSha256":…, "training":{…}, "strategy":{…}, "strategyOptions":{…},
+ *      "strategyPolicy":"Full", "evaluationBatches":0, "tokenizer":{"vocabulary":PATH, …}}
  *
  * The blocks are those of the spec with defaults written out, without what the weights after a step
- * do not depend on: paths, how many steps, how often something is saved, evaluated or told.
+ * do not depend on: paths, how many steps, how often something is saved, evaluated or told. The
+ * last three are for those who use the weights (libfleet/program/job_record.h) and are not
+ * compared.
  */
 
 #include <stdint.h>
 
 #include <cjson/cJSON.h>
 
+#include "libfleet/base/digest.h"
+#include "libfleet/strategy/select.h"
+
+struct fleet_error;
 struct fleet_strbuf;
 struct strategy;
 struct strategy_options;
 struct training_config;
+struct training_data;
 
 struct origin {
     const char *uid, *name; /* of the job */
@@ -27,7 +35,22 @@ struct origin {
     const struct training_config *training;
     const struct strategy *strategy;
     const struct strategy_options *options;
+    enum strategy_policy policy;
+    const struct origin_tokenizer *tokenizer; /* NULL unless the tokenizer is bpe */
 };
+
+/* The tokenizer's files as they were when the job began. */
+struct origin_tokenizer {
+    struct origin_file {
+        char *path; /* absolute, heap */
+        char sha256[FLEET_SHA256_HEX_SIZE];
+    } vocabulary, merges;
+};
+
+/* Read both files. -errno with the path. On success release *out. */
+int origin_tokenizer_read(const struct training_data *data, struct origin_tokenizer *out,
+                          struct fleet_error *err);
+void origin_tokenizer_release(struct origin_tokenizer *tokenizer);
 
 /* Owned by the caller. */
 cJSON *origin_encode(const struct origin *origin);

@@ -137,27 +137,37 @@ static int find_inputs(struct trainer *trainer, struct fleet_error *err)
     return 0;
 }
 
-static cJSON *make_origin(const struct trainer *trainer, const uint8_t data[FLEET_SHA256_SIZE])
+static cJSON *make_origin(const struct trainer *trainer, const uint8_t data[FLEET_SHA256_SIZE],
+                          const struct origin_tokenizer *tokenizer)
 {
     return origin_encode(&(struct origin){.uid = trainer->job_uid,
                                           .name = trainer->job_name,
                                           .data = data,
                                           .training = &trainer->config,
                                           .strategy = &trainer->strategy,
-                                          .options = &trainer->options});
+                                          .options = &trainer->options,
+                                          .policy = trainer->policy,
+                                          .tokenizer = tokenizer});
 }
 
 /* Program and data in one digest: ranks that differ in either must not train together. */
-static void digest_job(struct trainer *trainer)
+static int digest_job(struct trainer *trainer, struct fleet_error *err)
 {
-    struct fleet_sha256 *sha = fleet_sha256_new();
+    bool is_bpe = trainer->config.data.tokenizer == TRAINING_TOKENIZER_BPE;
+    struct origin_tokenizer tokenizer = {0};
+    struct fleet_sha256 *sha;
     uint8_t data[FLEET_SHA256_SIZE];
 
+    if (is_bpe && origin_tokenizer_read(&trainer->config.data, &tokenizer, err) < 0)
+        return fleet_error_wrap(err, "spec.training.data");
+    sha = fleet_sha256_new();
     dataset_digest(trainer->dataset, data);
-    trainer->origin = make_origin(trainer, data);
+    trainer->origin = make_origin(trainer, data, is_bpe ? &tokenizer : NULL);
+    origin_tokenizer_release(&tokenizer);
     fleet_sha256_update(sha, trainer->plan.digest, strlen(trainer->plan.digest));
     fleet_sha256_update(sha, data, sizeof(data));
     fleet_sha256_finish(sha, trainer->digest);
+    return 0;
 }
 
 static int plan_job(struct trainer *trainer, struct fleet_error *err)
@@ -190,8 +200,7 @@ static int plan_job(struct trainer *trainer, struct fleet_error *err)
                                            .options = &trainer->options,
                                            .health = &trainer->config.health};
     trainer->ledger = ledger_new(&trainer->rules);
-    digest_job(trainer);
-    return 0;
+    return digest_job(trainer, err);
 }
 
 static int listen_for_peers(struct trainer *trainer, struct fleet_error *err)

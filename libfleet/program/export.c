@@ -8,7 +8,6 @@
 #include "libfleet/program/export.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +17,8 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
+#include "libfleet/program/job_record.h"
 #include "libfleet/program/safetensors.h"
-
-#define MODEL_PREFIX "model-" /* files of weights; others hold optimizer states */
 
 /* A tensor or a piece of one. */
 struct part {
@@ -46,8 +44,6 @@ static void parts_release(struct parts *parts)
     free(parts->items);
     free(parts->files);
 }
-
-#define AUTO_PARTS __attribute__((cleanup(parts_release)))
 
 /* ---- collecting ------------------------------------------------------------------------------ */
 
@@ -84,7 +80,7 @@ static int open_parts(const char *folder, const struct manifest *manifest, struc
     for (size_t i = 0; i < manifest->file_count; i++) {
         FLEET_AUTO_FREE char *path = fleet_file_join(folder, manifest->files[i].name);
         int rc;
-        if (strncmp(manifest->files[i].name, MODEL_PREFIX, strlen(MODEL_PREFIX)) != 0)
+        if (!manifest_is_model_file(manifest->files[i].name))
             continue;
         rc = safetensors_open(path, &parts->files[parts->file_count], err);
         if (rc < 0)
@@ -230,50 +226,43 @@ static int write_parts(int fd, const struct parts *parts, const struct fleet_str
     return rc;
 }
 
-static int write_file(const char *path, const struct parts *parts,
-                      const struct fleet_strbuf *header, char weights_sha256[FLEET_SHA256_HEX_SIZE],
-                      struct fleet_error *err)
+/* ---- the checkpoint -------------------------------------------------------------------------- */
+
+struct export_source {
+    char *path;                       /* of the checkpoint's folder */
+    char folder[MANIFEST_FOLDER_MAX]; /* its name, "" if it was given */
+    struct manifest manifest;
+    struct parts parts;
+    size_t tensor_count;
+    uint64_t bytes;
+    struct fleet_strbuf header; /* of the file of weights */
+};
+
+/* What stands before the tensors. */
+static int encode_header(struct export_source *source, struct fleet_error *err)
 {
-    struct fleet_file_draft draft;
+    FLEET_AUTO_FREE struct safetensors_tensor *tensors =
+        calloc(source->parts.count + 1, sizeof(*tensors));
+    FLEET_AUTO_FREE char *job = job_record_metadata(source->manifest.job);
+    const struct safetensors_metadata metadata[] = {{(char *)JOB_RECORD_METADATA, job},
+                                                    {(char *)"format", (char *)"pt"}};
     int rc;
 
-    if (strcmp(path, "-") == 0) {
-        rc = write_parts(STDOUT_FILENO, parts, header, weights_sha256, err);
-        return rc < 0 ? fleet_error_wrap(err, "standard output") : 0;
-    }
-    rc = fleet_file_draft_open(path, &draft, err);
-    if (rc < 0)
-        return rc;
-    rc = write_parts(draft.fd, parts, header, weights_sha256, err);
-    if (rc == 0)
-        return fleet_file_draft_commit(&draft, FLEET_FILE_DURABLE, err);
-    fleet_file_draft_discard(&draft);
-    return fleet_error_wrap(err, "%s", path);
-}
-
-static int export_from(const char *folder, const struct manifest *manifest, const char *out_path,
-                       struct export_result *out, struct fleet_error *err)
-{
-    AUTO_PARTS struct parts parts = {0};
-    FLEET_AUTO_STRBUF struct fleet_strbuf header = {0};
-    FLEET_AUTO_FREE struct safetensors_tensor *tensors = NULL;
-    int rc = open_parts(folder, manifest, &parts, err);
-
-    if (rc < 0)
-        return rc;
-    tensors = calloc(parts.count + 1, sizeof(*tensors));
     fleet_assert(tensors != NULL);
-    rc = join_all(&parts, tensors, &out->tensor_count, err);
+    rc = join_all(&source->parts, tensors, &source->tensor_count, err);
     if (rc < 0)
         return rc;
-    out->step = manifest->step;
-    out->bytes = safetensors_header_encode(
-        tensors, out->tensor_count,
-        &(const struct safetensors_metadata){(char *)"format", (char *)"pt"}, 1, &header);
-    return write_file(out_path, &parts, &header, out->weights_sha256, err);
+    source->bytes = safetensors_header_encode(
+        tensors, source->tensor_count, job ? metadata : metadata + 1, job ? 2 : 1, &source->header);
+    return 0;
 }
 
-/* ---- which checkpoint ------------------------------------------------------------------------ */
+static int open_source(struct export_source *source, struct fleet_error *err)
+{
+    int rc = open_parts(source->path, &source->manifest, &source->parts, err);
+
+    return rc < 0 ? rc : encode_header(source, err);
+}
 
 static int read_manifest(const char *folder, struct manifest *out, struct fleet_error *err)
 {
@@ -290,8 +279,16 @@ static int read_manifest(const char *folder, struct manifest *out, struct fleet_
     return rc;
 }
 
-static int export_newest(const char *path, const char *out_path, struct export_result *out,
-                         struct fleet_error *err)
+static int find_given(const char *path, struct export_source *source, struct fleet_error *err)
+{
+    int rc = read_manifest(path, &source->manifest, err);
+
+    source->path = strdup(path);
+    fleet_assert(source->path != NULL);
+    return rc < 0 ? rc : manifest_verify(path, &source->manifest, err);
+}
+
+static int find_newest(const char *path, struct export_source *source, struct fleet_error *err)
 {
     struct manifest_list list;
     int rc = manifest_scan(path, NULL, &list, NULL, err);
@@ -300,34 +297,110 @@ static int export_newest(const char *path, const char *out_path, struct export_r
         return rc;
     rc = fleet_error(err, -ENOENT, "%s: there is no checkpoint", path);
     for (size_t i = 0; i < list.count && rc < 0; i++) {
-        FLEET_AUTO_FREE char *folder = fleet_file_join(path, list.entries[i].folder);
-        rc = manifest_verify(folder, &list.entries[i].manifest, err);
+        struct manifest_entry *entry = &list.entries[i];
+        FLEET_AUTO_FREE char *folder = fleet_file_join(path, entry->folder);
+        rc = manifest_verify(folder, &entry->manifest, err);
         if (rc < 0)
             continue;
-        (void)snprintf(out->folder, sizeof(out->folder), "%s", list.entries[i].folder);
-        rc = export_from(folder, &list.entries[i].manifest, out_path, out, err);
-        break;
+        (void)snprintf(source->folder, sizeof(source->folder), "%s", entry->folder);
+        source->manifest = entry->manifest;
+        entry->manifest = (struct manifest){0}; /* moved */
+        source->path = folder;
+        folder = NULL;
     }
     manifest_list_release(&list);
     return rc;
 }
 
+int export_open(const char *path, struct export_source **out, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *file = fleet_file_join(path, MANIFEST_NAME);
+    struct export_source *source = calloc(1, sizeof(*source));
+    int rc;
+
+    fleet_assert(source != NULL);
+    rc = access(file, F_OK) == 0 ? find_given(path, source, err) : find_newest(path, source, err);
+    if (rc == 0)
+        rc = open_source(source, err);
+    if (rc < 0) {
+        export_close(source);
+        return rc;
+    }
+    *out = source;
+    return 0;
+}
+
+void export_close(struct export_source *source)
+{
+    if (!source)
+        return;
+    parts_release(&source->parts);
+    manifest_release(&source->manifest);
+    fleet_strbuf_release(&source->header);
+    free(source->path);
+    free(source);
+}
+
+const struct manifest *export_manifest(const struct export_source *source)
+{
+    return &source->manifest;
+}
+
+const char *export_path(const struct export_source *source)
+{
+    return source->path;
+}
+
+uint64_t export_bytes(const struct export_source *source)
+{
+    return source->bytes;
+}
+
+/* ---- writing it ------------------------------------------------------------------------------ */
+
+int export_weights(const struct export_source *source, int fd, struct export_result *out,
+                   struct fleet_error *err)
+{
+    struct export_result result = {.step = source->manifest.step,
+                                   .tensor_count = source->tensor_count,
+                                   .bytes = source->bytes};
+    int rc;
+
+    (void)snprintf(result.folder, sizeof(result.folder), "%s", source->folder);
+    rc = write_parts(fd, &source->parts, &source->header, result.weights_sha256, err);
+    if (rc == 0)
+        *out = result;
+    return rc;
+}
+
+int export_file(const struct export_source *source, const char *out_path, struct export_result *out,
+                struct fleet_error *err)
+{
+    struct fleet_file_draft draft;
+    int rc;
+
+    if (strcmp(out_path, "-") == 0) {
+        rc = export_weights(source, STDOUT_FILENO, out, err);
+        return rc < 0 ? fleet_error_wrap(err, "standard output") : 0;
+    }
+    rc = fleet_file_draft_open(out_path, &draft, err);
+    if (rc < 0)
+        return rc;
+    rc = export_weights(source, draft.fd, out, err);
+    if (rc == 0)
+        return fleet_file_draft_commit(&draft, FLEET_FILE_DURABLE, err);
+    fleet_file_draft_discard(&draft);
+    return fleet_error_wrap(err, "%s", out_path);
+}
+
 int export_checkpoint(const char *path, const char *out_path, struct export_result *out,
                       struct fleet_error *err)
 {
-    FLEET_AUTO_FREE char *file = fleet_file_join(path, MANIFEST_NAME);
-    struct manifest manifest;
-    int rc;
+    struct export_source *source = NULL;
+    int rc = export_open(path, &source, err);
 
-    *out = (struct export_result){0};
-    if (access(file, F_OK) != 0)
-        return export_newest(path, out_path, out, err);
-    rc = read_manifest(path, &manifest, err);
-    if (rc < 0)
-        return rc;
-    rc = manifest_verify(path, &manifest, err);
     if (rc == 0)
-        rc = export_from(path, &manifest, out_path, out, err);
-    manifest_release(&manifest);
+        rc = export_file(source, out_path, out, err);
+    export_close(source);
     return rc;
 }

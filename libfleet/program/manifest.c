@@ -329,6 +329,11 @@ bool manifest_is_on_lineage(const struct manifest_lineage *lineage,
     return is_listed;
 }
 
+bool manifest_is_model_file(const char *name)
+{
+    return strncmp(name, "model-", strlen("model-")) == 0;
+}
+
 const char *manifest_job_uid(const struct manifest *manifest)
 {
     const char *uid = "";

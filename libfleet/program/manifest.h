@@ -59,6 +59,9 @@ struct manifest {
     cJSON *extra; /* owned object of whatever else a pass must keep (loss scale …); NULL = none */
 };
 
+/* Whether a file of a checkpoint holds parameters and buffers; the others hold optimizer states. */
+bool manifest_is_model_file(const char *name);
+
 /* The uid in `job`, "" if it is not told. */
 const char *manifest_job_uid(const struct manifest *manifest);
 

@@ -2,6 +2,7 @@
 #include "libfleet/program/vocabulary.h"
 
 #include <errno.h>
+#include <stdbool.h>
 
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
@@ -9,14 +10,18 @@
 #include "libfleet/base/json.h"
 #include "libfleet/program/training.h"
 
-/* How vocab.json writes a byte: a printable character, so that blanks and controls show. */
-static void spell_byte(int byte, char out[3])
+static bool is_printable(int byte)
+{
+    return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+}
+
+void vocabulary_spell_byte(int byte, char out[VOCABULARY_SPELLED_BYTE])
 {
     int code = byte, shifted = 256;
 
-    if (!((byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174)) {
+    if (!is_printable(byte)) {
         for (int b = 0; b < byte; b++)
-            shifted += !((b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174);
+            shifted += !is_printable(b);
         code = shifted;
     }
     if (code < 0x80) {
@@ -27,6 +32,28 @@ static void spell_byte(int byte, char out[3])
     out[0] = (char)(0xc0 | code >> 6);
     out[1] = (char)(0x80 | (code & 0x3f));
     out[2] = '\0';
+}
+
+#define SPELLED_CODES 0x180 /* code points that spell bytes are below this */
+
+size_t vocabulary_unspell(const char *spelled, char *out)
+{
+    const unsigned char *at = (const unsigned char *)spelled;
+    int16_t bytes[SPELLED_CODES]; /* code point -> byte, -1 = none */
+    size_t size = 0;
+
+    for (int code = 0; code < SPELLED_CODES; code++)
+        bytes[code] = -1;
+    for (int byte = 0, shifted = 256; byte < 256; byte++)
+        bytes[is_printable(byte) ? byte : shifted++] = (int16_t)byte;
+    while (*at) {
+        bool is_pair = (*at & 0xe0) == 0xc0 && (at[1] & 0xc0) == 0x80;
+        int code = is_pair ? (*at & 0x1f) << 6 | (at[1] & 0x3f) : *at < 0x80 ? *at : SPELLED_CODES;
+        int byte = code < SPELLED_CODES ? bytes[code] : -1;
+        out[size++] = (char)(byte < 0 ? *at : byte);
+        at += byte >= 0 && is_pair ? 2 : 1;
+    }
+    return size;
 }
 
 int64_t vocabulary_id(const struct vocabulary *vocabulary, const char *token)
@@ -51,8 +78,8 @@ static int read_ids(const cJSON *root, struct vocabulary *out, struct fleet_erro
             out->size = id + 1;
     }
     for (int byte = 0; byte < 256; byte++) {
-        char spelled[3];
-        spell_byte(byte, spelled);
+        char spelled[VOCABULARY_SPELLED_BYTE];
+        vocabulary_spell_byte(byte, spelled);
         out->byte_ids[byte] = (int32_t)vocabulary_id(out, spelled);
         if (out->byte_ids[byte] < 0)
             return fleet_error(err, -EINVAL, "byte 0x%02x (\"%s\") has no token",
@@ -61,26 +88,35 @@ static int read_ids(const cJSON *root, struct vocabulary *out, struct fleet_erro
     return 0;
 }
 
-int vocabulary_read(const char *path, struct vocabulary *out, struct fleet_error *err)
+int vocabulary_decode(const char *text, size_t size, struct vocabulary *out,
+                      struct fleet_error *err)
 {
-    FLEET_AUTO_FREE char *text = NULL;
     FLEET_AUTO_JSON cJSON *root = NULL;
     struct vocabulary vocabulary = {0};
-    size_t size = 0;
-    int rc = fleet_file_read(path, VOCABULARY_FILE_MAX, &text, &size, err);
+    int rc = fleet_json_parse(text, size, VOCABULARY_FILE_MAX, &root, err);
 
-    if (rc < 0)
-        return rc;
-    rc = fleet_json_parse(text, size, VOCABULARY_FILE_MAX, &root, err);
     if (rc == 0)
         rc = read_ids(root, &vocabulary, err);
     if (rc < 0) {
-        (void)fleet_error_wrap(err, "%s", path);
         vocabulary_release(&vocabulary);
         return rc;
     }
     *out = vocabulary;
     return 0;
+}
+
+int vocabulary_read(const char *path, struct vocabulary *out, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    size_t size = 0;
+    int rc = fleet_file_read(path, VOCABULARY_FILE_MAX, &text, &size, err);
+
+    if (rc < 0)
+        return rc;
+    rc = vocabulary_decode(text, size, out, err);
+    if (rc < 0)
+        (void)fleet_error_wrap(err, "%s", path);
+    return rc;
 }
 
 void vocabulary_release(struct vocabulary *vocabulary)

@@ -10,6 +10,7 @@
  * of the model's embedding unless spec.training.model.vocabulary says another.
  */
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "libfleet/base/map.h"
@@ -29,7 +30,18 @@ struct vocabulary {
 /* -errno unreadable, -EFBIG too long, -EINVAL no such file: with path, token and reason. *out must
  * be released, unless an error is returned. */
 int vocabulary_read(const char *path, struct vocabulary *out, struct fleet_error *err);
+/* The same from the file's text, without a path in errors. */
+int vocabulary_decode(const char *text, size_t size, struct vocabulary *out,
+                      struct fleet_error *err);
 void vocabulary_release(struct vocabulary *vocabulary);
+
+/* How vocab.json writes a byte: a printable character, so that blanks and controls show. */
+#define VOCABULARY_SPELLED_BYTE 3
+void vocabulary_spell_byte(int byte, char out[VOCABULARY_SPELLED_BYTE]);
+
+/* The bytes of a token from its spelling. `out` has room for as many bytes as the spelling. Returns
+ * how many there are; a character that spells no byte (of a special token) stays as it is. */
+size_t vocabulary_unspell(const char *spelled, char *out);
 
 /* The id of a token as it is spelled, or -1. */
 int64_t vocabulary_id(const struct vocabulary *vocabulary, const char *token);

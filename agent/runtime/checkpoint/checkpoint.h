@@ -125,6 +125,11 @@ int checkpoint_restore(const char *path, int64_t resume, const struct manifest_l
                        char folder[CHECKPOINT_FOLDER_MAX], struct fleet_errors *warnings,
                        struct fleet_error *err);
 
+/* Fill parameters and buffers from the checkpoint in `folder`, whose manifest was verified. `state` holds no
+ * other spaces. -EINVAL lists everything missing, extra and misshapen; -errno. */
+int checkpoint_load_folder(const char *folder, const struct manifest *manifest,
+                           struct checkpoint_state *state, struct fleet_error *err);
+
 /*
  * Fill parameters and buffers (spaces with suffix "") from one safetensors file, as
  * model.initialWeights says: fp32, bf16, fp16 or fp64 tensors under the exported names. -EINVAL

@@ -287,7 +287,7 @@ static int load_files(const struct safetensors_file *files, size_t count, bool i
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-static int load_checkpoint(const char *folder, const struct manifest *manifest,
+static int load_checkpoint(const char *folder, const struct manifest *manifest, bool weights_only,
                            const struct checkpoint_state *state, struct fleet_error *err)
 {
     struct safetensors_file *files = calloc(manifest->file_count + 1, sizeof(*files));
@@ -295,8 +295,10 @@ static int load_checkpoint(const char *folder, const struct manifest *manifest,
     int rc = 0;
 
     fleet_assert(files != NULL);
-    while (opened < manifest->file_count && rc == 0) {
-        FLEET_AUTO_FREE char *path = fleet_file_join(folder, manifest->files[opened].name);
+    for (size_t i = 0; i < manifest->file_count && rc == 0; i++) {
+        FLEET_AUTO_FREE char *path = fleet_file_join(folder, manifest->files[i].name);
+        if (weights_only && !manifest_is_model_file(manifest->files[i].name))
+            continue;
         rc = safetensors_open(path, &files[opened], err);
         if (rc == 0)
             opened++;
@@ -336,7 +338,7 @@ static int restore_from(const char *path, struct manifest_list *list, int index,
 {
     struct manifest_entry *entry = &list->entries[index];
     FLEET_AUTO_FREE char *place = fleet_file_join(path, entry->folder);
-    int rc = load_checkpoint(place, &entry->manifest, state, err);
+    int rc = load_checkpoint(place, &entry->manifest, false, state, err);
 
     if (rc < 0) {
         (void)fleet_error_wrap(err, "checkpoint %s", place);
@@ -394,6 +396,14 @@ int checkpoint_restore(const char *path, int64_t resume, const struct manifest_l
     manifest_list_release(&list);
     fleet_errors_release(&unreadable);
     return rc;
+}
+
+int checkpoint_load_folder(const char *folder, const struct manifest *manifest,
+                           struct checkpoint_state *state, struct fleet_error *err)
+{
+    return load_checkpoint(folder, manifest, true, state, err) < 0
+               ? fleet_error_wrap(err, "checkpoint %s", folder)
+               : 0;
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */

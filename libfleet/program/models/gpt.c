@@ -19,7 +19,6 @@
 #include "libfleet/program/models/builder.h"
 #include "libfleet/program/training.h"
 
-#define EPSILON   1e-5
 #define DEVIATION 0.02
 
 /* A Conv1D of GPT-2: weight [in,out] and bias. */
@@ -45,14 +44,14 @@ static int block(struct builder *b, const struct training_model *m, int layer, i
     (void)snprintf(name, sizeof(name), "h.%d", layer);
     builder_enter(b, layer, prefix);
 
-    h = builder_layer_norm(b, "ln_1", x, EPSILON);
+    h = builder_layer_norm(b, "ln_1", x, GPT_EPSILON);
     h = conv1d(b, "attn.c_attn", h, 3 * m->width, DEVIATION, OP_ACTIVATION_NONE);
     h = builder_attention(b, "attn", h, (int)m->heads, (int)m->heads);
     h = conv1d(b, "attn.c_proj", h, m->width, residual, OP_ACTIVATION_NONE);
     h = builder_dropout(b, "attn.resid_dropout", h, m->dropout);
     x = builder_add(b, "attn.residual", h, x);
 
-    h = builder_layer_norm(b, "ln_2", x, EPSILON);
+    h = builder_layer_norm(b, "ln_2", x, GPT_EPSILON);
     h = conv1d(b, "mlp.c_fc", h, m->hidden, DEVIATION, OP_ACTIVATION_GELU);
     h = conv1d(b, "mlp.c_proj", h, m->width, residual, OP_ACTIVATION_NONE);
     h = builder_dropout(b, "mlp.dropout", h, m->dropout);
@@ -89,7 +88,7 @@ void gpt_build(struct builder *b, const struct training_config *config)
     for (int layer = 0; layer < m->layers; layer++)
         x = block(b, m, layer, x);
     builder_enter(b, -1, "");
-    x = builder_layer_norm(b, "ln_f", x, EPSILON);
+    x = builder_layer_norm(b, "ln_f", x, GPT_EPSILON);
     x = builder_linear(b, "lm_head", x,
                        &(struct builder_linear){.features = m->vocabulary,
                                                 .transposed = true,

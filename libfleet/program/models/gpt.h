@@ -2,6 +2,8 @@
 #ifndef LIBFLEET_PROGRAM_MODELS_GPT_H
 #define LIBFLEET_PROGRAM_MODELS_GPT_H
 
+#define GPT_EPSILON 1e-5 /* of every layer_norm */
+
 struct builder;
 struct training_config;
 

@@ -16,9 +16,7 @@
 #include "libfleet/program/models/builder.h"
 #include "libfleet/program/training.h"
 
-#define EPSILON   1e-6
 #define DEVIATION 0.02
-#define BASE      10000.0
 
 /* torch.nn.Linear without bias: weight [out,in]. */
 static int projection(struct builder *b, const char *name, int x, int64_t features)
@@ -42,7 +40,7 @@ static int attend(struct builder *b, const struct training_model *m, int x)
     qkv = builder_unary(b, "self_attn.rope", OP_ROPE, qkv,
                         &(struct op_attributes){.heads = 2 * heads,
                                                 .head_dim = (int)(m->width / m->heads),
-                                                .base = BASE});
+                                                .base = LLAMA_ROPE_BASE});
     x = builder_attention(b, "self_attn", qkv, heads, heads);
     return projection(b, "self_attn.o_proj", x, m->width);
 }
@@ -66,11 +64,11 @@ static int block(struct builder *b, const struct training_model *m, int layer, i
     (void)snprintf(prefix, sizeof(prefix), "model.layers.%d.", layer);
     (void)snprintf(name, sizeof(name), "model.layers.%d", layer);
     builder_enter(b, layer, prefix);
-    h = builder_rms_norm(b, "input_layernorm", x, EPSILON);
+    h = builder_rms_norm(b, "input_layernorm", x, LLAMA_EPSILON);
     h = attend(b, m, h);
     h = builder_dropout(b, "self_attn.dropout", h, m->dropout);
     x = builder_add(b, "self_attn.residual", h, x);
-    h = builder_rms_norm(b, "post_attention_layernorm", x, EPSILON);
+    h = builder_rms_norm(b, "post_attention_layernorm", x, LLAMA_EPSILON);
     h = feed_forward(b, m, h);
     h = builder_dropout(b, "mlp.dropout", h, m->dropout);
     builder_enter(b, layer, "");
@@ -103,7 +101,7 @@ void llama_build(struct builder *b, const struct training_config *config)
     for (int layer = 0; layer < m->layers; layer++)
         x = block(b, m, layer, x);
     builder_enter(b, -1, "");
-    x = builder_rms_norm(b, "model.norm", x, EPSILON);
+    x = builder_rms_norm(b, "model.norm", x, LLAMA_EPSILON);
     x = builder_linear(b, "lm_head", x,
                        &(struct builder_linear){.features = m->vocabulary,
                                                 .transposed = true,

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/runtime/evaluation.h"
+
+#include <string.h>
+
+#include "libfleet/base/error.h"
+
+int64_t evaluation_samples(int64_t held_out, int64_t batches, int64_t global_batch_size)
+{
+    return batches > 0 && batches <= held_out / global_batch_size ? batches * global_batch_size
+                                                                  : held_out;
+}
+
+int64_t evaluation_micro_batches(int64_t samples, int64_t micro_batch_size)
+{
+    return (samples + micro_batch_size - 1) / micro_batch_size;
+}
+
+static int32_t ignored_target(const struct program *program)
+{
+    for (int i = 0; i < program->op_count; i++)
+        if (program->ops[i].kind == OP_CROSS_ENTROPY)
+            return (int32_t)program->ops[i].attributes.ignore_index;
+    return -1;
+}
+
+static int64_t values_per_sample(const struct program *program, int var)
+{
+    return program_var_elements(&program->vars[var]) / program->micro_batch_size;
+}
+
+/* Sample `number` of the range into place `i` of the micro-batch. */
+static int load_sample(const struct evaluation_range *range, int64_t number, int64_t i,
+                       struct fleet_error *err)
+{
+    int64_t input_size = values_per_sample(range->program, range->inputs);
+    int64_t target_size = values_per_sample(range->program, range->targets);
+    int32_t *input = (int32_t *)state_address(range->state, range->inputs) + i * input_size;
+    int32_t *target = (int32_t *)state_address(range->state, range->targets) + i * target_size;
+    int64_t index = range->first + number;
+
+    if (number >= range->samples) {
+        int32_t ignored = ignored_target(range->program);
+        memset(input, 0, (size_t)input_size * sizeof(*input));
+        for (int64_t j = 0; j < target_size; j++)
+            target[j] = ignored;
+        return 0;
+    }
+    if (dataset_image(range->dataset).channels > 0)
+        return dataset_read_image(range->dataset, index, (float *)(void *)input, target, err);
+    return dataset_read(range->dataset, index, range->vocabulary, input, target, err);
+}
+
+int evaluation_run(const struct evaluation_range *range, int64_t number, const atomic_bool *stop,
+                   float *out_loss, struct fleet_error *err)
+{
+    int64_t micro = range->program->micro_batch_size;
+    struct executor_bases bases = range->state->bases;
+    struct run_scalars scalars = {.seed = range->seed, .evaluation = true};
+
+    for (int64_t i = 0; i < micro; i++)
+        if (load_sample(range, number * micro + i, i, err) < 0)
+            return fleet_error_wrap(err, "evaluation");
+    bases.segment[MEMORY_GRADIENTS] = range->gradients;
+    if (executor_run(range->executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars, stop, err) < 0)
+        return err->code;
+    *out_loss = *(const float *)state_address(range->state, range->program->loss);
+    return 0;
+}
+
+double evaluation_mean(const float *losses, int64_t samples, int64_t micro_batch_size)
+{
+    int64_t count = evaluation_micro_batches(samples, micro_batch_size);
+    double sum = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        int64_t left = samples - i * micro_batch_size;
+        sum += (double)losses[i] * (double)(left < micro_batch_size ? left : micro_batch_size);
+    }
+    return sum / (double)samples;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_EVALUATION_H
+#define AGENT_RUNTIME_EVALUATION_H
+
+/*
+ * The loss of a range of samples: forward only, dropout off, batch_norm with its running
+ * statistics.
+ *
+ * The range is cut into micro-batches in its order. What is missing in the last one is filled with
+ * samples whose targets are ignored. The trainer's evaluation and `fleetjob eval` compute every
+ * micro-batch and the mean here, so they give the same bits.
+ */
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "agent/runtime/data/dataset.h"
+#include "agent/runtime/executor/executor.h"
+#include "agent/runtime/state.h"
+
+struct fleet_error;
+
+struct evaluation_range {
+    const struct dataset *dataset;
+    const struct program *program;
+    const struct state *state;
+    struct executor *executor;
+    int inputs, targets;    /* variables of `program` */
+    int64_t first, samples; /* of the dataset */
+    int64_t vocabulary;     /* as dataset_read() */
+    uint64_t seed;
+    void *gradients; /* a gradient space; NULL for a program without backward operators */
+};
+
+/* Samples that spec.training.evaluation wants of `held_out` ones. */
+int64_t evaluation_samples(int64_t held_out, int64_t batches, int64_t global_batch_size);
+
+int64_t evaluation_micro_batches(int64_t samples, int64_t micro_batch_size);
+
+/* The loss of micro-batch `number`. Errors of dataset_read() and executor_run(). */
+int evaluation_run(const struct evaluation_range *range, int64_t number, const atomic_bool *stop,
+                   float *out_loss, struct fleet_error *err);
+
+/* The mean over samples from the losses of all micro-batches. */
+double evaluation_mean(const float *losses, int64_t samples, int64_t micro_batch_size);
+
+#endif
