@@ -107,7 +107,7 @@ CHECKS       := $(filter $(OUT)/tests/unit/% $(OUT)/tests/numerics/%,$(TESTS))
 BENCHES      := $(patsubst tests/bench/%.c,$(OUT)/bench/%,$(wildcard tests/bench/bench_*.c))
 FUZZERS      := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-# Recordings of other systems: kinds of files, their readers, and who adds up (tests/golden/runner.h).
+# Recordings of other systems: kinds of files and their readers (tests/golden/runner.h).
 GOLDEN_DIR   ?= tests/golden
 # GOLDEN_FILES: a pattern of their names, all by default
 $(OUT)/golden: $(patsubst %.c,$(OUT)/%.o,$(wildcard tests/golden/*.c)) $(ARCHIVES)
@@ -122,7 +122,8 @@ $(OUT)/bench/%: $(OUT)/tests/bench/%.o $(ARCHIVES)
 
 $(OUT)/tests/integration/test_golden: $(OUT)/golden
 
-# Preloaded into trainers by a test, not linked into anything; sanitizers have an allocator of their own.
+# Preloaded into trainers by a test, not linked into anything; sanitizers have an allocator of their
+# own.
 PRELOADED := build/release/tests/preload/allocations.so
 $(PRELOADED): tests/preload/allocations.c tests/preload/allocations.h
 	@mkdir -p $(@D)
@@ -167,7 +168,7 @@ check-tsan: ## what runs threads under the thread sanitizer, with plain kernels
 check-valgrind: $(PROGRAMS) ## trainers under memcheck at the levels it knows (needs valgrind)
 	@tests/valgrind.sh $(BIN)
 
-# ---- fuzzing (clang's libFuzzer; sources compiled anew with coverage) -----------------------------
+# ---- fuzzing (clang's libFuzzer; sources compiled anew with coverage) ----------------------------
 FUZZ_SECONDS ?= 10
 FUZZ_CFLAGS := -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer-no-link,address,undefined \
                -fno-sanitize-recover=all -ffp-contract=off -DFLEET_VERSION='"$(VERSION)"' -Wno-unknown-warning-option
@@ -213,9 +214,10 @@ demo-local: prerequisites ## the demo without Kubernetes or root: four worker pr
 	@tools/demo-local.sh $(if $(DATA),--data "$(DATA)")
 
 # ---- images --------------------------------------------------------------------------------------
-# The same objects, linked to run from /fleetjob in any image: the loader and the libraries there are
-# meant, whatever else the image has. The older tag of the two, because it reaches libraries' libraries
-# and comes before LD_LIBRARY_PATH. Without a build id, because that depends on the folder built in.
+# The same objects, linked to run from /fleetjob in any image: the loader and the libraries there
+# are meant, whatever else the image has. The older tag of the two, because it reaches libraries'
+# libraries and comes before LD_LIBRARY_PATH. Without a build id, because that depends on the folder
+# built in.
 IMAGE_FOLDER    ?= build/images
 IMAGE_REGISTRY  ?= fleet.local
 CLOSURE_LDFLAGS := -Wl,--dynamic-linker=/fleetjob/lib/ld-linux-x86-64.so.2 \
@@ -256,11 +258,11 @@ format: ## rewrite every C file with clang-format
 check-format: ## is every C file as clang-format writes it?
 	@clang-format --dry-run --Werror $(C_FILES)
 
-# clang-tidy reads every source, gcc's analyzer those of libfleet. A source is read again when it, one
-# of its headers or the list of checks has changed.
+# clang-tidy reads every source, gcc's analyzer those of libfleet. A source is read again when it,
+# one of its headers or the list of checks has changed.
 LINT_CFLAGS := -std=c17 -D_GNU_SOURCE -I. -DFLEET_VERSION='"lint"'
-# Left to the sanitizers: gcc 12 takes an assertion's end for a leak, and a half named initializer for
-# an unset one.
+# Left to the sanitizers: gcc 12 takes an assertion's end for a leak, and a half named initializer
+# for an unset one.
 NOT_ANALYZED := -Wno-analyzer-malloc-leak -Wno-analyzer-use-of-uninitialized-value
 LINTED      := $(filter-out tests/%,$(filter %.c,$(C_FILES)))
 build/lint/%.ok: %.c .clang-tidy

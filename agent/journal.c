@@ -5,7 +5,8 @@
 
 #include "libfleet/base/log.h"
 
-/* Whoever follows the log of worker 0 expects the step lines there: which log has them? */
+/* A user looks for the step lines in the log of worker 0. If rank 0 is another worker, say
+ * which. */
 #define RANK_0_ELSEWHERE "Rank 0, whose log has the step lines, is another worker"
 
 static void log_assign(const struct member_action *action)

@@ -3,8 +3,8 @@
 #define AGENT_JOURNAL_H
 
 /*
- * The agent's log as whoever follows `kubectl logs` reads it: which generation this pod is in and
- * as whom, how long it took to be back, what was saved, why it went. One line a fact; the steps
+ * The agent's lines in `kubectl logs`: the generation and the rank of this pod, the time until
+ * it trained again, what was saved, why it left. One line a fact; the steps
  * themselves are the trainer's own output.
  *
  * Watches what passes between hub, agent and trainers; decides nothing and keeps only times.

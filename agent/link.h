@@ -207,7 +207,7 @@ void link_message_encode(const struct link_message *message, struct fleet_strbuf
 
 /*
  * Read one line (without newline). *out is the caller's to release.
- * -EINVAL with the path of what is wrong; -EFBIG past LINK_MESSAGE_SIZE_MAX. Unknown keys are
+ * -EINVAL with the path of the wrong field; -EFBIG past LINK_MESSAGE_SIZE_MAX. Unknown keys are
  * ignored, unknown messages are not.
  */
 int link_message_decode(const char *line, size_t size, struct link_message *out,
@@ -223,8 +223,8 @@ struct link {
 };
 
 /* A connected pair, both ends close-on-exec and non-blocking: [0] for the agent, [1] for the
- * trainer (whoever starts it clears close-on-exec in the child). Both are the caller's to close.
- * -EMFILE and the like from socketpair(). */
+ * trainer (the process that starts it clears close-on-exec in the child). Both are the caller's to
+ * close. -EMFILE and the like from socketpair(). */
 int link_pair(int out_fds[2], struct fleet_error *err);
 
 /* Take over `fd` and make it non-blocking. */
@@ -259,7 +259,7 @@ int link_receive(struct link *link, struct link_message *out, struct fleet_error
  */
 int link_send(struct link *link, const struct link_message *message, struct fleet_error *err);
 
-/* Send more of what is queued, as far as the socket takes it. -EPIPE as above. */
+/* Send as many queued bytes as the socket takes. -EPIPE as above. */
 int link_flush(struct link *link, struct fleet_error *err);
 
 /* True while something is queued: poll for writing, then link_flush(). */

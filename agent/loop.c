@@ -171,8 +171,8 @@ void loop_watch_want_write(struct loop_watch *watch)
 
 /*
  * libwebsockets looks at its timers before it waits for descriptors: where nothing else happens it
- * would now wait for as long as its own timers allow, and whoever turns the loop could not set the
- * next time.
+ * would now wait for as long as its own timers allow, and the caller that turns the loop could
+ * not set the next time.
  */
 static void on_timer(lws_sorted_usec_list_t *timer)
 {

@@ -79,7 +79,7 @@ static bool owes_checkpoint(const struct agent *agent)
     return agent->host.client && member_owes_checkpoint(member_client_member(agent->host.client));
 }
 
-/* All is told; or there is nobody to tell, and nothing that matters. */
+/* Everything is reported; or there is no hub to report to, and nothing important is left. */
 static bool has_nothing_to_say(const struct agent *agent)
 {
     const struct member *member =

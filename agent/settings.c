@@ -3,8 +3,7 @@
 /*
  * Environment variables, read and checked here; nobody else in the agent looks at the environment.
  * Those of the file are put into it first, because trainers inherit them.
- * Secrets come by file, because an environment is shown to whoever may look at the
- * pod.
+ * Secrets come by file, because every user who may read the pod sees its environment.
  */
 #include "agent/settings.h"
 

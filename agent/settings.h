@@ -3,7 +3,7 @@
 #define AGENT_SETTINGS_H
 
 /*
- * What an agent is told by whoever starts it: a pod's environment in a cluster, `fleetjob run` on
+ * The settings of an agent: from the environment of its pod in a cluster, from `fleetjob run` on
  * one machine. All of it comes through environment variables; the command line holds the trainer's
  * command, if it is not the built-in one.
  *

@@ -16,7 +16,7 @@
  *   WORKING ── leave, done, refused, SIGTERM: begin_ending ──▶ ENDING ── all trainers gone ──▶ over
  *
  *  DOWN     -> STARTING  supervisor_start_trainer()   at once, or when its back-off is over
- *  STARTING -> WAITING   take_hello()                 the hub is told once all of the pod are up
+ *  STARTING -> WAITING   take_hello()                 the hub is informed once all are up
  *  WAITING  -> RUNNING   assign_trainers()            a foreign trainer goes DOWN -> RUNNING here
  *  RUNNING  -> FINISHED  take_finished()              it stays until the job is done everywhere
  *  *        -> DOWN      supervisor_trainer_failed()  told to the hub before anything else is done
@@ -26,9 +26,9 @@
  *
  *  (1) The hub hears of an end that nobody asked for within the call that brought it.
  *  (2) Nothing is started while ENDING; every trainer gets at most grace_ms, then SIGKILL.
- *  (3) The first cause is kept: what happens to a trainer after it was told to end is no failure.
- *  (4) A trainer that was told to leave a generation and does not say so within ABORT_TIMEOUT_MS is
- *      killed, which is a failure like any other.
+ *  (3) The first cause is kept: what happens to a trainer after the order to end is no failure.
+ *  (4) A trainer that does not answer the order to leave a generation within ABORT_TIMEOUT_MS is
+ * killed, which is a failure like any other.
  *      So is one that says nothing for SILENCE_MS: it is stopped or stuck. One that holds state
  *      is only counted as down then: it is killed once others hold that state, too, or have gone
  *      on without it, or after SILENCE_PATIENCE_MS, and may come back until then.
@@ -104,7 +104,7 @@ static void tell_up(struct supervisor *s, int local_rank, struct member_output *
     member_trainer_up(s->member, local_rank, step, supervisor_clock(s), out);
 }
 
-/* What a new member has to know: who was up before there was one. */
+/* Tell a new member which trainers were up before it was made. */
 static void tell_all_up(struct supervisor *s, struct member_output *out)
 {
     for (int i = 0; i < s->config.processes; i++)

@@ -39,7 +39,7 @@ struct supervisor_host {
     /* The member to talk to the hub with, at this instruction-set level; made anew if the level is
      * another than last time. Owned by the host. */
     struct member *(*member)(void *user, enum message_level level);
-    /* The time, for the member: it must not be told an earlier one than by its client. */
+    /* The time for the member; never earlier than the time that its client gave it. */
     double (*now)(void *user);
     /* Carry out what the member has answered, and release the list. */
     void (*apply)(void *user, struct member_output *out);
@@ -57,7 +57,7 @@ struct supervisor_config {
     int processes;    /* trainers of this pod, 1 … MESSAGE_PROCESSES_MAX */
     bool is_foreign;  /* the trainer does not speak link.h: restarted for every generation */
     double grace_ms;  /* from the wish to leave to SIGKILL */
-    const int *ports; /* [processes]: where trainers listen, as the hub is told */
+    const int *ports; /* [processes]: where trainers listen, as reported to the hub */
     uint64_t seed;    /* of the back-off's jitter */
 };
 

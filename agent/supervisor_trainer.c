@@ -320,7 +320,7 @@ static void foreign_stopped(struct supervisor *s, int local_rank, double now_ms)
     }
 }
 
-/* It was killed, and not by us: who did? A shell says so by its exit code. */
+/* A SIGKILL that we did not send: was the memory used up? A shell reports it by its exit code. */
 static void explain_kill(struct supervisor *s, int local_rank, struct member_failure *failure)
 {
     struct trainer *t = &s->trainers[local_rank];

@@ -43,8 +43,8 @@ static void close_pipe(int fds[2])
             (void)close(fds[i]);
 }
 
-/* The environment with the descriptors' numbers in front: where a name stands twice, the first one
- * is found. */
+/* The environment with the descriptors' numbers in front: of duplicate names the first one is
+ * found. */
 static char **environment_with(char *const *environment, char (*numbers)[NUMBER_SIZE])
 {
     size_t count = 0, used = 0;
@@ -109,7 +109,8 @@ static int fork_child(struct child_plan *plan, pid_t *out_pid, struct fleet_erro
     if (pid == 0)
         run_child(plan);
     if (pid > 0)
-        (void)setpgid(pid, pid); /* whoever comes first: a signal to the group finds it at once */
+        (void)setpgid(
+            pid, pid); /* parent and child both do it: a signal to the group finds it at once */
     (void)close(failed[1]);
     if (pid < 0)
         number = errno;

@@ -26,7 +26,7 @@ static const char usage[] =
     "($POD_NAMESPACE)\n"
     "  --watch-namespaces A,B,…   where FleetJobs are looked after (all)\n"
     "  --identity-secret NAME     Secret with CA and install key (fleetjob-identity)\n"
-    "  --lease NAME               Lease by which replicas elect (fleetjob-controller)\n"
+    "  --lease NAME               Lease for the election of a leader (fleetjob-controller)\n"
     "  --no-election              there is one replica; for tests\n"
     "  --probe-port PORT          /healthz, /readyz, /metrics (8080)\n"
     "  --job-metrics              series of each job in /metrics: step, restarts, ready workers\n"

@@ -2,8 +2,7 @@
 #ifndef CONTROLLER_COMMAND_LINE_H
 #define CONTROLLER_COMMAND_LINE_H
 
-/* What fleetjob-controller is told: its options, and $POD_IP and $POD_NAMESPACE where they are
- * silent. */
+/* The options of fleetjob-controller; $POD_IP and $POD_NAMESPACE are defaults of two of them. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -42,7 +42,7 @@
 #include "libfleet/kube/meta.h"
 #include "libfleet/kube/rest.h"
 
-#define RETRY_MS 2000.0 /* of what is needed before work can begin */
+#define RETRY_MS 2000.0 /* between attempts to get what the start needs */
 #define SIGNALS  2
 
 struct program {
@@ -262,7 +262,7 @@ static void load_identity(void *user)
 
 static void read_service(void *user);
 
-/* Its address is read once: jobs are told of it. While this replica leads, the Service keeps it
+/* Its address is read once and passed to the jobs. While this replica leads, the Service keeps it
  * (installation.h). */
 static void on_service(void *user, const cJSON *object, const struct fleet_error *err)
 {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # The cluster itself, before anything of ours runs in it: pods, a lost node, a crashed one, a second
-# cluster, the API server away. What it leaves behind is told at the end (09-down). Method: the real
-# thing.
+# cluster, the API server away. The last file (09-down) checks what it leaves behind. Method: the
+# real thing.
 
 setup_file() {
     export CLUSTER="$BATS_TEST_DIRNAME/cluster/cluster"

@@ -39,7 +39,7 @@ setup_file() {
     remove_job deleted
 }
 
-@test "trainers killed one after the other: each restart is told, and counted" {
+@test "trainers killed one after the other: each restart is reported, and counted" {
     start_job storm steps="$LONG"
     for round in 1 2 3; do
         kill_trainer "storm-worker-$round-0"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # What becomes of a running job when its controller is killed, frozen, upgraded or cut off, and when
 # the API server restarts. Method: real signals to real processes; the job ends with the weights of
-# `fleetjob run`, and the audit log says who did what.
+# `fleetjob run`, and the audit log has the requests of each client.
 
 load lib
 
@@ -98,8 +98,8 @@ holder() {
     kubectl get lease fleetjob-controller -n "$system" -o jsonpath='{.spec.holderIdentity}'
 }
 
-# What a leader knew that never reached the API server, the next one cannot tell: that is another
-# scenario, and who leads changes if the API server needs longer than a Lease to come back.
+# The next leader cannot know what the last one never wrote to the API server. That is another
+# scenario: the leader changes if the API server is away for longer than a Lease.
 @test "a trainer dies while the API server is away" {
     start_job alone
     pid=$(trainer_of alone-worker-3-0)

@@ -7,7 +7,7 @@ load lib
 
 setup_file() {
     start_installation
-    start_image # what it waits for is told after half a minute
+    start_image # it reports after half a minute what it waits for
 }
 
 # A registry that refuses at once: what names are looked up in, and for how long, is the machine's
@@ -181,7 +181,7 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
 }
 
 # Two megabytes hold no checkpoint of this job.
-@test "a checkpoint that cannot be written is told, and without the last one the job has failed" {
+@test "a checkpoint that cannot be written is reported, and without the last one the job has failed" {
     job_file full steps=60 replicas=1 checkpoint='path: /checkpoints, everySteps: 20' \
         worker='volumes: [{name: checkpoints, mountPath: /checkpoints, emptyDir: {medium: Memory, sizeLimit: 2Mi}}]' \
         policy='progressDeadlineSeconds: 60' | kubectl apply -f -

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# Own trainers in a cluster (docs/own-trainer.md): what they report is the job's status, and every
-# start is told what was reported last as a checkpoint. Method: a shell script in an image without
-# the runtime; its log says from where it goes on.
+# Own trainers in a cluster (docs/own-trainer.md): what they report is the job's status, and
+# every start gets the checkpoint that was reported last. Method: a shell script in an image
+# without the runtime; its log names the step that it continues from.
 
 load lib
 
@@ -60,7 +60,7 @@ log_says() { # log_says JOB INDEX WORDS: some pod of the worker has printed them
     [[ $(field own checkpoint.path) == /c/* ]]
 }
 
-@test "a pod of it is deleted: all ranks go on from the checkpoint, and lost steps are told" {
+@test "a pod of it is deleted: all ranks go on from the checkpoint, and lost steps are reported" {
     saved=$(field own checkpoint.step)
     kubectl delete pod own-worker-1-0 -n "$namespace" --force --grace-period=0
     eventually "$LIMIT" field_at_least own restarts.history[0].generation 2

@@ -12,6 +12,6 @@ setup_file() {
 @test "nothing was forbidden, nothing is granted that is not needed" {
     [ -n "${FLEETJOB_WHOLE:-}" ] || skip "the other scenarios have not run on this cluster"
     kubectl get clusterroles,roles -A -o json >"$BATS_TEST_TMPDIR/roles.json"
-    # That an event came again is told half a minute later.
+    # The controller writes the count of a repeated event half a minute later.
     eventually "$LIMIT" python3 e2e/rbac.py "$(audit_log)" "$BATS_TEST_TMPDIR/roles.json"
 }

@@ -4,9 +4,10 @@
 #   tests/all.sh [STAGE…]
 #       stages: programs e2e chart hygiene release golden asan tsan levels fuzz images transformers
 #
-# Without a stage all of them: what needs no cluster runs beside the scenarios on it, which mostly
-# wait, and is told after them. A part says at its end how long it took, and how long processors
-# worked for it (but for what it leaves running, as a cluster is, and for what lost its parent).
+# Without a stage all of them: what needs no cluster runs beside the scenarios on it, which
+# mostly wait; its results are printed after theirs. A part says at its end how long it took, and
+# how long processors worked for it (but for what it leaves running, as a cluster is, and for what
+# lost its parent).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -18,7 +19,7 @@ passed=0 failed=0 skipped=0
 work=$(mktemp -d)
 beside='' busy=''
 
-finish() { # also when we are told to end: bash runs it for any signal that is not caught
+finish() { # also on a signal: bash runs it for any signal that is not caught
     [ -z "$beside" ] || kill -- "-$beside" 2>/dev/null
     rm -rf "$work"
 }
@@ -110,7 +111,7 @@ if [ $# -gt 0 ]; then
         stage "$one"
     done
 else
-    busy=$(busy) # of whoever, unlike what the parts tell
+    busy=$(busy) # of all processes of the machine, unlike the figures of the parts
     stage programs
     mkdir "$work/references"
     export FLEETJOB_REFERENCES=$work/references

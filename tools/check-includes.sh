@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The arrows between folders: who may include whom (docs/architecture.md). A line of `allowed` is
-# "folder: prefixes it may include"; a folder may have several lines. The longest folder that matches
-# a file decides. A new arrow is a change of this table.
+# The arrows between folders: which may include which (docs/architecture.md). A line of `allowed` is
+# "folder: prefixes it may include"; a folder may have several lines. The longest folder that
+# matches a file decides. A new arrow is a change of this table.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

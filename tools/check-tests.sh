@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Names of tests: test_<module>__<what it shows>. The module is the one that the test is about; a file
-# may have tests of several. Prints the functions with the type of a test and another name.
+# Names of tests: test_<module>__<what it shows>. The module is the one that the test is about; a
+# file may have tests of several. Prints the functions with the type of a test and another name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

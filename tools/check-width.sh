@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # No line is wider than 100 columns. Prints those that are, and ends with 1 if there are any.
 #
-# Exceptions: tables and code blocks of Markdown, a line that is one word (an address, a digest), text
-# between quotes and documents in a shell script, expressions of a chart's template, generated files
-# and recordings.
+# Exceptions: tables and code blocks of Markdown, a line that is one word (an address, a digest),
+# text between quotes and documents in a shell script, expressions of a chart's template, generated
+# files and recordings.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C.UTF-8

@@ -20,9 +20,10 @@ fleetjob=build/bin/fleetjob
 steps=300
 state=$(mktemp -d)/state.json
 
-# A signal stops the run as one Ctrl-C, whoever got it: a second would make the run forget its
-# checkpoint. So it has a session of its own, which the terminal's Ctrl-C does not reach; and it is
-# told by SIGTERM, because a shell starts what is in its background with SIGINT ignored.
+# A signal stops the run as one Ctrl-C, whichever process got it: a second would make the run
+# forget its checkpoint. So the run has a session of its own, which the terminal's Ctrl-C does
+# not reach. We send it SIGTERM, because a shell starts its background processes with SIGINT
+# ignored.
 run=''
 stopped=''
 stop() {

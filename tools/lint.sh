@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Linters of what is not C: shellcheck, yamllint, codespell. `make lint` runs clang-tidy and gcc's
-# analyzer before.
+# Linters for everything but C: shellcheck, yamllint, codespell. `make lint` runs clang-tidy and
+# gcc's analyzer before.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 bad=0

@@ -28,7 +28,7 @@ enum chart {
     CHART_NORM,
     CHART_RATE,
     CHART_TOKENS_PER_SECOND,
-    CHART_STEP, /* seconds, of which: */
+    CHART_STEP, /* seconds; the next ones are its parts */
     CHART_DATA,
     CHART_FORWARD,
     CHART_BACKWARD,

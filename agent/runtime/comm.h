@@ -154,9 +154,9 @@ struct comm *comm_local_new(void);
  * Connect all ranks of a generation over TCP. `addresses[r]` = "host:port" of rank r's listening
  * socket, `listener` our own (borrowed, non-blocking); lower ranks are dialled, higher ones
  * accepted. Each connection starts with an HMAC-SHA256 handshake in both directions over `key`,
- * ranks and world; whoever fails it is dropped and does not disturb the others (old generations,
- * strangers). `stop` is a descriptor that becomes readable when the caller wants -ECANCELED.
- * -ETIMEDOUT names the rank that was not reached by the deadline.
+ * ranks and world; a peer that fails it (of an old generation, a stranger) is disconnected and
+ * does not disturb the others. `stop` is a descriptor that becomes readable when the caller wants
+ * -ECANCELED. -ETIMEDOUT names the rank that was not reached by the deadline.
  */
 struct comm_tcp_options {
     int rank, world;

@@ -8,8 +8,8 @@
  *                                          └─ nobody does: rank 0 reads the checkpoint or starts
  *                                             afresh, then as above
  *
- * Why the survivors need nothing from each other: whoever has committed group c has seen every
- * vote for c, so every other survivor holds c's complete gradient (trainer.h (2)) and is at c - 1
+ * Survivors need nothing from each other: a rank that has committed group c has seen every vote
+ * for c, so every other survivor holds c's complete gradient (trainer.h (2)) and is at c - 1
  * or c. Anything else is a newcomer, whatever it remembers.
  */
 #include <errno.h>
@@ -218,7 +218,7 @@ static int transfer_state(struct trainer *trainer, const struct ballot *all, int
     return 0;
 }
 
-/* The newest group asks to go back: whoever did so already does it again, so that all have. */
+/* The newest group asks to go back. A rank that has done so does it again, so that all have. */
 static bool has_jumped(const struct ballot *all, int world, int64_t newest)
 {
     for (int r = 0; r < world; r++)

@@ -3,8 +3,8 @@
 #define AGENT_RUNTIME_ORIGIN_H
 
 /*
- * What a checkpoint says about the job that wrote it (struct manifest, `job`), so that whoever goes
- * on from it knows whether it is another one:
+ * What a checkpoint says about the job that wrote it (struct manifest, `job`), so that a job
+ * that continues from it can tell whether it is another job:
  *
  *     {"uid":…, "name":…, "dataSha256":…, "training":{…}, "strategy":{…}, "strategyOptions":{…},
  *      "strategyPolicy":"Full", "evaluationBatches":0, "tokenizer":{"vocabulary":PATH, …}}

@@ -73,7 +73,8 @@ int report_join(struct trainer *trainer, int holder, struct fleet_error *err)
     int64_t step = trainer_steps(trainer, trainer->committed);
     struct fleet_error reason;
 
-    send_evaluation(trainer); /* who was to tell of it may have died; it is shown once */
+    /* the rank that had to report it may have died; the agent shows it once */
+    send_evaluation(trainer);
     if (!charts->log)
         return 0;
     if (comm_broadcast(trainer->comm, &charts->points, sizeof(charts->points), holder,

@@ -8,8 +8,8 @@
  * paid, before anything else happens. Rank 0 reads the checkpoint and sends it to all. A generation
  * that breaks on the way is no harm: a rank whose state is torn has none, and in the next one all
  * go back, those who had already done so, too (elastic.c): a rank that was one group behind may be
- * among them. Which checkpoint it is depends on the step alone, not on how fast the disk was or who
- * was interrupted.
+ * among them. Which checkpoint it is depends on the step alone, not on the speed of the disk or
+ * on the rank that was interrupted.
  */
 #include <errno.h>
 #include <inttypes.h>

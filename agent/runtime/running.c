@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Statistics are folded in the order of the micro-batches, whoever computed them, so that the
- * buffers do not depend on the number of ranks.
+ * Statistics are folded in the order of the micro-batches, not of the ranks, so that the buffers
+ * do not depend on the number of ranks.
  */
 #include "agent/runtime/running.h"
 

@@ -389,7 +389,7 @@ static void tell_warnings(struct trainer *trainer, const struct fleet_errors *wa
                      warnings->items[i].message);
 }
 
-/* The weights are then neither job's: worth a word, but whoever fine-tunes wants just that. */
+/* The weights are then neither job's: worth a note, but it is what fine-tuning does. */
 static void tell_origin(struct trainer *trainer, const struct manifest *manifest,
                         const char *folder)
 {

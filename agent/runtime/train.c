@@ -14,7 +14,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 
-#define LAST_WRITES_MS 3600e3 /* a disk may be slow; whoever dies breaks the connection */
+#define LAST_WRITES_MS 3600e3 /* a disk may be slow; a rank that dies breaks its connection */
 
 /* The number, in the endless sequence of samples, of the first one of leaf `leaf` of `group`. */
 static int64_t first_sample(const struct trainer *trainer, int64_t group, int64_t leaf)
@@ -243,7 +243,7 @@ static int train_group(struct trainer *trainer, int64_t group, const struct shar
 }
 
 /* What follows a commit, in this order: a checkpoint of a step is made only after the step's
- * evaluation has been told. All of it is done again after a restart unless it had been
+ * evaluation has been reported. All of it is done again after a restart unless it had been
  * completed. */
 static int after_commit(struct trainer *trainer, struct fleet_error *err)
 {

@@ -114,8 +114,8 @@ struct trainer {
     double last_loss;         /* of the newest step that was reported */
     int64_t evaluation_step;  /* newest evaluation of this process, 0 = none */
     double evaluation_loss;
-    int64_t evaluated;               /* newest group whose evaluation has been told */
-    bool is_shared;                  /* told that another run writes into our folder */
+    int64_t evaluated;               /* newest group whose evaluation has been reported */
+    bool is_shared;                  /* reported that another run writes into our folder */
     struct link_generation saved_in; /* in which the newest save began */
     int64_t saved;                   /* groups in the newest checkpoint begun or read here */
     struct snapshot *snapshot;       /* writes checkpoints beside the training; NULL without */
@@ -200,8 +200,9 @@ int train_run(struct trainer *trainer, struct fleet_error *err);
 /* ---- evaluate.c ------------------------------------------------------------------------------ */
 
 /*
- * If an evaluation is due after the newest committed group and has not been told: the loss on
- * held-out data, micro-batches shared between the ranks. Errors as train_run().
+ * If an evaluation is due after the newest committed group and has not been reported: compute
+ * the loss on held-out data, with the micro-batches shared between the ranks. Errors as
+ * train_run().
  */
 int evaluate_if_due(struct trainer *trainer, struct fleet_error *err);
 
@@ -244,11 +245,11 @@ int save_open(struct trainer *trainer, struct fleet_error *err);
 
 /*
  * Begin to save a checkpoint if one is due after the group just committed, rank 0 alone or all
- * ranks together as training.checkpoint.format says, and report one that has been written. A save
- * that fails is told and tried again by rank 0 after a back-off; training goes on with the older
- * one. The checkpoint of the last group is on disk when this returns: -ENOTRECOVERABLE with what is
- * lost if it could not be written for LINK_SAVE_PATIENCE_ENV. Other errors as train_run(): a peer
- * was lost while the ranks agreed.
+ * ranks together as training.checkpoint.format says, and report one that has been written. Rank
+ * 0 reports a failed save and tries again after a back-off; until then the older checkpoint
+ * stays. The checkpoint of the last group is on disk when this returns: -ENOTRECOVERABLE with
+ * the steps that are lost if it could not be written for LINK_SAVE_PATIENCE_ENV. Other errors as
+ * train_run(): a peer was lost while the ranks agreed.
  */
 int save_if_due(struct trainer *trainer, struct fleet_error *err);
 

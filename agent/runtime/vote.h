@@ -4,7 +4,7 @@
 
 /*
  * The vote before an update (design.md 10): a small exchange between ALL ranks of the generation.
- * Whoever votes holds the complete reduced gradient of the group and keeps it until the commit.
+ * A rank that votes holds the complete reduced gradient of the group and keeps it until the commit.
  * Only a rank that has seen every vote applies the update; so, if one rank has applied it, every
  * survivor has voted and can apply it by itself. Nothing is ever rolled back.
  *

@@ -7,8 +7,9 @@
  *
  * The same event again (object, type, reason, note) does not make another one: it becomes a series
  * whose count grows, written at most every EVENT_SERIES_WRITE_MS. An object gets EVENT_BURST events
- * at once and one each EVENT_REFILL_MS after; what is beyond is counted as dropped. Nothing waits
- * for an event: one that cannot be written is told and forgotten; if it happens again, that is new.
+ * at once and one each EVENT_REFILL_MS after; what is beyond is counted as dropped. Nothing
+ * waits for an event. One that cannot be written is logged and dropped; if it happens again, it
+ * is a new event.
  */
 
 #include <stdint.h>

@@ -5,10 +5,10 @@
 /*
  * What was asked of the API server and has not come back through the cache yet.
  *
- * A cache lags behind. Who looks at it right after creating three pods sees none and creates three
- * more. So an owner notes what it creates and deletes, by name, and leaves a job alone until all of
- * it has been seen, has failed, or EXPECTATIONS_TIMEOUT_MS have passed (an event can be lost to a
- * relist; then the cache is right).
+ * A cache lags behind. A reconciler that looks at it right after creating three pods sees none
+ * and creates three more. So an owner notes what it creates and deletes, by name, and leaves a job
+ * alone until all of it has been seen, has failed, or EXPECTATIONS_TIMEOUT_MS have passed (an event
+ * can be lost to a relist; then the cache is right).
  *
  *  (1) An expectation is met by its own name and kind only: three other pods do not meet it.
  *  (2) It may be met before it is noted: a watch can be faster than the answer to the request. Note
@@ -31,7 +31,7 @@ enum expectation_kind {
 struct expectations *expectations_new(void);
 void expectations_free(struct expectations *expectations);
 
-/* Note one. `owner` is the key of who waits, `name` of the object. */
+/* Note one. `owner` is the key of the waiting job, `name` the name of the object. */
 void expectations_note(struct expectations *expectations, const char *owner,
                        enum expectation_kind kind, const char *name, double now_ms);
 

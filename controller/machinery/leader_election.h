@@ -60,7 +60,8 @@ double leader_election_renewed_ms(const struct leader_election *election);
 /* Its leaseTransitions when this process led last. */
 int64_t leader_election_epoch(const struct leader_election *election);
 
-/* Who held the Lease when it was last seen, "" for nobody. Borrowed until the loop turns. */
+/* The holder of the Lease when it was last seen, "" if it had none. Borrowed until the loop
+ * turns. */
 const char *leader_election_holder(const struct leader_election *election);
 
 #endif

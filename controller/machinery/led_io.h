@@ -21,7 +21,7 @@ struct led_io;
  * leaves (struct kube_request, may_leave). */
 struct led_io *led_io_new(struct kube_io *inner, bool (*may_write)(void *user), void *user);
 
-/* After its callers: whoever was not told yet of a refusal never is. NULL is fine. */
+/* Free it after its callers: pending refusals are not delivered any more. NULL is fine. */
 void led_io_free(struct led_io *io);
 
 /* The io to give away. A write that is refused ends with -EACCES. */

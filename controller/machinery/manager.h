@@ -87,8 +87,9 @@ void manager_enqueue_at(struct manager *manager, const char *key, double due_ms)
  * `requeue_after_ms` (negative: only when something changes). With `err` it is tried again after a
  * wait that grows with the failures in a row.
  *
- * Who wrote something comes back in any case, EXPECTATIONS_TIMEOUT_MS later: when a list replaces
- * the cache, an object that was made and deleted in between was never in it, and nothing changes.
+ * A key that wrote something comes back in any case, EXPECTATIONS_TIMEOUT_MS later: when a list
+ * replaces the cache, an object that was made and deleted in between was never in it, and nothing
+ * changes.
  */
 void manager_done(struct manager *manager, const char *key, const struct fleet_error *err,
                   double requeue_after_ms);

@@ -8,8 +8,8 @@
  *
  * GET and HEAD of short paths, one answer a connection. A request has PROBE_REQUEST_MAX bytes and
  * PROBE_TIME_MS to arrive and be answered; of more than PROBE_CONNECTIONS_MAX connections at once
- * the oldest are closed: whoever opens connections and says nothing must not make a kubelet believe
- * that we hang.
+ * the oldest are closed: a client that opens connections and sends nothing must not make a
+ * kubelet believe that we hang.
  */
 
 #include <uv.h>

@@ -106,7 +106,7 @@ static void tell_trouble(struct reflector *r, const struct fleet_error *err)
 
 /* ---- LISTING --------------------------------------------------------------------------------- */
 
-/* An object that cannot be understood is told and left out; the others are as good as ever. */
+/* An object that cannot be decoded is logged and left out; the others are used. */
 static void set_object(struct reflector *r, const cJSON *object)
 {
     struct fleet_error err;

@@ -9,10 +9,10 @@
  * found by key ("namespace/name") and by indexes (all pods of one job).
  *
  *  (1) Objects in the store are shared and read-only, and live until the store changes.
- *  (2) A change is told once: `changed` runs after the store has it, with before and after. While
- *      it runs, `before` still lives.
- *  (3) An object that was deleted and made anew is told as two changes, whether or not the watch
- *      saw the deletion: UIDs tell.
+ *  (2) A change is reported once: `changed` runs after the store has it, with before and after.
+ *      While it runs, `before` still lives.
+ *  (3) An object that was deleted and made anew is reported as two changes, whether or not the
+ *      watch saw the deletion: UIDs tell.
  *  (4) After store_end() the store holds exactly what was set since store_begin() of that source.
  */
 

@@ -26,7 +26,7 @@ struct item {
     size_t heap_at;  /* NOT_DELAYED: not in the heap */
     double due_ms;   /* in the heap */
     double since_ms; /* ready, or added while out */
-    double order;    /* of two that are due at once, who came first */
+    double order;    /* of two keys that are due at the same time, the smaller one goes first */
 };
 
 struct workqueue {

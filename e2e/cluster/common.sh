@@ -80,9 +80,9 @@ start_time() { # start_time PID: in ticks since boot
 }
 
 # start NAME COMMAND…: in the background and in a session of its own. Output goes to log/NAME.log,
-# the process to run/NAME.pid, the command to run/NAME.cmd, from which `restart` starts it again.
-# Recorded before it leaves our process group: whoever kills us at any moment leaves nothing that
-# `down` does not find.
+# the process to run/NAME.pid, the command to run/NAME.cmd; `restart` starts it again from there.
+# Recorded before it leaves our process group: if we are killed at any moment, `down` finds
+# everything.
 start() {
     local name=$1 pid
     shift

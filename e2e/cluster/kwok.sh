@@ -2,7 +2,7 @@
 # Nodes that are objects only: KWOK renews their leases and says that every pod bound to them runs.
 # What a thousand pods cost everybody but the kubelets can be seen on one machine.
 
-# Nobody is slowed down by its own client, so that whoever is measured beside us is at its best.
+# No client limits its own requests, so that every operator that is compared runs at its best.
 kwok_flags=(--kube-api-qps=5000 --kube-api-burst=5000)
 
 make_kwok_nodes() { # make_kwok_nodes KUBERNETES COUNT

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The process that holds namespaces open until it is told to stop: as the sandbox of a pod, and as
+ * The process that holds namespaces open until a signal stops it: as the sandbox of a pod, and as
  * process 1 of a node, where orphans become its children. It waits for nobody: with SIGCHLD ignored
  * the kernel reaps them.
  */

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154 # names of common.sh
 # What the machine must have before anything is started: named if it cannot be mended, installed if
-# it can. All that is missing is told at once.
+# it can. All that is missing is reported at once.
 
 debian_packages=(containerd runc containernetworking-plugins iptables iproute2 conntrack ethtool
     socat busybox-static umoci skopeo openssl procps util-linux gcc libc6-dev)

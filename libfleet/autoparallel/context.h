@@ -6,7 +6,7 @@
  * spec.autoParallel: the arguments of MindSpore's set_auto_parallel_context(**kwargs), as JSON,
  * under their own names. Read as MindSpore r2.3 documents them, with these differences: a bool is
  * no number, numbers of dataset_strategy are positive, and what MindSpore finds out later (stages
- * that do not divide the devices, a rank beyond them) is told here.
+ * that do not divide the devices, a rank beyond them) is checked here.
  */
 
 #include <stdbool.h>

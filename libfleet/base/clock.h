@@ -3,7 +3,7 @@
 #define LIBFLEET_BASE_CLOCK_H
 
 /*
- * Time. Domain code never reads a clock: it is told `now`. Two clocks exist:
+ * Time. Domain code never reads a clock: its callers pass `now`. Two clocks exist:
  *
  *  monotonic  for deadlines and durations, milliseconds (double, so that tenths survive) of
  *             CLOCK_MONOTONIC: the same for all processes of one machine, meaningless beyond it

@@ -2,8 +2,8 @@
 
 /*
  * cJSON accepts more than JSON (numbers like 1e999, broken UTF-8) and keeps both of two equal keys,
- * so a text passes json_scan.c and a search for doubles before anybody sees its tree. It also ends a string at the
- * escape \u0000, which is therefore taken out before.
+ * so a text passes json_scan.c and a search for doubles before anybody sees its tree. It also ends
+ * a string at the escape \u0000, which is therefore taken out before.
  */
 #include "libfleet/base/json.h"
 
@@ -53,8 +53,8 @@ static bool is_repeated(const cJSON *object, const cJSON *child)
     return false;
 }
 
-/* The first key that stands twice in one object anywhere below `item`, or NULL. Depth is bounded.
- * Most objects are small: a map of their keys is worth its while only for others. */
+/* The first duplicate key of an object anywhere below `item`, or NULL. Depth is bounded. Most
+ * objects are small, so only large ones get a map of their keys. */
 static const char *find_duplicate_key(const cJSON *item)
 {
     struct fleet_map seen = {0};
@@ -72,7 +72,7 @@ static const char *find_duplicate_key(const cJSON *item)
     return duplicate;
 }
 
-/* ---- NUL ---------------------------------------------------------------------------------------- */
+/* ---- NUL ------------------------------------------------------------------------------------- */
 
 bool fleet_json_find_nul(const cJSON *root, struct fleet_strbuf *path)
 {
@@ -126,7 +126,7 @@ static int refuse_nul(const cJSON *root, const char *text, const char *at, struc
         column, fleet_strbuf_text(&path), path.length > 0 ? ": " : "");
 }
 
-/* ---- parsing ------------------------------------------------------------------------------------ */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 static int parse(const char *text, size_t size, size_t size_max, bool is_foreign, cJSON **out_root,
                  struct fleet_error *err)
@@ -157,7 +157,7 @@ static int parse(const char *text, size_t size, size_t size_max, bool is_foreign
         return refuse_nul(root, text, found.nul, err);
     duplicate = find_duplicate_key(root);
     if (duplicate)
-        return fleet_error(err, -EINVAL, "key \"%.100s\" stands twice in one object", duplicate);
+        return fleet_error(err, -EINVAL, "duplicate key \"%.100s\"", duplicate);
     *out_root = root;
     root = NULL;
     return 0;
@@ -543,7 +543,8 @@ bool fleet_json_equal(const cJSON *a, const cJSON *b)
 {
     const cJSON *x, *y;
 
-    if (!a || !b || (a->type & 0xFF) != (b->type & 0xFF)) /* the rest says who owns it */
+    /* the other bits say whether it owns its value */
+    if (!a || !b || (a->type & 0xFF) != (b->type & 0xFF))
         return false;
     if (cJSON_IsObject(a))
         return are_members_equal(a, b);

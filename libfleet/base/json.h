@@ -32,23 +32,25 @@ struct fleet_error;
  *
  * -EINVAL: not JSON, bytes that are no UTF-8, a number that overflows, more text behind the value,
  * nested deeper than FLEET_JSON_DEPTH_MAX (all with line and column), an object with the same key
- * twice, a string with the escape \u0000 (line, column and path: a string of C would end there); -EFBIG: longer than
- * size_max.
+ * twice, a string with the escape \u0000 (line, column and path: a string of C would end there);
+ * -EFBIG: longer than size_max.
  */
 int fleet_json_parse(const char *text, size_t size, size_t size_max, cJSON **out_root,
                      struct fleet_error *err);
 
 /*
- * The same for a text with objects of many owners, as an API server sends it: one tenant's NUL must not make the others'
- * unreadable. Each \u0000 becomes FLEET_JSON_NUL, a character that Unicode keeps for such uses. Who takes a value from such a
- * tree that must be true to the letter asks fleet_json_find_nul().
+ * The same for a text with objects of many owners, as an API server sends it: one tenant's NUL must
+ * not make the others' unreadable. Each \u0000 becomes FLEET_JSON_NUL, a character that Unicode
+ * keeps for such uses. A caller that needs a value of such a tree to the letter calls
+ * fleet_json_find_nul().
  */
 int fleet_json_parse_foreign(const char *text, size_t size, size_t size_max, cJSON **out_root,
                              struct fleet_error *err);
 
 #define FLEET_JSON_NUL "\xef\xbf\xbf" /* U+FFFF */
 
-/* Is there a string or a key with FLEET_JSON_NUL below `root`? Then its path, as "a.b[3]", is appended to `path`. */
+/* Is there a string or a key with FLEET_JSON_NUL below `root`? Then its path, as "a.b[3]", is
+ * appended to `path`. */
 bool fleet_json_find_nul(const cJSON *root, struct fleet_strbuf *path);
 
 /* The value at `path` below `root`, or NULL. A path of more than 512 bytes finds nothing. */
@@ -77,7 +79,7 @@ int fleet_json_item_int(const cJSON *item, int64_t *out);
 
 /*
  * How a number was spelled that a user wrote with a point or an exponent ("2.0", "1e3"), for
- * readers to whom that is no integer; else NULL. Kept by fleet_yaml_to_json(), not by
+ * readers that accept no such number as an integer; else NULL. Kept by fleet_yaml_to_json(), not by
  * fleet_json_parse(): an API server does not keep spellings. The setter copies `size` bytes.
  */
 const char *fleet_json_float_spelling(const cJSON *item);

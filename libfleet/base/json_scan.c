@@ -18,7 +18,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/json.h"
 
-#define NUMBER_MAX 512 /* bytes of a number; more are only meant to annoy */
+#define NUMBER_MAX 512 /* longest accepted number, in bytes */
 
 struct scanner {
     const char *at, *end;
@@ -150,7 +150,7 @@ static bool scan_number(struct scanner *s)
         return true;
     memcpy(copy, start, (size_t)(s->at - start));
     copy[s->at - start] = '\0';
-    return isfinite(strtod(copy, NULL)) || refuse(s, start, "a number beyond all limits");
+    return isfinite(strtod(copy, NULL)) || refuse(s, start, "a number out of range (±1.8e308)");
 }
 
 static bool scan_word(struct scanner *s)

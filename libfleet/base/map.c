@@ -131,7 +131,7 @@ void *fleet_map_remove(struct fleet_map *map, const char *key)
     free(entry->key);
     entry->key = NULL;
     map->count--;
-    /* Close the gap: move back whoever would no longer be found across it. */
+    /* Close the gap: move back the entries that a search would no longer find across it. */
     hole = (size_t)(entry - map->entries);
     for (next = (hole + 1) & mask; map->entries[next].key; next = (next + 1) & mask) {
         size_t home = hash(map->entries[next].key) & mask;

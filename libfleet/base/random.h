@@ -3,9 +3,9 @@
 #define LIBFLEET_BASE_RANDOM_H
 
 /*
- * Random numbers that are functions, not streams: the value at (key, counter) is the same whoever
- * asks, in whatever order. So data order, dropout and initial weights depend on the job alone,
- * never on the number of ranks (design.md 9).
+ * Random numbers that are functions, not streams: the value at (key, counter) does not depend on
+ * the caller or on the order of calls. So data order, dropout and initial weights depend on the job
+ * alone, never on the number of ranks (design.md 9).
  *
  * Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
  * 2011.

@@ -38,9 +38,9 @@ int fleet_yaml_documents(const char *text, size_t size, cJSON **out, struct flee
 
 /*
  * Read exactly one document. *out is owned by the caller. -EINVAL with "line L, column C: …": not
- * YAML, UTF-16, no document or more than one, a duplicate key, a key that is no scalar, an alias of
- * nothing or of what contains it, .inf or .nan (JSON has neither), an unknown tag, a limit above;
- * -EFBIG: larger than FLEET_YAML_SIZE_MAX.
+ * YAML, UTF-16, no document or more than one, a duplicate key, a key that is no scalar, an alias
+ * without an anchor or inside its own anchor, .inf or .nan (JSON has neither), an unknown tag, a
+ * limit above; -EFBIG: larger than FLEET_YAML_SIZE_MAX.
  */
 int fleet_yaml_to_json(const char *text, size_t size, cJSON **out, struct fleet_error *err);
 

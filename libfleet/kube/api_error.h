@@ -43,7 +43,7 @@ bool kube_is_forbidden(const struct fleet_error *err);
 /* The namespace is being deleted: nothing can be made in it any more. Not kube_is_forbidden(). */
 bool kube_is_terminating(const struct fleet_error *err);
 
-/* 401: the server does not know who we are (see kube_config_doubt()). */
+/* 401: the server does not accept our identity (see kube_config_doubt()). */
 bool kube_is_unauthorized(const struct fleet_error *err);
 
 /* 429: later; what came with a time to wait has been waited for already (rest.h). */

@@ -36,8 +36,8 @@ struct kube_exec {           /* a credential plug-in; argv NULL: none */
     char **argv;             /* [.., NULL] */
     char **env;              /* ["NAME=value", …, NULL], added to ours */
     char *api_version;       /* client.authentication.k8s.io/v1 or v1beta1 */
-    bool wants_cluster;      /* to be told which cluster it is asked for */
-    int64_t expires_wall_ms; /* of what it gave; 0: does not expire; -1: not run yet */
+    bool wants_cluster;      /* the plug-in gets the description of the cluster */
+    int64_t expires_wall_ms; /* when its credential expires; 0: never; -1: not run yet */
 };
 
 struct kube_config {

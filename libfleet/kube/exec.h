@@ -10,8 +10,8 @@ struct kube_config;
 struct kube_exec_run;
 
 /*
- * The credential plug-in of a configuration (client.authentication.k8s.io ExecCredential). It may
- * ask a server, or take its time, so a run has three parts, of which only the middle one waits:
+ * The credential plug-in of a configuration (client.authentication.k8s.io ExecCredential). It
+ * may ask a server and take long, so a run has three parts. Only the middle one waits:
  *
  *     run = kube_exec_prepare(config);        on the loop: what the plug-in is asked
  *     kube_exec_perform(run);                 on another thread: touches nothing but `run`

@@ -92,7 +92,7 @@ static int error_code(const struct kube_call *call)
     if (call->result == CURLE_ABORTED_BY_CALLBACK)
         return -EACCES;
     if (call->body && call->body_taken == 0)
-        return -ENOTCONN; /* nothing of what it says has left */
+        return -ENOTCONN; /* no byte of its body has left */
     return call->result == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT : -EHOSTUNREACH;
 }
 

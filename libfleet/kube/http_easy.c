@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A call in curl's words: address, headers, body, who we are, and how long it may take. curl copies
+ * A call as options of curl: address, headers, body, credential, time limit. curl copies
  * all but the body and the lists, which the call keeps.
  *
- * curl sends a request again, on a new connection, when the old one broke before any answer. For
- * one that only reads that is right. One that changes something may have been carried out, and who
- * asks for it may have to decide anew by now (led_io.h): so bodies are handed out once, and cannot
- * be rewound.
+ * If a connection breaks before any answer, curl sends the request again on a new one. That is
+ * right for a request that only reads. A request that changes something may have been carried
+ * out, and its caller may have lost the lease meanwhile (led_io.h). So curl gets a body once and
+ * cannot rewind it.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -119,9 +119,9 @@ static char *url_part(CURLU *url, CURLUPart part, unsigned int flags)
 }
 
 /*
- * The certificate is of another name than the address (tls-server-name). For curl that name is the
- * host, and the address only where it dials; the server is told the address, as it would be without
- * the name.
+ * The certificate is of another name than the address (tls-server-name). For curl that name is
+ * the host, and the address is only where it dials. The Host header still has the address, as
+ * without the name.
  */
 static void append_named_server(struct kube_call *call, const char *name, struct fleet_strbuf *out)
 {

@@ -225,8 +225,9 @@ static bool try_again(struct kube_rest_call *call, const struct kube_response *r
     double wait_ms = response->retry_after_ms;
     bool is_create = strcmp(call->method, "POST") == 0;
 
-    /* What failed may have been done. Who changes or deletes says what it was before; who creates
-     * would create once more what somebody has deleted meanwhile. */
+    /* The server may have carried out the request that failed. An update or a delete names the
+     * version that it is for, so it may be sent again. A create may not: it could make an object
+     * again that somebody has deleted meanwhile. */
     if (response->status != 429 && !(response->status >= 500 && wait_ms > 0 && !is_create))
         return false;
     if (wait_ms <= 0)
@@ -241,9 +242,8 @@ static bool try_again(struct kube_rest_call *call, const struct kube_response *r
     return true;
 }
 
-/* The connection ended before the answer, as connections do when a server ends or a proxy is weary
- * of them. Who only reads asks once more. What may have changed something is for the caller to find
- * out. */
+/* The server or a proxy closed an idle connection before the answer. A read is retried once. The
+ * caller has to find out whether a request that changes something was carried out. */
 static bool read_again(struct kube_rest_call *call, const struct kube_response *response)
 {
     if (call->reread || strcmp(call->method, "GET") != 0 || response->err->code != -EHOSTUNREACH ||

@@ -43,7 +43,7 @@ static void list_obstacles(const struct plan_request *request, struct plan *plan
     support_list(&question, &plan->cannot_run);
 }
 
-/* The user wrote `auto` and none of what it chose: say what that is. */
+/* The user wrote `auto` and no knob that it chose: name the choice. */
 static void refuse_auto(const struct plan *plan, const char *path, struct fleet_errors *errors)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf chosen = {0}, missing = {0};
@@ -215,7 +215,7 @@ static void measure(const struct plan_request *request, struct plan *plan)
     if (!plan->has_program)
         plan->program.merge_steps =
             final->gradient_merge ? final->gradient_merge_configs.k_steps : 1;
-    if (!training) { /* one micro-batch for each, or as many as the pipeline is told */
+    if (!training) { /* one micro-batch for each, or as many as the pipeline has */
         plan->micro_batches = (int64_t)plan_replicas(plan) *
                               (final->pipeline ? final->pipeline_configs.micro_batch : 1);
     } else {

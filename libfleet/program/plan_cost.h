@@ -31,7 +31,7 @@ void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes
 /* What a rank of `stage` sends for one update. */
 void plan_cost_traffic(const struct plan *plan, int stage, struct plan_traffic *out);
 
-/* Sum of what is known. */
+/* Sum of the known parts. */
 double plan_cost_sent(const struct plan_traffic *traffic);
 
 /* Micro-batches of one batch that the busiest pipeline of the job runs. */

@@ -196,7 +196,7 @@ static void add_accumulation(cJSON *root, const struct plan *plan)
     cJSON_AddNumberToObject(object, "partialSums", plan->slots);
 }
 
-/* Without a model bytes are told by the element. */
+/* Without a model the plan has bytes for each element. */
 static void add_bytes_per_element(cJSON *root, const struct plan *plan)
 {
     const struct strategy *s = &plan->selection.final;

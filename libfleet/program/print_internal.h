@@ -2,7 +2,7 @@
 #ifndef LIBFLEET_PROGRAM_PRINT_INTERNAL_H
 #define LIBFLEET_PROGRAM_PRINT_INTERNAL_H
 
-/* The tables by which print.c writes a program and print_parse.c reads it: one list for both. */
+/* The tables with which print.c writes a program and print_parse.c reads it. */
 
 #include <stddef.h>
 

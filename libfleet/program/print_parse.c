@@ -18,7 +18,7 @@
 #include "libfleet/program/print_internal.h"
 
 struct reader {
-    const char *at, *end; /* of what is left of the text */
+    const char *at, *end; /* the rest of the text */
     int line;
     char word[PROGRAM_NAME_MAX + 64]; /* the last word */
     struct program *program;

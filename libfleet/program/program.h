@@ -182,7 +182,7 @@ int program_parameters(const struct program *program, bool trained_only, int **o
 /* Product of the dimensions, cut at INT64_MAX; 0 while unshaped. */
 int64_t program_var_elements(const struct program_var *var);
 
-/* Bytes of one element; the names by which programs are printed ("fp32", "parameter", "update"). */
+/* Bytes of one element; the names in printed programs ("fp32", "parameter", "update"). */
 size_t program_type_size(enum program_type type);
 const char *program_type_name(enum program_type type);
 const char *program_role_name(enum program_role role);

@@ -12,9 +12,9 @@
 struct training_config;
 
 /*
- * Rate of update `update_1based` (1 … updates_total) of a checked configuration; in double, rounded
- * once by whoever needs fp32. `updates_total` is training_updates(). Beyond the last update the
- * rate stays where cosine and polynomial end.
+ * Rate of update `update_1based` (1 … updates_total) of a checked configuration; in double; a
+ * caller that needs fp32 rounds it once. `updates_total` is training_updates(). Beyond the last
+ * update the rate stays where cosine and polynomial end.
  *
  * Warm-up first: update u = 1 … n gets start + (first - start)·u/n, first = the schedule at t = 0;
  * then t = 0, 1, 2 … counts updates. noam has its own warm-up.

@@ -12,7 +12,7 @@
  *  (3) global_batch_size is a multiple of micro_batch_size.
  *  (4) encode followed by decode gives an equal configuration, on any machine.
  *
- * Nothing here depends on the number of workers except the checks that are told it.
+ * Nothing here depends on the number of workers except the checks that have it as an argument.
  */
 
 #include <stdbool.h>

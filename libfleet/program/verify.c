@@ -14,7 +14,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 
-/* (1) for one variable: who may be read before anybody wrote it. */
+/* (1) for one variable: may an operator read it before another has written it? */
 static bool is_given(const struct program_var *var)
 {
     return var->role == PROGRAM_ROLE_INPUT || var->role == PROGRAM_ROLE_PARAMETER ||

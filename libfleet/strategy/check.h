@@ -32,8 +32,8 @@ int strategy_check(const struct strategy *s, int world_size, const char *path,
                    struct fleet_errors *errors, struct fleet_errors *warnings);
 
 /*
- * Only the ranges of what is set: what can be said of a strategy whose other fields could not be
- * read.
+ * Check only the ranges of the fields that are set, for a strategy whose other fields could not
+ * be read.
  */
 int strategy_check_values(const struct strategy *s, const char *path, struct fleet_errors *errors);
 

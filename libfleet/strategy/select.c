@@ -202,8 +202,8 @@ static void force_int(int32_t *value, uint8_t *has, int32_t forced)
 }
 
 /*
- * What Paddle sets behind the user's back shows in the effective strategy, if it changes anything.
- * The thread that sync_nccl_allreduce needs is only shown to who switched that on: it is the
+ * The effective strategy shows what Paddle sets implicitly, if it changes anything. It shows the
+ * thread for sync_nccl_allreduce only if the user has set that knob, because it is on by
  * default.
  */
 static void force_values(struct strategy *s, int world_size)

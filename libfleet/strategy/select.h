@@ -70,7 +70,7 @@ struct select_result {
 /*
  * Returns 0 with *out filled (release it), or -EINVAL with errors appended and nothing in *out to
  * release. `path` stands in front of each path. Runs strategy_check() and topology_build() first,
- * so whoever selects need not.
+ * so the caller need not.
  */
 int strategy_select(const struct strategy *s, const struct select_options *options,
                     const char *path, struct select_result *out, struct fleet_errors *errors);

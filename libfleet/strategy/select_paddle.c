@@ -102,7 +102,7 @@ static void print_chain(const struct chain *chain, char *out, size_t size)
 
 /*
  * Later versions run units that degrees ask for outside this selection: those of hybrid_configs,
- * and a pipeline inside the sharding unit that is told how many stages.
+ * and a pipeline inside the sharding unit that knows the number of stages.
  */
 static unsigned int units_by_degree(const struct strategy *s, int world_size)
 {

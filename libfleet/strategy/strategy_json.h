@@ -5,7 +5,7 @@
 /*
  * The strategy as JSON, the form of `spec.strategy`: Paddle's names, snake_case, set fields only.
  *
- * Rules of reading, each of which is one error with its path:
+ * Rules of reading; the breach of each is one error with its path:
  *  (1) An unknown name is refused, at every level, with "did you mean".
  *  (2) A value has exactly the type of its field: true is no number, 1 no bool, "x" no list. A
  *      number for an integer has no fraction and fits 32 bits. "inf", "-inf" and "nan" are read

@@ -4,7 +4,7 @@
 
 /*
  * spec.strategyOptions: FleetJob's own choices where Paddle has no knob. Decoded by the resource,
- * handed to whoever builds a plan. strategy_options_init() gives the defaults.
+ * used to build a plan. strategy_options_init() gives the defaults.
  */
 
 #include <stdbool.h>

@@ -6,11 +6,11 @@
  *     bench_flood [IDLE [HALF]]      IDLE (10 000) connections that send nothing, HALF (9 000) in
  *                                    the middle of their handshake
  *
- * Three processes: the hub's server (this one, whose memory is told), a job of four members, one of
- * which is replaced by a later attempt, and the flood, which opens all at once and then,
- * REOPENED_A_SECOND, what the server has closed, from 40 source addresses. A faster flood fills the
- * kernel's accept queue whenever the server waits for a processor; a client then tries again after
- * one second, two, four.
+ * Three processes: the hub's server (this one; its memory is printed), a job of four members,
+ * where a later attempt replaces one, and the flood. The flood opens all its connections at once
+ * and then, REOPENED_A_SECOND, those that the server has closed, from 40 source addresses. A faster
+ * flood fills the kernel's accept queue whenever the server waits for a processor; a client then
+ * tries again after one second, two, four.
  */
 #include <arpa/inet.h>
 #include <errno.h>

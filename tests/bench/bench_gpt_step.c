@@ -2,7 +2,7 @@
 
 /*
  * Training steps of a GPT without data loader and network: tokens a second, arithmetic a second and
- * its share of what a chain of fused multiply-adds reaches on the same threads in the same run.
+ * its share of the rate of a chain of fused multiply-adds on the same threads in the same run.
  *
  *   bench_gpt_step [--layers N] [--width N] [--heads N] [--context N] [--vocabulary N] [--batch N]
  *                  [--threads N] [--seconds N] [--level NAME] [--bf16]

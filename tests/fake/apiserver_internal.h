@@ -39,7 +39,7 @@ struct fake_watch {
     struct fake_watch *next;
     char *collection, *namespace_, *label_selector, *field_selector;
     size_t position;           /* of the next event to look at */
-    struct fleet_strbuf extra; /* what is told before the next event: bookmarks, errors, halves */
+    struct fleet_strbuf extra; /* sent before the next event: bookmarks, errors, halves */
     bool bookmarks, over;
 };
 
@@ -110,7 +110,7 @@ void fake_list(struct fake_apiserver *server, const struct fake_address *a,
 void fake_watch_open(struct fake_apiserver *server, const struct fake_address *a,
                      struct fake_response *response);
 
-/* Whoever asked by fake_apiserver_on_change() hears that there may be something to read. */
+/* Call the function given to fake_apiserver_on_change(): there may be something to read. */
 void fake_watch_tell(struct fake_apiserver *server);
 
 #endif

@@ -42,7 +42,7 @@ struct kube_call {
     char *method, *path, *body;
     struct fake_response response;
     struct fleet_strbuf pending; /* of a stream, cut into pieces … */
-    size_t told;                 /* … of which so many bytes have been passed on */
+    size_t told;                 /* bytes of `pending` that have been passed on */
     double unreachable_since_ms; /* of a stream; -1: it is not */
     bool over;                   /* the server has ended the stream */
     void (*on_time)(void *user);

@@ -257,7 +257,7 @@ void fake_apiserver_bookmark(struct fake_apiserver *server)
         struct fleet_strbuf events = {0};
         if (!w->bookmarks || w->over)
             continue;
-        (void)fake_watch_read(w, &events); /* what is told before it */
+        (void)fake_watch_read(w, &events); /* what comes before it */
         fleet_strbuf_append(&w->extra, fleet_strbuf_text(&events));
         fleet_strbuf_release(&events);
         fleet_strbuf_appendf(&w->extra,

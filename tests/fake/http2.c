@@ -92,7 +92,7 @@ static void send_frame(struct connection *c, enum frame_type type, int flags, ui
                        (uint8_t)flags};
 
     put_number(head + 5, stream);
-    (void)SSL_write(c->tls, head, sizeof(head)); /* who has gone away need not hear it */
+    (void)SSL_write(c->tls, head, sizeof(head)); /* the peer may have gone away */
     if (size > 0)
         (void)SSL_write(c->tls, payload, (int)size);
 }

@@ -5,7 +5,7 @@
  * paddle/selection_gpu_build.json: chains of 2.6, whose lists differ. Where ours differs from a
  * row, the row of the 2.0 lists for the same candidates decides (spec/observed.md 4: which knobs
  * combine follows 2.0), here or among the repository's own recordings: ours must be that one, and
- * the row is skipped as decided otherwise. Without such a row nothing can be told.
+ * the row is skipped as decided otherwise. Without such a row there is no verdict.
  */
 #include <stdio.h>
 #include <stdlib.h>

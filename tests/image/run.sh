@@ -116,7 +116,7 @@ trains() { # trains ROOT
 
 # ---- archives ------------------------------------------------------------------------------------
 
-# Every blob is what its name says; the layer unpacks to the root; whom and what it runs.
+# Every blob has the digest of its name; the layer unpacks to the root; user and command are right.
 is_sound() { # is_sound NAME
     local folder=$work/oci-$1 blob layer
     mkdir -p "$folder"

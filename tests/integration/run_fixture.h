@@ -7,7 +7,7 @@
  * struck, and what they leave behind. For the test_run*.c, each with a folder of its own that has a
  * text to learn from.
  *
- * Each run carries an environment variable of its own, by which its processes are found in /proc.
+ * Each run has an environment variable of its own, so that its processes are found in /proc.
  */
 #include <dirent.h>
 #include <errno.h>

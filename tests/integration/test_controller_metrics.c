@@ -188,7 +188,7 @@ static void test_controller_metrics__follow_the_naming_conventions(void **state)
             continue;
         count++;
         if (strncmp(name, "fleetjob_", 9) != 0 && strncmp(name, "process_", 8) != 0)
-            fail_msg("%s: of whom?", name);
+            fail_msg("%s: neither of fleetjob nor of the process", name);
         if (ends_with(name, "_total") != (strcmp(type, "counter") == 0))
             fail_msg("%s is a %s: counters, and only they, end with _total", name, type);
         if (strcmp(type, "histogram") == 0 && !ends_with(name, "_seconds"))

@@ -28,7 +28,7 @@
 #include "tests/support/job_run.h"
 
 #define LIMIT_S 600.0
-#define TRIES   5 /* of what a trainer may see half done */
+#define TRIES   5 /* as a trainer may see a file half written */
 #define GPT     "name: gpt, layers: 1, heads: 2, width: 16, context: 16"
 #define RESNET  "name: resnet, depths: [1, 1, 1, 1], baseWidth: 2"
 #define BPE     "path: text, tokenizer: bpe, vocabulary: vocab.json, merges: merges.txt"
@@ -87,7 +87,7 @@ static void run_job(const char *workers, job_run_watch watch, void *context, str
     job_run(arguments, LIMIT_S, watch, context, out);
 }
 
-/* `words`, with NULL at the end, all stand in one line of what `run` said. */
+/* `words`, with NULL at the end, all stand in one line of the messages of `run`. */
 static void expect_line(const char *errors, const char *what, const char *const *words)
 {
     FLEET_AUTO_FREE char *copy = strdup(errors);

@@ -234,7 +234,7 @@ static void compare_kills(struct kills kills)
     expect_success(&run, steps_to_kill());
     assert_true(kills.sent > 0);
     if (run.restart_count == 0)
-        fail_msg("%d processes were killed, but no restart was told", kills.sent);
+        fail_msg("%d processes were killed, but no restart was reported", kills.sent);
     expect_equal(&run, never_killed(&job));
     job_run_release(&run);
     job_remove(&job);
@@ -276,7 +276,7 @@ static void test_equality__all_at_once_start_again(void **state)
 
 struct interruption {
     int signal;    /* 0 = was sent */
-    int64_t saved; /* step of the last checkpoint that was told before */
+    int64_t saved; /* step of the last checkpoint that was reported before */
 };
 
 /* Once there are some steps, and two checkpoints, which take their time on a slow disk. */

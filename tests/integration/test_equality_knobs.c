@@ -2,9 +2,9 @@
 
 /*
  * The weights depend on the job, not on the number of workers: for every model, every optimizer and
- * every knob that does not depend on workers by definition. A table of jobs; each is run on one
- * worker and on two, on three of which one is killed on the way, and on four until fleetjob itself
- * is killed, with the rest done by three. Compared are every loss, norm and rate, and the exported
+ * every knob that does not depend on workers by definition. A table of jobs; each runs on one
+ * worker and on two, on three while one is killed, and on four until fleetjob itself is killed;
+ * three workers do the rest. Compared are every loss, norm and rate, and the exported
  * weights and running statistics, byte by byte.
  */
 #include <math.h>

@@ -229,8 +229,8 @@ static void kill_now_and_then(void *context, struct job_run *run, const cJSON *e
         (void)kill(pids[killer->killed++ % count], SIGKILL);
 }
 
-/* Ends fleetjob and all it has started once so many steps and a checkpoint, which takes its time on
- * a slow disk, are told. */
+/* Ends fleetjob and all it has started once it has reported so many steps and a checkpoint
+ * (which takes long on a slow disk). */
 static void kill_all(void *context, struct job_run *run, const cJSON *event)
 {
     (void)event;

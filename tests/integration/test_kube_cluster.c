@@ -296,7 +296,7 @@ static void test_cluster__an_unknown_authority_is_not_trusted(void **state)
     struct world *w = *state;
     struct answer a;
 
-    free(w->config.ca.file); /* the system's authorities, of which this cluster's is none */
+    free(w->config.ca.file); /* the system's authorities; this cluster's is not one of them */
     free(w->config.ca.text);
     w->config.ca = (struct kube_secret){0};
     a = do_request(w, &(struct kube_rest_request){.verb = KUBE_LIST, .resource = &kube_nodes});

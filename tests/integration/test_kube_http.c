@@ -309,7 +309,7 @@ static bool is_set(void *user)
     return *(const bool *)user;
 }
 
-/* What waits for a place goes out later than it was sent: whoever may not any more is asked
+/* A request that waits for a place goes out later than it was sent: may_leave() is asked again
  * then. */
 static void test_kube_http__asks_again_when_it_leaves(void **state)
 {
@@ -572,7 +572,7 @@ static void test_kube_watch__an_old_version_is_gone(void **state)
                         &(struct fake_failure){.method = "WATCH", .count = 1, .status = 410});
     log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
     turn_until(w, &log.end_count, 2);
-    assert_true(log.failed && kube_is_gone(&log.err)); /* both ways it can be told */
+    assert_true(log.failed && kube_is_gone(&log.err)); /* both reports of it */
 }
 
 static void test_kube_watch__a_lost_connection_ends_it(void **state)

@@ -274,8 +274,7 @@ static void test_http2__the_certificate_must_have_the_servers_name(void **state)
     assert_true(a.failed && kube_is_unreachable(&a.err));
     assert_non_null(strstr(a.err.text, "other.example"));
     free(w->config.tls_server_name);
-    w->config.tls_server_name =
-        NULL; /* then it is the address, of which the certificate knows nothing */
+    w->config.tls_server_name = NULL; /* then it is the address, which is not in the certificate */
     a = do_verb(w, KUBE_GET);
     assert_true(a.failed && kube_is_unreachable(&a.err));
     assert_int_equal(fake_http2_requests(w->server), 0);

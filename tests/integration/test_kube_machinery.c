@@ -31,7 +31,8 @@
 
 #define LEASE "machinery-test"
 
-/* A Lease outlasts all that a slow machine may take, our patience included: who follows was let. */
+/* A Lease outlasts all delays of a slow machine, our patience included: a replica follows only
+ * after a release. */
 #define PATIENCE_MS       180000.0 /* a busy machine */
 #define RENEW_DEADLINE_MS 500000.0
 #define LEASE_DURATION_MS 600000.0

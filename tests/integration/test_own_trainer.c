@@ -199,7 +199,7 @@ static void test_own_trainer__its_plan_claims_nothing(void **state)
 
 /* ---- C --------------------------------------------------------------------------------------- */
 
-/* Saves when it is told to end, as a real one would. Step 40 of the first start waits to be
+/* Saves on SIGTERM, as a real one would. Step 40 of the first start waits to be
  * killed. */
 static const char c_trainer[] =
     "#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"

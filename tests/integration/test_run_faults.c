@@ -118,7 +118,7 @@ static void test_run_faults__kills_at_random_moments_change_nothing(void **state
     release(&run);
 }
 
-/* Programs of their own, of which the agent of worker 1 stops before it has done anything. */
+/* A folder of programs where the agent of worker 1 stops before it has done anything. */
 static const char *make_sleepy_programs(void)
 {
     static const char script[] =

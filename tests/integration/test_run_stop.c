@@ -2,7 +2,7 @@
 
 /*
  * Runs that are interrupted, drained, frozen or killed themselves: no step is lost or made twice,
- * and nothing is left behind whoever is struck.
+ * and nothing is left behind, whichever process is struck.
  */
 #include "tests/integration/run_fixture.h"
 

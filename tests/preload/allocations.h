@@ -3,7 +3,8 @@
 #define TESTS_PRELOAD_ALLOCATIONS_H
 
 /*
- * Counts of what a process takes from the allocator, readable from outside while it runs.
+ * Counts of the memory that a process takes from the allocator, readable from outside while it
+ * runs.
  *
  * The library allocations.so is preloaded (LD_PRELOAD) into every process of a run. In those whose
  * program is fleetjob-train it makes a file PID of type struct allocations in the folder that
@@ -21,7 +22,7 @@ struct allocations {
     uint64_t calls;    /* that took memory */
     uint64_t mapped;   /* of them: anonymous mmap */
     int64_t live;      /* bytes in use now, as malloc_usable_size() counts them */
-    uint32_t is_armed; /* set by whoever watches: record where memory is taken */
+    uint32_t is_armed; /* set by the watching test: record where memory is taken */
     uint32_t site_count;
     struct {
         uint64_t bytes;

@@ -18,11 +18,11 @@
  *      between had to begin before that state.
  *  (7) Succeeded means that the last step was committed; a job that is over stays what it was, and
  *      gets no pods.
- *  (8) Each restart is told once at most, in order, and counted exactly once, whoever leads
- *      (tests/fake/cluster/restarts.c).
- *  (9) Progress never goes back, and nothing is told that nobody has committed.
- * (10) Who does not hold the lease sends nothing to the API server and assigns nobody, killed, cut
- *      off, or frozen and resumed.
+ *  (8) Each restart is reported once at most, in order, and counted exactly once, across leaders
+ * (tests/fake/cluster/restarts.c).
+ *  (9) Progress never goes back, and no step is reported that no trainer has committed.
+ * (10) A replica without the lease sends nothing to the API server and assigns no worker, also
+ * when it was killed, cut off, or frozen and resumed.
  * (11) Once faults are over every job comes to its end, nothing is left of those deleted, and no
  *      worker of any outlives it.
  *
@@ -76,7 +76,7 @@ static void on_broken(struct cluster *c, const char *text)
     longjmp(end_of_broken, 1);
 }
 
-/* The digest of what happened. */
+/* The digest of the history. */
 static uint64_t play_whole(unsigned long seed, bool is_trace, struct tally *tally)
 {
     struct cluster *c = cluster_new(seed, is_trace, on_broken);
@@ -201,20 +201,21 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         /* a pod that was asked for before a leader was stopped comes after its successor */
         2001085, 6000818, /* an attempt that was taken after a 409 came back */
         /* all members of a generation are lost together with the leader: no restart was counted */
-        77, 1086, /* who holds the state comes back while a record is waited for */
+        77, 1086, /* the holder of the state comes back while a record is waited for */
         1507,     /* one of two trainers of a member dies, the other holds the state */
         1587,     /* a generation is recorded and never assigned: counted twice */
         50314,    /* all are lost with the leader before it could write that they trained */
         7000721,  /* a pod that was made is deleted by force before its 503 asks to try again */
-        /* who trained on alone comes back after a generation that had to begin before that */
+        /* a worker that trained on alone comes back after a generation that had to begin before
+         * that */
         7002554, 12000601, /* the same, and the one in between never heard that it was to begin */
         10000146,          /* suspended between a restart's assignment and its first step */
         12000140,          /* a pod is made, and the list that would show it takes very long */
         14000104, /* a trainer is killed whose agent is stopped, and a resize begins: no restart */
-        20914,    /* the first step before its phase is told: taken for a wrong state */
+        20914,    /* the first step before its phase is reported: taken for a wrong state */
         /* a new leader's cache of pods is behind that of jobs: healthy workers replaced */
         20003078, 30001599, /* a pod is made and the answer is a conflict: made again, and again */
-        30009824, /* the last steps were told to a leader that was lost with them: no end */
+        30009824, /* the last steps were reported to a leader that was lost with them: no end */
         30010534, /* the lowest index is kept, the state was with the other */
         20002034, /* a trainer fails with the leader, and another worker leaves: no restart */
         45002080, /* patience with a cache that is behind: what was decided by it was written */
@@ -223,7 +224,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         /* a new leader looks for a pod, has a hub meanwhile, and its record wipes out a restart */
         60025562,
         60005123, /* the only member is stopped and its trainer dies: nobody has heard of it */
-        60005204, /* who holds the state has trainers that start for longer than a job waits */
+        60005204, /* the holder of the state has trainers that start for longer than a job waits */
         60060326, /* a record arrives when its leader has assigned a later generation and is gone */
         /* a leader records a generation after one that it could not, whose members are dead */
         60061292,

@@ -12,9 +12,9 @@
  *  (3) a surviving pod keeps its place unless it is >= n
  *  (4) counted restarts <= maxRestarts
  *  (5) once faults are over the job runs, with the desired members, to its end
- *  (6) every committed step is told exactly once, in order, without holes (only where the network
- *      loses messages of a living connection, which TCP does not, a step may die with its only
- *      witness)
+ *  (6) every committed step is reported exactly once, in order, without holes (only where the
+ *      network loses messages of a living connection, which TCP does not, a step may die with its
+ *      only witness)
  *  (7) while a holder of the newest state is in the next generation, no step is lost
  *  (8) a generation is recorded before it is assigned, but for a majority of the last one
  *  (9) a hub that dies and comes back disturbs nothing that runs
@@ -304,7 +304,7 @@ static void run_seed(unsigned long seed, bool is_own, int *out_faults, int *out_
                        sim->hub ? hub_generation(sim->hub).counter : -1, sim->committed, sim->told);
     }
     if (sim->is_finished && !sim->is_own && sim->told != STEPS)
-        sim_broken(sim, "(6) finished, but only %" PRId64 " steps were told", sim->told);
+        sim_broken(sim, "(6) finished, but only %" PRId64 " steps were reported", sim->told);
     if (sim->is_calm && sim->run_count != 1)
         sim_broken(sim, "(9) %d generations", sim->run_count);
     if (sim->has_failed && sim->restarts_max > 1000)

@@ -129,7 +129,7 @@ static void test_charts__one_warning_and_another_try(void **state)
     assert_non_null(strstr(err.text, "spec.training.log.tensorboard: "));
     assert_non_null(strstr(err.text, file));
     add(&charts, 1, 1, 1);
-    assert_int_equal(charts_write(&charts, &err), 0); /* was told already */
+    assert_int_equal(charts_write(&charts, &err), 0); /* was reported already */
     add(&charts, 2, 2, NAN);
     assert_int_equal(charts_write(&charts, &err), 0);
     assert_int_equal(unlink(file), 0);
@@ -141,7 +141,7 @@ static void test_charts__one_warning_and_another_try(void **state)
     free(folder);
 }
 
-/* Who does not write, or not any more, leaves the files alone. */
+/* A rank that does not write, or not any more, leaves the files alone. */
 static void test_charts__another_rank_writes(void **state)
 {
     char *folder = job_run_folder();

@@ -210,7 +210,7 @@ static void test_checkpoint__what_another_job_wrote_meanwhile_is_not_read(void *
     assert_int_equal(list.entries[1].manifest.step, 3);
     assert_string_equal(manifest_job_uid(&list.entries[0].manifest), "ours");
     manifest_list_release(&list);
-    lineage.job_uid = NULL; /* whoever does not know takes them all */
+    lineage.job_uid = NULL; /* without a UID all of them count */
     assert_int_equal(manifest_scan(f.path, &lineage, &list, NULL, NULL), 0);
     assert_int_equal(list.count, 3);
     manifest_list_release(&list);

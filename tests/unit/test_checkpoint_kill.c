@@ -164,7 +164,7 @@ struct team {
     int64_t step;        /* of the newest complete checkpoint before the kill */
     int64_t counter;     /* of the generation that is killed */
     char folder[CHECKPOINT_FOLDER_MAX];
-    atomic_bool *is_over;    /* shared by all: a rank is gone, and the others were told */
+    atomic_bool *is_over;    /* shared by all: a rank is gone, and the others know it */
     pid_t pids[WRITERS_MAX]; /* 0 = has ended */
 };
 
@@ -238,8 +238,8 @@ static void team_turn(struct team *team, int turn)
     }
 }
 
-/* Kill whom the plan says; the others hear of it and end by themselves. False: all of those had
- * ended before. */
+/* Kill the ranks of the plan; the others hear of it and end by themselves. False: all of those
+ * had ended before. */
 static bool team_kill(struct team *team)
 {
     int victim = team->joint.victim;

@@ -140,7 +140,7 @@ static void run(struct cluster *c, int (*body)(struct rank_thread *, struct flee
             fail_msg("%s", c->ranks[r].text);
 }
 
-/* A byte that depends on who sends what to whom. */
+/* A byte that depends on sender, receiver and position. */
 static uint8_t pattern(int from, int to, size_t i)
 {
     return (uint8_t)(i * 31 + (size_t)from * 7 + (size_t)to * 13 + 1);

@@ -2,7 +2,7 @@
 
 /*
  * spec.autoParallel against what MindSpore's own setter accepts and refuses, row by row, and what
- * is told here that MindSpore finds out later.
+ * is refused here that MindSpore finds out later.
  */
 #include <string.h>
 

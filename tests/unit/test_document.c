@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What a file is, is told by its content; both forms of a strategy may stand in a job. */
+/* The kind of a file follows from its content; both forms of a strategy may stand in a job. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,7 +90,7 @@ static void test_document__errors_are_those_of_the_form_it_looks_like(void **sta
     assert_refused("kind: Pod\n", "kind: must be \"FleetJob\", not \"Pod\"");
 }
 
-/* Types, unknown names and ranges in one go; companions of what could not be read are not
+/* Types, unknown names and ranges in one go; companions of fields that could not be read are not
  * guessed. */
 static void test_document__one_look_shows_all_errors(void **state)
 {

@@ -156,7 +156,7 @@ static void test_event_recorder__one_that_was_lost_is_new_again(void **state)
         record(&w, "u1", "PodFailed", "it broke");
         fake_io_run(w.io, 60000);
         assert_int_equal(fake_apiserver_count(w.server, EVENTS), 0);
-        assert_int_equal(w.troubles, 1); /* a missing right, too, is told */
+        assert_int_equal(w.troubles, 1); /* a missing right is reported, too */
         record(&w, "u1", "PodFailed", "it broke");
         fake_io_run(w.io, 100);
         assert_int_equal(fake_apiserver_count(w.server, EVENTS), 1);

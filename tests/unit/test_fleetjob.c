@@ -204,7 +204,8 @@ static void test_fleetjob__all_errors_come_at_once(void **state)
         "spec.training.steps: required\n");
 }
 
-/* As the controller reads it: the API server has taken the job, with other people's in one answer. */
+/* As the controller reads it: the API server has taken the job, with other people's in one
+ * answer. */
 static void test_fleetjob__a_nul_in_the_spec_is_refused_with_its_path(void **state)
 {
     static const char text[] =

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The hub as a machine, situation by situation: generations that form, fail and resize; what it
- * sends to whom, what it tells its owner, and that it does nothing more. Steps and the end of a job
- * are in test_hub_steps.c, members in doubt in test_hub_members.c, random histories in
+ * The hub as a machine, situation by situation: generations that form, fail and resize; its
+ * messages to each member, its events for its owner, and that it does nothing more. Steps and the
+ * end of a job are in test_hub_steps.c, members in doubt in test_hub_members.c, random histories in
  * tests/sim/test_rendezvous.c.
  */
 #include "tests/unit/hub_fixture.h"
@@ -351,7 +351,7 @@ static void test_hub__fails_at_once_of_a_fatal_cause(void **state)
     stop();
 }
 
-/* A generation has ended for another cause, and what it is told then is final. */
+/* A generation has ended for another cause, and a fatal report then is final. */
 static void test_hub__a_fatal_cause_is_told_by_its_own_name(void **state)
 {
     (void)state;

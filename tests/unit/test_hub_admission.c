@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Open handshakes and shares by the numbers: who may begin, who goes for it, what a flood
- * leaves. */
+/* Open handshakes and shares by the numbers: which connection may begin, which one is closed for
+ * it, what a flood leaves. */
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>

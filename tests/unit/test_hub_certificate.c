@@ -152,7 +152,7 @@ static void test_hub_certificate__a_clock_that_is_moved_by_a_year_is_followed(vo
     stop(&w);
 }
 
-/* It does not outlive its CA, whose end is told in time, and shown. */
+/* It does not outlive its CA. The end of the CA is reported in time, and shown. */
 static void test_hub_certificate__the_end_of_the_ca_is_told(void **state)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};

@@ -445,7 +445,7 @@ static void remember(int index, int count)
                                                     .state_generation = {1, 5}};
 }
 
-/* ---- restarts are counted once, whoever leads ------------------------------------------------ */
+/* ---- restarts are counted once, across leaders ----------------------------------------------- */
 
 static void test_hub_members__a_restart_is_recorded_with_the_generation_it_leads_to(void **state)
 {
@@ -525,7 +525,8 @@ static void test_hub_members__a_new_hub_hears_why_a_generation_was_ended(void **
     stop();
 }
 
-/* The hub that would have heard of it was lost at that moment; who leaves comes first. */
+/* The hub that would have heard of it was lost at that moment; the member that leaves comes
+ * first. */
 static void
 test_hub_members__a_failure_that_no_hub_has_seen_counts_though_another_leaves(void **state)
 {

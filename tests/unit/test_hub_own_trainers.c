@@ -168,7 +168,7 @@ static void test_hub_own_trainers__a_lost_connection_is_not_a_finish(void **stat
     stop();
 }
 
-/* The next hub knows nothing of who has finished; its members say so again. */
+/* The next hub does not know which members have finished; they report it again. */
 static void test_hub_own_trainers__the_next_hub_waits_for_all_as_well(void **state)
 {
     struct hub_start s = {.epoch = 2, .recorded = {1, 1}, .job_uid = "job"};

@@ -769,7 +769,7 @@ static void test_hub_server__closes_connections_that_say_nothing(void **state)
     if (dumb.lasted_ms < 500)
         fail_msg("a connection without TLS lasted %.0f ms", dumb.lasted_ms);
 
-    add_agent(world, NULL, NULL, NULL); /* who says hello may stay */
+    add_agent(world, NULL, NULL, NULL); /* an agent that says hello may stay */
     run_until(world, has_joined(world, 1));
     run_for(world, 1500);
     assert_true(world->agents[0].is_connected);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The hub and what a job is about: steps, checkpoints, state that may be lost, the end. What it
- * makes of each message, in which order it tells, and whom it waits for.
+ * The hub and what a job is about: steps, checkpoints, state that may be lost, the end. Its
+ * answer to each message, the order of its events, and the members that it waits for.
  */
 #include "tests/unit/hub_fixture.h"
 
@@ -337,7 +337,7 @@ static void test_hub_steps__finishes_a_job_that_had_finished_before(void **state
     stop();
 }
 
-/* Steps 2 to 30 were told to a hub that was lost before it wrote them down: nobody has them any
+/* Steps 2 to 30 were reported to a hub that was lost before it wrote them down: nobody has them any
  * more. */
 static void test_hub_steps__finishes_though_nobody_can_tell_the_last_steps(void **state)
 {
@@ -403,7 +403,7 @@ static void test_hub_steps__can_be_ended_from_outside(void **state)
     assert_string_equal(w.peers[1].reason, "deleted");
     assert_int_equal(count_events(HUB_EVENT_FAILED), 0);
     disconnect(1);
-    hello(1); /* who comes later hears it too */
+    hello(1); /* a member that comes later hears it too */
     assert_int_equal(w.peers[1].dones, 2);
     stop();
 }

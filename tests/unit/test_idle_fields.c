@@ -2,8 +2,8 @@
 
 /*
  * Fields beside the strategy: each field of strategyOptions, training and runPolicy is read by the
- * file that this test names, or a job that sets it is warned. A field that leaves a job nothing to
- * do for another is told as well.
+ * file that this test names, or a job that sets it is warned. A field that leaves another one
+ * without an effect is reported as well.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,7 +125,7 @@ static void test_idle_fields__a_cluster_draws_no_curve(void **state)
 
 /* ---- who reads a field ----------------------------------------------------------------------- */
 
-/* A file that acts on the field, and the words by which it reads it. */
+/* A file that acts on the field, and its text that reads it. */
 static const struct {
     const char *path, *file, *words;
 } readers[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the agent's log says to whoever follows it: who prints the steps. */
+/* The agent's log names the worker that prints the steps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

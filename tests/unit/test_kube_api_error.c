@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Every kind of refusal is told apart, whoever wrote the answer. */
+/* Every kind of refusal is recognized, from the API server and from a proxy. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

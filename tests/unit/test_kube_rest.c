@@ -92,8 +92,8 @@ static void note_code(void *user, const cJSON *object, const struct fleet_error 
     *(int *)user = err ? err->code : 0;
 }
 
-/* A 429 was not done. A 5xx may have been: whoever creates has to look, the others name what they
- * change. */
+/* A 429 was not done. A 5xx may have been: the caller of a create has to look; the others name
+ * the object that they change. */
 static void test_kube_rest__repeats_what_can_do_no_harm(void **state)
 {
     static const struct {

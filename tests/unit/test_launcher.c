@@ -2,7 +2,7 @@
 
 /*
  * Processes as pods (cli/launcher.h), with shell scripts for agents: how they end, what they print,
- * and that nothing of them is left, whoever is killed.
+ * and that nothing of them is left, whichever process is killed.
  */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Who does not lead any more changes nothing, whatever was on its way (design: nothing is done
- * without the lease). */
+/* A replica that does not lead any more changes nothing, even with requests on their way
+ * (design: only the leader acts). */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,7 +113,7 @@ static void test_led_io__lets_anybody_read(void **state)
     assert_int_equal(w->last_code, 0);
 }
 
-/* The leader's write is told to come again later; by then it does not lead. */
+/* The server asks the leader to send a write again later; by then it does not lead. */
 static void test_led_io__does_not_repeat_what_was_sent_as_leader(void **state)
 {
     struct world *w = *state;

@@ -2,7 +2,7 @@
 
 /*
  * The largest job that the limits allow (libfleet/base/limits.h), in both protocols: what
- * `validate` accepts can be told to its workers.
+ * `validate` accepts fits into the messages to its workers.
  */
 #include <setjmp.h>
 #include <stdarg.h>

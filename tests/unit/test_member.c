@@ -829,7 +829,7 @@ static void test_member__answers_the_process_that_asked_the_store(void **state)
     clear();
     tick(200);
     member_connected(w.member, w.now_ms, &w.out);
-    hub_heartbeat(0); /* perhaps another hub: it is told again */
+    hub_heartbeat(0); /* perhaps another hub: the member sends it again */
     assert_int_equal(sent(MESSAGE_GET, NULL), 1);
     assert_int_equal(sent(MESSAGE_PUT, NULL), 1);
     receive(&value);
@@ -862,8 +862,8 @@ static void test_member__leaves_when_told_and_when_asked(void **state)
     stop();
 }
 
-/* The last checkpoint is told until the hub knows it, over whatever connections; goodbye comes
- * after. */
+/* The member reports the last checkpoint until the hub knows it, over any connection; goodbye
+ * comes after. */
 static void test_member__says_goodbye_when_its_checkpoint_is_known(void **state)
 {
     struct message message,

@@ -5,7 +5,7 @@
  *
  *   (a) gets another program, grid of ranks or rule of the loss scale than without it, or
  *   (b) is refused with the path of a field that it wrote, or
- *   (c) is told: the field stands in its plan or among its warnings, with a reason.
+ *   (c) is reported: the field stands in its plan or among its warnings, with a reason.
  *
  * All knobs, alone and with the switch that they belong to, every model, one worker and two. A knob
  * that is never (a) nor (b) stands in a table here, with the reason why results do not need it.
@@ -134,7 +134,7 @@ static void visit(void *context, const struct every_knob *knob)
 }
 
 /*
- * Knobs that are told and nothing else, with the reason why results do not need them; numbers are
+ * Knobs that are only reported, with the reason why results do not need them; numbers are
  * sections of the specification of the strategy.
  */
 static const struct {
@@ -223,7 +223,7 @@ static void test_no_silence__each_knob_acts_or_is_refused_or_is_told(void **stat
     walk_free(walk);
 }
 
-/* A setting with two names is told by the one that the job uses. */
+/* A setting with two names is reported under the one that the job uses. */
 static void test_no_silence__a_knob_is_told_by_the_name_that_is_written(void **state)
 {
     FLEET_AUTO_JSON cJSON *strategy = cJSON_Parse(

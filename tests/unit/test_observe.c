@@ -338,8 +338,8 @@ static void test_observe__a_bad_job_says_what_is_wrong(void **state)
     release(&w);
 }
 
-/* A trainer of the user's own: degrees and knobs are told, bytes are not known, nothing is refused
- * because the built-in runtime could not run it. */
+/* A trainer of the user's own: degrees and knobs are reported, bytes are not known, nothing is
+ * refused because the built-in runtime could not run it. */
 static void test_observe__a_foreign_job_is_explained(void **state)
 {
     struct world w = {0};
@@ -361,7 +361,7 @@ static void test_observe__a_foreign_job_is_explained(void **state)
     release(&w);
 }
 
-/* What of the strategy does not come true is told, once for a generation of the spec. */
+/* Knobs that do not take effect are reported, once for a generation of the spec. */
 static void test_observe__dropped_knobs_are_told_once(void **state)
 {
     struct world w = {0};

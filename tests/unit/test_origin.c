@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What a checkpoint says of its job, and what is told when another one goes on from it. */
+/* What a checkpoint says of its job, and the warnings when another one continues from it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -674,7 +674,7 @@ static void test_passes__recompute_keeps_masks(void **state)
     job_release(&job);
 }
 
-/* What a batch_norm tells the host is told once. */
+/* A batch_norm hands its statistics to the host once. */
 static void test_passes__recompute_counts_statistics_once(void **state)
 {
     struct job job;

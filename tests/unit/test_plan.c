@@ -236,7 +236,7 @@ static void test_plan__counts_partial_sums(void **state)
         }
 }
 
-/* 124M: within a few per cent of what the largest moment needs, known before anything runs. */
+/* 124M: within a few per cent of the largest need, known before anything runs. */
 static void test_plan__knows_the_size_of_gpt2_124m(void **state)
 {
     struct job job;

@@ -136,7 +136,8 @@ static void test_plan_explain__divides_bytes_by_stage_of_sharding(void **state)
     }
 }
 
-/* 1 : 1 : 1.5 of what data parallelism sends, by stage 1, 2 and 3 (one micro-batch a rank). */
+/* 1 : 1 : 1.5 of the bytes that data parallelism sends, by stage 1, 2 and 3 (one micro-batch a
+ * rank). */
 static void test_plan_explain__sends_as_sharding_does(void **state)
 {
     struct job job;

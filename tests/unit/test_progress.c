@@ -247,7 +247,7 @@ static void test_progress__notices_that_nobody_listens(void **state)
     (void)fclose(full);
 }
 
-/* Where the time went is told at the end, in parts of all steps' time; not if nobody measured
+/* The end of a run shows where the time went, in parts of all steps' time; not if nobody measured
  * it. */
 static void test_progress__says_where_the_time_went(void **state)
 {

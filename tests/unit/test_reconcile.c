@@ -12,7 +12,7 @@
  *                              message, waiting, cause, memoryLimit, topology, node, created,
  *                              started, finished}]; uid is "uid-<index>-<attempt>"
  *                   asksWhy  true: the API server is being asked why a pod does not start
- *                   refusal  what the API server said; refused [[index, attempt]]: of which pods;
+ *                   refusal  what the API server said; refused [[index, attempt]]: the pods;
  *                   blocked  true: no pod can be made
  *                   gone     [uid]
  *                   taken    [[index, attempt]]: names that are somebody else's

@@ -80,8 +80,7 @@ static void test_reconciler_many__the_first_refusal_of_many_pods_ends_the_asking
     assert_int_equal(fake_apiserver_count(w.server, PODS), 0);
     fake_io_run(w.io, 600000);
     assert_int_equal(fake_apiserver_count(w.server, PODS), WORKERS);
-    assert_non_null(
-        find_pod(&w, "gpt-worker-299-0")); /* whoever was not asked for kept its number */
+    assert_non_null(find_pod(&w, "gpt-worker-299-0")); /* the others kept their numbers */
     stop(&w);
 }
 

@@ -144,7 +144,7 @@ static void test_reflector__is_live_while_a_watch_is_open(void **state)
     assert_false(reflector_is_live(w.reflector));
     assert_true(fake_io_run_until(w.io, &w.synced, 1, 1000));
     fake_io_run(w.io, 10);
-    assert_false(reflector_is_live(w.reflector)); /* who knows whether the watch has arrived? */
+    assert_false(reflector_is_live(w.reflector)); /* the watch may not have arrived yet */
     put(&w, 0);
     fake_io_run(w.io, 100);
     assert_true(reflector_is_live(w.reflector));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What an agent is told about the hub, by its environment and by files that change under it. */
+/* The settings of the hub in an agent: from its environment and from files that change while it
+ * runs. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

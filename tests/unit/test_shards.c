@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The notes by which ranks tell each other how their shards of a checkpoint went: what is told
- * arrives, a failure arrives with its reason, and nothing that is no sound note of a shard is
- * believed.
+ * The notes of ranks about their shards of a checkpoint: what is written arrives, a failure arrives
+ * with its reason, and nothing that is no sound note of a shard is believed.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -30,7 +30,7 @@ struct world {
     int written, conflicts, failures;
     int recorded, refused, outdated;
     struct generation generation, known;
-    const char *cause; /* of what is recorded, NULL = none */
+    const char *cause; /* of the record, NULL = none */
     int member;
 };
 
@@ -158,7 +158,7 @@ static void test_status_writer__keeps_what_it_does_not_know(void **state)
     start(&w);
     touch(&w,
           "{\"status\":{\"conditions\":[{\"type\":\"Running\",\"status\":\"False\",\"since\":1},"
-          "{\"type\":\"Accepted\",\"status\":\"True\",\"by\":{\"whom\":\"me\"}}]}}");
+          "{\"type\":\"Accepted\",\"status\":\"True\",\"by\":{\"name\":\"me\"}}]}}");
     status_writer_seen(w.writer, text_at(&w, "metadata.resourceVersion"));
     status_writer_write(w.writer, NULL, &before,
                         fleet_json_at(fake_apiserver_get(w.server, JOB), "status"), &after,
@@ -166,7 +166,7 @@ static void test_status_writer__keeps_what_it_does_not_know(void **state)
     fake_io_run(w.io, 100);
     assert_int_equal(w.written, 1);
     assert_string_equal(text_at(&w, "status.conditions[0].type"), "Accepted");
-    assert_string_equal(text_at(&w, "status.conditions[0].by.whom"), "me");
+    assert_string_equal(text_at(&w, "status.conditions[0].by.name"), "me");
     assert_string_equal(text_at(&w, "status.conditions[1].status"), "True");
     assert_int_equal(number_at(&w, "status.conditions[1].since"), 1);
     assert_int_equal(number_at(&w, "status.conditions[2].since"), -1);
@@ -277,7 +277,7 @@ static void test_status_writer__records_nothing_over_what_the_hub_does_not_know(
     stop(&w);
 }
 
-/* The hub has heard of generation (1, 2) from a member, and nothing of what led to it. */
+/* The hub has heard of generation (1, 2) from a member, and not of the restart that led to it. */
 static void test_status_writer__records_nothing_over_a_restart_that_nobody_told(void **state)
 {
     struct world w;

@@ -515,12 +515,12 @@ static void test_supervisor__leaves_on_a_signal_and_kills_on_the_second(void **s
     supervisor_signal(w.supervisor, SIGTERM, w.now);
     expect(&w, "signal 0 9\n");
     supervisor_exited(w.supervisor, 0, SIGNALED(SIGKILL), w.now);
-    expect(&w, "hub left\n"); /* (3): it was told to end */
+    expect(&w, "hub left\n"); /* (3): it had the order to end */
     expect_over(&w, 128 + SIGTERM);
     close_world(&w);
 }
 
-/* What a trainer saves as it leaves is told before the pod says goodbye. */
+/* A checkpoint that a trainer saves as it leaves is reported before the pod says goodbye. */
 static void test_supervisor__tells_of_the_last_checkpoint_before_it_leaves(void **state)
 {
     struct message known = {.type = MESSAGE_HEARTBEAT,
@@ -830,7 +830,7 @@ static void test_supervisor__a_restarted_own_trainer_trains_when_it_reports(void
     close_world(&w);
 }
 
-/* It saves when it is told to end, and says so: that must not be lost. */
+/* It saves on the order to end, and reports it: the report must not be lost. */
 static void
 test_supervisor__takes_the_checkpoint_of_an_own_trainer_that_is_told_to_end(void **state)
 {

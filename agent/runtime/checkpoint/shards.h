@@ -3,9 +3,9 @@
 #define AGENT_RUNTIME_CHECKPOINT_SHARDS_H
 
 /*
- * Several ranks that write one checkpoint tell each other through its folder: whoever has written
- * and synced a shard leaves a note there, the first waits for all notes and then ends the
- * checkpoint. So nobody has to meet while the training goes on.
+ * Several ranks write one checkpoint and communicate through its folder. A rank that has written
+ * and synced its shard leaves a note there. The first rank waits for all notes and then
+ * completes the checkpoint. No rank waits in a collective while the training goes on.
  *
  *     shard-00002-of-00004.note    how shard 1 (from 0) went: its files, or why there are none
  *
@@ -32,8 +32,8 @@ int shards_tell(const char *path, const char *folder, int shard, int shards, int
  * Wait at most `patience_ms` for the notes of all shards but the first, out[1 … shards - 1]; checks
  * that their files are there as described. All are waited for, even if one of them failed, so that
  * none is written any more afterwards. Gives up with -ECANCELED once *stop or *abandoned is set
- * (whoever writes may be dead), with the first failed shard's own error, -ETIMEDOUT, -EBADMSG for a
- * note that is none or a file of another size.
+ * (the rank that writes may be dead), with the first failed shard's own error, -ETIMEDOUT, -EBADMSG
+ * for a note that is none or a file of another size.
  */
 int shards_await(const char *path, const char *folder, int shards, const atomic_bool *stop,
                  const atomic_bool *abandoned, double patience_ms, struct checkpoint_shard *out,

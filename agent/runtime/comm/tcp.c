@@ -405,7 +405,7 @@ static const struct comm_vtable vtable = {
     .free = tcp_free,
 };
 
-/* Who may read whose memory; the answer does not depend on who asks. */
+/* The pairs of ranks where one may read the memory of the other; all get the same answer. */
 static int find_direct(struct tcp *tcp, bool is_wanted, double deadline_ms, struct fleet_error *err)
 {
     size_t world = (size_t)tcp->comm.world;

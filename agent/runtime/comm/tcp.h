@@ -33,8 +33,8 @@ struct tcp_header {
 /* ---- another process's memory (tcp_direct.c) ------------------------------------------------- */
 
 /*
- * Find out which ranks' memory we can read and who can read ours: a round of everybody with
- * everybody over the new communicator. pids[r] is 0 for ranks whose memory we cannot read;
+ * Find out which ranks' memory we can read and which ranks can read ours: one exchange between
+ * all ranks over the new communicator. pids[r] is 0 for ranks whose memory we cannot read;
  * reads_us[r] says whether r reads ours. `is_wanted` false: we neither read nor let read. Errors as
  * comm_exchange().
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The summation tree as a shape: who holds which leaves, which complete subtrees those make, in
- * which order a rank folds them (spec/training.md 2).
+ * The shape of the summation tree: the leaves of each rank, the complete subtrees that they
+ * make, and the order in which a rank folds them (spec/training.md 2).
  *
  * A node [a, b) splits at a + the greatest power of two below b - a, so left parts are complete
  * binary trees and never smaller than right ones. Recursion below is as deep as the tree: at most

@@ -51,7 +51,7 @@ static void next_node(struct cursor *c)
     }
 }
 
-/* Append the walk of [a, b), of which the nodes from the cursor on are the lower ends. */
+/* Append the walk of [a, b). The nodes from the cursor on are its lower ends. */
 static void walk_range(struct upper_tree *tree, struct cursor *cursor, int64_t a, int64_t b)
 {
     const struct tree_node *node = &cursor->nodes[cursor->at];

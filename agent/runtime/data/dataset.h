@@ -78,8 +78,8 @@ int dataset_read_image(const struct dataset *dataset, int64_t index, float *pixe
 double dataset_entropy(const struct dataset *dataset);
 
 /*
- * A digest of what is read: tokenizer, context, and of each file its size and the beginning and the
- * end of its content as they were when it was opened. Ranks compare it, so that other data on one
+ * A digest of the data: tokenizer, context, and for each file its size, the beginning and the
+ * end of its content when it was opened. Ranks compare it, so that other data on one
  * of them is found before step 0.
  */
 void dataset_digest(const struct dataset *dataset, uint8_t out[FLEET_SHA256_SIZE]);

@@ -10,9 +10,10 @@
  * needs no descriptors, and several threads may read at once. An open costs about 2 µs, a
  * micro-batch milliseconds.
  *
- * Identity, size and time of the last write tell a change. Whoever writes and dates the file back
- * is noticed by the time of the inode; but owner, mode and links change that, too (a volume that is
- * mounted again, a backup), so then the beginning and the end of the content decide.
+ * Identity, size and time of the last write tell a change. If a program writes and sets the old
+ * time again, the time of the inode has changed. Owner, mode and links change that time, too (a
+ * volume that is mounted again, a backup), so the beginning and the end of the content decide
+ * then.
  */
 
 #include <stdatomic.h>

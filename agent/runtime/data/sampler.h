@@ -3,8 +3,8 @@
 #define AGENT_RUNTIME_DATA_SAMPLER_H
 
 /*
- * Which sample comes when: a function of (seed, number), never of ranks or of what was asked
- * before.
+ * The order of samples: a function of (seed, number). It does not depend on ranks or on earlier
+ * calls.
  *
  * Sample number k = step · globalBatchSize + i of an endless sequence is position k mod n of epoch
  * k div n; with `shuffle` each epoch is permuted by a bijection keyed by (seed, epoch). So every

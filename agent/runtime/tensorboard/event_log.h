@@ -17,7 +17,7 @@
  *  (2) An event is written whole by one write(2), or the file is cut back to where it was; what a
  *      killed process has left half-written is cut off by the next one.
  *  (3) After event_log_resume(log, s) there is nothing beyond step s: what an earlier run had
- *      computed there will be computed again, and readers are told to forget it (EVENT_START).
+ *      computed there will be computed again, and EVENT_START orders readers to drop it.
  *
  * One thread.
  */

@@ -2,7 +2,7 @@
 
 /*
  * Layers as operators and variables. Errors are kept, not returned: a model then reads as the list
- * of its layers, and the first mistake is told by builder_finish() all the same.
+ * of its layers, and builder_finish() returns the first error.
  */
 #include "libfleet/program/models/builder.h"
 

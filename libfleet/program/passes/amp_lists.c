@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One row an operator: Paddle's list for it and the types by which Paddle knows it. The rows were
+ * One row an operator: Paddle's list for it and Paddle's names of its type. The rows were
  * compared with recorded lists of the real Paddle (tests/golden).
  */
 #include "libfleet/program/passes/amp_lists.h"

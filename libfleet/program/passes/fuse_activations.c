@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * From each relu backwards: who wrote what it reads, and does nobody else read that? A fused
- * operator takes the relu's place in the order, where all of its operands are there.
+ * For each relu: find the operator that writes its input, and check that nothing else reads it.
+ * A fused operator takes the relu's place in the order, where all of its operands are there.
  */
 #include "libfleet/program/passes/fuse_activations.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Two ways to take a cast out. To fp32, if all who read the result load any type: they read what
- * the cast read. From fp32, if the cast alone reads its input and who writes that stores any type:
- * it writes the cast's result itself.
+ * Two ways to take a cast out. A cast to fp32, if all readers of its result load any type: they
+ * read the input of the cast. A cast from fp32, if it alone reads its input and the writer of
+ * that stores any type: the writer writes the result of the cast.
  */
 #include "libfleet/program/passes/fuse_casts.h"
 
@@ -13,7 +13,7 @@
 #include "libfleet/program/passes/amp.h"
 #include "libfleet/program/program.h"
 
-/* Who reads a variable: a list through `uses`. */
+/* The readers of a variable: a list through `uses`. */
 struct use {
     int op, input;
     int next; /* -1: the last */

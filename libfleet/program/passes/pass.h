@@ -33,7 +33,7 @@ enum pass_stage {
 };
 
 struct pass {
-    const char *name; /* of the knob, "amp"; of what it does where it always runs */
+    const char *name; /* the knob, "amp"; for a pass that always runs, its work */
     enum pass_stage stage;
     bool (*wanted)(const struct pass_context *context); /* NULL: always */
 

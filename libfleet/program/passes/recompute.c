@@ -2,7 +2,7 @@
 
 /*
  *   forward    |—— segment 0 ——|c0|—— segment 1 ——|c1|—— kept ——| loss
- *   backward   of what is kept, repeat segment 1, backward of it, repeat segment 0, backward of it
+ *   backward   of the kept part, repeat segment 1, backward of it, repeat segment 0, backward of it
  *
  * Inside a segment everything is made again, except what is held: checkpoints, and tensors that
  * operators behind the segment read. Repeated tensors get the names x.subprog_k, k counted from the

@@ -394,7 +394,7 @@ static void take_cut(struct cluster *c, const struct cluster_event *event)
     }
 }
 
-/* Whoever is asleep gets it when it wakes up. */
+/* A sleeping process gets it when it wakes up. */
 static bool is_held_back(struct cluster *c, const struct cluster_event *event)
 {
     const struct cluster_agent *a = &c->agents[event->agent];

@@ -341,7 +341,7 @@ static int64_t held_step(const struct cluster *c, const struct cluster_agent *a,
     return step;
 }
 
-/* What becomes of it is told to nobody. */
+/* Nobody hears what becomes of it. */
 static bool is_out_of_reach(const struct cluster *c, const struct cluster_agent *a)
 {
     return !a->is_alive || a->cut_until_ms > c->now_ms || a->stopped_until_ms > c->now_ms;
@@ -359,8 +359,8 @@ static int64_t told_step(const struct hub_member *members, size_t count,
 }
 
 /*
- * Its trainers have been starting for as long as a job waits for who alone holds the state
- * (hub_holder.c): it need not be waited for any longer, for they may never start.
+ * Its trainers have been starting for as long as a job waits for the only holder of the state
+ * (hub_holder.c). The job does not wait longer, because they may never start.
  */
 static bool is_waited_for_in_vain(const struct cluster *c, const struct cluster_agent *a,
                                   const struct hub_member *member)
@@ -499,10 +499,10 @@ void cluster_check_event(struct cluster *c, struct cluster_hosted *hosted,
                       event->cause, event->message);
     if (event->type == HUB_EVENT_STEP) {
         if (event->step.step <= hosted->told)
-            cluster_broken(c, "(9) step %" PRId64 " of job %d is told after %" PRId64,
+            cluster_broken(c, "(9) step %" PRId64 " of job %d is reported after %" PRId64,
                            event->step.step, hosted->job, hosted->told);
         if (event->step.step > job->committed_most)
-            cluster_broken(c, "(9) step %" PRId64 " of job %d is told, nobody has committed it",
+            cluster_broken(c, "(9) step %" PRId64 " of job %d is reported, nobody has committed it",
                            event->step.step, hosted->job);
         hosted->told = event->step.step;
     }
@@ -510,7 +510,7 @@ void cluster_check_event(struct cluster *c, struct cluster_hosted *hosted,
         cluster_agent_find(c, event->pod_uid)->last_place =
             -1; /* a newcomer, should it come back */
     if (event->type == HUB_EVENT_FINISHED && !job->has_finished)
-        cluster_broken(c, "(7) job %d is told to be finished at step %" PRId64, hosted->job,
+        cluster_broken(c, "(7) job %d is reported as finished at step %" PRId64, hosted->job,
                        job->committed_most);
 }
 

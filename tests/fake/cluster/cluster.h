@@ -10,7 +10,7 @@
  * (tests/fake/apiserver.h), scheduler, kubelets, garbage collector, the network, and trainers that
  * vote before every step.
  *
- *   events.c      the clock, what is due, chance, the last lines of what happened
+ *   events.c      the clock, what is due, chance, the last lines of the history
  *   controller.c  replicas of the controller: started, killed, frozen; the network of their hubs
  *   kube.c        scheduler, kubelets, garbage collector, jobs as users make and change them
  *   agent.c       the pod's process 1: supervisor and member, its connection to a hub
@@ -49,7 +49,7 @@ struct fake_io;
 #define CLUSTER_CHECKPOINTS 64
 #define CLUSTER_RECORDS     256          /* of a job */
 #define CLUSTER_RULES_FIRST 1000000000ul /* seeds below keep the histories that they always had */
-#define CLUSTER_LINES       120          /* of what happened last */
+#define CLUSTER_LINES       120          /* of the history that are kept */
 #define CLUSTER_NAMESPACE   "team"
 
 #define CLUSTER_FLEETJOBS "/apis/fleetjob.dev/v1alpha1/namespaces/team/fleetjobs"
@@ -225,7 +225,7 @@ struct cluster_run { /* a generation */
     int64_t voted;                      /* newest step whose vote is complete */
     bool has_committed;
     double assigned_ms;
-    int restarts;    /* of the job when it was made, as its members were told */
+    int restarts;    /* of the job when it was made, as in the assign to its members */
     bool is_restart; /* one more than the generation before, … */
     int64_t before;  /* … which was this one; those in between were recorded only */
     bool is_recorded, was_recorded;
@@ -385,12 +385,12 @@ void cluster_check_end(struct cluster *c);
 void cluster_restarts_hurt(struct cluster *c, struct cluster_agent *a, double until_ms);
 /* One of its trainers is about to be killed. */
 void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int process);
-/* It is asked to go: that ends its generation, whatever becomes of trainers of which it has not
- * heard yet. */
+/* It is asked to go: that ends its generation, even if trainers have ended that it has not heard
+ * of yet. */
 void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a);
 /* A generation is ended by a resize: what its hub has not heard of by then did not end it. */
 void cluster_restarts_resize(struct cluster *c, int job, struct generation ended);
-/* A generation is sent to its members, who are told how many restarts there were with it. */
+/* A generation is sent to its members, together with the number of restarts including it. */
 void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int restarts);
 /* The job as it stands on the server. */
 void cluster_restarts_check(struct cluster *c, int job, const cJSON *object);

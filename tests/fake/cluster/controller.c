@@ -435,7 +435,7 @@ void cluster_replica_event(struct cluster *c, const struct cluster_event *event)
 double cluster_controllers_next(struct cluster *c)
 {
     double next_ms = INFINITY;
-    bool is_burial_due = false; /* at the next look at a stream, whoever makes it */
+    bool is_burial_due = false; /* at the next look at a stream, by any reader */
 
     for (int i = 0; i < CLUSTER_REPLICAS; i++)
         is_burial_due |= c->replicas[i].is_alive && c->replicas[i].is_over;

@@ -86,7 +86,7 @@ static void disturb_api(struct cluster *c)
     if (failure.status == 429 || failure.status == 503)
         failure.retry_after_s = cluster_below(c, 5);
     if (failure.status == 429)
-        failure.after = false; /* who is turned away is so before anything is done */
+        failure.after = false; /* a 429 is answered before anything is done */
     if (failure.status == 409 && failure.method[1] == 'E')
         failure.status = 500; /* nobody answers a GET so */
     cluster_trace(c, "the API server is disturbed: %d", kind);

@@ -2,7 +2,7 @@
 
 /*
  * What a cluster does around a controller. Each of these looks at the API server's objects some
- * time after something has changed, and does a part of what there is to do:
+ * time after something has changed, and does its part of the work:
  *
  *   scheduler   a pod without a node ──▶ spec.nodeName (it may be a node that has just been lost)
  *   kubelet     bound ──▶ agent starts, Running; agent ended ──▶ Succeeded, Failed;

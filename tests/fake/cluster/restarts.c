@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Is each restart counted exactly once, whoever leads? A generation counts as a restart when the
+ * Is each restart counted exactly once, across leaders? A generation counts as a restart when the
  * one before it was ended by a failure. What is checked against:
  *
  *   - a generation adds one restart at most to those of the generation before it;
@@ -17,7 +17,7 @@
  * assigned a later generation without a record, and is gone (seed 60060326). A leader may also
  * record a generation after one that it could not record, whose members are dead by then (seed
  * 60061292): it still knows that restart, the members do not. So a record of any other generation
- * is held against the least that the living know and the most that anybody was told.
+ * is held against the least that the living know and the most that any member has received.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -90,7 +90,7 @@ static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
     return false;
 }
 
-/* The newest generation of which anybody can know: it was recorded, or one of its members lives.
+/* The newest generation that anybody can know: it was recorded, or one of its members lives.
  * One that a majority made without a record is forgotten with them, and so is what it counted. */
 static const struct cluster_run *find_known(const struct cluster *c, int job)
 {
@@ -242,7 +242,7 @@ void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
         cluster_broken(c, "(4) job %d: %" PRId64 " restarts of %" PRId64 ", %d are allowed", number,
                        against, count, job->restarts_max);
     if ((order == 0 && count != most) ||                      /* as its members know it */
-        (order > 0 && (count < least || count > most + 1)) || /* they will be told */
+        (order > 0 && (count < least || count > most + 1)) || /* its members get it later */
         (order < 0 && (count < least || count > most)))       /* the newest is not recorded */
         cluster_broken(c,
                        "(8) job %d: %" PRId64 " restarts are written with generation %" PRId64

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Trainers: they say what a trainer says (agent/link.h), join the generation they are told, agree
- * on the step, vote, apply, save. A run is a generation as its trainers see it.
+ * Trainers: they say what a trainer says (agent/link.h), join the generation of the assign,
+ * agree on the step, vote, apply, save. A run is a generation as its trainers see it.
  *
  *   hello ─▶ (assign) ─▶ connect: all are in it ─▶ restore: all connected ─▶ step ─▶ vote ─▶ apply
  *     ▲          ▲                                                              │
@@ -99,7 +99,7 @@ void cluster_trainer_lose(struct cluster *c, struct cluster_agent *a, int proces
     cluster_agent_say(a, process, &m);
 }
 
-/* What it holds goes to disk, as a trainer does that is told to leave. */
+/* What it holds goes to disk, as in a trainer with the order to leave. */
 static void save(struct cluster *c, struct cluster_agent *a, int process)
 {
     struct cluster_job *job = &c->jobs[a->job];
@@ -242,7 +242,7 @@ static void on_connect(struct cluster *c, const struct cluster_event *event)
     }
 }
 
-/* The newest checkpoint on the lineage that the members were told of. */
+/* The newest checkpoint on the lineage that the members know. */
 static int64_t newest_checkpoint(const struct cluster *c, const struct cluster_run *r,
                                  const struct message_assign *assign)
 {

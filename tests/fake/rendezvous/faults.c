@@ -93,7 +93,7 @@ static void drain(struct sim *sim, struct pod *pod)
              (struct event){.type = EVENT_DRAIN, .pod = (int)(pod - sim->pods)});
 }
 
-/* Whoever has rank 0 saves what it holds. */
+/* Rank 0 saves what it holds. */
 static void save_last(struct sim *sim, struct pod *pod)
 {
     const struct trainer *trainer = &pod->trainers[0];

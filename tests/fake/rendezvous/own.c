@@ -30,7 +30,7 @@ void sim_own_start(struct sim *sim, struct pod *pod, const struct member_action 
     sim_apply_member(sim, pod, &out);
 }
 
-/* As an agent does: the failure is told, then the pod waits for the next generation. */
+/* As an agent does: it reports the failure, then the pod waits for the next generation. */
 void sim_own_fail(struct sim *sim, struct pod *pod, int process)
 {
     struct trainer *trainer = &pod->trainers[process];

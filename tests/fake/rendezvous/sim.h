@@ -138,7 +138,7 @@ struct sim {
     int run_count;
     struct generation last_committer;
     int64_t committed;  /* newest step any trainer has applied */
-    int64_t checkpoint; /* step of the newest the hub was told of */
+    int64_t checkpoint; /* step of the newest one that the hub knows */
     int64_t told;       /* newest STEP event */
     bool is_finished, has_failed;
     int restart_events;
@@ -153,7 +153,7 @@ double sim_uniform(struct sim *sim, double low, double high);
 bool sim_chance(struct sim *sim, double probability);
 int sim_below(struct sim *sim, int limit);
 
-/* A line of what happens, if it is to be shown. */
+/* A line of the history, if it is to be shown. */
 void sim_trace(const struct sim *sim, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -5,7 +5,7 @@
 /*
  * Rotary positions: elements i and i + D/2 of a head are turned by position · base^(-2i/D); turning
  * back is the gradient. Angles are counted in turns and in double, so that a late position is as
- * exact as an early one; sine and cosine of what is left of a turn are series of our own.
+ * exact as an early one; sine and cosine of the rest of a turn are series of our own.
  */
 
 #include "agent/runtime/cpu/kernels/kernel.h"

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Wordings that need a second look (CONTRIBUTING.md, "Plain English"). Prints the lines that have
+# one, and ends with 1 if there are any. The remedy is a sentence with its actor as the subject:
+#
+#   whoever reads the log        a user who reads the log
+#   who leads writes             the leader writes
+#   a list of which one goes     a list; one entry is removed
+#   the agent is told to leave   the hub orders the agent to leave
+#
+# It reads comments, messages, help, pages, descriptions of fields and the chart. Names in code have
+# no blanks, so they are not found.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# A wording a line: an extended regular expression; \b is the edge of a word.
+wordings='
+\b[Ww]hoever\b
+\bwhom(ever)?\b
+\b([Oo]f|[Bb]y) which\b
+\b[Oo]f what\b
+\b(is|are|was|were|be|been|get|gets) told\b
+(^|[.:;(!?*#/"]) *Who [a-z]
+(^|[:;,(*#"]) *who [a-z]
+\b(by|of|to|from|than|is|are|does|and|or|if|that|with|show|knows?|says?|tells?|see) who\b
+\bstands? twice\b
+\bbeyond all\b
+\bweary\b
+\bmeant to annoy\b
+\bnobody need\b
+'
+
+# Named exceptions: FILE, a blank, an expression for the line. A line without a use is an error.
+exceptions='
+CONTRIBUTING.md not "whoever"
+'
+
+files=(':*.c' ':*.h' ':*.def' ':*.md' ':*.sh' ':*.bash' ':*.bats' ':*.yaml' ':Makefile'
+    ':!docs/reference/strategy' ':!docs/reference/fleetjob.md' ':!docs/reference/training.md'
+    # generated: their sources are read
+    ':!docs/reference/status.md' ':!crds' ':!charts/fleetjob/files'
+    ':!tests/golden/*.md' ':!CHANGELOG.md'                            # what others wrote, what was
+    ':!tools/check-prose.sh')
+found=$(git grep -nIE "$(sed '/^$/d' <<<"$wordings" | paste -sd '|')" -- "${files[@]}" || true)
+
+while read -r file line; do
+    [ -n "$file" ] || continue
+    grep -qE "^$file:[0-9]+:.*$line" <<<"$found" ||
+        { echo "tools/check-prose.sh: the exception of $file has no use"; exit 1; }
+    found=$(grep -vE "^$file:[0-9]+:.*$line" <<<"$found" || true)
+done <<<"$exceptions"
+[ -z "$found" ] || { echo "$found"; exit 1; }
