@@ -4,13 +4,12 @@
 
 /*
  * A FleetJob from a file, as the commands that run or plan one need it: what the command line says
- * wins over the file, then everything is checked, all errors at once.
+ * wins over the file.
  */
 
 #include <stdint.h>
 
 #include "libfleet/api/fleetjob.h"
-#include "libfleet/program/plan.h"
 
 struct fleet_errors;
 
@@ -24,22 +23,11 @@ struct job_file_changes {
 };
 
 /*
- * Read, change, decode and check. `out` can be released whatever the result. -EINVAL with errors
- * appended: not YAML or JSON, no FleetJob, invalid; warnings (may be NULL) are what is only odd.
+ * Read, change and decode. `out` can be released whatever the result. -EINVAL with an error
+ * appended: there is no FleetJob to look at. 0 although errors were appended: job_check()
+ * (job_check.h) can say what else is wrong.
  */
 int job_file_read(const char *path, const struct job_file_changes *changes, struct fleetjob *out,
-                  struct fleet_errors *errors, struct fleet_errors *warnings);
-
-/*
- * Read from the tokenizer's file what the job leaves to it: the size of the vocabulary. `path` is the
- * file of the job. -errno with an error about the file appended: the job can still be checked,
- * but its plan has no program.
- */
-int job_file_complete(struct fleetjob *job, const char *path, struct fleet_errors *errors);
-
-/* The plan at `world` ranks, with this machine's threads. As plan_build(); -EINVAL, too, if a worker
- * needs more memory than the job allows it. */
-int job_file_plan(const struct fleetjob *job, int world, struct plan *out,
                   struct fleet_errors *errors);
 
 /* The folder of `path`, absolute; heap. Relative paths of the job start there. */

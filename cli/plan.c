@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `fleetjob plan`: the plan that controller and trainer compute, too, without running anything. Knobs
- * that the built-in runtime cannot run are explained all the same; running them is refused. */
+/* `fleetjob plan`: the plan that controller and trainer compute, too, without running anything.
+ * Knobs that the built-in runtime cannot run are explained all the same; running them is
+ * refused. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,11 +10,9 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/errors_json.h"
-#include "cli/job_file.h"
+#include "cli/job_check.h"
 #include "cli/plan_table.h"
 #include "libfleet/api/document.h"
-#include "libfleet/api/memory_limit.h"
-#include "libfleet/api/validation.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
@@ -72,7 +71,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
     return code;
 }
 
-/* ---- printing ---------------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static void print_json(const cJSON *json)
 {
@@ -126,95 +125,113 @@ static void print_errors(const struct fleet_errors *errors, const struct argumen
 }
 
 /* On standard error, beside the plan. It has those of the strategy itself. */
-static void print_warnings(const struct fleet_errors *warnings, const char *strategy_path)
+static void print_beside(const char *word, const struct fleet_errors *list,
+                         const char *strategy_path)
 {
     size_t length = strlen(strategy_path);
 
-    for (size_t i = 0; i < warnings->count && i < FLEET_ERRORS_MAX; i++) {
-        const char *path = warnings->items[i].path;
+    for (size_t i = 0; i < list->count && i < FLEET_ERRORS_MAX; i++) {
+        const char *path = list->items[i].path;
 
         if (strncmp(path, strategy_path, length) != 0 || path[length] != '.')
-            (void)fprintf(stderr, "warning: %s: %s\n", path, warnings->items[i].message);
+            (void)fprintf(stderr, "%s: %s: %s\n", word, path, list->items[i].message);
     }
 }
 
-/* ---- the command ------------------------------------------------------------------------------- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
-/* Fills the request; what it needs and lacks becomes an error. */
-static void make_request(const struct document *document, const struct arguments *arguments,
-                         struct plan_request *out, struct fleet_errors *errors,
-                         struct fleet_errors *warnings)
+static const enum strategy_policy *policy_of(const struct arguments *arguments)
 {
-    const struct fleetjob_spec *spec = &document->job.spec;
-    struct validation_options options = {.world_size = arguments->world};
+    static const enum strategy_policy full = STRATEGY_FULL, paddle = STRATEGY_PADDLE;
 
-    *out = (struct plan_request){.strategy = document_strategy(document),
-                                 .strategy_path = "",
-                                 .world = (int)arguments->world,
-                                 .only_explain = true};
-    if (document->kind == DOCUMENT_JOB) {
-        out->strategy_path = spec->strategy_json ? "spec.strategy" : "spec.strategyText";
-        out->policy =
-            spec->strategy_policy == FLEETJOB_POLICY_PADDLE ? STRATEGY_PADDLE : STRATEGY_FULL;
-        out->options = &spec->strategy_options;
-        if (spec->has_training)
-            out->training = &spec->training;
-        out->own_trainer = !spec->has_training;
-        if (!arguments->world)
-            out->world = job_file_world(&document->job);
-        if (!arguments->policy)
-            (void)validation_check(&document->job, &options, errors, warnings);
-    } else if (!arguments->world) {
-        fleet_errors_add(errors, "",
-                         "a strategy alone does not say how many ranks there are: "
-                         "give --world-size");
-    }
-    if (arguments->policy)
-        out->policy = strcmp(arguments->policy, "paddle") == 0 ? STRATEGY_PADDLE : STRATEGY_FULL;
-    if (errors->count == 0 && arguments->rank >= out->world)
+    if (!arguments->policy)
+        return NULL;
+    return strcmp(arguments->policy, "paddle") == 0 ? &paddle : &full;
+}
+
+/* Has the plan what the options ask for? */
+static bool check_arguments(const struct arguments *arguments, const struct plan *plan,
+                            bool has_model, struct fleet_errors *errors)
+{
+    size_t before = errors->count;
+
+    if (arguments->rank >= plan->world)
         fleet_errors_add(errors, "", "there is no rank %lld: ranks are 0 to %d", arguments->rank,
-                         out->world - 1);
-    if (errors->count == 0 && arguments->with_program && !out->training)
+                         plan->world - 1);
+    if (arguments->with_program && !has_model)
         fleet_errors_add(errors, "spec.training",
                          "there is none: without a model there is no program to print");
+    else if (arguments->with_program && !plan->has_program)
+        fleet_errors_add(errors, "spec.training.model.vocabulary",
+                         "not known: without it there is no program to print");
+    return errors->count == before;
+}
+
+static void plan_strategy(const struct document *document, const struct arguments *arguments,
+                          struct job_check *check)
+{
+    struct plan_request request = {.strategy = document_strategy(document),
+                                   .strategy_path = "",
+                                   .world = (int)arguments->world,
+                                   .only_explain = true};
+
+    if (policy_of(arguments))
+        request.policy = *policy_of(arguments);
+    if (!arguments->world)
+        fleet_errors_add(&check->errors, "",
+                         "a strategy alone does not say how many ranks there are: "
+                         "give --world-size");
+    if (check->errors.count == 0)
+        check->has_plan = plan_build(&request, &check->plan, &check->errors) == 0;
+}
+
+static void plan_job(struct document *document, const struct arguments *arguments,
+                     struct job_check *check)
+{
+    struct job_check_options options = {.command = JOB_CHECK_PLAN,
+                                        .file = arguments->file,
+                                        .world_size = arguments->world,
+                                        .policy = policy_of(arguments)};
+
+    job_check(&document->job, &options, check);
+    print_beside("warning", &check->warnings,
+                 document->job.spec.strategy_text ? "spec.strategyText" : "spec.strategy");
+    print_beside("note", &check->notes, "");
 }
 
 static void explain(struct document *document, const struct arguments *arguments,
-                    struct fleet_errors *errors)
+                    struct job_check *check)
 {
-    struct fleet_errors warnings = {0};
-    struct plan_request request;
-    struct plan plan;
+    bool is_job = document->kind == DOCUMENT_JOB;
 
-    make_request(document, arguments, &request, errors, &warnings);
-    print_warnings(&warnings, request.strategy_path);
-    fleet_errors_release(&warnings);
-    if (document->kind == DOCUMENT_JOB)
-        (void)job_file_complete(&document->job, arguments->file, errors);
-    if (errors->count > 0 || plan_build(&request, &plan, errors) < 0)
-        return;
-    if (document->kind == DOCUMENT_JOB)
-        (void)memory_limit_check(&document->job, &plan, errors);
-    if (errors->count == 0 || !arguments->is_json) /* in JSON, the errors stand for the plan */
-        print_plan(document, &plan, arguments);
-    plan_release(&plan);
+    if (is_job)
+        plan_job(document, arguments, check);
+    else if (check->errors.count == 0)
+        plan_strategy(document, arguments, check);
+    /* In JSON, the errors stand for the plan; beside a table they may be read. */
+    if (check->has_plan &&
+        check_arguments(arguments, &check->plan, is_job && document->job.spec.has_training,
+                        &check->errors) &&
+        (check->errors.count == 0 || !arguments->is_json))
+        print_plan(document, &check->plan, arguments);
 }
 
 int cli_plan(int argc, char **argv)
 {
     struct arguments arguments = {.rank = -1};
-    struct fleet_errors errors = {0};
+    struct job_check check = {0};
     struct document document;
     int code = parse_arguments(argc, argv, &arguments);
 
     if (code >= 0)
         return code;
-    if (arguments_document(arguments.file, &document, &errors) == 0)
-        explain(&document, &arguments, &errors);
-    if (errors.count > 0)
-        print_errors(&errors, &arguments);
-    code = errors.count > 0 ? ARGUMENTS_NO : ARGUMENTS_GOOD;
+    (void)arguments_document(arguments.file, &document, &check.errors);
+    if (cJSON_IsObject(document.json) || check.errors.count == 0)
+        explain(&document, &arguments, &check);
+    if (check.errors.count > 0)
+        print_errors(&check.errors, &arguments);
+    code = check.errors.count > 0 ? ARGUMENTS_NO : ARGUMENTS_GOOD;
     document_release(&document);
-    fleet_errors_release(&errors);
+    job_check_release(&check);
     return code;
 }

@@ -17,16 +17,15 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/curve.h"
+#include "cli/job_check.h"
 #include "cli/job_file.h"
 #include "cli/local_job.h"
 #include "cli/loss_record.h"
-#include "cli/machine_memory.h"
 #include "cli/plan_table.h"
 #include "cli/private_folder.h"
 #include "cli/processors.h"
 #include "cli/progress.h"
 #include "controller/fleetjob/job_secret.h"
-#include "libfleet/api/memory_limit.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -111,7 +110,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
     return code;
 }
 
-/* ---- before it runs --------------------------------------------------------------------------- */
+/* ---- before it runs -------------------------------------------------------------------------- */
 
 static void print_errors(const char *word, const struct fleet_errors *errors)
 {
@@ -122,26 +121,6 @@ static void print_errors(const char *word, const struct fleet_errors *errors)
     for (line = text.text ? strtok_r(text.text, "\n", &rest) : NULL; line;
          line = strtok_r(NULL, "\n", &rest))
         (void)fprintf(stderr, "%s%s\n", word, line);
-}
-
-/* All workers are on this machine: together they must fit into its memory. */
-static void check_machine(const struct run *run, struct fleet_errors *errors)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf has = {0}, sum = {0}, each = {0};
-    const struct fleetjob *job = &run->job;
-    const char *what;
-    int64_t limit = machine_memory_limit("", &what), workers = job->spec.worker.replicas;
-    int64_t needed = workers * memory_limit_needed(job, &run->plan) -
-                     (workers - 1) * (int64_t)run->plan.snapshot_bytes; /* one writes */
-
-    if (needed <= limit)
-        return;
-    fleet_strbuf_append_size(&has, (double)limit);
-    fleet_strbuf_append_size(&sum, (double)needed);
-    memory_limit_explain(job, &run->plan, &each);
-    fleet_errors_add(
-        errors, "spec.worker.replicas", "%lld worker%s need %s of memory, %s has %s; each needs %s",
-        (long long)workers, workers == 1 ? "" : "s", sum.text, what, has.text, each.text);
 }
 
 /* Where the losses are to be drawn, heap; NULL = nowhere. */
@@ -177,28 +156,26 @@ static void check_outputs(const struct run *run, struct fleet_errors *errors)
 /* Read, check and plan. 0, or the exit code. */
 static int read_job(struct run *run)
 {
-    struct fleet_errors errors = {0}, warnings = {0};
-    bool has_plan = false;
+    struct job_check_options options = {.command = JOB_CHECK_RUN, .file = run->arguments.file};
+    struct job_check check = {0};
     int code;
 
-    if (job_file_read(run->arguments.file, &run->arguments.changes, &run->job, &errors,
-                      &warnings) == 0 &&
-        job_file_world(&run->job) > WORKERS_MAX)
-        fleet_errors_add(&errors, "spec.worker.replicas",
+    if (job_file_read(run->arguments.file, &run->arguments.changes, &run->job, &check.errors) == 0)
+        job_check(&run->job, &options, &check);
+    if (check.errors.count == 0 && job_file_world(&run->job) > WORKERS_MAX)
+        fleet_errors_add(&check.errors, "spec.worker.replicas",
                          "%d trainers are more than one machine is asked to run (%d)",
                          job_file_world(&run->job), WORKERS_MAX);
-    if (errors.count == 0 && run->job.spec.has_training &&
-        job_file_complete(&run->job, run->arguments.file, &errors) == 0)
-        has_plan = job_file_plan(&run->job, job_file_world(&run->job), &run->plan, &errors) == 0;
-    if (has_plan)
-        check_machine(run, &errors);
-    if (errors.count == 0)
-        check_outputs(run, &errors);
-    print_errors("warning: ", &warnings);
-    print_errors("", &errors);
-    code = errors.count > 0 ? EXIT_NO : 0;
-    fleet_errors_release(&warnings);
-    fleet_errors_release(&errors);
+    if (check.errors.count == 0)
+        check_outputs(run, &check.errors);
+    print_errors("warning: ", &check.warnings);
+    print_errors("", &check.errors);
+    code = check.errors.count > 0 ? EXIT_NO : 0;
+    if (code == 0 && check.has_plan) {
+        run->plan = check.plan; /* moved */
+        check.has_plan = false;
+    }
+    job_check_release(&check);
     return code;
 }
 
@@ -274,7 +251,7 @@ static int find_agent(char **out, struct fleet_error *err)
     return 0;
 }
 
-/* ---- while it runs ---------------------------------------------------------------------------- */
+/* ---- while it runs --------------------------------------------------------------------------- */
 
 /* The record of a job that keeps checkpoints, heap; NULL = none. */
 static char *record_path(const struct run *run)
@@ -347,7 +324,7 @@ static void on_output(void *user, bool is_error, const char *text)
     progress_output(((struct run *)user)->progress, is_error, text);
 }
 
-/* ---- after it has run ------------------------------------------------------------------------- */
+/* ---- after it has run ------------------------------------------------------------------------ */
 
 static const struct fleetjob_condition *final_condition(const struct fleetjob_status *status)
 {
@@ -425,7 +402,8 @@ static int finish(struct run *run)
     return has_succeeded ? EXIT_GOOD : has_failed ? EXIT_NO : EXIT_INTERRUPTED;
 }
 
-/* Whoever stops us waits while there is a private folder and nobody who listens: it must not stay. */
+/* Whoever stops us waits while there is a private folder and nobody who listens: it must not
+ * stay. */
 static void mask_stop_signals(int how)
 {
     sigset_t signals;

@@ -6,9 +6,8 @@
 #include <stdio.h>
 
 #include "cli/arguments.h"
-#include "cli/job_file.h"
+#include "cli/job_check.h"
 #include "libfleet/api/document.h"
-#include "libfleet/api/validation.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
@@ -23,10 +22,12 @@ static const char usage[] =
     "Usage: fleetjob validate FILE [--world-size N] [--cluster]\n"
     "\n"
     "Checks a FleetJob, or a strategy alone, as YAML, JSON or prototxt; - reads standard input.\n"
-    "Prints \"FILE: valid\" and exits 0, or prints one error a line, \"path: message\", and exits 1.\n"
-    "Every FleetJob of a file with several documents is checked; documents of other kinds are not.\n"
-    "Settings that the built-in runtime cannot run are errors; `fleetjob plan` explains them.\n"
-    "Settings without an effect are warnings, on standard error.\n"
+    "Prints \"FILE: valid\" and exits 0, or prints every error, one a line, \"path: message\", and exits\n"
+    "1. Then come lines that begin with \"warning: \", for what is legal and probably not meant, and with\n"
+    "\"note: \", for what cannot be seen from here. Every FleetJob of a file with several documents is\n"
+    "checked; documents of other kinds are passed over and named. Settings that the built-in trainer\n"
+    "cannot run yet are errors; `fleetjob plan` explains them. Data, weights and folders are looked at\n"
+    "if they are on this machine: what `fleetjob run` would refuse here is an error.\n"
     "\n"
     "  --world-size N  check for N ranks (1 to 65536) instead of what the job says\n"
     "  --cluster       also check what only a cluster refuses: relative paths, checkpoints that\n"
@@ -53,6 +54,8 @@ static void check_strategy(const struct strategy *strategy, long long world_size
     }
 }
 
+/* Settings that the plan knows to be idle; others than the built-in runtime's trainer may use
+ * them. */
 static void warn_of(const struct fleetjob *job, const struct select_notes *notes, const char *what,
                     struct fleet_errors *warnings)
 {
@@ -66,34 +69,26 @@ static void warn_of(const struct fleetjob *job, const struct select_notes *notes
     }
 }
 
-/* What only the plan knows: knobs that the built-in runtime cannot run or that change nothing, models
- * that do not fit. */
-static void check_plan(const struct fleetjob *job, long long world_size,
-                       struct fleet_errors *errors, struct fleet_errors *warnings)
-{
-    struct plan plan;
-
-    if (!job->spec.has_training ||
-        job_file_plan(job, world_size ? (int)world_size : job_file_world(job), &plan, errors) < 0)
-        return;
-    warn_of(job, &plan.selection.dropped, "is dropped", warnings);
-    warn_of(job, &plan.selection.without_effect, "has no effect", warnings);
-    plan_release(&plan);
-}
-
 static void check_document(struct document *document, const struct arguments *arguments,
-                           struct fleet_errors *errors, struct fleet_errors *warnings)
+                           struct job_check *check)
 {
-    struct validation_options options = {.in_cluster = arguments->cluster,
-                                         .world_size = arguments->world_size};
+    struct job_check_options options = {.command = JOB_CHECK_VALIDATE,
+                                        .file = arguments->file,
+                                        .in_cluster = arguments->cluster,
+                                        .world_size = arguments->world_size};
 
-    if (document->kind != DOCUMENT_JOB)
-        check_strategy(&document->strategy, arguments->world_size, errors, warnings);
-    else if (validation_check(&document->job, &options, errors, warnings) == 0) {
-        if (!arguments->cluster) /* where the job will train, the file may be another */
-            (void)job_file_complete(&document->job, arguments->file, warnings);
-        check_plan(&document->job, arguments->world_size, errors, warnings);
+    if (document->kind != DOCUMENT_JOB) {
+        if (check->errors.count == 0)
+            check_strategy(&document->strategy, arguments->world_size, &check->errors,
+                           &check->warnings);
+        return;
     }
+    job_check(&document->job, &options, check);
+    if (!check->has_plan || !document->job.spec.has_training)
+        return;
+    warn_of(&document->job, &check->plan.selection.dropped, "is dropped", &check->warnings);
+    warn_of(&document->job, &check->plan.selection.without_effect, "has no effect",
+            &check->warnings);
 }
 
 /* What the lines are about: the file, or one of its jobs. */
@@ -107,12 +102,32 @@ static void name_document(const struct arguments *arguments, const struct docume
         fleet_strbuf_appendf(out, ", FleetJob %s", job ? job : "without a name");
 }
 
+static void print_lines(const char *word, const struct fleet_errors *list)
+{
+    for (size_t i = 0; i < list->count && i < FLEET_ERRORS_MAX; i++)
+        (void)printf("%s%s%s%s\n", word, list->items[i].path, list->items[i].path[0] ? ": " : "",
+                     list->items[i].message);
+    if (list->count > FLEET_ERRORS_MAX)
+        (void)printf("and %zu more\n", list->count - FLEET_ERRORS_MAX);
+}
+
+static void print_verdict(const char *name, int jobs, const struct job_check *check)
+{
+    if (check->errors.count == 0)
+        (void)printf("%s: valid%s\n", name, check->warnings.count > 0 ? ", with warnings:" : "");
+    else if (jobs > 1)
+        (void)printf("%s:\n", name);
+    print_lines("", &check->errors);
+    print_lines("warning: ", &check->warnings);
+    print_lines("note: ", &check->notes);
+}
+
 /* Check and print document `number` of the file. True: it is valid. */
 static bool validate_one(const char *text, size_t size, int number, int jobs,
                          const struct arguments *arguments)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf bad = {0}, name = {0};
-    struct fleet_errors errors = {0}, warnings = {0};
+    FLEET_AUTO_STRBUF struct fleet_strbuf name = {0};
+    struct job_check check = {0};
     struct document document;
     bool is_valid;
 
@@ -120,23 +135,25 @@ static bool validate_one(const char *text, size_t size, int number, int jobs,
         (void)printf("%s: the file is empty, or has only comments\n", arguments->file);
         return false;
     }
-    if (document_read_number(arguments->file, text, size, number, &document, &errors) == 0)
-        check_document(&document, arguments, &errors, &warnings);
+    (void)document_read_number(arguments->file, text, size, number, &document, &check.errors);
+    if (cJSON_IsObject(document.json) || check.errors.count == 0)
+        check_document(&document, arguments, &check);
     name_document(arguments, &document, jobs, &name);
-    fleet_errors_print(&errors, &bad);
-    if (errors.count > 0 && jobs > 1)
-        (void)printf("%s:\n", name.text);
-    (void)fputs(fleet_strbuf_text(&bad), stdout);
-    for (size_t i = 0; i < warnings.count && i < FLEET_ERRORS_MAX; i++)
-        (void)fprintf(stderr, "warning: %s: %s\n", warnings.items[i].path,
-                      warnings.items[i].message);
-    is_valid = errors.count == 0;
-    if (is_valid)
-        (void)printf("%s: valid%s\n", name.text, warnings.count > 0 ? ", with warnings" : "");
+    print_verdict(name.text, jobs, &check);
+    is_valid = check.errors.count == 0;
     document_release(&document);
-    fleet_errors_release(&errors);
-    fleet_errors_release(&warnings);
+    job_check_release(&check);
     return is_valid;
+}
+
+/* Of a file with other objects beside the jobs: which were not looked at. */
+static void print_others(const char *text, size_t size, const char *file)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf others = {0};
+
+    document_others(text, size, &others);
+    if (others.length > 0)
+        (void)printf("note: %s: passed over: %s\n", file, others.text);
 }
 
 int cli_validate(int argc, char **argv)
@@ -167,5 +184,7 @@ int cli_validate(int argc, char **argv)
     for (int i = 0; i < (jobs > 1 ? jobs : 1); i++)
         if (!validate_one(text, size, i, jobs, &arguments))
             code = ARGUMENTS_NO;
+    if (jobs > 0)
+        print_others(text, size, arguments.file);
     return code;
 }

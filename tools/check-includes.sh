@@ -19,7 +19,7 @@ controller/fleetjob:  controller/fleetjob controller/machinery libfleet
 controller:           controller libfleet
 agent/runtime:        agent/runtime agent/link.h libfleet/base libfleet/strategy libfleet/program
 agent:                agent libfleet
-cli:                  cli controller/fleetjob agent/runtime/inference libfleet
+cli:                  cli controller/fleetjob agent/runtime/data agent/runtime/inference libfleet
 cuda:                 cuda agent/runtime/backend.h agent/runtime/comm.h libfleet/base
 tests:                .
 '

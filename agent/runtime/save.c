@@ -46,6 +46,13 @@ int save_open(struct trainer *trainer, struct fleet_error *err)
     const struct training_checkpoint *config = &trainer->config.checkpoint;
     int rc = trainer->config.has_checkpoint ? try_to_write(config->path, err) : 0;
 
+    if (rc == -EACCES || rc == -EPERM)
+        return fleet_error(
+            err, rc,
+            "spec.training.checkpoint.path: %s: trainers run here as user %d, who may "
+            "not write there: change the owner (on the node of a hostPath: chown -R %d "
+            "FOLDER), or use a volume that is writable for that user",
+            config->path, (int)geteuid(), (int)geteuid());
     if (rc < 0 && !is_full(rc))
         return fleet_error_wrap(err, "spec.training.checkpoint.path: %s", config->path);
     if (trainer->config.has_checkpoint)

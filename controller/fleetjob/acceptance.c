@@ -21,10 +21,10 @@ static void accept(struct pass *pass, bool is_edited)
     const struct fleet_errors *warnings = pass->in->warnings;
     FLEET_AUTO_STRBUF struct fleet_strbuf odd = {0}, text = {0};
 
-    fleet_strbuf_append(&text, "the spec makes sense");
+    fleet_strbuf_append(&text, "valid");
     if (warnings && warnings->count > 0) {
         append_lines(warnings, &odd);
-        fleet_strbuf_appendf(&text, ", but\n%s", odd.text);
+        fleet_strbuf_appendf(&text, ", with warnings:\n%s", odd.text);
     }
     if (status_set(pass, WELLKNOWN_CONDITION_ACCEPTED, true, WELLKNOWN_REASON_VALID, text.text))
         pass_event(pass, false, WELLKNOWN_EVENT_ACCEPTED, "The job is valid");

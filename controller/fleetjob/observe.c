@@ -7,8 +7,8 @@
 
 #include "controller/fleetjob/pod_events.h"
 #include "controller/fleetjob/projection.h"
+#include "libfleet/api/judge.h"
 #include "libfleet/api/memory_limit.h"
-#include "libfleet/api/validation.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -16,7 +16,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/program/plan.h"
 
-/* ---- the plan --------------------------------------------------------------------------------- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 void observe_plan_release(struct observe_plan *plan)
 {
@@ -36,37 +36,23 @@ static int wanted_world(const struct fleetjob *job)
     return (int)fleetjob_world_size(job, replicas);
 }
 
-static void build_plan(const struct fleetjob *job, struct observe_plan *cache)
+static void keep_plan(const struct fleetjob *job, const struct plan *plan,
+                      struct observe_plan *cache)
 {
     bool is_ours = job->spec.has_training; /* else the user's own trainer, which we only explain */
-    struct plan_request request = {
-        .training = is_ours ? &job->spec.training : NULL,
-        .own_trainer = !is_ours,
-        .only_explain = !is_ours,
-        .strategy = &job->spec.strategy,
-        .strategy_path = job->spec.strategy_text ? "spec.strategyText" : "spec.strategy",
-        .policy =
-            job->spec.strategy_policy == FLEETJOB_POLICY_PADDLE ? STRATEGY_PADDLE : STRATEGY_FULL,
-        .options = &job->spec.strategy_options,
-        .world = cache->world,
-        .threads = memory_limit_threads(job)};
-    struct plan plan;
 
-    if (plan_build(&request, &plan, &cache->errors) < 0)
-        return;
-    (void)memory_limit_check(job, &plan, &cache->errors);
-    cache->worker_bytes = is_ours && plan.has_program ? memory_limit_needed(job, &plan) : 0;
-    cache->json = plan_encode(&plan);
-    memcpy(cache->digest, plan.digest, sizeof(cache->digest));
-    plan_release(&plan);
+    cache->worker_bytes = is_ours && plan->has_program ? memory_limit_needed(job, plan) : 0;
+    cache->json = plan_encode(plan);
+    memcpy(cache->digest, plan->digest, sizeof(cache->digest));
 }
 
-/* ---- is the spec any good? -------------------------------------------------------------------- */
+/* ---- is the spec any good? ------------------------------------------------------------------- */
 
 static void judge(const struct fleetjob *job, struct observe_plan *cache)
 {
-    struct validation_options options = {.in_cluster = true};
+    struct judge_options options = {.in_cluster = true, .threads = memory_limit_threads(job)};
     int world = wanted_world(job);
+    struct plan plan;
 
     if (cache->generation == job->metadata.generation && cache->world == world &&
         cache->generation != 0)
@@ -74,8 +60,10 @@ static void judge(const struct fleetjob *job, struct observe_plan *cache)
     observe_plan_release(cache);
     cache->generation = job->metadata.generation;
     cache->world = world;
-    if (validation_check(job, &options, &cache->errors, &cache->warnings) == 0)
-        build_plan(job, cache);
+    if (!judge_job(job, &options, &plan, &cache->errors, &cache->warnings))
+        return;
+    keep_plan(job, &plan, cache);
+    plan_release(&plan);
 }
 
 static void check(const struct observe_input *input, struct observation *out)
@@ -87,7 +75,7 @@ static void check(const struct observe_input *input, struct observation *out)
         fleet_errors_append(&out->errors, input->pod_errors);
 }
 
-/* ---- pods ------------------------------------------------------------------------------------- */
+/* ---- pods ------------------------------------------------------------------------------------ */
 
 static bool is_ours(const struct projection_pod *pod)
 {
@@ -216,7 +204,7 @@ static void collect_pods(const struct observe_input *input, struct observation *
     out->observed.pod_count = count;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 int observe(const struct observe_input *input, struct observation *out, struct fleet_error *err)
 {
@@ -233,8 +221,7 @@ int observe(const struct observe_input *input, struct observation *out, struct f
         observe_release(out);
         return rc;
     }
-    if (out->errors.count == 0)
-        check(input, out);
+    check(input, out);
     collect_pods(input, out);
     collect_gone(input, out);
     out->observed.now_wall_ms = input->now_wall_ms;
@@ -287,8 +274,8 @@ static void set_text(char **text, const char *value, struct actions *actions)
     actions->is_status_changed = true;
 }
 
-/* Frozen from the first start on; a suspended job may come back with others, and as soon as it is said
- * to be suspended: its pods, which have ended, need not be gone. */
+/* Frozen from the first start on; a suspended job may come back with others, and as soon as it
+ * is said to be suspended: its pods, which have ended, need not be gone. */
 static void complete_images(const struct observation *o, struct actions *actions)
 {
     struct fleetjob_status *status = &actions->status;

@@ -22,11 +22,12 @@
 
 #include "controller/fleetjob/gang.h"
 #include "libfleet/api/fleetjob.h"
+#include "libfleet/api/wellknown.h"
 
 #define POD_BUILDER_AGENT_FOLDER "/fleetjob"
 #define POD_BUILDER_AGENT        POD_BUILDER_AGENT_FOLDER "/bin/fleetjob-agent"
 #define POD_BUILDER_JOB_FOLDER   "/run/fleetjob" /* the Secret, see job_secret.h */
-#define POD_BUILDER_USER         65532           /* neither root nor anybody */
+#define POD_BUILDER_USER         WELLKNOWN_WORKER_USER
 
 #define POD_BUILDER_CPU_REQUEST \
     100 /* thousandths of a processor: a share, not what training uses */

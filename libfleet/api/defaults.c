@@ -67,6 +67,7 @@ void defaults_apply(struct fleetjob *job)
         fleet_assert(job->metadata.namespace_ != NULL);
     }
     /* A bound that is given pulls the other along, so that the error names what was written. */
+    worker->max_given = worker->max_replicas != 0;
     if (worker->min_replicas == 0)
         worker->min_replicas = worker->max_replicas > 0 && worker->max_replicas < worker->replicas
                                    ? worker->max_replicas

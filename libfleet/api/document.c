@@ -15,6 +15,8 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
 #include "libfleet/base/yaml.h"
 #include "libfleet/strategy/check.h"
 #include "libfleet/strategy/prototxt.h"
@@ -53,8 +55,8 @@ static char first_character(const char *text, size_t size)
 }
 
 /*
- * Which reader's complaint helps, where both refuse? No text format starts with a bracket, a dash or
- * a percent sign, and hardly one ends a line behind a colon, as the mappings of YAML do.
+ * Which reader's complaint helps, where both refuse? No text format starts with a bracket, a dash
+ * or a percent sign, and hardly one ends a line behind a colon, as the mappings of YAML do.
  */
 static bool looks_like_yaml(const char *text, size_t size)
 {
@@ -170,6 +172,26 @@ int document_jobs(const char *text, size_t size)
         return 0;
     cJSON_ArrayForEach(item, documents) count += is_fleetjob(item);
     return count;
+}
+
+void document_others(const char *text, size_t size, struct fleet_strbuf *out)
+{
+    FLEET_AUTO_JSON cJSON *documents = NULL;
+    const cJSON *item;
+
+    if (fleet_yaml_documents(text, size, &documents, NULL) < 0 || cJSON_GetArraySize(documents) < 2)
+        return;
+    cJSON_ArrayForEach(item, documents)
+    {
+        const char *kind = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "kind"));
+        const char *name = cJSON_GetStringValue(fleet_json_at(item, "metadata.name"));
+
+        if (is_fleetjob(item))
+            continue;
+        fleet_strbuf_appendf(out, "%s%s%s%s", out->length ? ", " : "",
+                             kind ? kind : "a document without a kind", name ? " " : "",
+                             name ? name : "");
+    }
 }
 
 /* The FleetJob of that number, or what the only document is. */

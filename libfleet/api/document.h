@@ -17,6 +17,7 @@
 #include "libfleet/api/fleetjob.h"
 
 struct fleet_errors;
+struct fleet_strbuf;
 
 enum document_kind {
     DOCUMENT_JOB,
@@ -40,16 +41,22 @@ int document_read(const char *name, const char *text, size_t size, struct docume
                   struct fleet_errors *errors);
 
 /*
- * The same of a file with several YAML documents, as kubectl takes them: document_jobs() counts its FleetJobs, and
- * document_read_number() reads the one with that number, from 0; documents of other kinds are passed over. Of a file with
- * one document it reads that one. document_read() refuses a file with several FleetJobs.
+ * The same of a file with several YAML documents, as kubectl takes them: document_jobs() counts its
+ * FleetJobs, and document_read_number() reads the one with that number, from 0; documents of other
+ * kinds are passed over. Of a file with one document it reads that one. document_read() refuses a
+ * file with several FleetJobs.
  */
 int document_jobs(const char *text, size_t size);
 int document_read_number(const char *name, const char *text, size_t size, int number,
                          struct document *out, struct fleet_errors *errors);
 
-/* The only FleetJob of a file, or its only document, as JSON; owned by the caller. -EINVAL: not YAML, none, several. */
+/* The only FleetJob of a file, or its only document, as JSON; owned by the caller. -EINVAL: not
+ * YAML, none, several. */
 int document_pick(const char *text, size_t size, cJSON **out, struct fleet_error *err);
+
+/* Of a file with several documents: those that are no FleetJobs, as "ConfigMap text, Secret
+ * key"; nothing is appended if there are none. */
+void document_others(const char *text, size_t size, struct fleet_strbuf *out);
 
 /* Nothing but white space and comments? */
 bool document_is_blank(const char *text, size_t size);

@@ -47,9 +47,10 @@ static void check_keys(const cJSON *json, struct fleet_errors *errors)
             continue;
         const char *nearest = fleet_closest_word(item->string, keys, FLEET_COUNT(keys));
         if (nearest)
-            fleet_errors_add(errors, item->string, "unknown field; did you mean \"%s\"?", nearest);
+            fleet_errors_add_unknown(errors, item->string, "unknown field; did you mean \"%s\"?",
+                                     nearest);
         else
-            fleet_errors_add(errors, item->string, "unknown field of FleetJob");
+            fleet_errors_add_unknown(errors, item->string, "unknown field of FleetJob");
     }
 }
 
@@ -85,13 +86,10 @@ static void decode_spec(const cJSON *json, struct fleetjob_spec *spec, struct fl
     strategy_init(&spec->strategy);
     decode_strategy(spec, errors);
     if (spec->training_json)
-        (void)training_config_decode(spec->training_json, "spec.training", &spec->training, errors);
+        (void)training_config_read(spec->training_json, "spec.training", &spec->training, errors);
 }
 
-/*
- * A job that could not be read is not validated, because much would be said twice or wrongly. What
- * stands in the strategy can still be judged value by value, so that one look shows all of it.
- */
+/* What stands in the strategy can be judged value by value, although something else is wrong. */
 static void check_values(const struct fleetjob_spec *spec, struct fleet_errors *errors)
 {
     (void)strategy_check_values(
@@ -109,19 +107,11 @@ static void check_nul(const cJSON *spec, struct fleet_errors *errors)
                          "must not have a NUL character (\\u0000, or U+FFFF): leave it out");
 }
 
-int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors)
+/* All that stands by itself: each error is about one value. */
+static void read_values(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors)
 {
-    size_t before = errors->count;
-    const cJSON *status;
+    const cJSON *status = cJSON_GetObjectItemCaseSensitive(json, "status");
 
-    *out = (struct fleetjob){0};
-    if (!cJSON_IsObject(json)) {
-        strategy_init(&out->spec.strategy);
-        fleet_errors_add(errors, "",
-                         "a FleetJob must be an object with apiVersion, kind, "
-                         "metadata and spec");
-        return -EINVAL;
-    }
     check_type(json, "apiVersion", WELLKNOWN_API_VERSION, errors);
     check_type(json, "kind", WELLKNOWN_KIND, errors);
     check_keys(json, errors);
@@ -132,14 +122,31 @@ int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors
         fleet_errors_add(errors, "spec", "required");
     check_nul(cJSON_GetObjectItemCaseSensitive(json, "spec"), errors);
     decode_spec(cJSON_GetObjectItemCaseSensitive(json, "spec"), &out->spec, errors);
-    status = cJSON_GetObjectItemCaseSensitive(json, "status");
     out->has_status = cJSON_IsObject(status);
     (void)fleetjob_status_decode(status, &out->status, errors);
+    if (errors->count > 0)
+        check_values(&out->spec, errors);
+}
+
+int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors)
+{
+    size_t before = errors->count;
+
+    *out = (struct fleetjob){0};
+    if (!cJSON_IsObject(json)) {
+        strategy_init(&out->spec.strategy);
+        fleet_errors_add(&out->unread, "",
+                         "a FleetJob must be an object with apiVersion, kind, "
+                         "metadata and spec");
+        fleet_errors_append(errors, &out->unread);
+        return -EINVAL;
+    }
+    read_values(json, out, &out->unread);
+    fleet_errors_append(errors, &out->unread);
     defaults_apply(out);
-    if (errors->count == before)
-        return 0;
-    check_values(&out->spec, errors);
-    return -EINVAL;
+    if (out->spec.training_json)
+        (void)training_config_relate(&out->spec.training, "spec.training", &out->unread, errors);
+    return errors->count > before ? -EINVAL : 0;
 }
 
 int fleetjob_read(const char *text, size_t size, struct fleetjob *out, struct fleet_errors *errors)
@@ -150,7 +157,8 @@ int fleetjob_read(const char *text, size_t size, struct fleetjob *out, struct fl
     if (fleet_yaml_to_json(text, size, &json, &err) < 0) {
         *out = (struct fleetjob){0};
         strategy_init(&out->spec.strategy);
-        fleet_errors_add(errors, "", "%s", err.text);
+        fleet_errors_add(&out->unread, "", "%s", err.text);
+        fleet_errors_append(errors, &out->unread);
         return -EINVAL;
     }
     return fleetjob_decode(json, out, errors);
@@ -163,6 +171,7 @@ void fleetjob_release(struct fleetjob *job)
     fleet_object_release(&fleetjob_metadata_type, &job->metadata);
     fleet_object_release(&fleetjob_spec_type, &job->spec);
     fleetjob_status_release(&job->status);
+    fleet_errors_release(&job->unread);
     *job = (struct fleetjob){0};
 }
 

@@ -24,6 +24,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "libfleet/base/errors.h"
 #include "libfleet/base/field.h"
 #include "libfleet/base/limits.h"
 #include "libfleet/program/training.h"
@@ -31,7 +32,6 @@
 #include "libfleet/strategy/strategy_options.h"
 
 struct fleet_error;
-struct fleet_errors;
 
 /* Pods are <name>-worker-<index>-<attempt> and must fit a label of 63 bytes. */
 #define FLEETJOB_NAME_MAX     46
@@ -62,6 +62,7 @@ struct fleetjob_volume {
 struct fleetjob_worker {
     int64_t replicas;                   /* pods */
     int64_t min_replicas, max_replicas; /* = replicas when absent */
+    bool max_given;                     /* maxReplicas stands in the resource */
     bool elastic;                       /* min_replicas < max_replicas */
     bool hostnames;                     /* a headless Service gives the workers DNS names */
     int64_t processes_per_pod;          /* >= 1: the GPUs asked for, else 1, when absent */
@@ -244,6 +245,7 @@ struct fleetjob {
     struct fleetjob_spec spec;
     bool has_status;
     struct fleetjob_status status;
+    struct fleet_errors unread; /* of the last decode: values that are not what they should be */
 };
 
 /* The tables. */
@@ -252,8 +254,9 @@ extern const struct fleet_object fleetjob_status_type;
 
 /*
  * Read a FleetJob: types, ranges, names and unknown fields of everything, all errors at once, and
- * the defaults (defaults.h). What must fit together is validation_check()'s part. `out` can be
- * released whatever the result. Returns 0, or -EINVAL if errors were appended.
+ * the defaults (defaults.h). What must fit together is validation_check()'s part; it can be asked
+ * after a failure, too, and leaves out what `unread` is about. `out` can be released whatever the
+ * result. Returns 0, or -EINVAL if errors were appended.
  */
 int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors);
 

@@ -9,6 +9,8 @@
 
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/idle_fields.h"
+#include "libfleet/api/odd_fields.h"
+#include "libfleet/api/wellknown.h"
 #include "libfleet/autoparallel/context.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
@@ -27,12 +29,29 @@ struct check {
     struct fleet_errors *errors, *warnings;
 };
 
+/* Is the value of that field what the user wrote, and of the right kind? */
+static bool is_known(const struct check *c, const char *path)
+{
+    return !fleet_errors_touch(&c->job->unread, path);
+}
+
+/* Could the block be read, whatever is wrong with a field in it? */
+static bool is_readable(const struct check *c, const char *block)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf inside = {0};
+
+    fleet_strbuf_appendf(&inside, "%s.", block);
+    return !fleet_errors_touch(&c->job->unread, inside.text);
+}
+
 /* ---- metadata and worker --------------------------------------------------------------------- */
 
 static void check_name(const struct check *c)
 {
     const char *name = c->job->metadata.name;
 
+    if (!name || !is_known(c, "metadata.name"))
+        return;
     if (strlen(name) > FLEETJOB_NAME_MAX)
         fleet_errors_add(c->errors, "metadata.name",
                          "has %zu bytes; at most %d fit, because pods are called "
@@ -51,20 +70,41 @@ static void check_name(const struct check *c)
             name, name);
 }
 
-static void check_replicas(const struct check *c)
+/* A bound that is not given follows the others, so only what is given is named. */
+static void refuse_replicas(const struct check *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
 
-    if (worker->min_replicas > worker->max_replicas)
-        fleet_errors_add(c->errors, "spec.worker.minReplicas",
-                         "%" PRId64 " is more than maxReplicas (%" PRId64 ")", worker->min_replicas,
-                         worker->max_replicas);
-    else if (worker->replicas < worker->min_replicas || worker->replicas > worker->max_replicas)
+    if (worker->replicas < worker->min_replicas && worker->max_given)
         fleet_errors_add(c->errors, "spec.worker.replicas",
                          "%" PRId64 " is not between minReplicas (%" PRId64
                          ") and maxReplicas (%" PRId64 ")",
                          worker->replicas, worker->min_replicas, worker->max_replicas);
-    if (fleetjob_world_size(c->job, worker->max_replicas) > WORLD_MAX)
+    else if (worker->replicas < worker->min_replicas)
+        fleet_errors_add(c->errors, "spec.worker.replicas",
+                         "%" PRId64 " is less than minReplicas (%" PRId64 ")", worker->replicas,
+                         worker->min_replicas);
+    else if (worker->replicas > worker->max_replicas)
+        fleet_errors_add(c->errors, "spec.worker.replicas",
+                         "%" PRId64 " is more than maxReplicas (%" PRId64 ")", worker->replicas,
+                         worker->max_replicas);
+}
+
+static void check_replicas(const struct check *c)
+{
+    const struct fleetjob_worker *worker = &c->job->spec.worker;
+
+    if (!is_known(c, "spec.worker.replicas") || !is_known(c, "spec.worker.minReplicas") ||
+        !is_known(c, "spec.worker.maxReplicas"))
+        return;
+    if (worker->min_replicas > worker->max_replicas)
+        fleet_errors_add(c->errors, "spec.worker.minReplicas",
+                         "%" PRId64 " is more than maxReplicas (%" PRId64 ")", worker->min_replicas,
+                         worker->max_replicas);
+    else
+        refuse_replicas(c);
+    if (is_known(c, "spec.worker.processesPerPod") &&
+        fleetjob_world_size(c->job, worker->max_replicas) > WORLD_MAX)
         fleet_errors_add(c->errors, "spec.worker.processesPerPod",
                          "%" PRId64 " processes in each of %" PRId64
                          " workers are more than the limit of %d ranks",
@@ -80,15 +120,17 @@ static void check_volume(const struct check *c, size_t index)
         !!volume->claim + !!volume->config_map + !!volume->empty_dir + !!volume->host_path;
 
     fleet_strbuf_appendf(&path, "spec.worker.volumes[%zu]", index);
+    if (!is_known(c, path.text))
+        return;
     if (sources != 1)
         fleet_errors_add(c->errors, path.text,
                          "must have exactly one of claim, configMap, emptyDir, hostPath, not %d",
                          sources);
     for (size_t i = 0; i < index; i++) {
-        if (strcmp(volumes[i].name, volume->name) == 0)
+        if (volumes[i].name && strcmp(volumes[i].name, volume->name) == 0)
             fleet_errors_add(c->errors, path.text, "the name \"%s\" is taken by volumes[%zu]",
                              volume->name, i);
-        if (strcmp(volumes[i].mount_path, volume->mount_path) == 0)
+        if (volumes[i].mount_path && strcmp(volumes[i].mount_path, volume->mount_path) == 0)
             fleet_errors_add(c->errors, path.text, "the mountPath \"%s\" is taken by volumes[%zu]",
                              volume->mount_path, i);
     }
@@ -114,15 +156,18 @@ static void check_template(const struct check *c)
 
     if (!worker->template_)
         return;
-    if (worker->image[0])
+    if (worker->image && worker->image[0])
         fleet_errors_add(c->errors, "spec.worker.image",
-                         "stands beside template, which says it too; drop one of them");
+                         "image and template cannot both be given: set the image in "
+                         "template.spec.containers[0].image");
     if (worker->resources)
         fleet_errors_add(c->errors, "spec.worker.resources",
-                         "stands beside template, which says it too; drop one of them");
+                         "resources and template cannot both be given: set them in "
+                         "template.spec.containers[0].resources");
     if (worker->volumes.count > 0)
         fleet_errors_add(c->errors, "spec.worker.volumes",
-                         "stands beside template, which says it too; drop one of them");
+                         "volumes and template cannot both be given: set them in "
+                         "template.spec.volumes and template.spec.containers[0].volumeMounts");
     containers = fleet_json_at(worker->template_, "spec.containers");
     if (!cJSON_IsArray(containers) || cJSON_GetArraySize(containers) == 0)
         fleet_errors_add(c->errors, "spec.worker.template.spec.containers",
@@ -130,7 +175,8 @@ static void check_template(const struct check *c)
     check_restart_policy(c);
 }
 
-/* The agent takes the place of the container's command, and no API says what the image's own one is. */
+/* The agent takes the place of the container's command, and no API says what the image's own one
+ * is. */
 static void check_command(const struct check *c)
 {
     const cJSON *containers = fleet_json_at(c->job->spec.worker.template_, "spec.containers");
@@ -156,20 +202,40 @@ static void check_worker(const struct check *c)
         check_volume(c, i);
     check_template(c);
     check_command(c);
-    if (!c->job->spec.has_training && !c->job->spec.worker.template_)
+    if (!c->job->spec.has_training && !c->job->spec.worker.template_ &&
+        is_known(c, "spec.training") && is_known(c, "spec.worker.template"))
         fleet_errors_add(c->errors, "spec.training",
                          "required, unless worker.template has a command of its own to run");
 }
 
 /* ---- strategy and training ------------------------------------------------------------------- */
 
-/* Ranks that share the batch: those that differ in data or sharding. 0 if there is no such grid. */
-static int64_t data_parallel_degree(const struct strategy *strategy, int64_t world)
+static const char *strategy_path(const struct check *c)
 {
+    return c->job->spec.strategy_text ? "spec.strategyText" : "spec.strategy";
+}
+
+static int64_t nominal_world(const struct check *c)
+{
+    if (c->options->world_size > 0)
+        return c->options->world_size;
+    return fleetjob_world_size(c->job, c->job->spec.worker.replicas);
+}
+
+/*
+ * Ranks that share the batch: those that differ in data or sharding. 0 where it is not known:
+ * the degrees fit no grid, or could not be read.
+ */
+static int64_t data_parallel_degree(const struct check *c, int64_t world)
+{
+    const struct strategy *strategy = &c->job->spec.strategy;
     struct fleet_errors ignored = {0}; /* strategy_select() has told them */
     struct topology topology;
-    int rc = topology_build(strategy, (int)world, "", &topology, &ignored);
+    int rc;
 
+    if (world < 1 || world > WORLD_MAX || !select_knows_grid(&c->job->unread, strategy_path(c)))
+        return 0;
+    rc = topology_build(strategy, (int)world, "", &topology, &ignored);
     fleet_errors_release(&ignored);
     if (rc < 0)
         return 0;
@@ -181,14 +247,14 @@ static void check_pipeline(const struct check *c, int64_t degree)
 {
     const struct strategy *strategy = &c->job->spec.strategy;
     const struct training_config *training = &c->job->spec.training;
-    int64_t per_rank = training_micro_batches(training) / degree;
     const char *name = strategy->pipeline_configs.has_micro_batch == KNOB_BY_ALIAS
                            ? "accumulate_steps"
                            : "micro_batch";
     const char *form = c->job->spec.strategy_text ? "strategyText" : "strategy";
     char path[80];
 
-    if (!strategy->pipeline)
+    if (!strategy->pipeline || !is_known(c, "spec.training.globalBatchSize") ||
+        !is_known(c, "spec.training.microBatchSize") || training->micro_batch_size < 1)
         return;
     (void)snprintf(path, sizeof(path), "spec.%s.pipeline_configs.%s", form, name);
     if (strategy->pipeline_configs.has_micro_batch_size &&
@@ -207,7 +273,8 @@ static void check_pipeline(const struct check *c, int64_t degree)
                          "%d does not fit globalBatchSize %" PRId64 " = %" PRId64
                          " data-parallel × %s × microBatchSize %" PRId64 "; %" PRId64 " would",
                          strategy->pipeline_configs.micro_batch, training->global_batch_size,
-                         degree, name, training->micro_batch_size, per_rank);
+                         degree, name, training->micro_batch_size,
+                         training_micro_batches(training) / degree);
     else
         fleet_errors_add(c->errors, path,
                          "globalBatchSize %" PRId64 " / microBatchSize %" PRId64
@@ -216,15 +283,25 @@ static void check_pipeline(const struct check *c, int64_t degree)
                          training->global_batch_size, training->micro_batch_size, degree, name);
 }
 
+/* 1, the least, where it is not known. */
+static int64_t merge_steps(const struct check *c)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    fleet_strbuf_appendf(&path, "%s.gradient_merge_configs", strategy_path(c));
+    return is_known(c, path.text) ? fleetjob_gradient_merge_k(c->job) : 1;
+}
+
 /* Is there a micro-batch for everybody? `field` says how many workers there are. */
 static void check_size(const struct check *c, int64_t world, const char *field)
 {
     const struct training_config *training = &c->job->spec.training;
     struct training_surroundings surroundings = {
-        .world_size = data_parallel_degree(&c->job->spec.strategy, world),
+        .world_size = data_parallel_degree(c, world),
         .world_path = field,
-        .gradient_merge_k = fleetjob_gradient_merge_k(c->job),
+        .gradient_merge_k = merge_steps(c),
         .amp = c->job->spec.strategy.amp,
+        .unread = &c->job->unread,
     };
 
     (void)training_config_check(training, "spec.training", &surroundings, c->errors);
@@ -232,31 +309,21 @@ static void check_size(const struct check *c, int64_t world, const char *field)
         check_pipeline(c, surroundings.world_size);
 }
 
-static const char *strategy_path(const struct check *c)
-{
-    return c->job->spec.strategy_text ? "spec.strategyText" : "spec.strategy";
-}
-
-static int64_t nominal_world(const struct check *c)
-{
-    if (c->options->world_size > 0)
-        return c->options->world_size;
-    return fleetjob_world_size(c->job, c->job->spec.worker.replicas);
-}
-
 /* The largest world of an elastic job must have work for everybody too. */
 static void check_largest(const struct check *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
     struct training_surroundings surroundings = {
-        .world_size = data_parallel_degree(&c->job->spec.strategy,
-                                           fleetjob_world_size(c->job, worker->max_replicas)),
         .world_path = "spec.worker.maxReplicas",
-        .gradient_merge_k = fleetjob_gradient_merge_k(c->job),
+        .gradient_merge_k = merge_steps(c),
+        .unread = &c->job->unread,
     };
 
-    if (c->options->world_size > 0 || worker->max_replicas <= worker->replicas)
+    if (c->options->world_size > 0 || worker->max_replicas <= worker->replicas ||
+        !is_known(c, "spec.worker.maxReplicas"))
         return;
+    surroundings.world_size =
+        data_parallel_degree(c, fleetjob_world_size(c->job, worker->max_replicas));
     (void)training_config_check(&c->job->spec.training, "spec.training", &surroundings, c->errors);
 }
 
@@ -295,43 +362,101 @@ static void check_elastic(const struct check *c)
 {
     const struct fleetjob_spec *spec = &c->job->spec;
 
-    if (spec->strategy.elastic && !spec->worker.elastic)
+    if (spec->strategy.elastic && !spec->worker.elastic && is_known(c, "spec.worker.minReplicas") &&
+        is_known(c, "spec.worker.maxReplicas") && is_known(c, "spec.worker.replicas"))
         fleet_errors_add(
             c->errors, spec->strategy_json ? "spec.strategy.elastic" : "spec.strategyText",
             "elastic: true needs minReplicas < maxReplicas, not %lld and %lld",
             (long long)spec->worker.min_replicas, (long long)spec->worker.max_replicas);
 }
 
+static void tell_selection(const struct check *c, const struct select_result *selected)
+{
+    if (!c->warnings)
+        return;
+    select_warn(selected, strategy_path(c), c->warnings);
+    idle_fields_warn(&c->job->spec, &selected->final, c->options->in_cluster, c->warnings);
+}
+
+/* The number of ranks, which degrees and batches are held against, is known. */
+static bool knows_world(const struct check *c)
+{
+    return c->options->world_size > 0 ||
+           (is_known(c, "spec.worker.replicas") && is_known(c, "spec.worker.processesPerPod"));
+}
+
 static void check_strategy(const struct check *c)
 {
     const struct fleetjob_spec *spec = &c->job->spec;
-    int64_t world = nominal_world(c);
+    bool knows_optimizer = spec->has_training && is_known(c, "spec.training.optimizer.name");
     struct select_options options = {
-        .policy = spec->strategy_policy == FLEETJOB_POLICY_PADDLE ? STRATEGY_PADDLE : STRATEGY_FULL,
-        .world_size = (int)world,
+        .policy = c->options->policy                                ? *c->options->policy
+                  : spec->strategy_policy == FLEETJOB_POLICY_PADDLE ? STRATEGY_PADDLE
+                                                                    : STRATEGY_FULL,
+        .world_size = knows_world(c) ? (int)nominal_world(c) : SELECT_UNKNOWN_WORLD,
         .optimizer =
-            spec->has_training ? training_optimizer_text(spec->training.optimizer.name) : NULL,
+            knows_optimizer ? training_optimizer_text(spec->training.optimizer.name) : NULL,
         .has_decay = spec->has_training && spec->training.optimizer.weight_decay > 0,
         .steps = spec->has_training ? spec->training.steps : 0,
+        .unread = &c->job->unread,
     };
     struct select_result selected = {0};
+    struct fleet_errors found = {0};
 
-    if (world > WORLD_MAX)
-        return; /* told at the replicas */
-    if (strategy_select(&spec->strategy, &options, strategy_path(c), &selected, c->errors) == 0) {
-        select_warn(&selected, strategy_path(c), c->warnings);
-        if (c->warnings)
-            idle_fields_warn(spec, &selected.final, c->options->in_cluster, c->warnings);
+    if (strategy_select(&spec->strategy, &options, strategy_path(c), &selected, &found) == 0) {
+        tell_selection(c, &selected);
         select_result_release(&selected);
-        check_each_size(c);
+        if (knows_world(c))
+            check_each_size(c);
     }
-    check_elastic(c);
-    if (!spec->has_training)
+    fleet_errors_merge(c->errors, &found);
+    fleet_errors_release(&found);
+}
+
+static void check_batches(const struct check *c)
+{
+    if (!c->job->spec.has_training || !is_readable(c, "spec.training"))
         return;
-    check_size(c, world,
+    check_size(c, knows_world(c) ? nominal_world(c) : 0,
                c->options->world_size > 0 ? "spec.training.globalBatchSize"
                                           : "spec.worker.replicas");
-    check_largest(c);
+    if (knows_world(c))
+        check_largest(c);
+}
+
+/* The images that the tokenizers make: 3 planes of 32 × 32. */
+#define IMAGE_VALUES 3072
+
+/* resnet and the text models are judged with the block itself (training.h). */
+static void check_samples(const struct check *c)
+{
+    const struct training_config *training = &c->job->spec.training;
+    const struct training_int_list *sizes = &training->model.sizes;
+    bool is_100 = training->data.tokenizer == TRAINING_TOKENIZER_CIFAR100;
+    int64_t classes = is_100 ? 100 : 10;
+
+    if (!c->job->spec.has_training || !is_known(c, "spec.training.model.name") ||
+        !is_known(c, "spec.training.data.tokenizer") || training->model.name != TRAINING_MODEL_MLP)
+        return;
+    if (!is_100 && training->data.tokenizer != TRAINING_TOKENIZER_CIFAR10) {
+        fleet_errors_add(c->errors, "spec.training.data.tokenizer",
+                         "model mlp reads images: must be cifar10 or cifar100");
+        return;
+    }
+    if (!is_known(c, "spec.training.model.sizes") || sizes->count < 2)
+        return;
+    if (sizes->items[0] != IMAGE_VALUES)
+        fleet_errors_add(c->errors, "spec.training.model.sizes[0]",
+                         "%" PRId64 " values, but an image of the data has %d (3 × 32 × 32)",
+                         sizes->items[0], IMAGE_VALUES);
+    if (sizes->items[sizes->count - 1] < classes) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+        fleet_strbuf_appendf(&path, "spec.training.model.sizes[%zu]", sizes->count - 1);
+        fleet_errors_add(c->errors, path.text,
+                         "%" PRId64 " is less than the %" PRId64 " classes of the data",
+                         sizes->items[sizes->count - 1], classes);
+    }
 }
 
 static void check_auto_parallel(const struct check *c)
@@ -373,7 +498,7 @@ static const struct fleetjob_volume *volume_of(const struct fleetjob_worker *wor
 
     for (size_t i = 0; i < worker->volumes.count; i++) {
         const struct fleetjob_volume *volume = &worker->volumes.items[i];
-        if (is_below(path, volume->mount_path) &&
+        if (volume->mount_path && is_below(path, volume->mount_path) &&
             (!best || strlen(volume->mount_path) > strlen(best->mount_path)))
             best = volume;
     }
@@ -410,6 +535,14 @@ static void check_written(const struct check *c, const char *name, const char *p
     else if (volume->read_only || volume->config_map)
         fleet_errors_add(c->errors, name, "\"%.200s\" lies on volume %s, which cannot be written",
                          path, volume->name);
+    else if (volume->host_path && c->warnings)
+        fleet_errors_add(
+            c->warnings, name,
+            "\"%.200s\" lies on volume %s, the folder %s of a node: workers run as user "
+            "%d, who must be able to write there. If it belongs to root, run \"chown -R "
+            "%d:%d %s\" on the node",
+            path, volume->name, volume->host_path, WELLKNOWN_WORKER_USER, WELLKNOWN_WORKER_USER,
+            WELLKNOWN_WORKER_USER, volume->host_path);
     else if (volume->empty_dir && c->warnings)
         fleet_errors_add(c->warnings, name,
                          "\"%.200s\" lies on volume %s, an emptyDir that is lost with its pod",
@@ -420,11 +553,11 @@ static void check_paths(const struct check *c)
 {
     const struct training_config *training = &c->job->spec.training;
 
-    if (!c->job->spec.has_training)
+    if (!c->job->spec.has_training || !is_readable(c, "spec.training"))
         return;
     /* The visitor only reads, so the job stays as it is. */
     fleet_object_paths(&training_type, (void *)training, "spec.training", check_path, (void *)c);
-    if (training->has_checkpoint)
+    if (training->has_checkpoint && is_known(c, "spec.training.checkpoint.path"))
         check_written(c, "spec.training.checkpoint.path", training->checkpoint.path);
     if (c->options->in_cluster && c->warnings && training_lacks_vocabulary(training))
         fleet_errors_add(c->warnings, "spec.training.model.vocabulary",
@@ -441,8 +574,15 @@ int validation_check(const struct fleetjob *job, const struct validation_options
 
     check_name(&check);
     check_worker(&check);
-    check_strategy(&check);
+    if (is_readable(&check, strategy_path(&check)) && nominal_world(&check) <= WORLD_MAX) {
+        check_strategy(&check);
+        check_elastic(&check);
+        check_batches(&check);
+    }
+    check_samples(&check);
     check_auto_parallel(&check);
     check_paths(&check);
+    if (warnings && is_readable(&check, "spec.training"))
+        odd_fields_warn(job, warnings);
     return errors->count > before ? -EINVAL : 0;
 }

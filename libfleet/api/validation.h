@@ -8,13 +8,15 @@
  *
  * Checked are: the name (so that pod names and labels fit), replicas within [min, max], volumes,
  * template beside the fields it replaces, paths, strategy and its knobs together at the job's size,
- * autoParallel's keys,
- * degrees at each size of an elastic job, more workers than micro-batches, pipeline's batch arithmetic, precision beside amp, failure
- * rules, and that there is something to run.
+ * autoParallel's keys, degrees at each size of an elastic job, more workers than micro-batches,
+ * pipeline's batch arithmetic, precision beside amp, failure rules, and that there is something to
+ * run.
  */
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "libfleet/strategy/select.h"
 
 struct fleet_errors;
 struct fleetjob;
@@ -22,12 +24,13 @@ struct fleetjob;
 struct validation_options {
     bool in_cluster;    /* paths must be absolute and checkpoints lie on a volume */
     int64_t world_size; /* check for this many ranks instead of what `worker` says; 0 = not */
+    const enum strategy_policy *policy; /* instead of the job's; NULL = the job's */
 };
 
 /*
  * Append what is wrong to `errors` and what is only odd, fields without effect among it, to
- * `warnings` (may be NULL). The job must
- * have been decoded without errors. Returns 0, or -EINVAL if errors were appended.
+ * `warnings` (may be NULL). Of a job that was decoded with errors only that is checked which does
+ * not depend on them (fleetjob.h, `unread`). Returns 0, or -EINVAL if errors were appended.
  */
 int validation_check(const struct fleetjob *job, const struct validation_options *options,
                      struct fleet_errors *errors, struct fleet_errors *warnings);

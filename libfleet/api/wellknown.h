@@ -19,6 +19,10 @@
 /* Field manager of everything the controller writes. */
 #define WELLKNOWN_FIELD_MANAGER "fleetjob"
 
+/* The numeric user of workers' pods: neither root nor anybody. Written by the controller; named
+ * where a folder cannot be written. */
+#define WELLKNOWN_WORKER_USER 65532
+
 /* ---- labels ---------------------------------------------------------------------------------- */
 
 /* Pods, Secret, Service. Written by the controller; read by the Service's selector, status.workers.selector and

@@ -39,10 +39,10 @@ static char *escape_controls(char *text)
     return fleet_strbuf_take(&out);
 }
 
-void fleet_errors_add(struct fleet_errors *errors, const char *path, const char *format, ...)
+static void add(struct fleet_errors *errors, const char *path, bool is_unknown, const char *format,
+                va_list args)
 {
     struct fleet_strbuf message = {0};
-    va_list args;
     char *copy;
 
     if (errors->count >= FLEET_ERRORS_MAX) {
@@ -52,23 +52,105 @@ void fleet_errors_add(struct fleet_errors *errors, const char *path, const char 
     if (!errors->items)
         errors->items = calloc(FLEET_ERRORS_MAX, sizeof(*errors->items));
     fleet_assert(errors->items != NULL);
-    va_start(args, format);
     fleet_strbuf_appendv(&message, format, args);
-    va_end(args);
     copy = strdup(path);
     fleet_assert(copy != NULL);
     errors->items[errors->count].path = escape_controls(copy);
     errors->items[errors->count].message = escape_controls(fleet_strbuf_take(&message));
+    errors->items[errors->count].is_unknown = is_unknown;
     errors->count++;
+}
+
+void fleet_errors_add(struct fleet_errors *errors, const char *path, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    add(errors, path, false, format, args);
+    va_end(args);
+}
+
+void fleet_errors_add_unknown(struct fleet_errors *errors, const char *path, const char *format,
+                              ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    add(errors, path, true, format, args);
+    va_end(args);
+}
+
+static size_t kept_count(const struct fleet_errors *errors)
+{
+    return errors->count < FLEET_ERRORS_MAX ? errors->count : FLEET_ERRORS_MAX;
+}
+
+static bool has(const struct fleet_errors *errors, const char *path, const char *message)
+{
+    for (size_t i = 0; i < kept_count(errors); i++)
+        if (strcmp(errors->items[i].path, path) == 0 &&
+            strcmp(errors->items[i].message, message) == 0)
+            return true;
+    return false;
+}
+
+static void copy_item(struct fleet_errors *errors, const struct fleet_errors *from, size_t i)
+{
+    if (from->items[i].is_unknown)
+        fleet_errors_add_unknown(errors, from->items[i].path, "%s", from->items[i].message);
+    else
+        fleet_errors_add(errors, from->items[i].path, "%s", from->items[i].message);
+}
+
+void fleet_errors_merge(struct fleet_errors *errors, const struct fleet_errors *from)
+{
+    for (size_t i = 0; i < kept_count(from); i++)
+        if (!has(errors, from->items[i].path, from->items[i].message))
+            copy_item(errors, from, i);
+    errors->count += from->count - kept_count(from);
+}
+
+void fleet_errors_drop(struct fleet_errors *errors, const char *path, const char *front)
+{
+    size_t kept = 0, count = kept_count(errors);
+
+    if (errors->count > FLEET_ERRORS_MAX)
+        return; /* some are only counted: the list stays as it is */
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(errors->items[i].path, path) != 0 ||
+            strncmp(errors->items[i].message, front, strlen(front)) != 0) {
+            errors->items[kept++] = errors->items[i];
+            continue;
+        }
+        free(errors->items[i].path);
+        free(errors->items[i].message);
+    }
+    errors->count = kept;
+}
+
+/* `inner` is `outer` or lies in it. */
+static bool lies_in(const char *inner, const char *outer)
+{
+    size_t length = strlen(outer);
+
+    return length == 0 || (strncmp(inner, outer, length) == 0 &&
+                           (inner[length] == '\0' || inner[length] == '.' || inner[length] == '['));
+}
+
+bool fleet_errors_touch(const struct fleet_errors *errors, const char *path)
+{
+    for (size_t i = 0; i < kept_count(errors); i++)
+        if (!errors->items[i].is_unknown &&
+            (lies_in(errors->items[i].path, path) || lies_in(path, errors->items[i].path)))
+            return true;
+    return false;
 }
 
 void fleet_errors_append(struct fleet_errors *errors, const struct fleet_errors *from)
 {
-    size_t kept = from->count < FLEET_ERRORS_MAX ? from->count : FLEET_ERRORS_MAX;
-
-    for (size_t i = 0; i < kept; i++)
-        fleet_errors_add(errors, from->items[i].path, "%s", from->items[i].message);
-    errors->count += from->count - kept;
+    for (size_t i = 0; i < kept_count(from); i++)
+        copy_item(errors, from, i);
+    errors->count += from->count - kept_count(from);
 }
 
 static void append_error(const struct fleet_errors *errors, size_t i, struct fleet_strbuf *out)

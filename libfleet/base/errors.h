@@ -10,6 +10,7 @@
  * from outside may hold, are kept as escapes ("\\n", "\\x1b"): an error is one line.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "libfleet/base/strbuf.h"
@@ -22,8 +23,9 @@ struct fleet_errors {
     struct {
         char *path; /* "spec.worker.replicas"; never NULL, "" for the whole input */
         char *message;
-    } * items;    /* [min(count, FLEET_ERRORS_MAX)], in the order found */
-    size_t count; /* all that were found */
+        bool is_unknown; /* about a field that does not exist: all others are what they are */
+    } * items;           /* [min(count, FLEET_ERRORS_MAX)], in the order found */
+    size_t count;        /* all that were found */
 };
 
 /* Free all entries; the list is empty afterwards and may be used again. */
@@ -33,6 +35,24 @@ void fleet_errors_release(struct fleet_errors *errors);
  * known, what was meant. */
 void fleet_errors_add(struct fleet_errors *errors, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The same for a field that does not exist. */
+void fleet_errors_add_unknown(struct fleet_errors *errors, const char *path, const char *format,
+                              ...) __attribute__((format(printf, 3, 4)));
+
+/* Append those of `from` that are not there yet, to the letter. */
+void fleet_errors_merge(struct fleet_errors *errors, const struct fleet_errors *from);
+
+/*
+ * Is the value at `path` not known, because an error is about it, about a part of it or about what
+ * it lies in? What is said of a field that does not exist does not count. Checks between fields ask
+ * this of the errors of reading, so that one typo hides nothing else and causes no second message.
+ */
+bool fleet_errors_touch(const struct fleet_errors *errors, const char *path);
+
+/* Take back what was said about exactly this path in words that begin with `front` ("": in any);
+ * not where the list is longer than it can hold. */
+void fleet_errors_drop(struct fleet_errors *errors, const char *path, const char *front);
 
 /* Append all of `from`, those beyond its limit by count. */
 void fleet_errors_append(struct fleet_errors *errors, const struct fleet_errors *from);

@@ -65,16 +65,23 @@ enum fleet_field_flags {
 #define FLEET_FIELD_LIST_MAX   256   /* elements of lists and maps, where count_max is 0 */
 #define FLEET_FIELD_JSON_MAX   65536 /* bytes of raw JSON printed compactly, where count_max is 0 */
 
+/* A word that other programs have for a choice, and what to write here. */
+struct fleet_hint {
+    const char *word; /* NULL ends a list */
+    const char *help; /* "bf16", "polynomial with power 1" */
+};
+
 struct fleet_field {
     const char *name; /* key in JSON; NULL ends a table */
     enum fleet_field_kind kind;
-    unsigned int flags;         /* enum fleet_field_flags */
-    size_t offset;              /* of the member */
-    size_t presence;            /* FLEET_PRESENCE() of a bool that is set when given, or 0 */
-    const char *default_text;   /* JSON of the default, e.g. "0.9", "\"relu\""; NULL = none */
-    double unset;               /* INT, NUMBER, INT_OR_CHOICE: stored when absent, no default */
-    double min, max;            /* read as `flags` say */
-    const char *const *choices; /* ENUM, INT_OR_CHOICE: texts, NULL at the end */
+    unsigned int flags;             /* enum fleet_field_flags */
+    size_t offset;                  /* of the member */
+    size_t presence;                /* FLEET_PRESENCE() of a bool that is set when given, or 0 */
+    const char *default_text;       /* JSON of the default, e.g. "0.9", "\"relu\""; NULL = none */
+    double unset;                   /* INT, NUMBER, INT_OR_CHOICE: stored when absent, no default */
+    double min, max;                /* read as `flags` say */
+    const char *const *choices;     /* ENUM, INT_OR_CHOICE: texts, NULL at the end */
+    const struct fleet_hint *hints; /* ENUM: for words that are no choice; NULL = none */
     uint32_t only;              /* choices of the discriminator it belongs to, 1 << i; 0 = all */
     enum fleet_field_kind item; /* LIST: kind of an element */
     const struct fleet_object *object; /* OBJECT, LIST of OBJECT */

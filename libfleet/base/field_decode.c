@@ -210,9 +210,9 @@ static void refuse_key(const struct fleet_object *type, uint32_t mask, const cha
             names[count++] = f->name;
     nearest = fleet_closest_word(key, names, count);
     if (nearest)
-        fleet_field_refuse(errors, &here, "unknown field; did you mean \"%s\"?", nearest);
+        fleet_field_refuse_unknown(errors, &here, "unknown field; did you mean \"%s\"?", nearest);
     else
-        fleet_field_refuse(errors, &here, "unknown field of %s", type->name);
+        fleet_field_refuse_unknown(errors, &here, "unknown field of %s", type->name);
 }
 
 /* A key that another choice of the discriminator would have. */

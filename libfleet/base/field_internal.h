@@ -46,6 +46,10 @@ int fleet_field_choice(const struct fleet_field *field, const char *text);
 void fleet_field_refuse(struct fleet_errors *errors, const struct fleet_place *place,
                         const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* The same about a key that no table has (fleet_errors_add_unknown()). */
+void fleet_field_refuse_unknown(struct fleet_errors *errors, const struct fleet_place *place,
+                                const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 /* The same in the usual words: "must be WANTED, not THE VALUE". */
 void fleet_field_refuse_value(struct fleet_errors *errors, const struct fleet_place *place,
                               const cJSON *json, const char *wanted);

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -47,6 +48,19 @@ void fleet_field_refuse(struct fleet_errors *errors, const struct fleet_place *p
     fleet_errors_add(errors, fleet_strbuf_text(&path), "%s", fleet_strbuf_text(&message));
 }
 
+void fleet_field_refuse_unknown(struct fleet_errors *errors, const struct fleet_place *place,
+                                const char *format, ...)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0}, message = {0};
+    va_list args;
+
+    append_place(&path, place);
+    va_start(args, format);
+    fleet_strbuf_appendv(&message, format, args);
+    va_end(args);
+    fleet_errors_add_unknown(errors, fleet_strbuf_text(&path), "%s", message.text);
+}
+
 /* The value as JSON, cut to FLEET_SHOWN_MAX bytes. */
 static void append_shown(struct fleet_strbuf *out, const cJSON *json)
 {
@@ -67,6 +81,7 @@ void fleet_field_refuse_value(struct fleet_errors *errors, const struct fleet_pl
     FLEET_AUTO_STRBUF struct fleet_strbuf shown = {0};
 
     append_shown(&shown, json);
+    fleet_json_append_hint(&shown, json, wanted);
     fleet_field_refuse(errors, place, "must be %s, not %s", wanted, fleet_strbuf_text(&shown));
 }
 
@@ -160,12 +175,21 @@ static void decode_string(const struct fleet_field *field, const cJSON *json, ch
     }
 }
 
+/* What a word of another program is called here, or NULL. */
+static const char *help_for(const struct fleet_field *field, const cJSON *json)
+{
+    for (const struct fleet_hint *hint = field->hints; hint && hint->word; hint++)
+        if (cJSON_IsString(json) && strcasecmp(hint->word, json->valuestring) == 0)
+            return hint->help;
+    return NULL;
+}
+
 /* A word that is no choice: list them, and the nearest. */
 static void refuse_choice(const struct fleet_field *field, const cJSON *json,
                           const struct fleet_place *place, struct fleet_errors *errors)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf wanted = {0};
-    const char *nearest = NULL;
+    const char *nearest = NULL, *help = help_for(field, json);
     size_t count = 0;
 
     while (field->choices[count])
@@ -173,7 +197,10 @@ static void refuse_choice(const struct fleet_field *field, const cJSON *json,
     if (cJSON_IsString(json))
         nearest = fleet_closest_word(json->valuestring, field->choices, count);
     fleet_field_allowed(field, &wanted);
-    if (nearest && nearest[0])
+    if (help)
+        fleet_field_refuse(errors, place, "\"%.*s\" is not known here: write %s; must be %s",
+                           FLEET_SHOWN_MAX, json->valuestring, help, wanted.text);
+    else if (nearest && nearest[0])
         fleet_field_refuse(errors, place, "\"%.*s\" is unknown; did you mean \"%s\"? Must be %s",
                            FLEET_SHOWN_MAX, json->valuestring, nearest, wanted.text);
     else

@@ -7,6 +7,7 @@
  */
 #include "libfleet/base/json.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <float.h>
 #include <math.h>
@@ -241,6 +242,49 @@ void fleet_json_set_float_spelling(cJSON *item, const char *text, size_t size)
 {
     item->valuestring = strndup(text, size);
     fleet_assert(item->valuestring != NULL);
+}
+
+const char *fleet_json_bool_spelling(const cJSON *item)
+{
+    return cJSON_IsBool(item) ? item->valuestring : NULL; /* which cJSON leaves alone, and frees */
+}
+
+void fleet_json_set_bool_spelling(cJSON *item, const char *text)
+{
+    item->valuestring = strdup(text);
+    fleet_assert(item->valuestring != NULL);
+}
+
+static bool begins(const char *text, const char *front)
+{
+    return strncmp(text, front, strlen(front)) == 0;
+}
+
+static bool is_number_text(const char *text)
+{
+    char *end;
+
+    (void)strtod(text, &end);
+    return *text && *end == '\0' && !isspace((unsigned char)*text);
+}
+
+void fleet_json_append_hint(struct fleet_strbuf *out, const cJSON *item, const char *wanted)
+{
+    const char *spelling = fleet_json_bool_spelling(item);
+    const char *text = cJSON_IsString(item) ? item->valuestring : "";
+
+    if (spelling)
+        fleet_strbuf_appendf(out, " (YAML reads %s as %s; quote it: \"%s\")", spelling,
+                             cJSON_IsTrue(item) ? "true" : "false", spelling);
+    else if (cJSON_IsNumber(item) && begins(wanted, "a string"))
+        fleet_strbuf_append(out, "; quote it");
+    else if ((begins(wanted, "an integer") || begins(wanted, "a finite number") ||
+              begins(wanted, "a number")) &&
+             is_number_text(text))
+        fleet_strbuf_append(out, "; write it without quotes");
+    else if (begins(wanted, "true or false") &&
+             (strcmp(text, "true") == 0 || strcmp(text, "false") == 0))
+        fleet_strbuf_append(out, "; write it without quotes");
 }
 
 /* The next number from `p` on that stands outside of strings; there is one. */

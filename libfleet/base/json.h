@@ -85,6 +85,17 @@ int fleet_json_item_int(const cJSON *item, int64_t *out);
 const char *fleet_json_float_spelling(const cJSON *item);
 void fleet_json_set_float_spelling(cJSON *item, const char *text, size_t size);
 
+/* How YAML spelled a truth value that is neither "true" nor "false" ("yes", "Off"); else NULL.
+ * The setter copies. */
+const char *fleet_json_bool_spelling(const cJSON *item);
+void fleet_json_set_bool_spelling(cJSON *item, const char *text);
+
+/*
+ * Append what helps the writer of a value that is not of the type `wanted` ("a string"): that YAML
+ * reads yes as true, that quotes are missing or too many; nothing if nothing is known to help.
+ */
+void fleet_json_append_hint(struct fleet_strbuf *out, const cJSON *item, const char *wanted);
+
 /* Set the spellings of all floats of a tree that fleet_json_parse() made of `text`. */
 void fleet_json_keep_float_spellings(cJSON *root, const char *text, size_t size);
 

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <yaml.h>
 
 #include "libfleet/base/assert.h"
@@ -180,6 +181,17 @@ static cJSON *create_float(double value, const char *text)
     return json;
 }
 
+/* Spelled as YAML 1.1 does; kept for fleet_json_bool_spelling(). */
+static cJSON *create_bool(bool value, const char *text)
+{
+    cJSON *json = cJSON_CreateBool(value);
+
+    fleet_assert(json != NULL);
+    if (strcasecmp(text, value ? "true" : "false") != 0)
+        fleet_json_set_bool_spelling(json, text);
+    return json;
+}
+
 /* What a plain scalar means; NULL if JSON cannot say it. */
 static cJSON *resolve_plain(const char *text)
 {
@@ -197,9 +209,9 @@ static cJSON *resolve_plain(const char *text)
     if (is_one_of(text, nothing))
         return cJSON_CreateNull();
     if (is_one_of(text, yes))
-        return cJSON_CreateTrue();
+        return create_bool(true, text);
     if (is_one_of(text, no))
-        return cJSON_CreateFalse();
+        return create_bool(false, text);
     if (is_one_of(text, not_finite))
         return NULL;
     if (!isdigit((unsigned char)*text) && !strchr("+-.", *text))

@@ -52,18 +52,26 @@ static void refuse_auto(const struct plan *plan, const char *path, struct fleet_
         fleet_strbuf_appendf(&chosen, "%s%s", i ? " > " : "", plan->selection.applied.items[i]);
     for (size_t i = 0; i < plan->cannot_run.count; i++)
         fleet_strbuf_appendf(&missing, "%s%s", i ? ", " : "", plan->cannot_run.items[i].knob);
-    fleet_errors_add(errors, path,
-                     "chooses %s on %d workers, and the built-in runtime cannot run %s; set the "
-                     "knobs that you want instead of auto",
-                     fleet_strbuf_text(&chosen), plan->world, missing.text);
+    fleet_errors_add(
+        errors, path,
+        "chooses %s on %d workers, and the built-in trainer cannot run %s yet; set the "
+        "settings that you want instead of auto",
+        fleet_strbuf_text(&chosen), plan->world, missing.text);
+}
+
+/* What the user wrote to get there asks for no other optimizer, too: it would not help. */
+static void refuse_obstacle(const char *path, const char *because, struct fleet_errors *errors)
+{
+    fleet_errors_drop(errors, path, SELECT_NEEDS_OPTIMIZER);
+    fleet_errors_add(errors, path, "%s; `fleetjob plan` explains it", because);
 }
 
 /* Refused, never ignored: unless the plan is only to be explained. */
-static int refuse_obstacles(const struct plan_request *request, const struct strategy *asked,
-                            const struct plan *plan, struct fleet_errors *errors)
+static void refuse_obstacles(const struct plan_request *request, const struct strategy *asked,
+                             const struct plan *plan, struct fleet_errors *errors)
 {
     if (request->only_explain)
-        return 0;
+        return;
     for (size_t i = 0; i < plan->cannot_run.count; i++) {
         FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
         const char *field = support_blamed_field(asked, plan->cannot_run.items[i].knob);
@@ -74,9 +82,8 @@ static int refuse_obstacles(const struct plan_request *request, const struct str
             refuse_auto(plan, path.text, errors);
             break;
         }
-        fleet_errors_add(errors, path.text, "%s", plan->cannot_run.items[i].because);
+        refuse_obstacle(path.text, plan->cannot_run.items[i].because, errors);
     }
-    return plan->cannot_run.count > 0 ? -EINVAL : 0;
 }
 
 /* ---- the digest ------------------------------------------------------------------------------ */
@@ -111,11 +118,10 @@ static void digest_plan(struct plan *plan, const struct plan_request *request,
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static int select_strategy(const struct plan_request *request, const struct strategy *asked,
-                           struct plan *plan, struct fleet_errors *errors)
+static struct select_options select_options_of(const struct plan_request *request, int world)
 {
-    struct select_options options = {.policy = request->policy, .world_size = plan->world};
-    int rc;
+    struct select_options options = {
+        .policy = request->policy, .world_size = world, .unread = request->unread};
 
     if (request->training) {
         options.optimizer = training_optimizer_text(request->training->optimizer.name);
@@ -123,12 +129,21 @@ static int select_strategy(const struct plan_request *request, const struct stra
         options.steps = request->training->steps;
         options.lacks_batch_norm = !training_has_batch_norm(request->training);
     }
-    if ((rc = strategy_select(asked, &options, path_of(request), &plan->selection, errors)) < 0 ||
-        (rc = topology_build(&plan->selection.final, plan->world, path_of(request), &plan->topology,
-                             errors)) < 0)
-        return rc;
+    return options;
+}
+
+static int select_strategy(const struct plan_request *request, const struct strategy *asked,
+                           struct plan *plan, struct fleet_errors *errors)
+{
+    struct select_options options = select_options_of(request, plan->world);
+
+    if (strategy_select(asked, &options, path_of(request), &plan->selection, errors) < 0 ||
+        topology_build(&plan->selection.final, plan->world, path_of(request), &plan->topology,
+                       errors) < 0)
+        return -EINVAL;
     list_obstacles(request, plan);
-    return refuse_obstacles(request, asked, plan, errors);
+    refuse_obstacles(request, asked, plan, errors);
+    return 0;
 }
 
 /* More ranks than leaves, amp beside an explicit fp32: spec/training.md 1. */
@@ -138,6 +153,7 @@ static int check_surroundings(const struct plan_request *request, const struct p
     const struct strategy *final = &plan->selection.final;
     struct training_surroundings around = {
         .world_size = plan_replicas(plan),
+        .world_path = request->world_path,
         .gradient_merge_k = final->gradient_merge ? final->gradient_merge_configs.k_steps : 1,
         .amp = final->amp};
 
@@ -164,11 +180,11 @@ static int build_program_parts(const struct plan_request *request, const struct 
                                    .strategy = &plan->selection.final,
                                    .options = request->options,
                                    .idle = &plan->selection.without_effect,
+                                   .notes = &plan->selection.notes,
                                    .world = plan->world};
     struct fleet_error err;
 
-    if (check_surroundings(request, plan, errors) < 0)
-        return -EINVAL;
+    (void)check_surroundings(request, plan, errors);
     if (training_lacks_vocabulary(request->training)) {
         select_note(&plan->selection.notes, "model.vocabulary",
                     "the tokenizer's size, which is known where data.vocabulary is read; no bytes "
@@ -233,9 +249,11 @@ static void measure(const struct plan_request *request, struct plan *plan)
 static int build(const struct plan_request *request, const struct strategy *asked,
                  struct plan *plan, struct fleet_errors *errors)
 {
+    size_t before = errors->count;
+
     if (select_strategy(request, asked, plan, errors) < 0 ||
         (request->training && build_program_parts(request, asked, plan, errors) < 0) ||
-        divide(request, plan, errors) < 0)
+        divide(request, plan, errors) < 0 || errors->count > before)
         return -EINVAL;
     measure(request, plan);
     plan_cost(plan);
@@ -246,6 +264,30 @@ static int build(const struct plan_request *request, const struct strategy *aske
     if (plan->has_program)
         digest_plan(plan, request, asked);
     return 0;
+}
+
+void plan_obstacles(const struct plan_request *request, struct fleet_errors *errors)
+{
+    STRATEGY_AUTO struct strategy none = {0};
+    const struct strategy *asked = request->strategy ? request->strategy : &none;
+    struct fleet_errors ignored = {0}; /* plan_build() tells them */
+    struct plan plan = {.world = request->world};
+    struct select_options options;
+
+    if (request->only_explain)
+        return;
+    strategy_init(&none);
+    if (request->world == PLAN_ANY_WORLD)
+        plan.world = topology_least_world(asked);
+    options = select_options_of(request, plan.world);
+    if (strategy_select(asked, &options, path_of(request), &plan.selection, &ignored) < 0)
+        select_roughly(asked, &options, path_of(request), &plan.selection, &plan.topology);
+    else
+        (void)topology_build(&plan.selection.final, plan.world, "", &plan.topology, &ignored);
+    fleet_errors_release(&ignored);
+    list_obstacles(request, &plan);
+    refuse_obstacles(request, asked, &plan, errors);
+    plan_release(&plan);
 }
 
 int plan_build(const struct plan_request *request, struct plan *out, struct fleet_errors *errors)

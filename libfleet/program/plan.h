@@ -57,6 +57,8 @@ struct plan_request {
         *training;                   /* NULL, with only_explain: nothing is known of the model */
     const struct strategy *strategy; /* NULL: nothing set */
     const char *strategy_path;       /* in front of errors' paths; NULL: "spec.strategy" */
+    const char *world_path; /* the field that says how many ranks there are; NULL: spec.training */
+    const struct fleet_errors *unread; /* values that could not be read (select.h); NULL: none */
     enum strategy_policy policy;
     const struct strategy_options *options; /* NULL: the defaults */
     int world;         /* ranks; PLAN_ANY_WORLD: not known yet, the program alone is wanted */
@@ -112,6 +114,12 @@ struct plan {
  * training) and nothing in *out to release. Everything in `request` is borrowed for the call.
  */
 int plan_build(const struct plan_request *request, struct plan *out, struct fleet_errors *errors);
+
+/*
+ * Append what plan_build() would say of knobs that the built-in runtime cannot run, and nothing
+ * else, also where something else is wrong with the strategy. Nothing with only_explain.
+ */
+void plan_obstacles(const struct plan_request *request, struct fleet_errors *errors);
 
 /* Free all of it. Fine on a zeroed plan. */
 void plan_release(struct plan *plan);

@@ -111,6 +111,7 @@ static bool is_same_without(struct idle *idle, const char *path)
     knob_reset(field, message);
     context.strategy = &changed;
     context.idle = NULL;
+    context.notes = NULL;
     if (program_build(&context, "", &program, &errors) < 0) {
         fleet_errors_release(&errors);
         return false;

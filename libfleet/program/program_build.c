@@ -65,28 +65,62 @@ static void blame_pass(const char *strategy_path, const char *pass, const char *
     fleet_errors_add(errors, path.text, "%s", text + knob + strlen(": "));
 }
 
-int program_build(const struct pass_context *context, const char *strategy_path,
-                  struct program *out, struct fleet_errors *errors)
+static int build_once(const struct pass_context *context, const char *strategy_path,
+                      const char **out_pass, struct program *out, struct fleet_errors *errors)
 {
-    const char *pass = NULL;
     struct fleet_error err;
     int rc = model_build(context->training, out, &err);
 
+    *out_pass = NULL;
     if (rc < 0) {
         fleet_errors_add(errors, "spec.training.model", "%s", err.text);
         return rc;
     }
     if ((rc = verify_program(out, VERIFY_FORWARD, &err)) == 0 &&
-        (rc = run_passes(out, PASS_FORWARD, context, &pass, &err)) == 0 &&
+        (rc = run_passes(out, PASS_FORWARD, context, out_pass, &err)) == 0 &&
         (rc = autodiff_run(out, &err)) == 0 &&
         (rc = verify_program(out, VERIFY_BACKWARD, &err)) == 0 &&
-        (rc = run_passes(out, PASS_BACKWARD, context, &pass, &err)) == 0 &&
+        (rc = run_passes(out, PASS_BACKWARD, context, out_pass, &err)) == 0 &&
         (rc = verify_program(out, VERIFY_COMPLETE, &err)) == 0)
         return 0;
     program_release(out);
-    if (pass)
-        blame_pass(strategy_path, pass, err.text, errors);
+    if (*out_pass)
+        blame_pass(strategy_path, *out_pass, err.text, errors);
     else
         fleet_errors_add(errors, "spec.training.model", "%s", err.text);
+    return rc;
+}
+
+/* What is wrong with the other passes, once the one that failed is switched off. */
+static void look_further(const struct pass_context *context, const char *strategy_path,
+                         const char *pass, struct fleet_errors *errors)
+{
+    STRATEGY_AUTO struct strategy without = {0};
+    const struct knob_field *field = knobs_find(knobs_root(), pass, NULL);
+    struct pass_context changed = *context;
+    struct program program;
+    bool *is_on;
+
+    if (!field || field->kind != KNOB_BOOL)
+        return;
+    strategy_copy(&without, context->strategy);
+    is_on = knob_value(field, &without);
+    if (!*is_on)
+        return;
+    *is_on = false;
+    changed.strategy = &without;
+    changed.idle = changed.notes = NULL;
+    if (program_build(&changed, strategy_path, &program, errors) == 0)
+        program_release(&program);
+}
+
+int program_build(const struct pass_context *context, const char *strategy_path,
+                  struct program *out, struct fleet_errors *errors)
+{
+    const char *pass;
+    int rc = build_once(context, strategy_path, &pass, out, errors);
+
+    if (rc < 0 && pass)
+        look_further(context, strategy_path, pass, errors);
     return rc;
 }

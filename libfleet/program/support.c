@@ -87,7 +87,7 @@ static bool exchanges_nothing(const struct support_question *q, const struct sup
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define NO_PASS    "the built-in runtime has no pass for it"
+#define NO_PASS    "the built-in trainer cannot run this yet"
 #define MANY       "on more than one worker"
 #define ON         "when it is on"
 #define NO_SERVER  "it belongs to a parameter server, which a collective job does not have"
@@ -117,12 +117,12 @@ const struct support_gap support_gaps[] = {
     {"hybrid_configs.sep_degree",
      {NULL},
      "above 1",
-     "the built-in runtime has no pass that divides sequences over ranks",
+     "the built-in trainer cannot divide sequences over ranks yet",
      has_sequence_degree},
     {"sync_batch_norm",
      {NULL},
      "on more than one worker, with a model that has batch normalization",
-     "the built-in runtime has no pass for it: statistics are those of a micro-batch",
+     "the built-in trainer cannot run this yet: statistics are those of a micro-batch",
      normalizes_over_workers},
     {"gradient_scale_configs.scale_strategy",
      {NULL},

@@ -181,6 +181,7 @@ static void complete_schedule(struct training_schedule *schedule, double learnin
 /* Errors of one block: appends "path.field: message". */
 struct report {
     const char *path;
+    const struct fleet_errors *unread; /* values that could not be read; NULL = none */
     struct fleet_errors *errors;
 };
 
@@ -197,69 +198,91 @@ __attribute__((format(printf, 3, 4))) static void refuse(const struct report *re
     fleet_errors_add(report->errors, where.text, "%s", message.text);
 }
 
+static bool is_known(const struct report *report, const char *field)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf where = {0};
+
+    fleet_strbuf_appendf(&where, "%s%s%s", report->path, report->path[0] ? "." : "", field);
+    return !report->unread || !fleet_errors_touch(report->unread, where.text);
+}
+
 static void check_text_model(const struct report *report, const struct training_model *model,
                              const struct training_data *data)
 {
-    if (model->width % model->heads != 0)
+    if (is_known(report, "model.width") && is_known(report, "model.heads") &&
+        model->width % model->heads != 0)
         refuse(report, "model.width", "%" PRId64 " is not divisible by heads (%" PRId64 ")",
                model->width, model->heads);
+    if (!is_known(report, "data.tokenizer"))
+        return;
     if (is_image_data(data))
         refuse(report, "data.tokenizer", "makes images, but model %s reads tokens",
                training_model_text(model->name));
+    else if (!is_known(report, "model.vocabulary"))
+        return;
     else if (model->vocabulary == 0 && data->tokenizer == TRAINING_TOKENIZER_TOKENS_U32)
         refuse(report, "model.vocabulary", "required with tokenizer tokens-u32");
     else if (model->vocabulary > 0 && data->tokenizer != TRAINING_TOKENIZER_TOKENS_U16 &&
-             model->vocabulary < data_symbols(data))
+             is_known(report, "data.symbols") && model->vocabulary < data_symbols(data))
         refuse(report, "model.vocabulary",
                "%" PRId64 " is less than the %" PRId64 " tokens that the tokenizer makes",
                model->vocabulary, data_symbols(data));
 }
 
-static void check_model(const struct report *report, const struct training_model *model,
-                        const struct training_data *data)
+static void check_resnet(const struct report *report, const struct training_model *model,
+                         const struct training_data *data)
 {
-    if (is_text_model(model))
-        check_text_model(report, model, data);
-    if (model->name == TRAINING_MODEL_RESNET && !is_image_data(data))
+    if (!is_known(report, "data.tokenizer"))
+        return;
+    if (!is_image_data(data))
         refuse(report, "data.tokenizer", "model resnet reads images: must be cifar10 or cifar100");
-    if (model->name == TRAINING_MODEL_RESNET && is_image_data(data) &&
-        model->classes < data_symbols(data))
+    else if (is_known(report, "model.classes") && model->classes < data_symbols(data))
         refuse(report, "model.classes",
                "%" PRId64 " is less than the %" PRId64 " classes of the data", model->classes,
                data_symbols(data));
-    if (model->name == TRAINING_MODEL_MLP && model->sizes.count < 2)
+}
+
+static void check_model(const struct report *report, const struct training_model *model,
+                        const struct training_data *data)
+{
+    if (!is_known(report, "model.name") || !is_known(report, "model.preset"))
+        return;
+    if (is_text_model(model))
+        check_text_model(report, model, data);
+    if (model->name == TRAINING_MODEL_RESNET)
+        check_resnet(report, model, data);
+    if (model->name == TRAINING_MODEL_MLP && is_known(report, "model.sizes") &&
+        model->sizes.count < 2)
         refuse(report, "model.sizes", "must have at least an input and an output size");
 }
 
-static void check_optimizer(const struct report *report, const struct training_optimizer *optimizer)
+/* lambWeightDecay and larsWeightDecay beside weightDecay; before complete_optimizer() folds
+ * them. */
+static void check_named_decay(const struct report *report,
+                              const struct training_optimizer *optimizer)
 {
-    const struct training_clip *clip = &optimizer->clip;
-
-    if ((clip->global_norm > 0) + (clip->norm > 0) + (clip->value > 0) > 1)
-        refuse(report, "optimizer.clip", "only one of globalNorm, norm, value may be given");
-    if (has_named_decay(optimizer) && optimizer->weight_decay >= 0 &&
-        optimizer->named_weight_decay != optimizer->weight_decay)
+    if (is_known(report, "optimizer") && has_named_decay(optimizer) &&
+        optimizer->weight_decay >= 0 && optimizer->named_weight_decay != optimizer->weight_decay)
         refuse(report, "optimizer.weightDecay",
                "%g, but %sWeightDecay says %g; they are two names of one value",
                optimizer->weight_decay, training_optimizer_text(optimizer->name),
                optimizer->named_weight_decay);
 }
 
-static void check_schedule(const struct report *report, const struct training_schedule *schedule)
+static void check_clip(const struct report *report, const struct training_clip *clip)
+{
+    if (is_known(report, "optimizer.clip") &&
+        (clip->global_norm > 0) + (clip->norm > 0) + (clip->value > 0) > 1)
+        refuse(report, "optimizer.clip", "only one of globalNorm, norm, value may be given");
+}
+
+static void check_piecewise(const struct report *report, const struct training_schedule *schedule)
 {
     const struct training_int_list *boundaries = &schedule->boundaries;
-    bool decays = schedule->name == TRAINING_SCHEDULE_EXPONENTIAL ||
-                  schedule->name == TRAINING_SCHEDULE_NATURAL_EXPONENTIAL ||
-                  schedule->name == TRAINING_SCHEDULE_INVERSE_TIME;
 
-    if (decays && schedule->gamma == 0)
-        refuse(report, "schedule.gamma", "required with schedule %s",
-               training_schedule_text(schedule->name));
-    if (schedule->name == TRAINING_SCHEDULE_NOAM && schedule->warmup_steps < 1)
-        refuse(report, "schedule.warmupSteps", "must be at least 1 with schedule noam");
-    if (schedule->name != TRAINING_SCHEDULE_PIECEWISE)
+    if (!is_known(report, "schedule.boundaries"))
         return;
-    if (schedule->values.count != boundaries->count + 1)
+    if (is_known(report, "schedule.values") && schedule->values.count != boundaries->count + 1)
         refuse(report, "schedule.values",
                "must have one entry more than boundaries (%zu), that is %zu, not %zu",
                boundaries->count, boundaries->count + 1, schedule->values.count);
@@ -269,15 +292,36 @@ static void check_schedule(const struct report *report, const struct training_sc
                    boundaries->items[i], boundaries->items[i - 1]);
 }
 
+static void check_schedule(const struct report *report, const struct training_schedule *schedule)
+{
+    bool decays = schedule->name == TRAINING_SCHEDULE_EXPONENTIAL ||
+                  schedule->name == TRAINING_SCHEDULE_NATURAL_EXPONENTIAL ||
+                  schedule->name == TRAINING_SCHEDULE_INVERSE_TIME;
+
+    if (!is_known(report, "schedule.name"))
+        return;
+    if (decays && schedule->gamma == 0 && is_known(report, "schedule.gamma"))
+        refuse(report, "schedule.gamma", "required with schedule %s",
+               training_schedule_text(schedule->name));
+    if (schedule->name == TRAINING_SCHEDULE_NOAM && schedule->warmup_steps < 1 &&
+        is_known(report, "schedule.warmupSteps"))
+        refuse(report, "schedule.warmupSteps", "must be at least 1 with schedule noam");
+    if (schedule->name == TRAINING_SCHEDULE_PIECEWISE)
+        check_piecewise(report, schedule);
+}
+
 static void check_rest(const struct report *report, const struct training_config *config)
 {
-    if (!config->data.path && config->data.tokenizer != TRAINING_TOKENIZER_SYNTHETIC_MARKOV)
+    if (!config->data.path && config->data.tokenizer != TRAINING_TOKENIZER_SYNTHETIC_MARKOV &&
+        is_known(report, "data.path") && is_known(report, "data.tokenizer"))
         refuse(report, "data.path", "required");
-    if (config->global_batch_size % config->micro_batch_size != 0)
+    if (is_known(report, "globalBatchSize") && is_known(report, "microBatchSize") &&
+        config->global_batch_size % config->micro_batch_size != 0)
         refuse(report, "globalBatchSize",
                "%" PRId64 " is not a multiple of microBatchSize (%" PRId64 ")",
                config->global_batch_size, config->micro_batch_size);
-    if (config->has_evaluation && config->data.validation == 0)
+    if (config->has_evaluation && config->data.validation == 0 &&
+        is_known(report, "data.validation"))
         refuse(report, "evaluation", "needs data.validation above 0: there is no held-out data");
     if (config->health.loss_spike == TRAINING_LOSS_SPIKE_ROLLBACK && !config->has_checkpoint)
         refuse(report, "health.lossSpike", "rollback needs spec.training.checkpoint");
@@ -285,22 +329,62 @@ static void check_rest(const struct report *report, const struct training_config
 
 /* ---- public -------------------------------------------------------------------------------- */
 
-int training_config_decode(const cJSON *json, const char *path, struct training_config *out,
-                           struct fleet_errors *errors)
+/* A preset that is not known brings no name, but no second error either. */
+static void forgive_name(const cJSON *json, const char *path, struct fleet_errors *errors)
 {
-    size_t before = errors->count;
-    FLEET_AUTO_JSON cJSON *block = apply_preset(json, path, errors);
-    struct report report = {.path = path, .errors = errors};
+    FLEET_AUTO_STRBUF struct fleet_strbuf preset = {0}, name = {0};
+    const cJSON *model = cJSON_GetObjectItemCaseSensitive(json, "model");
 
-    if (fleet_object_decode(&training_type, block, path, out, errors) < 0)
-        return -EINVAL; /* checks between fields would only repeat what is known to be wrong */
-    check_optimizer(&report, &out->optimizer);
+    fleet_strbuf_appendf(&preset, "%s%smodel.preset", path, path[0] ? "." : "");
+    fleet_strbuf_appendf(&name, "%s%smodel.name", path, path[0] ? "." : "");
+    if (!cJSON_GetObjectItemCaseSensitive(model, "name") &&
+        fleet_errors_touch(errors, preset.text) && cJSON_HasObjectItem(model, "preset"))
+        fleet_errors_drop(errors, name.text, "");
+}
+
+int training_config_read(const cJSON *json, const char *path, struct training_config *out,
+                         struct fleet_errors *errors)
+{
+    struct fleet_errors found = {0};
+    FLEET_AUTO_JSON cJSON *block = apply_preset(json, path, &found);
+    struct report report = {.path = path, .unread = &found, .errors = &found};
+    int rc;
+
+    (void)fleet_object_decode(&training_type, block, path, out, &found);
+    forgive_name(json, path, &found);
+    check_named_decay(&report, &out->optimizer);
     complete_optimizer(&out->optimizer);
     complete_schedule(&out->schedule, out->optimizer.learning_rate);
     complete_model(&out->model, &out->data);
-    check_model(&report, &out->model, &out->data);
-    check_schedule(&report, &out->schedule);
-    check_rest(&report, out);
+    rc = found.count > 0 ? -EINVAL : 0;
+    fleet_errors_append(errors, &found);
+    fleet_errors_release(&found);
+    return rc;
+}
+
+int training_config_relate(const struct training_config *config, const char *path,
+                           const struct fleet_errors *unread, struct fleet_errors *errors)
+{
+    size_t before = errors->count;
+    struct report report = {.path = path, .unread = unread, .errors = errors};
+
+    check_clip(&report, &config->optimizer.clip);
+    check_model(&report, &config->model, &config->data);
+    check_schedule(&report, &config->schedule);
+    check_rest(&report, config);
+    return errors->count > before ? -EINVAL : 0;
+}
+
+int training_config_decode(const cJSON *json, const char *path, struct training_config *out,
+                           struct fleet_errors *errors)
+{
+    struct fleet_errors unread = {0};
+    size_t before = errors->count;
+
+    (void)training_config_read(json, path, out, &unread);
+    fleet_errors_append(errors, &unread);
+    (void)training_config_relate(out, path, &unread, errors);
+    fleet_errors_release(&unread);
     return errors->count > before ? -EINVAL : 0;
 }
 
@@ -314,28 +398,44 @@ void training_config_release(struct training_config *config)
     fleet_object_release(&training_type, config);
 }
 
+/* A batch that is no multiple has one micro-batch begun more: nobody is refused wrongly. */
+static int64_t micro_batches_at_most(const struct training_config *config)
+{
+    return (config->global_batch_size + config->micro_batch_size - 1) / config->micro_batch_size;
+}
+
+static void check_workers(const struct training_config *config, const char *path,
+                          const struct training_surroundings *around, struct fleet_errors *errors)
+{
+    int64_t k = around->gradient_merge_k > 1 ? around->gradient_merge_k : 1, leaves;
+
+    if (__builtin_mul_overflow(micro_batches_at_most(config), k, &leaves))
+        leaves = INT64_MAX;
+    if (around->world_size > leaves)
+        fleet_errors_add(errors, around->world_path ? around->world_path : path,
+                         "%" PRId64 " workers, but a step has only %" PRId64
+                         " micro-batch%s (globalBatchSize %" PRId64 " / microBatchSize %" PRId64
+                         "%s): some would have nothing to do",
+                         around->world_size, leaves, leaves == 1 ? "" : "es",
+                         config->global_batch_size, config->micro_batch_size,
+                         k > 1 ? ", times gradient_merge's k_steps" : "");
+}
+
 int training_config_check(const struct training_config *config, const char *path,
                           const struct training_surroundings *surroundings,
                           struct fleet_errors *errors)
 {
     size_t before = errors->count;
-    struct report report = {.path = path, .errors = errors};
+    struct report report = {.path = path, .unread = surroundings->unread, .errors = errors};
     int64_t k = surroundings->gradient_merge_k > 1 ? surroundings->gradient_merge_k : 1;
-    int64_t micro_batches = training_micro_batches(config), leaves = 0;
 
-    if (__builtin_mul_overflow(micro_batches, k, &leaves))
-        leaves = INT64_MAX;
-    if (surroundings->world_size > leaves)
-        fleet_errors_add(errors, surroundings->world_path ? surroundings->world_path : path,
-                         "%" PRId64 " workers, but a step has only %" PRId64
-                         " micro-batches (globalBatchSize %" PRId64 " / microBatchSize %" PRId64
-                         "%s): some would have nothing to do",
-                         surroundings->world_size, leaves, config->global_batch_size,
-                         config->micro_batch_size, k > 1 ? ", times gradient_merge's k_steps" : "");
-    if (surroundings->amp && config->precision_given && config->precision == TRAINING_FP32)
+    if (is_known(&report, "globalBatchSize") && is_known(&report, "microBatchSize"))
+        check_workers(config, path, surroundings, errors);
+    if (surroundings->amp && config->precision_given && config->precision == TRAINING_FP32 &&
+        is_known(&report, "precision"))
         refuse(&report, "precision",
                "fp32 contradicts strategy.amp, which asks for bf16 or fp16; drop one of them");
-    if (k > config->steps)
+    if (k > config->steps && is_known(&report, "steps"))
         refuse(&report, "steps",
                "%" PRId64 " is less than gradient_merge's k_steps (%" PRId64
                "): no update would be made",

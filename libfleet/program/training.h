@@ -267,6 +267,17 @@ extern const struct fleet_object training_type;
 int training_config_decode(const cJSON *json, const char *path, struct training_config *out,
                            struct fleet_errors *errors);
 
+/*
+ * The two halves of it. _read() is all but the checks between fields: types, ranges, names,
+ * presets, and defaults that depend on other fields. _relate() is those checks; it leaves out what
+ * depends on a value that `unread`, the errors of reading, is about (fleet_errors_touch()). Both
+ * return 0 or -EINVAL.
+ */
+int training_config_read(const cJSON *json, const char *path, struct training_config *out,
+                         struct fleet_errors *errors);
+int training_config_relate(const struct training_config *config, const char *path,
+                           const struct fleet_errors *unread, struct fleet_errors *errors);
+
 /* Complete JSON, defaults written out; owned by the caller. */
 cJSON *training_config_encode(const struct training_config *config);
 
@@ -277,8 +288,9 @@ void training_config_release(struct training_config *config);
 struct training_surroundings {
     int64_t world_size;     /* ranks that share the micro-batches (data-parallel); 0 = not known */
     const char *world_path; /* the field that says so, for the error: "spec.worker.replicas" */
-    int64_t gradient_merge_k; /* k_steps, 1 when gradient_merge is off */
-    bool amp;                 /* strategy.amp */
+    int64_t gradient_merge_k;          /* k_steps, 1 when gradient_merge is off */
+    bool amp;                          /* strategy.amp */
+    const struct fleet_errors *unread; /* as in training_config_relate(); NULL = none */
 };
 
 /*

@@ -10,6 +10,18 @@
 /* ---- model --------------------------------------------------------------------------------- */
 
 static const char *const model_names[] = {"gpt", "llama", "resnet", "mlp", NULL};
+
+static const struct fleet_hint model_hints[] = {
+    {"gpt2", "gpt"},
+    {"gpt-2", "gpt"},
+    {"transformer", "gpt"},
+    {"llama2", "llama"},
+    {"llama3", "llama"},
+    {"resnet18", "preset: resnet18"},
+    {"gpt2-124m", "preset: gpt2-124m"},
+    {"resnet50", "preset: resnet50"},
+    {NULL, NULL},
+};
 static const char *const preset_names[] = {"",           "gpt2-124m", "gpt2-355m", "gpt2-774m",
                                            "gpt2-1558m", "resnet18",  "resnet50",  NULL};
 static const char *const stem_names[] = {"cifar", "imagenet", NULL};
@@ -25,6 +37,7 @@ static const struct fleet_field model_fields[] = {
      .flags = FLEET_REQUIRED,
      .offset = offsetof(struct training_model, name),
      .choices = model_names,
+     .hints = model_hints,
      .description = "Architecture. May be left out beside a preset."},
     {.name = "preset",
      .kind = FLEET_FIELD_ENUM,
@@ -186,6 +199,16 @@ static const struct fleet_object model_type = {
 static const char *const tokenizer_names[] = {"bytes",   "tokens-u16", "tokens-u32",       "bpe",
                                               "cifar10", "cifar100",   "synthetic-markov", NULL};
 
+static const struct fleet_hint tokenizer_hints[] = {
+    {"char", "bytes"},     {"character", "bytes"},
+    {"none", "bytes"},     {"gpt2", "bpe"},
+    {"tiktoken", "bpe"},   {"sentencepiece", "tokens-u32"},
+    {"u16", "tokens-u16"}, {"uint16", "tokens-u16"},
+    {"u32", "tokens-u32"}, {"uint32", "tokens-u32"},
+    {"cifar", "cifar10"},  {"synthetic", "synthetic-markov"},
+    {NULL, NULL},
+};
+
 #define BPE    (1U << TRAINING_TOKENIZER_BPE)
 #define MARKOV (1U << TRAINING_TOKENIZER_SYNTHETIC_MARKOV)
 
@@ -205,6 +228,7 @@ static const struct fleet_field data_fields[] = {
      .offset = offsetof(struct training_data, tokenizer),
      .default_text = "\"bytes\"",
      .choices = tokenizer_names,
+     .hints = tokenizer_hints,
      .description =
          "How the files become samples. bytes: a token is a byte; tokens-u16, tokens-u32: the "
          "file holds little-endian token ids; bpe: byte-pair encoding; cifar10, cifar100: the "
@@ -428,6 +452,12 @@ static const struct fleet_object log_type = {
 
 static const char *const precision_names[] = {"fp32", "bf16", "fp16", NULL};
 
+static const struct fleet_hint precision_hints[] = {
+    {"float32", "fp32"},       {"float", "fp32"},       {"single", "fp32"},
+    {"float16", "fp16"},       {"half", "fp16"},        {"bfloat16", "bf16"},
+    {"mixed", "bf16 or fp16"}, {"amp", "bf16 or fp16"}, {NULL, NULL},
+};
+
 #define BATCH_MAX 16777216
 
 static const struct fleet_field training_fields[] = {
@@ -484,6 +514,7 @@ static const struct fleet_field training_fields[] = {
      .offset = offsetof(struct training_config, precision),
      .presence = FLEET_PRESENCE(struct training_config, precision_given),
      .choices = precision_names,
+     .hints = precision_hints,
      .default_words = "fp32; fp16 with strategy.amp",
      .description =
          "Type of the arithmetic, with fp32 master weights. strategy.amp says where it is used; "

@@ -8,6 +8,12 @@
 
 static const char *const optimizer_names[] = {"sgd",  "momentum", "adam", "adamw",
                                               "lamb", "lars",     NULL};
+
+static const struct fleet_hint optimizer_hints[] = {
+    {"adamax", "adam"},   {"nadam", "adam"},
+    {"adam_w", "adamw"},  {"nesterov", "momentum with nesterov: true"},
+    {"sgdm", "momentum"}, {NULL, NULL},
+};
 static const char *const decay_on_names[] = {"matrices", "all", NULL};
 static const char *const regularizer_names[] = {"l2", "l1", NULL};
 
@@ -60,6 +66,7 @@ static const struct fleet_field optimizer_fields[] = {
      .offset = offsetof(struct training_optimizer, name),
      .default_text = "\"adamw\"",
      .choices = optimizer_names,
+     .hints = optimizer_hints,
      .description = "Update rule."},
     {.name = "learningRate",
      .kind = FLEET_FIELD_NUMBER,
@@ -195,6 +202,18 @@ static const char *const schedule_names[] = {
     "constant",           "noam",        "cosine", "polynomial", "piecewise", "exponential",
     "naturalExponential", "inverseTime", "step",   NULL};
 
+static const struct fleet_hint schedule_hints[] = {
+    {"linear", "polynomial with power: 1"},
+    {"linear_with_warmup", "polynomial with power: 1 and warmupSteps"},
+    {"cosine_with_warmup", "cosine with warmupSteps"},
+    {"constant_with_warmup", "constant with warmupSteps"},
+    {"warmup", "constant with warmupSteps"},
+    {"none", "constant"},
+    {"exp", "exponential"},
+    {"multistep", "piecewise"},
+    {NULL, NULL},
+};
+
 #define NOAM          (1U << TRAINING_SCHEDULE_NOAM)
 #define COSINE        (1U << TRAINING_SCHEDULE_COSINE)
 #define POLYNOMIAL    (1U << TRAINING_SCHEDULE_POLYNOMIAL)
@@ -211,6 +230,7 @@ static const struct fleet_field schedule_fields[] = {
      .offset = offsetof(struct training_schedule, name),
      .default_text = "\"constant\"",
      .choices = schedule_names,
+     .hints = schedule_hints,
      .description = "How the learning rate changes with the number of updates."},
     {.name = "warmupSteps",
      .kind = FLEET_FIELD_INT,

@@ -294,7 +294,8 @@ static int lex_token(struct prototxt_lexer *lexer, struct fleet_error *err)
         return 0;
     }
     if (c >= 0x20 && c < 0x7F)
-        return prototxt_lexer_error(lexer, token, err, "Unexpected character \"%c\".", c);
+        return prototxt_lexer_error(lexer, token, err, "Unexpected character \"%c\".%s", c,
+                                    c == '=' ? " Expected \"field: value\"." : "");
     return prototxt_lexer_error(lexer, token, err, "Unexpected character: byte 0x%02x.",
                                 (unsigned char)c);
 }

@@ -7,6 +7,7 @@
  */
 #include "libfleet/strategy/select.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -84,6 +85,23 @@ __attribute__((format(printf, 3, 4))) static void refuse(struct selection *x, co
     fleet_errors_add(x->errors, path.text, "%s", fleet_strbuf_text(&message));
 }
 
+/* "sgd or momentum": Paddle's classes as spec.training.optimizer.name spells them. */
+static void append_lower(struct fleet_strbuf *out, const char *text)
+{
+    for (; *text; text++)
+        fleet_strbuf_append_char(out, (char)tolower((unsigned char)*text));
+}
+
+static void refuse_optimizer(struct selection *x, enum unit unit)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf wanted = {0}, given = {0};
+
+    append_lower(&wanted, unit_optimizer(unit));
+    append_lower(&given, x->options->optimizer);
+    refuse(x, unit_name(unit), SELECT_NEEDS_OPTIMIZER "%s (it is %s)", wanted.text,
+           fleet_strbuf_text(&given));
+}
+
 static void refuse_contradictions(struct selection *x)
 {
     const struct strategy *s = &x->strategy;
@@ -98,11 +116,7 @@ static void refuse_contradictions(struct selection *x)
     for (int i = 0; i < UNITS; i++)
         if (unit_is_on(s, (enum unit)i) &&
             !unit_fits_optimizer((enum unit)i, x->options->optimizer))
-            refuse(
-                x, unit_name((enum unit)i),
-                "works with the optimizer %s only, and the optimizer is %s: the knob replaces or "
-                "assumes that optimizer",
-                unit_optimizer((enum unit)i), x->options->optimizer);
+            refuse_optimizer(x, (enum unit)i);
 }
 
 /* Lists of operators that contradict themselves, and two 16-bit types at once. */
@@ -282,6 +296,24 @@ static void warn_of_a_rest(const struct strategy *s, int64_t steps, struct selec
                     steps, k, (int)(steps % k));
 }
 
+/* ---- what could not be read ------------------------------------------------------------------ */
+
+bool select_knows_grid(const struct fleet_errors *unread, const char *path)
+{
+    static const char *const fields[] = {
+        "hybrid_configs",  "sharding_configs", "tensor_parallel_configs",
+        "tensor_parallel", "sharding",         "pipeline"};
+
+    for (size_t i = 0; unread && i < FLEET_COUNT(fields); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf field = {0};
+
+        fleet_strbuf_appendf(&field, "%s%s%s", path, *path ? "." : "", fields[i]);
+        if (fleet_errors_touch(unread, field.text))
+            return false;
+    }
+    return true;
+}
+
 /* ---- the frame ----------------------------------------------------------------------------- */
 
 int strategy_select(const struct strategy *s, const struct select_options *options,
@@ -292,6 +324,7 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
     struct fleet_errors unusual = {0};
     struct topology topology;
     size_t before = errors->count;
+    bool knows_grid = options->world_size > 0 && select_knows_grid(options->unread, path);
 
     (void)strategy_check(s, options->world_size, path, errors, &unusual);
     take_warnings(&unusual, path, &result.warnings);
@@ -301,10 +334,10 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
         select_paddle(&x.strategy, options, &result);
     else
         select_full(&x);
-    if (has_legal_degrees(&x.strategy))
+    if (knows_grid && has_legal_degrees(&x.strategy))
         (void)topology_build(&x.strategy, options->world_size, path, &topology, errors);
     result.final = x.strategy; /* moved */
-    if (errors->count > before) {
+    if (errors->count > before || !knows_grid) {
         select_result_release(&result);
         return -EINVAL;
     }
@@ -322,6 +355,56 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
     warn_of_a_rest(&result.final, options->steps, &result.warnings);
     *out = result;
     return 0;
+}
+
+static int at_least_two(int degree)
+{
+    return degree > 1 ? degree : 2;
+}
+
+static bool has_model_degree(const struct strategy *s)
+{
+    return s->hybrid_configs.mp_degree > 1 || (s->sharding && s->sharding_configs.mp_degree > 1) ||
+           (s->tensor_parallel && s->tensor_parallel_configs.tensor_parallel_degree > 1);
+}
+
+/* The axes by what is on: more than one worker is divided by whatever divides. */
+static void guess_topology(const struct strategy *s, int world, struct topology *out)
+{
+    *out = (struct topology){.world = world};
+    for (int i = 0; i < TOPOLOGY_AXES; i++) {
+        out->degree[i] = 1;
+        out->order[i] = (enum topology_axis)i;
+    }
+    if (s->sharding && world > 1)
+        out->degree[TOPOLOGY_SHARDING] = at_least_two(s->sharding_configs.sharding_group_size);
+    if (s->pipeline && world > 1)
+        out->degree[TOPOLOGY_PIPELINE] = 2;
+    if (has_model_degree(s))
+        out->degree[TOPOLOGY_MODEL] = 2;
+}
+
+void select_roughly(const struct strategy *s, const struct select_options *options,
+                    const char *path, struct select_result *out, struct topology *out_topology)
+{
+    struct fleet_errors ignored = {0}; /* strategy_select() has told them */
+    struct selection x = {.options = options, .path = "", .errors = &ignored};
+
+    *out = (struct select_result){0};
+    strategy_copy(&x.strategy, s);
+    if (options->policy == STRATEGY_PADDLE)
+        select_paddle(&x.strategy, options, out);
+    else
+        select_full(&x);
+    if (!select_knows_grid(options->unread, path) || !has_legal_degrees(&x.strategy) ||
+        topology_build(&x.strategy, options->world_size, "", out_topology, &ignored) < 0)
+        guess_topology(&x.strategy, options->world_size, out_topology);
+    out->final = x.strategy; /* moved */
+    if (options->policy == STRATEGY_FULL)
+        list_applied(&out->final, &out->without_effect, &out->applied);
+    if (out_topology->degree[TOPOLOGY_MODEL] > 1 && !out->final.tensor_parallel)
+        insert_tensor_parallel(&out->applied);
+    fleet_errors_release(&ignored);
 }
 
 bool select_has_note(const struct select_notes *notes, const char *knob)
@@ -369,6 +452,16 @@ void select_name(struct select_names *names, const char *name)
     names->items[names->count++] = name;
 }
 
+/* Takes `because`. */
+static void append_note(struct select_notes *notes, const char *knob, char *because)
+{
+    notes->items = realloc(notes->items, (notes->count + 1) * sizeof(*notes->items));
+    fleet_assert(notes->items);
+    notes->items[notes->count].knob = strdup(knob);
+    fleet_assert(notes->items[notes->count].knob);
+    notes->items[notes->count++].because = because;
+}
+
 void select_note(struct select_notes *notes, const char *knob, const char *format, ...)
 {
     struct fleet_strbuf because = {0};
@@ -377,9 +470,26 @@ void select_note(struct select_notes *notes, const char *knob, const char *forma
     va_start(args, format);
     fleet_strbuf_appendv(&because, format, args);
     va_end(args);
-    notes->items = realloc(notes->items, (notes->count + 1) * sizeof(*notes->items));
-    fleet_assert(notes->items);
-    notes->items[notes->count].knob = strdup(knob);
-    fleet_assert(notes->items[notes->count].knob);
-    notes->items[notes->count++].because = fleet_strbuf_take(&because);
+    append_note(notes, knob, fleet_strbuf_take(&because));
+}
+
+void select_renote(struct select_notes *notes, const char *knob, const char *format, ...)
+{
+    struct fleet_strbuf because = {0};
+    size_t kept = 0;
+    va_list args;
+
+    for (size_t i = 0; i < notes->count; i++) {
+        if (strcmp(notes->items[i].knob, knob) != 0) {
+            notes->items[kept++] = notes->items[i];
+            continue;
+        }
+        free(notes->items[i].knob);
+        free(notes->items[i].because);
+    }
+    notes->count = kept;
+    va_start(args, format);
+    fleet_strbuf_appendv(&because, format, args);
+    va_end(args);
+    append_note(notes, knob, fleet_strbuf_take(&because));
 }

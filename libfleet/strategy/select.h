@@ -24,8 +24,10 @@
 #include "libfleet/strategy/strategy.h"
 
 struct fleet_errors;
+struct topology;
 
-#define SELECT_NAMES_MAX 24
+#define SELECT_NAMES_MAX     24
+#define SELECT_UNKNOWN_WORLD 0
 
 enum strategy_policy {
     STRATEGY_FULL,
@@ -34,13 +36,14 @@ enum strategy_policy {
 
 struct select_options {
     enum strategy_policy policy;
-    int world_size; /* ranks, at least 1 */
+    int world_size; /* ranks; SELECT_UNKNOWN_WORLD: nothing is selected, only contradictions told */
     const char
         *optimizer; /* "momentum" or "Momentum", …; NULL: unknown, taken to be the right one */
     /* Of the training block: */
     bool has_decay;        /* the optimizer has a weight decay of its own */
     int64_t steps;         /* batches of the job; 0: unknown */
     bool lacks_batch_norm; /* the model has no batch normalization; false: it has, or is unknown */
+    const struct fleet_errors *unread; /* values that could not be read, by full path; NULL: none */
 };
 
 struct select_names {
@@ -70,13 +73,28 @@ struct select_result {
 /*
  * Returns 0 with *out filled (release it), or -EINVAL with errors appended and nothing in *out to
  * release. `path` stands in front of each path. Runs strategy_check() and topology_build() first,
- * so the caller need not.
+ * so the caller need not. Where the number of ranks is not known, or `unread` is about what divides
+ * them, -EINVAL comes without an error of that kind, too.
  */
 int strategy_select(const struct strategy *s, const struct select_options *options,
                     const char *path, struct select_result *out, struct fleet_errors *errors);
 
+/*
+ * The same where something is wrong with it: `applied`, `final` and degrees as far as they can be
+ * told, by those who ask what of it could not run in any case. An axis that a unit divides and
+ * whose degree is not known has the degree 2. `path` is that of strategy_select(). Release *out.
+ */
+void select_roughly(const struct strategy *s, const struct select_options *options,
+                    const char *path, struct select_result *out, struct topology *out_topology);
+
+/* What decides which ranks work together could be read; `unread` may be NULL. */
+bool select_knows_grid(const struct fleet_errors *unread, const char *path);
+
 /* `auto` is on and nothing else is set: the selection chooses the units. */
 bool select_is_auto(const struct strategy *s);
+
+/* What an error begins with that asks for another optimizer. */
+#define SELECT_NEEDS_OPTIMIZER "needs training.optimizer.name: "
 
 /* Append the result's warnings to `warnings` (may be NULL), `path` in front of each path. */
 void select_warn(const struct select_result *result, const char *path,
@@ -88,6 +106,10 @@ void select_result_release(struct select_result *result);
 /* Append a note; the text is one sentence without full stop. */
 __attribute__((format(printf, 3, 4))) void select_note(struct select_notes *notes, const char *knob,
                                                        const char *format, ...);
+
+/* The same, in place of the notes of that knob that are there. */
+__attribute__((format(printf, 3, 4))) void select_renote(struct select_notes *notes,
+                                                         const char *knob, const char *format, ...);
 
 /* There is a note of that knob. */
 bool select_has_note(const struct select_notes *notes, const char *knob);

@@ -83,10 +83,13 @@ static void show(const cJSON *item, char *out)
 
 static void refuse(struct decoder *d, const cJSON *item, const char *wanted)
 {
+    FLEET_AUTO_STRBUF struct fleet_strbuf hint = {0};
     char shown[SHOWN_SIZE];
 
     show(item, shown);
-    fleet_errors_add(d->errors, d->path.text, "must be %s, not %s", wanted, shown);
+    fleet_json_append_hint(&hint, item, wanted);
+    fleet_errors_add(d->errors, d->path.text, "must be %s, not %s%s", wanted, shown,
+                     fleet_strbuf_text(&hint));
 }
 
 static void refuse_unknown(struct decoder *d, const struct knob_message *message, const char *name)
@@ -96,10 +99,11 @@ static void refuse_unknown(struct decoder *d, const struct knob_message *message
     const char *closest = d->errors->count < FLEET_ERRORS_MAX ? knobs_closest(message, name) : NULL;
 
     if (closest)
-        fleet_errors_add(d->errors, d->path.text, "is not a field of %s; did you mean \"%s\"?",
-                         message->name, closest);
+        fleet_errors_add_unknown(d->errors, d->path.text,
+                                 "is not a field of %s; did you mean \"%s\"?", message->name,
+                                 closest);
     else
-        fleet_errors_add(d->errors, d->path.text, "is not a field of %s", message->name);
+        fleet_errors_add_unknown(d->errors, d->path.text, "is not a field of %s", message->name);
 }
 
 static bool read_int(struct decoder *d, const cJSON *item, int32_t *out)

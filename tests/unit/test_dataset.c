@@ -241,7 +241,7 @@ static void test_dataset__what_cannot_be_read_is_named(void **state)
         struct fleet_error err;
         assert_int_equal(
             open_path(path_of("short"), TRAINING_TOKENIZER_BYTES, 0, 0, &dataset, &err), -EINVAL);
-        assert_non_null(strstr(err.text, "data.tokenizer: makes text"));
+        assert_non_null(strstr(err.text, "data.tokenizer: the tokenizer makes text"));
     }
     assert_refused(path_of("short"), 4, -EINVAL,
                    "holds 4 tokens, one sample of model.context 4 needs 5");

@@ -277,9 +277,9 @@ static void test_field__all_errors_are_reported_at_once_with_their_paths(void **
                    "spec.loud: must be true or false, not 1\n"
                    "spec.name: must be lower-case letters, not \"Abc\"\n"
                    "spec.points[1].x: required\n"
-                   "spec.numbers[1]: must be an integer, not \"4\"\n"
+                   "spec.numbers[1]: must be an integer, not \"4\"; write it without quotes\n"
                    "spec.numbers[2]: must be at least 1, not 0\n"
-                   "spec.labels.a: must be a string, not 1\n"
+                   "spec.labels.a: must be a string, not 1; quote it\n"
                    "spec.raw: must be an object, not a list\n");
 }
 

@@ -70,7 +70,7 @@ static const struct {
     {"", ADAMW ", health: {factor: 3, window: 10}",
      "spec.training.health.factor: has no effect: health.lossSpike is off\n"
      "spec.training.health.window: has no effect: health.lossSpike is off\n"},
-    {"", ADAMW ", health: {lossSpike: skip, factor: 3, window: 10}", ""},
+    {"", ADAMW ", health: {lossSpike: skip, factor: 3, window: 3}", ""},
 };
 
 static void warn(const char *spec, const char *training, bool in_cluster, struct fleet_strbuf *out)

@@ -404,7 +404,7 @@ static void test_observe__an_odd_job_is_accepted_and_told(void **state)
     reconcile(&w.observation.observed, &actions);
     assert_string_equal(actions.status.conditions.items[0].status, "True");
     assert_string_equal(actions.status.conditions.items[0].message,
-                        "the spec makes sense, but\n"
+                        "valid, with warnings:\n"
                         "spec.autoParallel: is checked; nothing acts on it yet");
     actions_release(&actions);
     release(&w);
@@ -414,7 +414,7 @@ static void test_observe__an_odd_job_is_accepted_and_told(void **state)
 static void test_observe__a_vocabulary_left_to_the_tokenizer_is_told(void **state)
 {
     static const char message[] =
-        "the spec makes sense, but\nspec.training.model.vocabulary: is not given";
+        "valid, with warnings:\nspec.training.model.vocabulary: is not given";
     struct world w = {0};
     struct actions actions = {0};
 

@@ -356,8 +356,7 @@ static void test_select__full_refuses_contradictions_by_name(void **state)
            "gradient exchange left to compress; refused sharding: localsgd and sharding "
            "contradict each other: local steps need a whole replica per rank");
     expect("{'lamb': true}", STRATEGY_FULL, 2, "adamw",
-           "refused lamb: works with the optimizer Adam only, and the optimizer is adamw: the knob "
-           "replaces or assumes that optimizer");
+           "refused lamb: needs training.optimizer.name: adam (it is adamw)");
     expect("{'amp': true, 'amp_configs': {'custom_white_list': ['a'], 'custom_black_list': ['a']}}",
            STRATEGY_FULL, 2, NULL,
            "refused amp_configs.custom_black_list: \"a\" is in custom_white_list too");

@@ -59,7 +59,7 @@ static void test_strategy_json__reports_all_errors_at_once(void **state)
         "amp: must be true or false, not 1; "
         "nccl_comm_num: must be an integer, not true; "
         "recompute: must be true or false, not null; "
-        "dgc_configs.sparsity[1]: must be a number, not \"0.99\"; "
+        "dgc_configs.sparsity[1]: must be a number, not \"0.99\"; write it without quotes; "
         "amp_configs: must be an object, not 3; "
         "recompute_configs.checkpoints: must be a list, not \"x\"; "
         "recompute_configs.checkpoint_shape[0]: must be an integer, not 1.5; "

@@ -155,12 +155,13 @@ static void test_support__auto_is_blamed_for_what_it_chooses(void **state)
 {
     (void)state;
     expect_auto(1, "momentum", "");
-    expect_auto(2, "momentum",
-                "spec.strategy.auto: chooses sharding > amp > lars on 2 workers, and the built-in "
-                "runtime cannot run sharding; set the knobs that you want instead of auto\n");
+    expect_auto(
+        2, "momentum",
+        "spec.strategy.auto: chooses sharding > amp > lars on 2 workers, and the built-in "
+        "trainer cannot run sharding yet; set the settings that you want instead of auto\n");
     expect_auto(2, "sgd",
                 "spec.strategy.auto: chooses adaptive_localsgd > amp on 2 workers, and the "
-                "built-in runtime cannot run adaptive_localsgd; set the knobs that you want "
+                "built-in trainer cannot run adaptive_localsgd yet; set the settings that you want "
                 "instead of auto\n");
 }
 
@@ -193,7 +194,7 @@ static void test_support__pages_begin_with_what_does_not_run(void **state)
             expect_first_line(gap->degrees[i], gap->because);
     }
     for (size_t i = 0; i < FLEET_COUNT(below); i++)
-        expect_first_line(below[i], "the built-in runtime has no pass for it");
+        expect_first_line(below[i], "the built-in trainer cannot run this yet");
 }
 
 int main(void)

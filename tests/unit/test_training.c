@@ -169,7 +169,6 @@ static void test_training__presets_fill_in_what_is_not_given(void **state)
             OPTIMIZER BATCH,
         "spec.training.model.preset: is a preset of model gpt, not of llama\n");
     assert_refused("model: {preset: gpt2-125m}\n" DATA OPTIMIZER BATCH,
-                   "spec.training.model.name: required\n"
                    "spec.training.model.preset: \"gpt2-125m\" is unknown; did you mean "
                    "\"gpt2-124m\"? Must be one of gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1558m, "
                    "resnet18, resnet50\n");

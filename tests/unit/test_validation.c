@@ -90,7 +90,7 @@ static void test_validation__replicas_lie_between_their_bounds(void **state)
     assert_job("j", "  worker: {replicas: 1, minReplicas: 2, maxReplicas: 4}\n",
                "spec.worker.replicas: 1 is not between minReplicas (2) and maxReplicas (4)\n");
     assert_job("j", "  worker: {replicas: 5, maxReplicas: 4}\n",
-               "spec.worker.replicas: 5 is not between minReplicas (4) and maxReplicas (4)\n");
+               "spec.worker.replicas: 5 is more than maxReplicas (4)\n");
     assert_job(
         "j", "  worker: {replicas: 4096, processesPerPod: 17}\n",
         "spec.worker.processesPerPod: 17 processes in each of 4096 workers are more than the "
@@ -210,7 +210,8 @@ static void test_validation__a_template_stands_alone(void **state)
 {
     (void)state;
     assert_job("j", "  worker: {image: x, template: {spec: {}}}\n",
-               "spec.worker.image: stands beside template, which says it too; drop one of them\n"
+               "spec.worker.image: image and template cannot both be given: set the image in "
+               "template.spec.containers[0].image\n"
                "spec.worker.template.spec.containers: must have at least one container; the first "
                "is the worker's\n");
     assert_result("apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: j}\n"

@@ -27,8 +27,8 @@ struct dataset {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int open_source(const struct training_data *config, uint64_t seed, struct source **out,
-                       struct fleet_error *err)
+static int open_source(const struct training_data *config, uint64_t seed, int64_t enough,
+                       struct source **out, struct fleet_error *err)
 {
     if (config->tokenizer == TRAINING_TOKENIZER_SYNTHETIC_MARKOV) {
         *out = source_markov_new(config, seed);
@@ -38,7 +38,7 @@ static int open_source(const struct training_data *config, uint64_t seed, struct
         return fleet_error(err, -EINVAL, SOURCE_FIELD ": required");
     switch (config->tokenizer) {
     case TRAINING_TOKENIZER_BPE:
-        return source_bpe_open(config, out, err);
+        return source_bpe_open(config, enough, out, err);
     case TRAINING_TOKENIZER_CIFAR10:
     case TRAINING_TOKENIZER_CIFAR100:
         return source_cifar_open(config, out, err);
@@ -57,9 +57,9 @@ static int count_samples(struct dataset *dataset, const char *path, struct fleet
     if (dataset->count < 1)
         return fleet_error(err, -EINVAL,
                            SOURCE_FIELD
-                           ": %s holds %lld tokens, one sample of model.context %lld needs %lld",
-                           path, (long long)source->tokens, (long long)dataset->context,
-                           (long long)dataset->context + 1);
+                           ": %s holds %lld token%s, one sample of model.context %lld needs %lld",
+                           path, (long long)source->tokens, source->tokens == 1 ? "" : "s",
+                           (long long)dataset->context, (long long)dataset->context + 1);
     return 0;
 }
 
@@ -76,13 +76,19 @@ static int hold_out(struct dataset *dataset, double share, const char *path,
         return fleet_error(
             err, -EINVAL,
             SOURCE_FIELD
-            ": %s holds %lld samples, too few to hold out spec.training.data.validation %g",
-            path, (long long)dataset->count, share);
+            ": %s holds %lld sample%s, too few to hold out spec.training.data.validation %g",
+            path, (long long)dataset->count, dataset->count == 1 ? "" : "s", share);
     return 0;
 }
 
 int dataset_open(const struct training_data *config, int64_t context, uint64_t seed,
                  struct dataset **out, struct fleet_error *err)
+{
+    return dataset_open_enough(config, context, seed, INT64_MAX, out, err);
+}
+
+int dataset_open_enough(const struct training_data *config, int64_t context, uint64_t seed,
+                        int64_t enough, struct dataset **out, struct fleet_error *err)
 {
     struct dataset *dataset = calloc(1, sizeof(*dataset));
     int rc;
@@ -90,12 +96,11 @@ int dataset_open(const struct training_data *config, int64_t context, uint64_t s
     fleet_assert(dataset != NULL);
     dataset->tokenizer = config->tokenizer;
     dataset->context = context;
-    rc = open_source(config, seed, &dataset->source, err);
+    rc = open_source(config, seed, enough, &dataset->source, err);
     if (rc == 0 && context < 1 && !dataset->source->vtable->read_image)
-        rc = fleet_error(
-            err, -EINVAL,
-            "spec.training.data.tokenizer: makes text, but the model reads images (it has no "
-            "model.context); cifar10 and cifar100 make images");
+        rc = fleet_error(err, -EINVAL,
+                         "spec.training.data.tokenizer: the tokenizer makes text, but the model "
+                         "reads images: must be cifar10 or cifar100");
     if (rc == 0)
         rc = count_samples(dataset, config->path, err);
     if (rc == 0)

@@ -52,10 +52,11 @@ struct source {
 
 #define SOURCE_FIELD "spec.training.data.path" /* what errors about files begin with */
 
-/* One each, chosen by config->tokenizer. Errors as dataset_open(). */
+/* One each, chosen by config->tokenizer. Errors as dataset_open(). bpe: the text is encoded
+ * until there are `enough` tokens. */
 int source_tokens_open(const struct training_data *config, struct source **out,
                        struct fleet_error *err);
-int source_bpe_open(const struct training_data *config, struct source **out,
+int source_bpe_open(const struct training_data *config, int64_t enough, struct source **out,
                     struct fleet_error *err);
 int source_cifar_open(const struct training_data *config, struct source **out,
                       struct fleet_error *err);

@@ -23,7 +23,8 @@ struct bpe_source {
     struct source source;
     struct data_files files;
     struct bpe_tokens tokens;
-    int64_t *ends; /* [files.count], tokens up to the end of each file */
+    int64_t *ends;  /* [files.count], tokens up to the end of each file */
+    int64_t enough; /* no more is encoded once there are so many tokens */
 };
 
 /* The file's bytes go through a buffer that grows only if one word fills it. */
@@ -36,7 +37,7 @@ static int encode_file(struct bpe_source *s, struct bpe *bpe, const struct data_
     int rc = 0;
 
     fleet_assert(buffer != NULL);
-    while (at < size && rc == 0) {
+    while (at < size && rc == 0 && s->tokens.count < s->enough) {
         size_t room = capacity - held, used;
         size_t part = (uint64_t)(size - at) < room ? (size_t)(size - at) : room;
         rc = files_read(&s->files, SOURCE_FIELD, file->first + at, part, buffer + held, err);
@@ -143,7 +144,7 @@ static int encode_all(struct bpe_source *s, const struct training_data *config,
     return rc;
 }
 
-int source_bpe_open(const struct training_data *config, struct source **out,
+int source_bpe_open(const struct training_data *config, int64_t enough, struct source **out,
                     struct fleet_error *err)
 {
     struct bpe_source *s = calloc(1, sizeof(*s));
@@ -151,6 +152,7 @@ int source_bpe_open(const struct training_data *config, struct source **out,
 
     fleet_assert(s != NULL);
     s->source.vtable = &vtable;
+    s->enough = enough;
     rc = files_open(SOURCE_FIELD, config->path, &s->files, err);
     if (rc == 0)
         rc = encode_all(s, config, err);

@@ -329,8 +329,9 @@ static int mark_black(struct amp *amp, struct fleet_error *err)
         int var = program_find_var(amp->program, names->items[i]);
         if (var == PROGRAM_NONE)
             return fleet_error(err, -EINVAL,
-                               "amp_configs.custom_black_varnames: the program has no tensor %s",
-                               names->items[i]);
+                               "amp_configs.custom_black_varnames[%zu]: no tensor \"%.60s\"; "
+                               "`fleetjob plan FILE --program` lists those of this model",
+                               i, names->items[i]);
         amp->black[var] = true;
     }
     return 0;
@@ -349,9 +350,11 @@ static int check_type(const struct pass_context *context, struct fleet_error *er
     if (!s->amp || !s->amp_configs.use_pure_bf16)
         return 0;
     if (context->training->precision_given && context->training->precision != TRAINING_BF16)
-        return fleet_error(err, -EINVAL,
-                           "amp_configs.use_pure_bf16 does not go with spec.training.precision %s",
-                           training_precision_text(context->training->precision));
+        return fleet_error(
+            err, -EINVAL,
+            "amp_configs.use_pure_bf16: contradicts spec.training.precision %s; drop one "
+            "of them",
+            training_precision_text(context->training->precision));
     return 0;
 }
 

@@ -24,7 +24,8 @@ struct pass_context {
     const struct strategy *strategy;        /* the effective one, after selection */
     const struct strategy_options *options; /* NULL: the defaults */
     int world;
-    struct select_notes *idle; /* see pass_idle(); NULL: nobody wants to know */
+    struct select_notes *idle;  /* see pass_idle(); NULL: nobody wants to know */
+    struct select_notes *notes; /* what was chosen where the strategy left it open; NULL likewise */
 };
 
 enum pass_stage {

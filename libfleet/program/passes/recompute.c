@@ -28,6 +28,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/program/passes/offload.h"
 #include "libfleet/program/passes/pass.h"
+#include "libfleet/strategy/select.h"
 #include "libfleet/strategy/strategy.h"
 
 struct segment {
@@ -296,33 +297,6 @@ static int offload(struct recompute *r, const struct pass_context *context, stru
 
 /* ---- which checkpoints ----------------------------------------------------------------------- */
 
-static int refuse_name(const struct program *program, const char *name, struct fleet_error *err)
-{
-    FLEET_AUTO_FREE const char **names = calloc((size_t)program->var_count + 1, sizeof(*names));
-    const char *meant;
-    size_t count = 0;
-
-    fleet_assert(names);
-    for (int i = 0; i < program->var_count; i++)
-        if (program->vars[i].role == PROGRAM_ROLE_ACTIVATION && !strchr(program->vars[i].name, '@'))
-            names[count++] = program->vars[i].name;
-    meant = fleet_closest_word(name, names, count);
-    return fleet_error(err, -EINVAL,
-                       "recompute_configs.checkpoints: the program has no tensor %s%s%s", name,
-                       meant ? ", did you mean " : "", meant ? meant : "");
-}
-
-static int find_named(const struct program *program, const struct strategy_strings *names, int *out,
-                      struct fleet_error *err)
-{
-    for (size_t i = 0; i < names->count; i++) {
-        out[i] = program_find_var(program, names->items[i]);
-        if (out[i] == PROGRAM_NONE || strchr(names->items[i], '@')) /* of the backward part */
-            return refuse_name(program, names->items[i], err);
-    }
-    return (int)names->count;
-}
-
 /* What the last forward operator of block `layer` writes, or PROGRAM_NONE. */
 static int block_output(const struct recompute *r, int layer)
 {
@@ -332,14 +306,82 @@ static int block_output(const struct recompute *r, int layer)
     return PROGRAM_NONE;
 }
 
-/* Blocks fall into about √blocks segments; what follows the last checkpoint is kept. */
-static int choose(const struct recompute *r, int *out)
+static int count_blocks(const struct recompute *r)
 {
-    int blocks = 0, segments, count = 0;
+    int blocks = 0;
 
     for (int i = 0; i < r->forward_count; i++)
         if (r->program->ops[i].layer >= blocks)
             blocks = r->program->ops[i].layer + 1;
+    return blocks;
+}
+
+/* "; the blocks' outputs are h.0 … h.3", or what was meant. */
+static void append_help(const struct recompute *r, const char *name, struct fleet_strbuf *out)
+{
+    const struct program *program = r->program;
+    FLEET_AUTO_FREE const char **names = calloc((size_t)program->var_count + 1, sizeof(*names));
+    int blocks = count_blocks(r), first, last;
+    const char *meant;
+    size_t count = 0;
+
+    fleet_assert(names);
+    for (int i = 0; i < program->var_count; i++)
+        if (program->vars[i].role == PROGRAM_ROLE_ACTIVATION && !strchr(program->vars[i].name, '@'))
+            names[count++] = program->vars[i].name;
+    meant = fleet_closest_word(name, names, count);
+    if (meant)
+        fleet_strbuf_appendf(out, ", did you mean %s?", meant);
+    first = blocks > 0 ? block_output(r, 0) : PROGRAM_NONE;
+    last = blocks > 1 ? block_output(r, blocks - 1) : PROGRAM_NONE;
+    if (first != PROGRAM_NONE && last != PROGRAM_NONE)
+        fleet_strbuf_appendf(out, "%s outputs of this model's layers are %s … %s",
+                             meant ? " The" : "; the", program->vars[first].name,
+                             program->vars[last].name);
+}
+
+static bool is_tensor(const struct program *program, const char *name)
+{
+    return program_find_var(program, name) != PROGRAM_NONE && !strchr(name, '@'); /* backward */
+}
+
+/* All that are not there, in one message: a pass has one error. */
+static int refuse_names(const struct recompute *r, const struct strategy_strings *names,
+                        struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf missing = {0}, help = {0};
+    size_t count = 0, first = 0;
+
+    for (size_t i = 0; i < names->count; i++) {
+        if (is_tensor(r->program, names->items[i]))
+            continue;
+        first = count++ == 0 ? i : first;
+        fleet_strbuf_appendf(&missing, "%s\"%.60s\"", missing.length ? ", " : "", names->items[i]);
+    }
+    append_help(r, names->items[first], &help);
+    if (count == 1)
+        return fleet_error(err, -EINVAL, "recompute_configs.checkpoints[%zu]: no tensor %s%s",
+                           first, missing.text, fleet_strbuf_text(&help));
+    return fleet_error(err, -EINVAL, "recompute_configs.checkpoints: no tensors %s%s", missing.text,
+                       fleet_strbuf_text(&help));
+}
+
+static int find_named(const struct recompute *r, const struct strategy_strings *names, int *out,
+                      struct fleet_error *err)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        if (!is_tensor(r->program, names->items[i]))
+            return refuse_names(r, names, err);
+        out[i] = program_find_var(r->program, names->items[i]);
+    }
+    return (int)names->count;
+}
+
+/* Blocks fall into about √blocks segments; what follows the last checkpoint is kept. */
+static int choose(const struct recompute *r, int *out)
+{
+    int blocks = count_blocks(r), segments, count = 0;
+
     segments = (int)lround(sqrt((double)blocks));
     if (segments < 2)
         segments = 2;
@@ -349,6 +391,19 @@ static int choose(const struct recompute *r, int *out)
             out[count++] = var;
     }
     return count;
+}
+
+/* Which they are, for the plan. */
+static void tell_choice(const struct recompute *r, const int *chosen, int count,
+                        const struct pass_context *context)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf names = {0};
+
+    for (int i = 0; i < count; i++)
+        fleet_strbuf_appendf(&names, "%s%s", i > 0 ? ", " : "", r->program->vars[chosen[i]].name);
+    if (context->notes && count > 0)
+        select_renote(context->notes, "recompute",
+                      "checkpoints chosen: %s (about √layers segments)", names.text);
 }
 
 bool recompute_wanted(const struct pass_context *context)
@@ -368,8 +423,10 @@ int recompute_apply(struct program *program, const struct pass_context *context,
     fleet_assert(found);
     recompute_init(&r, program);
     count = s->recompute_configs.checkpoints.count
-                ? find_named(program, &s->recompute_configs.checkpoints, found, err)
+                ? find_named(&r, &s->recompute_configs.checkpoints, found, err)
                 : choose(&r, found);
+    if (s->recompute_configs.checkpoints.count == 0)
+        tell_choice(&r, found, count, context);
     if (count < 0) {
         rc = count;
     } else {

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_DATA_PROBE_H
+#define AGENT_RUNTIME_DATA_PROBE_H
+
+/*
+ * Would a job be able to train on its data? Opens what the trainer would open, in the same way, and
+ * looks at samples here and there instead of at all: `fleetjob validate` and `fleetjob run` ask
+ * before there are processes.
+ *
+ * Errors: what dataset_open() refuses (missing, unreadable, empty, too short for one sample, not of
+ * the tokenizer's format); a token or label that the model does not have; a tokenizer with more
+ * tokens than model.vocabulary. Warnings: fewer samples than a batch.
+ */
+
+struct fleet_errors;
+struct training_config;
+
+#define PROBE_SAMPLES 64 /* looked at, from the first to the last */
+
+/* `config` has passed its checks, and its paths are this machine's
+ * (training_config_resolve_paths()). Both lists get fields with full paths,
+ * "spec.training.data.path". */
+void probe_data(const struct training_config *config, struct fleet_errors *errors,
+                struct fleet_errors *warnings);
+
+#endif

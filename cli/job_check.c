@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/job_check.h"
+
+#include "cli/job_file.h"
+#include "cli/machine_check.h"
+#include "cli/processors.h"
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/api/judge.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/program/vocabulary.h"
+
+/* The vocabulary that the job leaves to its tokenizer's file. What is wrong with the file is
+ * told with the data. */
+static void complete(struct fleetjob *job, const char *folder)
+{
+    struct fleet_error err;
+
+    if (job->spec.has_training && !fleet_errors_touch(&job->unread, "spec.training.model") &&
+        !fleet_errors_touch(&job->unread, "spec.training.data"))
+        (void)vocabulary_complete(&job->spec.training, folder, &err);
+}
+
+static int thread_count(const struct fleetjob *job, const struct job_check_options *options)
+{
+    int64_t world = options->world_size > 0 ? options->world_size
+                                            : fleetjob_world_size(job, job->spec.worker.replicas);
+
+    if (options->command == JOB_CHECK_PLAN || world < 1 || world > TOPOLOGY_WORLD_MAX)
+        return 0;
+    return processors_per_trainer((int)world);
+}
+
+static void check_text(struct fleetjob *job, const struct job_check_options *options,
+                       struct job_check *check)
+{
+    struct judge_options judge = {.in_cluster = options->in_cluster,
+                                  .only_explain = options->command == JOB_CHECK_PLAN,
+                                  .world_size = options->world_size,
+                                  .threads = thread_count(job, options),
+                                  .policy = options->policy};
+
+    check->has_plan = judge_job(job, &judge, &check->plan, &check->errors, &check->warnings);
+}
+
+/* A job that is not to run here does not have to fit here. */
+static void check_memory(const struct fleetjob *job, const struct job_check_options *options,
+                         struct job_check *check)
+{
+    struct fleet_errors found = {0};
+
+    machine_check_memory(job, &check->plan, &found);
+    if (options->command == JOB_CHECK_RUN)
+        fleet_errors_append(&check->errors, &found);
+    else if (found.count > 0)
+        fleet_errors_add(&check->notes, found.items[0].path,
+                         "`fleetjob run` would refuse it on this machine: %s",
+                         found.items[0].message);
+    fleet_errors_release(&found);
+}
+
+static void check_machine(struct fleetjob *job, const struct job_check_options *options,
+                          const char *folder, struct job_check *check)
+{
+    struct machine_check_options machine = {.folder = folder,
+                                            .in_cluster = options->in_cluster,
+                                            .will_run = options->command == JOB_CHECK_RUN};
+
+    machine_check_files(job, &machine,
+                        options->command == JOB_CHECK_PLAN ? &check->warnings : &check->errors,
+                        &check->warnings, &check->notes);
+    if (check->has_plan && !options->in_cluster && options->world_size == 0)
+        check_memory(job, options, check);
+}
+
+void job_check(struct fleetjob *job, const struct job_check_options *options,
+               struct job_check *check)
+{
+    FLEET_AUTO_FREE char *folder = job_file_folder(options->file);
+
+    if (!options->in_cluster) /* where the job will train, the file may be another */
+        complete(job, folder);
+    check_text(job, options, check);
+    check_machine(job, options, folder, check);
+}
+
+void job_check_release(struct job_check *check)
+{
+    fleet_errors_release(&check->errors);
+    fleet_errors_release(&check->warnings);
+    fleet_errors_release(&check->notes);
+    if (check->has_plan)
+        plan_release(&check->plan);
+    *check = (struct job_check){0};
+}

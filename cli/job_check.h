@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_JOB_CHECK_H
+#define CLI_JOB_CHECK_H
+
+/*
+ * Everything that can be known of a job before it runs: what its text says (libfleet/api/judge.h)
+ * and what this machine says (machine_check.h). `fleetjob validate`, `run` and `plan` all ask here,
+ * so that none accepts what another one refuses; they differ in what they do with an answer.
+ *
+ *             wrong in the text   wrong on this machine   does not fit this machine
+ *   validate  error               error                   note
+ *   run       error               error                   error
+ *   plan      error               warning                 note
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "libfleet/base/errors.h"
+#include "libfleet/program/plan.h"
+
+struct fleetjob;
+
+enum job_check_for {
+    JOB_CHECK_VALIDATE,
+    JOB_CHECK_RUN,
+    JOB_CHECK_PLAN,
+};
+
+struct job_check_options {
+    enum job_check_for command;
+    const char *file;                   /* that the job was read from: relative paths start there */
+    bool in_cluster;                    /* judge it as a cluster does */
+    int64_t world_size;                 /* ranks; 0 = as the job says */
+    const enum strategy_policy *policy; /* instead of the job's; NULL = the job's */
+};
+
+struct job_check {
+    struct fleet_errors errors;   /* the job is refused */
+    struct fleet_errors warnings; /* legal, and probably not what is meant */
+    struct fleet_errors notes;    /* what cannot be known here, or does not hold here */
+    bool has_plan;
+    struct plan plan;
+};
+
+/*
+ * Check what fleetjob_decode() has read; `check->errors` may hold what it found. Completes the job
+ * with what its files say (vocabulary). Release *check.
+ */
+void job_check(struct fleetjob *job, const struct job_check_options *options,
+               struct job_check *check);
+void job_check_release(struct job_check *check);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_API_ODD_FIELDS_H
+#define LIBFLEET_API_ODD_FIELDS_H
+
+/*
+ * Values that are legal and together do something that nobody asks for: a warm-up that is longer
+ * than the job, held-out data that nothing looks at, GPUs that stay idle. idle_fields.h has those
+ * that do nothing at all.
+ */
+
+struct fleet_errors;
+struct fleetjob;
+
+/* Append a warning for each. What depends on a value that could not be read is left out. */
+void odd_fields_warn(const struct fleetjob *job, struct fleet_errors *warnings);
+
+#endif
