@@ -9,7 +9,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/kube/io.h"
 
-#define CHECK_MS      600000.0
+#define CHECK_MS      60000.0 /* agents wait as long if the clock was wrong at first */
 #define DAY_MS        ((int64_t)86400 * 1000)
 #define CA_WARNING_MS (365 * DAY_MS)
 

@@ -4,7 +4,7 @@
 
 /*
  * The certificate of the hub while this replica leads: signed for HUB_CERTIFICATE_DAYS, and signed anew after two
- * thirds of that, or if the clock was set back before its beginning. The clock is looked at every ten minutes.
+ * thirds of that, or if the clock was set back before its beginning. The clock is looked at every minute.
  *
  * Metric: fleetjob_ca_certificate_expiry_timestamp_seconds. The CA is not renewed by itself: all running jobs trust it. In its last year a warning says so each day (docs/install.md).
  */

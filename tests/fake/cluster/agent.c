@@ -336,7 +336,9 @@ static void on_dial(struct cluster *c, struct cluster_agent *a)
         return;
     }
     hosted = is_same ? cluster_hub_find(c, replica, a->job) : -1;
-    if (hosted < 0) {
+    if (hosted < 0 || !cluster_door_is_trusted(c, replica)) {
+        if (c->world.is_whole)
+            c->thawed_ms = c->now_ms; /* its hub may take it to be lost */
         member_disconnected(a->member, c->now_ms, &out);
         apply_member(a, &out);
         return;

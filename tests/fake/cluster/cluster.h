@@ -12,6 +12,7 @@
  *
  *   events.c      the clock, what is due, chance, the last lines of the history
  *   controller.c  replicas of the controller: started, killed, frozen; the network of their hubs
+ *   door.c        where agents find the hub, and whether they trust its certificate
  *   kube.c        scheduler, kubelets, garbage collector, jobs as users make and change them
  *   agent.c       the pod's process 1: supervisor and member, its connection to a hub
  *   train.c       trainers and the generations they train in
@@ -36,6 +37,8 @@
 
 struct fake_apiserver;
 struct fake_io;
+struct hub_certificate;
+struct installation;
 
 #define CLUSTER_REPLICAS    2
 #define CLUSTER_NODES       3
@@ -49,6 +52,8 @@ struct fake_io;
 #define CLUSTER_CHECKPOINTS 64
 #define CLUSTER_RECORDS     256          /* of a job */
 #define CLUSTER_RULES_FIRST 1000000000ul /* seeds below keep the histories that they always had */
+/* Seeds from here on also have certificates, the objects of the hub, hubs that break */
+#define CLUSTER_WHOLE_FIRST 2000000000ul
 #define CLUSTER_LINES       120          /* of the history that are kept */
 #define CLUSTER_NAMESPACE   "team"
 
@@ -86,6 +91,7 @@ enum cluster_event_type {
     CLUSTER_REPLICA_REACHABLE,
     CLUSTER_RECREATE, /* process: the job's number */
     CLUSTER_FAULT,
+    CLUSTER_PROXY, /* the nodes follow the hub's EndpointSlice */
 };
 
 struct cluster_event {
@@ -134,6 +140,10 @@ struct cluster_replica {
     struct leader_election_options election;
     struct reconciler *reconciler;
     struct cluster_hosted hubs[CLUSTER_JOBS];
+    char address[24];                          /* in the EndpointSlice, once it has led */
+    struct hub_certificate *certificate;       /* while it leads, … */
+    struct installation *installation;         /* … in a whole world */
+    int64_t trusted_from_ms, trusted_until_ms; /* its certificate, by the wall */
 };
 
 struct cluster_trainer {
@@ -248,6 +258,7 @@ struct cluster_world { /* by seed */
     bool has_api_faults, has_leader_faults, has_node_faults, has_user;
     /* quota, admission, deletions by hand, clocks: seeds from CLUSTER_RULES_FIRST */
     bool has_rule_faults;
+    bool is_whole; /* seeds from CLUSTER_WHOLE_FIRST */
     int job_count;
     double lease_ms;
 };
@@ -269,6 +280,9 @@ struct cluster {
     bool is_scheduler_pending, is_collector_pending, is_fault_over;
     struct cluster_replica replicas[CLUSTER_REPLICAS];
     int endpoint, endpoint_life; /* replica that agents find, -1 = none */
+    char door[24];               /* whole world: the address that they find next, "" = none */
+    cJSON *service;              /* of the hub, as it was read last */
+    int64_t passed_ms;           /* that everybody's wall clock has jumped */
     struct cluster_node nodes[CLUSTER_NODES];
     struct cluster_agent agents[CLUSTER_AGENTS];
     int agent_count;
@@ -320,11 +334,27 @@ void cluster_replicas_calm(struct cluster *c); /* what is left of the weather is
 bool cluster_replica_runs(const struct cluster *c, int replica); /* alive, not frozen */
 void cluster_replica_event(struct cluster *c, const struct cluster_event *event);
 int cluster_leader(const struct cluster *c); /* -1 = none */
+/* An assertion fails in the hub of this job that the leader hosts, if it does. */
+void cluster_hub_break(struct cluster *c, int job);
+void cluster_clocks_right(struct cluster *c); /* of all replicas */
 double cluster_controllers_next(struct cluster *c);
 void cluster_controllers_turn(struct cluster *c);
 void cluster_hub_apply(struct cluster_hosted *hosted, struct hub_output *out);
 struct cluster_hosted *cluster_hub_of(struct cluster *c, uint64_t connection); /* NULL = closed */
 int cluster_hub_find(const struct cluster *c, int replica, int job);           /* -1 = none */
+
+int64_t cluster_wall_ms(const struct cluster *c); /* as good clocks show it */
+
+/* ---- door.c, in a whole world ------------------------------------------------------------------ */
+
+void cluster_door_make(struct cluster *c); /* the hub's Service, as the chart makes it */
+void cluster_door_open(struct cluster *c, int replica);
+void cluster_door_close(struct cluster_replica *replica);
+void cluster_door_changed(struct cluster *c);
+void cluster_door_follow(struct cluster *c);
+bool cluster_door_is_trusted(const struct cluster *c, int replica); /* by agents */
+void cluster_door_disturb(struct cluster *c);
+void cluster_door_pass_time(struct cluster *c);
 
 /* ---- kube.c ---------------------------------------------------------------------------------- */
 

@@ -125,6 +125,8 @@ static void handle(struct cluster *c, const struct cluster_event *event)
         cluster_kube_event(c, event);
     else if (event->type <= CLUSTER_REPLICA_REACHABLE)
         cluster_replica_event(c, event);
+    else if (event->type == CLUSTER_PROXY)
+        cluster_door_follow(c);
     else
         cluster_fault(c);
 }
@@ -188,6 +190,8 @@ struct cluster *cluster_new(unsigned long seed, bool is_trace,
     fake_apiserver_spare_others(c->server);
     fake_apiserver_on_change(c->server, cluster_kube_changed, c);
     cluster_world_choose(c);
+    if (c->world.is_whole)
+        cluster_door_make(c);
     for (int i = 0; i < CLUSTER_REPLICAS; i++)
         cluster_push(c, cluster_uniform(c, 0, 500),
                      (struct cluster_event){.type = CLUSTER_REPLICA_START, .replica = i});
@@ -209,5 +213,6 @@ void cluster_free(struct cluster *c)
         message_text_release(c->events[i].text);
     free(c->events);
     fake_apiserver_free(c->server);
+    cJSON_Delete(c->service);
     free(c);
 }

@@ -25,6 +25,7 @@ void cluster_world_choose(struct cluster *c)
     w->job_count = cluster_chance(c, 0.2) ? 2 : 1;
     w->lease_ms = cluster_chance(c, 0.5) ? 15000 : 5000;
     w->has_rule_faults = c->seed >= CLUSTER_RULES_FIRST;
+    w->is_whole = c->seed >= CLUSTER_WHOLE_FIRST;
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
@@ -217,6 +218,18 @@ static void break_rules(struct cluster *c)
         step_clock(c);
 }
 
+static void break_whole(struct cluster *c)
+{
+    int kind = cluster_below(c, 100);
+
+    if (kind < 45)
+        cluster_hub_break(c, cluster_below(c, c->job_count));
+    else if (kind < 80)
+        cluster_door_disturb(c);
+    else
+        cluster_door_pass_time(c);
+}
+
 /* ---- users ----------------------------------------------------------------------------------- */
 
 static void have_a_wish(struct cluster *c)
@@ -253,7 +266,9 @@ static void inject(struct cluster *c)
     struct cluster_agent *a = any_agent(c);
 
     c->faults++;
-    if (w->has_rule_faults && cluster_chance(c, 0.25))
+    if (w->is_whole && cluster_chance(c, 0.2))
+        break_whole(c);
+    else if (w->has_rule_faults && cluster_chance(c, 0.25))
         break_rules(c);
     else if (kind < 15 && w->has_user)
         have_a_wish(c);
@@ -277,6 +292,8 @@ static void calm(struct cluster *c)
     cluster_replicas_calm(c);
     if (c->world.has_rule_faults)
         fake_apiserver_fail_no_more(c->server);
+    if (c->world.is_whole)
+        cluster_clocks_right(c);
     for (int i = 0; i < c->job_count; i++)
         if (c->jobs[i].is_suspended && !c->jobs[i].is_gone)
             cluster_job_patch(c, i, "{\"spec\":{\"runPolicy\":{\"suspend\":false}}}");

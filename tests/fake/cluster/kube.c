@@ -87,6 +87,8 @@ void cluster_kube_changed(void *user)
     c->is_scheduler_pending = c->is_collector_pending = true;
     for (int node = 0; node < CLUSTER_NODES; node++)
         cluster_kubelet_soon(c, node);
+    if (c->world.is_whole)
+        cluster_door_changed(c);
     cluster_check_server(c);
 }
 
