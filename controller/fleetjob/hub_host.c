@@ -296,8 +296,10 @@ int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
         hub_host_drop(host);
     if (!wanted->is_over)
         outrank(host, &status->rendezvous);
+    if (!host->job && (wanted->is_over || wanted->policy.min <= 0)) /* (5) */
+        return 0;
     if (!host->job)
-        return wanted->is_over ? 0 : make(host, &policy, wanted, status, plan_digest, err);
+        return make(host, &policy, wanted, status, plan_digest, err);
     if (wanted->is_over && !host->is_over) {
         host->is_over = true;
         hub_end(host->network.hub(host->job), wanted->has_succeeded, wanted->reason, now_ms, &out);

@@ -15,6 +15,8 @@
  *  (4) A hub with a broken invariant (HUB_EVENT_DEFECT) does nothing any more. `changed` is called; the owner drops it
  *      when hub_host_defect() says so, and hub_host_apply() makes another one. Hubs of one epoch give no number of a
  *      generation twice.
+ *  (5) Without a policy (the spec is not valid any more) a hub that is hosted goes on as it was told, and
+ *      none is made.
  *
  * The network is a table of functions: hub_server.h in the controller, memory in tests.
  */

@@ -88,6 +88,39 @@ static void test_superseded__a_greater_epoch_of_the_members_is_adopted(void **st
     stop(&w);
 }
 
+/* A job that is no longer accepted keeps its hub, and has no policy to make another one by. */
+static void test_superseded__a_job_that_is_not_accepted_gets_no_hub_from_nothing(void **state)
+{
+    size_t defects = hub_defects();
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    start_training(&w, 5, 3);
+    assert_int_equal(
+        fake_apiserver_do(
+            w.server, "PATCH", JOBS "/gpt",
+            "{\"metadata\":{\"generation\":2},\"spec\":{\"worker\":{\"minReplicas\":7}}}"),
+        200);
+    all_say_hello(&w);
+    tick(&w, 5000);
+    assert_string_equal(condition(&w, "Accepted"), "False");
+    assert_int_equal(hub_defects(), defects);
+    assert_int_equal(w.ends, 0);
+    assert_int_equal(
+        fake_apiserver_do(
+            w.server, "PATCH", JOBS "/gpt",
+            "{\"metadata\":{\"generation\":3},\"spec\":{\"worker\":{\"minReplicas\":1}}}"),
+        200);
+    tick(&w, 5000);
+    assert_string_equal(condition(&w, "Accepted"), "True");
+    assert_int_equal(hub_epoch(w.jobs[0].hub), 6);
+    all_say_hello(&w);
+    tick(&w, 15000);
+    expect_undisturbed(&w, 5, 3);
+    stop(&w);
+}
+
 /* As `kubectl replace --subresource=status` with none: the hub in memory knows all that matters. */
 static void test_superseded__a_status_removed_by_hand_is_written_again(void **state)
 {
@@ -181,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_superseded__a_greater_epoch_of_the_members_is_adopted),
+        cmocka_unit_test(test_superseded__a_job_that_is_not_accepted_gets_no_hub_from_nothing),
         cmocka_unit_test(test_superseded__a_status_removed_by_hand_is_written_again),
         cmocka_unit_test(
             test_superseded__a_status_removed_while_nobody_leads_is_learnt_from_the_members),

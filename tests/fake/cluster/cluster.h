@@ -54,7 +54,7 @@ struct installation;
 #define CLUSTER_RULES_FIRST 1000000000ul /* seeds below keep the histories that they always had */
 /* Seeds from here on also have certificates, the objects of the hub, hubs that break */
 #define CLUSTER_WHOLE_FIRST 2000000000ul
-#define CLUSTER_LINES       120          /* of the history that are kept */
+#define CLUSTER_LINES       120 /* of the history that are kept */
 #define CLUSTER_NAMESPACE   "team"
 
 #define CLUSTER_FLEETJOBS "/apis/fleetjob.dev/v1alpha1/namespaces/team/fleetjobs"
