@@ -320,6 +320,14 @@ static int find_type(const char *name, enum message_type *out_type, struct fleet
     return fleet_error(err, -EINVAL, "type: \"%.40s\" is no message of %s", name, MESSAGE_PROTOCOL);
 }
 
+static int check_sequence(int64_t sequence, struct fleet_error *err)
+{
+    if (sequence >= 0)
+        return 0;
+    return fleet_error(err, -EINVAL, "sequence: %" PRId64 " is negative, the first message has 1",
+                       sequence);
+}
+
 /* What single fields cannot say: steps follow each other, the world is the sum of the processes, … */
 static int check_whole(const struct message *message, struct fleet_error *err)
 {
@@ -353,7 +361,7 @@ int message_decode(const char *text, size_t size, struct message *out_message,
         return fleet_error_wrap(err, "decode message");
     if (fleet_json_get_string(root, "type", &name, err) < 0 ||
         fleet_json_opt_int(root, "sequence", &message.sequence, err) < 0 ||
-        find_type(name, &message.type, err) < 0) {
+        check_sequence(message.sequence, err) < 0 || find_type(name, &message.type, err) < 0) {
         (void)fleet_error_wrap(err, "decode message");
         return -EINVAL;
     }

@@ -195,6 +195,8 @@ static void test_message__refuses_with_the_name_of_the_field(void **state)
         {"{\"type\": 3}", "decode message: type: must be a string"},
         {"{\"type\": \"dance\"}",
          "decode message: type: \"dance\" is no message of fleetjob.rendezvous.v1"},
+        {"{\"type\": \"left\", \"sequence\": -1}",
+         "decode message: sequence: -1 is negative, the first message has 1"},
         {"{\"type\": \"checkpoint\"}",
          "decode message checkpoint: generation: required, but absent"},
         {"{\"type\": \"checkpoint\", \"generation\": {\"epoch\": 1}}",

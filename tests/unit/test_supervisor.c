@@ -37,15 +37,40 @@ struct world {
     double now;
     int64_t counter;  /* generations assigned */
     int memory_kills; /* by the kernel, for lack of memory */
+    int ranks[2];     /* [processes]: of the prefix of each trainer's output, -1 = none yet */
 };
 
 /* ---- the host -------------------------------------------------------------------------------- */
+
+static void expect_trainer(const struct world *w, int local_rank)
+{
+    assert_in_range(local_rank, 0, w->processes - 1);
+}
+
+/* A foreign trainer is started for the newest generation, at the place of this pod in it; the
+ * built-in one learns both later. */
+static void expect_place(const struct world *w, const struct supervisor_place *place)
+{
+    int first_rank = 0;
+
+    assert_true(w->is_foreign == (place != NULL));
+    if (!place)
+        return;
+    assert_int_equal(place->assign->generation.counter, w->counter);
+    assert_in_range(place->place, 0, place->assign->member_count - 1);
+    assert_string_equal(place->assign->members[place->place].pod_uid, "pod");
+    for (int i = 0; i < place->place; i++)
+        first_rank += place->assign->members[i].processes;
+    assert_int_equal(place->first_rank, first_rank);
+}
 
 static int host_start(void *user, int local_rank, const struct supervisor_place *place,
                       struct fleet_error *err)
 {
     struct world *w = user;
 
+    expect_trainer(w, local_rank);
+    expect_place(w, place);
     if (w->cannot_start)
         return fleet_error(err, -2, "start \"nothing\": No such file or directory");
     fleet_strbuf_appendf(&w->log, "start %d%s\n", local_rank, place ? " placed" : "");
@@ -54,6 +79,7 @@ static int host_start(void *user, int local_rank, const struct supervisor_place 
 
 static void host_signal(void *user, int local_rank, int signal_number)
 {
+    expect_trainer(user, local_rank);
     fleet_strbuf_appendf(&((struct world *)user)->log, "signal %d %d\n", local_rank, signal_number);
 }
 
@@ -61,6 +87,8 @@ static void host_send(void *user, int local_rank, const struct link_message *m)
 {
     struct world *w = user;
 
+    expect_trainer(w, local_rank);
+    assert_false(w->is_foreign); /* it has no link */
     fleet_strbuf_appendf(&w->log, "send %d %s", local_rank, link_kind_name(m->kind));
     if (m->kind == LINK_ASSIGN)
         fleet_strbuf_appendf(&w->log, " %d/%d %s", m->assign.rank, m->assign.world,
@@ -70,9 +98,20 @@ static void host_send(void *user, int local_rank, const struct link_message *m)
 
 static void host_rank(void *user, int local_rank, int rank)
 {
-    (void)user;
-    (void)local_rank;
-    (void)rank;
+    struct world *w = user;
+
+    expect_trainer(w, local_rank);
+    w->ranks[local_rank] = rank;
+}
+
+/* The lines that host_last_lines() gives for a trainer, behind its own words. */
+static void expect_last_lines(const struct world *w, const struct message_failed *failed)
+{
+    char line[32];
+
+    (void)snprintf(line, sizeof(line), "the last line of %d\n", failed->local_rank);
+    if (!w->cannot_start && strncmp(failed->lines, line, strlen(line)) != 0)
+        fail_msg("trainer %d failed with the lines \"%s\"", failed->local_rank, failed->lines);
 }
 
 /* To the hub: the types of the messages, but heartbeats. */
@@ -89,6 +128,8 @@ static void host_apply(void *user, struct member_output *out)
         }
         assert_int_equal(
             message_decode(out->items[i].text->text, out->items[i].text->size, &m, NULL), 0);
+        if (m.type == MESSAGE_FAILED)
+            expect_last_lines(w, &m.failed);
         if (m.type != MESSAGE_HEARTBEAT)
             fleet_strbuf_appendf(&w->log, "hub %s\n", message_type_name(m.type));
         message_release(&m);
@@ -133,9 +174,10 @@ static double host_now(void *user)
 
 static const char *host_last_lines(void *user, int local_rank)
 {
-    (void)user;
-    (void)local_rank;
-    return "the last line\n";
+    static const char *const lines[] = {"the last line of 0\n", "the last line of 1\n"};
+
+    expect_trainer(user, local_rank);
+    return lines[local_rank];
 }
 
 static bool host_is_out_of_memory(void *user)
@@ -174,7 +216,8 @@ static void open_pod(struct world *w, bool is_foreign, int processes)
                                    .failed = host_failed,
                                    .user = w};
 
-    *w = (struct world){.now = 1000, .processes = processes, .is_foreign = is_foreign};
+    *w = (struct world){
+        .now = 1000, .processes = processes, .is_foreign = is_foreign, .ranks = {-1, -1}};
     w->supervisor = supervisor_new(&config, &host);
 }
 
@@ -332,8 +375,10 @@ static void test_supervisor__brings_a_trainer_into_a_generation(void **state)
     expect(&w, "start 0\n");
     say_hello(&w);
     expect(&w, "member level 1\nhub hello\n");
+    assert_int_equal(w.ranks[0], -1);
     hub_assigns(&w);
     expect(&w, "send 0 assign 1/2 127.0.0.1:4000\n");
+    assert_int_equal(w.ranks[0], 1);
     say_ready(&w, LINK_PHASE_CONNECTED, -1);
     expect(&w, "hub ready\n");
     close_world(&w);
@@ -372,6 +417,29 @@ static void test_supervisor__forgets_no_trainer_that_was_up_before_another_faile
     hello.hello.port = 4000;
     supervisor_message(w.supervisor, 0, &hello, w.now);
     assert_int_equal(member_state(w.member), MESSAGE_STATE_WAITING);
+    close_world(&w);
+}
+
+/* Each trainer has its rank, and a failure has the log of the one that failed. */
+static void test_supervisor__tells_two_trainers_apart(void **state)
+{
+    struct link_message hello = {.kind = LINK_HELLO, .hello = {.level = MESSAGE_LEVEL_AVX2}};
+    struct world w;
+
+    (void)state;
+    open_pod(&w, false, 2);
+    supervisor_start(w.supervisor, w.now);
+    for (int i = 0; i < 2; i++) {
+        hello.hello.port = 4000 + i;
+        supervisor_message(w.supervisor, i, &hello, ++w.now);
+    }
+    expect(&w, "start 0\nstart 1\nmember level 1\nhub hello\n");
+    hub_assigns_two(&w);
+    expect(&w, "send 0 assign 0/2 127.0.0.1:4000\nsend 1 assign 1/2 127.0.0.1:4001\n");
+    assert_int_equal(w.ranks[0], 0);
+    assert_int_equal(w.ranks[1], 1);
+    supervisor_exited(w.supervisor, 1, EXITED(1), w.now); /* expect_last_lines() looks at it */
+    expect(&w, "failed 1 0: \nhub failed\nsend 0 abort\n");
     close_world(&w);
 }
 
@@ -893,6 +961,7 @@ int main(void)
         cmocka_unit_test(test_supervisor__brings_a_trainer_into_a_generation),
         cmocka_unit_test(test_supervisor__reports_a_killed_trainer_at_once_and_starts_it_again),
         cmocka_unit_test(test_supervisor__forgets_no_trainer_that_was_up_before_another_failed),
+        cmocka_unit_test(test_supervisor__tells_two_trainers_apart),
         cmocka_unit_test(test_supervisor__says_that_memory_was_lacking),
         cmocka_unit_test(test_supervisor__backs_off_from_a_trainer_that_keeps_failing),
         cmocka_unit_test(test_supervisor__does_not_restart_what_cannot_help),
