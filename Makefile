@@ -42,7 +42,7 @@ LDLIBS   := -lcjson -lcrypto -lssl -lcurl -lwebsockets -luv -lyaml -lpthread -lm
 sources   = $(shell find $(1) -name '*.c' $(foreach x,$(2),-not -path '$(x)') 2>/dev/null | LC_ALL=C sort)
 LIBFLEET  := $(call sources,libfleet)
 RUNTIME   := $(call sources,agent/runtime,agent/runtime/main.c)
-AGENT     := $(call sources,agent,agent/runtime/* agent/main.c)
+AGENT     := $(call sources,agent,agent/runtime/* agent/main.c agent/entrypoint/preload.c)
 CONTROLLER:= $(call sources,controller,controller/main.c)
 CLI       := $(call sources,cli,cli/main.c)
 FAKES     := $(call sources,tests/fake) $(call sources,tests/support)
@@ -83,8 +83,17 @@ $(PROGRAMS):
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LDLIBS)
 
-programs: $(PROGRAMS)
-all: $(PROGRAMS) $(if $(filter release,$(VARIANT)),build/man/fleetjob.1) ## build the programs into build/bin, the manual into build/man
+# Loaded into programs of any C library by their own loaders, so it has none, and nothing that older loaders do not know.
+# Its constructor comes before all others (initfirst): the program's own libraries need not begin in vain.
+PRELOAD  := $(BIN)/fleetjob-preload.so
+$(PRELOAD): agent/entrypoint/preload.c agent/entrypoint/first_process.c $(wildcard agent/entrypoint/*.h) libfleet/api/wellknown.h
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) -O2 -ffreestanding -fPIC -fvisibility=hidden \
+	    -fno-stack-protector -U_FORTIFY_SOURCE -shared -nostdlib \
+	    -Wl,-z,defs,-z,initfirst,-z,noexecstack,-z,relro,-z,now,--hash-style=both,--build-id=none -o $@ $(filter %.c,$^)
+
+programs: $(PROGRAMS) $(PRELOAD)
+all: $(PROGRAMS) $(PRELOAD) $(if $(filter release,$(VARIANT)),build/man/fleetjob.1) ## build the programs into build/bin, the manual into build/man
 
 build/man/fleetjob.1: build/bin/fleetjob tools/man.sh
 	@rm -rf build/man && tools/man.sh $< build/man
@@ -130,12 +139,12 @@ $(PRELOADED): tests/preload/allocations.c tests/preload/allocations.h
 	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) $(CFLAGS_release) -fPIC -shared -o $@ $< -ldl
 build/release/tests/integration/test_memory: $(PRELOADED)
 
-tests: $(PROGRAMS) $(TESTS) ## build everything that `check` and `test` run
+tests: $(PROGRAMS) $(PRELOAD) $(TESTS) ## build everything that `check` and `test` run
 
-check: $(PROGRAMS) $(CHECKS) check-includes ## unit and numerics tests: a minute
+check: $(PROGRAMS) $(PRELOAD) $(CHECKS) check-includes ## unit and numerics tests: a minute
 	@tests/run.sh --variant $(VARIANT) $(CHECKS)
 
-check-all: $(PROGRAMS) $(TESTS) ## unit, numerics, integration and simulation on the release build
+check-all: $(PROGRAMS) $(PRELOAD) $(TESTS) ## unit, numerics, integration and simulation on the release build
 	@tests/run.sh --variant $(VARIANT) $(TESTS)
 
 golden: $(PROGRAMS) $(OUT)/golden ## every recording of other systems below GOLDEN_DIR (tests/golden)

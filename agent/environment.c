@@ -14,6 +14,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
@@ -27,7 +28,8 @@ static const char *const hidden[] = {"http_proxy",
                                      "FLEET_HUB_FILE",
                                      "FLEET_HUB",
                                      "FLEET_TERMINATION_FILE",
-                                     "FLEET_ENVIRONMENT_FILE"};
+                                     "FLEET_ENVIRONMENT_FILE",
+                                     WELLKNOWN_ENV_AGENT};
 
 struct list {
     char **items; /* NULL-terminated */
@@ -80,6 +82,20 @@ __attribute__((format(printf, 3, 4))) static void set(struct list *list, const c
     }
 }
 
+/* The user's own, which the pod has under another name: ours has taken its place until now. */
+static void restore_preload(struct list *list)
+{
+    char **kept = find(list, WELLKNOWN_ENV_PRELOAD);
+    char *entry = kept ? *kept : NULL;
+
+    if (!entry)
+        return;
+    *kept = list->items[--list->count];
+    list->items[list->count] = NULL;
+    set(list, "LD_PRELOAD", "%s", entry + strlen(WELLKNOWN_ENV_PRELOAD) + 1);
+    free(entry);
+}
+
 static struct list inherit(char *const *base)
 {
     struct list list = {0};
@@ -91,6 +107,7 @@ static struct list inherit(char *const *base)
         if (!is_hidden)
             append(&list, strdup(*base));
     }
+    restore_preload(&list);
     return list;
 }
 

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include "agent/closure.h"
+#include "agent/entrypoint/check.h"
+#include "agent/entrypoint/first_process.h"
 #include "agent/host.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
@@ -25,14 +27,18 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/line_writer.h"
 #include "libfleet/base/log.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/base/variable.h"
 #include "libfleet/rendezvous/member_client.h"
 
-#define FLUSH_TIMEOUT_MS 1000.0 /* for the last words to the hub */
+#define FLUSH_TIMEOUT_MS   1000.0 /* for the last words to the hub */
+#define REFUSAL_TIMEOUT_MS 3000.0 /* the same, of a hook that keeps the kubelet waiting */
 
 struct agent {
     struct host host;
     int signal_fd;
     struct loop_watch *signal_watch;
+    const char *refusal; /* why the container's ENTRYPOINT cannot be a trainer; NULL = we are it */
 };
 
 static void on_timer(void *user)
@@ -95,7 +101,13 @@ static int run(struct agent *agent)
     double give_up_ms = INFINITY;
     int exit_code = 0;
 
-    supervisor_start(agent->host.supervisor, fleet_monotonic_ms());
+    if (agent->refusal) {
+        give_up_ms = fleet_monotonic_ms() + REFUSAL_TIMEOUT_MS;
+        supervisor_refuse(agent->host.supervisor, "BadEntrypoint", agent->refusal,
+                          fleet_monotonic_ms());
+    } else {
+        supervisor_start(agent->host.supervisor, fleet_monotonic_ms());
+    }
     for (;;) {
         double now_ms = fleet_monotonic_ms();
         bool is_over = supervisor_is_over(agent->host.supervisor, &exit_code);
@@ -103,7 +115,7 @@ static int run(struct agent *agent)
         if (is_over && isinf(give_up_ms))
             give_up_ms = now_ms + (owes_checkpoint(agent) ? agent->host.settings.grace_ms
                                                           : FLUSH_TIMEOUT_MS);
-        if (is_over && (has_nothing_to_say(agent) || now_ms >= give_up_ms)) {
+        if (now_ms >= give_up_ms || (is_over && has_nothing_to_say(agent))) {
             fleet_log_info("Ended", FLEET_INT("exitCode", exit_code));
             return exit_code;
         }
@@ -140,7 +152,7 @@ static int open_agent(struct agent *agent, char **arguments, struct fleet_error 
         (rc = host_open(&agent->host, err)) < 0 || (rc = loop_new(&agent->host.loop, err)) < 0 ||
         (rc = open_signals(agent, err)) < 0)
         return rc;
-    if (agent->host.settings.command &&
+    if (agent->host.settings.command && !agent->refusal &&
         (rc = foreign_files_open(agent->host.settings.job_file, &agent->host.files, err)) < 0)
         return rc;
     config.processes = agent->host.settings.processes;
@@ -172,6 +184,11 @@ static const char help[] =
     "`fleetjob run`, which tell it by FLEET_* variables what to do.\n"
     "\n"
     "      --install FOLDER   copy this program with all that it needs there, and end\n"
+    "      --check-entrypoint ARGUMENTS\n"
+    "                         a hook in a container without a command: wait until the agent\n"
+    "                         runs in place of the image's ENTRYPOINT. If it never will, end\n"
+    "                         that program, tell the hub why, and fail. Its last ARGUMENTS\n"
+    "                         arguments are `args`\n"
     "  -v, --verbose          log decisions, too\n"
     "      --version          print the version\n"
     "  -h, --help             this text\n";
@@ -188,22 +205,74 @@ static int install(const char *target)
     return 1;
 }
 
+/* The exit code of the hook, or -1: *out says what is wrong, and the hub is to be told. */
+static int check_entrypoint(const char *arguments, int *out_pid, struct fleet_strbuf *out)
+{
+    enum entrypoint_state state;
+    struct fleet_error err;
+    int count;
+
+    if (fleet_variable_parse("--check-entrypoint", arguments, 0, 1 << 20, &count, &err) < 0) {
+        (void)fprintf(stderr, "fleetjob-agent: %s\n", err.text);
+        return 2;
+    }
+    *out_pid = first_process_find();
+    state = *out_pid ? entrypoint_wait(*out_pid) : ENTRYPOINT_GONE;
+    if (state < ENTRYPOINT_STATIC)
+        return 0;
+    entrypoint_explain(state, *out_pid, count, out);
+    (void)fprintf(stderr, "fleetjob-agent: %s\n", out->text);
+    return -1;
+}
+
+static int run_agent(struct agent *agent, char **arguments)
+{
+    struct fleet_error err;
+    int exit_code = 1;
+
+    open_output(&agent->host);
+    if (open_agent(agent, arguments, &err) < 0)
+        fleet_log_error("Could not start", FLEET_STR("err", err.text));
+    else
+        exit_code = run(agent);
+    close_agent(agent);
+    close_output(&agent->host);
+    return exit_code;
+}
+
+/* In the container's postStart hook: an agent that only says that it cannot be one. */
+static int refuse_entrypoint(struct agent *agent, int pid, const char *refusal)
+{
+    char *nothing[] = {(char *)"ENTRYPOINT", NULL};
+
+    agent->refusal = refusal;
+    (void)run_agent(agent, nothing);
+    entrypoint_stop(pid);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"install", required_argument, NULL, 'I'},
+                                            {"check-entrypoint", required_argument, NULL, 'C'},
                                             {"verbose", no_argument, NULL, 'v'},
                                             {"version", no_argument, NULL, 'V'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     static struct agent agent = {.signal_fd = -1};
-    struct fleet_error err;
-    int option, verbosity = 0, exit_code = 1;
+    FLEET_AUTO_STRBUF struct fleet_strbuf refusal = {0};
+    int option, verbosity = 0, exit_code, pid = 0;
     char prefix[64] = "";
 
     while ((option = getopt_long(argc, argv, "+vh", options, NULL)) != -1)
         switch (option) {
         case 'I':
             return install(optarg);
+        case 'C':
+            exit_code = check_entrypoint(optarg, &pid, &refusal);
+            if (exit_code >= 0)
+                return exit_code;
+            break;
         case 'v':
             verbosity = 2;
             break;
@@ -220,12 +289,7 @@ int main(int argc, char **argv)
     if (getenv("FLEET_POD_NAME"))
         (void)snprintf(prefix, sizeof(prefix), "%s: ", getenv("FLEET_POD_NAME"));
     fleet_log_setup(FLEET_LOG_TEXT, verbosity, prefix);
-    open_output(&agent.host);
-    if (open_agent(&agent, argv + optind, &err) < 0)
-        fleet_log_error("Could not start", FLEET_STR("err", err.text));
-    else
-        exit_code = run(&agent);
-    close_agent(&agent);
-    close_output(&agent.host);
-    return exit_code;
+    if (refusal.length > 0)
+        return refuse_entrypoint(&agent, pid, refusal.text);
+    return run_agent(&agent, argv + optind);
 }

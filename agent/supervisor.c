@@ -188,6 +188,15 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
     t->state = s->config.is_foreign ? TRAINER_RUNNING : TRAINER_STARTING;
 }
 
+void supervisor_refuse(struct supervisor *s, const char *cause, const char *text, double now_ms)
+{
+    struct trainer *t = &s->trainers[0];
+    struct member_failure failure = {.exit_code = -1, .cause = cause, .fatal = true, .lines = text};
+
+    (void)snprintf(t->words, sizeof(t->words), "%s", text);
+    supervisor_trainer_failed(s, 0, &failure, now_ms);
+}
+
 /* ---- ending ---------------------------------------------------------------------------------- */
 
 static void end_trainer(struct supervisor *s, int local_rank, enum link_kind how, double grace_ms,

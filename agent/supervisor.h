@@ -69,6 +69,11 @@ void supervisor_free(struct supervisor *supervisor); /* NULL is fine */
 /* Begin: start the trainers (built-in) or tell the hub that we are ready (foreign). */
 void supervisor_start(struct supervisor *supervisor, double now_ms);
 
+/* Begin without ever starting a trainer: tell the hub that it cannot be done here, and that no
+ * restart helps. It is over when the hub has heard it. */
+void supervisor_refuse(struct supervisor *supervisor, const char *cause, const char *text,
+                       double now_ms);
+
 /* A trainer said something. */
 void supervisor_message(struct supervisor *supervisor, int local_rank,
                         const struct link_message *message, double now_ms);

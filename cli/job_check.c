@@ -35,6 +35,7 @@ static void check_text(struct fleetjob *job, const struct job_check_options *opt
                        struct job_check *check)
 {
     struct judge_options judge = {.in_cluster = options->in_cluster,
+                                  .without_image = options->command == JOB_CHECK_RUN,
                                   .only_explain = options->command == JOB_CHECK_PLAN,
                                   .world_size = options->world_size,
                                   .threads = thread_count(job, options),

@@ -89,13 +89,6 @@ log_says() { # log_says JOB INDEX WORDS: some pod of the worker has printed them
     remove_job quiet
 }
 
-@test "a command is required: the job says how to find the image's own" {
-    reporting_job bare 1 | sed -e '/command:/d' | kubectl apply -n "$namespace" -f -
-    eventually "$LIMIT" field_is bare state Refused
-    kubectl get fj bare -n "$namespace" -o yaml | grep -q 'containers\[0\].command: required'
-    remove_job bare
-}
-
 @test "nothing is left of any of them" {
     eventually "$LIMIT" nothing_left
 }

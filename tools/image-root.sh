@@ -71,6 +71,11 @@ while read -r word value more; do
         strip "$root/fleetjob/bin/$value"
         add_libraries_of "$programs/$value"
         ;;
+    preload)
+        [ -f "$programs/$value" ] || die "$value is not in $programs"
+        install -D -m 644 "$programs/$value" "$root/fleetjob/lib/$value"
+        strip "$root/fleetjob/lib/$value"
+        ;;
     library) add_library "$(find_library "$value")" ;;
     plugin)
         [ -f "$value" ] || die "plugin $value is not on this machine"

@@ -21,6 +21,7 @@
 #define GRACE_SECONDS        30 /* for a last checkpoint, unless the template says otherwise */
 #define UNREACHABLE_SECONDS  15 /* how long a pod stays bound to a node that does not answer */
 #define TERMINATION_FILE     "/dev/termination-log"
+#define PRELOAD              POD_BUILDER_AGENT_FOLDER "/lib/" WELLKNOWN_PRELOAD_LIBRARY
 #define VOLUME_JOB           "fleetjob-job"
 #define VOLUME_AGENT         WELLKNOWN_AGENT_CONTAINER
 #define VOLUME_SHARED_MEMORY "fleetjob-shm"
@@ -134,6 +135,15 @@ static bool has_agent(const struct pod_builder_request *r, const char *asked)
     if (status->image && status->agent_image) /* the installation may be another one since */
         return strcmp(status->image, status->agent_image) == 0;
     return !asked || !asked[0] || strcmp(asked, r->runtime_image) == 0;
+}
+
+/* Does the container run the ENTRYPOINT of its image? That of an image which has the agent is the
+ * agent. */
+static bool keeps_entrypoint(const struct pod_builder_request *r, const cJSON *container,
+                             bool is_runtime)
+{
+    return !r->job->spec.has_training && !is_runtime &&
+           cJSON_GetArraySize(get(container, "command")) == 0;
 }
 
 /* A pod that says what the user said, and nothing else. */
@@ -264,6 +274,35 @@ static void set_environment(const struct pod_builder_request *r, cJSON *containe
     add_missing(env, common, get(container, "env"));
     cJSON_DeleteItemFromObjectCaseSensitive(container, "env");
     fleet_assert(cJSON_AddItemToObject(container, "env", env));
+}
+
+/*
+ * Without a command the agent takes the place of the image's ENTRYPOINT by a preloaded library
+ * (agent/entrypoint). What the user preloads is kept under another name until the trainers are
+ * started.
+ */
+static void preload_agent(cJSON *container)
+{
+    cJSON *env = get(container, "env"), *item;
+    FLEET_AUTO_STRBUF struct fleet_strbuf arguments = {0};
+    cJSON *hook, *command;
+
+    cJSON_ArrayForEach(item, env)
+    {
+        const char *name = cJSON_GetStringValue(get(item, "name"));
+        if (name && strcmp(name, "LD_PRELOAD") == 0)
+            text(item, "name", WELLKNOWN_ENV_PRELOAD);
+    }
+    variable(env, WELLKNOWN_ENV_AGENT, POD_BUILDER_AGENT);
+    variable(env, "LD_PRELOAD", PRELOAD);
+    cJSON_DeleteItemFromObjectCaseSensitive(container, "command"); /* it may be empty */
+
+    fleet_strbuf_appendf(&arguments, "%d", cJSON_GetArraySize(get(container, "args")));
+    hook = child(child(container, "lifecycle", false), "postStart", false);
+    command = child(child(hook, "exec", false), "command", true);
+    fleet_assert(cJSON_AddItemToArray(command, cJSON_CreateString(POD_BUILDER_AGENT)) &&
+                 cJSON_AddItemToArray(command, cJSON_CreateString("--check-entrypoint")) &&
+                 cJSON_AddItemToArray(command, cJSON_CreateString(arguments.text)));
 }
 
 /* The agent is the command; without a training block it runs the template's own one. */
@@ -542,7 +581,10 @@ cJSON *pod_builder_build(const struct pod_builder_request *r)
     set_defaults(r, spec);
     set_image(r, container, choose_image(r, asked));
     set_environment(r, container);
-    set_command(r, container);
+    if (keeps_entrypoint(r, container, is_runtime))
+        preload_agent(container);
+    else
+        set_command(r, container);
     request_resources(r, container);
     add_volumes(r, spec, container);
     text(container, "terminationMessagePath", TERMINATION_FILE);

@@ -14,6 +14,10 @@
  * POD_BUILDER_CPU_REQUEST for each process, unless the user gives a request or a limit of that
  * resource: otherwise it would be of the class BestEffort, the first to be evicted.
  *
+ * An own trainer without `command` keeps the ENTRYPOINT of its image and its `args`: the agent takes
+ * its place when it is started (agent/entrypoint/entrypoint.h), and a postStart hook stops the
+ * container if it does not.
+ *
  * The agent comes with its trainer and libraries below POD_BUILDER_AGENT_FOLDER. The runtime's own
  * image has them there; into another image an init container copies them.
  */

@@ -225,7 +225,7 @@ static const cJSON *worker_status(const cJSON *object)
 
 /* What a person should read: the agent's report (reporter.h) in one line, or whatever was written. */
 static void read_message(const char *text, struct fleet_strbuf *reason,
-                         struct fleet_strbuf *message)
+                         struct fleet_strbuf *message, bool *is_permanent)
 {
     FLEET_AUTO_JSON cJSON *report = NULL;
 
@@ -233,6 +233,7 @@ static void read_message(const char *text, struct fleet_strbuf *reason,
         cJSON_IsObject(report)) {
         fleet_strbuf_append(reason, text_at(report, "cause"));
         fleet_strbuf_append(message, text_at(report, "message"));
+        *is_permanent = cJSON_IsTrue(fleet_json_at(report, "permanent"));
     } else {
         fleet_strbuf_append(message, text);
     }
@@ -315,7 +316,7 @@ static void read_end(const cJSON *object, struct projection_pod *pod)
     pod->started_wall_ms = time_at(terminated ? terminated : worker,
                                    terminated ? "startedAt" : "state.running.startedAt");
     pod->finished_wall_ms = time_at(terminated, "finishedAt");
-    read_message(text_at(terminated, "message"), &cause, &message);
+    read_message(text_at(terminated, "message"), &cause, &message, &pod->is_permanent);
     if (message.length == 0)
         fleet_strbuf_append(&message, text_at(object, "status.message"));
     pod->reason = dup_text(reason[0] ? reason : fleet_strbuf_text(&cause));

@@ -47,8 +47,9 @@ struct projection_pod {
     int index, attempt; /* by its name; -1 if it is not named like a worker */
     enum observed_phase phase;
     bool is_deleting;
-    int exit_code;                             /* -1 = not known */
-    int64_t created_wall_ms;                   /* 0 = not known */
+    bool is_permanent;       /* its agent's last report: starting it again cannot help */
+    int exit_code;           /* -1 = not known */
+    int64_t created_wall_ms; /* 0 = not known */
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
 };
 

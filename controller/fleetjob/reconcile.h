@@ -42,6 +42,7 @@ struct observed_pod {
     bool is_scheduled;           /* has a node */
     const char *topology, *node; /* where; "" = not known */
     bool is_deleting;
+    bool is_permanent;   /* it ended with the word that starting it again cannot help */
     int exit_code;       /* of the agent, -1 = not known */
     const char *reason;  /* "OOMKilled", "Evicted", …; "" = none */
     const char *message; /* for people, "" = none */

@@ -3,7 +3,9 @@
 /*
  * runPolicy.restart. Restarts of the training are counted by the hub, which knows what caused each
  * generation; here are the pods that end before there is any training to restart, and how long to
- * wait before a pod that keeps ending, or keeps being deleted, is made again.
+ * wait before a pod that keeps ending, or keeps being deleted, is made again. The hub also knows of
+ * failures that no restart can mend; a pod that could not tell it has left that word behind
+ * (agent/reporter.h).
  *
  * One that is deleted by hand is made again at once, and so is one that comes to be deleted much later. What
  * deletes pods as soon as they are made (an operator, a node that goes and comes) meets a growing delay.
@@ -33,6 +35,14 @@ static const struct observed_pod *newest_failed(const struct pass *pass)
     return newest;
 }
 
+static const struct observed_pod *find_hopeless(const struct pass *pass)
+{
+    for (size_t i = 0; i < pass->in->pod_count; i++)
+        if (pass->in->pods[i].phase == OBSERVED_FAILED && pass->in->pods[i].is_permanent)
+            return &pass->in->pods[i];
+    return NULL;
+}
+
 int restart_policy_in_a_row(const struct pass *pass)
 {
     const struct fleetjob_restarts *restarts = &pass->before->restarts;
@@ -49,13 +59,18 @@ int restart_policy_in_a_row(const struct pass *pass)
 
 void restart_policy_apply(struct pass *pass)
 {
-    const struct observed_pod *last = newest_failed(pass);
+    const struct observed_pod *last = newest_failed(pass), *hopeless = find_hopeless(pass);
     int64_t max = pass->spec->run_policy.restart.max_restarts, remade = 0;
     FLEET_AUTO_STRBUF struct fleet_strbuf memory = {0};
 
     if (!last || pass->status->has_progress || pass->in->hub.generation.counter > 0 ||
         pass->status->rendezvous.generation > 0)
         return;
+    if (hopeless) {
+        status_fail(pass, hopeless->reason[0] ? hopeless->reason : "CannotStart",
+                    "worker %d cannot be started: %s", hopeless->index, hopeless->message);
+        return;
+    }
     if (failure_policy_action(pass, last->exit_code, last->reason) == FAILURE_IGNORE)
         return;
     for (size_t i = 0; i < pass->status->attempts.count; i++)

@@ -507,7 +507,7 @@ static const struct fleet_field spec_fields[] = {
 
 static const struct fleet_rule spec_rules[] = {
     {"has(self.training) || (has(self.worker) && has(self.worker.template))",
-     "training is required, unless worker.template has a command of its own to run", "training"},
+     "training is required, unless worker.template has a program of its own to run", "training"},
     {0},
 };
 

@@ -88,6 +88,7 @@ bool judge_job(const struct fleetjob *job, const struct judge_options *options,
                struct plan *out_plan, struct fleet_errors *errors, struct fleet_errors *warnings)
 {
     struct validation_options validation = {.in_cluster = options->in_cluster,
+                                            .without_image = options->without_image,
                                             .world_size = options->world_size,
                                             .policy = options->policy};
     bool has_plan;

@@ -21,6 +21,7 @@ struct fleetjob;
 
 struct judge_options {
     bool in_cluster;    /* as in validation.h */
+    bool without_image; /* the same */
     bool only_explain;  /* what the built-in trainer cannot run is no error, but in the plan */
     int64_t world_size; /* ranks; 0 = as `worker` says */
     int threads;        /* compute threads of a trainer; 0 = not known */

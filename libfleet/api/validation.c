@@ -175,24 +175,54 @@ static void check_template(const struct check *c)
     check_restart_policy(c);
 }
 
-/* The agent takes the place of the container's command, and no API says what the image's own one
- * is. */
+#define FIRST_CONTAINER "spec.worker.template.spec.containers[0]"
+
+/* `fleetjob run` starts processes of this machine. */
+static void refuse_entrypoint_locally(const struct check *c, const cJSON *container)
+{
+    const cJSON *image = cJSON_GetObjectItemCaseSensitive(container, "image");
+
+    fleet_errors_add(
+        c->errors, FIRST_CONTAINER ".command",
+        "required on this machine, where the image's ENTRYPOINT is not known (in a cluster the "
+        "agent takes its place); put it here, as \"docker inspect -f '{{json "
+        ".Config.Entrypoint}} {{json .Config.Cmd}}' %s\" or \"crane config\" show it%s",
+        cJSON_IsString(image) ? image->valuestring : "IMAGE",
+        cJSON_HasObjectItem(container, "args") ? "; args stay as they are" : "");
+}
+
+/* Without a command the image's ENTRYPOINT starts; the agent takes its place (agent/entrypoint). */
+static void check_entrypoint(const struct check *c, const cJSON *container)
+{
+    const cJSON *spec = fleet_json_at(c->job->spec.worker.template_, "spec");
+    const cJSON *image = cJSON_GetObjectItemCaseSensitive(container, "image");
+
+    if (c->options->without_image) {
+        refuse_entrypoint_locally(c, container);
+        return;
+    }
+    if (!cJSON_IsString(image) || !image->valuestring[0])
+        fleet_errors_add(c->errors, FIRST_CONTAINER ".command",
+                         "required, because without an image there is no ENTRYPOINT either");
+    if (fleet_json_at(container, "lifecycle.postStart"))
+        fleet_errors_add(c->errors, FIRST_CONTAINER ".lifecycle.postStart",
+                         "needs command: without it the agent has this hook, to see that it runs "
+                         "in place of the image's ENTRYPOINT; set command, or drop the hook");
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(spec, "hostPID")))
+        fleet_errors_add(c->errors, "spec.worker.template.spec.hostPID",
+                         "true needs command: among the node's processes the agent cannot tell "
+                         "which one is the image's ENTRYPOINT; set command, or drop hostPID");
+}
+
 static void check_command(const struct check *c)
 {
     const cJSON *containers = fleet_json_at(c->job->spec.worker.template_, "spec.containers");
     const cJSON *container = cJSON_GetArrayItem(containers, 0);
     const cJSON *command = cJSON_GetObjectItemCaseSensitive(container, "command");
-    const cJSON *image = cJSON_GetObjectItemCaseSensitive(container, "image");
 
-    if (c->job->spec.has_training || !cJSON_IsObject(container) || cJSON_GetArraySize(command) > 0)
-        return;
-    fleet_errors_add(
-        c->errors, "spec.worker.template.spec.containers[0].command",
-        "required: a worker cannot start an image's own ENTRYPOINT, which Kubernetes does not "
-        "tell; put it here, as \"docker inspect -f '{{json .Config.Entrypoint}} {{json "
-        ".Config.Cmd}}' %s\" or \"crane config\" show it%s",
-        cJSON_IsString(image) ? image->valuestring : "IMAGE",
-        cJSON_HasObjectItem(container, "args") ? "; args stay as they are" : "");
+    if (!c->job->spec.has_training && is_known(c, "spec.training") && cJSON_IsObject(container) &&
+        cJSON_GetArraySize(command) == 0)
+        check_entrypoint(c, container);
 }
 
 static void check_worker(const struct check *c)
@@ -205,7 +235,7 @@ static void check_worker(const struct check *c)
     if (!c->job->spec.has_training && !c->job->spec.worker.template_ &&
         is_known(c, "spec.training") && is_known(c, "spec.worker.template"))
         fleet_errors_add(c->errors, "spec.training",
-                         "required, unless worker.template has a command of its own to run");
+                         "required, unless worker.template has a program of its own to run");
 }
 
 /* ---- strategy and training ------------------------------------------------------------------- */

@@ -9,8 +9,8 @@
  * Checked are: the name (so that pod names and labels fit), replicas within [min, max], volumes,
  * template beside the fields it replaces, paths, strategy and its knobs together at the job's size,
  * autoParallel's keys, degrees at each size of an elastic job, more workers than micro-batches,
- * pipeline's batch arithmetic, precision beside amp, failure rules, and that there is something to
- * run.
+ * pipeline's batch arithmetic, precision beside amp, failure rules, that there is something to run,
+ * and whether an image's ENTRYPOINT can run.
  */
 
 #include <stdbool.h>
@@ -23,6 +23,7 @@ struct fleetjob;
 
 struct validation_options {
     bool in_cluster;    /* paths must be absolute and checkpoints lie on a volume */
+    bool without_image; /* workers are processes of this machine: no image says what to start */
     int64_t world_size; /* check for this many ranks instead of what `worker` says; 0 = not */
     const enum strategy_policy *policy; /* instead of the job's; NULL = the job's */
 };

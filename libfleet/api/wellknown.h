@@ -23,6 +23,20 @@
  * where a folder cannot be written. */
 #define WELLKNOWN_WORKER_USER 65532
 
+/* ---- variables ------------------------------------------------------------------------------- */
+
+/* A container without a command. Written by the controller; read by the preloaded library and the
+ * agent's hook (agent/entrypoint/entrypoint.h), which alone may have them. */
+
+/* Path of the agent that is to take the place of the image's ENTRYPOINT. */
+#define WELLKNOWN_ENV_AGENT "FLEET_ENTRYPOINT_AGENT"
+
+/* What the template says of LD_PRELOAD; the agent gives it back to the trainers. Absent: nothing. */
+#define WELLKNOWN_ENV_PRELOAD "FLEET_ENTRYPOINT_PRELOAD"
+
+/* In the folder lib of the agent's closure. */
+#define WELLKNOWN_PRELOAD_LIBRARY "fleetjob-preload.so"
+
 /* ---- labels ---------------------------------------------------------------------------------- */
 
 /* Pods, Secret, Service. Written by the controller; read by the Service's selector, status.workers.selector and

@@ -143,6 +143,8 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
     if (m->signal)
         hub_output_text(message, "the trainer of worker %d was ended by signal %d", peer->index,
                         m->signal);
+    else if (m->exit_code < 0)
+        hub_output_text(message, "the trainer of worker %d cannot be started", peer->index);
     else
         hub_output_text(message, "the trainer of worker %d exited with code %d%s", peer->index,
                         m->exit_code,

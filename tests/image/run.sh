@@ -156,6 +156,9 @@ is_reproducible() { # is_reproducible NAME
     name=$(python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["RepoTags"][0])' <"$work/oci-$1/manifest.json")
     mkdir -p "$programs"
     cp "$images/fleetjob-$1"/fleetjob/bin/* "$programs/"
+    awk '$1 == "preload" {print $2}' "$repository/images/$1" | while read -r library; do
+        cp "$images/fleetjob-$1/fleetjob/lib/$library" "$programs/"
+    done
     (umask 077 && touch -d yesterday "$programs"/* &&
         "$repository/tools/image-root.sh" "$repository/images/$1" "$programs" "$work/again-$1" &&
         "$repository/tools/image-pack.sh" "$repository/images/$1" "$work/again-$1" "$name" "$work/again-$1.tar") || return 1

@@ -96,6 +96,35 @@ static void test_environment__says_what_the_frameworks_expect(void **state)
     environment_free(environment);
 }
 
+/* The agent that came by a library of its own gives the user's back, and leaves nothing of its
+ * own. */
+static void test_environment__preloads_what_the_template_says(void **state)
+{
+    static const struct {
+        const char *base[4], *preload; /* NULL = none */
+    } cases[] = {
+        {{"A=1"}, NULL},
+        {{"LD_PRELOAD=/x.so", "A=1"}, "/x.so"}, /* the agent was the command */
+        {{"FLEET_ENTRYPOINT_PRELOAD=/x.so /y.so", "A=1", "FLEET_ENTRYPOINT_AGENT=/a"},
+         "/x.so /y.so"},
+        {{"A=1", "FLEET_ENTRYPOINT_AGENT=/a", "FLEET_ENTRYPOINT_PRELOAD=/x.so"}, "/x.so"},
+        {{"FLEET_ENTRYPOINT_AGENT=/a", "A=1"}, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        char **environment = environment_inherit((char *const *)cases[i].base);
+        if (cases[i].preload)
+            expect(environment, "LD_PRELOAD", cases[i].preload);
+        else
+            assert_null(value_of(environment, "LD_PRELOAD"));
+        expect(environment, "A", "1");
+        assert_null(value_of(environment, "FLEET_ENTRYPOINT_AGENT"));
+        assert_null(value_of(environment, "FLEET_ENTRYPOINT_PRELOAD"));
+        environment_free(environment);
+    }
+}
+
 static void test_environment__says_where_to_resume_once_the_job_has_said(void **state)
 {
     struct message_assign resumed = assign;
@@ -347,6 +376,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_environment__says_what_the_frameworks_expect),
+        cmocka_unit_test(test_environment__preloads_what_the_template_says),
         cmocka_unit_test(test_environment__says_where_to_resume_once_the_job_has_said),
         cmocka_unit_test(test_environment__keeps_a_master_the_user_has_set),
         cmocka_unit_test(test_environment__names_the_files_of_the_job),

@@ -351,6 +351,20 @@ static void test_hub__fails_at_once_of_a_fatal_cause(void **state)
     stop();
 }
 
+/* Nothing was started, so nothing has exited. */
+static void test_hub__fails_at_once_of_what_was_never_started(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    hello(1);
+    fail_trainer_with(1, -1, 0, "BadEntrypoint", true);
+    assert_phase(HUB_FAILED);
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->cause, "BadEntrypoint");
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->message,
+                        "the trainer of worker 1 cannot be started");
+    stop();
+}
+
 /* A generation has ended for another cause, and a fatal report then is final. */
 static void test_hub__a_fatal_cause_is_told_by_its_own_name(void **state)
 {
@@ -579,6 +593,7 @@ int main(void)
         TEST(fails_when_restarts_are_used_up),
         TEST(forgets_restarts_after_enough_steps),
         TEST(fails_at_once_of_a_fatal_cause),
+        TEST(fails_at_once_of_what_was_never_started),
         TEST(a_fatal_cause_is_told_by_its_own_name),
         TEST(fails_of_a_trainer_that_never_starts),
         TEST(grows_and_shrinks_without_counting),

@@ -90,12 +90,13 @@ static void test_observe__the_agents_last_words_are_read(void **state)
         "p", "0", "0") ",\"spec\":{\"containers\":[{\"name\":\"w\"}]},\"status\":{\"phase\":"
                        "\"Failed\",\"containerStatuses\":[{\"name\":\"w\",\"state\":{"
                        "\"terminated\":{\"exitCode\":1,\"reason\":\"Error\",\"message\":"
-                       "\"{\\\"cause\\\":\\\"BadData\\\",\\\"message\\\":\\\"no "
-                       "file\\\"}\"}}}]}}");
+                       "\"{\\\"cause\\\":\\\"BadData\\\",\\\"permanent\\\":true,"
+                       "\\\"message\\\":\\\"no file\\\"}\"}}}]}}");
 
     (void)state;
     assert_string_equal(pod->reason, "BadData");
     assert_string_equal(pod->message, "no file");
+    assert_true(pod->is_permanent);
     projection_pod_kind.release(pod);
 }
 
@@ -109,6 +110,7 @@ static void test_observe__an_evicted_pod_says_why(void **state)
     (void)state;
     assert_string_equal(pod->reason, "Preempted");
     assert_string_equal(pod->message, "low on memory");
+    assert_false(pod->is_permanent);
     assert_int_equal(pod->exit_code, -1);
     projection_pod_kind.release(pod);
 }

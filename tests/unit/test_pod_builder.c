@@ -235,6 +235,59 @@ static void test_pod_builder__brings_the_agent_into_another_image(void **state)
     fleetjob_release(&job);
 }
 
+/* Without a command the image's own one starts, and the agent takes its place. */
+static void test_pod_builder__keeps_the_entrypoint_of_an_image(void **state)
+{
+    struct fleetjob job;
+    FLEET_AUTO_JSON cJSON *pod = NULL;
+
+    (void)state;
+    read_job("{replicas: 1, template: {spec: {containers: [{name: trainer, image: my/torch:2,"
+             " command: [], args: [--fast, ''], lifecycle: {preStop: {sleep: {seconds: 1}}},"
+             " env: [{name: LD_PRELOAD, value: /lib/libjemalloc.so}, {name: LR, value: '1'}]},"
+             " {name: side, image: other}]}}}",
+             "strategyPolicy: Full", &job);
+    pod = build(&job, 0, 0, NULL);
+    expect(pod, "spec.initContainers[0].image", "\"" RUNTIME "\"");
+    expect(pod, "spec.containers[0].command", "(none)");
+    expect(pod, "spec.containers[0].args", "[\"--fast\",\"\"]");
+    expect(pod, "spec.containers[0].lifecycle",
+           "{\"preStop\":{\"sleep\":{\"seconds\":1}},\"postStart\":{\"exec\":{\"command\":["
+           "\"/fleetjob/bin/fleetjob-agent\",\"--check-entrypoint\",\"2\"]}}}");
+    assert_string_equal(variable(pod, "LD_PRELOAD"), "/fleetjob/lib/fleetjob-preload.so");
+    assert_string_equal(variable(pod, "FLEET_ENTRYPOINT_AGENT"), "/fleetjob/bin/fleetjob-agent");
+    assert_string_equal(variable(pod, "FLEET_ENTRYPOINT_PRELOAD"), "/lib/libjemalloc.so");
+    assert_string_equal(variable(pod, "LR"), "1");
+    expect(pod, "spec.containers[1].env", "(none)");
+    expect(pod, "spec.containers[1].lifecycle", "(none)");
+    fleetjob_release(&job);
+}
+
+/* Where the agent is the command, or the image's own ENTRYPOINT, nothing is preloaded. */
+static void test_pod_builder__keeps_no_entrypoint_where_the_agent_is_the_command(void **state)
+{
+    static const char *const containers[] = {
+        "{name: t, image: my/torch:2, command: [a], env: [{name: LD_PRELOAD, value: /x.so}]}",
+        "{name: t, image: '" RUNTIME "', args: [a], env: [{name: LD_PRELOAD, value: /x.so}]}"};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(containers); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf worker = {0};
+        FLEET_AUTO_JSON cJSON *pod = NULL;
+        struct fleetjob job;
+        fleet_strbuf_appendf(&worker, "{replicas: 1, template: {spec: {containers: [%s]}}}",
+                             containers[i]);
+        read_job(worker.text, "strategyPolicy: Full", &job);
+        pod = build(&job, 0, 0, NULL);
+        expect(pod, "spec.containers[0].command",
+               "[\"/fleetjob/bin/fleetjob-agent\",\"--\",\"a\"]");
+        expect(pod, "spec.containers[0].lifecycle", "(none)");
+        assert_string_equal(variable(pod, "LD_PRELOAD"), "/x.so");
+        assert_string_equal(variable(pod, "FLEET_ENTRYPOINT_AGENT"), "(none)");
+        fleetjob_release(&job);
+    }
+}
+
 /* Built in: what the plan needs, unless the user says something about that resource. */
 static void test_pod_builder__requests_what_the_plan_needs(void **state)
 {
@@ -380,6 +433,8 @@ int main(void)
         cmocka_unit_test(test_pod_builder__an_agent_of_another_image_has_all_in_its_environment),
         cmocka_unit_test(test_pod_builder__is_restricted_unless_the_user_says_otherwise),
         cmocka_unit_test(test_pod_builder__brings_the_agent_into_another_image),
+        cmocka_unit_test(test_pod_builder__keeps_the_entrypoint_of_an_image),
+        cmocka_unit_test(test_pod_builder__keeps_no_entrypoint_where_the_agent_is_the_command),
         cmocka_unit_test(test_pod_builder__requests_what_the_plan_needs),
         cmocka_unit_test(test_pod_builder__the_hash_tells_templates_apart),
         cmocka_unit_test(test_pod_builder__a_frozen_image_stays),

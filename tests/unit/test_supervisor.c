@@ -524,6 +524,25 @@ static void test_supervisor__reports_a_trainer_that_cannot_be_started(void **sta
     close_world(&w);
 }
 
+/* The hook of a container whose ENTRYPOINT cannot be a trainer: it starts nothing, and is over when
+ * the hub knows. */
+static void test_supervisor__refuses_for_good(void **state)
+{
+    struct world w;
+    int exit_code;
+
+    (void)state;
+    open_world(&w, true);
+    supervisor_refuse(w.supervisor, "BadEntrypoint", "it is static", w.now);
+    expect(&w, "failed -1 0 BadEntrypoint for good: it is static\nmember level 4\n"
+               "hub hello\nhub failed\n");
+    assert_false(supervisor_is_over(w.supervisor, &exit_code));
+    assert_true(isinf(supervisor_deadline(w.supervisor)));
+    hub_is_done(&w, false);
+    expect_over(&w, 1);
+    close_world(&w);
+}
+
 static void test_supervisor__takes_a_survivor_through_an_abort(void **state)
 {
     struct world w;
@@ -966,6 +985,7 @@ int main(void)
         cmocka_unit_test(test_supervisor__backs_off_from_a_trainer_that_keeps_failing),
         cmocka_unit_test(test_supervisor__does_not_restart_what_cannot_help),
         cmocka_unit_test(test_supervisor__reports_a_trainer_that_cannot_be_started),
+        cmocka_unit_test(test_supervisor__refuses_for_good),
         cmocka_unit_test(test_supervisor__takes_a_survivor_through_an_abort),
         cmocka_unit_test(test_supervisor__kills_a_trainer_that_does_not_leave_a_generation),
         cmocka_unit_test(test_supervisor__ends_well_with_the_job),

@@ -217,27 +217,58 @@ static void test_validation__a_template_stands_alone(void **state)
     assert_result("apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: j}\n"
                   "spec: {worker: {replicas: 1}}\n",
                   (struct validation_options){0},
-                  "spec.training: required, unless worker.template has a command of its own to "
+                  "spec.training: required, unless worker.template has a program of its own to "
                   "run\n");
 }
 
-/* Kubernetes would run the image's ENTRYPOINT; a worker cannot know it. */
-static void test_validation__an_own_trainer_states_its_command(void **state)
-{
 #define OWN                                                                    \
     "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: j}\n" \
     "spec: {worker: {template: {spec: {containers: [{name: t, image: r/i:1"
-#define REFUSED                                                                                 \
-    "spec.worker.template.spec.containers[0].command: required: a worker cannot start an "      \
-    "image's own ENTRYPOINT, which Kubernetes does not tell; put it here, as \"docker inspect " \
-    "-f '{{json .Config.Entrypoint}} {{json .Config.Cmd}}' r/i:1\" or \"crane config\" show it"
+
+/* In a cluster the agent takes its place; on this machine there is no image. */
+static void test_validation__an_images_entrypoint_needs_an_image(void **state)
+{
+#define REFUSED                                                                               \
+    "spec.worker.template.spec.containers[0].command: required on this machine, where the "   \
+    "image's ENTRYPOINT is not known (in a cluster the agent takes its place); put it here, " \
+    "as \"docker inspect -f '{{json .Config.Entrypoint}} {{json .Config.Cmd}}' r/i:1\" or "   \
+    "\"crane config\" show it"
+    const struct validation_options here = {.without_image = true}, cluster = {.in_cluster = true},
+                                    anywhere = {0};
 
     (void)state;
-    assert_result(OWN ", args: [--epochs, '3']}]}}}}\n", (struct validation_options){0},
-                  REFUSED "; args stay as they are\n");
-    assert_result(OWN "}]}}}}\n", (struct validation_options){0}, REFUSED "\n");
-    assert_result(OWN ", command: []}]}}}}\n", (struct validation_options){0}, REFUSED "\n");
-    assert_result(OWN ", command: [x], args: [y]}]}}}}\n", (struct validation_options){0}, "");
+    assert_result(OWN ", args: [--epochs, '3']}]}}}}\n", here, REFUSED "; args stay as they are\n");
+    assert_result(OWN "}]}}}}\n", here, REFUSED "\n");
+    assert_result(OWN ", command: []}]}}}}\n", here, REFUSED "\n");
+    assert_result(OWN ", command: [x], args: [y]}]}}}}\n", here, "");
+    assert_result(OWN ", args: [--epochs, '3']}]}}}}\n", cluster, "");
+    assert_result(OWN ", command: []}]}}}}\n", cluster, "");
+    assert_result(OWN "}]}}}}\n", anywhere, "");
+    assert_result("apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: j}\n"
+                  "spec: {worker: {template: {spec: {containers: [{name: t, args: [x]}]}}}}\n",
+                  cluster,
+                  "spec.worker.template.spec.containers[0].command: required, because without an "
+                  "image there is no ENTRYPOINT either\n");
+}
+
+/* What the agent needs to take the ENTRYPOINT's place is refused by name, with what to do. */
+static void test_validation__an_images_entrypoint_needs_its_hook_and_a_namespace(void **state)
+{
+#define HOOK ", lifecycle: {preStop: {exec: {command: [b]}}, postStart: {exec: {command: [a]}}}"
+    const struct validation_options cluster = {.in_cluster = true};
+
+    (void)state;
+    assert_result(OWN HOOK "}]}}}}\n", cluster,
+                  "spec.worker.template.spec.containers[0].lifecycle.postStart: needs command: "
+                  "without it the agent has this hook, to see that it runs in place of the image's "
+                  "ENTRYPOINT; set command, or drop the hook\n");
+    assert_result(OWN HOOK ", command: [x]}]}}}}\n", cluster, "");
+    assert_result(OWN "}], hostPID: true}}}}\n", cluster,
+                  "spec.worker.template.spec.hostPID: true needs command: among the node's "
+                  "processes the agent cannot tell which one is the image's ENTRYPOINT; set "
+                  "command, or drop hostPID\n");
+    assert_result(OWN ", command: [x]}], hostPID: true}}}}\n", cluster, "");
+    assert_result(OWN "}], hostPID: false, shareProcessNamespace: true}}}}\n", cluster, "");
 }
 
 static void test_validation__the_strategy_is_checked_at_the_jobs_size(void **state)
@@ -386,7 +417,8 @@ int main(void)
         cmocka_unit_test(test_validation__pipelines_count_their_micro_batches),
         cmocka_unit_test(test_validation__volumes_have_one_source_and_one_place),
         cmocka_unit_test(test_validation__a_template_stands_alone),
-        cmocka_unit_test(test_validation__an_own_trainer_states_its_command),
+        cmocka_unit_test(test_validation__an_images_entrypoint_needs_an_image),
+        cmocka_unit_test(test_validation__an_images_entrypoint_needs_its_hook_and_a_namespace),
         cmocka_unit_test(test_validation__the_strategy_is_checked_at_the_jobs_size),
         cmocka_unit_test(test_validation__precision_and_amp_agree),
         cmocka_unit_test(test_validation__paths_of_a_cluster_are_absolute),

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_ENTRYPOINT_CHECK_H
+#define AGENT_ENTRYPOINT_CHECK_H
+
+/*
+ * Has the ENTRYPOINT handed its container over (entrypoint.h)? The kubelet asks by the container's
+ * postStart hook, as soon as the ENTRYPOINT has been started, perhaps before it has been loaded. A
+ * program that will never hand over would train alone, without ranks, so it is to be found out by
+ * what it is and not by how long it takes.
+ *
+ *   the runtime's program ─▶ ENTRYPOINT ─ has a loader, which loads … ─────────────▶ the agent
+ *        (STARTING)               │             (STARTING)    └ no library of ours ─▶ IGNORES
+ *                                 └ STATIC, OTHER_MACHINE, PRIVILEGED
+ */
+
+#include <stdbool.h>
+
+#include "libfleet/base/strbuf.h"
+
+enum entrypoint_state {
+    ENTRYPOINT_AGENT, /* it has handed over */
+    ENTRYPOINT_GONE,  /* it has ended, which says enough */
+    ENTRYPOINT_STARTING,
+    ENTRYPOINT_STATIC,        /* no loader */
+    ENTRYPOINT_OTHER_MACHINE, /* its loader cannot load our library: of 32 bits, or emulated */
+    ENTRYPOINT_PRIVILEGED,    /* its loader will not: setuid, setgid or capabilities of the file */
+    ENTRYPOINT_IGNORES,       /* its loader has not, and nobody can see why */
+};
+
+/* How long a program that can be told nothing of may take to become the agent. */
+#define ENTRYPOINT_PATIENCE_MS 20000.0
+
+/* What process `pid` is now: never IGNORES. It changes under our eyes; a state from STATIC on is
+ * for good. */
+enum entrypoint_state entrypoint_look(int pid);
+
+/* Wait until the state of `pid` is for good. */
+enum entrypoint_state entrypoint_wait(int pid);
+
+/* What the user should know and do about a state from STATIC on: the field, why, and the command
+ * that process `pid` was started with, of which the last `arguments` are the template's `args`. */
+void entrypoint_explain(enum entrypoint_state state, int pid, int arguments,
+                        struct fleet_strbuf *out);
+
+/*
+ * End process `pid`. Nobody inside of a process namespace can kill its process 1, and the kubelet
+ * waits for the whole grace period when that does not hear SIGTERM. So it also loses its limits: it
+ * can compute, open, write, map and start nothing any more.
+ */
+void entrypoint_stop(int pid);
+
+#endif
