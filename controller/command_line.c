@@ -30,6 +30,11 @@ static const char usage[] =
     "  --no-election              there is one replica; for tests\n"
     "  --probe-port PORT          /healthz, /readyz, /metrics (8080)\n"
     "  --job-metrics              series of each job in /metrics: step, restarts, ready workers\n"
+    "  --metrics-auth             /metrics needs a bearer token whose holder may get it, and is\n"
+    "                             served by HTTPS on --metrics-port\n"
+    "  --metrics-port PORT        of HTTPS (8443)\n"
+    "  --metrics-name NAME        DNS name in its certificate, which the installation's CA signs\n"
+    "  --metrics-certificate DIR  folder with tls.crt and tls.key instead\n"
     "  --kubeconfig FILE          instead of $KUBECONFIG, the pod's account, ~/.kube/config\n"
     "  --context NAME             of the kubeconfig\n"
     "  --log-format FORM          text or json (text)\n"
@@ -111,6 +116,10 @@ static const struct {
     {"no-election", 0, OPTION_FLAG, offsetof(struct command_line, no_election)},
     {"probe-port", 0, OPTION_PORT, offsetof(struct command_line, probe_port)},
     {"job-metrics", 0, OPTION_FLAG, offsetof(struct command_line, has_job_metrics)},
+    {"metrics-auth", 0, OPTION_FLAG, offsetof(struct command_line, has_metrics_auth)},
+    {"metrics-port", 0, OPTION_PORT, offsetof(struct command_line, metrics_port)},
+    {"metrics-name", 0, OPTION_TEXT, offsetof(struct command_line, metrics_name)},
+    {"metrics-certificate", 0, OPTION_TEXT, offsetof(struct command_line, metrics_certificate)},
     {"kubeconfig", 0, OPTION_TEXT, offsetof(struct command_line, kubeconfig)},
     {"context", 0, OPTION_TEXT, offsetof(struct command_line, context)},
     {"log-format", 0, OPTION_LOG_FORMAT, 0},
@@ -179,6 +188,24 @@ static void build_options(struct option options[FLEET_COUNT(rows) + 1])
     options[FLEET_COUNT(rows)] = (struct option){0};
 }
 
+/* False: said on stderr. */
+static bool is_complete(const struct command_line *a)
+{
+    const char *missing = NULL;
+
+    if (!a->runtime_image || !a->hub_service == !a->hub_address)
+        missing = "--runtime-image and one of --hub-service and --hub-address are needed";
+    else if (a->hub_service && (!a->pod_address || !a->pod_address[0]))
+        missing = "--hub-service needs --pod-address or $POD_IP";
+    else if (a->has_metrics_auth && !a->metrics_name == !a->metrics_certificate)
+        missing = "--metrics-auth needs one of --metrics-name and --metrics-certificate";
+    else if (!a->has_metrics_auth && (a->metrics_name || a->metrics_certificate))
+        missing = "--metrics-name and --metrics-certificate need --metrics-auth";
+    if (missing)
+        (void)fprintf(stderr, "fleetjob-controller: %s\n", missing);
+    return !missing;
+}
+
 int command_line_parse(int argc, char **argv, struct command_line *out)
 {
     struct option options[FLEET_COUNT(rows) + 1];
@@ -186,6 +213,7 @@ int command_line_parse(int argc, char **argv, struct command_line *out)
 
     *out = (struct command_line){.hub_port = 7443,
                                  .probe_port = 8080,
+                                 .metrics_port = 8443,
                                  .identity_secret = "fleetjob-identity",
                                  .lease = "fleetjob-controller",
                                  .pod_address = getenv("POD_IP"),
@@ -201,16 +229,12 @@ int command_line_parse(int argc, char **argv, struct command_line *out)
         if ((code = take_option(out, row, optarg)) >= 0)
             return code;
     }
-    if (optind < argc || !out->runtime_image || !out->hub_service == !out->hub_address) {
-        (void)fprintf(stderr, "fleetjob-controller: --runtime-image and one of --hub-service and "
-                              "--hub-address are needed\n");
+    if (optind < argc) {
+        (void)fprintf(stderr, "fleetjob-controller: \"%s\" is no option\n", argv[optind]);
         return 2;
     }
-    if (out->hub_service && (!out->pod_address || !out->pod_address[0])) {
-        (void)fprintf(stderr,
-                      "fleetjob-controller: --hub-service needs --pod-address or $POD_IP\n");
+    if (!is_complete(out))
         return 2;
-    }
     return -1;
 }
 

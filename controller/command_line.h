@@ -19,8 +19,10 @@ struct command_line {
     char *watch_list; /* owned: cut into `watched` */
     const char *watched[INFORMER_NAMESPACES_MAX];
     size_t watched_count; /* 0: all namespaces */
-    int hub_port, probe_port;
-    bool no_election, has_job_metrics, is_json, is_verbose;
+    const char *metrics_name,
+        *metrics_certificate; /* with has_metrics_auth: one of them is given */
+    int hub_port, probe_port, metrics_port;
+    bool no_election, has_job_metrics, has_metrics_auth, is_json, is_verbose;
 };
 
 /*

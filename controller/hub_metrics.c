@@ -21,13 +21,18 @@ void hub_metrics_init(struct hub_metrics *hub, struct metrics *metrics)
                           "When the hub's certificate expires, in seconds since 1970-01-01 UTC; "
                           "0 while this replica has no hub.",
                           ""),
+        .ca_expiry =
+            metrics_gauge(metrics, "fleetjob_ca_certificate_expiry_timestamp_seconds",
+                          "When the installation's CA expires, in seconds since 1970-01-01 UTC; "
+                          "0 while this replica has not read it.",
+                          ""),
     };
     for (int i = 0; i < HUB_REFUSALS; i++) /* a rate needs the series before the first refusal */
         metric_count_to(hub->refusals, 0, hub_refusal_name((enum hub_refusal)i));
 }
 
 void hub_metrics_collect(struct hub_metrics *hub, const struct hub_server *server,
-                         double certificate_expiry_s)
+                         double certificate_expiry_s, double ca_expiry_s)
 {
     struct hub_server_stats stats = {0};
 
@@ -41,4 +46,5 @@ void hub_metrics_collect(struct hub_metrics *hub, const struct hub_server *serve
         metric_count_to(hub->refusals, (double)stats.refused[i],
                         hub_refusal_name((enum hub_refusal)i));
     metric_set(hub->expiry, server ? certificate_expiry_s : 0);
+    metric_set(hub->ca_expiry, ca_expiry_s);
 }

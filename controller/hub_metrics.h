@@ -9,14 +9,14 @@
 #include "libfleet/rendezvous/hub_server.h"
 
 struct hub_metrics {
-    struct metric *connections, *handshakes, *accepted, *messages, *refusals, *expiry;
+    struct metric *connections, *handshakes, *accepted, *messages, *refusals, *expiry, *ca_expiry;
 };
 
 void hub_metrics_init(struct hub_metrics *hub, struct metrics *metrics);
 
-/* Before they are printed. `server` is NULL while there is none; `certificate_expiry_s` in seconds
- * since 1970. */
+/* Before they are printed. `server` is NULL while there is none. When the certificates of hub
+ * and CA expire is in seconds since 1970; 0 = there is none. */
 void hub_metrics_collect(struct hub_metrics *hub, const struct hub_server *server,
-                         double certificate_expiry_s);
+                         double certificate_expiry_s, double ca_expiry_s);
 
 #endif

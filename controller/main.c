@@ -20,15 +20,16 @@
 
 #include "controller/command_line.h"
 #include "controller/fleetjob/gone_jobs.h"
-#include "controller/fleetjob/hub_certificate.h"
 #include "controller/fleetjob/install_identity.h"
 #include "controller/fleetjob/installation.h"
+#include "controller/fleetjob/leaf_certificate.h"
 #include "controller/fleetjob/reconciler.h"
 #include "controller/hub_metrics.h"
 #include "controller/machinery/event_recorder.h"
 #include "controller/machinery/metrics.h"
 #include "controller/machinery/probe_server.h"
 #include "controller/machinery/process_metrics.h"
+#include "controller/metrics_server.h"
 #include "controller/refusal_log.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
@@ -51,25 +52,26 @@ struct program {
     uv_signal_t signals[SIGNALS];
     struct kube_config config;
     struct kube_io *io;
-    struct metric *requests;
+    struct metric *requests, *scrapes;
     struct hub_metrics hub_metrics;
     struct process_metrics process_metrics;
     struct metrics *metrics;
     struct event_recorder *events;
     struct probe_server *probes;
-    char identity_text[256]; /* of this process, for the Lease */
+    struct metrics_server *metrics_server; /* NULL: /metrics is the probe server's */
+    char identity_text[256];               /* of this process, for the Lease */
     struct install_identity identity;
     struct install_identity_load *identity_load;
     struct kube_rest_call *call; /* reads the Service */
     struct kube_call *timer;     /* before it is tried again */
     char *hub_address;
-    cJSON *service;                      /* the hub's; NULL without one */
-    struct hub_certificate *certificate; /* while this replica leads */
-    struct gone_jobs *gone_jobs;         /* while this replica leads */
-    struct installation *installation;   /* while this replica leads */
-    struct reconciler *reconciler;       /* NULL before, and after its end */
-    struct hub_server *hub_server;       /* while this replica leads */
-    struct refusal_log refusals;         /* of the hub's */
+    cJSON *service;                       /* the hub's; NULL without one */
+    struct leaf_certificate *certificate; /* while this replica leads */
+    struct gone_jobs *gone_jobs;          /* while this replica leads */
+    struct installation *installation;    /* while this replica leads */
+    struct reconciler *reconciler;        /* NULL before, and after its end */
+    struct hub_server *hub_server;        /* while this replica leads */
+    struct refusal_log refusals;          /* of the hub's */
     bool is_stopping;
     int exit_code;
 };
@@ -169,12 +171,13 @@ static int renew_certificate(void *user, const struct tls_identity *leaf, struct
 
 static int open_server(struct program *p, struct fleet_error *err)
 {
-    struct hub_certificate_options certificate = {.io = p->io,
-                                                  .metrics = p->metrics,
-                                                  .ca = &p->identity.ca,
-                                                  .renew = renew_certificate,
-                                                  .on_trouble = on_trouble,
-                                                  .user = p};
+    struct leaf_certificate_options certificate = {.io = p->io,
+                                                   .name = TLS_IDENTITY_HUB_NAME,
+                                                   .ca = &p->identity.ca,
+                                                   .warns_of_ca = true,
+                                                   .renew = renew_certificate,
+                                                   .on_trouble = on_trouble,
+                                                   .user = p};
     struct hub_server_config config = {.loop = &p->loop,
                                        .port = p->arguments.hub_port,
                                        .install_key = p->identity.key,
@@ -182,13 +185,13 @@ static int open_server(struct program *p, struct fleet_error *err)
                                        .is_gone = is_gone,
                                        .refused = on_refused,
                                        .user = p};
-    int rc = hub_certificate_new(&certificate, &p->certificate, err);
+    int rc = leaf_certificate_new(&certificate, &p->certificate, err);
 
     if (rc < 0)
         return rc;
     p->gone_jobs = gone_jobs_new(p->io, p->arguments.watched, p->arguments.watched_count);
-    config.certificate_pem = hub_certificate_get(p->certificate)->certificate_pem;
-    config.key_pem = hub_certificate_get(p->certificate)->key_pem;
+    config.certificate_pem = leaf_certificate_get(p->certificate)->certificate_pem;
+    config.key_pem = leaf_certificate_get(p->certificate)->key_pem;
     return hub_server_new(&config, &p->hub_server, err);
 }
 
@@ -234,12 +237,33 @@ static void start_reconciler(struct program *p)
     p->reconciler = reconciler_new(&reconciler);
 }
 
+static void print_metrics(void *user, struct fleet_strbuf *out);
+
+/* Its certificate needs the identity. */
+static int open_metrics_server(struct program *p, struct fleet_error *err)
+{
+    struct metrics_server_options options = {.io = p->io,
+                                             .requests = p->scrapes,
+                                             .port = p->arguments.metrics_port,
+                                             .name = p->arguments.metrics_name,
+                                             .ca = &p->identity.ca,
+                                             .certificate_folder = p->arguments.metrics_certificate,
+                                             .print = print_metrics,
+                                             .on_trouble = on_trouble,
+                                             .user = p};
+
+    return p->arguments.has_metrics_auth
+               ? metrics_server_new(&p->loop, &options, &p->metrics_server, err)
+               : 0;
+}
+
 static void load_identity(void *user);
 
 static void on_identity(void *user, struct install_identity *identity,
                         const struct fleet_error *err)
 {
     struct program *p = user;
+    struct fleet_error own;
 
     p->identity_load = NULL;
     if (err) {
@@ -248,7 +272,10 @@ static void on_identity(void *user, struct install_identity *identity,
         return;
     }
     p->identity = *identity;
-    start_reconciler(p);
+    if (open_metrics_server(p, &own) < 0)
+        give_up(p, "Could not start", &own);
+    else
+        start_reconciler(p);
 }
 
 static void load_identity(void *user)
@@ -320,28 +347,46 @@ static void begin(struct program *p)
 static double certificate_expiry_s(const struct program *p)
 {
     return p->certificate
-               ? tls_identity_expiry_s(hub_certificate_get(p->certificate)->certificate_pem)
+               ? tls_identity_expiry_s(leaf_certificate_get(p->certificate)->certificate_pem)
                : 0;
 }
 
-static int answer_probe(void *user, const char *path, struct fleet_strbuf *body,
+static void print_metrics(void *user, struct fleet_strbuf *out)
+{
+    struct program *p = user;
+    const char *ca = p->identity.ca.certificate_pem;
+
+    if (p->reconciler)
+        reconciler_collect(p->reconciler);
+    hub_metrics_collect(&p->hub_metrics, p->hub_server, certificate_expiry_s(p),
+                        ca ? tls_identity_expiry_s(ca) : 0);
+    process_metrics_collect(&p->process_metrics);
+    metrics_print(p->metrics, out);
+}
+
+static int answer_metrics(struct program *p, struct fleet_strbuf *body, const char **content_type)
+{
+    if (p->arguments.has_metrics_auth) { /* a token must not travel in clear */
+        fleet_strbuf_appendf(body, "/metrics needs a bearer token: use https:// and port %d\n",
+                             p->arguments.metrics_port);
+        return 404;
+    }
+    print_metrics(p, body);
+    *content_type = METRICS_CONTENT_TYPE;
+    return 200;
+}
+
+static int answer_probe(void *user, struct probe_request *request, struct fleet_strbuf *body,
                         const char **content_type)
 {
     struct program *p = user;
     bool is_ready = p->reconciler && reconciler_has_synced(p->reconciler);
 
-    if (strcmp(path, "/metrics") == 0) {
-        if (p->reconciler)
-            reconciler_collect(p->reconciler);
-        hub_metrics_collect(&p->hub_metrics, p->hub_server, certificate_expiry_s(p));
-        process_metrics_collect(&p->process_metrics);
-        metrics_print(p->metrics, body);
-        *content_type = "text/plain; version=0.0.4; charset=utf-8";
-        return 200;
-    }
-    if (strcmp(path, "/healthz") != 0 && strcmp(path, "/readyz") != 0)
+    if (strcmp(request->path, "/metrics") == 0)
+        return answer_metrics(p, body, content_type);
+    if (strcmp(request->path, "/healthz") != 0 && strcmp(request->path, "/readyz") != 0)
         return 404;
-    if (strcmp(path, "/healthz") == 0)
+    if (strcmp(request->path, "/healthz") == 0)
         is_ready = true;
     fleet_strbuf_append(body, is_ready ? "ok\n" : "caches are not filled yet\n");
     return is_ready ? 200 : 503;
@@ -383,6 +428,8 @@ static int open_program(struct program *p, struct fleet_error *err)
                                             .on_trouble = on_event_trouble,
                                             .user = p};
     struct kube_http_options http = {.answered = on_answered, .user = p};
+    struct probe_server_options probes = {
+        .port = p->arguments.probe_port, .answer = answer_probe, .user = p};
     int rc;
 
     if ((rc = kube_config_load(p->arguments.kubeconfig, p->arguments.context, &p->config, err)) < 0)
@@ -393,14 +440,15 @@ static int open_program(struct program *p, struct fleet_error *err)
     p->requests =
         metrics_counter(p->metrics, "fleetjob_requests_total",
                         "Number of requests to the API server, by verb and status.", "verb,code");
+    p->scrapes = metrics_counter(p->metrics, "fleetjob_metrics_requests_total",
+                                 "Number of requests of /metrics over HTTPS, by status.", "code");
     metric_set(metrics_gauge(p->metrics, "fleetjob_build_info",
                              "Always 1; the label has the version of the controller.", "version"),
                1, FLEET_VERSION);
     hub_metrics_init(&p->hub_metrics, p->metrics);
     process_metrics_init(&p->process_metrics, p->metrics);
     if ((rc = kube_http_new(&p->loop, &p->config, &http, &p->io, err)) < 0 ||
-        (rc = probe_server_new(&p->loop, NULL, p->arguments.probe_port, answer_probe, p, &p->probes,
-                               err)) < 0)
+        (rc = probe_server_new(&p->loop, &probes, &p->probes, err)) < 0)
         return rc;
     p->events = event_recorder_new(p->io, &events);
     for (int i = 0; i < SIGNALS; i++) {
@@ -418,12 +466,13 @@ static void close_program(struct program *p)
     if (p->io)
         kube_cancel(p->io, &p->timer);
     installation_free(p->installation);
-    hub_certificate_free(p->certificate);
+    leaf_certificate_free(p->certificate);
     reconciler_free(p->reconciler);
     hub_server_free(p->hub_server);
     gone_jobs_free(p->gone_jobs);
     refusal_log_close(&p->refusals);
     event_recorder_free(p->events);
+    metrics_server_free(p->metrics_server);
     probe_server_free(p->probes);
     for (int i = 0; i < SIGNALS; i++)
         if (p->signals[i].data)

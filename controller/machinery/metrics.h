@@ -21,6 +21,8 @@
 struct metric;
 struct metrics;
 
+#define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8" /* of metrics_print() */
+
 #define METRIC_LABELS_MAX  4
 #define METRIC_SERIES_MAX  200
 #define METRIC_BUCKETS_MAX 20

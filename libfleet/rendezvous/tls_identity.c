@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * X.509 by OpenSSL, everything in memory. Each certificate gets 128 random bits as its serial number
- * and is valid from an hour ago, for clocks that are behind.
+ * X.509 by OpenSSL, everything in memory. Each certificate gets 128 random bits as its serial
+ * number and is valid from an hour ago, for clocks that are behind.
  */
 #include "libfleet/rendezvous/tls_identity.h"
 
@@ -22,7 +22,9 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 
-#define NAME_MAX_SIZE 64 /* of a common name, by X.520 */
+#define COMMON_NAME_MAX 64  /* bytes, by X.520 */
+#define NAME_MAX_SIZE   253 /* bytes of a DNS name */
+#define DNS_CHARACTERS  "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-."
 
 void tls_identity_release(struct tls_identity *identity)
 {
@@ -107,13 +109,16 @@ static X509 *new_certificate(const char *name, int days, time_t now, EVP_PKEY *k
 {
     X509 *certificate = X509_new();
     X509_NAME *subject = certificate ? X509_get_subject_name(certificate) : NULL;
+    char common_name[COMMON_NAME_MAX + 1]; /* clients verify the DNS name, which is whole */
+
+    (void)snprintf(common_name, sizeof(common_name), "%s", name);
 
     if (subject && X509_set_version(certificate, X509_VERSION_3) && set_serial(certificate) &&
         X509_time_adj_ex(X509_getm_notBefore(certificate), 0, -3600, &now) &&
         X509_time_adj_ex(X509_getm_notAfter(certificate), days, 0, &now) &&
         X509_set_pubkey(certificate, key) &&
-        X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, (const unsigned char *)name, -1,
-                                   -1, 0))
+        X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, (const unsigned char *)common_name,
+                                   -1, -1, 0))
         return certificate;
     X509_free(certificate);
     return NULL;
@@ -154,10 +159,11 @@ static int make(const char *name, int days, time_t now, X509 *ca, EVP_PKEY *ca_k
     X509 *certificate = NULL;
     int rc;
 
-    if (name[0] == '\0' || strlen(name) > NAME_MAX_SIZE || days < 1 || days > 36500)
+    if (name[0] == '\0' || strlen(name) > NAME_MAX_SIZE || days < 1 || days > 36500 ||
+        (ca && strspn(name, DNS_CHARACTERS) != strlen(name)))
         return fleet_error(
             err, -EINVAL,
-            "certificate for \"%.80s\" of %d days: the name must have 1 to %d bytes, "
+            "certificate for \"%.80s\" of %d days: the name must be a DNS name of 1 to %d bytes, "
             "the days be in 1 … 36500",
             name, days, NAME_MAX_SIZE);
     ERR_clear_error();

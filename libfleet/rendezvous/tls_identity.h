@@ -26,11 +26,13 @@ void tls_identity_release(struct tls_identity *identity);
 int tls_identity_make_ca(const char *common_name, int days, struct tls_identity *out,
                          struct fleet_error *err);
 
-/* A server certificate for the DNS name `name`, signed by `ca`. -EINVAL: `ca` is not readable. */
+/* A server certificate for the DNS name `name` of at most 253 bytes, signed by `ca`; its common
+ * name is the first 64 bytes. -EINVAL: `ca` is not readable, or `name` is no DNS name. */
 int tls_identity_sign(const struct tls_identity *ca, const char *name, int days,
                       struct tls_identity *out, struct fleet_error *err);
 
-/* The same as of `now_wall_ms`: valid from an hour before, for `days`, but no longer than `ca` itself. */
+/* The same as of `now_wall_ms`: valid from an hour before, for `days`, but no longer than `ca`
+ * itself. */
 int tls_identity_sign_at(const struct tls_identity *ca, const char *name, int days,
                          int64_t now_wall_ms, struct tls_identity *out, struct fleet_error *err);
 

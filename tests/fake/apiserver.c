@@ -199,6 +199,9 @@ static void serve(struct fake_apiserver *server, struct fake_address *a,
         fake_object_delete(server, a, body, response);
     else if (!cJSON_IsObject(body))
         fake_answer_refuse(response, 400, NULL, "the body is not a JSON object");
+    else if (strcmp(method, "POST") == 0 && server->review &&
+             server->review(server->review_user, a->collection, (cJSON *)body))
+        fake_answer_object(response, 201, body);
     else if (strcmp(method, "POST") == 0 && !*a->name)
         fake_object_create(server, a, (cJSON *)body, dry_run, response);
     else if (strcmp(method, "PUT") == 0)
@@ -256,6 +259,14 @@ void fake_apiserver_handle(struct fake_apiserver *server, const struct fake_requ
 void fake_apiserver_offer(struct fake_apiserver *server, const char *group_version)
 {
     server->offered = group_version;
+}
+
+void fake_apiserver_on_review(struct fake_apiserver *server,
+                              bool (*review)(void *user, const char *collection, cJSON *object),
+                              void *user)
+{
+    server->review = review;
+    server->review_user = user;
 }
 
 void fake_apiserver_spare_others(struct fake_apiserver *server)

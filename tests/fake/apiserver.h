@@ -57,7 +57,7 @@ void fake_apiserver_handle(struct fake_apiserver *server, const struct fake_requ
                            struct fake_response *response);
 void fake_response_release(struct fake_response *response);
 
-/* ---- watches --------------------------------------------------------------------------------- */
+/* ---- watches -------------------------------------------------------------------------------- */
 
 /* Append the lines that have come up since the last read. False: the stream is over, close it. */
 bool fake_watch_read(struct fake_watch *watch, struct fleet_strbuf *out);
@@ -77,7 +77,7 @@ void fake_apiserver_cut_watches(struct fake_apiserver *server, bool half);
 /* Forget history: watches from, and pages of, an older version are answered 410. */
 void fake_apiserver_compact(struct fake_apiserver *server);
 
-/* ---- failures -------------------------------------------------------------------------------- */
+/* ---- failures ------------------------------------------------------------------------------- */
 
 struct fake_failure {
     const char *method; /* NULL: any; "WATCH" for watches */
@@ -99,7 +99,17 @@ void fake_apiserver_fail_no_more(struct fake_apiserver *server);
 /* From now on failures do not hold for requests of fake_apiserver_do(). */
 void fake_apiserver_spare_others(struct fake_apiserver *server);
 
-/* ---- looking and touching, for tests --------------------------------------------------------- */
+/*
+ * Objects that are answered and not stored, such as reviews of tokens: a POST to a collection goes
+ * to `review` first, which fills the object's status and returns true, or returns false if the
+ * collection is stored as usual.
+ */
+void fake_apiserver_on_review(struct fake_apiserver *server,
+                              bool (*review)(void *user, const char *collection, cJSON *object),
+                              void *user);
+
+/* ---- looking and touching, for tests
+ * ------------------------------------------------------------ */
 
 /* The stored object at "/api/v1/namespaces/default/pods/x" (no query), or NULL. Borrowed. */
 const cJSON *fake_apiserver_get(const struct fake_apiserver *server, const char *path);

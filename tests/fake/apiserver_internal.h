@@ -59,6 +59,8 @@ struct fake_apiserver {
     const char *offered; /* by discovery, NULL = nothing */
     void (*changed)(void *user);
     void *changed_user;
+    bool (*review)(void *user, const char *collection, cJSON *object);
+    void *review_user;
 };
 
 /* ---- apiserver.c ----------------------------------------------------------------------------- */

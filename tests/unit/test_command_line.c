@@ -52,10 +52,12 @@ static void test_command_line__takes_every_option(void **state)
     assert_string_equal(line.watched[1], "b");
     assert_true(line.is_verbose && !line.no_election && !line.is_json);
     assert_null(line.hub_address);
+    assert_true(!line.has_metrics_auth && line.metrics_port == 8443);
     command_line_release(&line);
 
     assert_int_equal(parse("--runtime-image|i|--hub-address|h:1|--identity-secret|x|--probe-port|9|"
-                           "--kubeconfig|k|--context|c|--log-format|json|--no-election",
+                           "--kubeconfig|k|--context|c|--log-format|json|--no-election|"
+                           "--metrics-auth|--metrics-port|7|--metrics-name|m",
                            &line),
                      -1);
     assert_string_equal(line.hub_address, "h:1");
@@ -64,6 +66,9 @@ static void test_command_line__takes_every_option(void **state)
     assert_string_equal(line.context, "c");
     assert_string_equal(line.lease, "fleetjob-controller");
     assert_int_equal(line.probe_port, 9);
+    assert_true(line.has_metrics_auth);
+    assert_int_equal(line.metrics_port, 7);
+    assert_string_equal(line.metrics_name, "m");
     assert_int_equal(line.hub_port, 7443);
     assert_int_equal(line.watched_count, 0);
     assert_true(line.no_election && line.is_json && !line.is_verbose);
@@ -89,6 +94,11 @@ static void test_command_line__refuses_what_it_cannot_understand(void **state)
         {"--runtime-image|i|--hub-address|h:1|--log-format|yaml", 2},
         {"--runtime-image|i|--hub-address|h:1|--watch-namespaces| ,", 2}, /* not: all of them */
         {"--runtime-image|i|--hub-address|h:1|--lease", 2},
+        {"--runtime-image|i|--hub-address|h:1|--metrics-auth", 2},
+        {"--runtime-image|i|--hub-address|h:1|--metrics-name|m", 2},
+        {"--runtime-image|i|--hub-address|h:1|--metrics-auth|--metrics-name|m|"
+         "--metrics-certificate|c",
+         2},
         {"--nonsense", 2},
         {"-x", 2},
     };

@@ -37,7 +37,7 @@
 
 struct fake_apiserver;
 struct fake_io;
-struct hub_certificate;
+struct leaf_certificate;
 struct installation;
 
 #define CLUSTER_REPLICAS    2
@@ -141,7 +141,7 @@ struct cluster_replica {
     struct reconciler *reconciler;
     struct cluster_hosted hubs[CLUSTER_JOBS];
     char address[24];                          /* in the EndpointSlice, once it has led */
-    struct hub_certificate *certificate;       /* while it leads, … */
+    struct leaf_certificate *certificate;      /* while it leads, … */
     struct installation *installation;         /* … in a whole world */
     int64_t trusted_from_ms, trusted_until_ms; /* its certificate, by the wall */
 };

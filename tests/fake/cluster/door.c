@@ -2,15 +2,15 @@
 
 /*
  * The way in: where agents find the hub (its Service and the EndpointSlice of the leader) and whether they trust it (its
- * certificate, by their own clock). Real: controller/fleetjob/installation.h, hub_certificate.h. Played: the
+ * certificate, by their own clock). Real: controller/fleetjob/installation.h, leaf_certificate.h. Played: the
  * proxy of the nodes, which follows the objects a little later, and the agents' check of the dates.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/fleetjob/hub_certificate.h"
 #include "controller/fleetjob/installation.h"
+#include "controller/fleetjob/leaf_certificate.h"
 #include "controller/machinery/metrics.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
@@ -94,12 +94,13 @@ static void read_service(struct cluster *c)
 void cluster_door_open(struct cluster *c, int number)
 {
     struct cluster_replica *r = &c->replicas[number];
-    struct hub_certificate_options certificate = {.io = &r->spy.io,
-                                                  .metrics = r->metrics,
-                                                  .ca = &the_identity()->ca,
-                                                  .renew = on_renew,
-                                                  .on_trouble = on_trouble,
-                                                  .user = &r->spy};
+    struct leaf_certificate_options certificate = {.io = &r->spy.io,
+                                                   .name = TLS_IDENTITY_HUB_NAME,
+                                                   .warns_of_ca = true,
+                                                   .ca = &the_identity()->ca,
+                                                   .renew = on_renew,
+                                                   .on_trouble = on_trouble,
+                                                   .user = &r->spy};
     struct installation_options installation = {.io = &r->spy.io,
                                                 .namespace_ = "system",
                                                 .service = "fleetjob-hub",
@@ -110,19 +111,19 @@ void cluster_door_open(struct cluster *c, int number)
                                                 .may_write = may_write,
                                                 .on_trouble = on_trouble,
                                                 .user = &r->spy};
-    int rc = hub_certificate_new(&certificate, &r->certificate, NULL);
+    int rc = leaf_certificate_new(&certificate, &r->certificate, NULL);
 
     fleet_assert(rc == 0);
     read_service(c);
     (void)snprintf(r->address, sizeof(r->address), "10.9.%d.%d", number, r->life % 250);
-    note_leaf(&r->spy, hub_certificate_get(r->certificate));
+    note_leaf(&r->spy, leaf_certificate_get(r->certificate));
     r->installation = installation_new(&installation, c->service);
 }
 
 void cluster_door_close(struct cluster_replica *r)
 {
     installation_free(r->installation);
-    hub_certificate_free(r->certificate);
+    leaf_certificate_free(r->certificate);
     r->installation = NULL;
     r->certificate = NULL;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "controller/fleetjob/hub_certificate.h"
+#include "controller/fleetjob/leaf_certificate.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "controller/machinery/metrics.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/kube/io.h"
@@ -13,8 +12,8 @@
 #define DAY_MS        ((int64_t)86400 * 1000)
 #define CA_WARNING_MS (365 * DAY_MS)
 
-struct hub_certificate {
-    struct hub_certificate_options options;
+struct leaf_certificate {
+    struct leaf_certificate_options options;
     struct tls_identity leaf;
     int64_t from_wall_ms, until_wall_ms; /* of the leaf */
     int64_t ca_until_wall_ms;
@@ -23,11 +22,11 @@ struct hub_certificate {
 };
 
 /* A new one takes the place of the old one only if it is good. */
-static int sign(struct hub_certificate *c, struct fleet_error *err)
+static int sign(struct leaf_certificate *c, struct fleet_error *err)
 {
     struct tls_identity leaf = {0};
     int64_t from, until;
-    int rc = tls_identity_sign_at(c->options.ca, TLS_IDENTITY_HUB_NAME, HUB_CERTIFICATE_DAYS,
+    int rc = tls_identity_sign_at(c->options.ca, c->options.name, LEAF_CERTIFICATE_DAYS,
                                   kube_wall_ms(c->options.io), &leaf, err);
 
     if (rc == 0)
@@ -45,17 +44,18 @@ static int sign(struct hub_certificate *c, struct fleet_error *err)
     return 0;
 }
 
-static bool is_due(const struct hub_certificate *c, int64_t now)
+static bool is_due(const struct leaf_certificate *c, int64_t now)
 {
     return now < c->from_wall_ms ||
            now - c->from_wall_ms >= (c->until_wall_ms - c->from_wall_ms) / 3 * 2;
 }
 
-static void warn_of_ca(struct hub_certificate *c, int64_t now)
+static void warn_of_ca(struct leaf_certificate *c, int64_t now)
 {
     struct fleet_error err;
 
-    if (now < c->ca_until_wall_ms - CA_WARNING_MS || now < c->warned_wall_ms + DAY_MS)
+    if (!c->options.warns_of_ca || now < c->ca_until_wall_ms - CA_WARNING_MS ||
+        now < c->warned_wall_ms + DAY_MS)
         return;
     c->warned_wall_ms = now;
     (void)fleet_error(&err, -EKEYEXPIRED,
@@ -66,20 +66,20 @@ static void warn_of_ca(struct hub_certificate *c, int64_t now)
 
 static void check(void *user)
 {
-    struct hub_certificate *c = user;
+    struct leaf_certificate *c = user;
     int64_t now = kube_wall_ms(c->options.io);
     struct fleet_error err;
 
     c->timer = kube_after(c->options.io, CHECK_MS, check, c);
     if (is_due(c, now) && sign(c, &err) < 0)
-        c->options.on_trouble(c->options.user, "Hub's certificate was not renewed", &err);
+        c->options.on_trouble(c->options.user, "Certificate was not renewed", &err);
     warn_of_ca(c, now);
 }
 
-int hub_certificate_new(const struct hub_certificate_options *options,
-                        struct hub_certificate **out_certificate, struct fleet_error *err)
+int leaf_certificate_new(const struct leaf_certificate_options *options,
+                         struct leaf_certificate **out_certificate, struct fleet_error *err)
 {
-    struct hub_certificate *c = calloc(1, sizeof(*c));
+    struct leaf_certificate *c = calloc(1, sizeof(*c));
     int64_t from;
     int rc;
 
@@ -88,20 +88,15 @@ int hub_certificate_new(const struct hub_certificate_options *options,
     if ((rc = tls_identity_validity(options->ca->certificate_pem, &from, &c->ca_until_wall_ms,
                                     err)) < 0 ||
         (rc = sign(c, err)) < 0) {
-        hub_certificate_free(c);
+        leaf_certificate_free(c);
         return rc;
     }
-    metric_set(metrics_gauge(options->metrics, "fleetjob_ca_certificate_expiry_timestamp_seconds",
-                             "When the CA of the hub's certificate expires, in seconds since "
-                             "1970-01-01 UTC.",
-                             ""),
-               (double)c->ca_until_wall_ms / 1000);
     c->timer = kube_after(options->io, CHECK_MS, check, c);
     *out_certificate = c;
     return 0;
 }
 
-void hub_certificate_free(struct hub_certificate *c)
+void leaf_certificate_free(struct leaf_certificate *c)
 {
     if (!c)
         return;
@@ -110,7 +105,7 @@ void hub_certificate_free(struct hub_certificate *c)
     free(c);
 }
 
-const struct tls_identity *hub_certificate_get(const struct hub_certificate *c)
+const struct tls_identity *leaf_certificate_get(const struct leaf_certificate *c)
 {
     return &c->leaf;
 }
