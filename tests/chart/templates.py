@@ -130,12 +130,14 @@ def test_names_in_rules_are_those_in_arguments():
 
 
 def test_every_verb_names_the_file_that_needs_it():
-    for path in ("_helpers.tpl", "rbac-installation.yaml"):
-        verbs = re.findall(r"^ +- ([a-z]+)(?: # ([a-z/_]+\.c).*)?$", read(f"{CHART}/templates/{path}"), re.M)
+    for path in ("_helpers.tpl", "rbac-installation.yaml", "rbac-metrics.yaml"):
+        # the comment stands behind the verb, or on the lines above it
+        verbs = re.findall(r"^((?: +#.*\n)*) +- ([a-z]+)((?: #.*)?)$", read(f"{CHART}/templates/{path}"), re.M)
         assert verbs, path
-        for verb, file in verbs:
-            assert file, f"{path}: {verb} has no reason"
-            read(file)
+        for above, verb, behind in verbs:
+            files = re.findall(r"# ([a-z/_]+\.c)", above + behind)
+            assert len(files) == 1, f"{path}: {verb} has no reason, or two: {above}{behind}"
+            read(files[0])
 
 
 def test_no_rule_is_wide():
@@ -225,7 +227,7 @@ def test_names_fit_whatever_the_release():
 
 
 def test_every_object_says_where_it_belongs():
-    for each in render("replicas=2", "metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true", "networkPolicy.enabled=true"):
+    for each in render("replicas=2", "metrics.auth.enabled=true", "metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true", "networkPolicy.enabled=true"):
         if each["kind"] in ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"):
             continue
         equal("fleetjob-system", each["metadata"].get("namespace"), each["kind"])
@@ -246,7 +248,15 @@ def test_wrong_values_are_refused():
                           ("topologySpreadConstraints[0].maxSkew=1", "topologyKey"), ("fullnameOverride=A", "fullnameOverride"),
                           ("unreachableSeconds=-1", "unreachableSeconds"), ("metrics.serviceMonitor.interval=often", "interval"),
                           ("tolerations[0].kye=x", "'kye'"), ("affinity.nodeAfinity.a=b", "'nodeAfinity'"),
-                          ("podLabels.app\\.kubernetes\\.io/name=x", "app.kubernetes.io/name")):
+                          ("metrics.auth.port=80", "metrics/auth/port"), ("metrics.auth.readers[0].name=x", "namespace"),
+                          ("metrics.auth.certificateSecret=A", "certificateSecret"), ("extraArgs={--metrics-auth}", "extraArgs"),
+                          ("metrics.serviceMonitor.scheme=ftp", "scheme"), ("metrics.serviceMonitor.tlsConfig.serverNam=x", "serverNam"),
+                          ("metrics.serviceMonitor.authorization.token=x", "'token'"), ("extraVolumes[0].name=x", "extraVolumes"),
+                          ("extraVolumeMounts[0].name=x", "mountPath"), ("extraEnvFrom[0].secretReff=x", "secretReff"),
+                          ("commonLabels.helm\\.sh/chart=x", "helm.sh/chart"), ("runtimeClassName=A", "runtimeClassName"),
+                          ("deploymentAnnotations.a=1", "deploymentAnnotations"), ("extraObjects=x", "extraObjects"), ("metrics.auth.enabled=yes", "auth/enabled"),
+                          ("networkPolicy.enabled=1", "networkPolicy/enabled"), ("networkPolicy.metricsFrom[0]=x", "metricsFrom"),
+                          ("metrics.prometheusRule.extraRules=x", "extraRules"), ("podLabels.app\\.kubernetes\\.io/name=x", "app.kubernetes.io/name")):
         assert word in refused(setting), setting
 
 
@@ -297,6 +307,102 @@ def test_limits_that_cannot_work_are_refused():
         render(*settings)
 
 
+def test_metrics_need_a_token():
+    objects = render("metrics.auth.enabled=true", "metrics.serviceMonitor.enabled=true")
+    given = options(objects)
+    equal(["", "8443", "fleetjob-metrics.fleetjob-system.svc"], [given[key] for key in ("metrics-auth", "metrics-port", "metrics-name")])
+    assert "metrics-certificate" not in given
+    equal({"hub": 7443, "metrics": 8443, "probes": 8080}, {each["name"]: each["containerPort"] for each in container(objects)["ports"]})
+    equal({"probes"}, {container(objects)[f"{kind}Probe"]["httpGet"]["port"] for kind in ("startup", "liveness", "readiness")})
+    equal([{"name": "metrics", "port": 8443, "targetPort": "metrics", "protocol": "TCP"}],
+          the(objects, "Service", "fleetjob-metrics")["spec"]["ports"])
+    endpoint = the(objects, "ServiceMonitor")["spec"]["endpoints"][0]
+    equal("https", endpoint["scheme"])
+    equal("/var/run/secrets/kubernetes.io/serviceaccount/token", endpoint["bearerTokenFile"])
+    equal({"serverName": given["metrics-name"], "ca": {"secret": {"name": given["identity-secret"], "key": "ca.crt"}}}, endpoint["tlsConfig"])
+    assert '"ca.crt"' in read("controller/fleetjob/install_identity.c")
+
+
+def test_metrics_without_a_token_are_plain():
+    objects = render("metrics.serviceMonitor.enabled=true")
+    assert not [key for key in options(objects) if key.startswith("metrics-")]
+    equal({"hub": 7443, "metrics": 8080}, {each["name"]: each["containerPort"] for each in container(objects)["ports"]})
+    equal({"metrics"}, {container(objects)[f"{kind}Probe"]["httpGet"]["port"] for kind in ("startup", "liveness", "readiness")})
+    endpoint = the(objects, "ServiceMonitor")["spec"]["endpoints"][0]
+    equal("http", endpoint["scheme"])
+    assert not {"bearerTokenFile", "tlsConfig", "authorization", "bearerTokenSecret"} & set(endpoint), endpoint
+    equal([], [each for each in objects if each["metadata"]["name"].endswith(("-metrics-auth", "-metrics-reader"))])
+
+
+def test_rights_to_review_tokens_come_with_it_alone():
+    for settings in ((), ("namespaces={a}",)):
+        objects = render("metrics.auth.enabled=true", *settings)
+        rules = the(objects, "ClusterRole", "fleetjob-metrics-auth")["rules"]
+        equal([(["authentication.k8s.io"], ["tokenreviews"], ["create"]), (["authorization.k8s.io"], ["subjectaccessreviews"], ["create"])],
+              [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in rules])
+        binding = the(objects, "ClusterRoleBinding", "fleetjob-metrics-auth")
+        equal([{"kind": "ServiceAccount", "name": "fleetjob-controller", "namespace": "fleetjob-system"}], binding["subjects"])
+        equal("fleetjob-metrics-auth", binding["roleRef"]["name"])
+        assert not [each for each in render(*settings) if "reviews" in json.dumps(each)]
+    objects = render("metrics.auth.enabled=true", "metrics.auth.readers[0].name=p", "metrics.auth.readers[0].namespace=monitoring")
+    equal([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}], the(objects, "ClusterRole", "fleetjob-metrics-reader")["rules"])
+    equal([{"kind": "ServiceAccount", "name": "p", "namespace": "monitoring"}],
+          the(objects, "ClusterRoleBinding", "fleetjob-metrics-reader")["subjects"])
+    source = read("controller/metrics_server.c")
+    assert '#define PATH     "/metrics"' in source and '.verb = "get"' in source
+
+
+def test_metrics_certificate_from_a_secret():
+    settings = ["metrics.auth.enabled=true", "metrics.auth.certificateSecret=mine", "metrics.serviceMonitor.enabled=true"]
+    objects = render(*settings, "extraVolumes[0].name=x", "extraVolumes[0].emptyDir.medium=Memory",
+                     "extraVolumeMounts[0].name=x", "extraVolumeMounts[0].mountPath=/x")
+    spec = the(objects, "Deployment")["spec"]["template"]["spec"]
+    equal([("metrics-certificate", {"secretName": "mine", "optional": True}), ("x", None)],
+          [(each["name"], each.get("secret")) for each in spec["volumes"]])
+    mounts = {each["name"]: each["mountPath"] for each in container(objects)["volumeMounts"]}
+    equal(mounts["metrics-certificate"], options(objects)["metrics-certificate"])
+    assert "metrics-name" not in options(objects)
+    equal("mine", the(objects, "ServiceMonitor")["spec"]["endpoints"][0]["tlsConfig"]["ca"]["secret"]["name"])
+    for more, key, value in (("metrics.serviceMonitor.authorization.credentials.name=t", "authorization", {"credentials": {"name": "t"}}),
+                             ("metrics.serviceMonitor.bearerTokenSecret.name=t", "bearerTokenSecret", {"name": "t"}),
+                             ("metrics.serviceMonitor.tlsConfig.insecureSkipVerify=true", "tlsConfig", {"insecureSkipVerify": True})):
+        endpoint = the(render(*settings, more), "ServiceMonitor")["spec"]["endpoints"][0]
+        equal(value, endpoint[key])
+        equal(key == "tlsConfig", "bearerTokenFile" in endpoint, more)
+
+
+def test_settings_that_do_not_fit_are_refused():
+    for settings, words in ((("metrics.auth.enabled=true", "metrics.auth.port=8080"), ("metrics.auth.port and metrics.port must differ: both are 8080",)),
+                            (("metrics.auth.enabled=true", "hub.port=8443"), ("hub.port and metrics.auth.port must differ",)),
+                            (("metrics.auth.enabled=true", "metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.scheme=http"),
+                             ("scheme is http", "https"))):
+        error = refused(*settings)
+        for word in words:
+            assert word in error, (settings, word, error)
+    render("hub.port=8443")  # metrics.auth.port is nobody's
+
+
+def test_extra_objects_and_labels():
+    objects = render("commonLabels.team=ours", "podLabels.team=theirs", "podLabels.a=b", "deploymentAnnotations.x=y", "metrics.labels.l=m",
+                     "serviceAccount.labels.s=t", "extraEnvFrom[0].secretRef.name=env", "runtimeClassName=gvisor", "metrics.auth.enabled=true",
+                     "extraObjects[0].apiVersion=v1", "extraObjects[0].kind=ConfigMap", "extraObjects[0].metadata.name=a",
+                     "replicas=2", "networkPolicy.enabled=true", "extraObjects[1]=kind: Secret\nmetadata: {name: '{{ .Release.Name }}-b'}")
+    for each in objects:
+        if each["kind"] not in ("CustomResourceDefinition", "ConfigMap", "Secret"):
+            equal("ours", each["metadata"]["labels"].get("team"), each["kind"])
+    deployment = the(objects, "Deployment")
+    equal({"x": "y"}, deployment["metadata"]["annotations"])
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    equal(["theirs", "b"], [labels["team"], labels["a"]])
+    assert "team" not in deployment["spec"]["selector"]["matchLabels"], "a selector cannot change"
+    equal("m", the(objects, "Service", "fleetjob-metrics")["metadata"]["labels"]["l"])
+    equal("t", the(objects, "ServiceAccount")["metadata"]["labels"]["s"])
+    equal([{"secretRef": {"name": "env"}}], container(objects)["envFrom"])
+    equal("gvisor", deployment["spec"]["template"]["spec"]["runtimeClassName"])
+    the(objects, "ConfigMap", "a")
+    the(objects, "Secret", "fleetjob-b")
+
+
 def test_names_can_be_chosen():
     names = {each["metadata"]["name"] for each in render("crd.install=false", "fullnameOverride=trainer")}
     assert all(name.startswith("trainer") for name in names), names
@@ -337,11 +443,21 @@ def test_network_policy_lets_workers_in():
     equal({"ipBlock": {"cidr": "10.0.0.0/8"}}, hub["from"][1])
     equal([{"podSelector": {"matchLabels": {"app": "prometheus"}}}], metrics["from"])
     assert not [each for each in render() if each["kind"] == "NetworkPolicy"]
+    for settings in ((), ("metrics.auth.enabled=true",)):  # ports by the names that the container gives them
+        objects = render("networkPolicy.enabled=true", *settings)
+        named = {each["name"]: each["containerPort"] for each in container(objects)["ports"]}
+        policy = the(objects, "NetworkPolicy")["spec"]
+        equal([["hub"], ["metrics"]], [[port["port"] for port in rule["ports"]] for rule in policy["ingress"]])
+        equal(int(options(objects).get("metrics-port", named["metrics"])), named["metrics"])
+        assert policy["podSelector"]["matchLabels"].items() <= the(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+        equal(["Ingress"], policy["policyTypes"])  # what the controller dials is free
 
 
 def test_alerts_use_metrics_that_exist():
     rules = the(render("metrics.prometheusRule.enabled=true", "metrics.prometheusRule.labels.release=prometheus"), "PrometheusRule")
     equal("prometheus", rules["metadata"]["labels"]["release"])
+    more = the(render("metrics.prometheusRule.enabled=true", "metrics.prometheusRule.extraRules[0].alert=Mine"), "PrometheusRule")
+    equal("Mine", more["spec"]["groups"][0]["rules"][-1]["alert"])
     page = read("docs/metrics.md")
     for rule in rules["spec"]["groups"][0]["rules"]:
         assert f"`{rule['alert']}`" in page, rule["alert"]
@@ -360,6 +476,10 @@ def test_service_monitor():
                          "metrics.serviceMonitor.interval=15s"), "ServiceMonitor")
     equal("prometheus", monitor["metadata"]["labels"]["release"])
     equal("15s", monitor["spec"]["endpoints"][0]["interval"])
+    endpoint = the(render("metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.scrapeTimeout=5s",
+                          "metrics.serviceMonitor.relabelings[0].action=drop", "metrics.serviceMonitor.metricRelabelings[0].action=keep"),
+                   "ServiceMonitor")["spec"]["endpoints"][0]
+    equal(["5s", [{"action": "drop"}], [{"action": "keep"}]], [endpoint[key] for key in ("scrapeTimeout", "relabelings", "metricRelabelings")])
 
 
 def test_notes():

@@ -22,6 +22,30 @@ app.kubernetes.io/component: controller
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The name in the certificate of /metrics where it needs a token: that of its Service. */}}
+{{- define "fleetjob.metricsHost" -}}
+{{- printf "%s-metrics.%s.svc" (include "fleetjob.name" .) .Release.Namespace -}}
+{{- end -}}
+
+{{/* Refuses ports that meet. */}}
+{{- define "fleetjob.checkPorts" -}}
+{{- $ports := dict "hub.port" .Values.hub.port "metrics.port" .Values.metrics.port -}}
+{{- if .Values.metrics.auth.enabled -}}
+{{- $_ := set $ports "metrics.auth.port" .Values.metrics.auth.port -}}
+{{- end -}}
+{{- $seen := dict -}}
+{{- range $name, $port := $ports -}}
+{{- $key := printf "%d" (int $port) -}}
+{{- with get $seen $key -}}
+{{- fail (printf "%s and %s must differ: both are %s" . $name $key) -}}
+{{- end -}}
+{{- $_ := set $seen $key $name -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "fleetjob.serviceAccount" -}}
@@ -102,7 +126,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- range $bindings }}
 {{- $release := printf "%s/%s" (dig "annotations" "meta.helm.sh/release-namespace" "" .metadata) (dig "annotations" "meta.helm.sh/release-name" "" .metadata) }}
-{{- $isForJobs := or (eq .kind "ClusterRoleBinding") (hasSuffix "-controller-jobs" .metadata.name) }}
+{{- $isForJobs := or (and (eq .kind "ClusterRoleBinding") (hasSuffix "-controller" .metadata.name)) (hasSuffix "-controller-jobs" .metadata.name) }}
 {{- if and $isForJobs (eq (dig "labels" "app.kubernetes.io/name" "" .metadata) "fleetjob") (ne $release (printf "%s/%s" $.Release.Namespace $.Release.Name)) }}
 {{- fail (printf "release %s looks after the FleetJobs in %s already, and two controllers would fight over them: uninstall it, or give both a list of namespaces of their own" $release (ternary (printf "namespace %s" .metadata.namespace) "all namespaces" (hasKey .metadata "namespace"))) }}
 {{- end }}
