@@ -14,10 +14,11 @@ libfleet/autoparallel: libfleet/autoparallel libfleet/program libfleet/strategy 
 libfleet/api:         libfleet/api libfleet/strategy libfleet/autoparallel libfleet/program
 libfleet/api:         libfleet/kube/meta libfleet/base
 libfleet/rendezvous:  libfleet/rendezvous libfleet/base
+libfleet/tensorboard: libfleet/tensorboard libfleet/base
 controller/machinery: controller/machinery libfleet/kube libfleet/base
 controller/fleetjob:  controller/fleetjob controller/machinery libfleet
 controller:           controller libfleet
-agent/runtime:        agent/runtime agent/link.h libfleet/base libfleet/strategy libfleet/program
+agent/runtime:        agent/runtime agent/link.h libfleet/base libfleet/strategy libfleet/program libfleet/tensorboard
 agent:                agent libfleet
 cli:                  cli controller/fleetjob agent/runtime/data agent/runtime/inference libfleet
 cuda:                 cuda agent/runtime/backend.h agent/runtime/comm.h libfleet/base

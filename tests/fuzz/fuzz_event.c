@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "agent/runtime/tensorboard/event.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/tensorboard/event.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -24,7 +24,7 @@
 
 #include <stdint.h>
 
-#include "agent/runtime/tensorboard/event.h"
+#include "libfleet/tensorboard/event.h"
 
 struct event_log;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef AGENT_RUNTIME_TENSORBOARD_EVENT_H
-#define AGENT_RUNTIME_TENSORBOARD_EVENT_H
+#ifndef LIBFLEET_TENSORBOARD_EVENT_H
+#define LIBFLEET_TENSORBOARD_EVENT_H
 
 /*
  * Records of TensorBoard's event files: a TFRecord frame around a protocol buffer.

@@ -2,7 +2,7 @@
 
 /* The few fields of the protocol buffers are written and read by hand: (number << 3 | wire type),
  * then a varint, 8 or 4 bytes, or a length and that many bytes. */
-#include "agent/runtime/tensorboard/event.h"
+#include "libfleet/tensorboard/event.h"
 
 #include <errno.h>
 #include <stdbool.h>
