@@ -38,6 +38,11 @@ CFLAGS   := -std=c17 -D_GNU_SOURCE -I. -I$(OUT) $(WARNINGS) $(CFLAGS_$(VARIANT))
 LDFLAGS  := $(filter -fsanitize%,$(CFLAGS_$(VARIANT))) -pie -Wl,-z,relro,-z,now -Wl,--as-needed -rdynamic $(EXTRA_LDFLAGS)
 LDLIBS   := -lcjson -lcrypto -lssl -lcurl -lwebsockets -luv -lyaml -lpthread -lm -ldl
 
+# Pictures (cli/drawing): only the command-line program draws, and its tests. The font goes into the program.
+FONT          ?= /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+DRAWING_CFLAGS = $(patsubst -I%,-isystem %,$(shell pkg-config --cflags freetype2)) -DFONT_FILE='"$(FONT)"'
+DRAWING_LDLIBS = -lfreetype -lpng16
+
 # ---- components: archive <- folders --------------------------------------------------------------
 sources   = $(shell find $(1) -name '*.c' $(foreach x,$(2),-not -path '$(x)') 2>/dev/null | LC_ALL=C sort)
 LIBFLEET  := $(call sources,libfleet)
@@ -69,6 +74,11 @@ $(OUT)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
+$(OUT)/cli/%.o: CFLAGS += $(DRAWING_CFLAGS)
+$(OUT)/cli/drawing/font.o: $(FONT)
+$(FONT):
+	@echo "$@ is missing: tools/prerequisites.sh build, or say where a TrueType font is: make FONT=/path/to/font.ttf" >&2; exit 1
+
 # ---- programs ------------------------------------------------------------------------------------
 MAINS    := $(wildcard cli/main.c agent/main.c agent/runtime/main.c controller/main.c)
 name_of   = $(patsubst cli/main.c,fleetjob,$(patsubst agent/main.c,fleetjob-agent,$(patsubst \
@@ -79,6 +89,7 @@ $(BIN)/fleetjob:            $(OUT)/cli/main.o $(OUT)/libcli.a $(OUT)/libcontroll
 $(BIN)/fleetjob-agent:      $(OUT)/agent/main.o $(OUT)/libagent.a $(OUT)/libfleet.a
 $(BIN)/fleetjob-train:      $(OUT)/agent/runtime/main.o $(OUT)/libruntime.a $(OUT)/libagent.a $(OUT)/libfleet.a
 $(BIN)/fleetjob-controller: $(OUT)/controller/main.o $(OUT)/libcontroller.a $(OUT)/libfleet.a
+$(BIN)/fleetjob: private LDLIBS += $(DRAWING_LDLIBS)
 $(PROGRAMS):
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LDLIBS)
@@ -123,6 +134,7 @@ $(OUT)/golden: $(patsubst %.c,$(OUT)/%.o,$(wildcard tests/golden/*.c)) $(ARCHIVE
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(LDLIBS)
 
 .PRECIOUS: $(OUT)/%.o
+$(TESTS) $(BENCHES) $(OUT)/golden: private LDLIBS += $(DRAWING_LDLIBS)
 $(OUT)/tests/%: $(OUT)/tests/%.o $(ARCHIVES)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(ARCHIVES) -Wl,--end-group -lcmocka $(LDLIBS)
 $(OUT)/bench/%: $(OUT)/tests/bench/%.o $(ARCHIVES)

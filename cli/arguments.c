@@ -126,8 +126,9 @@ static int refuse(const char *usage)
     return ARGUMENTS_USAGE;
 }
 
-int arguments_parse(int argc, char **argv, const char *usage,
-                    const struct arguments_option *options, int file_count, const char **files)
+/* The options; optind is then the first operand. The exit code, or -1 to go on. */
+static int parse_options(int argc, char **argv, const char *usage,
+                         const struct arguments_option *options)
 {
     struct option table[ARGUMENTS_OPTIONS_MAX + 2];
     char letters[2 * ARGUMENTS_OPTIONS_MAX + 2];
@@ -146,17 +147,47 @@ int arguments_parse(int argc, char **argv, const char *usage,
         if ((code = take(argv[0], &options[index], optarg)) >= 0)
             return code;
     }
-    if (argc - optind > file_count)
+    return -1;
+}
+
+/* At least `min` operands and at most `max`. The exit code, or -1 to go on. */
+static int take_files(int argc, char **argv, const char *usage, int min, int max,
+                      const char **files)
+{
+    int count = argc - optind;
+
+    if (count > max)
         (void)fprintf(stderr, "fleetjob %s: \"%s\" is one word too many\n", argv[0],
-                      argv[optind + file_count]);
-    if (argc - optind < file_count)
+                      argv[optind + max]);
+    if (count < min)
         (void)fprintf(stderr, "fleetjob %s: %.*s is missing\n", argv[0],
-                      word_size(file_word(usage, argc - optind)), file_word(usage, argc - optind));
-    if (argc - optind != file_count)
+                      word_size(file_word(usage, count)), file_word(usage, count));
+    if (count < min || count > max)
         return refuse(usage);
-    for (int i = 0; i < file_count; i++)
+    for (int i = 0; i < count; i++)
         files[i] = argv[optind + i];
     return -1;
+}
+
+int arguments_parse(int argc, char **argv, const char *usage,
+                    const struct arguments_option *options, int file_count, const char **files)
+{
+    int code = parse_options(argc, argv, usage, options);
+
+    return code >= 0 ? code : take_files(argc, argv, usage, file_count, file_count, files);
+}
+
+int arguments_parse_many(int argc, char **argv, const char *usage,
+                         const struct arguments_option *options, int files_max, const char **files,
+                         int *file_count)
+{
+    int code = parse_options(argc, argv, usage, options);
+
+    if (code < 0)
+        code = take_files(argc, argv, usage, 1, files_max, files);
+    if (code < 0)
+        *file_count = argc - optind;
+    return code;
 }
 
 int arguments_document(const char *file, struct document *out, struct fleet_errors *errors)

@@ -7,9 +7,9 @@
  *
  *     struct arguments arguments = {.world = 0};
  *     const struct arguments_option options[] = {
- *         {.name = "world-size", .kind = ARGUMENTS_NUMBER, .out = &arguments.world, .min = 1, .max = TOPOLOGY_WORLD_MAX},
- *         {.name = "policy", .kind = ARGUMENTS_WORD, .out = &arguments.policy, .words = policies},
- *         {0},
+ *         {.name = "world-size", .kind = ARGUMENTS_NUMBER, .out = &arguments.world, .min = 1,
+ *         .max = TOPOLOGY_WORLD_MAX}, {.name = "policy", .kind = ARGUMENTS_WORD, .out =
+ *         &arguments.policy, .words = policies}, {0},
  *     };
  *     int code = arguments_parse(argc, argv, usage, options, 1, &arguments.file);
  *     if (code >= 0)
@@ -55,8 +55,13 @@ struct arguments_option {
 int arguments_parse(int argc, char **argv, const char *usage,
                     const struct arguments_option *options, int file_count, const char **files);
 
-/* Read the file (- is standard input) as document_read() does; what is wrong with the file itself is
- * an error too. `out` can be released whatever the result. Returns 0 or -EINVAL. */
+/* The same with 1 to `files_max` operands; how many there are goes to *file_count. */
+int arguments_parse_many(int argc, char **argv, const char *usage,
+                         const struct arguments_option *options, int files_max, const char **files,
+                         int *file_count);
+
+/* Read the file (- is standard input) as document_read() does; what is wrong with the file
+ * itself is an error too. `out` can be released whatever the result. Returns 0 or -EINVAL. */
 int arguments_document(const char *file, struct document *out, struct fleet_errors *errors);
 
 #endif

@@ -11,4 +11,7 @@ int cli_run(int argc, char **argv);
 /* `fleetjob plan JOB.yaml [OPTIONS]` */
 int cli_plan(int argc, char **argv);
 
+/* `fleetjob curve RUN… -o FILE [OPTIONS]` */
+int cli_curve(int argc, char **argv);
+
 #endif

@@ -1,208 +1,260 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/*
- * One thin line for every step's loss, one thick line for a running mean, an axis each with round
- * numbers. Columns of pixels that hold several steps show their lowest and highest loss.
- */
-#include "cli/curve.h"
+/* `fleetjob curve RUN… -o FILE`: the losses of runs as a picture, from what they have left. */
+#include "cli/curves/curve.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+#include <unistd.h>
 
-#include "cli/canvas.h"
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/curves/comparison.h"
+#include "cli/curves/loss_record.h"
+#include "cli/curves/loss_source.h"
+#include "cli/curves/picture.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 
-#define WIDTH  800.0
-#define HEIGHT 420.0
-#define LEFT   64.0
-#define RIGHT  24.0
-#define TOP    44.0
-#define BOTTOM 48.0
-#define SMALL  12.0 /* letters */
-#define LARGE  16.0
-#define MEAN   0.95 /* weight of the past in the running mean, at 100 steps and more */
+static const char usage[] =
+    "Usage: fleetjob curve RUN… -o FILE [OPTIONS]\n"
+    "\n"
+    "Draws the losses of one run, or of up to 10 runs in one picture with a legend. RUN is\n"
+    "what a run has left: the folder of its checkpoints (training.checkpoint.path) or the\n"
+    "losses-NAME.tsv in it, a folder or file of TensorBoard (training.log.tensorboard), the\n"
+    "output of `fleetjob run --json`, or the job itself (JOB.yaml). \"-\" is standard input.\n"
+    "FILE ends in .svg or .png and is a new file, or a regular file that is replaced when the\n"
+    "picture is done. \"-\" is standard output, a pipe or a file.\n"
+    "\n"
+    "  -o, --output FILE  where the picture goes\n"
+    "  --format FORMAT    svg or png, whatever FILE ends in; \"-\" is an svg otherwise\n"
+    "  --title TEXT       instead of the job's name\n"
+    "  --compare          also print the losses of the runs at the last step that all have\n";
 
-struct scale {
-    double first_step, last_step, low, high; /* high > low, last_step > first_step */
+struct arguments {
+    const char *runs[PICTURE_RUNS_MAX];
+    int count;
+    const char *output, *format, *title;
+    bool compare;
 };
 
-void curve_release(struct curve *curve)
+/* The exit code, or -1 to go on. */
+static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
-    free(curve->points);
-    free(curve->restarts);
-    *curve = (struct curve){0};
+    static const char *const formats[] = {"svg", "png", NULL};
+    const struct arguments_option options[] = {
+        {.name = "output", .kind = ARGUMENTS_TEXT, .out = &out->output, .letter = 'o'},
+        {.name = "format", .kind = ARGUMENTS_WORD, .out = &out->format, .words = formats},
+        {.name = "title", .kind = ARGUMENTS_TEXT, .out = &out->title},
+        {.name = "compare", .kind = ARGUMENTS_FLAG, .out = &out->compare},
+        {0},
+    };
+    int code =
+        arguments_parse_many(argc, argv, usage, options, PICTURE_RUNS_MAX, out->runs, &out->count);
+
+    if (code >= 0)
+        return code;
+    if (!out->output)
+        (void)fputs("fleetjob curve: -o FILE is missing\n", stderr);
+    else if (out->compare && out->count < 2)
+        (void)fputs("fleetjob curve: --compare needs two runs or more\n", stderr);
+    else
+        return -1;
+    (void)fputs(usage, stderr);
+    return ARGUMENTS_USAGE;
 }
 
-void curve_add(struct curve *curve, int64_t step, double loss)
-{
-    if (curve->count == curve->capacity) {
-        curve->capacity = curve->capacity ? 2 * curve->capacity : 256;
-        curve->points = realloc(curve->points, curve->capacity * sizeof(*curve->points));
-        fleet_assert(curve->points);
-    }
-    curve->points[curve->count++] = (struct curve_point){step, loss};
-}
+/* ---- names of the runs
+ * ------------------------------------------------------------------------- */
 
-void curve_add_restart(struct curve *curve, int64_t step)
-{
-    curve->restarts =
-        realloc(curve->restarts, (curve->restart_count + 1) * sizeof(*curve->restarts));
-    fleet_assert(curve->restarts);
-    curve->restarts[curve->restart_count++] = step;
-}
-
-static struct scale find_scale(const struct curve *curve)
-{
-    struct scale s = {(double)curve->points[0].step, (double)curve->points[curve->count - 1].step,
-                      INFINITY, -INFINITY};
-
-    for (size_t i = 0; i < curve->count; i++)
-        if (isfinite(curve->points[i].loss)) {
-            s.low = fmin(s.low, curve->points[i].loss);
-            s.high = fmax(s.high, curve->points[i].loss);
-        }
-    if (!(s.high > s.low)) {
-        s.low = isfinite(s.low) ? s.low - 0.5 : 0.0;
-        s.high = s.low + 1.0;
-    }
-    if (!(s.last_step > s.first_step))
-        s.last_step = s.first_step + 1.0;
-    return s;
-}
-
-static double x_of(const struct scale *s, double step)
-{
-    return LEFT + (WIDTH - LEFT - RIGHT) * (step - s->first_step) / (s->last_step - s->first_step);
-}
-
-static double y_of(const struct scale *s, double loss)
-{
-    return TOP + (HEIGHT - TOP - BOTTOM) * (s->high - loss) / (s->high - s->low);
-}
-
-/* 1, 2 or 5 times a power of ten, so that about six of them cover the range. */
-static double round_interval(double range)
-{
-    double rough = range / 6.0, power = pow(10.0, floor(log10(rough)));
-
-    for (int i = 0; i < 3; i++) {
-        static const double factors[] = {1.0, 2.0, 5.0};
-        if (rough <= factors[i] * power)
-            return factors[i] * power;
-    }
-    return 10.0 * power;
-}
-
-static void draw_axes(const struct scale *s, struct canvas *canvas)
-{
-    double interval = round_interval(s->high - s->low);
-    char number[32];
-
-    for (double loss = ceil(s->low / interval) * interval; loss <= s->high; loss += interval) {
-        double y = y_of(s, loss);
-        (void)snprintf(number, sizeof(number), "%g", fabs(loss) < interval / 1e6 ? 0.0 : loss);
-        canvas_move(canvas, CANVAS_GRID, LEFT, y);
-        canvas_line(canvas, WIDTH - RIGHT, y);
-        canvas_text(canvas, CANVAS_GRID, SMALL, CANVAS_END, LEFT - 8, y + 4, number);
-    }
-    interval = fmax(1.0, round_interval(s->last_step - s->first_step));
-    for (double step = ceil(s->first_step / interval) * interval; step <= s->last_step;
-         step += interval) {
-        (void)snprintf(number, sizeof(number), "%.0f", step);
-        canvas_text(canvas, CANVAS_GRID, SMALL, CANVAS_MIDDLE, x_of(s, step), HEIGHT - BOTTOM + 20,
-                    number);
-    }
-    canvas_text(canvas, CANVAS_GRID, SMALL, CANVAS_MIDDLE, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10,
-                "step");
-}
-
-static void draw_restarts(const struct curve *curve, const struct scale *s, struct canvas *canvas)
-{
-    for (size_t i = 0; i < curve->restart_count; i++) {
-        double x = x_of(s, (double)curve->restarts[i]);
-        canvas_move(canvas, CANVAS_RESTART, x, TOP);
-        canvas_line(canvas, x, HEIGHT - BOTTOM);
-        canvas_text(canvas, CANVAS_RESTART, SMALL, CANVAS_START, x + 4, TOP + 12, "restart");
-    }
-}
-
-/* Steps that share a column of pixels become one stroke from their lowest to their highest loss. */
-static void draw_steps(const struct curve *curve, const struct scale *s, struct canvas *canvas)
-{
-    bool pen_is_down = false;
-
-    for (size_t i = 0; i < curve->count;) {
-        double x = x_of(s, (double)curve->points[i].step), low = INFINITY, high = -INFINITY;
-        for (; i < curve->count && x_of(s, (double)curve->points[i].step) < x + 1.0; i++)
-            if (isfinite(curve->points[i].loss)) {
-                low = fmin(low, curve->points[i].loss);
-                high = fmax(high, curve->points[i].loss);
-            }
-        if (low <= high && pen_is_down)
-            canvas_line(canvas, x, y_of(s, high));
-        else if (low <= high)
-            canvas_move(canvas, CANVAS_STEPS, x, y_of(s, high));
-        if (low < high)
-            canvas_line(canvas, x, y_of(s, low));
-        pen_is_down = low <= high;
-    }
-}
-
-static void draw_mean(const struct curve *curve, const struct scale *s, struct canvas *canvas)
-{
-    double mean = NAN, keep = fmin(MEAN, 1.0 - 5.0 / (double)(curve->count + 5)), last_x = -1.0;
-
-    for (size_t i = 0; i < curve->count; i++) {
-        double loss = curve->points[i].loss, x = x_of(s, (double)curve->points[i].step);
-        if (!isfinite(loss))
-            continue;
-        mean = isnan(mean) ? loss : keep * mean + (1.0 - keep) * loss;
-        if (x - last_x < 1.0 && i + 1 < curve->count)
-            continue;
-        if (last_x < 0)
-            canvas_move(canvas, CANVAS_MEAN, x, y_of(s, mean));
-        else
-            canvas_line(canvas, x, y_of(s, mean));
-        last_x = x;
-    }
-}
-
-void curve_draw(const struct curve *curve, const char *title, enum curve_format format,
-                struct fleet_strbuf *out)
-{
-    struct canvas *canvas =
-        format == CURVE_PNG ? canvas_png(WIDTH, HEIGHT) : canvas_svg(WIDTH, HEIGHT);
-    struct scale s = find_scale(curve);
-
-    canvas_text(canvas, CANVAS_GRID, LARGE, CANVAS_START, LEFT, 26, title);
-    draw_axes(&s, canvas);
-    draw_restarts(curve, &s, canvas);
-    draw_steps(curve, &s, canvas);
-    draw_mean(curve, &s, canvas);
-    canvas_finish(canvas, out);
-}
-
-static enum curve_format format_of(const char *path)
+static size_t size_without_slashes(const char *path)
 {
     size_t size = strlen(path);
 
-    return size >= 4 && strcasecmp(path + size - 4, ".png") == 0 ? CURVE_PNG : CURVE_SVG;
+    while (size > 1 && path[size - 1] == '/')
+        size--;
+    return size;
 }
 
-int curve_write(const struct curve *curve, const char *title, const char *path,
-                struct fleet_error *err)
+/* Bytes at the beginning that all paths share, up to and with a slash. */
+static size_t common_beginning(char *const *labels, int count)
 {
+    size_t common = 0;
+
+    for (size_t i = 0; labels[0][i]; i++) {
+        for (int k = 1; k < count; k++)
+            if (labels[k][i] != labels[0][i])
+                return common;
+        if (labels[0][i] == '/')
+            common = i + 1;
+    }
+    return common;
+}
+
+/* Bytes at the end that all paths share, from a slash on. */
+static size_t common_end(char *const *labels, int count)
+{
+    size_t first = strlen(labels[0]), common = 0;
+
+    for (size_t i = 1; i <= first; i++) {
+        for (int k = 1; k < count; k++) {
+            size_t size = strlen(labels[k]);
+            if (i > size || labels[k][size - i] != labels[0][first - i])
+                return common;
+        }
+        if (labels[0][first - i] == '/')
+            common = i;
+    }
+    return common;
+}
+
+/* "losses-gpt.tsv" is "gpt". */
+static void name_record(char *label)
+{
+    const char *slash = strrchr(label, '/');
+    size_t size = strlen(label), begin = strlen(LOSS_RECORD_PREFIX),
+           end = strlen(LOSS_RECORD_SUFFIX);
+
+    if (slash || size <= begin + end || strncmp(label, LOSS_RECORD_PREFIX, begin) != 0 ||
+        strcmp(label + size - end, LOSS_RECORD_SUFFIX) != 0)
+        return;
+    memmove(label, label + begin, size - begin - end);
+    label[size - begin - end] = '\0';
+}
+
+/* What tells the paths apart: "runs/a/ck" and "runs/b/ck" are "a" and "b". Heap. */
+static void name_runs(const struct arguments *arguments, char **labels)
+{
+    size_t begin, end;
+
+    for (int i = 0; i < arguments->count; i++) {
+        const char *run =
+            strcmp(arguments->runs[i], "-") == 0 ? "standard input" : arguments->runs[i];
+        labels[i] = strndup(run, size_without_slashes(run));
+        fleet_assert(labels[i]);
+    }
+    begin = common_beginning(labels, arguments->count);
+    end = common_end(labels, arguments->count);
+    for (int i = 0; i < arguments->count; i++) {
+        size_t size = strlen(labels[i]);
+        if (size <= begin + end) /* the same path twice, or one within the other */
+            return;
+    }
+    for (int i = 0; i < arguments->count; i++) {
+        size_t size = strlen(labels[i]) - begin - end;
+        memmove(labels[i], labels[i] + begin, size);
+        labels[i][size] = '\0';
+        name_record(labels[i]);
+    }
+}
+
+/* ---- the command
+ * ------------------------------------------------------------------------------- */
+
+/* What is wrong with the output is known before anything is read. */
+static int check_output(const struct arguments *arguments, enum canvas_format *out_format,
+                        struct fleet_error *err)
+{
+    bool is_stdout = strcmp(arguments->output, "-") == 0;
+
+    *out_format = CANVAS_SVG;
+    if (arguments->format)
+        *out_format = strcmp(arguments->format, "png") == 0 ? CANVAS_PNG : CANVAS_SVG;
+    else if (!is_stdout && picture_format(arguments->output, out_format, err) < 0)
+        return err->code;
+    if (is_stdout && *out_format == CANVAS_PNG && isatty(STDOUT_FILENO))
+        return fleet_error(err, -EINVAL,
+                           "\"-\" writes binary data, and standard output is a terminal: redirect "
+                           "it to a file or a pipe");
+    return is_stdout ? 0 : fleet_file_prepare(arguments->output, err);
+}
+
+static int write_picture(const struct picture *picture, enum canvas_format format, const char *path,
+                         struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf bytes = {0};
+    int rc;
+
+    if (strcmp(path, "-") != 0)
+        return picture_write(picture, format, path, err);
+    picture_draw(picture, format, &bytes);
+    rc = fleet_file_write_all(STDOUT_FILENO, bytes.text, bytes.length);
+    return rc < 0 ? fleet_error(err, rc, "standard output: %s", strerror(-rc)) : 0;
+}
+
+static void tell(FILE *to, const struct arguments *arguments, const struct curve *curves,
+                 char *const *labels)
+{
+    struct comparison_run runs[PICTURE_RUNS_MAX];
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
-    if (curve->count == 0)
-        return fleet_error(err, -EINVAL, "draw %s: no step was committed", path);
-    curve_draw(curve, title, format_of(path), &text);
-    return fleet_file_write(path, text.text, text.length, err);
+    for (int i = 0; i < arguments->count; i++)
+        runs[i] = (struct comparison_run){&curves[i], labels[i]};
+    if (arguments->compare)
+        comparison_print(runs, (size_t)arguments->count, &text);
+    if (strcmp(arguments->output, "-") != 0)
+        fleet_strbuf_appendf(&text, "Drew %d run%s to %s\n", arguments->count,
+                             arguments->count == 1 ? "" : "s", arguments->output);
+    (void)fputs(fleet_strbuf_text(&text), to);
+}
+
+/* All runs, so that all errors are told. */
+static int read_runs(const struct arguments *arguments, struct curve *curves)
+{
+    int rc = 0;
+
+    for (int i = 0; i < arguments->count; i++) {
+        struct fleet_error err;
+        if (loss_source_read(arguments->runs[i], &curves[i], &err) == 0)
+            continue;
+        (void)fprintf(stderr, "fleetjob curve: %s\n", err.text);
+        rc = -EINVAL;
+    }
+    return rc;
+}
+
+static int draw(const struct arguments *arguments, enum canvas_format format,
+                const struct curve *curves)
+{
+    struct picture picture = {.title = arguments->title, .count = (size_t)arguments->count};
+    char *labels[PICTURE_RUNS_MAX];
+    struct fleet_error err;
+    int rc;
+
+    name_runs(arguments, labels);
+    for (int i = 0; i < arguments->count; i++)
+        picture.runs[i] = (struct picture_run){&curves[i], labels[i]};
+    rc = write_picture(&picture, format, arguments->output, &err);
+    if (rc < 0)
+        (void)fprintf(stderr, "fleetjob curve: %s\n", err.text);
+    else
+        tell(strcmp(arguments->output, "-") == 0 ? stderr : stdout, arguments, curves, labels);
+    for (int i = 0; i < arguments->count; i++)
+        free(labels[i]);
+    return rc < 0 ? ARGUMENTS_NO : ARGUMENTS_GOOD;
+}
+
+int cli_curve(int argc, char **argv)
+{
+    struct curve curves[PICTURE_RUNS_MAX] = {0};
+    struct arguments arguments = {0};
+    enum canvas_format format;
+    struct fleet_error err;
+    int code = parse_arguments(argc, argv, &arguments);
+
+    if (code >= 0)
+        return code;
+    if (check_output(&arguments, &format, &err) < 0) {
+        (void)fprintf(stderr, "fleetjob curve: %s\n", err.text);
+        return ARGUMENTS_NO;
+    }
+    code = read_runs(&arguments, curves) < 0 ? ARGUMENTS_NO : draw(&arguments, format, curves);
+    for (int i = 0; i < arguments.count; i++)
+        curve_release(&curves[i]);
+    return code;
 }

@@ -34,6 +34,7 @@ static const struct command {
     {"export", cli_export, "write the weights of a checkpoint, for transformers or as one file"},
     {"eval", cli_eval, "print the loss and perplexity of trained weights on data"},
     {"generate", cli_generate, "let a trained gpt or llama go on with a text"},
+    {"curve", cli_curve, "draw the losses of one or several runs"},
     {"version", cli_version, "print the version"},
     {"help", cli_help, "print this text, or the help of a command"},
 };

@@ -52,23 +52,46 @@ static void append_model(struct fleet_strbuf *out, const struct training_model *
         model->layers, model->width, model->heads, model->context);
 }
 
-void plan_table_headline(const struct fleetjob *job, const struct plan *plan,
-                         struct fleet_strbuf *out)
+static void append_what(const struct fleetjob *job, const struct plan *plan,
+                        struct fleet_strbuf *out)
+{
+    append_model(out, &job->spec.training.model);
+    fleet_strbuf_append(out, ", ");
+    append_count(out, (double)count_parameters(&plan->program));
+    fleet_strbuf_append(out, " parameters");
+}
+
+static void append_how(const struct fleetjob *job, const struct plan *plan,
+                       struct fleet_strbuf *out)
 {
     const struct training_config *training = &job->spec.training;
 
-    append_model(out, &training->model);
-    fleet_strbuf_append(out, ", ");
-    append_count(out, (double)count_parameters(&plan->program));
-    fleet_strbuf_appendf(out, " parameters\n%d ranks, %" PRId64 " steps of %" PRId64, plan->world,
-                         training->steps, training->global_batch_size);
+    fleet_strbuf_appendf(out, "%" PRId64 " steps of %" PRId64, training->steps,
+                         training->global_batch_size);
     if (plan->program.tokens_per_sample > 1)
         fleet_strbuf_appendf(out, " × %" PRId64 " tokens", plan->program.tokens_per_sample);
     else
         fleet_strbuf_append(out, " samples");
-    fleet_strbuf_appendf(out, ", %s at %g, %s\n", training_optimizer_text(training->optimizer.name),
+    fleet_strbuf_appendf(out, ", %s at %g, %s", training_optimizer_text(training->optimizer.name),
                          training->optimizer.learning_rate,
                          training_schedule_text(training->schedule.name));
+}
+
+void plan_table_headline(const struct fleetjob *job, const struct plan *plan,
+                         struct fleet_strbuf *out)
+{
+    append_what(job, plan, out);
+    fleet_strbuf_appendf(out, "\n%d ranks, ", plan->world);
+    append_how(job, plan, out);
+    fleet_strbuf_append_char(out, '\n');
+}
+
+void plan_table_summary(const struct fleetjob *job, const struct plan *plan,
+                        struct fleet_strbuf *out)
+{
+    append_what(job, plan, out);
+    fleet_strbuf_append(out, "; ");
+    append_how(job, plan, out);
 }
 
 static void append_names(struct fleet_strbuf *out, const char *what,

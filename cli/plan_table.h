@@ -8,15 +8,21 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/program/plan.h"
 
-/* One line: model, parameters, batch, optimizer. */
+/* Two lines: model and parameters; ranks, steps, batch, optimizer. */
 void plan_table_headline(const struct fleetjob *job, const struct plan *plan,
                          struct fleet_strbuf *out);
+
+/* The same without the number of ranks and in one line without a newline: what does not depend
+ * on who trains it. */
+void plan_table_summary(const struct fleetjob *job, const struct plan *plan,
+                        struct fleet_strbuf *out);
 
 /* A line for each of applied, dropped, … bytes, each with its newline. */
 void plan_table_print(const struct plan *plan, struct fleet_strbuf *out);
 
-/* The same and what an engineer would put on a slide: groups, stages, bytes by kind and communication,
- * each with where the number comes from, and what the built-in runtime cannot run. */
+/* The same and what an engineer would put on a slide: groups, stages, bytes by kind and
+ * communication, each with where the number comes from, and what the built-in runtime cannot
+ * run. */
 void plan_table_whole(const struct plan *plan, struct fleet_strbuf *out);
 
 /* What one rank of the plan does. */

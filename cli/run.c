@@ -16,11 +16,12 @@
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
-#include "cli/curve.h"
+#include "cli/curves/curve.h"
+#include "cli/curves/loss_record.h"
+#include "cli/curves/picture.h"
 #include "cli/job_check.h"
 #include "cli/job_file.h"
 #include "cli/local_job.h"
-#include "cli/loss_record.h"
 #include "cli/plan_table.h"
 #include "cli/private_folder.h"
 #include "cli/processors.h"
@@ -78,7 +79,8 @@ struct run {
     struct progress *progress;
     struct local_job *local; /* while it runs */
     struct curve curve;
-    double recorded_ms; /* when the losses were written beside the checkpoints */
+    bool has_stepped, has_earlier; /* a step was made; the record of earlier runs was looked for */
+    double recorded_ms;            /* when the losses were written beside the checkpoints */
     bool has_told_record;
     int restarts; /* that counted */
     double started_ms;
@@ -203,6 +205,15 @@ static void open_progress(struct run *run)
     run->progress = progress_new(&config);
 }
 
+static void describe_curve(struct run *run)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf about = {0};
+
+    if (run->job.spec.has_training)
+        plan_table_summary(&run->job, &run->plan, &about);
+    curve_describe(&run->curve, run->job.metadata.name, fleet_strbuf_text(&about));
+}
+
 static void print_plan(struct run *run)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -265,17 +276,56 @@ static char *record_path(const struct run *run)
     return loss_record_path(folder, run->job.metadata.name);
 }
 
-/* The losses before `step`, which earlier runs of this job have made. */
+/* A record that cannot be read is not replaced: the losses of this run go to a new one. */
+static void set_aside(struct run *run, const char *record, const struct fleet_error *why)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf other = {0};
+
+    fleet_strbuf_appendf(&other, "%s.damaged", record);
+    progress_note(run->progress, "warning: the curve begins anew: %s; %s %s", why->text,
+                  rename(record, other.text) == 0 ? "the file is now"
+                                                  : "it could not be renamed to",
+                  other.text);
+}
+
+/* Earlier runs of this job have made the steps up to `step`: take over what the record has of
+ * them. */
 static void take_earlier_losses(struct run *run, int64_t step)
 {
     FLEET_AUTO_FREE char *record = record_path(run);
+    struct curve earlier = {0};
+    struct fleet_error err;
+    int rc;
 
-    if (!record || run->curve.count > 0 || step <= 1)
+    if (!record || run->has_earlier || step < 1)
         return;
-    loss_record_read(record, step, &run->curve);
-    if (run->curve.count > 0)
-        progress_began(run->progress, run->curve.points[0].loss,
-                       run->curve.points[run->curve.count - 1].loss);
+    run->has_earlier = true;
+    if ((rc = loss_record_read(record, &earlier, &err)) < 0) {
+        if (rc != -ENOENT)
+            set_aside(run, record, &err);
+        return;
+    }
+    curve_cut(&earlier, step + 1);
+    for (size_t i = 0; i < run->curve.mark_count; i++) /* a restart before the first step */
+        curve_add_mark(&earlier, run->curve.marks[i].kind, -1);
+    curve_describe(&earlier, run->curve.name, run->curve.about);
+    curve_release(&run->curve);
+    run->curve = earlier;
+    if (run->curve.losses.count == 0)
+        return;
+    progress_began(run->progress, run->curve.losses.points[0].loss,
+                   run->curve.losses.points[run->curve.losses.count - 1].loss);
+}
+
+/* A committed step: the first one says where this run goes on from. */
+static void note_step(struct run *run, const struct message_step *step)
+{
+    if (!run->has_stepped && step->step > 1 && run->job.spec.training.has_checkpoint) {
+        take_earlier_losses(run, step->step - 1);
+        curve_add_mark(&run->curve, CURVE_RESUME, step->step - 1);
+    }
+    run->has_stepped = true;
+    curve_add(&run->curve, step->step, step->loss);
 }
 
 static void keep_losses(struct run *run)
@@ -283,7 +333,7 @@ static void keep_losses(struct run *run)
     FLEET_AUTO_FREE char *record = record_path(run);
     struct fleet_error err;
 
-    if (record && run->curve.count > 0 && loss_record_write(record, &run->curve, &err) < 0 &&
+    if (record && run->curve.losses.count > 0 && loss_record_write(record, &run->curve, &err) < 0 &&
         !run->has_told_record) {
         progress_note(run->progress, "warning: %s", err.text);
         run->has_told_record = true;
@@ -295,17 +345,18 @@ static void on_event(void *user, const struct hub_event *event)
 {
     struct run *run = user;
 
-    if (event->type == HUB_EVENT_STEP) {
-        take_earlier_losses(run, event->step.step);
-        curve_add(&run->curve, event->step.step, event->step.loss);
-    }
-    if (event->type == HUB_EVENT_FINISHED)
-        take_earlier_losses(run, event->step.step + 1); /* nothing was left to do */
+    if (event->type == HUB_EVENT_STEP)
+        note_step(run, &event->step);
+    if (event->type == HUB_EVENT_EVALUATION)
+        curve_add_evaluation(&run->curve, event->step.step, event->step.loss);
+    if (event->type == HUB_EVENT_FINISHED && !run->has_stepped)
+        take_earlier_losses(run, event->step.step); /* nothing was left to do */
     if (event->type == HUB_EVENT_CHECKPOINT &&
         fleet_monotonic_ms() - run->recorded_ms >= RECORD_MS_MIN)
         keep_losses(run);
     if (event->type == HUB_EVENT_RESTART) {
-        curve_add_restart(&run->curve, progress_step(run->progress));
+        curve_add_mark(&run->curve, CURVE_RESTART,
+                       run->has_stepped ? progress_step(run->progress) : -1);
         run->restarts += event->counted;
     }
     progress_event(run->progress, event, fleet_monotonic_ms());
@@ -341,11 +392,15 @@ static const struct fleetjob_condition *final_condition(const struct fleetjob_st
 
 static bool draw_curve(struct run *run, const char *path)
 {
+    struct picture picture = {.runs = {{.curve = &run->curve, .label = run->job.metadata.name}},
+                              .count = 1};
+    enum canvas_format format;
     struct fleet_error err;
 
-    if (!path || run->curve.count == 0)
+    if (!path || run->curve.losses.count == 0)
         return false;
-    if (curve_write(&run->curve, run->job.metadata.name, path, &err) == 0)
+    if (picture_format(path, &format, &err) == 0 &&
+        picture_write(&picture, format, path, &err) == 0)
         return true;
     progress_note(run->progress, "warning: %s", err.text);
     return false;
@@ -485,6 +540,7 @@ int cli_run(int argc, char **argv)
     if (code == 0) {
         open_progress(&run);
         print_plan(&run);
+        describe_curve(&run);
         code = run_in_private_folder(&run);
         progress_free(run.progress);
         if (run.job.spec.has_training)

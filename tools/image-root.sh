@@ -83,6 +83,7 @@ while read -r word value more; do
         add_package "$value"
         add_libraries_of "$value"
         ;;
+    notice) add_package "$value" ;;
     folder) install -d -m "$more" "$root$value" ;;
     user | entrypoint) ;; # image-pack.sh
     *) die "unknown word '$word'" ;;

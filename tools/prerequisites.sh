@@ -6,7 +6,8 @@
 set -euo pipefail
 
 build='gcc libc6-dev pkg-config libcjson-dev libcurl4-openssl-dev libssl-dev libuv1-dev
-       libwebsockets-dev libwebsockets-evlib-uv libyaml-dev'
+       libwebsockets-dev libwebsockets-evlib-uv libyaml-dev
+       libfreetype-dev libpng-dev fonts-dejavu-core'
 test='clang libclang-rt-14-dev clang-format clang-tidy shellcheck yamllint codespell libcmocka-dev
       python3-yaml bats ccache musl-tools'
 

@@ -19,9 +19,18 @@ _fleetjob() {
         --schema) words="2.0 2.1" ;;
         --policy) words="full paddle" ;;
         --optimizer) words="sgd momentum adam adamw lars lamb" ;;
+        --format) words="svg png" ;;
+        -o)
+            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+            return
+            ;;
         --output)
             case $command in
                 plan) words="table json" ;;
+                curve)
+                    mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+                    return
+                    ;;
                 *) words="yaml json" ;;
             esac
             ;;

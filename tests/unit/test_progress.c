@@ -12,7 +12,6 @@
 
 #include <cmocka.h>
 
-#include "cli/curve.h"
 #include "cli/progress.h"
 #include "libfleet/base/json.h"
 
@@ -285,50 +284,6 @@ static void test_progress__says_where_the_time_went(void **state)
     close_screen(&s);
 }
 
-/* ---- the drawing ----------------------------------------------------------------------------- */
-
-static void test_curve__draws_any_losses(void **state)
-{
-    static const double losses[][4] = {{5, 4, 3, 2},
-                                       {1, 1, 1, 1},
-                                       {NAN, 2, INFINITY, 1},
-                                       {NAN, NAN, NAN, NAN},
-                                       {0, -1e30, 1e30, 0}};
-
-    (void)state;
-    for (size_t c = 0; c < sizeof(losses) / sizeof(losses[0]); c++)
-        for (int count = 1; count <= 4; count++) {
-            struct curve curve = {0};
-            struct fleet_strbuf out = {0};
-            for (int i = 0; i < count; i++)
-                curve_add(&curve, i + 1, losses[c][i]);
-            curve_add_restart(&curve, 1);
-            curve_draw(&curve, "a <b> & c", CURVE_SVG, &out);
-            assert_non_null(strstr(out.text, "a &lt;b> &amp; c"));
-            assert_non_null(strstr(out.text, "</svg>\n"));
-            if (strstr(out.text, "nan") || strstr(out.text, "inf"))
-                fail_msg("losses %zu, %d of them: the drawing holds no number:\n%s", c, count,
-                         out.text);
-            fleet_strbuf_release(&out);
-            curve_release(&curve);
-        }
-}
-
-static void test_curve__stays_small_however_many_steps(void **state)
-{
-    struct curve curve = {0};
-    struct fleet_strbuf out = {0};
-
-    (void)state;
-    for (int step = 1; step <= 200000; step++)
-        curve_add(&curve, step, 2.0 + sin(step) / step);
-    curve_draw(&curve, "many", CURVE_SVG, &out);
-    if (out.length > 60000)
-        fail_msg("expected at most 60000 bytes, got %zu", out.length);
-    fleet_strbuf_release(&out);
-    curve_release(&curve);
-}
-
 /* ---- own trainers: nothing that they did not report ------------------------------------------ */
 
 static void test_progress__claims_nothing_that_an_own_trainer_does_not_report(void **state)
@@ -411,8 +366,6 @@ int main(void)
         cmocka_unit_test(test_progress__a_restart_is_told_with_its_phases),
         cmocka_unit_test(test_progress__notices_that_nobody_listens),
         cmocka_unit_test(test_progress__says_where_the_time_went),
-        cmocka_unit_test(test_curve__draws_any_losses),
-        cmocka_unit_test(test_curve__stays_small_however_many_steps),
         cmocka_unit_test(test_progress__claims_nothing_that_an_own_trainer_does_not_report),
         cmocka_unit_test(test_progress__shows_what_an_own_trainer_reports),
     };
