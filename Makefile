@@ -40,7 +40,8 @@ LDLIBS   := -lcjson -lcrypto -lssl -lcurl -lwebsockets -luv -lyaml -lpthread -lm
 
 # Pictures (cli/drawing): only the command-line program draws, and its tests. The font goes into the program.
 FONT          ?= /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
-DRAWING_CFLAGS = $(patsubst -I%,-isystem %,$(shell pkg-config --cflags freetype2)) -DFONT_FILE='"$(FONT)"'
+FREETYPE      := $(patsubst -I%,-isystem %,$(shell pkg-config --cflags freetype2 2>/dev/null))
+DRAWING_CFLAGS = $(FREETYPE) -DFONT_FILE='"$(FONT)"'
 DRAWING_LDLIBS = -lfreetype -lpng16
 
 # ---- components: archive <- folders --------------------------------------------------------------
@@ -234,6 +235,9 @@ demo-local: prerequisites ## the demo without Kubernetes or root: four worker pr
 	@$(MAKE) --no-print-directory -j2 all
 	@tools/demo-local.sh $(if $(DATA),--data "$(DATA)")
 
+pictures: $(BIN)/fleetjob ## the pictures of the documentation anew, from real runs: some minutes
+	@tools/pictures.sh
+
 # ---- images --------------------------------------------------------------------------------------
 # The same objects, linked to run from /fleetjob in any image: the loader and the libraries there
 # are meant, whatever else the image has. The older tag of the two, because it reaches libraries'
@@ -281,7 +285,8 @@ check-format: ## is every C file as clang-format writes it?
 
 # clang-tidy reads every source, gcc's analyzer those of libfleet. A source is read again when it,
 # one of its headers or the list of checks has changed.
-LINT_CFLAGS := -std=c17 -D_GNU_SOURCE -I. -DFLEET_VERSION='"lint"'
+LINT_CFLAGS = -std=c17 -D_GNU_SOURCE -I. -DFLEET_VERSION='"lint"' \
+              $(if $(filter cli/%,$<),$(DRAWING_CFLAGS))
 # Left to the sanitizers: gcc 12 takes an assertion's end for a leak, and a half named initializer
 # for an unset one.
 NOT_ANALYZED := -Wno-analyzer-malloc-leak -Wno-analyzer-use-of-uninitialized-value
@@ -303,7 +308,7 @@ stats: ## our column of the comparison table
 check-includes: ## the arrows between folders that the design allows
 	@tools/check-includes.sh
 check-headers: ## every header compiles alone
-	@tools/check-headers.sh '$(CC)' '-std=c17 -D_GNU_SOURCE -I. $(WARNINGS)'
+	@tools/check-headers.sh '$(CC)' '-std=c17 -D_GNU_SOURCE -I. $(FREETYPE) $(WARNINGS)'
 
 clean: ## remove build/
 	@rm -rf build
@@ -316,4 +321,4 @@ FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
 LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
 -include $(shell find $(OUT) $(FUZZED) $(LINT_DEPENDENCIES) -type f -name '*.d' 2>/dev/null)
 .PHONY: check-transformers check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench benches bench-cluster format check-format check-width \
-        check-tests lint stats check-includes check-headers clean help
+        check-tests lint pictures stats check-includes check-headers clean help

@@ -69,8 +69,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
     return ARGUMENTS_USAGE;
 }
 
-/* ---- names of the runs
- * ------------------------------------------------------------------------- */
+/* ---- names of the runs ----------------------------------------------------------------------- */
 
 static size_t size_without_slashes(const char *path)
 {
@@ -153,8 +152,7 @@ static void name_runs(const struct arguments *arguments, char **labels)
     }
 }
 
-/* ---- the command
- * ------------------------------------------------------------------------------- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 /* What is wrong with the output is known before anything is read. */
 static int check_output(const struct arguments *arguments, enum canvas_format *out_format,

@@ -71,7 +71,7 @@ static void free_handle(uv_handle_t *handle)
     free(handle);
 }
 
-/* ---- output ----------------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static void flush_line(struct stream *stream)
 {
@@ -159,7 +159,7 @@ static void drain_stream(struct stream **local)
     close_stream(local);
 }
 
-/* ---- starting --------------------------------------------------------------------------------- */
+/* ---- starting -------------------------------------------------------------------------------- */
 
 struct variables {
     char **items; /* NULL-terminated */
@@ -360,7 +360,7 @@ void launcher_create(struct launcher *l, int index, int attempt)
     l->config.ended(l->config.user, &pod->public);
 }
 
-/* ---- ending ----------------------------------------------------------------------------------- */
+/* ---- ending ---------------------------------------------------------------------------------- */
 
 static void stop_timer(struct pod *pod)
 {
@@ -464,7 +464,7 @@ void launcher_kill_all(struct launcher *l)
             (void)kill(l->pods[i]->public.pid, SIGKILL);
 }
 
-/* ---- life ------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static char **dup_command(char *const *command)
 {

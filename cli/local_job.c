@@ -74,7 +74,7 @@ static void note(struct local_job *lj, const char *format, ...)
     lj->config.note(lj->config.user, text.text);
 }
 
-/* ---- when to look ----------------------------------------------------------------------------- */
+/* ---- when to look ---------------------------------------------------------------------------- */
 
 static void on_reconcile_due(uv_timer_t *timer);
 
@@ -101,7 +101,7 @@ static void state_changed(struct local_job *lj)
         (void)uv_timer_start(&lj->state_timer, on_state_due, STATE_FILE_MS, 0);
 }
 
-/* ---- the hub ---------------------------------------------------------------------------------- */
+/* ---- the hub --------------------------------------------------------------------------------- */
 
 /* There is nobody else who could host the job: writing it down is done at once. */
 static bool on_record(void *user, const struct hub_record *record)
@@ -204,7 +204,7 @@ static void tell_gone(struct local_job *lj, const char *uid)
     hub_server_apply(lj->hub, &out);
 }
 
-/* ---- the pods --------------------------------------------------------------------------------- */
+/* ---- the pods -------------------------------------------------------------------------------- */
 
 static void on_pod_ended(void *user, const struct launcher_pod *pod)
 {
@@ -332,7 +332,7 @@ static void tell_long_step(struct local_job *lj)
     reconcile_after(lj, (uint64_t)(since_ms + lj->long_step_ms - now_ms));
 }
 
-/* ---- observe, reconcile, apply ---------------------------------------------------------------- */
+/* ---- observe, reconcile, apply --------------------------------------------------------------- */
 
 static bool is_at_rest(const struct local_job *lj)
 {
@@ -401,7 +401,7 @@ static void on_reconcile_due(uv_timer_t *timer)
     reconcile_now(timer->data);
 }
 
-/* ---- stopping --------------------------------------------------------------------------------- */
+/* ---- stopping -------------------------------------------------------------------------------- */
 
 void local_job_stop(struct local_job *lj)
 {
@@ -441,7 +441,7 @@ bool local_job_was_stopped(const struct local_job *lj)
     return lj->was_stopped;
 }
 
-/* ---- life ------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static int write_secret(const char *folder, const char *name, const char *text,
                         struct fleet_error *err)

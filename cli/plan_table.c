@@ -176,7 +176,7 @@ void plan_table_print(const struct plan *plan, struct fleet_strbuf *out)
     append_memory(out, plan);
 }
 
-/* ---- the slide --------------------------------------------------------------------------------- */
+/* ---- the slide ------------------------------------------------------------------------------- */
 
 /* "{0 1 2 3} {4 5 6 7} …" of the groups of `axis` */
 static void append_groups_of(struct fleet_strbuf *out, const struct topology *topology,
@@ -318,7 +318,7 @@ void plan_table_whole(const struct plan *plan, struct fleet_strbuf *out)
         append_notes(out, "refused", &plan->cannot_run);
 }
 
-/* ---- one rank ---------------------------------------------------------------------------------- */
+/* ---- one rank -------------------------------------------------------------------------------- */
 
 static double number_at(const cJSON *json, const char *path)
 {

@@ -75,7 +75,7 @@ bool progress_is_heard(const struct progress *p)
     return p->is_heard;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void write_out(struct progress *p, const char *text)
 {
@@ -131,7 +131,7 @@ void progress_output(struct progress *p, bool is_error, const char *text)
     say(p, &line);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void begin_json(struct fleet_strbuf *out, const char *event)
 {
@@ -296,7 +296,7 @@ static void event_as_json(struct progress *p, const struct hub_event *event)
     }
 }
 
-/* ---- text ------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static void describe_step(const struct progress *p, const struct message_step *step,
                           struct fleet_strbuf *out)
@@ -527,7 +527,7 @@ static void show_end(struct progress *p, const struct progress_end *end)
     say(p, &out);
 }
 
-/* ---- what it is told -------------------------------------------------------------------------- */
+/* ---- what it is told ------------------------------------------------------------------------- */
 
 void progress_plan(struct progress *p, const cJSON *json, const char *text)
 {

@@ -89,8 +89,7 @@ int event_losses_decode(const char *bytes, size_t size, struct curve *out, struc
     return rc;
 }
 
-/* ---- a folder
- * ---------------------------------------------------------------------------------- */
+/* ---- a folder -------------------------------------------------------------------------------- */
 
 static int is_event_file(const struct dirent *entry)
 {

@@ -27,8 +27,7 @@ char *loss_record_path(const char *folder, const char *name)
     return fleet_file_join(folder, file.text);
 }
 
-/* ---- reading
- * ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* A piece of the text, without a NUL at its end. */
 struct piece {
@@ -176,8 +175,7 @@ int loss_record_read(const char *path, struct curve *out, struct fleet_error *er
     return 0;
 }
 
-/* ---- writing
- * ----------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void write_head(const struct curve *curve, struct fleet_strbuf *out)
 {

@@ -22,8 +22,7 @@
 #include "libfleet/base/file.h"
 #include "libfleet/program/manifest.h"
 
-/* ---- a file
- * ------------------------------------------------------------------------------------ */
+/* ---- a file ---------------------------------------------------------------------------------- */
 
 /* A record begins with its head, or, an older one, with a step and its loss. */
 static bool is_record(const char *text)
@@ -77,8 +76,7 @@ static int read_file(const char *path, struct curve *out, struct fleet_error *er
     return rc;
 }
 
-/* ---- a folder
- * ---------------------------------------------------------------------------------- */
+/* ---- a folder -------------------------------------------------------------------------------- */
 
 static int is_record_file(const struct dirent *entry)
 {
@@ -149,8 +147,7 @@ static int read_folder(const char *folder, struct curve *out, struct fleet_error
     return rc < 0 ? fleet_error(err, rc, "%s: %s", folder, other.text) : 0;
 }
 
-/* ---- a job
- * ------------------------------------------------------------------------------------- */
+/* ---- a job ----------------------------------------------------------------------------------- */
 
 static bool is_job(const char *path)
 {
@@ -200,8 +197,7 @@ static int read_job(const char *path, struct curve *out, struct fleet_error *err
     return rc;
 }
 
-/* ---- any
- * --------------------------------------------------------------------------------------- */
+/* ---- any ------------------------------------------------------------------------------------- */
 
 int loss_source_read(const char *path, struct curve *out, struct fleet_error *err)
 {

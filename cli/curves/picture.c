@@ -50,8 +50,7 @@ struct sheet {
     double left, right, top, bottom; /* of the plot */
 };
 
-/* ---- styles
- * ------------------------------------------------------------------------------------ */
+/* ---- styles ---------------------------------------------------------------------------------- */
 
 static void choose_styles(struct sheet *sheet)
 {
@@ -70,8 +69,7 @@ static void choose_styles(struct sheet *sheet)
     }
 }
 
-/* ---- legend
- * ------------------------------------------------------------------------------------ */
+/* ---- legend ---------------------------------------------------------------------------------- */
 
 static struct plot_counts count_all(const struct sheet *sheet)
 {
@@ -166,8 +164,7 @@ static void list_marks(struct sheet *sheet)
         legend_add(&sheet->legend, LEGEND_CROSS, &plain, "not finite (%zu)", c.not_finite);
 }
 
-/* ---- axes
- * -------------------------------------------------------------------------------------- */
+/* ---- axes ------------------------------------------------------------------------------------ */
 
 static void find_steps(const struct picture *picture, double *out_first, double *out_last)
 {
@@ -290,8 +287,7 @@ static void draw_heading(const struct sheet *sheet, double size, double y, const
     canvas_text(sheet->canvas, CANVAS_TEXT, size, CANVAS_START, MARGIN, y, text);
 }
 
-/* ---- the whole
- * --------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 void picture_draw(const struct picture *picture, enum canvas_format format,
                   struct fleet_strbuf *out)

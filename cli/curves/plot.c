@@ -28,8 +28,7 @@ static double y_of(const struct plot *plot, double loss)
     return axis_place(&plot->loss, loss);
 }
 
-/* ---- steps
- * ------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 /* The points [begin, end) of a series that share a column of pixels. */
 struct column {
@@ -102,8 +101,7 @@ static void draw_losses(const struct plot *plot, const struct canvas_pen *pen,
     }
 }
 
-/* ---- the average
- * ------------------------------------------------------------------------------- */
+/* ---- the average ----------------------------------------------------------------------------- */
 
 /* As smooth.h wants them, heap. Losses beyond the axis are left out: one of them would lift the
  * whole window. */
@@ -178,8 +176,7 @@ int64_t plot_average_steps(const struct curve *curve)
                    (double)(s->count - 1));
 }
 
-/* ---- held-out losses
- * --------------------------------------------------------------------------- */
+/* ---- held-out losses ------------------------------------------------------------------------- */
 
 static void draw_evaluations(const struct plot *plot, const struct canvas_pen *pen,
                              const struct curve_series *series)
@@ -205,8 +202,7 @@ static void draw_evaluations(const struct plot *plot, const struct canvas_pen *p
                        y_of(plot, series->points[i].loss));
 }
 
-/* ---- marks
- * ------------------------------------------------------------------------------------- */
+/* ---- marks ----------------------------------------------------------------------------------- */
 
 static void draw_marks(const struct plot *plot, const struct plot_style *style,
                        const struct curve *curve)
@@ -244,8 +240,7 @@ static void draw_oddities(const struct plot *plot, int colour, const struct curv
     }
 }
 
-/* ---- the whole
- * --------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 void plot_run(const struct plot *plot, const struct plot_style *style, const struct curve *curve)
 {

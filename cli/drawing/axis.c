@@ -9,7 +9,7 @@
 #define FEW       2.2  /* decades that get ticks between powers of ten */
 #define SHORT_MAX 1e9  /* larger numbers have exponents */
 
-static double measure(bool is_log, double value)
+static double measure_of(bool is_log, double value)
 {
     return is_log ? log10(value) : value;
 }
@@ -22,7 +22,7 @@ static double value_of(bool is_log, double at)
 void axis_init(struct axis *axis, double low, double high, double margin, bool is_log, double from,
                double to)
 {
-    double a = measure(is_log, low), b = measure(is_log, high);
+    double a = measure_of(is_log, low), b = measure_of(is_log, high);
 
     if (b - a <= SAME * fmax(fabs(a), fabs(b)))
         margin = is_log ? 0.5 : a == 0.0 ? 1.0 : 0.1 * fabs(a);
@@ -34,14 +34,14 @@ void axis_init(struct axis *axis, double low, double high, double margin, bool i
 
 double axis_measure(const struct axis *axis, double value)
 {
-    return measure(axis->is_log, fmin(fmax(value, axis->low), axis->high));
+    return measure_of(axis->is_log, fmin(fmax(value, axis->low), axis->high));
 }
 
-double axis_place_measure(const struct axis *axis, double at)
+double axis_place_measure(const struct axis *axis, double measure)
 {
-    double low = measure(axis->is_log, axis->low), high = measure(axis->is_log, axis->high);
+    double low = measure_of(axis->is_log, axis->low), high = measure_of(axis->is_log, axis->high);
 
-    return axis->from + (axis->to - axis->from) * (at - low) / (high - low);
+    return axis->from + (axis->to - axis->from) * (measure - low) / (high - low);
 }
 
 double axis_place(const struct axis *axis, double value)
@@ -49,8 +49,7 @@ double axis_place(const struct axis *axis, double value)
     return axis_place_measure(axis, axis_measure(axis, value));
 }
 
-/* ---- ticks
- * ------------------------------------------------------------------------------------- */
+/* ---- ticks ----------------------------------------------------------------------------------- */
 
 /* 1, 2 or 5 times a power of ten, so that at most `wanted` of them cover the range. */
 static double round_interval(double range, int wanted)

@@ -71,8 +71,7 @@ void canvas_text_upwards(struct canvas *canvas, int colour, double size, enum ca
 /* Append the bytes of the file to *out and free the canvas. */
 void canvas_finish(struct canvas *canvas, struct fleet_strbuf *out);
 
-/* ---- for the two kinds of canvas
- * --------------------------------------------------------------- */
+/* ---- for the two kinds of canvas ------------------------------------------------------------- */
 
 struct canvas_tint {
     uint32_t light, dark; /* 0xrrggbb, for light and dark ground */

@@ -44,8 +44,7 @@ struct png {
     int first_row, last_row;
 };
 
-/* ---- outlines
- * ---------------------------------------------------------------------------------- */
+/* ---- outlines -------------------------------------------------------------------------------- */
 
 /* Note what row `y` has of a piece; FreeType has cut the spans to the picture. */
 static void cover(int y, int count, const FT_Span *spans, void *user)
@@ -92,8 +91,7 @@ static void mix(struct png *png, int colour, double opacity)
     png->last_row = -1;
 }
 
-/* ---- lines
- * ------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static FT_Vector place(const struct png *png, double x, double y)
 {
@@ -200,8 +198,7 @@ static void go_on(struct canvas *canvas, double x, double y)
     png->corners[png->count++] = to;
 }
 
-/* ---- text
- * -------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static void write_text(struct canvas *canvas, int colour, double size, enum canvas_anchor anchor,
                        bool upwards, double x, double y, const char *text)
@@ -225,8 +222,7 @@ static void write_text(struct canvas *canvas, int colour, double size, enum canv
     mix(png, colour, 1.0);
 }
 
-/* ---- the whole
- * --------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static void write_file(struct canvas *canvas, struct fleet_strbuf *out)
 {

@@ -33,8 +33,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* ---- a curve
- * ----------------------------------------------------------------------------------- */
+/* ---- a curve --------------------------------------------------------------------------------- */
 
 static void test_curve__a_step_made_again_replaces_what_was_after_it(void **state)
 {
@@ -61,8 +60,7 @@ static void test_curve__a_step_made_again_replaces_what_was_after_it(void **stat
     curve_release(&curve);
 }
 
-/* ---- the average
- * ------------------------------------------------------------------------------- */
+/* ---- the average ----------------------------------------------------------------------------- */
 
 /* Neither lag nor a leaning to the first loss: a straight line is met everywhere, however wide
  * the window. */
@@ -120,8 +118,7 @@ static void test_smooth__gaps_are_left_out(void **state)
     assert_int_equal(smooth_reach(100000), 2500);
 }
 
-/* ---- the axis
- * ---------------------------------------------------------------------------------- */
+/* ---- the axis -------------------------------------------------------------------------------- */
 
 struct losses {
     const char *what;
@@ -256,8 +253,7 @@ static void test_axis__any_range_has_ticks(void **state)
             }
 }
 
-/* ---- the record
- * -------------------------------------------------------------------------------- */
+/* ---- the record ------------------------------------------------------------------------------ */
 
 static void test_loss_record__reads_back_what_it_wrote(void **state)
 {
@@ -333,8 +329,7 @@ static void test_loss_record__names_the_line_that_is_damaged(void **state)
     }
 }
 
-/* ---- other sources
- * ----------------------------------------------------------------------------- */
+/* ---- other sources --------------------------------------------------------------------------- */
 
 static void append_loss(struct fleet_strbuf *out, const char *tag, int64_t step, double loss)
 {
@@ -513,8 +508,7 @@ static void test_loss_source__finds_what_a_folder_holds(void **state)
     assert_int_equal(system(command), 0); /* NOLINT */
 }
 
-/* ---- the table
- * --------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static void test_comparison__compares_at_the_step_that_all_have(void **state)
 {

@@ -85,8 +85,7 @@ static int red(const struct image *image)
     return count;
 }
 
-/* ---- the canvas
- * -------------------------------------------------------------------------------- */
+/* ---- the canvas ------------------------------------------------------------------------------ */
 
 static const struct canvas_pen thick = {CANVAS_SERIES, 4.0, 1.0, 0};
 
@@ -239,8 +238,7 @@ static void test_canvas__anchors_and_turns_place_the_text(void **state)
     free(image.pixels);
 }
 
-/* ---- curves
- * ------------------------------------------------------------------------------------ */
+/* ---- curves ---------------------------------------------------------------------------------- */
 
 static void draw_one(const struct curve *curve, enum canvas_format format, struct fleet_strbuf *out)
 {
