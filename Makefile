@@ -194,7 +194,8 @@ check-valgrind: $(PROGRAMS) ## trainers under memcheck at the levels it knows (n
 FUZZ_SECONDS ?= 10
 FUZZ_CFLAGS := -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer-no-link,address,undefined \
                -fno-sanitize-recover=all -ffp-contract=off -DFLEET_VERSION='"$(VERSION)"' -Wno-unknown-warning-option
-FUZZ_OBJECTS := $(patsubst %.c,build/fuzz/%.o,$(LIBFLEET) agent/link.c agent/link_message.c agent/progress_line.c $(call sources,agent/runtime/checkpoint agent/runtime/data agent/runtime/tensorboard))
+FUZZ_OBJECTS := $(patsubst %.c,build/fuzz/%.o,$(LIBFLEET) agent/link.c agent/link_message.c agent/progress_line.c $(call sources,agent/runtime/checkpoint agent/runtime/data agent/runtime/tensorboard) \
+                $(addprefix cli/curves/,curve.c loss_decode.c loss_record.c event_losses.c json_losses.c))
 build/fuzz/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  fuzz-cc $<"; $(CLANG) $(FUZZ_CFLAGS) -MMD -MP -c -o $@ $<

@@ -18,7 +18,7 @@ void curve_release(struct curve *curve)
 
 static void set_text(char **field, const char *text)
 {
-    if (!text)
+    if (!text || !text[0])
         return;
     free(*field);
     *field = strdup(text);

@@ -13,9 +13,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define CURVE_STEP_MAX ((int64_t)1 << 53)
+
 struct curve_point {
-    int64_t step;
-    double loss; /* may be NaN or infinite */
+    int64_t step; /* 0 to CURVE_STEP_MAX */
+    double loss;  /* may be NaN or infinite */
 };
 
 struct curve_series {
@@ -45,7 +47,7 @@ struct curve {
 /* Free all of it; empty afterwards. All zero is empty, too. */
 void curve_release(struct curve *curve);
 
-/* Copies of the texts; NULL leaves a text as it is. */
+/* Copies of the texts; NULL or "" leaves a text as it is. */
 void curve_describe(struct curve *curve, const char *name, const char *about);
 
 /* Forget losses, evaluations and marks from `step` on. */

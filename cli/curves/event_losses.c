@@ -28,6 +28,8 @@ static bool is_tag(const struct event_scalar *scalar, const char *tag)
 /* The two curves need not come in the order of their steps: each is added to its own series. */
 static void add_event(const struct event *event, struct curve *losses, struct curve *evaluations)
 {
+    if (event->step < 0 || event->step > CURVE_STEP_MAX)
+        return; /* no step of ours */
     if (event->kind == EVENT_START && event->step > 0) {
         curve_cut(losses, event->step);
         curve_cut(evaluations, event->step);

@@ -55,8 +55,8 @@ static bool read_step(struct piece piece, int64_t *out)
 
     errno = 0;
     *out = strtoll(piece.text, &end, 10);
-    return !errno && piece.size > 0 && piece.text[0] >= '0' && piece.text[0] <= '9' &&
-           end == piece.text + piece.size;
+    return !errno && *out <= CURVE_STEP_MAX && piece.size > 0 && piece.text[0] >= '0' &&
+           piece.text[0] <= '9' && end == piece.text + piece.size;
 }
 
 static bool read_loss(struct piece piece, double *out)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/curves/loss_source.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -13,7 +12,7 @@
 
 #include "cli/curves/curve.h"
 #include "cli/curves/event_losses.h"
-#include "cli/curves/json_losses.h"
+#include "cli/curves/loss_decode.h"
 #include "cli/curves/loss_record.h"
 #include "cli/job_file.h"
 #include "libfleet/base/cleanup.h"
@@ -24,44 +23,6 @@
 
 /* ---- a file ---------------------------------------------------------------------------------- */
 
-/* A record begins with its head, or, an older one, with a step and its loss. */
-static bool is_record(const char *text)
-{
-    size_t digits = strspn(text, "0123456789");
-
-    return strncmp(text, LOSS_RECORD_HEAD, strlen(LOSS_RECORD_HEAD)) == 0 ||
-           strncmp(text, "step\t", 5) == 0 || (digits > 0 && text[digits] == '\t');
-}
-
-static int decode(const char *text, size_t size, struct curve *out, struct fleet_error *err)
-{
-    if (size == 0)
-        return fleet_error(err, -ENODATA, "the file is empty");
-    if (event_losses_begin(text, size))
-        return event_losses_decode(text, size, out, err);
-    if (strlen(text) == size && text[strspn(text, " \t\r\n")] == '{')
-        return json_losses_decode(text, size, out, err);
-    if (strlen(text) == size && is_record(text))
-        return loss_record_decode(text, out, err);
-    return fleet_error(err, -EBADMSG,
-                       "not a record of losses: expected losses-NAME.tsv, an event file of "
-                       "TensorBoard, the output of `fleetjob run --json`, or a job (.yaml)");
-}
-
-int loss_source_decode(const char *text, size_t size, struct curve *out, struct fleet_error *err)
-{
-    struct curve curve = {0};
-    int rc = decode(text, size, &curve, err);
-
-    if (rc == 0 && curve.losses.count + curve.evaluations.count == 0)
-        rc = fleet_error(err, -ENODATA, "there is no loss in it yet");
-    if (rc < 0)
-        curve_release(&curve);
-    else
-        *out = curve;
-    return rc;
-}
-
 static int read_file(const char *path, struct curve *out, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *text = NULL;
@@ -70,7 +31,7 @@ static int read_file(const char *path, struct curve *out, struct fleet_error *er
 
     if (rc < 0)
         return rc;
-    rc = loss_source_decode(text, size, out, err);
+    rc = loss_decode(text, size, out, err);
     if (rc < 0)
         (void)fleet_error_wrap(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
     return rc;

@@ -13,10 +13,8 @@
  *             of one checkpoint: the record beside it
  *             with TensorBoard's event files of one job, such as log.tensorboard
  *
- * Files are told apart by what they begin with.
+ * Files are told apart by what they begin with (loss_decode.h).
  */
-
-#include <stddef.h>
 
 struct curve;
 struct fleet_error;
@@ -27,8 +25,5 @@ struct fleet_error;
  * after success.
  */
 int loss_source_read(const char *path, struct curve *out, struct fleet_error *err);
-
-/* The parts of it that read text and bytes, for tests. Errors without the path. */
-int loss_source_decode(const char *text, size_t size, struct curve *out, struct fleet_error *err);
 
 #endif

@@ -24,6 +24,7 @@
 #define PLOT_HEIGHT 330.0
 #define MARGIN      24.0 /* right of the plot, and left of everything */
 #define TITLE_SIZE  16.0
+#define ABOUT_SIZE  11.0 /* of the line below the title */
 #define TEXT_SIZE   12.0
 #define TITLE_Y     28.0
 #define SUBTITLE_Y  47.0
@@ -309,7 +310,7 @@ void picture_draw(const struct picture *picture, enum canvas_format format,
                        legend_rows(&sheet.legend, sheet.font, width) * LEGEND_ROW_HEIGHT);
     draw_heading(&sheet, TITLE_SIZE, TITLE_Y, title_of(picture, title, sizeof(title)));
     if (subtitle_of(picture)[0])
-        draw_heading(&sheet, TEXT_SIZE, SUBTITLE_Y, subtitle_of(picture));
+        draw_heading(&sheet, ABOUT_SIZE, SUBTITLE_Y, subtitle_of(picture));
     draw_loss_axis(&sheet);
     draw_step_axis(&sheet);
     for (size_t i = 0; i < picture->count; i++)

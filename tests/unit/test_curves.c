@@ -20,6 +20,7 @@
 
 #include "cli/curves/comparison.h"
 #include "cli/curves/curve.h"
+#include "cli/curves/loss_decode.h"
 #include "cli/curves/loss_range.h"
 #include "cli/curves/loss_record.h"
 #include "cli/curves/loss_source.h"
@@ -357,7 +358,7 @@ static void write_events(struct fleet_strbuf *out)
     append_loss(out, "evaluation/loss", 10, 3.0);
 }
 
-static void test_loss_source__reads_event_files(void **state)
+static void test_loss_decode__reads_event_files(void **state)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf bytes = {0};
     struct fleet_error err = {0};
@@ -371,7 +372,7 @@ static void test_loss_source__reads_event_files(void **state)
     whole = bytes.length;
     append_loss(&bytes, "loss", 10, 0.25);
     for (size_t size = whole; size < bytes.length; size++) { /* its writer was killed */
-        if (loss_source_decode(bytes.text, size, &curve, &err) < 0)
+        if (loss_decode(bytes.text, size, &curve, &err) < 0)
             fail_msg("%zu of %zu bytes: %s", size, bytes.length, err.text);
         assert_int_equal(curve.losses.count, 4);
         assert_true(curve.losses.points[3].loss == 0.5);
@@ -382,11 +383,11 @@ static void test_loss_source__reads_event_files(void **state)
         curve_release(&curve);
     }
     bytes.text[whole / 2] ^= 1;
-    assert_int_equal(loss_source_decode(bytes.text, bytes.length, &curve, &err), -EBADMSG);
+    assert_int_equal(loss_decode(bytes.text, bytes.length, &curve, &err), -EBADMSG);
     assert_non_null(strstr(err.text, "damaged at byte "));
 }
 
-static void test_loss_source__reads_the_json_of_a_run(void **state)
+static void test_loss_decode__reads_the_json_of_a_run(void **state)
 {
     static const char text[] = "{\"event\":\"plan\",\"world\":2}\n"
                                "{\"event\":\"step\",\"step\":1,\"loss\":5.5,\"generation\":1}\n"
@@ -401,7 +402,7 @@ static void test_loss_source__reads_the_json_of_a_run(void **state)
     struct curve curve = {0};
 
     (void)state;
-    if (loss_source_decode(text, strlen(text), &curve, &err) < 0)
+    if (loss_decode(text, strlen(text), &curve, &err) < 0)
         fail_msg("%s", err.text);
     assert_int_equal(curve.losses.count, 3);
     assert_true(isnan(curve.losses.points[1].loss));
@@ -413,7 +414,7 @@ static void test_loss_source__reads_the_json_of_a_run(void **state)
     curve_release(&curve);
 }
 
-static void test_loss_source__says_what_is_wrong(void **state)
+static void test_loss_decode__says_what_is_wrong(void **state)
 {
     static const struct {
         const char *text;
@@ -436,11 +437,11 @@ static void test_loss_source__says_what_is_wrong(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT(cases); i++) {
-        int rc = loss_source_decode(cases[i].text, strlen(cases[i].text), &curve, &err);
+        int rc = loss_decode(cases[i].text, strlen(cases[i].text), &curve, &err);
         if (rc != cases[i].code || !strstr(err.text, cases[i].says))
             fail_msg("\"%s\": %d %s", cases[i].text, rc, err.text);
     }
-    assert_int_equal(loss_source_decode("1\t2\n\0\n", 6, &curve, &err), -EBADMSG);
+    assert_int_equal(loss_decode("1\t2\n\0\n", 6, &curve, &err), -EBADMSG);
 }
 
 static void put(const char *folder, const char *name, const void *data, size_t size)
@@ -554,9 +555,9 @@ int main(void)
         cmocka_unit_test(test_loss_record__reads_back_what_it_wrote),
         cmocka_unit_test(test_loss_record__reads_older_files),
         cmocka_unit_test(test_loss_record__names_the_line_that_is_damaged),
-        cmocka_unit_test(test_loss_source__reads_event_files),
-        cmocka_unit_test(test_loss_source__reads_the_json_of_a_run),
-        cmocka_unit_test(test_loss_source__says_what_is_wrong),
+        cmocka_unit_test(test_loss_decode__reads_event_files),
+        cmocka_unit_test(test_loss_decode__reads_the_json_of_a_run),
+        cmocka_unit_test(test_loss_decode__says_what_is_wrong),
         cmocka_unit_test(test_loss_source__finds_what_a_folder_holds),
         cmocka_unit_test(test_comparison__compares_at_the_step_that_all_have),
     };
