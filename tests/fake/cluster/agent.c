@@ -101,9 +101,11 @@ static int host_start(void *user, int local_rank, const struct supervisor_place 
 {
     struct cluster_agent *a = user;
 
-    (void)place;
     (void)err;
-    cluster_trainer_start(a->cluster, a, local_rank);
+    if (place)
+        cluster_own_start(a->cluster, a, local_rank, place);
+    else
+        cluster_trainer_start(a->cluster, a, local_rank);
     return 0;
 }
 
@@ -111,7 +113,10 @@ static void host_signal(void *user, int local_rank, int signal_number)
 {
     struct cluster_agent *a = user;
 
-    cluster_trainer_die(a->cluster, a, local_rank, signal_number);
+    if (a->cluster->jobs[a->job].is_own)
+        cluster_own_signal(a->cluster, a, local_rank, signal_number);
+    else
+        cluster_trainer_die(a->cluster, a, local_rank, signal_number);
 }
 
 static void host_send(void *user, int local_rank, const struct link_message *message)
@@ -143,6 +148,7 @@ static struct member *host_member(void *user, enum message_level level)
                                    .devices = "",
                                    .level = level,
                                    .version = "1",
+                                   .own_trainer = a->cluster->jobs[a->job].is_own,
                                    .seed = cluster_random(a->cluster)};
 
     if (!a->member)
@@ -236,6 +242,7 @@ void cluster_agent_start(struct cluster *c, int node, const cJSON *pod)
                    a->number % 250 + 1);
     cluster_trace(c, "agent %s (%s) starts on node %d", a->pod, a->uid + 30, node);
     config.processes = c->jobs[a->job].processes;
+    config.is_foreign = c->jobs[a->job].is_own;
     config.seed = cluster_random(c);
     for (int i = 0; i < CLUSTER_PROCESSES; i++)
         a->trainers[i] = (struct cluster_trainer){.run = -1, .step = -1};
@@ -309,7 +316,7 @@ void cluster_agent_tick(struct cluster *c, struct cluster_agent *a)
         return;
     }
     for (int i = 0; i < c->jobs[a->job].processes; i++)
-        if (a->trainers[i].is_alive)
+        if (a->trainers[i].is_alive && !c->jobs[a->job].is_own)
             cluster_agent_say(a, i, &beat);
     if (supervisor_deadline(a->supervisor) <= c->now_ms)
         supervisor_tick(a->supervisor, c->now_ms);

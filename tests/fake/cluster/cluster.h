@@ -16,6 +16,7 @@
  *   kube.c        scheduler, kubelets, garbage collector, jobs as users make and change them
  *   agent.c       the pod's process 1: supervisor and member, its connection to a hub
  *   train.c       trainers and the generations they train in
+ *   own.c         trainers of the job's own
  *   check.c       what must hold after every step
  *   restarts.c    … of how often the training was started again
  *   faults.c      what goes wrong, and what users want, by seed
@@ -91,7 +92,9 @@ enum cluster_event_type {
     CLUSTER_REPLICA_REACHABLE,
     CLUSTER_RECREATE, /* process: the job's number */
     CLUSTER_FAULT,
-    CLUSTER_PROXY, /* the nodes follow the hub's EndpointSlice */
+    CLUSTER_OWN_WORK, /* an own trainer is about to make a step, … */
+    CLUSTER_OWN_END,  /* … or ends, because it was asked to */
+    CLUSTER_PROXY,    /* the nodes follow the hub's EndpointSlice */
 };
 
 struct cluster_event {
@@ -158,6 +161,7 @@ struct cluster_trainer {
     struct generation held_in; /* in which that state was last complete */
     enum message_phase phase;
     bool wants_checkpoint;
+    int64_t own_step; /* of an own trainer, which holds no state that counts; -1 = none yet */
 };
 
 struct cluster_agent {
@@ -201,7 +205,10 @@ struct cluster_job { /* what is true of a job, whatever its status says */
     char name[32], uid[48];
     bool is_gone; /* deleted */
     int workers_min, workers_max, desired, processes, restarts_max, elastic_s;
-    bool resets; /* the count of restarts */
+    bool resets;   /* the count of restarts */
+    bool is_own;   /* its trainers are its own (own.c), … */
+    bool reports;  /* … and the first rank says how far it is */
+    int64_t saved; /* the newest checkpoint of these */
     int64_t steps;
     bool is_suspended;
 
@@ -239,7 +246,8 @@ struct cluster_run { /* a generation */
     bool is_restart; /* one more than the generation before, … */
     int64_t before;  /* … which was this one; those in between were recorded only */
     bool is_recorded, was_recorded;
-    bool must_count; /* a trainer was killed while its hub knew it to run */
+    uint32_t own_finished; /* own trainers: bit i: rank i has exited with 0 */
+    bool must_count;       /* a trainer was killed while its hub knew it to run */
 };
 
 struct cluster_pod { /* every pod there ever was */
@@ -345,7 +353,7 @@ int cluster_hub_find(const struct cluster *c, int replica, int job);           /
 
 int64_t cluster_wall_ms(const struct cluster *c); /* as good clocks show it */
 
-/* ---- door.c, in a whole world ------------------------------------------------------------------ */
+/* ---- door.c, in a whole world ---------------------------------------------------------------- */
 
 void cluster_door_make(struct cluster *c); /* the hub's Service, as the chart makes it */
 void cluster_door_open(struct cluster *c, int replica);
@@ -393,6 +401,13 @@ void cluster_trainer_event(struct cluster *c, const struct cluster_event *event)
 void cluster_trainer_lose(struct cluster *c, struct cluster_agent *a, int process, int rank);
 void cluster_step(struct cluster *c, const struct cluster_event *event);
 int cluster_run_find(const struct cluster *c, int job, struct generation generation); /* -1 */
+
+/* ---- own.c ----------------------------------------------------------------------------------- */
+
+void cluster_own_start(struct cluster *c, struct cluster_agent *a, int process,
+                       const struct supervisor_place *place);
+void cluster_own_signal(struct cluster *c, struct cluster_agent *a, int process, int number);
+void cluster_own_event(struct cluster *c, const struct cluster_event *event);
 
 /* ---- check.c --------------------------------------------------------------------------------- */
 

@@ -125,6 +125,8 @@ static void handle(struct cluster *c, const struct cluster_event *event)
         cluster_kube_event(c, event);
     else if (event->type <= CLUSTER_REPLICA_REACHABLE)
         cluster_replica_event(c, event);
+    else if (event->type == CLUSTER_OWN_WORK || event->type == CLUSTER_OWN_END)
+        cluster_own_event(c, event);
     else if (event->type == CLUSTER_PROXY)
         cluster_door_follow(c);
     else

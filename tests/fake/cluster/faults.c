@@ -63,6 +63,9 @@ static void hurt_worker(struct cluster *c, struct cluster_agent *a, int kind)
         a->cut_until_ms = c->now_ms + cluster_uniform(c, 100, 15000);
         cluster_restarts_hurt(c, a, a->cut_until_ms);
         cluster_trace(c, "agent %s is cut off until %.0f", a->pod, a->cut_until_ms);
+    } else if (c->jobs[a->job].is_own) {
+        cluster_restarts_kill(c, a, process);
+        cluster_trainer_die(c, a, process, 3 << 8);
     } else if (a->trainers[process].is_alive && a->trainers[process].run >= 0 &&
                a->stopped_until_ms <= c->now_ms) {
         cluster_trainer_lose(c, a, process, /* a link breaks: any rank may be the accused */

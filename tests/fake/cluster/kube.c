@@ -297,20 +297,35 @@ int cluster_job_find(const struct cluster *c, const char *uid)
     return -1;
 }
 
+static void print_trainer(const struct cluster_job *job, struct fleet_strbuf *out)
+{
+    if (job->is_own)
+        fleet_strbuf_append(out, ",\"template\":{\"spec\":{\"containers\":[{\"name\":\"worker\","
+                                 "\"image\":\"own:1\",\"command\":[\"train\"]}]}}},");
+    else
+        fleet_strbuf_appendf(
+            out,
+            "},\"training\":{\"model\":{\"name\":\"gpt\",\"layers\":1,"
+            "\"heads\":1,\"width\":8,\"context\":8},\"data\":{\"path\":\"/data/train.txt\"},"
+            "\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001},"
+            "\"globalBatchSize\":16,\"microBatchSize\":1,\"steps\":%lld},",
+            (long long)job->steps);
+}
+
 static void print_job(const struct cluster_job *job, struct fleet_strbuf *out)
 {
     fleet_strbuf_appendf(
         out,
         "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":"
         "\"%s\"},\"spec\":{\"worker\":{\"replicas\":%d,\"minReplicas\":%d,\"maxReplicas\":%d,"
-        "\"processesPerPod\":%d},\"training\":{\"model\":{\"name\":\"gpt\",\"layers\":1,"
-        "\"heads\":1,\"width\":8,\"context\":8},\"data\":{\"path\":\"/data/train.txt\"},"
-        "\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001},"
-        "\"globalBatchSize\":16,\"microBatchSize\":1,\"steps\":%lld},"
+        "\"processesPerPod\":%d",
+        job->name, job->desired, job->workers_min, job->workers_max, job->processes);
+    print_trainer(job, out);
+    fleet_strbuf_appendf(
+        out,
         "\"runPolicy\":{\"restart\":{\"maxRestarts\":%d,\"resetAfterSteps\":%d},\"elastic\":{"
         "\"timeoutSeconds\":%d}}}}",
-        job->name, job->desired, job->workers_min, job->workers_max, job->processes,
-        (long long)job->steps, job->restarts_max, job->resets ? 20 : 0, job->elastic_s);
+        job->restarts_max, job->resets ? 20 : 0, job->elastic_s);
 }
 
 static void choose_job(struct cluster *c, struct cluster_job *job)
@@ -323,6 +338,10 @@ static void choose_job(struct cluster *c, struct cluster_job *job)
     job->resets = cluster_chance(c, 0.3);
     job->elastic_s = 1 + cluster_below(c, 20);
     job->steps = 20 + cluster_below(c, 60);
+    if (c->world.is_whole) {
+        job->is_own = cluster_chance(c, 0.4);
+        job->reports = cluster_chance(c, 0.6);
+    }
 }
 
 int cluster_job_create(struct cluster *c, const char *name)
@@ -343,9 +362,12 @@ int cluster_job_create(struct cluster *c, const char *name)
     fleet_assert(status == 201);
     (void)snprintf(job->uid, sizeof(job->uid), "%s",
                    text_at(fake_apiserver_get(c->server, path), "metadata.uid"));
-    cluster_trace(c, "job %d is made: %s, %d of %d to %d workers, %lld steps, %d restarts",
+    cluster_trace(c, "job %d is made: %s, %d of %d to %d workers, %lld steps, %d restarts%s",
                   c->job_count, name, job->desired, job->workers_min, job->workers_max,
-                  (long long)job->steps, job->restarts_max);
+                  (long long)job->steps, job->restarts_max,
+                  !job->is_own   ? ""
+                  : job->reports ? ", own trainers that report"
+                                 : ", own trainers");
     return c->job_count++;
 }
 
