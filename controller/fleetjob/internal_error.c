@@ -16,6 +16,7 @@
  *      be the cause, and is made anew from the status.
  *  (4) A hub is healthy again when it has lived for CALM. One that breaks before that is made later each time.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +116,7 @@ static void on_told(void *user, const struct fleet_error *err)
     if (err)
         reconciler_trouble(job->reconciler, "Condition InternalError was not written", err);
     manager_done(job->reconciler->manager, job->key, NULL,
-                 job->internal_retry_ms - kube_now_ms(job->reconciler->io));
+                 fmax(job->internal_retry_ms - kube_now_ms(job->reconciler->io), 0));
 }
 
 static void tell(struct reconciler_job *job, const char *text)

@@ -102,6 +102,26 @@ static void test_internal_error__a_job_that_trains_goes_on(void **state)
     stop(&w);
 }
 
+/* The write of the condition takes longer than the wait that follows it. */
+static void test_internal_error__a_condition_that_cannot_be_written_delays_nothing(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start_training(&w);
+    w.planted = 1;
+    set_pod(&w, "gpt-worker-1-0", "{\"status\":{\"phase\":\"Failed\"}}");
+    while (w.planted > 0)
+        fake_io_run(w.io, 1);
+    fake_io_weather(w.io)->lost_request = 1;
+    fake_io_run(w.io, 15000);
+    fake_io_weather(w.io)->lost_request = 0;
+    tick(&w, 60000);
+    assert_true(w.troubles > 0);
+    assert_non_null(find_pod(&w, "gpt-worker-1-1"));
+    stop(&w);
+}
+
 static void test_internal_error__the_hub_is_made_anew_if_it_happens_again(void **state)
 {
     struct world w;
@@ -238,6 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_internal_error__the_other_jobs_go_on_and_this_one_recovers),
         cmocka_unit_test(test_internal_error__a_job_that_trains_goes_on),
+        cmocka_unit_test(test_internal_error__a_condition_that_cannot_be_written_delays_nothing),
         cmocka_unit_test(test_internal_error__the_hub_is_made_anew_if_it_happens_again),
         cmocka_unit_test(test_internal_error__a_hub_that_breaks_is_made_anew_from_the_status),
         cmocka_unit_test(test_internal_error__hubs_that_break_again_and_again_come_ever_later),
