@@ -217,7 +217,7 @@ static int check_entrypoint(const char *arguments, int *out_pid, struct fleet_st
         return 2;
     }
     *out_pid = first_process_find();
-    state = *out_pid ? entrypoint_wait(*out_pid) : ENTRYPOINT_GONE;
+    state = *out_pid ? entrypoint_wait(*out_pid, ENTRYPOINT_CONFIRM_MS) : ENTRYPOINT_GONE;
     if (state < ENTRYPOINT_STATIC)
         return 0;
     entrypoint_explain(state, *out_pid, count, out);

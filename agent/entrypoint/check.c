@@ -61,6 +61,20 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
+/* A program that has changed its user (by gosu) shows its command line to everybody, no more. */
+static bool has_words_of_agent(int pid)
+{
+    FLEET_AUTO_FREE char *line = NULL;
+    char own[4096];
+    size_t size = 0;
+    ssize_t length = readlink("/proc/self/exe", own, sizeof(own) - 1);
+
+    own[length > 0 ? length : 0] = '\0';
+    return read_file(pid, "cmdline", ENVIRONMENT_MAX, &line, &size) == 0 &&
+           size > strlen(own) + 3 && strcmp(line, own) == 0 &&
+           strcmp(line + strlen(own) + 1, "--") == 0;
+}
+
 /* The environment of the ENTRYPOINT: before, it is the container runtime's own program. */
 static bool is_marked(int pid)
 {
@@ -151,7 +165,9 @@ enum entrypoint_state entrypoint_look(int pid)
 
     if (rc == -ENOENT || rc == -ESRCH)
         return ENTRYPOINT_GONE;
-    if (rc < 0 || program_of(getpid(), &own) < 0)
+    if (rc < 0)
+        return has_words_of_agent(pid) ? ENTRYPOINT_AGENT : ENTRYPOINT_STARTING;
+    if (program_of(getpid(), &own) < 0)
         return ENTRYPOINT_STARTING;
     if (is_same_file(&before, &own))
         return ENTRYPOINT_AGENT;
@@ -185,19 +201,27 @@ static bool is_hidden(int pid)
     return rc == -EACCES || rc == -EPERM;
 }
 
-enum entrypoint_state entrypoint_wait(int pid)
+enum entrypoint_state entrypoint_wait(int pid, double confirm_ms)
 {
     const struct timespec pause = {.tv_nsec = POLL_MS * 1000000};
-    double until_ms = fleet_monotonic_ms() + ENTRYPOINT_PATIENCE_MS;
-    enum entrypoint_state state;
+    double now_ms = fleet_monotonic_ms(), until_ms = now_ms + ENTRYPOINT_PATIENCE_MS;
+    double since_ms = now_ms; /* it has been in `before` */
+    enum entrypoint_state state, before = ENTRYPOINT_STARTING;
 
-    while ((state = entrypoint_look(pid)) == ENTRYPOINT_STARTING) {
+    for (;;) {
+        state = entrypoint_look(pid);
+        now_ms = fleet_monotonic_ms();
+        if (state < ENTRYPOINT_STARTING)
+            return state;
+        since_ms = state == before ? since_ms : now_ms;
+        before = state;
+        if (state > ENTRYPOINT_STARTING && now_ms - since_ms >= confirm_ms)
+            return state;
         /* Once the library is there, the rest of the program may take its time to be loaded. */
-        if (fleet_monotonic_ms() >= until_ms && !is_preloaded(pid))
+        if (state == ENTRYPOINT_STARTING && now_ms >= until_ms && !is_preloaded(pid))
             return is_hidden(pid) ? ENTRYPOINT_PRIVILEGED : ENTRYPOINT_IGNORES;
         (void)nanosleep(&pause, NULL);
     }
-    return state;
 }
 
 /* ---- what to say ----------------------------------------------------------------------------- */

@@ -276,23 +276,27 @@ static void set_environment(const struct pod_builder_request *r, cJSON *containe
     fleet_assert(cJSON_AddItemToObject(container, "env", env));
 }
 
-/*
- * Without a command the agent takes the place of the image's ENTRYPOINT by a preloaded library
- * (agent/entrypoint). What the user preloads is kept under another name until the trainers are
- * started.
- */
-static void preload_agent(cJSON *container)
+/* The agent brings its own C library, for which what the user preloads may not be made: the trainers
+ * get it back. */
+static void keep_preload(cJSON *container)
 {
-    cJSON *env = get(container, "env"), *item;
-    FLEET_AUTO_STRBUF struct fleet_strbuf arguments = {0};
-    cJSON *hook, *command;
+    cJSON *item;
 
-    cJSON_ArrayForEach(item, env)
+    cJSON_ArrayForEach(item, get(container, "env"))
     {
         const char *name = cJSON_GetStringValue(get(item, "name"));
         if (name && strcmp(name, "LD_PRELOAD") == 0)
             text(item, "name", WELLKNOWN_ENV_PRELOAD);
     }
+}
+
+/* Without a command the agent takes the place of the image's ENTRYPOINT by a preloaded library
+ * (agent/entrypoint). */
+static void preload_agent(cJSON *container)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf arguments = {0};
+    cJSON *env = get(container, "env"), *hook, *command;
+
     variable(env, WELLKNOWN_ENV_AGENT, POD_BUILDER_AGENT);
     variable(env, "LD_PRELOAD", PRELOAD);
     cJSON_DeleteItemFromObjectCaseSensitive(container, "command"); /* it may be empty */
@@ -581,6 +585,7 @@ cJSON *pod_builder_build(const struct pod_builder_request *r)
     set_defaults(r, spec);
     set_image(r, container, choose_image(r, asked));
     set_environment(r, container);
+    keep_preload(container);
     if (keeps_entrypoint(r, container, is_runtime))
         preload_agent(container);
     else

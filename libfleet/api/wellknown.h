@@ -25,10 +25,11 @@
 
 /* ---- variables ------------------------------------------------------------------------------- */
 
-/* A container without a command. Written by the controller; read by the preloaded library and the
- * agent's hook (agent/entrypoint/entrypoint.h), which alone may have them. */
+/* A worker's container. Written by the controller; read by the agent and by the preloaded library
+ * (agent/entrypoint/entrypoint.h). Trainers do not get them. */
 
-/* Path of the agent that is to take the place of the image's ENTRYPOINT. */
+/* Path of the agent that is to take the place of the image's ENTRYPOINT. Absent: the agent is the
+ * container's command. */
 #define WELLKNOWN_ENV_AGENT "FLEET_ENTRYPOINT_AGENT"
 
 /* What the template says of LD_PRELOAD; the agent gives it back to the trainers. Absent: nothing. */

@@ -167,6 +167,12 @@ static bool hear(struct container *c)
     return size > 0;
 }
 
+static void wait_for_output(struct container *c, const char *words)
+{
+    while (!strstr(fleet_strbuf_text(&c->out), words))
+        assert_true(hear(c));
+}
+
 static void end(struct container *c)
 {
     while (hear(c)) {
@@ -418,6 +424,56 @@ static void test_entrypoint__what_a_static_program_executes_hands_over(void **st
     release(&c);
 }
 
+/* While gosu still runs it looks like a static program for good. It is not judged before its time. */
+static void test_entrypoint__a_static_program_gets_time_to_execute_another(void **state)
+{
+    const char *script = "echo static; until [ -e \"$GO\" ]; do :; done; exec /bin/echo a";
+    const char *arguments[] = {"/bin/busybox", "sh", "-c", script, NULL};
+    const char *go = path_in_folder("go");
+    char variable[200];
+    const char *variables[] = {"STAY=1", variable, NULL};
+    struct container c;
+
+    (void)state;
+    (void)snprintf(variable, sizeof(variable), "GO=%s", go);
+    if (access(arguments[0], X_OK) < 0 || !start(&c, arguments, variables, self))
+        skip(); /* apt-get install busybox-static */
+    wait_for_output(&c, "static");
+    assert_int_equal(entrypoint_look(c.first), ENTRYPOINT_STATIC);
+    write_file(go, "", 0644);
+    assert_int_equal(entrypoint_wait(c.first, PATIENCE_MS), ENTRYPOINT_AGENT);
+    stop(&c);
+}
+
+/* The agent of another user shows its file to nobody but root. */
+static void test_entrypoint__the_agent_of_another_user_is_recognised(void **state)
+{
+    const char *arguments[] = {compile("cc", "dynamic"), NULL};
+    const char *stay[] = {"STAY=1", NULL};
+    struct container c;
+    pid_t pid;
+    int status;
+
+    (void)state;
+    if (!start(&c, arguments, stay, self))
+        skip();
+    while (!told(&c, 'I', 0))
+        assert_true(hear(&c));
+    pid = fork();
+    if (pid == 0) {
+        struct stat file;
+        char path[64];
+        (void)snprintf(path, sizeof(path), "/proc/%d/exe", (int)c.first);
+        if (setgid(65532) < 0 || setuid(65532) < 0 || prctl(PR_SET_DUMPABLE, 1) < 0 ||
+            stat(path, &file) == 0)
+            _exit(99);
+        _exit((int)entrypoint_look(c.first));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WEXITSTATUS(status), ENTRYPOINT_AGENT);
+    stop(&c);
+}
+
 /* What enters a container later (a probe, `kubectl exec`) runs beside the agent. It waits for
  * its own children. */
 static int enter(const struct container *c, const char *const *arguments,
@@ -483,12 +539,6 @@ static void test_entrypoint__without_the_agent_nothing_runs(void **state)
 
 /* ---- how it is found out --------------------------------------------------------------------- */
 
-static void wait_for_output(struct container *c, const char *words)
-{
-    while (!strstr(fleet_strbuf_text(&c->out), words))
-        assert_true(hear(c));
-}
-
 static void expect_explanation(enum entrypoint_state state, int pid, int arguments,
                                const char *expected)
 {
@@ -516,7 +566,7 @@ static void test_entrypoint__a_static_program_is_found_out(void **state)
             skip();
         wait_for_output(&c, "early main ");
         assert_int_equal(entrypoint_look(c.first), ENTRYPOINT_STATIC);
-        assert_int_equal(entrypoint_wait(c.first), ENTRYPOINT_STATIC);
+        assert_int_equal(entrypoint_wait(c.first, 1.0), ENTRYPOINT_STATIC);
         (void)snprintf(expected, sizeof(expected),
                        REQUIRED "ENTRYPOINT is a static program, which the agent cannot take the "
                                 "place of; set command to what the image starts: [\"%s\", "
@@ -561,7 +611,7 @@ static void test_entrypoint__the_agent_is_recognised(void **state)
     (void)state;
     if (!start(&c, arguments, stay, self))
         skip();
-    assert_int_equal(entrypoint_wait(c.first), ENTRYPOINT_AGENT);
+    assert_int_equal(entrypoint_wait(c.first, PATIENCE_MS), ENTRYPOINT_AGENT);
     stop(&c);
     assert_int_equal(entrypoint_look(c.first), ENTRYPOINT_GONE);
     pid = fork();
@@ -661,6 +711,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_entrypoint__user_folder_and_signals_stay),
         cmocka_unit_test(test_entrypoint__only_the_first_process_hands_over),
         cmocka_unit_test(test_entrypoint__what_a_static_program_executes_hands_over),
+        cmocka_unit_test(test_entrypoint__a_static_program_gets_time_to_execute_another),
+        cmocka_unit_test(test_entrypoint__the_agent_of_another_user_is_recognised),
         cmocka_unit_test(test_entrypoint__what_enters_later_is_left_alone),
         cmocka_unit_test(test_entrypoint__without_the_agent_nothing_runs),
         cmocka_unit_test(test_entrypoint__a_static_program_is_found_out),
