@@ -110,7 +110,9 @@ static int index_of(const struct arguments_option *options, int count, int found
 /* The name that "Usage: fleetjob COMMAND FILE …" gives to its file of that number, from 0. */
 static const char *file_word(const char *usage, int number)
 {
-    for (int blanks = 3 + number; blanks > 0 && *usage; usage++)
+    bool is_plug_in = strncmp(usage, "Usage: kubectl ", strlen("Usage: kubectl ")) == 0;
+
+    for (int blanks = 3 + number + is_plug_in; blanks > 0 && *usage; usage++)
         blanks -= *usage == ' ';
     return usage;
 }

@@ -8,6 +8,9 @@
 /* `fleetjob run JOB.yaml [OPTIONS]` */
 int cli_run(int argc, char **argv);
 
+/* `fleetjob hold` */
+int cli_hold(int argc, char **argv);
+
 /* `fleetjob plan JOB.yaml [OPTIONS]` */
 int cli_plan(int argc, char **argv);
 

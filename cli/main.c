@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* fleetjob: the commands of the user's shell, one file each. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/commands.h"
 #include "cli/export.h"
 #include "cli/inference_commands.h"
+#include "cli/kubectl_export.h"
 #include "cli/strategy_commands.h"
 #include "cli/validate.h"
 #include "libfleet/base/assert.h"
@@ -35,12 +37,28 @@ static const struct command {
     {"eval", cli_eval, "print the loss and perplexity of trained weights on data"},
     {"generate", cli_generate, "let a trained gpt or llama go on with a text"},
     {"curve", cli_curve, "draw the losses of one or several runs"},
+    {"hold", cli_hold, "keep a pod up in which kubectl exec runs fleetjob export"},
     {"version", cli_version, "print the version"},
     {"help", cli_help, "print this text, or the help of a command"},
 };
 
+/* As kubectl's plug-in (`kubectl fleetjob …`) the program is called kubectl-fleetjob, and
+ * `export` takes the name of a job in the cluster. Every other command is the same. */
+static const struct command cluster_export = {
+    "export", cli_kubectl_export, "bring the weights of a job in the cluster to this machine"};
+static bool is_plug_in;
+
+static bool is_called_as_plug_in(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return strcmp(slash ? slash + 1 : path, "kubectl-fleetjob") == 0;
+}
+
 static const struct command *find(const char *name)
 {
+    if (is_plug_in && strcmp(name, cluster_export.name) == 0)
+        return &cluster_export;
     for (size_t i = 0; i < FLEET_COUNT(commands); i++)
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
@@ -49,9 +67,10 @@ static const struct command *find(const char *name)
 
 static void print_help(FILE *out)
 {
-    (void)fputs("Usage: fleetjob COMMAND [ARGUMENTS…]\n\nCommands:\n", out);
+    (void)fprintf(out, "Usage: %s COMMAND [ARGUMENTS…]\n\nCommands:\n",
+                  is_plug_in ? "kubectl fleetjob" : "fleetjob");
     for (size_t i = 0; i < FLEET_COUNT(commands); i++)
-        (void)fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].words);
+        (void)fprintf(out, "  %-10s %s\n", commands[i].name, find(commands[i].name)->words);
     (void)fputs("\nfleetjob COMMAND --help says more. Exit codes: 0 success, 1 failure,\n"
                 "2 wrong usage, 130 interrupted.\n",
                 out);
@@ -103,6 +122,7 @@ int main(int argc, char **argv)
     struct fleet_error err;
     int threads;
 
+    is_plug_in = argc > 0 && is_called_as_plug_in(argv[0]);
     if (argc < 2) {
         print_help(stderr);
         return EXIT_USAGE;

@@ -14,6 +14,7 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/program/huggingface.h"
 #include "libfleet/program/job_record.h"
+#include "libfleet/program/tar.h"
 #include "libfleet/program/vocabulary.h"
 
 #define MERGES_SIZE_MAX VOCABULARY_FILE_MAX
@@ -203,47 +204,14 @@ int export_folder(const struct export_source *source, const struct export_files 
 
 /* ---- an archive ------------------------------------------------------------------------------ */
 
-#define TAR_BLOCK     512
-#define TAR_OCTAL_MAX ((uint64_t)1 << 33) /* eleven octal digits */
-
-struct tar_header {
-    char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, linkname[100];
-    char magic[6], version[2], uname[32], gname[32], major[8], minor[8], prefix[155], padding[12];
-};
-_Static_assert(sizeof(struct tar_header) == TAR_BLOCK, "a header is one block");
-
-/* Eleven octal digits; a larger number in base 256, which the first bit says. */
-static void put_size(char field[12], uint64_t size)
-{
-    bool is_octal = size < TAR_OCTAL_MAX;
-
-    field[0] = (char)0x80;
-    for (int i = is_octal ? 10 : 11; i >= (is_octal ? 0 : 1); i--) {
-        field[i] = (char)(is_octal ? '0' + (size & 7) : size & 0xff);
-        size >>= is_octal ? 3 : 8;
-    }
-}
-
 static int write_tar_header(int fd, const char *name, uint64_t size, int64_t wall_s,
                             struct fleet_error *err)
 {
-    struct tar_header header = {.mode = "0000644",
-                                .uid = "0000000",
-                                .gid = "0000000",
-                                .type = '0',
-                                .magic = "ustar",
-                                .version = {'0', '0'}};
-    unsigned int sum = 0;
+    char block[TAR_BLOCK];
     int rc;
 
-    (void)snprintf(header.name, sizeof(header.name), "%s", name);
-    put_size(header.size, size);
-    put_size(header.mtime, wall_s > 0 ? (uint64_t)wall_s : 0);
-    memset(header.checksum, ' ', sizeof(header.checksum));
-    for (size_t i = 0; i < sizeof(header); i++)
-        sum += ((const unsigned char *)&header)[i];
-    (void)snprintf(header.checksum, sizeof(header.checksum), "%06o", sum);
-    rc = fleet_file_write_all(fd, &header, sizeof(header));
+    tar_encode(name, size, wall_s, block);
+    rc = fleet_file_write_all(fd, block, sizeof(block));
     return rc < 0 ? fleet_error(err, rc, "write: %s", strerror(-rc)) : 0;
 }
 
@@ -257,7 +225,7 @@ static int write_zeros(int fd, size_t size, struct fleet_error *err)
 
 static int end_file(int fd, uint64_t size, struct fleet_error *err)
 {
-    return write_zeros(fd, (size_t)((TAR_BLOCK - size % TAR_BLOCK) % TAR_BLOCK), err);
+    return write_zeros(fd, tar_padding(size), err);
 }
 
 int export_archive(const struct export_source *source, const struct export_files *files, int fd,

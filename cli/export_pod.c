@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/export_pod.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/pod_builder.h"
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/json.h"
+
+/* What is known of the volume that holds the checkpoints, and of the others. */
+struct build {
+    const struct export_pod_request *request;
+    struct fleetjob job;
+    cJSON *worker;          /* a worker's pod as the controller would make it; owned */
+    const char *path;       /* of the checkpoints */
+    const cJSON *mounts[3]; /* that hold what is read, the checkpoints' first; NULL = none */
+    const char *node;       /* where it must run; NULL = anywhere */
+};
+
+static const cJSON *get(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+static const char *text_of(const cJSON *object, const char *path)
+{
+    const char *text = cJSON_GetStringValue(fleet_json_at(object, path));
+
+    return text ? text : "";
+}
+
+static void add_copy(cJSON *to, const char *key, const cJSON *item)
+{
+    if (item)
+        fleet_assert(cJSON_AddItemToObject(to, key, cJSON_Duplicate(item, true)));
+}
+
+/* ---- the job --------------------------------------------------------------------------------- */
+
+/* Without its status, which another version may have written. */
+static int decode_job(struct build *b, struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *spec = cJSON_Duplicate(b->request->job, true);
+    struct fleet_errors errors = {0};
+    int rc;
+
+    fleet_assert(spec != NULL);
+    cJSON_DeleteItemFromObjectCaseSensitive(spec, "status");
+    (void)fleetjob_decode(spec, &b->job, &errors);
+    rc = fleet_errors_result(&errors, err);
+    fleet_errors_release(&errors);
+    return rc < 0 ? fleet_error_wrap(err, "read the FleetJob") : 0;
+}
+
+static int find_path(struct build *b, struct fleet_error *err)
+{
+    const struct fleetjob_spec *spec = &b->job.spec;
+    const char *name = b->job.metadata.name;
+
+    if (b->request->checkpoint) {
+        b->path = b->request->checkpoint;
+        return b->path[0] == '/'
+                   ? 0
+                   : fleet_error(err, -EINVAL, "--checkpoint: %s is not an absolute path", b->path);
+    }
+    if (!spec->has_training)
+        return fleet_error(err, -EINVAL,
+                           "FleetJob %s runs an own trainer, whose checkpoints FleetJob does not "
+                           "know; copy its files from the volume",
+                           name);
+    if (!spec->training.has_checkpoint)
+        return fleet_error(err, -EINVAL,
+                           "FleetJob %s saves no checkpoints: it has no spec.training.checkpoint; "
+                           "add one (path on a volume) and run it again",
+                           name);
+    if (text_of(b->request->job, "status.checkpoint.path")[0] == '\0')
+        return fleet_error(
+            err, -EINVAL,
+            "FleetJob %s has not saved a checkpoint yet; it saves at its end, when it "
+            "is suspended, and every spec.training.checkpoint.everySteps steps",
+            name);
+    b->path = spec->training.checkpoint.path;
+    return 0;
+}
+
+/* ---- its volume ------------------------------------------------------------------------------ */
+
+static bool is_below(const char *path, const char *folder)
+{
+    size_t length = strlen(folder);
+
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    return strncmp(path, folder, length) == 0 &&
+           (path[length] == '/' || path[length] == '\0' || length == 1);
+}
+
+static const cJSON *find_volume(const cJSON *spec, const char *name)
+{
+    const cJSON *volume;
+
+    cJSON_ArrayForEach(volume, get(spec, "volumes")) if (strcmp(text_of(volume, "name"), name) ==
+                                                         0) return volume;
+    return NULL;
+}
+
+/* The deepest mount of the worker's container that holds the path, or NULL. */
+static const cJSON *mount_of(const struct build *b, const char *path)
+{
+    const cJSON *container = cJSON_GetArrayItem(fleet_json_at(b->worker, "spec.containers"), 0);
+    const cJSON *mount, *best = NULL;
+
+    cJSON_ArrayForEach(mount, get(container, "volumeMounts"))
+    {
+        const char *at = text_of(mount, "mountPath");
+        if (is_below(path, at) && (!best || strlen(at) > strlen(text_of(best, "mountPath"))))
+            best = mount;
+    }
+    return best;
+}
+
+/* Its volume, if its files outlive the pod. */
+static const cJSON *lasting_volume(const struct build *b, const cJSON *mount)
+{
+    const cJSON *volume =
+        mount ? find_volume(get(b->worker, "spec"), text_of(mount, "name")) : NULL;
+
+    return volume && !get(volume, "emptyDir") ? volume : NULL;
+}
+
+/* An export reads the checkpoints and, with bpe, the tokenizer's files; other volumes may be
+ * gone. */
+static int find_mounts(struct build *b, struct fleet_error *err)
+{
+    const struct training_data *data = &b->job.spec.training.data;
+    const char *const paths[] = {b->path, data->vocabulary, data->merges};
+
+    for (size_t i = 0; i < FLEET_COUNT(paths); i++) {
+        const cJSON *mount = paths[i] ? mount_of(b, paths[i]) : NULL;
+        b->mounts[i] = lasting_volume(b, mount) ? mount : NULL;
+    }
+    if (b->mounts[0])
+        return 0;
+    return fleet_error(err, -EINVAL,
+                       "checkpoint path %s is %s, which ends with its pod; while the job runs: "
+                       "kubectl exec POD -- " EXPORT_POD_PROGRAM " export %s - > NAME.safetensors; "
+                       "the next time mount a PersistentVolumeClaim there (spec.worker.volumes)",
+                       b->path, mount_of(b, b->path) ? "on an emptyDir" : "on no volume", b->path);
+}
+
+/* ---- where it can be mounted ----------------------------------------------------------------- */
+
+static bool is_over(const cJSON *pod)
+{
+    const char *phase = text_of(pod, "status.phase");
+
+    return strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0;
+}
+
+/* The node of a pod that still runs; with `also_over` of any that is there, the lowest index
+ * first. */
+static const char *node_of_worker(const struct build *b, bool also_over)
+{
+    const cJSON *pod, *best = NULL;
+
+    cJSON_ArrayForEach(pod, get(b->request->pods, "items"))
+    {
+        if (text_of(pod, "spec.nodeName")[0] == '\0' || (!also_over && is_over(pod)))
+            continue;
+        if (!best || strcmp(text_of(pod, "metadata.name"), text_of(best, "metadata.name")) < 0)
+            best = pod;
+    }
+    return best ? text_of(best, "spec.nodeName") : NULL;
+}
+
+static const cJSON *find_claim(const struct build *b, const char *name)
+{
+    const cJSON *claim;
+
+    cJSON_ArrayForEach(claim,
+                       get(b->request->claims, "items")) if (strcmp(text_of(claim, "metadata.name"),
+                                                                    name) == 0) return claim;
+    return NULL;
+}
+
+static bool has_mode(const cJSON *claim, const char *mode)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item,
+                       fleet_json_at(claim, "spec.accessModes")) if (cJSON_IsString(item) &&
+                                                                     strcmp(item->valuestring,
+                                                                            mode) == 0) return true;
+    return false;
+}
+
+/* A claim that can be mounted on one node at a time goes where the workers are. */
+static int place_claim(struct build *b, const char *name, struct fleet_error *err)
+{
+    const cJSON *claim = find_claim(b, name);
+    const char *node = node_of_worker(b, false);
+
+    if (b->request->claims && !claim)
+        return fleet_error(
+            err, -EINVAL,
+            "the PersistentVolumeClaim %s of the job is gone, and with it what was on "
+            "it",
+            name);
+    if (has_mode(claim, "ReadWriteOncePod") && node)
+        return fleet_error(err, -EINVAL,
+                           "the PersistentVolumeClaim %s is ReadWriteOncePod and a worker uses it; "
+                           "export when the job is over or suspended",
+                           name);
+    if (has_mode(claim, "ReadWriteMany") || has_mode(claim, "ReadOnlyMany"))
+        return 0;
+    if (node)
+        b->node = node;
+    return 0;
+}
+
+static int place_host_path(struct build *b, struct fleet_error *err)
+{
+    b->node = node_of_worker(b, true);
+    return b->node ? 0
+                   : fleet_error(err, -EINVAL,
+                                 "the checkpoints are on a hostPath, and the job's pods are gone: "
+                                 "name the node that has them with --node");
+}
+
+static int place_volume(struct build *b, const cJSON *volume, struct fleet_error *err)
+{
+    const char *claim = text_of(volume, "persistentVolumeClaim.claimName");
+
+    if (claim[0])
+        return place_claim(b, claim, err);
+    return get(volume, "hostPath") && !b->request->node ? place_host_path(b, err) : 0;
+}
+
+static int place(struct build *b, struct fleet_error *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < FLEET_COUNT(b->mounts) && rc == 0; i++)
+        if (b->mounts[i])
+            rc = place_volume(b, lasting_volume(b, b->mounts[i]), err);
+    if (b->request->node)
+        b->node = b->request->node;
+    return rc;
+}
+
+/* ---- the pod --------------------------------------------------------------------------------- */
+
+static bool is_listed(const cJSON *list, const char *name)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, list) if (strcmp(text_of(item, "name"), name) == 0) return true;
+    return false;
+}
+
+static bool is_repeated(const struct build *b, size_t index)
+{
+    for (size_t i = 0; i < index; i++)
+        if (b->mounts[i] == b->mounts[index])
+            return true;
+    return false;
+}
+
+/* Read-only: nothing of a job can be harmed by an export. */
+static void add_volumes(const struct build *b, cJSON *spec, cJSON *container)
+{
+    cJSON *volumes = cJSON_AddArrayToObject(spec, "volumes");
+    cJSON *mounts = cJSON_AddArrayToObject(container, "volumeMounts");
+
+    for (size_t i = 0; i < FLEET_COUNT(b->mounts); i++) {
+        const cJSON *from = b->mounts[i], *volume = from ? lasting_volume(b, from) : NULL;
+        cJSON *mount;
+        if (!from || is_repeated(b, i))
+            continue;
+        if (!is_listed(volumes, text_of(volume, "name")))
+            cJSON_AddItemToArray(volumes, cJSON_Duplicate(volume, true));
+        mount = cJSON_Duplicate(from, true);
+        cJSON_DeleteItemFromObjectCaseSensitive(mount, "readOnly");
+        (void)cJSON_AddBoolToObject(mount, "readOnly", true);
+        cJSON_AddItemToArray(mounts, mount);
+    }
+}
+
+/* Each term of the node affinity also demands the node. */
+static void add_node(cJSON *spec, const char *node)
+{
+    static const char required[] = "requiredDuringSchedulingIgnoredDuringExecution";
+    cJSON *affinity = cJSON_GetObjectItemCaseSensitive(spec, "affinity"), *part, *terms, *term;
+
+    affinity = affinity ? affinity : cJSON_AddObjectToObject(spec, "affinity");
+    part = cJSON_GetObjectItemCaseSensitive(affinity, "nodeAffinity");
+    part = part ? part : cJSON_AddObjectToObject(affinity, "nodeAffinity");
+    terms = cJSON_GetObjectItemCaseSensitive(part, required);
+    terms = terms ? terms : cJSON_AddObjectToObject(part, required);
+    if (!get(terms, "nodeSelectorTerms"))
+        (void)cJSON_AddItemToArray(cJSON_AddArrayToObject(terms, "nodeSelectorTerms"),
+                                   cJSON_CreateObject());
+    cJSON_ArrayForEach(term, get(terms, "nodeSelectorTerms"))
+    {
+        cJSON *fields = cJSON_GetObjectItemCaseSensitive(term, "matchFields"), *field;
+        fields = fields ? fields : cJSON_AddArrayToObject(term, "matchFields");
+        field = cJSON_CreateObject();
+        (void)cJSON_AddStringToObject(field, "key", "metadata.name");
+        (void)cJSON_AddStringToObject(field, "operator", "In");
+        (void)cJSON_AddItemToArray(cJSON_AddArrayToObject(field, "values"),
+                                   cJSON_CreateString(node));
+        (void)cJSON_AddItemToArray(fields, field);
+    }
+}
+
+static void add_resources(cJSON *container)
+{
+    cJSON *resources = cJSON_AddObjectToObject(container, "resources"), *amounts;
+
+    amounts = cJSON_AddObjectToObject(resources, "requests");
+    (void)cJSON_AddStringToObject(amounts, "cpu", "50m");
+    (void)cJSON_AddStringToObject(amounts, "memory", "64Mi");
+    amounts = cJSON_AddObjectToObject(resources, "limits"); /* a quota may want them */
+    (void)cJSON_AddStringToObject(amounts, "cpu", "1");
+    (void)cJSON_AddStringToObject(amounts, "memory", "256Mi");
+}
+
+static void add_container(const struct build *b, const char *image, cJSON *spec)
+{
+    const cJSON *from = get(b->worker, "spec");
+    const cJSON *worker = cJSON_GetArrayItem(get(from, "containers"), 0);
+    cJSON *container = cJSON_CreateObject(), *command;
+
+    fleet_assert(container != NULL);
+    (void)cJSON_AddItemToArray(cJSON_AddArrayToObject(spec, "containers"), container);
+    (void)cJSON_AddStringToObject(container, "name", EXPORT_POD_CONTAINER);
+    (void)cJSON_AddStringToObject(container, "image", image);
+    command = cJSON_AddArrayToObject(container, "command");
+    (void)cJSON_AddItemToArray(command, cJSON_CreateString(EXPORT_POD_PROGRAM));
+    (void)cJSON_AddItemToArray(command, cJSON_CreateString("hold"));
+    add_copy(container, "securityContext", get(worker, "securityContext"));
+    add_resources(container);
+    add_volumes(b, spec, container);
+}
+
+static cJSON *new_pod(const struct build *b)
+{
+    cJSON *pod = cJSON_CreateObject(), *metadata, *item;
+    const struct fleetjob_metadata *job = &b->job.metadata;
+
+    fleet_assert(pod != NULL);
+    (void)cJSON_AddStringToObject(pod, "apiVersion", "v1");
+    (void)cJSON_AddStringToObject(pod, "kind", "Pod");
+    metadata = cJSON_AddObjectToObject(pod, "metadata");
+    (void)cJSON_AddStringToObject(metadata, "name", b->request->name);
+    (void)cJSON_AddStringToObject(metadata, "namespace", job->namespace_);
+    (void)cJSON_AddStringToObject(cJSON_AddObjectToObject(metadata, "labels"), EXPORT_POD_LABEL,
+                                  job->name);
+    item = cJSON_CreateObject(); /* deleted with the job, at the latest */
+    (void)cJSON_AddItemToArray(cJSON_AddArrayToObject(metadata, "ownerReferences"), item);
+    (void)cJSON_AddStringToObject(item, "apiVersion", WELLKNOWN_API_VERSION);
+    (void)cJSON_AddStringToObject(item, "kind", WELLKNOWN_KIND);
+    (void)cJSON_AddStringToObject(item, "name", job->name);
+    (void)cJSON_AddStringToObject(item, "uid", job->uid ? job->uid : "");
+    return pod;
+}
+
+/* What decides where a pod may run and as whom comes from the worker's. */
+static cJSON *make_pod(const struct build *b, const char *image)
+{
+    static const char *const kept[] = {"securityContext", "nodeSelector", "tolerations",
+                                       "imagePullSecrets", "serviceAccountName"};
+    const cJSON *from = get(b->worker, "spec");
+    const cJSON *affinity = fleet_json_at(from, "affinity.nodeAffinity");
+    cJSON *pod = new_pod(b), *spec = cJSON_AddObjectToObject(pod, "spec");
+
+    (void)cJSON_AddStringToObject(spec, "restartPolicy", "Never");
+    (void)cJSON_AddBoolToObject(spec, "automountServiceAccountToken", false);
+    (void)cJSON_AddBoolToObject(spec, "enableServiceLinks", false);
+    (void)cJSON_AddNumberToObject(spec, "terminationGracePeriodSeconds", 5);
+    (void)cJSON_AddNumberToObject(spec, "activeDeadlineSeconds", EXPORT_POD_SECONDS);
+    for (size_t i = 0; i < FLEET_COUNT(kept); i++)
+        add_copy(spec, kept[i], get(from, kept[i]));
+    if (affinity)
+        add_copy(cJSON_AddObjectToObject(spec, "affinity"), "nodeAffinity", affinity);
+    if (b->node)
+        add_node(spec, b->node);
+    add_container(b, image, spec);
+    return pod;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static int choose_image(const struct build *b, const char **out, struct fleet_error *err)
+{
+    *out = b->request->image ? b->request->image : text_of(b->request->job, "status.agentImage");
+    if ((*out)[0] == '\0')
+        *out = text_of(b->request->job, "status.image");
+    return (*out)[0]
+               ? 0
+               : fleet_error(err, -EINVAL,
+                             "the job's status does not name the runtime's image: name it with "
+                             "--image");
+}
+
+static int build(struct build *b, cJSON **out_pod, char **out_path, struct fleet_error *err)
+{
+    struct pod_builder_request worker = {
+        .job = &b->job, .runtime_image = "", .hub_address = "", .secret = ""};
+    const char *image;
+
+    if (decode_job(b, err) < 0 || find_path(b, err) < 0 || choose_image(b, &image, err) < 0)
+        return err->code;
+    b->worker = pod_builder_build(&worker);
+    if (find_mounts(b, err) < 0 || place(b, err) < 0)
+        return err->code;
+    *out_path = strdup(b->path);
+    fleet_assert(*out_path != NULL);
+    *out_pod = make_pod(b, image);
+    return 0;
+}
+
+int export_pod_build(const struct export_pod_request *request, cJSON **out_pod, char **out_path,
+                     struct fleet_error *err)
+{
+    struct build b = {.request = request};
+    int rc = build(&b, out_pod, out_path, err);
+
+    cJSON_Delete(b.worker);
+    fleetjob_release(&b.job);
+    return rc;
+}
