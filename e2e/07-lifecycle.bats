@@ -146,7 +146,18 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     [[ $output == *"Connected to the hub"* ]]
     kubectl explain fleetjob.spec.training.microBatchSize | grep 'through the model at a time'
     eventually "$LIMIT" field_is seen workers.succeeded 4
+    [[ "$(field seen imageID)" == *sha256:* ]] # the image was loaded by hand: its name has no digest
     remove_job seen
+}
+
+@test "the loss on held-out data is in the status, and a column of -o wide" {
+    { job_file held steps=40 replicas=1 | sed 's/symbols: 64}/symbols: 64, validation: 0.1}/' &&
+        printf '    evaluation: {everySteps: 20, batches: 2}\n'; } | kubectl apply -f -
+    becomes held Succeeded
+    field_is held progress.heldOutStep 40
+    [[ "$(field held progress.heldOutLoss)" =~ ^[0-9]+\.[0-9]+$ ]]
+    kubectl get fj held -o wide | tee /dev/stderr | grep -F "$(field held progress.heldOutLoss | cut -c1-5)"
+    remove_job held
 }
 
 @test "an image that does not come: the job says why" {

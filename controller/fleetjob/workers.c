@@ -139,15 +139,17 @@ static int64_t next_start(const struct pass *pass, const struct seat *seat, int 
     return after_failed > start ? after_failed : start;
 }
 
+/* Later, the restart that follows is told as a warning. */
 static void tell_replaced(struct pass *pass, const struct observed_pod *failed, int attempt)
 {
+    bool has_trained = pass->status->has_progress || pass->status->rendezvous.trained > 0;
     FLEET_AUTO_STRBUF struct fleet_strbuf memory = {0};
 
     if (strcmp(failed->reason, OOM_CAUSE) == 0) {
         fleet_strbuf_append(&memory, "; ");
         oom_describe(pass, failed->index, &memory);
     }
-    pass_event(pass, false, WELLKNOWN_EVENT_REPLACED_POD,
+    pass_event(pass, !has_trained, WELLKNOWN_EVENT_REPLACED_POD,
                "Worker %d ended with exit code %d%s%s: attempt %d%s", failed->index,
                failed->exit_code, failed->reason[0] ? ", " : "", failed->reason, attempt,
                fleet_strbuf_text(&memory));

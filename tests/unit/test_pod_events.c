@@ -137,18 +137,20 @@ static void test_pod_events__the_newest_event_counts(void **state)
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-/* The pods have a node, and no container of theirs has started. */
+/* The pod has a node, and no container of it has started. */
+static void stick_pod(struct world *w, const char *name)
+{
+    bind_pod(w, name);
+    set_pod(w, name,
+            "{\"status\":{\"phase\":\"Pending\",\"containerStatuses\":[{\"name\":\"worker\","
+            "\"state\":{\"waiting\":{\"reason\":\"ContainerCreating\"}}}]}}");
+}
+
 static void stick(struct world *w)
 {
-    for (int i = 0; i < 3; i++) {
-        char name[32];
-        snprintf(name, sizeof(name), "gpt-worker-%d-0", i);
-        bind_pod(w, name);
-        set_pod(
-            w, name,
-            "{\"status\":{\"phase\":\"Pending\",\"containerStatuses\":[{\"name\":\"worker\",\"state\":{\"waiting\":{\"reason\":"
-            "\"ContainerCreating\"}}}]}}");
-    }
+    stick_pod(w, "gpt-worker-0-0");
+    stick_pod(w, "gpt-worker-1-0");
+    stick_pod(w, "gpt-worker-2-0");
 }
 
 static void write_event(struct world *w, const char *pod, const char *name)
@@ -239,6 +241,37 @@ static void test_pod_events__each_pod_has_its_turn(void **state)
     stop(&w);
 }
 
+/* However many jobs are stuck at once, the API server gets two requests a second. */
+static void test_pod_events__jobs_take_turns(void **state)
+{
+    enum {
+        JOBS_COUNT = 20
+    };
+    struct world w;
+    char text[sizeof(JOB_TEXT) + 16], name[48];
+
+    (void)state;
+    start(&w, 5);
+    for (int i = 0; i < JOBS_COUNT; i++) {
+        const char *rest = strstr(JOB_TEXT, "gpt");
+        (void)snprintf(text, sizeof(text), "%.*sjob-%d%s", (int)(rest - JOB_TEXT), JOB_TEXT, i,
+                       rest + strlen("gpt"));
+        assert_int_equal(fake_apiserver_do(w.server, "POST", JOBS, text), 201);
+    }
+    fake_io_run(w.io, 3000);
+    for (int i = 0; i < JOBS_COUNT; i++) {
+        (void)snprintf(name, sizeof(name), "job-%d-worker-0-0", i);
+        stick_pod(&w, name);
+    }
+    for (int second = 0; second < 30; second++) {
+        size_t before = asked(&w);
+        fake_io_run(w.io, 1000);
+        assert_in_range(asked(&w) - before, 0, 3);
+    }
+    assert_in_range(asked(&w), JOBS_COUNT, 3 * JOBS_COUNT);
+    stop(&w);
+}
+
 /* Nothing is asked of pods whose status says enough, or that have no node. */
 static void test_pod_events__pods_that_say_why_are_not_asked_about(void **state)
 {
@@ -294,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_pod_events__the_newest_event_counts),
         cmocka_unit_test(test_pod_events__what_only_events_know_is_told),
         cmocka_unit_test(test_pod_events__each_pod_has_its_turn),
+        cmocka_unit_test(test_pod_events__jobs_take_turns),
         cmocka_unit_test(test_pod_events__pods_that_say_why_are_not_asked_about),
         cmocka_unit_test(test_pod_events__events_that_cannot_be_read_do_no_harm),
     };
