@@ -130,6 +130,8 @@ void hub_machine_free(struct hub *hub)
     free(hub->pairs);
     fleet_map_release(&hub->order);
     free(hub->absent);
+    hub_places_clear(&hub->finished_gone);
+    hub_places_clear(&hub->heard_places);
     kv_free(hub->kv);
     free(hub->plan_digest);
     free(hub->checkpoint_path);

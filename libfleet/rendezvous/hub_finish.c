@@ -62,20 +62,20 @@ void hub_finish_forget(struct hub *hub)
     if (!hub->policy.own_trainer)
         return;
     hub->is_finishing = false;
-    hub->finished_gone = 0;
+    hub_places_clear(&hub->finished_gone);
     for (size_t i = 0; i < hub->peer_count; i++)
         hub->peers[i]->is_finished = false;
 }
 
-void hub_finish_keep(struct hub *hub, struct hub_output *out)
+void hub_finish_keep(struct hub *hub, int place, struct hub_output *out)
 {
-    hub->finished_gone++;
+    (void)hub_places_add(&hub->finished_gone, place);
     hub_finish_try(hub, out);
 }
 
 static bool have_all_finished(const struct hub *hub)
 {
-    int finished = hub->finished_gone;
+    int finished = (int)hub->finished_gone.count;
 
     for (size_t i = 0; i < hub->peer_count; i++)
         finished += hub->peers[i]->place >= 0 && hub->peers[i]->is_finished;

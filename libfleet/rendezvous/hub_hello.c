@@ -86,6 +86,7 @@ static void learn_generation(struct hub *hub, const struct message_hello *hello,
     hub->newest = hello->status.generation;
     hub->newest_members = hello->members;
     hub->newest_heard = 0;
+    hub_places_clear(&hub->heard_places);
     hub->is_broken = false;
     hub_finish_forget(hub);
     message_text_release(hub->newest_text);
@@ -114,7 +115,8 @@ static void adopt(struct hub *hub, struct hub_peer *peer, const struct message_h
             return; /* (5) */
     hub->newest_members = hello->members;
     peer->place = hello->place;
-    hub->newest_heard++;
+    hub->newest_heard += hub_places_add(&hub->heard_places, peer->place);
+    hub_places_remove(&hub->finished_gone, peer->place); /* it says itself whether it has */
     if (hub->phase == HUB_GATHERING && !hub->is_broken &&
         hello->status.state == MESSAGE_STATE_RUNNING) {
         hub->phase = hello->status.phase == MESSAGE_PHASE_FIRST_STEP ? HUB_RUNNING : HUB_FORMING;

@@ -85,6 +85,12 @@ struct hub_restart {
     int64_t restored_step; /* where training went on, -1 = not known yet */
 };
 
+/* Places of a generation, each once. */
+struct hub_places {
+    int *items; /* [count], heap */
+    size_t count;
+};
+
 /* Two members of which one lost the other, with neither seen to fail. */
 struct hub_pair {
     char accuser[MESSAGE_UID_MAX + 1], accused[MESSAGE_UID_MAX + 1];
@@ -138,7 +144,8 @@ struct hub {
     /* The newest generation that any member may obey. */
     struct generation newest;
     int newest_members; /* 0 = not known (a new hub) */
-    int newest_heard;   /* of them were ever heard of; the others are unknown, not lost */
+    int newest_heard;   /* of them were ever heard of; the others are unknown, not lost … */
+    struct hub_places heard_places;   /* … and, where this hub has not assigned them, which */
     struct message_text *newest_text; /* its assign; NULL = not ours */
     bool is_broken;                   /* it was aborted, or never was whole */
     bool has_trained;                 /* under a hub before us: see struct hub_start */
@@ -193,7 +200,9 @@ struct hub {
     struct generation resume_generation;
 
     bool is_finishing; /* a member has done all steps */
-    int finished_gone; /* own trainers: members of the newest generation that are gone, but had finished */
+    /* Own trainers: places in the newest generation whose members are gone, but had finished. One of
+     * them may come back. */
+    struct hub_places finished_gone;
     int64_t finished_steps;
     double finished_loss;
     char end_reason[MESSAGE_REASON_MAX + 1];
@@ -355,6 +364,12 @@ void hub_wake_at(struct hub *hub, double at_ms);
 double hub_heartbeat_interval(const struct hub *hub);
 double hub_silence_max(const struct hub *hub);
 
+/* ---- hub_places.c ---------------------------------------------------------------------------- */
+
+bool hub_places_add(struct hub_places *places, int place); /* false: it was there */
+void hub_places_remove(struct hub_places *places, int place);
+void hub_places_clear(struct hub_places *places); /* frees what it holds */
+
 /* ---- hub_peer.c -------------------------------------------------------------------------------- */
 
 /* A new member, not connected, in no generation. */
@@ -410,7 +425,7 @@ bool hub_finish_is_decided(const struct hub *hub);
 /* The generation has ended before all own trainers of it had finished: those that had run again. */
 void hub_finish_forget(struct hub *hub);
 /* A finished own trainer's member is gone: its rank stays finished. */
-void hub_finish_keep(struct hub *hub, struct hub_output *out);
+void hub_finish_keep(struct hub *hub, int place, struct hub_output *out);
 
 /* ---- hub_accuse.c ------------------------------------------------------------------------------ */
 

@@ -122,7 +122,7 @@ void hub_peer_lose(struct hub *hub, struct hub_peer *peer, const char *cause, co
     if (peer->place >= 0 && hub_finish_is_decided(hub))
         hub_finish_try(hub, out);
     else if (peer->place >= 0 && peer->is_finished)
-        hub_finish_keep(hub, out);
+        hub_finish_keep(hub, peer->place, out);
     else if (peer->place >= 0)
         hub_form_break(hub, &c, out);
     free(peer);

@@ -193,6 +193,31 @@ static void test_hub_own_trainers__the_next_hub_waits_for_all_as_well(void **sta
     stop();
 }
 
+/* It was lost with its connection, after it had finished, and is back: one rank, not two. The other is still unheard of. */
+static void test_hub_own_trainers__who_comes_back_has_finished_once(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 1}, .job_uid = "job"};
+    struct hub_policy p = policy(2, 2);
+
+    (void)state;
+    start_own(2, NULL);
+    finish(0);
+    hub_free(w.hub);
+    p.own_trainer = true;
+    w.hub = hub_new(&s, &p, w.now_ms);
+    w.peers[0].connection = w.peers[1].connection = 0;
+    hello(0);
+    finish(0);
+    gone(0);
+    hello(0);
+    finish(0);
+    assert_phase(HUB_RUNNING);
+    assert_int_equal(count_events(HUB_EVENT_FINISHED), 0);
+    wait_quietly(60000, true);
+    assert_phase(HUB_GATHERING); /* the other does not come */
+    stop();
+}
+
 /* ---- back-off -------------------------------------------------------------------------------- */
 
 /* All trainers end and wait again; how long, in ms, until the next generation is assigned. */
@@ -438,6 +463,7 @@ int main(void)
         TEST(a_pod_that_is_deleted_unfinished_is_a_restart),
         TEST(a_drained_unfinished_worker_is_not_done),
         TEST(a_finished_rank_stays_finished_without_its_pod),
+        TEST(who_comes_back_has_finished_once),
         TEST(a_lost_connection_is_not_a_finish),
         TEST(the_next_hub_waits_for_all_as_well),
         TEST(back_off_from_what_keeps_failing),

@@ -21,6 +21,7 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "libfleet/base/json.h"
 #include "tests/fake/cluster/cluster.h"
@@ -49,6 +50,18 @@ static bool is_whole(const struct cluster *c, int number)
     return true;
 }
 
+/* A hub that was just made has not heard of all members yet (seed 2000003036). */
+static bool is_known(const struct hub *hub, const struct cluster_agent *a)
+{
+    struct hub_member members[CLUSTER_WORKERS * 4];
+    size_t count = hub_members(hub, members, CLUSTER_WORKERS * 4);
+
+    for (size_t i = 0; i < count && i < CLUSTER_WORKERS * 4; i++)
+        if (strcmp(members[i].pod_uid, a->uid) == 0)
+            return members[i].place >= 0;
+    return false;
+}
+
 void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int process)
 {
     const struct cluster_trainer *t = &a->trainers[process];
@@ -57,7 +70,7 @@ void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int
     const struct hub *hub = place >= 0 ? c->replicas[leader].hubs[place].hub : NULL;
 
     if (!hub || t->run < 0 || t->run != job->newest_run || job->is_suspended ||
-        hub_phase(hub) != HUB_RUNNING || !is_whole(c, t->run) ||
+        hub_phase(hub) != HUB_RUNNING || !is_whole(c, t->run) || !is_known(hub, a) ||
         generation_compare(hub_generation(hub), c->runs[t->run].generation) != 0)
         return;
     c->runs[t->run].must_count = true;

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A member may be lost and come back: what is counted of a generation is places, not events. */
+#include <stdlib.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/rendezvous/hub_internal.h"
+
+bool hub_places_add(struct hub_places *places, int place)
+{
+    for (size_t i = 0; i < places->count; i++)
+        if (places->items[i] == place)
+            return false;
+    places->items = realloc(places->items, (places->count + 1) * sizeof(int));
+    fleet_assert(places->items != NULL);
+    places->items[places->count++] = place;
+    return true;
+}
+
+void hub_places_remove(struct hub_places *places, int place)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < places->count; i++)
+        if (places->items[i] != place)
+            places->items[kept++] = places->items[i];
+    places->count = kept;
+}
+
+void hub_places_clear(struct hub_places *places)
+{
+    free(places->items);
+    *places = (struct hub_places){0};
+}
