@@ -80,7 +80,30 @@ static void set_path(cJSON *training, const char *block, const char *key, const 
     (void)cJSON_AddStringToObject(object, key, full);
 }
 
-static void change(cJSON *root, const struct job_file_changes *changes)
+/* Changes of a block that an own trainer does not have; each would make half a block. */
+static void refuse_changes(const struct job_file_changes *changes, struct fleet_errors *errors)
+{
+    static const char why[] = "this job has no spec.training, its own command decides that";
+
+    if (changes->steps > 0)
+        fleet_errors_add(errors, "--steps", why);
+    if (changes->data_path)
+        fleet_errors_add(errors, "--data", why);
+    if (changes->checkpoint_path)
+        fleet_errors_add(errors, "--checkpoint", why);
+}
+
+static void change_training(cJSON *training, const struct job_file_changes *changes)
+{
+    if (changes->steps > 0)
+        set_number(training, "steps", (double)changes->steps);
+    if (changes->data_path)
+        set_path(training, "data", "path", changes->data_path);
+    if (changes->checkpoint_path)
+        set_path(training, "checkpoint", "path", changes->checkpoint_path);
+}
+
+static void change(cJSON *root, const struct job_file_changes *changes, struct fleet_errors *errors)
 {
     cJSON *spec;
 
@@ -89,14 +112,10 @@ static void change(cJSON *root, const struct job_file_changes *changes)
     spec = object_at(root, "spec");
     if (changes->workers > 0)
         set_workers(object_at(spec, "worker"), (double)changes->workers);
-    if (changes->steps > 0)
-        set_number(object_at(spec, "training"), "steps", (double)changes->steps);
-    if (changes->data_path)
-        set_path(object_at(spec, "training"), "data", "path", changes->data_path);
-    if (changes->checkpoint_path)
-        set_path(object_at(spec, "training"), "checkpoint", "path", changes->checkpoint_path);
-    if (changes->curve)
-        set_path(object_at(spec, "training"), "log", "curve", changes->curve);
+    if (cJSON_GetObjectItemCaseSensitive(spec, "training"))
+        change_training(object_at(spec, "training"), changes);
+    else
+        refuse_changes(changes, errors);
 }
 
 int job_file_read(const char *path, const struct job_file_changes *changes, struct fleetjob *out,
@@ -116,7 +135,7 @@ int job_file_read(const char *path, const struct job_file_changes *changes, stru
         fleet_errors_add(errors, "", "%s: %s", path, err.text);
         return -EINVAL;
     }
-    change(root, changes);
+    change(root, changes, errors);
     (void)fleetjob_decode(root, out, errors);
     return 0;
 }

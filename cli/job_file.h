@@ -19,7 +19,6 @@ struct job_file_changes {
     /* Relative to the current folder; NULL = as it is. */
     const char *data_path;       /* training.data.path */
     const char *checkpoint_path; /* training.checkpoint.path */
-    const char *curve;           /* training.log.curve */
 };
 
 /*

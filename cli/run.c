@@ -67,7 +67,7 @@ struct arguments {
     const char *file;
     struct job_file_changes changes;
     bool is_json, is_verbose;
-    const char *state_file;
+    const char *curve, *state_file; /* relative to the current folder; NULL = none */
 };
 
 /* What the pieces of one run share. */
@@ -100,7 +100,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
         {.name = "data", .kind = ARGUMENTS_TEXT, .out = &out->changes.data_path},
         {.name = "checkpoint", .kind = ARGUMENTS_TEXT, .out = &out->changes.checkpoint_path},
         {.name = "json", .kind = ARGUMENTS_FLAG, .out = &out->is_json},
-        {.name = "curve", .kind = ARGUMENTS_TEXT, .out = &out->changes.curve},
+        {.name = "curve", .kind = ARGUMENTS_TEXT, .out = &out->curve},
         {.name = "state-file", .kind = ARGUMENTS_TEXT, .out = &out->state_file},
         {.name = "verbose", .kind = ARGUMENTS_FLAG, .out = &out->is_verbose, .letter = 'v'},
         {0},
@@ -128,6 +128,8 @@ static void print_errors(const char *word, const struct fleet_errors *errors)
 /* Where the losses are to be drawn, heap; NULL = nowhere. */
 static char *curve_path(const struct run *run)
 {
+    if (run->arguments.curve)
+        return strdup(run->arguments.curve);
     if (run->job.spec.training.log.curve)
         return fleet_file_join(run->folder, run->job.spec.training.log.curve);
     return NULL;
@@ -148,10 +150,15 @@ static void check_output(const char *path, const char *field, struct fleet_error
 /* What is written at the end had better be known to fail at the start. */
 static void check_outputs(const struct run *run, struct fleet_errors *errors)
 {
+    const char *field = run->arguments.curve ? "--curve" : "spec.training.log.curve";
     FLEET_AUTO_FREE char *curve = curve_path(run);
+    enum canvas_format format;
+    struct fleet_error err;
 
-    check_output(curve, run->arguments.changes.curve ? "--curve" : "spec.training.log.curve",
-                 errors);
+    if (curve && strcmp(curve, "-") != 0 && picture_format(curve, &format, &err) < 0)
+        fleet_errors_add(errors, field, "%s", err.text);
+    else
+        check_output(curve, field, errors);
     check_output(run->arguments.state_file, "--state-file", errors);
 }
 

@@ -112,6 +112,59 @@ static void test_curve__draws_what_a_run_has_left(void **state)
     expect_picture("both.jsonl", ">resumed (1)</text>");
 }
 
+/* A record that cannot be read is not replaced, and the run says so. */
+static void test_curve__a_damaged_record_is_set_aside(void **state)
+{
+    const char *path = write_job("hurt", "    checkpoint: {path: hurt, everySteps: 30}\n", "");
+    FLEET_AUTO_FREE char *damaged = NULL, *record = NULL;
+    struct run run;
+    size_t size;
+
+    (void)state;
+    run_words(&run, "run", path, "--steps", "30", NULL);
+    expect_exit(&run, 0);
+    release(&run);
+    put("hurt/losses-hurt.tsv", "1\t5\nnonsense\n");
+    run_words(&run, "run", path, "--steps", "35", NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.err, "losses-hurt.tsv: line 2: expected a step");
+    expect_words(&run.err, "the file is now ");
+    release(&run);
+    damaged = get("hurt/losses-hurt.tsv.damaged", &size);
+    assert_string_equal(damaged, "1\t5\nnonsense\n");
+    record = get("hurt/losses-hurt.tsv", &size);
+    assert_non_null(strstr(record, "\n30\t\t\tresume\n31\t"));
+}
+
+/* What an own trainer reports is drawn, too; options for spec.training are refused by name. */
+static void test_curve__draws_what_an_own_trainer_reports(void **state)
+{
+    FLEET_AUTO_FREE char *svg = NULL;
+    struct run run;
+    size_t size;
+
+    (void)state;
+    put("own.yaml",
+        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: own}\n"
+        "spec:\n  worker:\n    replicas: 1\n    template:\n      spec:\n        containers:\n"
+        "          - name: trainer\n            command: [sh, -c, 'for i in 5 10 15; do echo "
+        "\"{\\\"step\\\":$i,\\\"loss\\\":$((20-i))}\" >&$FLEET_PROGRESS_FD; done']\n");
+    run_words(&run, "run", in_folder("own.yaml"), "--curve", in_folder("own.svg"), NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "own.svg");
+    release(&run);
+    svg = get("own.svg", &size);
+    assert_non_null(strstr(svg, ">own</text>"));
+    assert_non_null(strstr(svg, ">14</text>")); /* of steps 5 to 15 */
+    assert_null(strstr(svg, "resumed"));
+    run_words(&run, "run", in_folder("own.yaml"), "--steps", "3", "--data", "x", NULL);
+    expect_exit(&run, 1);
+    expect_words(&run.err, "--steps: this job has no spec.training");
+    expect_words(&run.err, "--data: this job has no spec.training");
+    assert_null(strstr(run.err.text, "required"));
+    release(&run);
+}
+
 /* "-" is standard output, for both formats; the table then goes to standard error. */
 static void test_curve__writes_to_standard_output(void **state)
 {
@@ -259,6 +312,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_curve__draws_what_a_run_has_left),
+        cmocka_unit_test(test_curve__a_damaged_record_is_set_aside),
+        cmocka_unit_test(test_curve__draws_what_an_own_trainer_reports),
         cmocka_unit_test(test_curve__writes_to_standard_output),
         cmocka_unit_test(test_curve__says_what_it_cannot_draw),
         cmocka_unit_test(test_curve__leaves_other_files_alone),

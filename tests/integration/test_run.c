@@ -117,7 +117,7 @@ static void test_run__what_the_command_line_changes_is_checked_like_the_file(voi
     (void)state;
     run_words(&run, "run", write_job("gif", "", ""), "--curve", "loss.gif", NULL);
     expect_exit(&run, 1);
-    expect_words(&run.err, "spec.training.log.curve: must be a path that ends in .svg or .png");
+    expect_words(&run.err, "--curve: loss.gif: must end in .svg or .png");
     release(&run);
 }
 

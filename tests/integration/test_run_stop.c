@@ -100,7 +100,7 @@ static void test_run_stop__a_resume_speaks(void **state)
     assert_true(first_loss(first) == first_loss(second) && first_loss(first) == first_loss(third));
     (void)snprintf(record, sizeof(record), "%s/spoken/losses-spoken.tsv", folder);
     assert_int_equal(fleet_file_read(record, 1 << 16, &losses, &size, NULL), 0);
-    assert_int_equal(strncmp(losses, "# fleetjob losses {\"job\":\"spoken\"", 34), 0);
+    assert_int_equal(strncmp(losses, "# fleetjob losses {\"job\":\"spoken\"", 33), 0);
     at = strchr(strchr(losses, '\n') + 1, '\n') + 1;
     assert_non_null(strstr(at, "\n20\t"));
     assert_non_null(strstr(at, "\t\tresume\n21\t")); /* the second run went on from there */
