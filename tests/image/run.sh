@@ -114,6 +114,20 @@ trains() { # trains ROOT
     find "$work/train/checkpoints/gpt-text" -name '*.safetensors' | grep .
 }
 
+# The libraries and the font that draw are in the image; nothing else of it is needed. The font's and
+# the libraries' licences come along.
+draws() { # draws ROOT
+    local package
+    in_container "$work/train" /fleetjob/bin/fleetjob curve /checkpoints/gpt-text -o - --format png \
+        >"$work/curve.png" || return 1
+    expect 89504e470d0a1a0a "$(head -c 8 "$work/curve.png" | od -An -tx1 | tr -d ' \n')" signature &&
+        expect yes "$([ "$(stat -c %s "$work/curve.png")" -gt 10000 ] && echo yes)" "a whole picture" ||
+        return 1
+    for package in fonts-dejavu-core libfreetype6 libpng16-16; do
+        [ -s "$1/usr/share/doc/$package/copyright" ] || { echo "no licence of $package"; return 1; }
+    done
+}
+
 # ---- archives ------------------------------------------------------------------------------------
 
 # Every blob has the digest of its name; the layer unpacks to the root; user and command are right.
@@ -203,5 +217,6 @@ check "another image's libraries do not disturb" ignores_foreign_libraries \
     "$images/fleetjob-runtime"
 check "the agent installs its closure" installs_itself "$images/fleetjob-runtime"
 check "a job trains inside the image" trains "$images/fleetjob-runtime"
+check "its curve is drawn inside the image" draws "$images/fleetjob-runtime"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
