@@ -17,8 +17,8 @@
  * What is longer than ENVIRONMENT_VALUE_SIZE_MAX does not go into the environment but into a JSON
  * file that PADDLE_BACKUP_ENV_PATH names, as Paddle's launcher does.
  *
- * LD_PRELOAD is what the template says, also where the agent came into its container by a library of
- * its own (entrypoint/entrypoint.h).
+ * LD_PRELOAD is what the template says, also where the agent came into its container by a library
+ * of its own (entrypoint/entrypoint.h).
  *
  * http_proxy and https_proxy are taken away, as Paddle's launcher does. Variables
  * about the hub are, too: FLEET_HUB, FLEET_HUB_FILE, FLEET_CA_FILE, FLEET_TOKEN_FILE and

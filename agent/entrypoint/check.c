@@ -238,7 +238,7 @@ static const char *reason_of(enum entrypoint_state state)
         return "runs with rights of its own (setuid, setgid, file capabilities), so the agent "
                "cannot take its place";
     default:
-        return "has not loaded the library by which the agent takes its place";
+        return "has not loaded the agent's library, so the agent cannot take its place";
     }
 }
 

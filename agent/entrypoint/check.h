@@ -27,22 +27,23 @@ enum entrypoint_state {
     ENTRYPOINT_IGNORES,       /* its loader has not, and nobody can see why */
 };
 
-/* How long a program that can be told nothing of may take to become the agent. */
+/* How long a program may take to become the agent while /proc does not show what it is. */
 #define ENTRYPOINT_PATIENCE_MS 20000.0
 
-/* How long it is to be one that never hands over: gosu, su-exec and the like are static, and execute
- * the program behind them within milliseconds. */
+/* How long it is to be one that never hands over: gosu, su-exec and the like are static, and
+ * execute the program behind them within milliseconds. */
 #define ENTRYPOINT_CONFIRM_MS 1000.0
 
-/* What process `pid` is now: never IGNORES. It changes under our eyes. A state from STATIC on is for
- * good, unless the program executes another one. */
+/* What process `pid` is now: never IGNORES. It changes under our eyes. A state from STATIC on is
+ * for good, unless the program executes another one. */
 enum entrypoint_state entrypoint_look(int pid);
 
-/* Wait until `pid` is the agent, has ended, or has been for `confirm_ms` one that never hands over. */
+/* Wait until `pid` is the agent, has ended, or has been for `confirm_ms` one that never hands
+ * over. */
 enum entrypoint_state entrypoint_wait(int pid, double confirm_ms);
 
-/* What the user should know and do about a state from STATIC on: the field, why, and the command
- * that process `pid` was started with, of which the last `arguments` are the template's `args`. */
+/* Append the field, the reason and the remedy for a state from STATIC on: the command of process
+ * `pid`, without the last `arguments` words, which are the template's `args`. */
 void entrypoint_explain(enum entrypoint_state state, int pid, int arguments,
                         struct fleet_strbuf *out);
 

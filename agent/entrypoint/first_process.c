@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Two files of /proc that everybody may read, whoever the process belongs to: `stat` has the
- * parent, `cgroup` the control group, as this process sees it. Links such as `ns/mnt` may not be
- * read of a process that has changed its user.
+ * Everybody may read two files of /proc, also of another user's process: `stat` has the parent,
+ * `cgroup` the control group, as this process sees it. Links such as `ns/mnt` are not for everybody.
  */
 #include "agent/entrypoint/first_process.h"
 
@@ -13,7 +12,7 @@
 #include "agent/entrypoint/raw.h"
 
 #define PATH_SIZE_MAX   32
-#define FILE_SIZE_MAX   4096 /* of what is compared: paths of control groups */
+#define FILE_SIZE_MAX   4096 /* paths of control groups */
 #define FOLDER_SIZE_MAX 4096 /* of entries at once */
 struct entry {               /* of getdents64() */
     uint64_t inode;

@@ -276,8 +276,8 @@ static void set_environment(const struct pod_builder_request *r, cJSON *containe
     fleet_assert(cJSON_AddItemToObject(container, "env", env));
 }
 
-/* The agent brings its own C library, for which what the user preloads may not be made: the trainers
- * get it back. */
+/* The agent brings its own C library, for which what the user preloads may not be made: it gives
+ * that to the trainers. */
 static void keep_preload(cJSON *container)
 {
     cJSON *item;

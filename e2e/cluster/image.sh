@@ -3,7 +3,7 @@
 # cluster. ARCHIVE is a docker archive that `cluster load` takes, NAME its reference with tag; the
 # program becomes /bin/<its name> and the ENTRYPOINT, the arguments its CMD.
 #   --with FILE        FILE, too, where it lies here, with loader and libraries that it needs
-#   --user UID         whom it runs as
+#   --user UID         the user it runs as
 #   --folder PATH      where it runs
 #   --no-entrypoint    without ENTRYPOINT and CMD
 set -euo pipefail

@@ -495,8 +495,8 @@ static const struct fleet_field spec_fields[] = {
      .offset = offsetof(struct fleetjob_spec, training_json),
      .presence = FLEET_PRESENCE(struct fleetjob_spec, has_training),
      .object = &training_type,
-     .description = "The built-in training runtime; without it the template's own command runs "
-                    "under the agent. Like the strategy it cannot change while the job runs."},
+     .description = "The built-in training runtime; without it the template's own command, or "
+                    "the ENTRYPOINT of its image, runs under the agent. Like the strategy it cannot change while the job runs."},
     {.name = "runPolicy",
      .kind = FLEET_FIELD_OBJECT,
      .offset = offsetof(struct fleetjob_spec, run_policy),

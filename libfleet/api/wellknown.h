@@ -32,7 +32,7 @@
  * container's command. */
 #define WELLKNOWN_ENV_AGENT "FLEET_ENTRYPOINT_AGENT"
 
-/* What the template says of LD_PRELOAD; the agent gives it back to the trainers. Absent: nothing. */
+/* What the template says of LD_PRELOAD; the agent gives it to the trainers. Absent: nothing. */
 #define WELLKNOWN_ENV_PRELOAD "FLEET_ENTRYPOINT_PRELOAD"
 
 /* In the folder lib of the agent's closure. */

@@ -74,6 +74,11 @@ is_closed() { # is_closed ROOT
     return $bad
 }
 
+# A library that goes into programs of any C library depends on none.
+depends_on_nothing() { # depends_on_nothing LIBRARY
+    ! readelf -dW "$1" | grep -E 'NEEDED|VERNEED|RELR' && ! nm -D --undefined-only "$1" | grep .
+}
+
 # An image that sets LD_LIBRARY_PATH to libraries of its own does not disturb the closure.
 ignores_foreign_libraries() { # ignores_foreign_libraries ROOT
     local library
@@ -206,6 +211,9 @@ for recipe in "$repository"/images/*; do
         check "$program starts by the loader" starts_in "$root" "$program *" "$loader" \
             --library-path /fleetjob/lib "/fleetjob/bin/$program" --version
     done < <(awk '$1 == "program" {print $2}' "$recipe")
+    while read -r library; do
+        check "$library depends on nothing" depends_on_nothing "$root/fleetjob/lib/$library"
+    done < <(awk '$1 == "preload" {print $2}' "$recipe")
     check "$name needs nothing but itself" is_closed "$root"
     check "$name: the archive is sound" is_sound "$name"
     check "$name: made again, the same bytes" is_reproducible "$name"

@@ -42,8 +42,6 @@
 
 #define PATIENCE_MS 120000.0 /* sanitizers on a busy machine */
 
-extern char **environ;
-
 static char folder[] = "/tmp/fleetjob-test-entrypoint-XXXXXX";
 static char self[4096], preload[4300], agent[4200]; /* this program; of FLEET_BIN */
 
@@ -75,7 +73,7 @@ static int tell(int argc, char **argv)
 /* ---- a container ----------------------------------------------------------------------------- */
 
 struct container {
-    pid_t outer, first; /* who waits for its process 1; process 1, as we see it */
+    pid_t outer, first; /* the parent of its process 1; process 1 as we see it */
     int out_fd;
     struct fleet_strbuf out;
     int status; /* of process 1 */
@@ -339,10 +337,10 @@ static void test_entrypoint__the_command_line_arrives_byte_by_byte(void **state)
     expect_hand_over(many, many, no_variables);
 }
 
-/* Also where a name stands twice, has no "=" or no value, or is longer than a page. */
+/* Also a name that occurs twice, an entry without "=", an empty value and a long one. */
 static void test_entrypoint__the_environment_arrives_without_ours(void **state)
 {
-    static char longer[70000];
+    static char longer[70000], own_preload[80];
     const char *arguments[] = {compile("cc", "dynamic"), NULL};
     const char *variables[] = {"PATH=/bin",
                                "EMPTY=",
@@ -352,12 +350,13 @@ static void test_entrypoint__the_environment_arrives_without_ours(void **state)
                                longer,
                                "FLEET_ENTRYPOINT_AGENTS=other",
                                "LD_PRELOADED=other",
-                               WELLKNOWN_ENV_PRELOAD "=/usr/lib/libjemalloc.so",
+                               own_preload,
                                NULL};
 
     (void)state;
     memset(longer, 'x', sizeof(longer) - 1);
-    memcpy(longer, "LONG=", 5);
+    longer[4] = '=';
+    (void)snprintf(own_preload, sizeof(own_preload), "%s=/usr/lib/x.so", WELLKNOWN_ENV_PRELOAD);
     expect_hand_over(arguments, arguments, variables);
 }
 
@@ -424,7 +423,8 @@ static void test_entrypoint__what_a_static_program_executes_hands_over(void **st
     release(&c);
 }
 
-/* While gosu still runs it looks like a static program for good. It is not judged before its time. */
+/* While gosu still runs it looks like a static program for good, and is not judged before its
+ * time. */
 static void test_entrypoint__a_static_program_gets_time_to_execute_another(void **state)
 {
     const char *script = "echo static; until [ -e \"$GO\" ]; do :; done; exec /bin/echo a";
@@ -599,7 +599,7 @@ static void test_entrypoint__a_long_command_line_is_cut_in_the_message(void **st
     stop(&c);
 }
 
-/* The agent is told by its file; a program before it has become the agent, and one that has no
+/* The agent is known by its file; a program before it has become the agent, and one that has no
  * variable of ours, is waited for: it may be the container runtime. */
 static void test_entrypoint__the_agent_is_recognised(void **state)
 {

@@ -160,6 +160,33 @@ static void test_own_trainer__a_missing_command_fails_the_job_at_once(void **sta
     release(&run);
 }
 
+/* In a cluster the agent takes the place of the image's ENTRYPOINT. Here there is no image. */
+static void test_own_trainer__args_alone_need_a_cluster(void **state)
+{
+    char path[128];
+    struct run run;
+    FILE *file;
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/entrypoint.yaml", folder);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    (void)fputs("apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: own}\n"
+                "spec: {worker: {template: {spec: {containers: [{name: t, image: r/i:1,"
+                " args: [--x]}]}}}}\n",
+                file);
+    (void)fclose(file);
+    run_words(&run, "run", path, NULL);
+    expect_exit(&run, 1);
+    expect_words(&run.err, "spec.worker.template.spec.containers[0].command: required on this "
+                           "machine, where the image's ENTRYPOINT is not known");
+    expect_words(&run.err, "docker inspect");
+    release(&run);
+    run_words(&run, "validate", path, NULL);
+    expect_exit(&run, 0);
+    release(&run);
+}
+
 /* The shell ends at SIGTERM at once. What it has started has the same grace. */
 static void test_own_trainer__all_of_a_process_group_may_save(void **state)
 {
@@ -287,6 +314,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_own_trainer__what_is_not_reported_is_not_claimed),
         cmocka_unit_test(test_own_trainer__bad_lines_are_told_once_and_end_nobody),
         cmocka_unit_test(test_own_trainer__a_missing_command_fails_the_job_at_once),
+        cmocka_unit_test(test_own_trainer__args_alone_need_a_cluster),
         cmocka_unit_test(test_own_trainer__all_of_a_process_group_may_save),
         cmocka_unit_test(test_own_trainer__its_plan_claims_nothing),
         cmocka_unit_test(test_own_trainer__a_c_program_that_is_killed_resumes),
