@@ -205,3 +205,13 @@ int arguments_document(const char *file, struct document *out, struct fleet_erro
     }
     return document_read(file, text, size, out, errors);
 }
+
+void arguments_note_no_strategy(const char *command, const char *file,
+                                const struct document *document)
+{
+    const struct fleetjob_spec *spec = &document->job.spec;
+
+    if (document->kind == DOCUMENT_JOB && !spec->strategy_json && !spec->strategy_text)
+        (void)fprintf(stderr, "fleetjob %s: %s has no spec.strategy; all settings are defaults\n",
+                      command, file);
+}

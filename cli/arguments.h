@@ -64,4 +64,9 @@ int arguments_parse_many(int argc, char **argv, const char *usage,
  * itself is an error too. `out` can be released whatever the result. Returns 0 or -EINVAL. */
 int arguments_document(const char *file, struct document *out, struct fleet_errors *errors);
 
+/* On standard error, if the document is a job without a strategy: there is nothing that `command`
+ * could show. */
+void arguments_note_no_strategy(const char *command, const char *file,
+                                const struct document *document);
+
 #endif

@@ -159,6 +159,8 @@ int cli_convert(int argc, char **argv)
     mode = take_mode(&text, &size);
     if (document_read(arguments.file, text, size, &document, &errors) == 0)
         convert(&document, &arguments, mode, &out, &errors, &warnings);
+    if (errors.count == 0)
+        arguments_note_no_strategy("convert", arguments.file, &document);
     code = errors.count > 0 ? ARGUMENTS_NO : ARGUMENTS_GOOD;
     for (size_t i = 0; i < warnings.count; i++)
         (void)fprintf(stderr, "warning: %s %s\n", warnings.items[i].path,

@@ -83,6 +83,9 @@ void job_check(struct fleetjob *job, const struct job_check_options *options,
         complete(job, folder);
     check_text(job, options, check);
     check_machine(job, options, folder, check);
+    /* A field that is wrong need not be odd, too. */
+    for (size_t i = 0; i < check->errors.count && i < FLEET_ERRORS_MAX; i++)
+        fleet_errors_drop(&check->warnings, check->errors.items[i].path, "");
 }
 
 void job_check_release(struct job_check *check)

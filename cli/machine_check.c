@@ -101,7 +101,9 @@ static bool knows_data(const struct check *c)
     for (size_t i = 0; i < FLEET_COUNT(fields); i++)
         if (!is_known(c, fields[i]))
             return false;
-    return true;
+    /* Which tokens there are is what such an error is about. */
+    return !fleet_errors_touch(c->errors, "spec.training.model.vocabulary") &&
+           !fleet_errors_touch(c->errors, "spec.training.data.tokenizer");
 }
 
 /* Samples of another kind than the model's are told by validation. */

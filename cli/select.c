@@ -195,6 +195,8 @@ int cli_select(int argc, char **argv)
         (void)strategy_select(document_strategy(&document), &options, path_of(&document), &result,
                               &errors);
     }
+    if (errors.count == 0)
+        arguments_note_no_strategy("select", arguments.file, &document);
     json = errors.count > 0 ? errors_json(&errors)
                             : result_json(&document, (int)arguments.world_size, &result);
     print_json(json, arguments.json);

@@ -12,28 +12,70 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 
-/* Everything that the program and its costs are made of. */
-static bool knows_program(const struct fleetjob *job)
+/* Could all of these be read? The list ends with NULL. */
+static bool knows(const struct fleetjob *job, const char *const *fields)
 {
-    static const char *const fields[] = {"spec.training.model",
-                                         "spec.training.data.tokenizer",
-                                         "spec.training.optimizer",
-                                         "spec.training.schedule",
-                                         "spec.training.globalBatchSize",
-                                         "spec.training.microBatchSize",
-                                         "spec.training.steps",
-                                         "spec.training.precision",
-                                         "spec.training.seed",
-                                         "spec.strategy",
-                                         "spec.strategyText",
-                                         "spec.strategyOptions",
-                                         "spec.worker.replicas",
-                                         "spec.worker.processesPerPod"};
-
-    for (size_t i = 0; i < FLEET_COUNT(fields); i++)
-        if (fleet_errors_touch(&job->unread, fields[i]))
+    for (; *fields; fields++)
+        if (fleet_errors_touch(&job->unread, *fields))
             return false;
     return true;
+}
+
+/* What the program itself is made of. */
+static const char *const program_fields[] = {
+    "spec.training.model",     "spec.training.data.tokenizer", "spec.training.optimizer",
+    "spec.training.precision", "spec.training.microBatchSize", "spec.strategy",
+    "spec.strategyText",       "spec.strategyOptions",         NULL};
+
+/* What only its size, its costs and its digest depend on. */
+static const char *const cost_fields[] = {"spec.training.schedule",
+                                          "spec.training.globalBatchSize",
+                                          "spec.training.steps",
+                                          "spec.training.seed",
+                                          "spec.worker.replicas",
+                                          "spec.worker.processesPerPod",
+                                          NULL};
+
+/*
+ * Build the program for its errors alone, where numbers are wrong that it does not depend on: with a
+ * batch and steps that suit everybody.
+ */
+static void try_program(const struct plan_request *request, struct fleet_errors *errors)
+{
+    struct training_config training = *request->training; /* borrowed, but for two numbers */
+    struct plan_request small = *request;
+    struct plan plan;
+
+    training.global_batch_size =
+        training.micro_batch_size * (request->world > 0 ? request->world : TOPOLOGY_WORLD_MAX);
+    training.steps = INT32_MAX;
+    small.training = &training;
+    if (plan_build(&small, &plan, errors) == 0)
+        plan_release(&plan);
+}
+
+/* True: *out is the plan. */
+static bool build_plan(const struct fleetjob *job, const struct plan_request *request,
+                       struct plan *out, struct fleet_errors *errors)
+{
+    struct fleet_errors wrong = {0};
+    bool has_plan = false, has_model;
+
+    if (!knows(job, program_fields))
+        return false;
+    if (!request->training)
+        return request->world > 0 && knows(job, cost_fields) &&
+               plan_build(request, out, errors) == 0;
+    (void)training_config_relate(request->training, "spec.training", &job->unread, &wrong);
+    has_model = !fleet_errors_touch(&wrong, "spec.training.model") &&
+                !fleet_errors_touch(&wrong, "spec.training.data.tokenizer");
+    if (has_model && (fleet_errors_touch(&wrong, "spec.training.globalBatchSize") ||
+                      request->world < 1 || !knows(job, cost_fields)))
+        try_program(request, errors);
+    else if (has_model)
+        has_plan = plan_build(request, out, errors) == 0;
+    fleet_errors_release(&wrong);
+    return has_plan;
 }
 
 static struct plan_request make_request(const struct fleetjob *job,
@@ -70,10 +112,9 @@ static bool try_plan(const struct fleetjob *job, const struct judge_options *opt
 {
     struct plan_request request = make_request(job, options);
     struct fleet_errors obstacles = {0}, found = {0};
-    bool has_plan = false;
+    bool has_plan;
 
-    if (request.world > 0 && knows_program(job))
-        has_plan = plan_build(&request, out, &found) == 0;
+    has_plan = build_plan(job, &request, out, &found);
     plan_obstacles(&request, &obstacles);
     fleet_errors_merge(errors, &found);
     for (size_t i = 0; i < obstacles.count && i < FLEET_ERRORS_MAX; i++)

@@ -39,7 +39,8 @@ static void warn_of_warmup(const struct odd *o)
 {
     const struct training_schedule *schedule = &o->training->schedule;
 
-    if (!is_known(o, "spec.training.schedule") || schedule->warmup_steps < o->updates)
+    if (!is_known(o, "spec.training.schedule") || schedule->warmup_steps < 1 ||
+        schedule->warmup_steps < o->updates)
         return;
     fleet_errors_add(o->warnings, "spec.training.schedule.warmupSteps",
                      "%" PRId64 " updates of warm-up, but the job has only %" PRId64 ": %s",

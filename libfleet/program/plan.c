@@ -278,7 +278,7 @@ void plan_obstacles(const struct plan_request *request, struct fleet_errors *err
         return;
     strategy_init(&none);
     if (request->world == PLAN_ANY_WORLD)
-        plan.world = topology_least_world(asked);
+        plan.world = topology_least_world(asked) > 2 ? topology_least_world(asked) : 2;
     options = select_options_of(request, plan.world);
     if (strategy_select(asked, &options, path_of(request), &plan.selection, &ignored) < 0)
         select_roughly(asked, &options, path_of(request), &plan.selection, &plan.topology);

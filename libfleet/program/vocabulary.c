@@ -131,7 +131,7 @@ int vocabulary_complete(struct training_config *config, const char *folder, stru
     struct vocabulary vocabulary;
     int rc;
 
-    if (!training_lacks_vocabulary(config))
+    if (!training_lacks_vocabulary(config) || !config->data.vocabulary)
         return 0;
     path = fleet_file_join(folder, config->data.vocabulary);
     rc = vocabulary_read(path, &vocabulary, err);

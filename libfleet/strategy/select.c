@@ -289,7 +289,7 @@ static void warn_of_a_rest(const struct strategy *s, int64_t steps, struct selec
 {
     int k = s->gradient_merge_configs.k_steps;
 
-    if (s->gradient_merge && k > 1 && steps % k != 0)
+    if (s->gradient_merge && k > 1 && steps > k && steps % k != 0)
         select_note(warnings, "gradient_merge_configs.k_steps",
                     "spec.training.steps is %" PRId64 ", no multiple of %d: the last %d make no "
                     "update",

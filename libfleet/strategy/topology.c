@@ -248,7 +248,9 @@ static void refuse_product(struct builder *b, long long product, bool exact)
     search_from(&search, 0, b->world, 0);
 
     print_degrees(b, degree, &text);
-    fleet_strbuf_appendf(&text, " is %lld, which %s %d worker%s; nearest possible: ", product,
+    if (strstr(text.text, "×"))
+        fleet_strbuf_appendf(&text, " is %lld, which", product);
+    fleet_strbuf_appendf(&text, " %s %d worker%s; nearest possible: ",
                          exact ? "is not" : "does not divide", b->world, b->world > 1 ? "s" : "");
     append_worlds(b->world, product, exact, &text);
     for (size_t i = 0; i < search.count; i++) {

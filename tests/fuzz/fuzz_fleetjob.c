@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "libfleet/api/document.h"
+#include "libfleet/api/judge.h"
 #include "libfleet/api/validation.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -45,6 +46,27 @@ static void check_job(const struct fleetjob *job)
     fleetjob_status_release(&again);
 }
 
+/* Large models take long to build; fuzz_plan.c has small ones. */
+static bool is_small(const struct training_config *config)
+{
+    return config->model.layers <= 4 && config->model.depths.count == 0;
+}
+
+/* What could not be read is left out of all that is said about the rest. */
+static void check_wrong_job(const struct fleetjob *job)
+{
+    struct fleet_errors errors = {0}, warnings = {0};
+    struct judge_options options = {.world_size = 0};
+    struct plan plan;
+
+    (void)validation_check(job, &(struct validation_options){.in_cluster = true}, &errors,
+                           &warnings);
+    if (is_small(&job->spec.training) && judge_job(job, &options, &plan, &errors, &warnings))
+        plan_release(&plan);
+    fleet_errors_release(&errors);
+    fleet_errors_release(&warnings);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fleet_errors errors = {0};
@@ -56,6 +78,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check_job(&document.job);
     } else {
         fleet_assert(errors.count > 0);
+        if (document.kind == DOCUMENT_JOB && cJSON_IsObject(document.json))
+            check_wrong_job(&document.job);
     }
     fleet_errors_release(&errors);
     document_release(&document);

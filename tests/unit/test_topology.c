@@ -92,7 +92,7 @@ static void test_topology__impossible_degrees_name_the_nearest(void **state)
            "workers; nearest possible: 4 or 8 workers; or mp_degree 2 × pp_degree 3, or "
            "mp_degree 3 × pp_degree 2");
     expect("{'hybrid_configs': {'mp_degree': 8}}", 6,
-           "hybrid_configs.mp_degree: mp_degree 8 is 8, which does not divide 6 workers; nearest "
+           "hybrid_configs.mp_degree: mp_degree 8 does not divide 6 workers; nearest "
            "possible: 8 workers; or mp_degree 6, or mp_degree 3");
     expect("{'sharding': true, 'sharding_configs': {'sharding_degree': 4, 'mp_degree': 2}}", 16,
            "sharding_configs.mp_degree: mp_degree 2 × sharding_degree 4 × dp_degree 1 is 8, which "

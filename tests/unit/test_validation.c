@@ -123,7 +123,7 @@ static void test_validation__degrees_fit_every_size_of_an_elastic_job(void **sta
     assert_job("j",
                "  worker: {replicas: 2, minReplicas: 1, maxReplicas: 4}\n"
                "  strategy: {hybrid_configs: {dp_degree: 2}}\n",
-               "spec.strategy.hybrid_configs.dp_degree: dp_degree 2 is 2, which is not 1 worker; "
+               "spec.strategy.hybrid_configs.dp_degree: dp_degree 2 is not 1 worker; "
                "nearest possible: 2 workers; or dp_degree 1; minReplicas (1) to maxReplicas (4) "
                "allow that number of workers: leave the degree out, or make both equal\n");
 }

@@ -86,8 +86,7 @@ static void test_yaml__errors_name_line_and_column(void **state)
         {"a: 1\n---\nb: 2\n", "line 2, column 1: a second document; one is expected"},
         {"", "line 1, column 1: the file is empty, or has only comments"},
         {"# nothing\n", "line 1, column 1: the file is empty, or has only comments"},
-        {"a: [1, 2\n", "line 2, column 1: did not find expected ',' or ']' while parsing a flow "
-                       "sequence"},
+        {"a: [1, 2\n", "line 1, column 4: \"[\" is not closed: \",\" or \"]\" is expected"},
         {"a: *nobody\n", "line 1, column 4: no complete value has the anchor \"nobody\""},
         {"a: &x [1, *x]\n", "line 1, column 11: no complete value has the anchor \"x\""},
         {"a: &x 1\nb: &x [*x]\n", "line 2, column 8: no complete value has the anchor \"x\""},
@@ -105,7 +104,7 @@ static void test_yaml__errors_name_line_and_column(void **state)
          "line 1, column 4: the value is not what its tag says: \"tag:yaml.org,2002:int\""},
         {"? [a]\n: 1\n", "line 1, column 3: a key must be a single word or text"},
         {"a: {<<: 1}\n", "line 1, column 10: << must name a mapping or a list of mappings"},
-        {"{\"a\": \"\xff\"}", "line 1, column 8: invalid leading UTF-8 octet"},
+        {"{\"a\": \"\xff\"}", "line 1, column 8: bytes that are no UTF-8: save the file as UTF-8"},
         {"a: \"\\0\"\n", "line 1, column 4: a: a NUL character in a string: leave it out"},
         {"{\"a\": [1, {\"b\": \"x\\u0000\"}]}",
          "line 1, column 17: a[1].b: a NUL character in a string: leave it out"},

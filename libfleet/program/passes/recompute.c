@@ -316,6 +316,19 @@ static int count_blocks(const struct recompute *r)
     return blocks;
 }
 
+/* "h.7" and "h.0": no slip of the finger. */
+static bool differs_in_digits(const char *a, const char *b)
+{
+    for (;;) {
+        a += strspn(a, "0123456789");
+        b += strspn(b, "0123456789");
+        if (*a != *b || !*a)
+            return *a == *b;
+        a++;
+        b++;
+    }
+}
+
 /* "; the blocks' outputs are h.0 … h.3", or what was meant. */
 static void append_help(const struct recompute *r, const char *name, struct fleet_strbuf *out)
 {
@@ -330,6 +343,8 @@ static void append_help(const struct recompute *r, const char *name, struct flee
         if (program->vars[i].role == PROGRAM_ROLE_ACTIVATION && !strchr(program->vars[i].name, '@'))
             names[count++] = program->vars[i].name;
     meant = fleet_closest_word(name, names, count);
+    if (meant && differs_in_digits(name, meant))
+        meant = NULL;
     if (meant)
         fleet_strbuf_appendf(out, ", did you mean %s?", meant);
     first = blocks > 0 ? block_output(r, 0) : PROGRAM_NONE;
