@@ -44,6 +44,20 @@ static void check_text(struct fleetjob *job, const struct job_check_options *opt
     check->has_plan = judge_job(job, &judge, &check->plan, &check->errors, &check->warnings);
 }
 
+/* A container's image may bring the program; a process of this machine has no image. */
+static void check_command(const struct fleetjob *job, const struct job_check_options *options,
+                          struct job_check *check)
+{
+    char **command = job_file_command(job);
+
+    if (!command && !job->spec.has_training && job->spec.worker.template_ && !options->in_cluster)
+        fleet_errors_add(options->command == JOB_CHECK_RUN ? &check->errors : &check->notes,
+                         "spec.worker.template.spec.containers[0].command",
+                         "`fleetjob run` needs it: on this machine there is no image whose "
+                         "ENTRYPOINT could run");
+    job_file_free_command(command);
+}
+
 /* A job that is not to run here does not have to fit here. */
 static void check_memory(const struct fleetjob *job, const struct job_check_options *options,
                          struct job_check *check)
@@ -70,6 +84,7 @@ static void check_machine(struct fleetjob *job, const struct job_check_options *
     machine_check_files(job, &machine,
                         options->command == JOB_CHECK_PLAN ? &check->warnings : &check->errors,
                         &check->warnings, &check->notes);
+    check_command(job, options, check);
     if (check->has_plan && !options->in_cluster && options->world_size == 0)
         check_memory(job, options, check);
 }

@@ -82,7 +82,7 @@ static void test_document__errors_are_those_of_the_form_it_looks_like(void **sta
     assert_refused("amp: true\n---\nlars: true\n", "2 documents, and none is a FleetJob");
     assert_refused("kind: FleetJob\nspec: [\n", "line 3, column 1: ");
     assert_refused("[1, 2]", "file:1:1: ");
-    assert_refused("{\"amp\": true", "file: line 2, column 1: ");
+    assert_refused("{\"amp\": true", "file: line 1, column 1: ");
     assert_refused("{\"amp\": \"\xff\"}", "file: line 1, column ");
     assert_refused("{\"amp\": true, \"amp\": false}", "file: line 1, column ");
     assert_refused("amp_configs:\n  incr_ratio: [\n", "file: line 3, column 1: ");

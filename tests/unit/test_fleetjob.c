@@ -232,8 +232,7 @@ static void test_fleetjob__a_nul_in_the_spec_is_refused_with_its_path(void **sta
 static void test_fleetjob__what_is_no_job_is_refused(void **state)
 {
     (void)state;
-    assert_refused("a: [", "line 2, column 1: did not find expected node content while parsing a "
-                           "flow node\n");
+    assert_refused("a: [", "line 2, column 1: a value is missing, or a bracket is not closed\n");
     assert_refused("[]", "a FleetJob must be an object with apiVersion, kind, metadata and spec\n");
     assert_refused("text",
                    "a FleetJob must be an object with apiVersion, kind, metadata and spec\n");
