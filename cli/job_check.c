@@ -50,9 +50,9 @@ static void check_command(const struct fleetjob *job, const struct job_check_opt
 {
     char **command = job_file_command(job);
 
-    if (!command && !job->spec.has_training && job->spec.worker.template_ && !options->in_cluster)
-        fleet_errors_add(options->command == JOB_CHECK_RUN ? &check->errors : &check->notes,
-                         "spec.worker.template.spec.containers[0].command",
+    if (!command && !job->spec.has_training && job->spec.worker.template_ && !options->in_cluster &&
+        options->command != JOB_CHECK_RUN) /* which validation refuses */
+        fleet_errors_add(&check->notes, "spec.worker.template.spec.containers[0].command",
                          "`fleetjob run` needs it: on this machine there is no image whose "
                          "ENTRYPOINT could run");
     job_file_free_command(command);

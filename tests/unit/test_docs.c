@@ -165,7 +165,7 @@ static void check_knob(const char *parent, const struct knob_field *field)
         "| type |",         "| default |",
         "| range |",        "## Paper",
         "## Example",       "## Effect on plan and status",
-        "## 2.0 and later", "## Together with other knobs",
+        "## 2.0 and later", "## Together with other settings",
     };
     FLEET_AUTO_STRBUF struct fleet_strbuf name = {0}, path = {0};
     FLEET_AUTO_FREE char *text = NULL;
