@@ -302,6 +302,8 @@ lint: $(LINTED:%.c=build/lint/%.ok) ## clang-tidy and gcc's analyzer; shellcheck
 	@tools/lint.sh
 check-width: ## no line is wider than 100 columns
 	@tools/check-width.sh
+check-prose: ## wordings to look at (CONTRIBUTING.md)
+	@tools/check-prose.sh
 check-tests: ## the names of tests
 	@tools/check-tests.sh
 stats: ## our column of the comparison table
@@ -321,5 +323,5 @@ help: ## this list
 FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
 LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
 -include $(shell find $(OUT) $(FUZZED) $(LINT_DEPENDENCIES) -type f -name '*.d' 2>/dev/null)
-.PHONY: check-transformers check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench benches bench-cluster format check-format check-width \
+.PHONY: check-transformers check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench benches bench-cluster format check-format check-width check-prose \
         check-tests lint pictures stats check-includes check-headers clean help

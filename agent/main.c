@@ -205,7 +205,7 @@ static int install(const char *target)
     return 1;
 }
 
-/* The exit code of the hook, or -1: *out says what is wrong, and the hub is to be told. */
+/* The exit code of the hook, or -1: *out has the reason, and the hub is to hear of it. */
 static int check_entrypoint(const char *arguments, int *out_pid, struct fleet_strbuf *out)
 {
     enum entrypoint_state state;

@@ -28,7 +28,7 @@
  *  (2) Nothing is started while ENDING; every trainer gets at most grace_ms, then SIGKILL.
  *  (3) The first cause is kept: what happens to a trainer after the order to end is no failure.
  *  (4) A trainer that does not answer the order to leave a generation within ABORT_TIMEOUT_MS is
- * killed, which is a failure like any other.
+ *      killed, which is a failure like any other.
  *      So is one that says nothing for SILENCE_MS: it is stopped or stuck. One that holds state
  *      is only counted as down then: it is killed once others hold that state, too, or have gone
  *      on without it, or after SILENCE_PATIENCE_MS, and may come back until then.

@@ -7,9 +7,10 @@
  *
  *     struct arguments arguments = {.world = 0};
  *     const struct arguments_option options[] = {
- *         {.name = "world-size", .kind = ARGUMENTS_NUMBER, .out = &arguments.world, .min = 1,
- *         .max = TOPOLOGY_WORLD_MAX}, {.name = "policy", .kind = ARGUMENTS_WORD, .out =
- *         &arguments.policy, .words = policies}, {0},
+ *         {.name = "world-size", .kind = ARGUMENTS_NUMBER, .out = &arguments.world,
+ *          .min = 1, .max = TOPOLOGY_WORLD_MAX},
+ *         {.name = "policy", .kind = ARGUMENTS_WORD, .out = &arguments.policy, .words = policies},
+ *         {0},
  *     };
  *     int code = arguments_parse(argc, argv, usage, options, 1, &arguments.file);
  *     if (code >= 0)

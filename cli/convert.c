@@ -24,7 +24,8 @@
 static const char usage[] =
     "Usage: fleetjob convert FILE --to prototxt|yaml|json [--schema 2.0|2.1] [--world-size N]\n"
     "\n"
-    "Prints the strategy of FILE in another form. FILE is a strategy alone or a whole FleetJob, as\n"
+    "Prints the strategy of FILE in another form. FILE is a strategy alone or a whole FleetJob, "
+    "as\n"
     "YAML, JSON or prototxt (found by its content); - reads standard input. Only fields that are\n"
     "set are printed. Values are not judged: see `fleetjob validate`.\n"
     "\n"
@@ -67,8 +68,9 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
 }
 
 /*
- * `mode` is no field of a resource, but of a text: what this command made of a text must be readable
- * by it again. Returns the mode and takes it out of the JSON or YAML text; 0 if there is none.
+ * `mode` is no field of a resource, but of a text: what this command made of a text must be
+ * readable by it again. Returns the mode and takes it out of the JSON or YAML text; 0 if there is
+ * none.
  */
 static int take_mode(char **text, size_t *size)
 {

@@ -201,7 +201,7 @@ static void tell(FILE *to, const struct arguments *arguments, const struct curve
     (void)fputs(fleet_strbuf_text(&text), to);
 }
 
-/* All runs, so that all errors are told. */
+/* All runs, so that all errors are reported. */
 static int read_runs(const struct arguments *arguments, struct curve *curves)
 {
     int rc = 0;

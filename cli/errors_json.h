@@ -6,8 +6,8 @@
 
 struct fleet_errors;
 
-/* {"errors": [{"path": …, "message": …}]}: what commands print instead of their answer. Owned by the
- * caller. */
+/* {"errors": [{"path": …, "message": …}]}: what commands print instead of their answer. Owned by
+ * the caller. */
 cJSON *errors_json(const struct fleet_errors *errors);
 
 #endif

@@ -373,7 +373,7 @@ static cJSON *new_pod(const struct build *b)
     return pod;
 }
 
-/* What decides where a pod may run and as whom comes from the worker's. */
+/* Fields that decide on the node and the user of a pod come from the worker's. */
 static cJSON *make_pod(const struct build *b, const char *image)
 {
     static const char *const kept[] = {"securityContext", "nodeSelector", "tolerations",

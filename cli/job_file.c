@@ -2,8 +2,8 @@
 
 /*
  * From the file a user names, and what the command line changes in it, to a job and its plan.
- * Changes are made in the JSON before it is decoded, so an error in one of them is told like any
- * other.
+ * Changes are made in the JSON before it is decoded, so an error in one of them is reported like
+ * any other.
  */
 #include "cli/job_file.h"
 

@@ -145,7 +145,8 @@ static void open_stream(struct pod *pod, bool is_error, int fd)
     pod->streams[is_error] = stream;
 }
 
-/* What the pipe still holds when its pod has ended; whoever kept it open writes in vain. */
+/* Read what the pipe still holds when its pod has ended. A process that keeps it open writes in
+ * vain. */
 static void drain_stream(struct stream **local)
 {
     uv_os_fd_t fd;
@@ -191,8 +192,8 @@ static bool has_name(const struct variables *v, const char *entry)
 }
 
 /*
- * As in a cluster: what a pod is told, then what the job's container has and is not told; and our own
- * environment but FLEET_* that would be taken for a pod's.
+ * As in a cluster: the variables of a pod, then those of the job's container that the pod does
+ * not set. And our own environment, without FLEET_* that would be taken for a pod's.
  */
 static struct variables make_environment(const struct pod *pod)
 {
@@ -274,7 +275,7 @@ __attribute__((noreturn)) static void run_child(pid_t parent, const int fds[3], 
     _exit(127);
 }
 
-/* 0 and *out_pid, or -errno of what failed. */
+/* 0 and *out_pid, or -errno. */
 static int fork_agent(const struct pod *pod, const int fds[3], pid_t *out_pid)
 {
     struct variables environment = make_environment(pod);

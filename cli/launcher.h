@@ -6,8 +6,8 @@
  * Pods on one machine: each is a fleetjob-agent process with what a pod's environment would say.
  *
  * Invariants
- *  (1) A pod's processes form a session of their own: signals of the terminal do not reach them, and
- *      whatever is left of it when its agent ends is killed.
+ *  (1) A pod's processes form a session of their own: signals of the terminal do not reach them,
+ *      and whatever is left of it when its agent ends is killed.
  *  (2) An agent dies with this process, even if that is killed; its trainers die with the agent.
  *  (3) A pod that has ended stays in the list, with how it ended, until it is deleted.
  */
@@ -63,8 +63,8 @@ void launcher_free(struct launcher *launcher);
 /* Start a pod. One that cannot be started is in the list as ended with exit code 127. */
 void launcher_create(struct launcher *launcher, int index, int attempt);
 
-/* Delete a pod: one that runs is asked to end (SIGTERM) and killed later, or killed at once; then it
- * leaves the list. */
+/* Delete a pod: one that runs is asked to end (SIGTERM) and killed later, or killed at once; then
+ * it leaves the list. */
 void launcher_delete(struct launcher *launcher, const char *name, bool at_once);
 
 /* SIGKILL to all that runs. */

@@ -36,8 +36,8 @@
 #define KEY_SIZE         32
 #define SIGNALS          4
 #define TOLD_MAX         65536 /* bytes of errors that are remembered */
-#define LONG_STEP_MS     10000 /* a step that takes longer is told of */
-#define COME_MS          10000 /* a worker that has not come to the hub by then is told of */
+#define LONG_STEP_MS     10000 /* a step that takes longer is reported */
+#define COME_MS          10000 /* a worker that has not come to the hub by then is reported */
 
 struct local_job {
     struct local_job_config config;
@@ -51,13 +51,14 @@ struct local_job {
     struct launcher *launcher;
     struct hub_server *server;
     struct hub_server_job *hub; /* NULL = none hosted */
-    bool hub_is_over;           /* it was told that the job has ended */
+    bool hub_is_over;           /* it knows that the job has ended */
     struct hub_view view;
     bool is_stopping, was_stopped;
     int64_t step_since_wall_ms; /* the step at hand began, or its generation did; 0 = none */
-    int64_t long_step_ms;       /* when people are told that it is under way */
+    int64_t long_step_ms;       /* when to report that it is under way */
     struct fleet_strbuf told;   /* errors of our trainers since the last restart, a line each */
-    struct fleet_map known; /* UIDs of pods that have come to the hub, or were told to be missing */
+    /* UIDs of pods that have come to the hub, or were reported as missing */
+    struct fleet_map known;
 };
 
 static void note(struct local_job *lj, const char *format, ...)
@@ -234,8 +235,9 @@ static bool is_told(struct local_job *lj, const char *text)
 
 /*
  * What a pod prints: agents' own lines of life-cycle facts and the standard output (the log) of the
- * built-in trainer are for --verbose; the rest is for the user, and an error that all workers meet
- * is told once. All that an own trainer prints is shown: its lines begin with its rank in brackets.
+ * built-in trainer are for --verbose; the rest is for the user, and an error that all workers
+ * meet is shown once. All that an own trainer prints is shown: its lines begin with its rank in
+ * brackets.
  */
 static void on_pod_line(void *user, const struct launcher_pod *pod, bool is_error, const char *text)
 {
@@ -305,7 +307,8 @@ static void tell_missing(struct local_job *lj)
     }
 }
 
-/* Minutes of silence look like a hang: say what is being computed, each time after twice as long. */
+/* Minutes of silence look like a hang: say what is being computed, each time after twice as
+ * long. */
 static void tell_long_step(struct local_job *lj)
 {
     const struct training_config *training = &lj->job->spec.training;

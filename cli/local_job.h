@@ -3,8 +3,8 @@
 #define CLI_LOCAL_JOB_H
 
 /*
- * One job on this machine: reconcile() and a hub, as in the controller, with processes for pods. All
- * decisions are theirs; this file only observes and applies.
+ * One job on this machine: reconcile() and a hub, as in the controller, with processes for pods.
+ * All decisions are theirs; this file only observes and applies.
  *
  *   launcher (processes) ─┐                       ┌─▶ launcher: create, delete
  *   hub (events)          ├─▶ observe ▶ reconcile ┼─▶ hub: configure, end, gone

@@ -106,7 +106,7 @@ static bool knows_data(const struct check *c)
            !fleet_errors_touch(c->errors, "spec.training.data.tokenizer");
 }
 
-/* Samples of another kind than the model's are told by validation. */
+/* Validation reports samples of another kind than the model's. */
 static bool fits_model(const struct training_config *config)
 {
     bool is_image = config->data.tokenizer == TRAINING_TOKENIZER_CIFAR10 ||

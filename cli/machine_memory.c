@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * /proc/meminfo says what the machine has, memory.max (cgroup v2) or memory.limit_in_bytes (v1) what
- * a control group may have; a parent's limit binds its children. In a container the path that
+ * /proc/meminfo says what the machine has, memory.max (cgroup v2) or memory.limit_in_bytes (v1)
+ * what a control group may have; a parent's limit binds its children. In a container the path that
  * /proc/self/cgroup names may not exist below the mount; then the mount itself is our group.
  */
 #include "cli/machine_memory.h"

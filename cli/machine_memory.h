@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 /*
- * The least of the machine's memory and the limits of the control groups we are in, read below `root`
- * ("" = the machine's own /proc and /sys). INT64_MAX if nothing says. *out_what, if not NULL: "the
- * machine" or "the control group".
+ * The least of the machine's memory and the limits of the control groups we are in, read below
+ * `root` ("" = the machine's own /proc and /sys). INT64_MAX if nothing says. *out_what, if not
+ * NULL: "the machine" or "the control group".
  */
 int64_t machine_memory_limit(const char *root, const char **out_what);
 

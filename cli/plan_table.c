@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Words and columns for a plan. Each function prints one view of it, from the line at the start of a
- * run to everything that is known.
+ * Words and columns for a plan. Each function prints one view of it, from the line at the start of
+ * a run to everything that is known.
  */
 #include "cli/plan_table.h"
 

@@ -12,8 +12,8 @@
 void plan_table_headline(const struct fleetjob *job, const struct plan *plan,
                          struct fleet_strbuf *out);
 
-/* The same without the number of ranks and in one line without a newline: what does not depend
- * on who trains it. */
+/* The same without the number of ranks and in one line without a newline: the parts that do not
+ * depend on the workers. */
 void plan_table_summary(const struct fleetjob *job, const struct plan *plan,
                         struct fleet_strbuf *out);
 

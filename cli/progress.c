@@ -527,7 +527,7 @@ static void show_end(struct progress *p, const struct progress_end *end)
     say(p, &out);
 }
 
-/* ---- what it is told ------------------------------------------------------------------------- */
+/* ---- what it shows ------------------------------------------------------------------------- */
 
 void progress_plan(struct progress *p, const cJSON *json, const char *text)
 {

@@ -6,7 +6,7 @@
  * What `fleetjob run` prints while a job runs: one JSON object a line (docs/reference/run.md), or
  * text for people, with a line that rewrites itself on a terminal and plain lines elsewhere.
  *
- * It is told everything that happens and decides what to show; it reads no clock.
+ * Its callers report everything that happens; it decides what to show. It reads no clock.
  */
 
 #include <stdbool.h>

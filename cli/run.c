@@ -47,8 +47,10 @@
 static const char usage[] =
     "Usage: fleetjob run JOB.yaml [OPTIONS]\n"
     "\n"
-    "Trains a job on this machine: the same job file, hub, agents and trainers as in a cluster, with\n"
-    "processes for pods. Ctrl-C saves a checkpoint (if the job has them) and stops; the second one\n"
+    "Trains a job on this machine: the same job file, hub, agents and trainers as in a cluster, "
+    "with\n"
+    "processes for pods. Ctrl-C saves a checkpoint (if the job has them) and stops; the second "
+    "one\n"
     "stops at once. SIGUSR1 saves a checkpoint and goes on.\n"
     "\n"
     "  --workers N        instead of spec.worker.replicas\n"
@@ -464,8 +466,8 @@ static int finish(struct run *run)
     return has_succeeded ? EXIT_GOOD : has_failed ? EXIT_NO : EXIT_INTERRUPTED;
 }
 
-/* Whoever stops us waits while there is a private folder and nobody who listens: it must not
- * stay. */
+/* A signal that stops us waits while there is a private folder and no handler yet: the folder
+ * must not stay. */
 static void mask_stop_signals(int how)
 {
     sigset_t signals;

@@ -10,7 +10,8 @@
 /* `fleetjob convert FILE --to prototxt|yaml|json [--schema 2.0|2.1] [--world-size N]` */
 int cli_convert(int argc, char **argv);
 
-/* `fleetjob select FILE --world-size N [--policy full|paddle] [--optimizer NAME] [--output json]` */
+/* `fleetjob select FILE --world-size N [--policy full|paddle] [--optimizer NAME] [--output
+ * json]` */
 int cli_select(int argc, char **argv);
 
 #endif

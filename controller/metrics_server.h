@@ -11,9 +11,9 @@
  * tls.key (a mounted Secret of the type kubernetes.io/tls) and read again every
  * METRICS_CERTIFICATE_MS. While there is none, connections are closed.
  *
- * Answers: 200; 401 without a token, or with one that the API server does not know; 403 to a holder
- * who may not; 404 to another path; 429 to unknown tokens while too many come; 503 if the API
- * server does not answer.
+ * Answers: 200; 401 without a token, or with one that the API server does not know; 403 to a
+ * holder without the right; 404 to another path; 429 to unknown tokens while too many come; 503 if
+ * the API server does not answer.
  */
 
 #include <uv.h>

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# Images whose ENTRYPOINT is the trainer: jobs without a command. Method: a script with a loader, which hands over to the
-# agent, and a static program, which cannot; what their logs and the API server say.
+# Images whose ENTRYPOINT is the trainer: jobs without a command. Method: a script with a loader,
+# which hands over to the agent, and a static program, which cannot; what their logs and the API
+# server say.
 
 load lib
 

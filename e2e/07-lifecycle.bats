@@ -146,7 +146,8 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     [[ $output == *"Connected to the hub"* ]]
     kubectl explain fleetjob.spec.training.microBatchSize | grep 'through the model at a time'
     eventually "$LIMIT" field_is seen workers.succeeded 4
-    [[ "$(field seen imageID)" == *sha256:* ]] # the image was loaded by hand: its name has no digest
+    # the image was loaded by hand: its name has no digest
+    [[ "$(field seen imageID)" == *sha256:* ]]
     remove_job seen
 }
 

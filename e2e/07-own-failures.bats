@@ -66,7 +66,8 @@ says_when() { # says_when JOB: the wait for the next restart can be read
     fails_after_restarts storm 4
 }
 
-# tail keeps all of a line that does not end. The kernel may kill it alone, or the container with the agent in it.
+# tail keeps all of a line that does not end. The kernel may kill it alone, or the container with
+# the agent in it.
 @test "a worker that runs out of memory: condition, event and history name the limit" {
     kubectl apply -n "$namespace" -f - <<'END'
 apiVersion: fleetjob.dev/v1alpha1

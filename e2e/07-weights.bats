@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# Weights come out of the cluster: kubectl fleetjob export while a job trains, when it is over, and when
-# its pods are gone; by hand with a pod of one's own. Method: files that arrive, their digest beside that
-# of the job's status, and the pods that are left.
+# Weights come out of the cluster: kubectl fleetjob export while a job trains, when it is over, and
+# when its pods are gone; by hand with a pod of one's own. Method: files that arrive, their digest
+# beside that of the job's status, and the pods that are left.
 
 bats_require_minimum_version 1.5.0
 load lib
@@ -47,7 +47,8 @@ refuses() { # refuses WORDS ARGUMENT…
     [ "$status" = 1 ] && [[ $output == *"$words"* ]]
 }
 
-is_of_the_end() { # is_of_the_end JOB: what was exported last are the weights that the job ended with
+# is_of_the_end JOB: what was exported last are the weights that the job ended with
+is_of_the_end() {
     grep "weights SHA-256 $(field "$1" result.weightsSha256)" "$said"
 }
 

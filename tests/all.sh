@@ -57,6 +57,7 @@ stage() {
     hygiene)
         part "format" make -s check-format
         part "width of lines" make -s check-width
+        part "prose" make -s check-prose
         part "names of tests" make -s check-tests
         part "linters" make -s -j2 lint
         part "includes follow the design" tools/check-includes.sh

@@ -18,7 +18,8 @@ libfleet/tensorboard: libfleet/tensorboard libfleet/base
 controller/machinery: controller/machinery libfleet/kube libfleet/base
 controller/fleetjob:  controller/fleetjob controller/machinery libfleet
 controller:           controller libfleet
-agent/runtime:        agent/runtime agent/link.h libfleet/base libfleet/strategy libfleet/program libfleet/tensorboard
+agent/runtime:        agent/runtime agent/link.h libfleet/base libfleet/strategy libfleet/program
+agent/runtime:        libfleet/tensorboard
 agent:                agent libfleet
 cli:                  cli controller/fleetjob agent/runtime/data agent/runtime/inference libfleet
 cuda:                 cuda agent/runtime/backend.h agent/runtime/comm.h libfleet/base

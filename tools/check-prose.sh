@@ -20,8 +20,8 @@ wordings='
 \b[Oo]f what\b
 \b(is|are|was|were|be|been|get|gets) told\b
 (^|[.:;(!?*#/"]) *Who [a-z]
-(^|[:;,(*#"]) *who [a-z]
-\b(by|of|to|from|than|is|are|does|and|or|if|that|with|show|knows?|says?|tells?|see) who\b
+(^|[:;(*#"]) *who [a-z]
+\b(by|of|on|to|from|than|is|are|does|and|or|if|that|with|show|knows?|says?|tells?|see) who\b
 \bstands? twice\b
 \bbeyond all\b
 \bweary\b

@@ -2,7 +2,8 @@
 
 /*
  * Everybody may read two files of /proc, also of another user's process: `stat` has the parent,
- * `cgroup` the control group, as this process sees it. Links such as `ns/mnt` are not for everybody.
+ * `cgroup` the control group, as this process sees it. Links such as `ns/mnt` are not for
+ * everybody.
  */
 #include "agent/entrypoint/first_process.h"
 

@@ -13,8 +13,8 @@
  * The file is compiled into the agent and into the preloaded library, so it uses no C library.
  */
 
-/* Its number as this process sees it. 0: /proc is not there, or there is no such process, because it
- * has ended or the process namespace is the node's. */
+/* Its number as this process sees it. 0: /proc is not there, or there is no such process, because
+ * it has ended or the process namespace is the node's. */
 int first_process_find(void);
 
 #endif

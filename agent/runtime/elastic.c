@@ -273,7 +273,7 @@ static int catch_up(struct trainer *trainer, const struct ballot *all, int holde
     return report_join(trainer, holder, err);
 }
 
-/* Agree on who holds what; where nobody holds anything, rank 0 makes the first state. */
+/* Agree on the state that each rank holds; if no rank holds one, rank 0 makes the first state. */
 static int agree(struct trainer *trainer, struct fleet_error *err)
 {
     FLEET_AUTO_FREE struct ballot *all = calloc((size_t)trainer->world, sizeof(*all));

@@ -26,7 +26,7 @@
 #define LOSS_RANGE_MAX 1e100 /* beyond this a loss counts as infinite */
 
 struct loss_range {
-    double low, high; /* of what is shown; 0 and 1 if there is nothing */
+    double low, high; /* of the drawn losses; 0 and 1 if there are none */
     bool is_log;
     size_t count; /* finite losses */
 };

@@ -13,7 +13,7 @@
  *             of one checkpoint: the record beside it
  *             with TensorBoard's event files of one job, such as log.tensorboard
  *
- * Files are told apart by what they begin with (loss_decode.h).
+ * The first bytes of a file give its kind (loss_decode.h).
  */
 
 struct curve;

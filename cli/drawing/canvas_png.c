@@ -153,7 +153,7 @@ static void stroke_dashes(struct png *png, FT_Vector from, FT_Vector to)
     }
 }
 
-/* The corners so far, of which the last one stays. */
+/* Draw the corners so far; the last one stays. */
 static void stroke_corners(struct png *png)
 {
     if (png->count > 1 && png->pen.dash > 0) {

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What was decided becomes requests and commands: the status first, and only who may write it goes on
- * with events, hub and pods.
+ * What was decided becomes requests and commands: the status first, and only who may write it goes
+ * on with events, hub and pods.
  *
  *   create pod ── 409 ──▶ get ── ours, as we would make it ──▶ done
  *                              └ anybody else's ──▶ the next look takes the next attempt
  *
- * If a recorded pod has not been seen, nothing else is written or made before it is known what became of it:
+ * If a recorded pod has not been seen, nothing else is written or made before it is known what
+ * became of it:
  *
  *   get ── ours ──▶ the next look comes when the cache has it, too
  *        └ 404 ──▶ it has vanished; the next look replaces it
  *
- * Of many pods CREATES_AT_ONCE are on their way, so that a job of thousands holds up no other one, needs no
- * memory for bodies that wait, and stops when one is refused, the job changes or the lease is lost.
+ * Of many pods CREATES_AT_ONCE are on their way, so that a job of thousands holds up no other one,
+ * needs no memory for bodies that wait, and stops when one is refused, the job changes or the lease
+ * is lost.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +48,7 @@ static bool may_act(const struct reconciler_pass *pass)
     return manager_is_leading(r->manager) && cached && strcmp(cached->uid, pass->job->uid) == 0;
 }
 
-/* ---- pods ------------------------------------------------------------------------------------- */
+/* ---- pods ------------------------------------------------------------------------------------ */
 
 /* Where the predecessor ran: if the node was the reason, the next one is better off elsewhere. */
 static const char *last_node(const struct reconciler_pass *pass, int index, int attempt)
@@ -91,8 +93,8 @@ static void forget_pod(const struct reconciler_request *r, enum expectation_kind
     (void)expectations_meet(job->reconciler->expectations, job->key, kind, r->name);
 }
 
-/* The next look takes the next attempt, and writes it down first: a pod of that name may vanish before
- * anybody else has seen it. */
+/* The next look takes the next attempt, and writes it down first: a pod of that name may vanish
+ * before anybody else has seen it. */
 static void note_taken(struct reconciler_pass *pass, int index, int attempt)
 {
     struct reconciler_job *job = pass->job;
@@ -173,8 +175,8 @@ static void on_pod_read(struct reconciler_request *r, const cJSON *object,
     finish_create(r, NULL);
 }
 
-/* The answer was an error of the server's own, or the connection broke before it came: the pod may have
- * been made nevertheless. */
+/* The answer was an error of the server's own, or the connection broke before it came: the pod may
+ * have been made nevertheless. */
 static void on_doubtful_pod_read(struct reconciler_request *r, const cJSON *object,
                                  const struct fleet_error *err)
 {
@@ -263,7 +265,8 @@ static void on_pod_deleted(struct reconciler_request *r, const cJSON *object,
     reconciler_finish(r, err && (kube_is_not_found(err) || kube_is_conflict(err)) ? NULL : err);
 }
 
-/* One that does not answer would sit out its whole grace; a second is for kubelets that still do. */
+/* One that does not answer would sit out its whole grace; a second is for kubelets that still
+ * do. */
 static void delete_pod(struct reconciler_pass *pass, const char *name, bool at_once)
 {
     static const int64_t at_once_s = 1;
@@ -286,7 +289,7 @@ static void delete_pod(struct reconciler_pass *pass, const char *name, bool at_o
     (void)reconciler_send(pass, &request, NULL, own, on_pod_deleted);
 }
 
-/* ---- the job ---------------------------------------------------------------------------------- */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 static void on_job_deleted(struct reconciler_request *r, const cJSON *object,
                            const struct fleet_error *err)
@@ -307,7 +310,7 @@ static void delete_job(struct reconciler_pass *pass)
     (void)reconciler_send(pass, &request, NULL, NULL, on_job_deleted);
 }
 
-/* ---- the hub ---------------------------------------------------------------------------------- */
+/* ---- the hub --------------------------------------------------------------------------------- */
 
 static void command_hub(struct reconciler_pass *pass)
 {
@@ -337,7 +340,7 @@ static void command_hub(struct reconciler_pass *pass)
     job->gone_count = 0;
 }
 
-/* ---- pods that are recorded and not seen -------------------------------------------------------- */
+/* ---- pods that are recorded and not seen ----------------------------------------------------- */
 
 static void on_unseen_pod_read(struct reconciler_request *r, const cJSON *object,
                                const struct fleet_error *err)
@@ -372,7 +375,7 @@ static void look_for_pod(struct reconciler_pass *pass, const struct observed_att
     r->attempt = look->attempt;
 }
 
-/* ---- together --------------------------------------------------------------------------------- */
+/* ---- together -------------------------------------------------------------------------------- */
 
 /* Here, and not where it is decided: some may have been refused. */
 static void tell_created(const struct reconciler_pass *pass)

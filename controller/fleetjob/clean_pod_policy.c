@@ -2,7 +2,8 @@
 
 /*
  * runPolicy.cleanPodPolicy: which pods a terminal job leaves behind. Workers end by themselves when
- * the hub has told them that the job is over; only those that do not, or do not listen, are deleted.
+ * the hub has told them that the job is over; only those that do not, or do not listen, are
+ * deleted.
  */
 #include "controller/fleetjob/pass.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* runPolicy.activeDeadlineSeconds and progressDeadlineSeconds: a job that takes too long has failed. */
+/* runPolicy.activeDeadlineSeconds and progressDeadlineSeconds: a job that takes too long has
+ * failed. */
 #include "controller/fleetjob/pass.h"
 #include "libfleet/api/wellknown.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * worker.minReplicas, replicas, maxReplicas, runPolicy.elastic and the failure rules, as the hub understands them.
- * The hub counts restarts itself.
+ * worker.minReplicas, replicas, maxReplicas, runPolicy.elastic and the failure rules, as the hub
+ * understands them. The hub counts restarts itself.
  */
 #include <limits.h>
 
@@ -15,7 +15,8 @@ static int clamp(int64_t value)
     return value > INT_MAX ? INT_MAX : (int)value;
 }
 
-/* A survivor of the built-in trainer keeps its state and goes on in milliseconds; an own trainer starts anew. */
+/* A survivor of the built-in trainer keeps its state and goes on in milliseconds; an own trainer
+ * starts anew. */
 static double replacement_ms(const struct fleetjob_spec *spec)
 {
     int64_t seconds = spec->run_policy.elastic.wait_for_replacement_seconds;

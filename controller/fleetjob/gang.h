@@ -3,14 +3,14 @@
 #define CONTROLLER_FLEETJOB_GANG_H
 
 /*
- * runPolicy.scheduling.gang: all workers that a job needs at least are placed together or not at all,
- * by a PodGroup of whichever gang scheduler the cluster has.
+ * runPolicy.scheduling.gang: all workers that a job needs at least are placed together or not at
+ * all, by a PodGroup of whichever gang scheduler the cluster has.
  *
  *   Volcano             PodGroup scheduling.volcano.sh/v1beta1, pods name it by an annotation
  *   scheduler-plugins   PodGroup scheduling.x-k8s.io/v1alpha1, pods name it by a label
  *
- * The PodGroup belongs to the job and has a name of its own (as the Secret has), so that one of a job
- * of the same name before cannot be in its way. Its minMember is worker.minReplicas.
+ * The PodGroup belongs to the job and has a name of its own (as the Secret has), so that one of a
+ * job of the same name before cannot be in its way. Its minMember is worker.minReplicas.
  */
 
 #include <cjson/cJSON.h>
@@ -35,9 +35,9 @@ const struct kube_resource *gang_discovery(enum gang_scheduler scheduler);
 const char *gang_name(enum gang_scheduler scheduler);
 
 /*
- * Which one this job uses, where `is_there[GANG_SCHEDULERS]` says which the cluster has. One that is
- * named is used whether or not it is there. A job for Kueue, which admits whole groups of pods itself,
- * uses none unless it names one.
+ * Which one this job uses, where `is_there[GANG_SCHEDULERS]` says which the cluster has. One that
+ * is named is used whether or not it is there. A job for Kueue, which admits whole groups of pods
+ * itself, uses none unless it names one.
  */
 enum gang_scheduler gang_choose(const struct fleetjob *job, const bool *is_there);
 

@@ -35,11 +35,11 @@ struct hub_host {
     struct generation recorded;  /* the newest that it was made from, or asked for … */
     struct generation numbered;  /* … and that any of our hubs has asked for */
     char defect[HUB_DEFECT_MAX]; /* of the hub, or of its view; "" = none */
-    bool is_over;                /* the members were told */
+    bool is_over;                /* the members know */
     struct hub_view view;
 };
 
-/* ---- the network of the controller ------------------------------------------------------------ */
+/* ---- the network of the controller ----------------------------------------------------------- */
 
 static int server_add(void *user, const char *job_uid, struct hub *hub,
                       const struct hub_server_handlers *handlers, void **out_job,
@@ -102,7 +102,7 @@ struct hub_network hub_host_server_network(struct hub_server *server)
                                 .wall_ms = server_wall_ms};
 }
 
-/* ---- what the hub says ------------------------------------------------------------------------ */
+/* ---- what the hub says ----------------------------------------------------------------------- */
 
 static bool on_record(void *user, const struct hub_record *record)
 {
@@ -170,7 +170,7 @@ const char *hub_host_defect(const struct hub_host *host)
     return host->defect[0] ? host->defect : NULL;
 }
 
-/* ---- what it is told -------------------------------------------------------------------------- */
+/* ---- what its owner says --------------------------------------------------------------------- */
 
 static struct hub_policy with_interval(struct hub_policy policy)
 {
@@ -368,7 +368,7 @@ size_t hub_host_lineage(const struct hub_host *host, const struct hub_record *re
     return count;
 }
 
-/* ---- life ------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 struct hub_host *hub_host_new(const struct hub_network *network, const char *job_uid, int64_t epoch,
                               const struct hub_host_handlers *handlers)

@@ -3,8 +3,8 @@
 #define CONTROLLER_FLEETJOB_HUB_VIEW_H
 
 /*
- * What is known of a job's training, gathered from its hub's events: the part of `observed` that does
- * not come from Kubernetes. A value, so that reconcile() can be replayed.
+ * What is known of a job's training, gathered from its hub's events: the part of `observed` that
+ * does not come from Kubernetes. A value, so that reconcile() can be replayed.
  *
  * All zero = no hub is hosted here.
  */
@@ -89,8 +89,8 @@ void hub_view_release(struct hub_view *view);
 /* Take in an event of the hub. `wall_ms` is when it came. */
 void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_t wall_ms);
 
-/* The restart that a record begins, as it is written down with it: how it went is not known yet. Borrows the
- * record's cause. */
+/* The restart that a record begins, as it is written down with it: how it went is not known yet.
+ * Borrows the record's cause. */
 struct fleetjob_restart hub_view_begun(const struct hub_record *record, int64_t wall_ms);
 
 /* Take over what the hub can be asked for: phase, generation, members, lineage. */

@@ -59,7 +59,7 @@ static void finish(struct install_identity_load *load, const struct fleet_error 
     free_load(load);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* data[key] of a Secret, decoded; heap with a final NUL. */
 static int read_value(const cJSON *secret, const char *key, char **out, size_t *out_size,
@@ -118,7 +118,7 @@ static void on_read(void *user, const cJSON *object, const struct fleet_error *e
     finish(load, err);
 }
 
-/* ---- making ----------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static void on_created(void *user, const cJSON *object, const struct fleet_error *err)
 {

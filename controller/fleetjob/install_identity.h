@@ -3,11 +3,11 @@
 #define CONTROLLER_FLEETJOB_INSTALL_IDENTITY_H
 
 /*
- * What makes an installation itself: the CA of its hubs and the key that job tokens derive from. Both
- * lie in one Secret of the controller's namespace. The first replica makes it; a replica that finds it reads it,
- * so all have the same. Nothing owns it: it stays when the chart is uninstalled, and the next installation
- * of that name goes on with it, so that running jobs need not be told of another CA. The leader makes it again if it
- * is deleted (installation.h).
+ * What makes an installation itself: the CA of its hubs and the key that job tokens derive from.
+ * Both lie in one Secret of the controller's namespace. The first replica makes it; a replica that
+ * finds it reads it, so all have the same. Nothing owns it: it stays when the chart is uninstalled,
+ * and the next installation of that name goes on with it, so that running jobs need no other CA.
+ * The leader makes it again if it is deleted (installation.h).
  */
 
 #include <stddef.h>
@@ -33,8 +33,8 @@ struct install_identity {
 void install_identity_release(struct install_identity *identity);
 
 /*
- * Create it, or read the one that is there. `done` runs once, with what was found (it takes it over)
- * or with why not.
+ * Create it, or read the one that is there. `done` runs once, with what was found (it takes it
+ * over) or with why not.
  */
 typedef void install_identity_done(void *user, struct install_identity *identity,
                                    const struct fleet_error *err);

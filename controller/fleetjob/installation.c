@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- *   read Service ──▶ (make or mend it) ──▶ apply EndpointSlice ──▶ read Secret ──▶ (make or free it) ──▶ wait
- *        ▲                                                                                             │
- *        └─────────────────────────────────────────────────────────────────────────────────────────────┘
+ *   read Service ──▶ (make, mend) ──▶ apply EndpointSlice ──▶ read Secret ──▶ (make, free) ──▶ wait
+ *        ▲                                                                                       │
+ *        └───────────────────────────────────────────────────────────────────────────────────────┘
  *
- * What fails is told, and tried again in the next round.
+ * A failure is logged, and tried again in the next round.
  */
 #include "controller/fleetjob/installation.h"
 
@@ -75,7 +75,7 @@ static struct kube_rest_request on_secret(const struct installation *in, enum ku
                                       .field_manager = WELLKNOWN_FIELD_MANAGER};
 }
 
-/* ---- the identity ----------------------------------------------------------------------------- */
+/* ---- the identity ---------------------------------------------------------------------------- */
 
 static void on_secret_written(void *user, const cJSON *object, const struct fleet_error *err)
 {
@@ -137,7 +137,7 @@ static void check_secret(struct installation *in)
     in->call = kube_rest_start(in->io, &request, on_secret_read, in);
 }
 
-/* ---- the EndpointSlice ------------------------------------------------------------------------ */
+/* ---- the EndpointSlice ----------------------------------------------------------------------- */
 
 static void on_slice_written(void *user, const cJSON *object, const struct fleet_error *err)
 {
@@ -168,7 +168,7 @@ static void apply_slice(struct installation *in)
     in->call = kube_rest_start(in->io, &request, on_slice_written, in);
 }
 
-/* ---- the Service ------------------------------------------------------------------------------ */
+/* ---- the Service ----------------------------------------------------------------------------- */
 
 static void note_service(struct installation *in, const cJSON *service)
 {
@@ -277,7 +277,8 @@ static void on_service_made(void *user, const cJSON *object, const struct fleet_
         on_service_written(in, object, err);
 }
 
-/* With another port, agents dial in vain; with a selector, Kubernetes writes endpoints of its own. */
+/* With another port, agents dial in vain; with a selector, Kubernetes writes endpoints of its
+ * own. */
 static bool is_right(const struct installation *in, const cJSON *service)
 {
     int64_t port = 0;
@@ -334,7 +335,7 @@ static void check_service(void *user)
         check_secret(in);
 }
 
-/* ---- life ------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 struct installation *installation_new(const struct installation_options *options,
                                       const cJSON *service)

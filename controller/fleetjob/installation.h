@@ -5,14 +5,15 @@
 /*
  * What the leader keeps in order beside the jobs, every INSTALLATION_PERIOD_MS:
  *
- *   the hub's Service      deleted: made again with its labels, annotations and address, so that agents find it;
- *                          another port, or a selector: put right
+ *   the hub's Service      deleted: made again with its labels, annotations and address, so that
+ *                          agents find it; another port, or a selector: put right
  *   its EndpointSlice      applied: it names this replica
  *   the identity Secret    deleted: made again from what this process has in memory;
  *                          owned by something: freed, so that nothing takes it along
  *
  *  (1) Only the leader writes: each request is checked when it leaves (led_io.h).
- *  (2) If the Service cannot get its address again, `on_moved` tells: what rests on the address must begin anew.
+ *  (2) If the Service cannot get its address again, `on_moved` tells: what rests on the address
+ *      must begin anew.
  */
 
 #include <stdbool.h>

@@ -4,17 +4,22 @@
  * A broken invariant of one job ends that job's pass, or its hub, not the process of all jobs
  * (docs/decisions/one-job-one-failure.md).
  *
- *   decide ── an assertion fails ──▶ leave the pass and its plan as they are ──▶ forget what is remembered of the job
- *                                            ──▶ condition InternalError, Event, log, metric ──▶ a new pass after RETRY
- *   hub ── an assertion fails ──▶ it does nothing any more (hub_entry.c) ──▶ dropped, its members dial again
- *                                            ──▶ the same words ──▶ a new pass after RETRY makes it from the status
+ *   decide ── an assertion fails ──▶ leave the pass and its plan as they are
+ *             ──▶ drop the memory of the job ──▶ condition InternalError, Event, log, metric
+ *             ──▶ a new pass after RETRY
+ *   hub    ── an assertion fails ──▶ it does nothing any more (hub_entry.c)
+ *             ──▶ dropped, its members dial again ──▶ condition, Event, log, metric
+ *             ──▶ a new pass after RETRY makes it from the status
  *
- *  (1) What the pass was changing is never read again, and not freed: it may be inconsistent. It stays in a list, so
- *      that a tool for leaks can tell it from one. The back-off bounds how much that can become.
- *  (2) Nothing that is shared between jobs changes while a pass decides, so nothing shared can be inconsistent.
- *  (3) The hub of the job is kept the first time, so that training goes on. If the next pass breaks, too, the hub may
- *      be the cause, and is made anew from the status.
- *  (4) A hub is healthy again when it has lived for CALM. One that breaks before that is made later each time.
+ *  (1) What the pass was changing is never read again, and not freed: it may be inconsistent. It
+ *      stays in a list, so that a tool for leaks can tell it from one. The back-off bounds how much
+ *      that can become.
+ *  (2) Nothing that is shared between jobs changes while a pass decides, so nothing shared can be
+ *      inconsistent.
+ *  (3) The hub of the job is kept the first time, so that training goes on. If the next pass
+ *      breaks, too, the hub may be the cause, and is made anew from the status.
+ *  (4) A hub is healthy again when it has lived for CALM. One that breaks before that is made later
+ *      each time.
  */
 #include <math.h>
 #include <stdio.h>
@@ -67,7 +72,7 @@ static void forget(struct reconciler_job *job)
         hub_host_drop(job->host);
 }
 
-/* ---- the condition ---------------------------------------------------------------------------- */
+/* ---- the condition --------------------------------------------------------------------------- */
 
 struct report { /* what is written, made within a guard of its own */
     const struct reconciler_job *job;

@@ -3,9 +3,9 @@
 #define CONTROLLER_FLEETJOB_JOB_METRICS_H
 
 /*
- * Metrics about FleetJobs as the cache has them: how many are in each state, by namespace, and, if wanted,
- * some numbers of each job. Every replica has the cache, but only the leader prints them, so that a sum over
- * replicas is right.
+ * Metrics about FleetJobs as the cache has them: how many are in each state, by namespace, and, if
+ * wanted, some numbers of each job. Every replica has the cache, but only the leader prints them,
+ * so that a sum over replicas is right.
  */
 
 #include <stdbool.h>

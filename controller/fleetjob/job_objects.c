@@ -19,8 +19,10 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
-#define START_MS          10000.0 /* so long a pod may take to start before its objects are asked for */
-#define RETRY_MIN_MS      30000.0 /* between two attempts, for pods that still do not start; doubles */
+/* so long a pod may take to start before its objects are asked for */
+#define START_MS 10000.0
+/* between two attempts, for pods that still do not start; doubles */
+#define RETRY_MIN_MS      30000.0
 #define RETRY_MAX_MS      300000.0
 #define SECRET_MS         60000.0 /* so long a Secret that was asked for is taken to be there */
 #define SERVICE_RETRY_MS  10000.0 /* between two attempts, and for the cache to see it; doubles */
@@ -49,7 +51,7 @@ static void create_instead(struct reconciler_request *r,
     reconciler_resend(r, &create, done);
 }
 
-/* ---- the Secret ------------------------------------------------------------------------------- */
+/* ---- the Secret ------------------------------------------------------------------------------ */
 
 const char *job_objects_secret_digest(const struct reconciler_pass *pass)
 {
@@ -137,7 +139,7 @@ void job_objects_check_secret(struct reconciler_pass *pass)
         make_secret(pass);
 }
 
-/* ---- the Service ------------------------------------------------------------------------------ */
+/* ---- the Service ----------------------------------------------------------------------------- */
 
 /* The Service of that name, if its labels say that it belongs to a job; NULL = none. */
 static const struct projection_service *find_service(const struct reconciler_job *job)
@@ -156,8 +158,8 @@ static bool has_service(const struct reconciler_job *job)
     return service && service->owner_uid && strcmp(service->owner_uid, job->uid) == 0;
 }
 
-/* Only if the user asks for names: every Service with a selector makes the cluster write the addresses of all its pods
- * and the scheduler spread them. */
+/* Only if the user asks for names: every Service with a selector makes the cluster write the
+ * addresses of all its pods and the scheduler spread them. */
 static bool wants_service(const struct reconciler_pass *pass)
 {
     return pass->observation.job.spec.worker.hostnames;
@@ -205,10 +207,10 @@ static void make_service(struct reconciler_pass *pass)
     r->body = job_service_build(&pass->observation.job);
 }
 
-/* ---- the gang --------------------------------------------------------------------------------- */
+/* ---- the gang -------------------------------------------------------------------------------- */
 
-/* A job that names its scheduler cannot do without; one that takes what there is, can. A group that was there before
- * is only asked for again. */
+/* A job that names its scheduler cannot do without; one that takes what there is, can. A group that
+ * was there before is only asked for again. */
 static void on_group_refused(struct reconciler_request *r, const struct fleet_error *err)
 {
     struct reconciler_job *job = r->pass->job;
@@ -261,7 +263,7 @@ static void make_group(struct reconciler_pass *pass)
                           gang_group_name(&pass->observation.job), on_group_created);
 }
 
-/* ---- which of them ---------------------------------------------------------------------------- */
+/* ---- which of them --------------------------------------------------------------------------- */
 
 static void wait_for(double *wait_ms, double ms)
 {

@@ -3,13 +3,13 @@
 #define CONTROLLER_FLEETJOB_JOB_OBJECTS_H
 
 /*
- * What a job needs besides its pods: a Secret, a Service for the names of the pods, and the PodGroup of a gang
- * scheduler. They are made before the first pods of a generation of the spec (prepare.c), and again if somebody deletes
- * them.
+ * What a job needs besides its pods: a Secret, a Service for the names of the pods, and the
+ * PodGroup of a gang scheduler. They are made before the first pods of a generation of the spec
+ * (prepare.c), and again if somebody deletes them.
  *
  *   Secret    create ── 409, the status records this content ──▶ done
  *                    ├─ 409, another content ──▶ delete ──▶ create
- *                    └─ refused, the status records this content ──▶ done: nothing is known to be missing
+ *                    └─ refused, the status records this content ──▶ done: not known to be missing
  *   Service   only with spec.worker.hostnames
  *             in the cache and ours ──▶ done
  *             in the cache, of a job before us or orphaned by one ──▶ delete ──▶ create
@@ -17,9 +17,9 @@
  *   PodGroup  create ── 409 ──▶ patch
  *
  * The controller has no right to read a Secret. So the status records a digest of its content
- * (status.secretDigest), and the Secret is asked for again while a pod has a node and does not start, and when a pod is
- * made. Services are watched. A PodGroup is asked for again while a pod waits for a node.
- * docs/decisions/secrets-are-not-read.md has the alternatives.
+ * (status.secretDigest), and the Secret is asked for again while a pod has a node and does not
+ * start, and when a pod is made. Services are watched. A PodGroup is asked for again while a pod
+ * waits for a node. docs/decisions/secrets-are-not-read.md has the alternatives.
  */
 
 #include <stdbool.h>
@@ -33,8 +33,8 @@ enum job_object {
     JOB_OBJECTS = 7, /* all of them */
 };
 
-/* Which objects to ask for now, as a set of enum job_object. *wait_ms: when to look again, -1 = when something
- * changes. For a job that wants pods and whose spec was prepared. */
+/* Which objects to ask for now, as a set of enum job_object. *wait_ms: when to look again, -1 =
+ * when something changes. For a job that wants pods and whose spec was prepared. */
 int job_objects_due(const struct reconciler_pass *pass, double *wait_ms);
 
 /* Send the requests for this set as requests of the pass. */
@@ -46,8 +46,8 @@ void job_objects_check_secret(struct reconciler_pass *pass);
 /* Does the Secret that is recorded hold what pods of this job need now? */
 bool job_objects_has_secret(const struct reconciler_pass *pass);
 
-/* The digest of the Secret's content as far as it is known: made or found by this controller, else what the status
- * says. "" = not known. Borrowed. */
+/* The digest of the Secret's content as far as it is known: made or found by this controller, else
+ * what the status says. "" = not known. Borrowed. */
 const char *job_objects_secret_digest(const struct reconciler_pass *pass);
 
 #endif

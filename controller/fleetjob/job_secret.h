@@ -3,9 +3,9 @@
 #define CONTROLLER_FLEETJOB_JOB_SECRET_H
 
 /*
- * The Secret of a job, which its pods mount: where the hub is, the token by which it knows them,
- * the CA by which they know it, job.json, what the trainer reads, and environment, what agents are
- * told. All of it is a function of the job and of what the installation holds, so the controller
+ * The Secret of a job, which its pods mount: the address of the hub, the token that lets it
+ * verify them, the CA that lets them verify it, job.json for the trainer, and environment for
+ * the agents. All of it is a function of the job and of the installation, so the controller
  * creates job Secrets and reads none. If the content has to change (a new installation, another
  * address), the Secret is deleted and created again under the same name: kubelets bring the new
  * content to pods that run, and their agents find the hub by that (agent/settings.h).

@@ -3,8 +3,8 @@
 #define CONTROLLER_FLEETJOB_JOB_SERVICE_H
 
 /*
- * The Services around a job: its own headless one, which gives pods names for people (nothing of ours
- * needs DNS), and the EndpointSlice by which the leader attracts the agents of all jobs to itself.
+ * The Services around a job: its own headless one, which gives pods names for people (nothing of
+ * ours needs DNS), and the EndpointSlice that leads the agents of all jobs to the leader.
  */
 
 #include <cjson/cJSON.h>
@@ -15,9 +15,9 @@
 cJSON *job_service_build(const struct fleetjob *job);
 
 /*
- * The EndpointSlice of the hub's Service, which has no selector: `address` (IPv4 or IPv6) and `port`
- * of the replica that leads. `owner` is a reference to the Service: the slice goes with it. Owned by
- * the caller.
+ * The EndpointSlice of the hub's Service, which has no selector: `address` (IPv4 or IPv6) and
+ * `port` of the replica that leads. `owner` is a reference to the Service: the slice goes with it.
+ * Owned by the caller.
  */
 cJSON *job_service_endpoint_slice(const char *namespace_, const char *service, const cJSON *owner,
                                   const char *address, int port);

@@ -3,8 +3,8 @@
 #define CONTROLLER_FLEETJOB_OBSERVE_H
 
 /*
- * From caches and hub to the value that reconcile() reads, and from what it decided to what is written
- * besides: the plan and the image, which reconcile() knows nothing of.
+ * From caches and hub to the value that reconcile() reads, and from what it decided to what is
+ * written besides: the plan and the image, which reconcile() knows nothing of.
  */
 
 #include <stddef.h>
@@ -21,7 +21,8 @@ struct pod_events;
 struct projection_job;
 struct store;
 
-/* A spec as last judged, and the plan of its job: both cost too much for every look. All zero is none. */
+/* A spec as last judged, and the plan of its job: both cost too much for every look. All zero is
+ * none. */
 struct observe_plan {
     int64_t generation; /* of the FleetJob; 0 = never judged */
     int world;
@@ -74,14 +75,15 @@ struct observation {
 /* -EINVAL: the object cannot be read at all, *out is empty. */
 int observe(const struct observe_input *input, struct observation *out, struct fleet_error *err);
 
-/* Forget what was borrowed from the caches, the hub and the job: it is valid only in the turn of the loop in which
- * observe() was called. What remains belongs to the observation. */
+/* Forget what was borrowed from the caches, the hub and the job: it is valid only in the turn of
+ * the loop in which observe() was called. What remains belongs to the observation. */
 void observe_forget_borrowed(struct observation *observation);
 
 /* Free what it holds and zero it; what it borrowed stays. */
 void observe_release(struct observation *observation);
 
-/* Put plan and frozen images into the new status; `is_status_changed` becomes true if they differ. */
+/* Put plan and frozen images into the new status; `is_status_changed` becomes true if they
+ * differ. */
 void observe_complete(const struct observation *observation, struct actions *actions);
 
 #endif

@@ -3,8 +3,8 @@
 #define CONTROLLER_FLEETJOB_PASS_H
 
 /*
- * One pass of reconcile(), handed from policy to policy: what is, what shall be, and the counts that
- * several of them need. Each policy adds its actions through the functions below.
+ * One pass of reconcile(), handed from policy to policy: what is, what shall be, and the counts
+ * that several of them need. Each policy adds its actions through the functions below.
  */
 
 #include "controller/fleetjob/reconcile.h"
@@ -45,7 +45,7 @@ void pass_event(struct pass *pass, bool is_warning, const char *reason, const ch
 /* Look again at this wall time, unless something else wants it earlier. */
 void pass_requeue_at(struct pass *pass, int64_t wall_ms);
 
-/* ---- status.c --------------------------------------------------------------------------------- */
+/* ---- status.c -------------------------------------------------------------------------------- */
 
 /* Is the job Succeeded or Failed? */
 bool status_is_terminal(const struct fleetjob_status *status);
@@ -71,19 +71,20 @@ void status_fail(struct pass *pass, const char *reason, const char *format, ...)
 void status_observe(struct pass *pass);
 /* The same of a job that is over: counts, and what members said as they left. */
 void status_observe_end(struct pass *pass);
-/* Nobody can tell any more how the newest restart went: the history gets it as it was begun, if it has
- * not got it yet. */
+/* Nobody can tell any more how the newest restart went: the history gets it as it was begun, if it
+ * has not got it yet. */
 void status_close_restart(struct pass *pass);
 /* The same if our hub, or none, will not tell it. */
 void status_close_lost_restart(struct pass *pass);
 
-/* In what before and after differ, into out->is_status_changed, is_counts_changed, is_progress_changed. */
+/* In what before and after differ, into out->is_status_changed, is_counts_changed,
+ * is_progress_changed. */
 void status_compare(struct pass *pass);
 
 /* Why the last member was lost, or its trainer ended; NULL = none was. */
 const char *status_last_cause(const struct pass *pass);
 
-/* ---- status_pods.c ---------------------------------------------------------------------------- */
+/* ---- status_pods.c --------------------------------------------------------------------------- */
 
 /* status.workers, and the conditions Scheduled and Blocked. */
 void status_count_workers(struct pass *pass);
@@ -94,13 +95,13 @@ void status_tell_waiting(struct pass *pass, struct fleet_strbuf *out);
 /* Why a pod has not started, in one word (pod_cause.h); "" = nothing is known. */
 const char *status_pod_cause(const struct pass *pass);
 
-/* ---- status_words.c --------------------------------------------------------------------------- */
+/* ---- status_words.c -------------------------------------------------------------------------- */
 
 /* The words for the columns STATE and REASON. */
 void status_name_state(struct pass *pass);
 void status_name_reason(struct pass *pass);
 
-/* ---- the policies, one file each -------------------------------------------------------------- */
+/* ---- the policies, one file each ------------------------------------------------------------- */
 
 /* Accepted: does the spec make sense? False: nothing is made or changed. */
 bool acceptance_check(struct pass *pass);
@@ -117,8 +118,8 @@ enum failure_action failure_policy_action(const struct pass *pass, int exit_code
 void restart_policy_apply(struct pass *pass);
 /* How many restarts there were up to now, soon one after the other. */
 int restart_policy_in_a_row(const struct pass *pass);
-/* When the next pod of an index may be made, at once or after a back-off: the last of which has failed; … of
- * which pods vanish. */
+/* When the next pod of an index may be made, at once or after a back-off: if its last pod has
+ * failed; … if its pods vanish. */
 int64_t restart_policy_next_start(const struct pass *pass, const struct observed_pod *last);
 int64_t restart_policy_after_vanished(const struct pass *pass, int index);
 /* activeDeadlineSeconds, progressDeadlineSeconds: Failed. */
@@ -129,7 +130,7 @@ bool suspend_apply(struct pass *pass);
 void elastic_policy_apply(struct pass *pass);
 /* Create missing pods, replace failed ones, delete surplus ones. */
 void workers_apply(struct pass *pass);
-/* Before the first generation: who shall be whose neighbour. */
+/* Before the first generation: which workers shall be neighbours. */
 void rank_order_apply(struct pass *pass);
 /* A terminal job: which pods stay. */
 void clean_pod_policy_apply(struct pass *pass);

@@ -27,7 +27,7 @@
 #define VOLUME_SHARED_MEMORY "fleetjob-shm"
 #define JOB_FILES_MODE       0444
 
-/* ---- JSON by hand ----------------------------------------------------------------------------- */
+/* ---- JSON by hand ---------------------------------------------------------------------------- */
 
 /* `value` may be the one that is there. */
 static void text(cJSON *object, const char *key, const char *value)
@@ -85,7 +85,7 @@ static cJSON *copy(const cJSON *item)
     return duplicate;
 }
 
-/* ---- the user's part -------------------------------------------------------------------------- */
+/* ---- the user's part ------------------------------------------------------------------------- */
 
 static void add_user_volume(cJSON *spec, cJSON *container, const struct fleetjob_volume *volume)
 {
@@ -127,7 +127,7 @@ static const char *agent_image(const struct pod_builder_request *r)
     return frozen && frozen[0] ? frozen : r->runtime_image;
 }
 
-/* Does the image of the first container, of which `asked` was asked for, have the agent itself? */
+/* Does the image of the first container, asked for as `asked`, have the agent itself? */
 static bool has_agent(const struct pod_builder_request *r, const char *asked)
 {
     const struct fleetjob_status *status = &r->job->status;
@@ -171,7 +171,7 @@ static cJSON *user_part(const struct pod_builder_request *r)
     return pod;
 }
 
-/* ---- what the agent needs --------------------------------------------------------------------- */
+/* ---- what the agent needs -------------------------------------------------------------------- */
 
 static cJSON *new_variable(cJSON *env, const char *name)
 {
@@ -252,9 +252,9 @@ static void add_missing(cJSON *env, const cJSON *others, const cJSON *from)
 
 /*
  * Ours first; of the user's those that do not have our names (FLEET_ISA, FLEET_THREADS may be set).
- * What all workers of a job are told comes in a file: the API server and everybody who watches pods
- * work for each variable of each pod. Agents of another installation's image, which may not know
- * that file, get it as variables.
+ * The settings of all workers of a job come in a file: the API server and everybody who watches
+ * pods work for each variable of each pod. Agents of another installation's image, which may not
+ * know that file, get it as variables.
  */
 static void set_environment(const struct pod_builder_request *r, cJSON *container)
 {
@@ -368,7 +368,7 @@ static void add_volumes(const struct pod_builder_request *r, cJSON *spec, cJSON 
     mount(container, VOLUME_SHARED_MEMORY, "/dev/shm", false);
 }
 
-/* ---- security --------------------------------------------------------------------------------- */
+/* ---- security -------------------------------------------------------------------------------- */
 
 static void restrict_pod(cJSON *spec)
 {
@@ -397,7 +397,7 @@ static void restrict_container(cJSON *container)
                                       cJSON_CreateString("ALL")));
 }
 
-/* ---- requests --------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 /* A limit without a request is Kubernetes' request already. */
 static bool is_given(const cJSON *container, const char *resource)
@@ -426,7 +426,7 @@ static void request_resources(const struct pod_builder_request *r, cJSON *contai
         request_amount(container, "memory", (r->worker_bytes + (1 << 20) - 1) >> 20, "Mi");
 }
 
-/* ---- the agent into another image ------------------------------------------------------------- */
+/* ---- the agent into another image ------------------------------------------------------------ */
 
 static void set_image(const struct pod_builder_request *r, cJSON *item, const char *image)
 {
@@ -435,7 +435,8 @@ static void set_image(const struct pod_builder_request *r, cJSON *item, const ch
         text(item, "imagePullPolicy", r->pull_policy);
 }
 
-/* A quota wants them of every container, and the pod's sum counts the larger of both: as the worker's. */
+/* A quota wants them of every container, and the pod's sum counts the larger of both: as the
+ * worker's. */
 static void take_resources(const cJSON *container, cJSON *init)
 {
     static const char *const kinds[] = {"requests", "limits"};
@@ -472,7 +473,7 @@ static void bring_agent(const struct pod_builder_request *r, cJSON *spec, cJSON 
     restrict_container(init);
 }
 
-/* ---- where it runs ---------------------------------------------------------------------------- */
+/* ---- where it runs --------------------------------------------------------------------------- */
 
 /* A node that does not answer loses its pods soon: the survivors have gone on long before. */
 static void tolerate(cJSON *spec, const char *key)
@@ -517,7 +518,7 @@ static void queue(const struct pod_builder_request *r, cJSON *pod)
     kube_meta_set_annotation(pod, "kueue.x-k8s.io/pod-group-total-count", total.text);
 }
 
-/* ---- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static void set_metadata(const struct pod_builder_request *r, cJSON *pod)
 {

@@ -14,9 +14,9 @@
  * POD_BUILDER_CPU_REQUEST for each process, unless the user gives a request or a limit of that
  * resource: otherwise it would be of the class BestEffort, the first to be evicted.
  *
- * An own trainer without `command` keeps the ENTRYPOINT of its image and its `args`: the agent takes
- * its place when it is started (agent/entrypoint/entrypoint.h), and a postStart hook stops the
- * container if it does not.
+ * An own trainer without `command` keeps the ENTRYPOINT of its image and its `args`: the agent
+ * takes its place when it is started (agent/entrypoint/entrypoint.h), and a postStart hook stops
+ * the container if it does not.
  *
  * The agent comes with its trainer and libraries below POD_BUILDER_AGENT_FOLDER. The runtime's own
  * image has them there; into another image an init container copies them.
@@ -51,8 +51,8 @@ struct pod_builder_request {
 /* Owned by the caller. The job must be valid, with name and UID. */
 cJSON *pod_builder_build(const struct pod_builder_request *request);
 
-/* What the agents of all workers are told (agent/settings.h): a list as a container's env. Owned by
- * the caller. */
+/* The settings of the agents of all workers (agent/settings.h): a list as a container's env. Owned
+ * by the caller. */
 cJSON *pod_builder_common_variables(const struct fleetjob *job);
 
 /* The digest that the pod carries as an annotation: of all but where it should better not run. */

@@ -15,8 +15,9 @@
 struct fleet_error;
 
 /*
- * Append what `refusal` (400 or 422 to the dry run of `pod`) says. Of a strict decoding error each field on its own,
- * with the path as the user wrote it and the name that was probably meant; anything else as one error of the template.
+ * Append what `refusal` (400 or 422 to the dry run of `pod`) says. Of a strict decoding error each
+ * field on its own, with the path as the user wrote it and the name that was probably meant;
+ * anything else as one error of the template.
  */
 void pod_errors_explain(const struct fleetjob *job, const cJSON *pod,
                         const struct fleet_error *refusal, struct fleet_errors *out);

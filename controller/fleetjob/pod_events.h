@@ -26,7 +26,7 @@ struct reconciler_pass;
 #define POD_EVENTS_AFTER_MS 10000
 #define POD_EVENTS_MAX_MS   60000
 #define POD_EVENTS_EVERY_MS 500
-#define POD_EVENTS_KEPT     8 /* pods of a job of which it is remembered what was said */
+#define POD_EVENTS_KEPT     8 /* pods of a job whose last events are kept */
 
 struct pod_events_note {
     char *uid, *text;  /* the pod's; the Event, for people */

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The watch selects pods by a label of ours (WELLKNOWN_LABEL_JOB_UID), so a pod whose label is taken off looks like
- * one that is gone. It trains on: it must not be replaced.
+ * The watch selects pods by a label of ours (WELLKNOWN_LABEL_JOB_UID), so a pod whose label is
+ * taken off looks like one that is gone. It trains on: it must not be replaced.
  *
- *   leaves the cache, and nobody was seen to delete it ─▶ GET ── 404, another UID, deleted ──▶ it is gone
- *                                                             └─ still there ──▶ PATCH its labels: the watch
- *                                                                                brings it back
+ *   leaves the cache, no deletion seen ─▶ GET ── 404, another UID, deleted ──▶ it is gone
+ *                                             └─ still there ──▶ PATCH its labels: the watch brings
+ *                                                                it back
  *
- * While the answer is awaited, the pod is expected (expectations.h): the job is left alone. If a policy takes the
- * label off again and again, an Event says so, and it is put back less and less often.
+ * While the answer is awaited, the pod is expected (expectations.h): the job is left alone. If a
+ * policy takes the label off again and again, an Event says so, and it is put back less and less
+ * often.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +108,7 @@ static struct reconciler_job *find_job(const struct pod_query *query)
     return job && strcmp(job->uid, query->job_uid) == 0 ? job : NULL;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 bool pod_labels_are_seen(const cJSON *pod)
 {
@@ -209,7 +210,7 @@ void pod_labels_restore(const struct reconciler_job *job, const cJSON *pod)
     write_labels(new_query(job, meta.name, meta.uid, index, attempt));
 }
 
-/* ---- asking ----------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 static void on_read(void *user, const cJSON *pod, const struct fleet_error *err)
 {

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Before the first pods of a generation of the spec: the objects that they need (job_objects.h), and a create that
- * changes nothing, so that a template which the API server will not have is refused as a part of the spec, before there
- * are pods.
+ * Before the first pods of a generation of the spec: the objects that they need (job_objects.h),
+ * and a create that changes nothing, so that a template which the API server will not have is
+ * refused as a part of the spec, before there are pods.
  *
- *   which gang schedulers are there? ──▶ Secret, Service, PodGroup ──▶ Pod, dry run ── 400, 422: the spec is wrong
- *                                                                                  └ else: whatever comes, comes
+ *   find gang schedulers ──▶ Secret, Service, PodGroup ──▶ Pod, dry run ── 400, 422: a wrong spec
+ *                                                                      └ else: go on
  *
- * The dry run is strict: a field that the API server does not know (a limit that is misspelt) would be dropped without a
- * word. Pods are then created without that check, which costs the server time.
+ * The dry run is strict: a field that the API server does not know (a limit that is misspelt) would
+ * be dropped without a word. Pods are then created without that check, which costs the server time.
  *
- * If one of them is refused (quota, admission) or fails, the job is looked after without new pods, and this is tried
- * again when refusal.h says so. Once all of it is done, only objects that were deleted since are made again.
+ * If one of them is refused (quota, admission) or fails, the job is looked after without new pods,
+ * and this is tried again when refusal.h says so. Once all of it is done, only objects that were
+ * deleted since are made again.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +55,7 @@ bool prepare_is_needed(struct reconciler_pass *pass, double *wait_ms)
     return pass->objects != 0;
 }
 
-/* ---- the pods --------------------------------------------------------------------------------- */
+/* ---- the pods -------------------------------------------------------------------------------- */
 
 #define POD_ERROR_MS \
     60000.0 /* the pods are tried again then: admission may have changed its mind */
@@ -92,7 +93,7 @@ static void try_pod(struct reconciler_pass *pass)
     (void)reconciler_send(pass, &request, apply_build_pod(pass, 0, 0), NULL, on_pod_tried);
 }
 
-/* ---- gang schedulers -------------------------------------------------------------------------- */
+/* ---- gang schedulers ------------------------------------------------------------------------- */
 
 #define GANG_SEEN_MS 60000.0 /* so long what was seen of gang schedulers holds */
 
@@ -123,11 +124,11 @@ static void ask_for_gangs(struct reconciler_pass *pass)
     }
 }
 
-/* ---- together --------------------------------------------------------------------------------- */
+/* ---- together -------------------------------------------------------------------------------- */
 
-/* The pass ends here in any case, because what it observed is older than the answers. If the server refused or failed,
- * the next one looks after the job without new pods until it is time to ask again. If nobody answered, nothing can be
- * recorded either: the manager tries again. */
+/* The pass ends here in any case, because what it observed is older than the answers. If the server
+ * refused or failed, the next one looks after the job without new pods until it is time to ask
+ * again. If nobody answered, nothing can be recorded either: the manager tries again. */
 static void finish(struct reconciler_pass *pass)
 {
     if (pass->has_failed && kube_is_unreachable(&pass->err)) {

@@ -30,7 +30,7 @@ static char *dup_text(const char *text)
     return copy;
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 static void job_release(void *projected)
 {
@@ -89,7 +89,7 @@ static void *job_project(const cJSON *object, struct fleet_error *err)
 
 const struct store_kind projection_job_kind = {job_project, job_release, {NULL}};
 
-/* ---- pods ------------------------------------------------------------------------------------- */
+/* ---- pods ------------------------------------------------------------------------------------ */
 
 static const size_t pod_texts[] = {
     offsetof(struct projection_pod, name),      offsetof(struct projection_pod, uid),
@@ -117,7 +117,8 @@ static size_t first_like(struct projection_pod *pod, size_t i)
     return first;
 }
 
-/* In one block with its texts, because there may be a hundred thousand of them. Those of `draft` are freed. */
+/* In one block with its texts, because there may be a hundred thousand of them. Those of `draft`
+ * are freed. */
 static struct projection_pod *pack(struct projection_pod *draft)
 {
     size_t sizes[FLEET_COUNT(pod_texts)] = {0}, size = sizeof(*draft);
@@ -223,7 +224,8 @@ static const cJSON *worker_status(const cJSON *object)
                       text_at(object, "spec.containers[0].name"));
 }
 
-/* What a person should read: the agent's report (reporter.h) in one line, or whatever was written. */
+/* What a person should read: the agent's report (reporter.h) in one line, or whatever was
+ * written. */
 static void read_message(const char *text, struct fleet_strbuf *reason,
                          struct fleet_strbuf *message, bool *is_permanent)
 {
@@ -398,7 +400,7 @@ static const char *pod_job(const void *projected)
 
 const struct store_kind projection_pod_kind = {pod_project, free, {pod_job}};
 
-/* ---- Services --------------------------------------------------------------------------------- */
+/* ---- Services -------------------------------------------------------------------------------- */
 
 static void service_release(void *projected)
 {

@@ -5,9 +5,9 @@
 /*
  * What the caches keep of the objects that are watched (store.h).
  *
- * A FleetJob is kept as compact text: there may be ten thousand of them, and each is read as a whole
- * when it is looked at, so that fields of a newer version survive. A pod is kept as the few facts that
- * decisions rest on.
+ * A FleetJob is kept as compact text: there may be ten thousand of them, and each is read as a
+ * whole when it is looked at, so that fields of a newer version survive. A pod is kept as the few
+ * facts that decisions rest on.
  */
 
 #include <stdbool.h>
@@ -19,7 +19,7 @@
 #include "libfleet/kube/rest.h"
 
 #define PROJECTION_JOB_SIZE_MAX (2u << 20) /* bytes of a FleetJob; etcd takes 1.5 MiB */
-#define PROJECTION_MESSAGE_MAX  512        /* bytes of what a pod says that are kept */
+#define PROJECTION_MESSAGE_MAX  512        /* bytes of a pod's message that are kept */
 
 extern const struct kube_resource projection_fleetjobs;
 
@@ -65,8 +65,8 @@ struct projection_service { /* of the pods of a job */
 
 extern const struct store_kind projection_job_kind, projection_pod_kind, projection_service_kind;
 
-/* Index and attempt by a pod's name (reconcile_pod_name()): labels can be changed, names cannot. False: the job
- * `job` has no worker of that name. */
+/* Index and attempt by a pod's name (reconcile_pod_name()): labels can be changed, names cannot.
+ * False: the job `job` has no worker of that name. */
 bool projection_pod_number(const char *pod, const char *job, int *out_index, int *out_attempt);
 
 #endif

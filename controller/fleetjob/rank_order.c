@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Which workers get neighbouring ranks when a job starts: those of one zone, then those of one node,
- * then by index. Neighbours exchange most, so this is where the network is nearest. Zones and nodes may
- * stand in any order: those of worker 0 come first, so that worker 0 is rank 0, in whose log people look for
- * the steps. Later generations keep the ranks there are, since survivors do not move.
+ * Which workers get neighbouring ranks when a job starts: those of one zone, then those of one
+ * node, then by index. Neighbours exchange most, so this is where the network is nearest. Zones and
+ * nodes may stand in any order: those of worker 0 come first, so that worker 0 is rank 0, in whose
+ * log people look for the steps. Later generations keep the ranks there are, since survivors do not
+ * move.
  */
 #include <stdlib.h>
 #include <string.h>

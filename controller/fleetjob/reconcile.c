@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The order of questions: is the job going away, is it over, may it run, has it just ended, should it
- * stand still, and only then: which pods and which hub does it need. Each answer is a policy in a
- * file of its own.
+ * The order of questions: is the job going away, is it over, may it run, has it just ended, should
+ * it stand still, and only then: which pods and which hub does it need. Each answer is a policy in
+ * a file of its own.
  */
 #include "controller/fleetjob/reconcile.h"
 
@@ -17,7 +17,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/strbuf.h"
 
-/* ---- adding actions --------------------------------------------------------------------------- */
+/* ---- adding actions -------------------------------------------------------------------------- */
 
 static void *grow(void *items, size_t count, size_t size)
 {
@@ -146,7 +146,7 @@ char *reconcile_pod_name(const char *job, int index, int attempt)
     return fleet_strbuf_take(&name);
 }
 
-/* ---- the pass --------------------------------------------------------------------------------- */
+/* ---- the pass -------------------------------------------------------------------------------- */
 
 static void count_pods(struct pass *pass)
 {
@@ -214,7 +214,7 @@ static void tell_gone(struct pass *pass)
     }
 }
 
-/* Terminal (1): the members are told, pods are cleaned up, the job ages. */
+/* Terminal (1): the members get `done`, pods are cleaned up, the job ages. */
 static void finish(struct pass *pass)
 {
     bool has_succeeded = status_is_true(pass->status, WELLKNOWN_CONDITION_SUCCEEDED);
@@ -266,8 +266,9 @@ static void decide(struct pass *pass)
     rank_order_apply(pass);
 }
 
-/* Of what was decided without the pods that are looked for, only what cannot wait: the first record of our hub
- * replaces the restart that a former one began, so that must be in the history before there is a hub. */
+/* Keep only the decisions that cannot wait for the pods that are looked for. The first record of
+ * our hub replaces the restart that a former hub began, so that restart must be in the history
+ * before there is a hub. */
 static void wait_for_looks(struct pass *pass)
 {
     struct actions *out = pass->out;

@@ -4,11 +4,11 @@
 
 /*
  * What should happen to a job now, given all that is known of it. Both sides are values: no I/O, no
- * clock, no memory between calls. The controller drives it with pods, `fleetjob run` with processes;
- * neither decides anything itself.
+ * clock, no memory between calls. The controller drives it with pods, `fleetjob run` with
+ * processes; neither decides anything itself.
  *
- * Level-based: it acts on what is, not on what changed, so calling it again is harmless, and whatever
- * was missed is made up for. Invariants, quoted by number in code and tests:
+ * Level-based: it acts on what is, not on what changed, so calling it again is harmless, and
+ * whatever was missed is made up for. Invariants, quoted by number in code and tests:
  *  (1) A terminal job (Succeeded or Failed) stays terminal, keeps its reason, and gets no pods.
  *  (2) At most one living pod an index is wanted, and none at or above the desired number.
  *  (3) The attempt of a new pod is 1 + the highest seen for its index in pods or status, else 0.
@@ -34,7 +34,8 @@ enum observed_phase {
     OBSERVED_FAILED,
 };
 
-/* A pod of this job (its owner reference carries the job's UID), or a process that stands for one. */
+/* A pod of this job (its owner reference carries the job's UID), or a process that stands for
+ * one. */
 struct observed_pod {
     const char *name, *uid;
     int index, attempt;
@@ -55,7 +56,8 @@ struct observed_pod {
 };
 
 /* A pod that was asked for and could not be had. */
-/* A greater number of a pod than any job comes to: what says more (a label, the status) was written by hand. */
+/* A greater number of a pod than any job comes to: what says more (a label, the status) was written
+ * by hand. */
 #define RECONCILE_ATTEMPT_MAX 1000000000
 
 struct observed_attempt {
@@ -94,7 +96,7 @@ struct observed {
     struct hub_view hub; /* borrowed */
 };
 
-/* ---- what should happen ----------------------------------------------------------------------- */
+/* ---- what should happen ---------------------------------------------------------------------- */
 
 struct action_create {
     int index, attempt;
@@ -120,8 +122,8 @@ struct action_event {
     char *message;      /* heap */
 };
 
-/* What the job's hub should be. One that is wanted, is not to be over, but has ended (before a resume)
- * is replaced by a new one. */
+/* What the job's hub should be. One that is wanted, is not to be over, but has ended (before a
+ * resume) is replaced by a new one. */
 struct action_hub {
     bool is_wanted; /* host one with `policy` (min 0: as it has it); else have none */
     bool is_alone;  /* just started or resumed: a new hub need not wait for members to come back */
@@ -136,10 +138,10 @@ struct action_hub {
 };
 
 struct actions {
-    /* Pods that the status knows, and nobody has seen here: they may live, and the cache be behind. As long as
-     * there are any, nothing is created, deleted or written but a restart that only the status knows, before
-     * the hub is what it is to be; ask the API server for them, wait until they are in `pods`, or put them
-     * into `vanished`, and decide again. */
+    /* Pods that the status knows, and nobody has seen here: they may live, and the cache be behind.
+     * As long as there are any, nothing is created, deleted or written but a restart that only the
+     * status knows, before the hub is what it is to be; ask the API server for them, wait until
+     * they are in `pods`, or put them into `vanished`, and decide again. */
     struct observed_attempt *looks; /* ascending by index */
     size_t look_count;
 
@@ -169,8 +171,8 @@ struct actions {
 /* Decide. `*out` is overwritten; release it with actions_release(). */
 void reconcile(const struct observed *observed, struct actions *out);
 
-/* One more pod of that index is gone, though it did not end by itself. `vanished` has the index already;
- * count 0 = the first. */
+/* One more pod of that index is gone, though it did not end by itself. `vanished` has the index
+ * already; count 0 = the first. */
 void reconcile_note_vanished(struct observed_vanished *vanished, int attempt, int64_t now_wall_ms);
 
 /* Free what it owns and zero it. */

@@ -31,9 +31,10 @@
 
 #define CURRENT_MS      1000.0 /* look again, should the cache's word not come */
 #define REST_MS_PER_POD 0.02   /* between two looks: about thirty times what one takes */
-#define TROUBLE_TRIES   3      /* of what may succeed a moment later, before an Event tells of it */
-#define STALE_MS        300000.0 /* so long overdue pods are waited for while the cache is not live */
-#define GONE_MAX        4096     /* vanished pods that are remembered for a hub */
+#define TROUBLE_TRIES   3      /* attempts that fail before an Event reports it */
+/* so long overdue pods are waited for while the cache is not live */
+#define STALE_MS 300000.0
+#define GONE_MAX 4096 /* vanished pods that are remembered for a hub */
 
 void reconciler_trouble(const struct reconciler *r, const char *what, const struct fleet_error *err)
 {
@@ -93,7 +94,7 @@ void reconciler_requeue(struct reconciler_pass *pass, double after_ms)
         pass->requeue_after_ms = after_ms;
 }
 
-/* ---- requests of a pass ----------------------------------------------------------------------- */
+/* ---- requests of a pass ---------------------------------------------------------------------- */
 
 static void on_request_done(void *user, const cJSON *object, const struct fleet_error *err)
 {
@@ -202,7 +203,7 @@ void reconciler_end(struct reconciler_pass *pass)
     manager_done(manager, job->key, has_failed ? &err : NULL, requeue_after_ms);
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 static void free_job(struct reconciler_job *job)
 {
@@ -267,7 +268,7 @@ static void on_hub_record(void *user, const struct hub_record *record)
     size_t count = hub_host_lineage(job->host, record, lineage);
 
     if (!manager_is_leading(job->reconciler->manager))
-        return; /* whoever leads will make generations; this process is about to end */
+        return; /* the leader will make generations; this process is about to end */
     if (is_outdated(job, record)) {
         manager_enqueue(job->reconciler->manager, job->key); /* which replaces the hub */
         return;
@@ -376,7 +377,7 @@ static struct reconciler_job *find_job(struct reconciler *r, const char *key,
     return job;
 }
 
-/* ---- a look ----------------------------------------------------------------------------------- */
+/* ---- a look ---------------------------------------------------------------------------------- */
 
 /* Not before the cache has what was written and made: when to look again, -1 = now is fine. */
 static double must_wait(const struct reconciler_job *job)
@@ -523,7 +524,7 @@ static void on_reconcile(void *user, const char *key)
         look(job, cached);
 }
 
-/* ---- changes ---------------------------------------------------------------------------------- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
 static void on_job_changed(void *user, const char *key, const void *before, const void *after)
 {
@@ -635,7 +636,7 @@ static void on_service_changed(void *user, const char *key, const void *before, 
         manager_enqueue(r->manager, job);
 }
 
-/* ---- life ------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void on_leading(void *user, int64_t epoch)
 {
@@ -675,7 +676,8 @@ static void add_metrics(struct reconciler *r)
                                   "Number of restarts of FleetJobs, by cause.", "cause");
     r->internal_errors = metrics_counter(
         m, "fleetjob_internal_errors_total",
-        "Number of passes and hubs of jobs that a defect of the controller ended. The FleetJob has the condition InternalError.",
+        "Number of passes and hubs of jobs that a defect of the controller ended. The FleetJob "
+        "has the condition InternalError.",
         "");
     job_metrics_init(&r->job_metrics, m, r->options.has_job_metrics);
 }

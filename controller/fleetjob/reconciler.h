@@ -7,11 +7,11 @@
  *
  *     store, hub ─▶ observe() ─▶ reconcile() ─▶ status ─▶ events, hub, pods
  *
- *  (1) A pass decides on what the cache has, and only when the cache has all that earlier passes have
- *      written and made.
- *  (2) The status is written first, once, with the version it rests on. Who decided on an old state
- *      is refused there, and does nothing. Events follow a write that succeeded.
- *  (3) Nothing is done by who does not lead.
+ *  (1) A pass decides on what the cache has, and only when the cache has all that earlier passes
+ *      have written and made.
+ *  (2) The status is written first, once, with the version it rests on. A pass that decided on
+ *      an old state is refused there, and does nothing. Events follow a write that succeeded.
+ *  (3) Only the leader acts.
  *
  * Time, network and randomness come through kube_io and hub_network.
  */
@@ -40,7 +40,8 @@ struct reconciler_options {
     const struct install_identity *identity; /* borrowed */
     struct event_recorder *events;           /* borrowed */
 
-    /* This process leads from now on: open the network that hubs live on. -errno ends the program. */
+    /* This process leads from now on: open the network that hubs live on. -errno ends the
+     * program. */
     int (*open_network)(void *user, struct hub_network *out, struct fleet_error *err);
     void (*on_end)(void *user, enum manager_end end);
     void (*on_trouble)(void *user, const char *what, const struct fleet_error *err);
@@ -55,7 +56,7 @@ struct reconciler *reconciler_new(const struct reconciler_options *options);
 /* Begin to end; on_end follows. */
 void reconciler_stop(struct reconciler *reconciler);
 
-/* After on_end, or instead of it. Members are told nothing. */
+/* After on_end, or instead of it. Members get no message. */
 void reconciler_free(struct reconciler *reconciler);
 
 /* Before the metrics are printed: bring those up to date that are not counted as they happen. */

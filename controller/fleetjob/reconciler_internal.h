@@ -2,7 +2,8 @@
 #ifndef CONTROLLER_FLEETJOB_RECONCILER_INTERNAL_H
 #define CONTROLLER_FLEETJOB_RECONCILER_INTERNAL_H
 
-/* What reconciler.c, prepare.c and apply.c share: the controller, a job in it, one look at that job. */
+/* What reconciler.c, prepare.c and apply.c share: the controller, a job in it, one look at that
+ * job. */
 
 #include "controller/fleetjob/gang.h"
 #include "controller/fleetjob/job_metrics.h"
@@ -54,7 +55,8 @@ struct reconciler_job {
         [FLEET_SHA256_HEX_SIZE]; /* of the Secret that was made or found; "" = the status says */
     double secret_at_ms;         /* when it was asked for last */
     unsigned int retries,
-        service_tries; /* of what pods wait for, of the Service: attempts in a row … */
+        /* for the objects that pods wait for, for the Service: attempts in a row … */
+        service_tries;
     double retry_at_ms, service_at_ms; /* … and when the next one is due */
     struct fleet_errors pod_errors;    /* what is wrong with the pods of that generation … */
     double pod_errors_until_ms;        /* … as far as is known until then */
@@ -72,7 +74,7 @@ struct reconciler_job {
     struct pod_events pod_events; /* why its pods do not start */
     unsigned int internal_errors; /* of passes, in a row (internal_error.c); … */
     unsigned int hub_defects;     /* … of hubs, each soon after the one before; … */
-    double hub_defect_ms;         /* … when the last one was told */
+    double hub_defect_ms;         /* … when the last one was reported */
     double internal_retry_ms;     /* the next pass is not before */
     double rest_until_ms;         /* nor before this, see rest_ms() */
     bool is_doomed;               /* its namespace is being deleted: nothing more is done */
@@ -82,10 +84,11 @@ struct reconciler_job {
 /*
  * One look at a job, from the call of reconcile to manager_done.
  *
- *  (1) A pass decides in the turn of the loop in which it observed. What it borrowed for that (the hub's view, lists
- *      of the job, objects of the cache) is forgotten before the turn ends; what is carried out later is a value.
- *  (2) A pass that had to ask the API server before it could decide (prepare.c) decides nothing: it ends, and the next
- *      one observes anew.
+ *  (1) A pass decides in the turn of the loop in which it observed. What it borrowed for that (the
+ *      hub's view, lists of the job, objects of the cache) is forgotten before the turn ends; what
+ *      is carried out later is a value.
+ *  (2) A pass that had to ask the API server before it could decide (prepare.c) decides nothing: it
+ *      ends, and the next one observes anew.
  */
 struct reconciler_pass {
     struct reconciler_job *job;
@@ -143,19 +146,20 @@ void reconciler_end(struct reconciler_pass *pass);
 void reconciler_trouble(const struct reconciler *reconciler, const char *what,
                         const struct fleet_error *err);
 
-/* The API server would not make what this job needs: the condition Scheduled and an Event say so, the log once
- * for the same words, and it is asked again when refusal.h says so. */
+/* The API server would not make what this job needs: the condition Scheduled and an Event say so,
+ * the log once for the same words, and it is asked again when refusal.h says so. */
 void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *err);
 
 /* Look again after so long at the latest; negative: nothing to wait for. */
 void reconciler_requeue(struct reconciler_pass *pass, double after_ms);
 
-/* internal_error.c: an invariant broke, in these words, while this pass decided about its job. The pass ends without
- * being looked into; then manager_done(). */
+/* internal_error.c: an invariant broke, in these words, while this pass decided about its job. The
+ * pass ends without being looked into; then manager_done(). */
 void internal_error_end(struct reconciler_pass *pass, const char *text);
 
-/* An invariant broke in the hub of the job (hub_host_defect()): it is dropped, and made anew by the pass that follows
- * when it is time; then manager_done(). Only between two passes, with the cache as new as what was written. */
+/* An invariant broke in the hub of the job (hub_host_defect()): it is dropped, and made anew by the
+ * pass that follows when it is time; then manager_done(). Only between two passes, with the cache
+ * as new as what was written. */
 void internal_error_drop_hub(struct reconciler_job *job);
 
 /* An Event about a job, or about the job of a pass. */
@@ -173,26 +177,29 @@ void reconciler_pod_gone(struct reconciler_job *job, const char *uid, int index,
 /* pod_labels.c: does the watch select this pod? */
 bool pod_labels_are_seen(const cJSON *pod);
 
-/* Put our labels back on this pod of the job, if it has lost them; NULL: nothing. An Event tells if that fails. */
+/* Put our labels back on this pod of the job, if it has lost them; NULL: nothing. An Event tells if
+ * that fails. */
 void pod_labels_restore(const struct reconciler_job *job, const cJSON *pod);
 
-/* The pod has left the cache, and nobody was seen to delete it: ask whether it is gone (reconciler_pod_gone()), or has
- * only lost its labels (they are put back). The job is left alone until then. */
+/* The pod has left the cache, and nobody was seen to delete it: ask whether it is gone
+ * (reconciler_pod_gone()), or has only lost its labels (they are put back). The job is left alone
+ * until then. */
 void pod_labels_doubt(struct reconciler_job *job, const struct projection_pod *pod);
 
 /* Forget all that is under way. */
 void pod_labels_forget(struct reconciler *reconciler);
 
-/* prepare.c: Secret, Service, and is the API server content with the pods? Then reconciler_end(): another pass
- * decides. *wait_ms: when it may be needed next, -1 = when something changes. */
+/* prepare.c: Secret, Service, and is the API server content with the pods? Then reconciler_end():
+ * another pass decides. *wait_ms: when it may be needed next, -1 = when something changes. */
 bool prepare_is_needed(struct reconciler_pass *pass, double *wait_ms);
 void prepare_run(struct reconciler_pass *pass);
 
-/* The spec of this generation is wrong, because its pods or their group cannot be made: pod_errors says why. */
+/* The spec of this generation is wrong, because its pods or their group cannot be made: pod_errors
+ * says why. */
 void prepare_refuse_pods(struct reconciler_job *job);
 
-/* apply.c: status, events, hub, pods; or, if pods have to be looked for first, these and the hub. Then
- * reconciler_end(). */
+/* apply.c: status, events, hub, pods; or, if pods have to be looked for first, these and the hub.
+ * Then reconciler_end(). */
 void apply_run(struct reconciler_pass *pass);
 
 /* The pod of a worker as this installation makes it. Owned by the caller. */

@@ -4,10 +4,11 @@
 
 /*
  * What the API server would not make for one job (quota, admission), and when to ask again: after
- * REFUSAL_RETRY_MIN_MS, then twice as long each time, at most REFUSAL_RETRY_MAX_MS. An edit of the spec may be
- * the remedy, so the first attempt of a new generation of the spec does not wait.
+ * REFUSAL_RETRY_MIN_MS, then twice as long each time, at most REFUSAL_RETRY_MAX_MS. An edit of the
+ * spec may be the remedy, so the first attempt of a new generation of the spec does not wait.
  *
- * While a job waits, its pass still runs: the hub is hosted and the status is written; only nothing is created.
+ * While a job waits, its pass still runs: the hub is hosted and the status is written; only nothing
+ * is created.
  */
 
 #include <stdbool.h>
@@ -27,7 +28,8 @@ struct refusal { /* all zero = nothing is refused */
     double retry_at_ms;
 };
 
-/* Free what it holds; it is all zero afterwards. Call it when the API server has made what it refused. */
+/* Free what it holds; it is all zero afterwards. Call it when the API server has made what it
+ * refused. */
 void refusal_clear(struct refusal *refusal);
 
 /* One more. `random` is uniform in [0, 1). True if the words are new: log them. */

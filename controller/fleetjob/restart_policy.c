@@ -7,8 +7,9 @@
  * failures that no restart can mend; a pod that could not tell it has left that word behind
  * (agent/reporter.h).
  *
- * One that is deleted by hand is made again at once, and so is one that comes to be deleted much later. What
- * deletes pods as soon as they are made (an operator, a node that goes and comes) meets a growing delay.
+ * One that is deleted by hand is made again at once, and so is one that comes to be deleted much
+ * later. What deletes pods as soon as they are made (an operator, a node that goes and comes) meets
+ * a growing delay.
  */
 #include <string.h>
 

@@ -26,7 +26,7 @@ static void set_text(char **text, const char *value)
     fleet_assert(*text || !value);
 }
 
-/* ---- conditions ------------------------------------------------------------------------------- */
+/* ---- conditions ------------------------------------------------------------------------------ */
 
 struct fleetjob_condition *status_find(const struct fleetjob_status *status, const char *type)
 {
@@ -82,7 +82,7 @@ bool status_clear(struct pass *pass, const char *type, const char *reason, const
     return status_find(pass->status, type) && status_set(pass, type, false, reason, message);
 }
 
-/* ---- the end ---------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static void end(struct pass *pass, const char *reason)
 {
@@ -130,9 +130,9 @@ void status_fail(struct pass *pass, const char *reason, const char *format, ...)
     pass_event(pass, true, WELLKNOWN_EVENT_FAILED, "%s: %s", reason, message.text);
 }
 
-/* ---- what the hub says ------------------------------------------------------------------------ */
+/* ---- what the hub says ----------------------------------------------------------------------- */
 
-/* For people: the last digits change nothing for whoever reads them, and fill a column. */
+/* For people: the last digits tell a reader nothing, and fill a column. */
 static void round_ms(double *ms)
 {
     *ms = round(10.0 * *ms) / 10.0; /* NaN stays */
@@ -197,8 +197,8 @@ static void observe_progress(struct pass *pass)
         wall_ms > 0 ? round(1e3 * fmax(0.0, 1.0 - hub->lost_ms / wall_ms)) / 1e3 : NAN;
 }
 
-/* A generation that was made without its record stands in the status by any write that comes first: what led
- * to it must stand beside it, as in a record. */
+/* A generation that was made without its record stands in the status by any write that comes first:
+ * what led to it must stand beside it, as in a record. */
 static void observe_begun(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
@@ -240,7 +240,8 @@ static void observe_lineage(struct pass *pass)
                                       .epoch = hub->lineage[i].generation.epoch};
 }
 
-/* Without times and numbers that differ each time: equal texts are one Event with a count. The history has them. */
+/* Without times and numbers that differ each time: equal texts are one Event with a count. The
+ * history has them. */
 static void tell_restart(struct pass *pass, const struct fleetjob_restart *restart)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -332,7 +333,8 @@ void status_close_restart(struct pass *pass)
     close_restart(pass, true);
 }
 
-/* Will our hub not tell how it went? One of another epoch, or made anew since (after a suspend), knows nothing. */
+/* Will our hub not tell how it went? One of another epoch, or made anew since (after a suspend),
+ * knows nothing. */
 static bool is_begun_elsewhere(const struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
@@ -431,7 +433,7 @@ static void observe_training(struct pass *pass)
                        "the training goes on");
 }
 
-/* Before the condition says so, too: it is by that that it is told once. */
+/* Call it before the condition says so, too: the condition is how we know that it was reported. */
 static void tell_lost_state(struct pass *pass)
 {
     const struct fleetjob_condition *told =
@@ -442,7 +444,7 @@ static void tell_lost_state(struct pass *pass)
         pass_event(pass, true, WELLKNOWN_EVENT_STATE_LOST, "%s", text);
 }
 
-/* The condition holds the text of the failure that was told last. */
+/* The condition holds the text of the failure that was reported last. */
 static void observe_saves(struct pass *pass)
 {
     const struct fleetjob_condition *told =
@@ -551,7 +553,8 @@ void status_observe(struct pass *pass)
     if (!pass->in->hub.is_hosted)
         return;
     if (pass->in->hub.is_superseded) {
-        observe_stalled(pass); /* this hub knows nothing of what runs; the next one will */
+        /* this hub does not know the generation that runs; the next one will */
+        observe_stalled(pass);
         return;
     }
     observe_progress(pass);
@@ -573,7 +576,7 @@ void status_observe_end(struct pass *pass)
     }
 }
 
-/* ---- as a whole ------------------------------------------------------------------------------- */
+/* ---- as a whole ------------------------------------------------------------------------------ */
 
 /* What changes while pods come up one by one: counts, and messages that contain them. */
 static void remove_counts(cJSON *status)
@@ -595,7 +598,7 @@ static bool are_equal_but_counts(const struct fleetjob_status *a, const struct f
     return fleet_json_equal(x, y);
 }
 
-/* Nothing is told or done that only who may write the status should tell or do. */
+/* No event and no action that only a writer of the status may carry out. */
 static bool only_looks(const struct actions *out)
 {
     return out->event_count == 0 && out->create_count == 0 && out->delete_count == 0 &&

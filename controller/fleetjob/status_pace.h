@@ -5,12 +5,13 @@
 /*
  * When a status may be written whose change nobody has to hear of at once.
  *
- *  (1) Progress alone: STATUS_PACE_PROGRESS_MS between two writes of a job, STATUS_PACE_EVERY_MS between
- *      two of all jobs together. Whoever has to wait for the others gets a turn of its own and comes back
- *      then: a thousand jobs do not all ask again at each turn.
- *  (2) Counts alone (workers with a node, ready ones, …): STATUS_PACE_COUNTS_MS after the last write of
- *      the job, so that N pods that come up one by one cost no N writes. What they lead to, a condition
- *      that is met, is written at once.
+ *  (1) Progress alone: STATUS_PACE_PROGRESS_MS between two writes of a job, STATUS_PACE_EVERY_MS
+ *      between two of all jobs together. A job that has to wait for the others gets a turn of its
+ *      own
+ *      and comes back then: a thousand jobs do not all ask again at each turn.
+ *  (2) Counts alone (workers with a node, ready ones, …): STATUS_PACE_COUNTS_MS after the last
+ *      write of the job, so that N pods that come up one by one cost no N writes. What they lead
+ *      to, a condition that is met, is written at once.
  *
  * Pure; times are milliseconds of one clock that never goes back.
  */

@@ -111,8 +111,8 @@ void status_tell_waiting(struct pass *pass, struct fleet_strbuf *out)
 
 /* ---- what keeps a pod from starting --------------------------------------------------------- */
 
-/* The pod whose cause is told: one without a node, best with the scheduler's count, before one that
- * has a node. */
+/* The pod whose cause is reported: one without a node, best with the scheduler's count, before one
+ * that has a node. */
 static const struct observed_pod *find_blocked(const struct pass *pass)
 {
     const struct observed_pod *best = NULL;

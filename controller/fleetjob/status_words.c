@@ -74,7 +74,7 @@ static const char *early_failure(const struct pass *pass)
     return !newest ? NULL : newest->reason[0] ? newest->reason : WELLKNOWN_REASON_WORKER_FAILED;
 }
 
-/* Of a job that has not trained yet, or does not train now, and of which nothing else is known. */
+/* The reason of a job that has not trained yet, or does not train now, if nothing else is known. */
 static const char *pending_reason(const struct pass *pass)
 {
     const char *cause = status_pod_cause(pass);

@@ -49,7 +49,7 @@ static void set_text(char **text, const char *value)
     *text = copy;
 }
 
-/* ---- versions --------------------------------------------------------------------------------- */
+/* ---- versions -------------------------------------------------------------------------------- */
 
 static bool is_number(const char *text)
 {
@@ -100,7 +100,7 @@ static void note_written(struct status_writer *w, const cJSON *object)
     await(w, version);
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static struct kube_rest_call *send_patch(struct status_writer *w, const char *version,
                                          cJSON *status, double timeout_ms, bool is_urgent,
@@ -138,7 +138,8 @@ static void on_written(void *user, const cJSON *object, const struct fleet_error
     w->write_done(w->write_user, err); /* may free w */
 }
 
-/* Which entry of `list` is `item`, by what names it: a type, or a generation and its epoch; -1: none. */
+/* Which entry of `list` is `item`, by what names it: a type, or a generation and its epoch; -1:
+ * none. */
 static int find_same(const cJSON *list, const cJSON *item)
 {
     static const char *const names[] = {"type", "generation", "epoch"};
@@ -163,8 +164,9 @@ static int find_same(const cJSON *list, const cJSON *item)
 }
 
 /*
- * A merge patch replaces a list as a whole. What a newer version of the resource has put into its entries
- * (members of `raw` that `old`, which is what we understood of it, does not have) goes with them.
+ * A merge patch replaces a list as a whole. What a newer version of the resource has put into its
+ * entries (members of `raw` that `old`, which is what we understood of it, does not have) goes with
+ * them.
  */
 static void keep_unknown(cJSON *patch, const cJSON *old, const cJSON *raw)
 {
@@ -221,7 +223,7 @@ void status_writer_write(struct status_writer *w, const char *version,
     patch = NULL; /* it went into the body */
 }
 
-/* ---- recording -------------------------------------------------------------------------------- */
+/* ---- recording ------------------------------------------------------------------------------- */
 
 static void finish_record(struct status_writer *w, enum status_writer_result result)
 {
@@ -308,7 +310,7 @@ static void try_record(struct status_writer *w)
     w->record_call = send_patch(w, w->version, status, RECORD_TIMEOUT_MS, true, on_recorded);
 }
 
-/* Instead of the one that stands there, of which nothing may stay: absent is null. */
+/* Replaces the one in the status, and no field of that may stay: absent is null. */
 static cJSON *encode_begun(const cJSON *restarts)
 {
     static const char *const optional[] = {"member", "exitCode"};
@@ -362,7 +364,7 @@ void status_writer_record(struct status_writer *w, const struct hub_record *reco
         try_record(w);
 }
 
-/* ---- life ------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 struct status_writer *status_writer_new(struct kube_io *io, const char *namespace_,
                                         const char *name, const char *uid)

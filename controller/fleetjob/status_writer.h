@@ -6,11 +6,11 @@
  * All that is written into the status of one job, one request at a time, as merge patches on the
  * status subresource: what a newer version of the resource has put there stays.
  *
- *  (1) Every write carries the resourceVersion that it rests on, and the UID. Who decided on an old
- *      state, or for a job of that name which is gone, is refused.
- *  (2) Records of the rendezvous only grow, and never over one of a newer epoch, or one that the hub
- *      which asks does not know: it was made from an old state, and knows nothing of what came since. Nor
- *      over the restart that another hub has begun, and that is not in the history yet.
+ *  (1) Every write carries the resourceVersion that it rests on, and the UID. A write that rests
+ *      on an old state, or on a job of that name which is gone, is refused.
+ *  (2) Records of the rendezvous only grow, and never over one of a newer epoch, or one that the
+ *      hub which asks does not know: it was made from an old state, and does not know the later
+ *      ones. Nor over the restart that another hub has begun, and that is not in the history yet.
  *  (3) status_writer_is_current() is false from a write until the cache has seen it.
  */
 
@@ -43,11 +43,12 @@ void status_writer_seen(struct status_writer *writer, const char *resource_versi
 bool status_writer_is_current(const struct status_writer *writer, double now_ms);
 
 /*
- * Write what differs between the two states of the job. `before` is its status in `version` of it (NULL = the newest
- * that is known): patience may be lost with a cache that is behind, what is decided by it is refused then (1).
- * `raw` is the status that it was read from, whose unknown members stay, in entries of lists too; NULL: none.
- * Only when status_writer_is_current(). `done` gets NULL, or why not: kube_is_conflict() means that
- * somebody else has changed the job. Nothing to write is done at once, within the call.
+ * Write what differs between the two states of the job. `before` is its status in `version` of it
+ * (NULL = the newest that is known): patience may be lost with a cache that is behind, what is
+ * decided by it is refused then (1). `raw` is the status that it was read from, whose unknown
+ * members stay, in entries of lists too; NULL: none. Only when status_writer_is_current(). `done`
+ * gets NULL, or why not: kube_is_conflict() means that somebody else has changed the job. Nothing
+ * to write is done at once, within the call.
  */
 typedef void status_writer_done(void *user, const struct fleet_error *err);
 void status_writer_write(struct status_writer *writer, const char *version,
@@ -61,9 +62,9 @@ enum status_writer_result {
 };
 
 /*
- * Record a generation with the restarts counted so far, as soon as nothing else is on its way; a newer
- * one takes the place of one that waits. `known` is the newest that the hub knows to have been recorded
- * or asked for before.
+ * Record a generation with the restarts counted so far, as soon as nothing else is on its way; a
+ * newer one takes the place of one that waits. `known` is the newest that the hub knows to have
+ * been recorded or asked for before.
  */
 typedef void status_writer_recorded(void *user, struct generation generation,
                                     enum status_writer_result result);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * runPolicy.suspend: the members are told that it is over for now (they save a checkpoint if the job
+ * runPolicy.suspend: the members get the order to end for now (they save a checkpoint if the job
  * has them), the pods are deleted, and the clock of activeDeadlineSeconds starts anew on resume.
  */
 #include "controller/fleetjob/pass.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* runPolicy.ttlSecondsAfterFinished: a terminal job is deleted when it is that old. Without the field it stays. */
+/* runPolicy.ttlSecondsAfterFinished: a terminal job is deleted when it is that old. Without the
+ * field it stays. */
 #include "controller/fleetjob/pass.h"
 
 void ttl_after_finished_apply(struct pass *pass)

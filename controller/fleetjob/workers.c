@@ -8,8 +8,9 @@
  * A pod can live while its agent does not answer the hub: stopped, stuck, or on a node that is cut
  * off. It gets SILENCE_MS to come back, then it is replaced like one that has ended.
  *
- * A pod that the status knows and the cache does not has vanished, or the cache is behind: a new leader's may be
- * older than the status. It is looked for before it is replaced, unless it was seen to go.
+ * A pod that the status knows and the cache does not has vanished, or the cache is behind: a new
+ * leader's may be older than the status. It is looked for before it is replaced, unless it was seen
+ * to go.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,8 +33,8 @@ struct seat {
     bool is_silent;                       /* one of them does not answer */
 };
 
-/* All workers lived when the status was written last, so this one did, too: it had attempt 0 at least,
- * even if its pod has vanished since without a trace. */
+/* All workers lived when the status was written last, so this one did, too: it had attempt 0 at
+ * least, even if its pod has vanished since without a trace. */
 static bool was_complete(const struct pass *pass, int index)
 {
     const struct fleetjob_workers *workers = &pass->before->workers;
@@ -59,7 +60,8 @@ static int gone_attempt(const struct pass *pass, int index)
     return -1;
 }
 
-/* -1 = none. A number that no job can have come to was written by hand: what was seen to go counts instead. */
+/* -1 = none. A number that no job can have come to was written by hand: what was seen to go counts
+ * instead. */
 static int recorded_attempt(const struct pass *pass, int index)
 {
     int64_t none = was_complete(pass, index) ? 0 : -1, attempt;
@@ -139,7 +141,7 @@ static int64_t next_start(const struct pass *pass, const struct seat *seat, int 
     return after_failed > start ? after_failed : start;
 }
 
-/* Later, the restart that follows is told as a warning. */
+/* The restart that follows is reported as a warning later. */
 static void tell_replaced(struct pass *pass, const struct observed_pod *failed, int attempt)
 {
     bool has_trained = pass->status->has_progress || pass->status->rendezvous.trained > 0;
@@ -185,7 +187,7 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
     if (highest >= 0)
         fleet_int_map_set(&pass->status->attempts, key, highest + 1); /* zero is left out */
     pass_create(pass, index, highest + 1, is_replacement);
-    if (!is_replacement || is_asked_again) /* which has been told */
+    if (!is_replacement || is_asked_again) /* which has been reported */
         return;
     if (seat->failed && seat->failed->attempt == seat->attempt)
         tell_replaced(pass, seat->failed, highest + 1);
@@ -198,7 +200,8 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
                    highest + 1);
 }
 
-/* The start is written before the first pod is made. If pods live without it, the status was lost. */
+/* The start is written before the first pod is made. If pods live without it, the status was
+ * lost. */
 static void note_start(struct pass *pass)
 {
     int64_t start = pass->out->create_count > 0 || pass->active > 0 ? pass->now : 0;

@@ -73,8 +73,8 @@ static void put_rule(cJSON *list, const char *cel, const char *message, const ch
             ".spec." parent field                                                                 \
     }
 
-/* What all workers must agree on: one that is replaced would come with something else. A suspended job
- * has no status.startTime. */
+/* What all workers must agree on: one that is replaced would come with something else. A suspended
+ * job has no status.startTime. */
 static void put_fixed_rules(cJSON *list)
 {
     static const struct {

@@ -3,11 +3,12 @@
 #define LIBFLEET_API_DOCUMENT_H
 
 /*
- * A file that a user hands to `fleetjob`: a whole FleetJob, or a strategy alone. What it is is told
- * by its content, never by its name:
+ * A file that a user hands to `fleetjob`: a whole FleetJob, or a strategy alone. Its kind
+ * follows from its content, never from its name:
  *
  *   YAML or JSON object with apiVersion, kind, metadata or spec    a FleetJob
- *   any other YAML or JSON object that a strategy can be read from  a strategy, also as the value of
+ *   any other YAML or JSON object that a strategy can be read from  a strategy, also as the value
+ *   of
  *                                                                   a single key "strategy"
  *   else                                                           a strategy in text format
  */

@@ -12,8 +12,8 @@
  *     … job.spec.worker.replicas …
  *     fleetjob_release(&job);
  *
- * Decoding takes what it knows. Whoever changes an object works on the raw JSON it came from, so
- * that fields of a newer version of the resource survive.
+ * Decoding takes what it knows. A program that changes an object works on the raw JSON it came
+ * from, so that fields of a newer version of the resource survive.
  *
  * Fields are described in the tables of fleetjob_fields.c and fleetjob_status.c, from which the CRD
  * and the reference pages are generated; the comments here add what a C reader needs.
@@ -196,7 +196,7 @@ struct fleetjob_status {
     char *image;         /* frozen at the first start, or NULL */
     char *image_id;      /* of its contents, as the kubelet knows them, or NULL */
     char *agent_image;   /* frozen with it: where the agent is from, or NULL */
-    char *secret_digest; /* of what the job's Secret holds, or NULL */
+    char *secret_digest; /* of the content of the job's Secret, or NULL */
     struct fleet_int_map attempts; /* by index, zero left out */
     bool has_workers;
     struct fleetjob_workers {

@@ -265,7 +265,8 @@ static const struct fleet_field elastic_fields[] = {
      .min = 1,
      .max = 86400,
      .description =
-         "How long the job waits at its start for all replicas before it begins with those that are "
+         "How long the job waits at its start for all replicas before it begins with those that "
+         "are "
          "ready, if they are minReplicas at least; and how long with fewer than minReplicas before "
          "it counts as Stalled."},
     {.name = "waitForReplacementSeconds",
@@ -331,8 +332,8 @@ static const struct fleet_field rule_fields[] = {
      .pattern = "^[A-Z][A-Za-z0-9]*$",
      .pattern_words = "a word in CamelCase",
      .description =
-         "Reasons that the rule is about, as MemberLost, OOMKilled or Preempted (docs/failures.md lists them); "
-         "absent: any."},
+         "Reasons that the rule is about, as MemberLost, OOMKilled or Preempted (docs/failures.md "
+         "lists them); absent: any."},
     {0},
 };
 
@@ -496,7 +497,8 @@ static const struct fleet_field spec_fields[] = {
      .presence = FLEET_PRESENCE(struct fleetjob_spec, has_training),
      .object = &training_type,
      .description = "The built-in training runtime; without it the template's own command, or "
-                    "the ENTRYPOINT of its image, runs under the agent. Like the strategy it cannot change while the job runs."},
+                    "the ENTRYPOINT of its image, runs under the agent. Like the strategy it "
+                    "cannot change while the job runs."},
     {.name = "runPolicy",
      .kind = FLEET_FIELD_OBJECT,
      .offset = offsetof(struct fleetjob_spec, run_policy),

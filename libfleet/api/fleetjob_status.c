@@ -102,7 +102,7 @@ static const struct fleet_field rendezvous_fields[] = {
 
 static const struct fleet_object rendezvous_type = {
     .name = "rendezvous",
-    .description = "The newest agreement on who trains.",
+    .description = "The newest agreement on the workers that train.",
     .fields = rendezvous_fields,
     .size = sizeof(struct fleetjob_rendezvous),
     .open = true,
@@ -406,7 +406,7 @@ static const struct fleet_field status_fields[] = {
      .kind = FLEET_FIELD_OBJECT,
      .offset = offsetof(struct fleetjob_status, rendezvous),
      .object = &rendezvous_type,
-     .description = "The newest agreement on who trains."},
+     .description = "The newest agreement on the workers that train."},
     {.name = "waiting",
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_status, waiting),
@@ -418,8 +418,7 @@ static const struct fleet_field status_fields[] = {
      .offset = offsetof(struct fleetjob_status, image),
      .description =
          "Image of the workers, frozen at the first start: with its digest, but for an image "
-         "that was loaded onto the nodes, of which the kubelet knows no digest that could be "
-         "pulled."},
+         "that was loaded onto the nodes, where the kubelet knows no digest to pull it by."},
     {.name = "imageID",
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_status, image_id),
@@ -435,9 +434,9 @@ static const struct fleet_field status_fields[] = {
     {.name = "secretDigest",
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_status, secret_digest),
-     .description =
-         "SHA-256 of what the job's Secret holds. The controller knows by it whether the "
-         "Secret is up to date, because it may not read Secrets."},
+     .description = "SHA-256 of the content of the job's Secret. It tells the "
+                    "controller, which may not read Secrets, whether the Secret is "
+                    "up to date."},
     {.name = "attempts",
      .kind = FLEET_FIELD_INT_MAP,
      .offset = offsetof(struct fleetjob_status, attempts),

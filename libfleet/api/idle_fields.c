@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One function a field: the reason why it has no effect, or NULL. A row goes when something reads it. */
+/* One function a field: the reason why it has no effect, or NULL. A row goes when something reads
+ * it. */
 #include "libfleet/api/idle_fields.h"
 
 #include <stddef.h>
@@ -11,7 +12,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/program/loss_scaling.h"
 
-/* ---- strategyOptions --------------------------------------------------------------------------- */
+/* ---- strategyOptions ------------------------------------------------------------------------- */
 
 static const char own_trainer[] = "only the built-in runtime reads it";
 
@@ -59,7 +60,7 @@ static const char *partition(const struct fleetjob_spec *spec, const struct stra
                : "only `fleetjob plan` reads it until sharding runs";
 }
 
-/* ---- training ---------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 static const char *deterministic(const struct fleetjob_spec *spec, const struct strategy *s)
 {
@@ -118,7 +119,7 @@ static const char *health_window(const struct fleetjob_spec *spec, const struct 
 
 #define BUDDIES_DEFAULT 1 /* runPolicy.elastic.replicas */
 
-/* ---- runPolicy --------------------------------------------------------------------------------- */
+/* ---- runPolicy ------------------------------------------------------------------------------- */
 
 static const char *buddies(const struct fleetjob_spec *spec, const struct strategy *s)
 {

@@ -106,7 +106,7 @@ static struct plan_request make_request(const struct fleetjob *job,
         .threads = options->threads};
 }
 
-/* The plan, or as much as can be told without one. What cannot run needs no other optimizer. */
+/* The plan, or the checks that need none. What cannot run needs no other optimizer. */
 static bool try_plan(const struct fleetjob *job, const struct judge_options *options,
                      struct plan *out, struct fleet_errors *errors)
 {

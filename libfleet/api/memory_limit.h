@@ -14,7 +14,8 @@
 
 struct fleet_errors;
 
-/* What an agent or a trainer takes besides what the plan counts: code, stacks, the program itself. */
+/* What an agent or a trainer takes besides what the plan counts: code, stacks, the program
+ * itself. */
 #define MEMORY_LIMIT_PROCESS_BYTES ((int64_t)12 << 20)
 
 /* Bytes that one worker of the job needs at most: its trainers, a checkpoint, the processes. */
@@ -25,9 +26,9 @@ void memory_limit_explain(const struct fleetjob *job, const struct plan *plan,
                           struct fleet_strbuf *out);
 
 /*
- * The limits.memory that the job gives its workers in spec.worker.resources, or in the first container
- * of spec.worker.template. Returns 0 and *out = -1 if there is none; -EINVAL with an error appended if
- * it is not a quantity. *out_path: the field.
+ * The limits.memory that the job gives its workers in spec.worker.resources, or in the first
+ * container of spec.worker.template. Returns 0 and *out = -1 if there is none; -EINVAL with an
+ * error appended if it is not a quantity. *out_path: the field.
  */
 int memory_limit_of(const struct fleetjob *job, int64_t *out, const char **out_path,
                     struct fleet_errors *errors);
@@ -35,7 +36,8 @@ int memory_limit_of(const struct fleetjob *job, int64_t *out, const char **out_p
 /* Compute threads of a trainer by the worker's limits.cpu; 0 if there is none. */
 int memory_limit_threads(const struct fleetjob *job);
 
-/* 0, or -EINVAL with an error that shows the table if a worker needs more than its limits.memory. */
+/* 0, or -EINVAL with an error that shows the table if a worker needs more than its
+ * limits.memory. */
 int memory_limit_check(const struct fleetjob *job, const struct plan *plan,
                        struct fleet_errors *errors);
 

@@ -161,8 +161,8 @@ int reference_page(const char *file, struct fleet_strbuf *out)
         const struct fleet_object *type;
     } pages[] = {
         {"fleetjob.md", "FleetJob: spec", "spec",
-         "What a user writes. `spec.training` has [a page of its own](training.md); what came of it "
-         "is in [the status](status.md).",
+         "What a user writes. `spec.training` has [a page of its own](training.md); what came of "
+         "it is in [the status](status.md).",
          &fleetjob_spec_type},
         {"training.md", "FleetJob: spec.training", "spec.training",
          "The built-in training runtime. The number of workers does not change the result: a batch "

@@ -388,7 +388,8 @@ static void add_knob_scalar(cJSON *schema, const struct knob_field *field)
     }
 }
 
-/* Help and Paddle's default, for `kubectl explain`. A `default:` in the schema would make set what the user left out. */
+/* Help and Paddle's default, for `kubectl explain`. A `default:` in the schema would make set what
+ * the user left out. */
 static void describe_knob(cJSON *schema, const struct knob_field *field)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};

@@ -24,7 +24,7 @@ struct fleetjob;
 struct validation_options {
     bool in_cluster;    /* paths must be absolute and checkpoints lie on a volume */
     bool without_image; /* workers are processes of this machine: no image says what to start */
-    int64_t world_size; /* check for this many ranks instead of what `worker` says; 0 = not */
+    int64_t world_size; /* check for this many ranks instead of those of `worker`; 0 = not */
     const enum strategy_policy *policy; /* instead of the job's; NULL = the job's */
 };
 

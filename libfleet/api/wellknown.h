@@ -4,7 +4,7 @@
 
 /*
  * Every name that one program writes and another reads: group, labels, annotations, condition types
- * and reasons, event reasons. Each says who writes and who reads it. All of them are part of the
+ * and reasons, event reasons. Each has its writer and its reader. All of them are part of the
  * API.
  */
 
@@ -40,23 +40,23 @@
 
 /* ---- labels ---------------------------------------------------------------------------------- */
 
-/* Pods, Secret, Service. Written by the controller; read by the Service's selector, status.workers.selector and
- * people. Value: the job's name. */
+/* Pods, Secret, Service. Written by the controller; read by the Service's selector,
+ * status.workers.selector and people. Value: the job's name. */
 #define WELLKNOWN_LABEL_JOB WELLKNOWN_GROUP "/job-name"
 
-/* Pods. Written by the controller: the job's UID. Its watch selects the pods that have this label, whatever the
- * value; a pod that loses it gets it back (pod_labels.c). */
+/* Pods. Written by the controller: the job's UID. Its watch selects the pods that have this label,
+ * whatever the value; a pod that loses it gets it back (pod_labels.c). */
 #define WELLKNOWN_LABEL_JOB_UID WELLKNOWN_GROUP "/job-uid"
 
 /* Pods. Written by the controller for people; it reads the pod's name. Value: 0 … maxReplicas-1. */
 #define WELLKNOWN_LABEL_INDEX WELLKNOWN_GROUP "/worker-index"
 
-/* Pods. Written by the controller for people; it reads the pod's name. Value: 0, 1, 2 …: how often this index was
- * remade. */
+/* Pods. Written by the controller for people; it reads the pod's name. Value: 0, 1, 2 …: how often
+ * this index was remade. */
 #define WELLKNOWN_LABEL_ATTEMPT WELLKNOWN_GROUP "/worker-attempt"
 
-/* Pods. Written by the API server, which copies it from the node (or by the pod's template); read by the
- * controller: the workers of one zone get neighbouring ranks. */
+/* Pods. Written by the API server, which copies it from the node (or by the pod's template); read
+ * by the controller: the workers of one zone get neighbouring ranks. */
 #define WELLKNOWN_LABEL_TOPOLOGY "topology.kubernetes.io/zone"
 
 /* Pods, for tools of the ecosystem (app.kubernetes.io/managed-by: fleetjob). Nothing of ours
@@ -65,14 +65,14 @@
 
 /* ---- containers ------------------------------------------------------------------------------ */
 
-/* Init container that copies the agent into a pod of another image. Written by the controller, which reads
- * which image it had. */
+/* Init container that copies the agent into a pod of another image. Written by the controller,
+ * which reads which image it had. */
 #define WELLKNOWN_AGENT_CONTAINER "fleetjob-agent"
 
 /* ---- annotations ----------------------------------------------------------------------------- */
 
-/* Pods. Written and read by the controller: digest of the template a pod was made from, by which an
- * answer 409 to a create is told from a foreign pod. */
+/* Pods. Written and read by the controller: digest of the template a pod was made from. After an
+ * answer 409 to a create it tells our pod from a foreign one. */
 #define WELLKNOWN_ANNOTATION_TEMPLATE WELLKNOWN_GROUP "/template-hash"
 
 /* ---- conditions (status.conditions[].type) --------------------------------------------------- */
@@ -83,11 +83,11 @@
 #define WELLKNOWN_CONDITION_RUNNING   "Running"   /* a generation is committing steps */
 #define WELLKNOWN_CONDITION_RESTARTING \
     "Restarting" /* a generation ended, the next has no step yet */
-#define WELLKNOWN_CONDITION_INTERNAL_ERROR \
-    "InternalError" /* a defect of the controller: this job is not looked after until the next try */
-#define WELLKNOWN_CONDITION_SUSPENDED "Suspended" /* runPolicy.suspend took effect: no pods */
-#define WELLKNOWN_CONDITION_SUCCEEDED "Succeeded" /* terminal */
-#define WELLKNOWN_CONDITION_FAILED    "Failed"    /* terminal; the reason says why */
+/* A defect of the controller: this job is not looked after until the next try. */
+#define WELLKNOWN_CONDITION_INTERNAL_ERROR "InternalError"
+#define WELLKNOWN_CONDITION_SUSPENDED      "Suspended" /* runPolicy.suspend took effect: no pods */
+#define WELLKNOWN_CONDITION_SUCCEEDED      "Succeeded" /* terminal */
+#define WELLKNOWN_CONDITION_FAILED         "Failed"    /* terminal; the reason says why */
 #define WELLKNOWN_CONDITION_CHECKPOINT_FAILED \
     "CheckpointFailed" /* the newest save failed and is tried again; the message says why */
 #define WELLKNOWN_CONDITION_BLOCKED \
@@ -132,9 +132,10 @@
     "WaitingForWorkers"                      /* some are ready, others are not */
 #define WELLKNOWN_REASON_STARTING "Starting" /* pods are being made and started */
 
-/* ---- reasons of failures and restarts ---------------------------------------------------------- */
-/* status.restarts.history[].cause, failurePolicy.rules[].reasons (docs/failures.md). Written by hub, agent and
- * controller; read by rules and people. Only those that two of them know are here. */
+/* ---- reasons of failures and restarts -------------------------------------------------------- */
+/* status.restarts.history[].cause, failurePolicy.rules[].reasons (docs/failures.md). Written by
+ * hub, agent and controller; read by rules and people. Only those that two of them know are
+ * here. */
 
 #define WELLKNOWN_CAUSE_PREEMPTED \
     "Preempted" /* the scheduler needs the room for a pod that matters more */

@@ -13,10 +13,11 @@
  *   FLEET_WORLD_MAX          validation, --world-size            hub, agent, trainer: ranks
  *   FLEET_MESSAGE_MAX        hub and agent, each message         `assign` of FLEET_WORLD_MAX ranks
  *   FLEET_LINK_MESSAGE_MAX   agent and trainer, each message     `assign` of FLEET_WORLD_MAX ranks
- *   FLEET_HUB_PEER_BYTES     hub's server                        what waits for one slow member …
- *   FLEET_HUB_JOB_BYTES      hub's server                        … what is held for the members of a job, …
- *   FLEET_HUB_NAMESPACE_BYTES  hub's server                      … of a namespace, …
- *   FLEET_HUB_BYTES          hub's server                        … and of all: its share of the controller's memory
+ *   FLEET_HUB_PEER_BYTES     hub's server                        bytes that wait for a slow member,
+ *   FLEET_HUB_JOB_BYTES      hub's server                        held for the members of a job,
+ *   FLEET_HUB_NAMESPACE_BYTES  hub's server                      of a namespace,
+ *   FLEET_HUB_BYTES          hub's server                        of all: the hub's part of the
+ *                                                                controller's memory
  *
  * tests/unit/test_limits.c encodes the largest job in both protocols.
  */
@@ -35,8 +36,8 @@
  * rank. */
 #define FLEET_LINK_MESSAGE_MAX (8 << 20)
 
-/* Bytes that the hub's server holds: of messages whose end has not arrived, and of those that a member has not taken yet. A
- * text for many members is counted once. */
+/* Bytes that the hub's server holds: of messages whose end has not arrived, and of those that a
+ * member has not taken yet. A text for many members is counted once. */
 #define FLEET_HUB_PEER_BYTES      (16u << 20)
 #define FLEET_HUB_JOB_BYTES       (32u << 20)
 #define FLEET_HUB_NAMESPACE_BYTES (64u << 20)

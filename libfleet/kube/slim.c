@@ -36,7 +36,8 @@ static const char *skip_list(const char *p, const char *end)
     return NULL;
 }
 
-/* Inside a string the quotes of the key would be escaped, so the key is a key wherever it is found. */
+/* Inside a string the quotes of the key would be escaped, so the key is a key wherever it is
+ * found. */
 void kube_slim(const char *text, size_t size, struct fleet_strbuf *out)
 {
     const char *end = text + size, *from = text, *at = text;

@@ -5,9 +5,9 @@
 /*
  * JSON text of the API server without metadata.managedFields.
  *
- * They say who set which field, are more than half of a pod, and nothing here reads them. Taking
- * them out of the text costs a few microseconds an object; decoding them costs as much as the rest
- * of the object.
+ * They record the manager of each field, are more than half of a pod, and nothing here reads them.
+ * Taking them out of the text costs a few microseconds an object; decoding them costs as much as
+ * the rest of the object.
  */
 
 #include <stddef.h>

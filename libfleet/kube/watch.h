@@ -33,7 +33,8 @@ enum kube_watch_type {
     KUBE_WATCH_BOOKMARK, /* the object carries nothing but a resourceVersion */
 };
 
-/* `object` is borrowed for the call, and has no managedFields (slim.h). A negative result ends the feed with that result. */
+/* `object` is borrowed for the call, and has no managedFields (slim.h). A negative result ends the
+ * feed with that result. */
 typedef int kube_watch_event(void *user, enum kube_watch_type type, const cJSON *object,
                              struct fleet_error *err);
 

@@ -39,7 +39,7 @@ enum failure_action failure_rules_action(const struct failure_rules *rules, int 
     return rule ? rule->action : FAILURE_RESTART;
 }
 
-/* ---- values ----------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static bool is_same_text(const char *a, const char *b)
 {

@@ -3,8 +3,9 @@
 #define LIBFLEET_RENDEZVOUS_FAILURE_RULES_H
 
 /*
- * What a failure means for the job: runPolicy.failurePolicy as the hub knows it. The hub asks the rules before
- * it counts a restart, so a failure that ends the job, or does not count, is never counted first.
+ * What a failure means for the job: runPolicy.failurePolicy as the hub knows it. The hub asks the
+ * rules before it counts a restart, so a failure that ends the job, or does not count, is never
+ * counted first.
  */
 
 #include <stdbool.h>

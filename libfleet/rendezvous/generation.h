@@ -3,7 +3,7 @@
 #define LIBFLEET_RENDEZVOUS_GENERATION_H
 
 /*
- * One agreement on who trains: a pair (epoch, counter).
+ * One agreement on the members that train: a pair (epoch, counter).
  *
  * `epoch` counts the hubs of a job (the Lease's leaseTransitions; always 1 in `fleetjob run`),
  * `counter` the generations; it goes on counting when the epoch changes and is the number users

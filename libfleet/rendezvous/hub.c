@@ -5,40 +5,41 @@
  * hub_hello.c, hub_status.c and hub_message.c take what members say, hub_form.c makes generations,
  * hub_finish.c ends the job.
  *
- *               enough members                      recorded
- *  GATHERING ──────────────────▶ RECORDING ──────────────────────▶ FORMING ── first step ──▶ RUNNING
- *    ▲   ▲                           │                                │                        │  │
- *    │   └──── one of them is gone ──┘                                │                        │  │
- *    └─────────────────── member lost or left, resize ────────────────┴────────────────────────┘  │
- *                                                                                                 │
- *    FAILED ◀── restarts used up, fatal cause (from any)             FINISHED ◀── all steps done ─┘
+ *               enough members                     recorded
+ *  GATHERING ──────────────────▶ RECORDING ────────────────────▶ FORMING ── first step ──▶ RUNNING
+ *    ▲   ▲                           │                              │                        │  │
+ *    │   └──── one of them is gone ──┘                              │                        │  │
+ *    └─────────────────── member lost or left, resize ──────────────┴────────────────────────┘  │
+ *                                                                                               │
+ *    FAILED ◀── restarts used up, fatal cause (from any)           FINISHED ◀── all steps done ─┘
  *
  *  GATHERING -> RECORDING  propose()            members chosen and ranked, record asked for
  *  RECORDING -> FORMING    hub_assign_send()    hub_record_done(), or a majority without it
  *  RECORDING -> GATHERING  hub_form_try()       one of the chosen is not ready any more, or one
  *                                               has come that holds more
  *  FORMING   -> RUNNING    hub_status_take()    a member has committed a step
- *  *         -> GATHERING  hub_form_break()     the first cause is kept; members are told `abort`
+ *  *         -> GATHERING  hub_form_break()     the first cause is kept; members get `abort`
  *  GATHERING -> RUNNING    adopt()              a new hub hears of a generation that runs
  *  *         -> FAILED     hub_finish_fail(), hub_end()
  *  *         -> FINISHED   hub_finish_try(), hub_end()
  *
- *  (1) Generations only grow; `newest` is the greatest pair that any member may have been told.
+ *  (1) Generations only grow; `newest` is the greatest pair that any member may know.
  *  (2) Nobody is assigned to a generation before its record is confirmed, but for a strict majority
  *      of the newest generation while the record cannot be written.
  *  (3) A generation is assigned only when each of its members has left all earlier ones, so no two
  *      generations share a member that takes part in both.
  *  (4) A new hub declares nobody lost in its first 10 s + 1 ms a member, unless told that the pod
- *      is gone. It changes nothing in a generation that runs whole; nor while one makes steps, which
- *      need the votes of all its members, whether they have come or not. A member that it has never heard of,
- *      and that no other member misses, has 20 s, or as long as the owner says (hub_start.unheard_ms).
+ *      is gone. It changes nothing in a generation that runs whole; nor while one makes steps,
+ *      which need the votes of all its members, whether they have come or not. A member that it has
+ *      never heard of, and that no other member misses, has 20 s, or as long as the owner says
+ *      (hub_start.unheard_ms).
  *  (5) The places of the newest generation are held at most once; a survivor keeps its place, and
  *      with it its rank, unless it no longer exists.
  *  (6) An incident counts once against maxRestarts, however many causes it has until the next
  *      generation is assigned, and however many hubs see it: the count is recorded in one write
- *      with the generation that the incident leads to. Who was told why its generation ended says so
- *      to the next hub.
- *  (7) Steps are told once each, ascending.
+ *      with the generation that the incident leads to. A member that knows why its generation
+ *      ended reports it to the next hub.
+ *  (7) Each step is reported once, ascending.
  *  (8) What a member says about a generation that is not the newest changes nothing but its own
  *      entry; a repeated or overtaken message changes nothing at all.
  *  (9) Every status message carries the member's whole state, and the hub answers what does not fit
@@ -57,7 +58,7 @@
 #include "libfleet/rendezvous/hub_internal.h"
 #include "libfleet/rendezvous/kv.h"
 
-/* ---- life cycle -------------------------------------------------------------------------------- */
+/* ---- life cycle ------------------------------------------------------------------------------ */
 
 static void check_policy(const struct hub_policy *policy)
 {
@@ -140,7 +141,7 @@ void hub_machine_free(struct hub *hub)
     free(hub);
 }
 
-/* ---- time -------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 void hub_wake_at(struct hub *hub, double at_ms)
 {
@@ -362,7 +363,7 @@ void hub_machine_end(struct hub *hub, bool succeeded, const char *reason, double
         hub_finish_end(hub, succeeded, reason, out);
 }
 
-/* ---- time passes ------------------------------------------------------------------------------- */
+/* ---- time passes ----------------------------------------------------------------------------- */
 
 double hub_machine_deadline(const struct hub *hub)
 {
@@ -422,8 +423,8 @@ static void lose_overdue(struct hub *hub, struct hub_output *out)
     }
 }
 
-/* Members that a new hub has never heard of are lost after `unheard_ms` without a step: their pods are there, and no
- * other member misses them. */
+/* Members that a new hub has never heard of are lost after `unheard_ms` without a step: their pods
+ * are there, and no other member misses them. */
 static void lose_unheard(struct hub *hub, struct hub_output *out)
 {
     double due_ms = fmax(hub->quiet_until_ms, hub->progress_ms + hub->unheard_ms); /* (4) */

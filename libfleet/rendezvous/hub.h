@@ -3,8 +3,8 @@
 #define LIBFLEET_RENDEZVOUS_HUB_H
 
 /*
- * The hub of one job: knows its members, makes generations. A pure state machine: it is told what
- * happened and when, and answers with a list of actions; it has no socket, clock or thread.
+ * The hub of one job: knows its members, makes generations. A pure state machine: its calls say
+ * what happened and when, and return a list of actions; it has no socket, clock or thread.
  *
  * Every call that takes `out` appends to it. The owner carries out the actions in order, clears the
  * list, and calls hub_tick() when hub_deadline() has come. `now_ms` is monotonic milliseconds and
@@ -45,9 +45,10 @@ struct hub_policy {
     struct failure_rules rules;  /* failurePolicy; borrowed for the call, the hub copies them */
     int64_t reset_after_steps;   /* restart.resetAfterSteps; 0 = never */
     double progress_interval_ms; /* least time between two progress messages; 0 = every step */
-    /* The job's own trainers (no spec.training): each exits for itself, so the job has succeeded once all
-     * ranks of one generation have exited with 0. What they hold in memory goes to nobody else: they
-     * start anew in every generation. Of steps and checkpoints the hub knows what they report. */
+    /* The job's own trainers (no spec.training): each exits for itself, so the job has succeeded
+     * once all ranks of one generation have exited with 0. What they hold in memory goes to nobody
+     * else: they start anew in every generation. Of steps and checkpoints the hub knows what they
+     * report. */
     bool own_trainer;
 };
 
@@ -100,14 +101,18 @@ enum hub_event_type {
     HUB_EVENT_STALLED,           /* waits for something: message says for what */
     HUB_EVENT_FAILED,   /* the job cannot go on: the first cause, message, lines; terminal */
     HUB_EVENT_FINISHED, /* step.step, step.loss, weights_sha256; terminal */
-    HUB_EVENT_WAITING, /* before the next generation: message says for what, "" = no more; until_ms */
-    HUB_EVENT_SUPERSEDED, /* a member holds `generation`, of a greater epoch than this hub's: the hub does
-                             nothing any more until hub_end(). The owner replaces it, if it leads */
-    HUB_EVENT_DEFECT, /* an assertion failed in the hub: message. It does nothing any more; the owner frees it and makes
-                         another one from what was recorded. Nothing else of the event is known */
+    /* before the next generation: message says for what, "" = no more; until_ms */
+    HUB_EVENT_WAITING,
+    /* a member holds `generation`, of a greater epoch than this hub's: the hub does nothing any
+     * more until hub_end(). The owner replaces it, if it leads */
+    HUB_EVENT_SUPERSEDED,
+    /* an assertion failed in the hub: message. It does nothing any more; the owner frees it and
+     * makes another one from what was recorded. Nothing else of the event is known */
+    HUB_EVENT_DEFECT,
 };
 
-/* Phases of a restart; they add up: detect + agree + connect + restore = resume. -1 = not reached. */
+/* Phases of a restart; they add up: detect + agree + connect + restore = resume. -1 = not
+ * reached. */
 struct hub_timeline {
     double detect_ms;     /* fault → the hub aborted the generation */
     double agree_ms;      /* → assign sent */
@@ -132,9 +137,10 @@ struct hub_event {
     bool counted;                      /* RESTART: counts against maxRestarts */
     int restarts;                      /* counted so far, since the last reset */
     int members, world;                /* of `generation` */
-    int64_t lost_steps;                /* RESTART: steps reported before that are computed again;
-                                          -1 = unknown: an own trainer did not say where it goes on */
-    struct hub_timeline timeline;      /* RESTART */
+    /* RESTART: steps reported before that are computed again; -1 = unknown: an own trainer did not
+     * say where it goes on */
+    int64_t lost_steps;
+    struct hub_timeline timeline; /* RESTART */
     struct message_step step;
     bool weights_differ;     /* FINISHED: two members told different digests */
     char weights_sha256[65]; /* FINISHED */
@@ -151,8 +157,8 @@ struct hub_record {
     int restarts;       /* counted since the last reset, the one that leads to it included … */
     int restarts_total; /* … and ever: in one write with the generation, so that each counts once */
     int restarts_ignored; /* the same of those that a rule says do not count */
-    /* What it follows, for the history, should nobody be left to tell how it went; cause "" = a first
-     * generation. */
+    /* What it follows, for the history, should nobody be left to tell how it went; cause "" = a
+     * first generation. */
     char cause[MESSAGE_CAUSE_MAX + 1];
     int member, exit_code; /* -1 = none, unknown */
 };
@@ -188,10 +194,10 @@ struct hub *hub_new(const struct hub_start *start, const struct hub_policy *poli
 void hub_free(struct hub *hub); /* NULL is fine */
 
 /*
- * A broken invariant of the hub ends the hub, not the process (HUB_EVENT_DEFECT): what the call wanted done is dropped,
- * later calls do nothing, later questions are answered as by a hub that has no members. hub_defect() has the words of the
- * assertion, NULL = none. hub_free() does not touch such a hub: its memory is lost, and hub_defects() counts how often
- * that was.
+ * A broken invariant of the hub ends the hub, not the process (HUB_EVENT_DEFECT): what the call
+ * wanted done is dropped, later calls do nothing, later questions are answered as by a hub that has
+ * no members. hub_defect() has the words of the assertion, NULL = none. hub_free() does not touch
+ * such a hub: its memory is lost, and hub_defects() counts how often that was.
  */
 #define HUB_DEFECT_MAX 256 /* bytes, with the NUL */
 const char *hub_defect(const struct hub *hub);
@@ -215,8 +221,8 @@ void hub_record_done(struct hub *hub, struct generation generation, double now_m
                      struct hub_output *out);
 
 /*
- * The record cannot be written now. The hub goes on if the new generation holds a strict majority of
- * the newest one, else waits; it asks for the record again every second until it is done.
+ * The record cannot be written now. The hub goes on if the new generation holds a strict majority
+ * of the newest one, else waits; it asks for the record again every second until it is done.
  */
 void hub_record_failed(struct hub *hub, struct generation generation, double now_ms,
                        struct hub_output *out);
@@ -226,8 +232,9 @@ void hub_member_gone(struct hub *hub, const char *pod_uid, const char *cause, do
                      struct hub_output *out);
 
 /*
- * Kubernetes takes the pod away: what ends with it is called `cause` (Preempted, Evicted) and no failure. Also once the
- * member has left, as long as the restart that follows has not been told; a call that comes too late changes nothing.
+ * Kubernetes takes the pod away: what ends with it is called `cause` (Preempted, Evicted) and no
+ * failure. Also once the member has left, as long as the restart that follows has not been
+ * reported; a call that comes too late changes nothing.
  */
 void hub_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
                         const char *cause);
@@ -239,10 +246,10 @@ void hub_member_departs(struct hub *hub, const char *pod_uid, int index, int att
  */
 void hub_order(struct hub *hub, const char *const *pod_uids, size_t count);
 
-/* Ask the members for a checkpoint, by hand: who leaves saves without being asked. */
+/* Ask the members for a checkpoint, by hand: a member that leaves saves without being asked. */
 void hub_checkpoint(struct hub *hub, double now_ms, struct hub_output *out);
 
-/* End the job from outside (policy, deletion): members are told `done`. No event follows. */
+/* End the job from outside (policy, deletion): members get `done`. No event follows. */
 void hub_end(struct hub *hub, bool succeeded, const char *reason, double now_ms,
              struct hub_output *out);
 
@@ -250,7 +257,7 @@ void hub_end(struct hub *hub, bool succeeded, const char *reason, double now_ms,
 double hub_deadline(const struct hub *hub);
 void hub_tick(struct hub *hub, double now_ms, struct hub_output *out);
 
-/* ---- what an observer may see ------------------------------------------------------------------ */
+/* ---- what an observer may see ---------------------------------------------------------------- */
 
 struct hub_member {
     const char *pod_uid; /* borrowed until the next call on the hub */
@@ -271,14 +278,15 @@ int64_t hub_epoch(const struct hub *hub);          /* of the generations it make
 /* The newest generation that is known to have made a step, or none. */
 struct generation hub_trained(const struct hub *hub);
 
-/* Made for a generation that may run, of which it has not heard yet: nothing is known to be wrong. */
+/* The hub was made for a generation that may run, and has not heard of it yet: nothing is known to
+ * be wrong. */
 bool hub_is_learning(const struct hub *hub);
 int hub_restarts_total(const struct hub *hub);   /* counted ever */
 int hub_restarts(const struct hub *hub);         /* counted since the last reset */
 int hub_restarts_ignored(const struct hub *hub); /* that do not count, ever */
 
-/* What led to the newest generation, of which no RESTART has been told yet; false if one has, or there is
- * nothing to tell. */
+/* The restart that led to the newest generation, as long as no RESTART event has reported it;
+ * false if one has, or there was no restart. */
 bool hub_begun(const struct hub *hub, struct hub_record *out);
 
 /* The lineage as it will be once `record` is done, oldest first; returns how many entries. */
@@ -288,10 +296,12 @@ size_t hub_record_lineage(const struct hub *hub, const struct hub_record *record
 /* Is this lost member waited for, because it alone holds the state? */
 bool hub_is_awaited(const struct hub *hub, const char *pod_uid);
 
-/* The recorded lineage, oldest first: writes at most MESSAGE_LINEAGE_MAX entries, returns how many. */
+/* The recorded lineage, oldest first: writes at most MESSAGE_LINEAGE_MAX entries, returns how
+ * many. */
 size_t hub_lineage(const struct hub *hub, struct message_lineage out[MESSAGE_LINEAGE_MAX]);
 
-/* Members that count, in order of arrival: writes at most `capacity`, returns how many there are. */
+/* Members that count, in order of arrival: writes at most `capacity`, returns how many there
+ * are. */
 size_t hub_members(const struct hub *hub, struct hub_member *out, size_t capacity);
 
 /* Words for logs and tests: "Gathering", "TrainerFailed", …. Static. */

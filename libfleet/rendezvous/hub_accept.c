@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Connections from accept until their token is checked, when nobody knows who they are. A turn of the loop
- * begins at most ACCEPTS_MAX handshakes, so that whatever else the loop does never waits for a crowd.
+ * Connections from accept until their token is checked, as long as the peer is not known. A turn
+ * of the loop begins at most ACCEPTS_MAX handshakes, so that the other work of the loop never
+ * waits for a crowd.
  *
- *   accepted ── hub_admission ──▶ handshake ── token is right ──▶ a member's connection (hub_session.c)
+ *   accepted ── hub_admission ──▶ handshake ── token is right ──▶ connection (hub_session.c)
  *       └─ refused ──▶ closed ◀── overdue, or replaced ──┘
  *
- * The keeper is a timer that runs while there is something to look after: overdue handshakes, connections to
- * accept after a lack of descriptors, and memory to give back after many connections have ended.
+ * The keeper is a timer that runs while there is something to look after: overdue handshakes,
+ * connections to accept after a lack of descriptors, and memory to give back after many connections
+ * have ended.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,7 +41,7 @@ void hub_accept_peer_name(const struct sockaddr_storage *address, socklen_t size
     (void)snprintf(out, 64, "%s:%s", host, port);
 }
 
-/* ---- handshakes -------------------------------------------------------------------------------- */
+/* ---- handshakes ------------------------------------------------------------------------------ */
 
 static const char *reason_of(enum hub_refusal kind)
 {
@@ -82,7 +84,7 @@ void hub_accept_finish(struct hub_server *server, struct lws *wsi)
     hub_admission_end(server->admission, handshake);
 }
 
-/* ---- the keeper -------------------------------------------------------------------------------- */
+/* ---- the keeper ------------------------------------------------------------------------------ */
 
 static void on_acceptable(uv_poll_t *listener, int status, int events);
 
@@ -102,8 +104,8 @@ static void gate(struct hub_server *server)
 }
 
 /*
- * The C library keeps what is freed in the middle of its heap. After a flood that may be most of it.
- * Done when no connection has ended for a while: it takes some milliseconds.
+ * The C library keeps what is freed in the middle of its heap. After a flood that may be most of
+ * it. Done when no connection has ended for a while: it takes some milliseconds.
  */
 static void give_memory_back(struct hub_server *server)
 {
@@ -147,9 +149,9 @@ void hub_accept_closed(struct hub_server *server, struct lws *wsi)
     gate(server);
 }
 
-/* ---- accepting --------------------------------------------------------------------------------- */
+/* ---- accepting ------------------------------------------------------------------------------- */
 
-/* May this one begin a handshake? NULL: no, and it was told. */
+/* May this one begin a handshake? NULL: no, and the refusal is reported. */
 static struct hub_handshake *admit(struct hub_server *server,
                                    const struct sockaddr_storage *address, socklen_t size)
 {
@@ -176,7 +178,8 @@ static bool take_connection(struct hub_server *server, int fd,
 
     server->stats.accepted++;
     if (!handshake) {
-        /* Reset: a connection that lingers in TIME_WAIT would cost the kernel memory for a minute. */
+        /* Reset: a connection that lingers in TIME_WAIT would cost the kernel memory for a
+         * minute. */
         (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
                          sizeof(struct linger));
         (void)close(fd);
@@ -223,7 +226,7 @@ static void on_acceptable(uv_poll_t *listener, int status, int events)
     }
 }
 
-/* ---- life cycle -------------------------------------------------------------------------------- */
+/* ---- life cycle ------------------------------------------------------------------------------ */
 
 /* A listening socket, and its port in *out_port. -errno. */
 static int open_listener(const char *address, int port, int *out_port, struct fleet_error *err)

@@ -127,7 +127,8 @@ static struct hub_handshake *oldest_of_the_largest(const struct hub_admission *a
     return found;
 }
 
-/* Who goes so that a handshake of `cell` can begin. -1: nobody may, and *out_why says so. */
+/* The connection to close so that a handshake of `cell` can begin. -1: none may go, and *out_why
+ * has the reason. */
 static int choose_victim(const struct hub_admission *admission, size_t cell, double now_ms,
                          struct hub_handshake **out_victim, enum hub_refusal *out_why)
 {

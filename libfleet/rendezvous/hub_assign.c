@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Giving out a generation that was proposed, and recorded unless a majority made it: places, key and
- * reporter in one text that all members get, then what its beginning means for the rest of the state
- * (who is surplus, whether state was lost, whether it counts as a restart).
+ * Giving out a generation that was proposed, and recorded unless a majority made it: places, key
+ * and reporter in one text that all members get, then what its beginning means for the rest of the
+ * state (surplus members, whether state was lost, whether it counts as a restart).
  */
 #include <inttypes.h>
 #include <math.h>
@@ -17,7 +17,8 @@
 #include "libfleet/rendezvous/hub_internal.h"
 #include "libfleet/rendezvous/kv.h"
 
-/* HMAC of the generation under the hub's secret: unpredictable, and needs no source of randomness. */
+/* HMAC of the generation under the hub's secret: unpredictable, and needs no source of
+ * randomness. */
 static void derive_key(const struct hub *hub, uint8_t out[MESSAGE_SECRET_SIZE])
 {
     char what[128];
@@ -112,8 +113,8 @@ static void seat(struct hub *hub)
     }
 }
 
-/* Steps that everybody was told of have to be made again because all who had them are gone: that is
- * never to happen quietly. */
+/* Reported steps have to be made again because all members that had them are gone: that is never
+ * to happen quietly. */
 static void tell_lost_state(struct hub *hub, struct hub_output *out)
 {
     struct hub_event *event;

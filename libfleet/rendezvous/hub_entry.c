@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The ways into a hub: each call runs the machine (hub.c) behind a guard, so that a broken invariant ends this hub and not
- * the process of all hubs (docs/decisions/one-job-one-failure.md).
+ * The ways into a hub: each call runs the machine (hub.c) behind a guard, so that a broken
+ * invariant ends this hub and not the process of all hubs (docs/decisions/one-job-one-failure.md).
  *
- *   call ── an assertion fails ──▶ what the call wanted done is dropped ──▶ the hub has a defect: HUB_EVENT_DEFECT once,
- *                                  nothing any more after it ──▶ the owner ends it and makes another one
+ *   call ── an assertion fails ──▶ the actions of the call are dropped ──▶ the hub has a defect:
+ *           HUB_EVENT_DEFECT once, no action after it ──▶ the owner ends it and makes another one
  *
- *  (1) A hub with a defect is never looked into again: its memory may be inconsistent. Calls do nothing, and questions
- *      get the answer of a hub that knows nothing.
- *  (2) It is not freed either. It stays in a list, so that a tool for leaks can tell it from one; hub_defects() counts.
- *  (3) A call that fails has no effect outside: its actions are handed over only when it has returned.
+ *  (1) A hub with a defect is never looked into again: its memory may be inconsistent. Calls do
+ *      nothing, and questions get the answer of a hub that knows nothing.
+ *  (2) It is not freed either. It stays in a list, so that a tool for leaks can tell it from one;
+ *      hub_defects() counts.
+ *  (3) A call that fails has no effect outside: its actions are handed over only when it has
+ *      returned.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +22,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
-/* ---- the guard --------------------------------------------------------------------------------- */
+/* ---- the guard ------------------------------------------------------------------------------- */
 
 enum call_kind {
     CALL_INIT,
@@ -120,7 +122,8 @@ static void abandon(const struct call *c)
     abandoned_count++;
 }
 
-/* `out` is NULL if the call has none: the defect is told by the next one that has, and hub_deadline() asks for that. */
+/* `out` is NULL if the call has none: the next call that has one reports the defect, and
+ * hub_deadline() asks for that call. */
 static void guard(struct call *c, struct hub_output *out)
 {
     struct hub *hub = c->hub;
@@ -145,7 +148,7 @@ size_t hub_defects(void)
     return abandoned_count;
 }
 
-/* ---- life cycle -------------------------------------------------------------------------------- */
+/* ---- life cycle ------------------------------------------------------------------------------ */
 
 struct hub *hub_new(const struct hub_start *start, const struct hub_policy *policy, double now_ms)
 {
@@ -164,7 +167,7 @@ void hub_free(struct hub *hub)
         hub_machine_free(hub);
 }
 
-/* ---- what comes in ----------------------------------------------------------------------------- */
+/* ---- what comes in --------------------------------------------------------------------------- */
 
 void hub_configure(struct hub *hub, const struct hub_policy *policy, double now_ms,
                    struct hub_output *out)
@@ -280,7 +283,7 @@ bool hub_has_policy(const struct hub *hub, const struct hub_policy *policy)
     return hub->defect[0] || hub_machine_has_policy(hub, policy);
 }
 
-/* ---- what may be seen -------------------------------------------------------------------------- */
+/* ---- what may be seen ------------------------------------------------------------------------ */
 
 int hub_members_max(const struct hub *hub)
 {

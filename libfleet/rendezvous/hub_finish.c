@@ -90,8 +90,8 @@ static bool can_still_finish(const struct hub *hub, const struct hub_peer *peer)
            generation_compare(peer->status.generation, hub->newest) < 0;
 }
 
-/* All steps are done: wait for the members that can still finish, whatever happens to others. Own trainers do not
- * share their result: all of them must finish. */
+/* All steps are done: wait for the members that can still finish, whatever happens to others. Own
+ * trainers do not share their result: all of them must finish. */
 void hub_finish_try(struct hub *hub, struct hub_output *out)
 {
     const struct hub_peer *teller = NULL;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Making generations: who is waited for, who is taken, and in which order. What each is
- * told then is hub_assign.c.
+ * Making generations: the members that are waited for, those that are taken, and their order.
+ * hub_assign.c writes the assignment.
  *
  * The elastic policy (design.md 7), in the order in which it is asked:
  *
  *   a new hub                       waits until it has heard of all, or its quiet time is over
  *   own trainers that keep failing  waits for the back-off (hub_restart.c)
  *   a survivor has not left yet     waits for it, at most HUB_ABORT_MS_MAX
- *   nobody ready holds the state    waits for one who does and is not known to be dead (hub_holder.c)
+ *   nobody ready holds the state    waits for a holder that is not known to be dead (hub_holder.c)
  *   desired members are ready       goes on
  *   fewer than min are ready        waits; after timeoutSeconds says that it is stalled
  *   own trainers, or as asked       wait waitForReplacementSeconds for a replacement, then go on
- *   some hold the job's state       waits rejoinGraceMs for trainers that are being started again by
- *                                   a living agent, then goes on
+ *   some hold the job's state       waits rejoinGraceMs for trainers that a living agent starts
+ *                                   again, then goes on
  *   nobody holds it, first time     waits timeoutSeconds for the desired number, then goes on
  *   nobody holds it, again          waits for all trainers that are being started, then goes on
  */
@@ -27,7 +27,7 @@
 #include "libfleet/rendezvous/hub_internal.h"
 #include "libfleet/rendezvous/rank_assign.h"
 
-/* ---- ending a generation ----------------------------------------------------------------------- */
+/* ---- ending a generation --------------------------------------------------------------------- */
 
 void hub_form_abort(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
 {
@@ -116,7 +116,7 @@ void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_o
     hub->is_dirty = true; /* hub_form_try() follows when all of this call is known */
 }
 
-/* ---- may a generation be made now? ------------------------------------------------------------- */
+/* ---- may a generation be made now? ----------------------------------------------------------- */
 
 bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer)
 {
@@ -213,7 +213,8 @@ static bool is_over(struct hub *hub, const char *cause, double at_ms)
     return false;
 }
 
-/* Enough to go on, fewer than wanted, and a generation was there before: how long to wait for the others. */
+/* Enough to go on, fewer than wanted, and a generation was there before: how long to wait for the
+ * others. */
 static bool may_go_on_with_fewer(struct hub *hub, const struct tally *tally)
 {
     if (!is_over(hub, HUB_WAIT_REPLACEMENT, hub->gather_ms + hub->policy.replacement_ms))
@@ -224,7 +225,8 @@ static bool may_go_on_with_fewer(struct hub *hub, const struct tally *tally)
            is_over(hub, HUB_WAIT_TRAINERS, hub->gather_ms + hub->policy.timeout_ms);
 }
 
-/* Until when survivors may take to leave the last generation; an own trainer's agent ends it when its grace is over. */
+/* Until when survivors may take to leave the last generation; an own trainer's agent ends it when
+ * its grace is over. */
 static double leaving_end(const struct hub *hub)
 {
     return hub->policy.own_trainer ? INFINITY : hub->gather_ms + HUB_ABORT_MS_MAX;
@@ -257,7 +259,7 @@ static bool may_form(struct hub *hub, struct hub_output *out)
     return may_go_on_with_fewer(hub, &tally);
 }
 
-/* ---- choosing ---------------------------------------------------------------------------------- */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
 static int by_place(const void *a, const void *b)
 {
@@ -310,9 +312,10 @@ static size_t pick(const struct hub *hub, struct hub_peer **list)
 }
 
 /*
- * Among those picked must be one who holds the newest state of all that are ready: a smaller wish keeps the
- * lowest indices, of which none may. It joins them, so that they get the state from it, and goes when they have
- * it; where no more than they are allowed it takes the place of the last.
+ * Among the picked members must be one that holds the newest state of all that are ready. A
+ * smaller wish keeps the lowest indices, and perhaps none of them holds it. The holder joins
+ * them, so that they get the state from it, and goes when they have it. If no more members than
+ * those are allowed, it takes the place of the last.
  */
 static size_t keep_holder(const struct hub *hub, struct hub_peer **list, size_t count)
 {
@@ -335,8 +338,8 @@ static size_t keep_holder(const struct hub *hub, struct hub_peer **list, size_t 
     return count + 1;
 }
 
-/* Whose state counts: that of the newest generation that made a step, else the best there is. States
- * of two generations are never mixed. */
+/* Whose state counts: that of the newest generation that made a step, else the best there is.
+ * States of two generations are never mixed. */
 static void choose_state(struct hub *hub, struct hub_peer **list)
 {
     const struct hub_peer *best;
@@ -405,10 +408,10 @@ static void propose(struct hub *hub, struct hub_output *out)
     hub_output_record(out, hub, hub->proposed, hub->chosen_first_step);
 }
 
-/* ---- resizing ---------------------------------------------------------------------------------- */
+/* ---- resizing -------------------------------------------------------------------------------- */
 
-/* A member whose connection is broken may be back at once, or be lost: before that is known, nothing else ends
- * the generation. */
+/* A member whose connection is broken may be back at once, or be lost: before that is known,
+ * nothing else ends the generation. */
 static bool is_whole(const struct hub *hub)
 {
     for (size_t i = 0; i < hub->peer_count; i++)

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Bytes that the server holds for its peers: of messages whose end has not arrived, and of texts that a peer has not
- * taken yet. Counted for the job, its namespace and in all (libfleet/base/limits.h).
+ * Bytes that the server holds for its peers: of messages whose end has not arrived, and of texts
+ * that a peer has not taken yet. Counted for the job, its namespace and in all
+ * (libfleet/base/limits.h).
  *
  *  (1) What is counted is memory: a text that waits for a thousand members of a job is one text.
- *  (2) Above a limit those go that hold most, one after the other: a peer that reads what it is sent has next to nothing
- *      waiting. In all, they are of the namespace that holds most, so nobody pays for another namespace.
- *  (3) A session that is being closed no longer counts for its job; what is still sent to it counts in all.
+ *  (2) Above a limit those go that hold most, one after the other: a peer that reads what it is
+ *      sent has next to nothing waiting. In all, they are of the namespace that holds most, so
+ *      nobody pays for another namespace.
+ *  (3) A session that is being closed no longer counts for its job; what is still sent to it counts
+ *      in all.
  */
 #include "libfleet/base/assert.h"
 #include "libfleet/rendezvous/hub_server_internal.h"
@@ -65,7 +68,7 @@ void hub_held_leave(struct session *session)
         leave_text(session, queued->text);
 }
 
-/* ---- who goes ---------------------------------------------------------------------------------- */
+/* ---- who goes -------------------------------------------------------------------------------- */
 
 static size_t weight(const struct session *session)
 {
@@ -77,7 +80,8 @@ static const struct hub_share *payer(const struct hub_server_job *job)
     return job->tenant ? &job->tenant->share : &job->share;
 }
 
-/* The heaviest session of the job; without a job of the tenant; without both of the payer that holds most. */
+/* The heaviest session of the job; without a job of the tenant; without both of the payer that
+ * holds most. */
 static struct session *find_heaviest(const struct hub_server *server,
                                      const struct hub_server_job *job,
                                      const struct hub_tenant *tenant)

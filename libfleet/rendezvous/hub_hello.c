@@ -101,7 +101,8 @@ static void learn_generation(struct hub *hub, const struct message_hello *hello,
     hub_output_record(out, hub, hub->unrecorded, hub->unrecorded_first_step);
 }
 
-/* Its place in the newest generation, as it remembers it: a new hub, or one that had given it up. */
+/* Its place in the newest generation, as it remembers it: a new hub, or one that had given it
+ * up. */
 static void adopt(struct hub *hub, struct hub_peer *peer, const struct message_hello *hello)
 {
     if (peer->place >= 0 || hello->place < 0 || hello->place >= hello->members ||
@@ -124,7 +125,7 @@ static void adopt(struct hub *hub, struct hub_peer *peer, const struct message_h
     }
 }
 
-/* The job is over. Who was known may have something to tell still. */
+/* The job is over. A known member may still have something to report. */
 static void receive_late(struct hub *hub, uint64_t connection, const struct message *message,
                          struct hub_output *out)
 {
@@ -142,8 +143,8 @@ static void receive_late(struct hub *hub, uint64_t connection, const struct mess
     hub_output_reply(out, connection, &done);
 }
 
-/* It was assigned by a hub that this one knows nothing of: the job's status or the Lease was lost or restored, or
- * another replica leads. Only the owner can tell which. */
+/* It was assigned by a hub that this one knows nothing of: the job's status or the Lease was lost
+ * or restored, or another replica leads. Only the owner can tell which. */
 static void supersede(struct hub *hub, const struct message_hello *hello, struct hub_output *out)
 {
     struct hub_event *event = hub_output_event(out, hub, HUB_EVENT_SUPERSEDED, NULL);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Who holds the job's state when no member that is ready does.
+ * The holder of the job's state when no member that is ready has it.
  *
- * Normally the members of the newest generation hold it, and go on. If all of them have lost it, two
- * things are better than the last checkpoint: an older state on the lineage in the memory of a member
- * that was left behind (it was frozen, and is back), and, while it lasts, waiting for a member
- * that is out of reach but not known to be dead (it is frozen, and may come back), or that is on its way
- * out: it saves what it holds before it goes.
+ * Normally the members of the newest generation hold it, and go on. If all of them have lost it,
+ * two things are better than the last checkpoint: an older state on the lineage in the memory of a
+ * member that was left behind (it was frozen, and is back), and, while it lasts, waiting for a
+ * member that is out of reach but not known to be dead (it is frozen, and may come back), or that
+ * is on its way out: it saves what it holds before it goes.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -80,7 +80,7 @@ const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready)
     return best;
 }
 
-/* Tell once for whom everybody waits. */
+/* Report once the member that all others wait for. */
 static void tell_waiting(struct hub *hub, int index, int64_t step, bool is_quiet,
                          struct hub_output *out)
 {
@@ -108,7 +108,7 @@ static double wait_until(struct hub *hub, struct hub_output *out)
     const struct hub_peer *ready = hub_holder_best(hub, true), *any = hub_holder_best(hub, false);
     int64_t step = ready ? ready->status.step : hub->checkpoint_step;
     double until_ms = -INFINITY;
-    bool is_quiet = false; /* it will not take long: nobody need hear of it */
+    bool is_quiet = false; /* expected to end soon; not reported */
     int index = -1;
 
     if (any && any->status.step > step) { /* not lost: it leaves, or its trainer does not answer */

@@ -3,11 +3,11 @@
 #define LIBFLEET_RENDEZVOUS_HUB_INTERNAL_H
 
 /*
- * The state of a hub, shared by the files that make it: hub_entry.c (calls, guarded), hub.c (the whole, time), hub_peer.c
- * (members), hub_hello.c, hub_status.c and hub_message.c (what they say), hub_form.c (making
- * generations), hub_restart.c (what a failure costs), hub_assign.c (giving them out), hub_accuse.c (peers that lose each other),
- * hub_timeline.c (how long a restart took), hub_finish.c (the end), hub_output.c (what goes out).
- * Nobody else includes this.
+ * The state of a hub, shared by the files that make it: hub_entry.c (calls, guarded), hub.c (the
+ * whole, time), hub_peer.c (members), hub_hello.c, hub_status.c and hub_message.c (what they say),
+ * hub_form.c (making generations), hub_restart.c (what a failure costs), hub_assign.c (giving them
+ * out), hub_accuse.c (peers that lose each other), hub_timeline.c (how long a restart took),
+ * hub_finish.c (the end), hub_output.c (what goes out). Nobody else includes this.
  */
 
 #include "libfleet/base/map.h"
@@ -34,7 +34,7 @@ struct kv;
 struct hub_peer {
     char pod_uid[MESSAGE_UID_MAX + 1];
     int index, attempt;
-    size_t order; /* by which a first generation is ranked; equal ones by index */
+    size_t order; /* the order of ranks in a first generation; equal ones by index */
     char address[MESSAGE_ADDRESS_MAX + 1];
     int ports[MESSAGE_PROCESSES_MAX];
     int processes;
@@ -91,7 +91,7 @@ struct hub_places {
     size_t count;
 };
 
-/* Two members of which one lost the other, with neither seen to fail. */
+/* Two members: one lost the other, and the hub has seen neither fail. */
 struct hub_pair {
     char accuser[MESSAGE_UID_MAX + 1], accused[MESSAGE_UID_MAX + 1];
     int count;
@@ -192,16 +192,16 @@ struct hub {
     double progress_gap_ms; /* since when steps in between are missing, INFINITY = none are */
     int64_t evaluation_step;
     int64_t checkpoint_step;
-    int64_t checkpoint_due_step; /* of a checkpoint whose steps are not all told yet, … */
+    int64_t checkpoint_due_step; /* of a checkpoint whose steps are not all reported yet, … */
     char *checkpoint_path;       /* … NULL = none */
-    /* Own trainers are told of the last checkpoint that they reported: its path, NULL = not known,
+    /* Own trainers get the last checkpoint that they reported: its path, NULL = not known,
      * and the generation that reported it, none = a hub before us knew. */
     char *resume_path;
     struct generation resume_generation;
 
     bool is_finishing; /* a member has done all steps */
-    /* Own trainers: places in the newest generation whose members are gone, but had finished. One of
-     * them may come back. */
+    /* Own trainers: places in the newest generation whose members are gone, but had finished. One
+     * of them may come back. */
     struct hub_places finished_gone;
     int64_t finished_steps;
     double finished_loss;
@@ -220,7 +220,7 @@ struct hub {
     struct kv *kv;
 };
 
-/* ---- hub_output.c ------------------------------------------------------------------------------ */
+/* ---- hub_output.c ---------------------------------------------------------------------------- */
 
 /* Send a text that is encoded already (one more use of it); nothing if the peer is not
  * connected. */
@@ -244,7 +244,7 @@ void hub_output_defect(struct hub_output *out, const char *text, double at_ms);
 /* printf into a fixed array, cut if too long. */
 #define hub_output_text(array, ...) ((void)snprintf((array), sizeof(array), __VA_ARGS__))
 
-/* ---- hub_form.c -------------------------------------------------------------------------------- */
+/* ---- hub_form.c ------------------------------------------------------------------------------ */
 
 /* What ended the newest generation, for hub_form_break(). */
 struct hub_cause {
@@ -270,14 +270,14 @@ bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer);
 /* Are its trainers up with state that may be continued? */
 bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer);
 
-/* ---- hub_wait.c -------------------------------------------------------------------------------- */
+/* ---- hub_wait.c ------------------------------------------------------------------------------ */
 
 /* hub_form.c: this is what is waited for now. */
 void hub_wait_note(struct hub *hub, const char *cause, double until_ms);
 /* Tell people if that is something else than before. */
 void hub_wait_tell(struct hub *hub, struct hub_output *out);
 
-/* ---- hub_restart.c ----------------------------------------------------------------------------- */
+/* ---- hub_restart.c --------------------------------------------------------------------------- */
 
 /* Does the restart count against maxRestarts; is it one that a rule says does not count? */
 bool hub_restart_counts(const struct hub *hub, const struct hub_incident *incident);
@@ -287,12 +287,12 @@ bool hub_restart_ends_by_rule(struct hub *hub, const struct hub_cause *cause,
                               struct hub_output *out);
 /* An own trainer's command is missing: the job fails at once. */
 bool hub_restart_is_hopeless(const struct hub *hub, const struct hub_cause *cause);
-/* The incident is a failure; is_first: it was none before. False if the restarts are used up: the job has
- * failed. */
+/* The incident is a failure; is_first: it was none before. False if the restarts are used up: the
+ * job has failed. */
 bool hub_restart_is_allowed(struct hub *hub, const struct hub_cause *cause, bool is_first,
                             struct hub_output *out);
 
-/* ---- hub_assign.c ------------------------------------------------------------------------------ */
+/* ---- hub_assign.c ---------------------------------------------------------------------------- */
 
 /* Send out the proposed generation: it is the newest from now on. */
 void hub_assign_send(struct hub *hub, struct hub_output *out);
@@ -300,12 +300,12 @@ void hub_assign_send(struct hub *hub, struct hub_output *out);
 /* The same assign once more, to a member that says it does not have it. */
 void hub_assign_repeat(struct hub *hub, struct hub_peer *peer, struct hub_output *out);
 
-/* ---- hub_lineage.c ----------------------------------------------------------------------------- */
+/* ---- hub_lineage.c --------------------------------------------------------------------------- */
 
 /* Does the state of `step`, reached in `generation`, count? */
 bool hub_lineage_has(const struct hub *hub, struct generation generation, int64_t step);
 
-/* ---- hub_leave.c ------------------------------------------------------------------------------- */
+/* ---- hub_leave.c ----------------------------------------------------------------------------- */
 
 /* A member of the newest generation that is on its way out, NULL = none. */
 const struct hub_peer *hub_leave_find(const struct hub *hub);
@@ -314,19 +314,19 @@ struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *p
 /* Its status has come: is it leaving? With own trainers the generation ends with that. */
 void hub_leave_note(struct hub *hub, struct hub_peer *peer, struct hub_output *out);
 
-/* ---- hub_holder.c ------------------------------------------------------------------------------ */
+/* ---- hub_holder.c ---------------------------------------------------------------------------- */
 
 /* It is out of reach, about to be forgotten; what it holds may be needed. */
 void hub_holder_miss(struct hub *hub, const struct hub_peer *peer);
 /* It is back, or known to be dead. */
 void hub_holder_forget(struct hub *hub, const char *pod_uid);
-/* The member with the newest state on the lineage, if that is better than the checkpoint: among those that
- * wait for an assign, or among all that are not lost. */
+/* The member with the newest state on the lineage, if that is better than the checkpoint: among
+ * those that wait for an assign, or among all that are not lost. */
 const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready);
 /* Nobody who is ready holds the state: should everybody wait for one who does? */
 bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out);
 
-/* ---- hub.c ------------------------------------------------------------------------------------- */
+/* ---- hub.c ----------------------------------------------------------------------------------- */
 
 /* The machine without its guard: as the functions of hub.h, which hub_entry.c makes of these. */
 void hub_machine_init(struct hub *hub, const struct hub_start *start,
@@ -370,7 +370,7 @@ bool hub_places_add(struct hub_places *places, int place); /* false: it was ther
 void hub_places_remove(struct hub_places *places, int place);
 void hub_places_clear(struct hub_places *places); /* frees what it holds */
 
-/* ---- hub_peer.c -------------------------------------------------------------------------------- */
+/* ---- hub_peer.c ------------------------------------------------------------------------------ */
 
 /* A new member, not connected, in no generation. */
 struct hub_peer *hub_peer_add(struct hub *hub, const char *pod_uid);
@@ -381,7 +381,7 @@ struct hub_peer *hub_peer_of(const struct hub *hub, uint64_t connection);
 /* The member is reached by this connection from now on; by none. */
 void hub_peer_bind(struct hub *hub, struct hub_peer *peer, uint64_t connection);
 void hub_peer_unbind(struct hub *hub, struct hub_peer *peer);
-/* It no longer counts, and is freed; nobody is told. */
+/* It no longer counts, and is freed; no message follows. */
 void hub_peer_remove(struct hub *hub, struct hub_peer *peer, const char *reason,
                      struct hub_output *out);
 /* The same with an event, and the generation that needs it ends. `is_failure`: the generation that
@@ -389,7 +389,7 @@ void hub_peer_remove(struct hub *hub, struct hub_peer *peer, const char *reason,
 void hub_peer_lose(struct hub *hub, struct hub_peer *peer, const char *cause, const char *message,
                    bool is_failure, double fault_ms, struct hub_output *out);
 
-/* ---- hub_hello.c, hub_status.c, hub_message.c --------------------------------------------------- */
+/* ---- hub_hello.c, hub_status.c, hub_message.c ------------------------------------------------ */
 
 /* A hello has come: a new member, or one that is back; it is answered, or refused and its
  * connection closed. */
@@ -405,7 +405,7 @@ void hub_message_take(struct hub *hub, struct hub_peer *peer, const struct messa
 /* A step was committed: told, if it is news. */
 void hub_message_step(struct hub *hub, const struct message_step *step, struct hub_output *out);
 
-/* ---- hub_finish.c ------------------------------------------------------------------------------ */
+/* ---- hub_finish.c ---------------------------------------------------------------------------- */
 
 /* The job has ended, one way or the other: nothing is assigned any more. */
 bool hub_finish_is_over(const struct hub *hub);
@@ -419,15 +419,15 @@ void hub_finish_take_late(struct hub *hub, struct hub_peer *peer, const struct m
                           struct hub_output *out);
 /* End the job if a member has finished and no other can any more; own trainers: if all have. */
 void hub_finish_try(struct hub *hub, struct hub_output *out);
-/* A member has finished, and that decides how the job ends: with the built-in trainer all members hold the
- * final weights, so nothing that fails later matters. Never true for own trainers. */
+/* A member has finished, and that decides how the job ends: with the built-in trainer all members
+ * hold the final weights, so nothing that fails later matters. Never true for own trainers. */
 bool hub_finish_is_decided(const struct hub *hub);
 /* The generation has ended before all own trainers of it had finished: those that had run again. */
 void hub_finish_forget(struct hub *hub);
 /* A finished own trainer's member is gone: its rank stays finished. */
 void hub_finish_keep(struct hub *hub, int place, struct hub_output *out);
 
-/* ---- hub_accuse.c ------------------------------------------------------------------------------ */
+/* ---- hub_accuse.c ---------------------------------------------------------------------------- */
 
 /* A member says that it lost its connection to another, with neither seen to fail (7). */
 void hub_accuse_note(struct hub *hub, const struct hub_peer *accuser,
@@ -436,7 +436,7 @@ void hub_accuse_note(struct hub *hub, const struct hub_peer *accuser,
 void hub_accuse_judge(struct hub *hub, struct hub_output *out);
 void hub_accuse_forget(struct hub *hub, const char *pod_uid); /* NULL = everybody */
 
-/* ---- hub_timeline.c ---------------------------------------------------------------------------- */
+/* ---- hub_timeline.c -------------------------------------------------------------------------- */
 
 /* The newest generation has just been assigned; a member has reached a phase; its first step was
  * committed at `at_ms`. */

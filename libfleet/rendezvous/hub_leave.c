@@ -7,8 +7,8 @@
  * for that: the others notice at their next collective, and what ends with it is nobody's failure.
  * The member stays connected until its last checkpoint is known, then it says `left`.
  *
- * Own trainers notice nothing of each other through us: all are told to end at once, so that they can save what they
- * hold together, and one generation follows for it.
+ * Own trainers do not hear of each other through the hub. All get the order to end at once, so
+ * that they can save together, and one generation follows.
  */
 #include <stdio.h>
 #include <string.h>

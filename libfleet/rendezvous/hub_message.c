@@ -12,8 +12,8 @@
 #include "libfleet/rendezvous/kv.h"
 
 /*
- * A checkpoint is told after the steps it contains: if everybody died now, the job would go on from
- * it, and steps that were never told would not be made again.
+ * A checkpoint is reported after the steps it contains: if all members died now, the job would
+ * go on from it, and steps that were never reported would not be made again.
  */
 static void tell_checkpoint(struct hub *hub, struct hub_output *out)
 {
@@ -31,7 +31,7 @@ static void tell_checkpoint(struct hub *hub, struct hub_output *out)
     hub->checkpoint_path = NULL;
 }
 
-/* It was made before a restart that has begun, and is told after that: it may be lost as well. */
+/* It was made before a restart that has begun, and is reported after it: it may be lost as well. */
 static void note_late(struct hub *hub, const struct message_step *step)
 {
     if (hub->incident.is_open)
@@ -60,9 +60,9 @@ void hub_message_step(struct hub *hub, const struct message_step *step, struct h
 }
 
 /*
- * Are steps missing before `first` that somebody can tell? Those of a checkpoint that nobody held in
- * memory are nobody's to tell; others are waited for while a member says that it has them, or has
- * not had the time to say so.
+ * Are steps missing before `first` that somebody can tell? Those of a checkpoint that nobody held
+ * in memory are nobody's to tell; others are waited for while a member says that it has them, or
+ * has not had the time to say so.
  */
 static bool is_gap(struct hub *hub, int64_t first)
 {
@@ -90,14 +90,14 @@ static void on_progress(struct hub *hub, struct hub_peer *peer, const struct mes
 
     peer->status.steps_from = m->steps_from;
     if (peer->place < 0 || m->count == 0 || (!m->is_sparse && is_gap(hub, m->steps[0].step)))
-        return; /* whoever has the missing ones will send them, and these come again */
+        return; /* the member with the missing ones will send them, and these come again */
     step_ms = (hub->now_ms - hub->progress_ms) / (double)m->count;
     hub->step_ms_mean = hub->step_ms_mean > 0 ? 0.9 * hub->step_ms_mean + 0.1 * step_ms : step_ms;
     hub->progress_ms = hub->now_ms;
     hub->is_stalled = false;
     if (generation_compare(m->generation, hub->newest) == 0 &&
         m->steps[m->count - 1].generation == hub->newest.counter)
-        hub_status_running(hub, out); /* a step may be told before "first step reached" is */
+        hub_status_running(hub, out); /* a step may be reported before "first step reached" is */
     for (size_t i = 0; i < m->count; i++)
         hub_message_step(hub, &m->steps[i], out);
 }
@@ -113,8 +113,8 @@ static void note_down(struct hub *hub, struct hub_peer *peer)
 }
 
 /*
- * Own trainers that run into the end of a drained or surplus one fail of it: their generation has ended for that, and
- * the next one is on its way.
+ * Own trainers that run into the end of a drained or surplus one fail of it: their generation has
+ * ended for that, and the next one is on its way.
  */
 static bool is_echo(const struct hub *hub)
 {
@@ -230,8 +230,8 @@ static void on_peer_lost(struct hub *hub, struct hub_peer *peer, const struct me
 }
 
 /*
- * Is this one newer than the one that is known? Steps only grow while members hold the state. An own
- * trainer may begin again below them: then the last report of the newest generation counts.
+ * Is this one newer than the one that is known? Steps only grow while members hold the state. An
+ * own trainer may begin again below them: then the last report of the newest generation counts.
  */
 static bool is_newer_checkpoint(const struct hub *hub, const struct message_checkpoint_done *m)
 {
@@ -246,8 +246,8 @@ static bool is_newer_checkpoint(const struct hub *hub, const struct message_chec
 }
 
 /*
- * An older generation's may come late: it counts if it is on the lineage. The member repeats it until
- * it hears that it is known, or of no use; one that leaves waits for that.
+ * An older generation's may come late: it counts if it is on the lineage. The member repeats it
+ * until it hears that it is known, or of no use; one that leaves waits for that.
  */
 static void on_checkpoint(struct hub *hub, const struct hub_peer *peer,
                           const struct message_checkpoint_done *m, struct hub_output *out)

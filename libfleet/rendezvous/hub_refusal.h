@@ -2,7 +2,8 @@
 #ifndef LIBFLEET_RENDEZVOUS_HUB_REFUSAL_H
 #define LIBFLEET_RENDEZVOUS_HUB_REFUSAL_H
 
-/* Why a hub's server refuses or closes a connection. One table: the names are label values of a metric. */
+/* Why a hub's server refuses or closes a connection. One table: the names are label values of a
+ * metric. */
 
 enum hub_refusal {
     HUB_REFUSED_TOKEN,           /* the token is not the job's */

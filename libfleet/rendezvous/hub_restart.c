@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a failure costs: the end of the job by a rule, a restart that counts, or one that does not; and, for own
- * trainers, when the next generation may begin.
+ * What a failure costs: the end of the job by a rule, a restart that counts, or one that does not;
+ * and, for own trainers, when the next generation may begin.
  *
- * The built-in trainer is started again by its agent, which backs off by itself, and survivors keep their state. An
- * own trainer is started by each generation: without a back-off one that fails at once would restart some twenty
- * times a second. So the first restart comes at once, the next after 1 s, 2 s, 4 s … at most 5 minutes. It
- * begins anew when the job has made progress (a step beyond the highest that was reported before) or when the
- * generation has run for ten minutes.
+ * The built-in trainer is started again by its agent, which backs off by itself, and survivors keep
+ * their state. An own trainer is started by each generation: without a back-off one that fails at
+ * once would restart some twenty times a second. So the first restart comes at once, the next after
+ * 1 s, 2 s, 4 s … at most 5 minutes. It begins anew when the job has made progress (a step beyond
+ * the highest that was reported before) or when the generation has run for ten minutes.
  */
 #include <math.h>
 #include <stdio.h>
@@ -78,8 +78,8 @@ bool hub_restart_ends_by_rule(struct hub *hub, const struct hub_cause *cause,
 }
 
 /*
- * 127 and 126 are a shell's words, and our agent's, for a command that does not exist or may not be executed. Trying
- * again does not help, unless a rule says that it may.
+ * 127 and 126 are a shell's words, and our agent's, for a command that does not exist or may not be
+ * executed. Trying again does not help, unless a rule says that it may.
  */
 bool hub_restart_is_hopeless(const struct hub *hub, const struct hub_cause *cause)
 {

@@ -53,7 +53,7 @@ void hub_server_token(const void *install_key, size_t install_key_size, const ch
     fleet_hex_encode(mac, sizeof(mac), out);
 }
 
-/* ---- words ------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 void hub_server_refuse(struct hub_server *server, enum hub_refusal kind, const char *job_uid,
                        const char *peer, const char *reason)
@@ -77,7 +77,7 @@ void hub_server_stats(const struct hub_server *server, struct hub_server_stats *
     out->held_bytes = server->held_bytes;
 }
 
-/* ---- jobs -------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 static void on_timer(uv_timer_t *timer);
 
@@ -277,7 +277,7 @@ void hub_server_remove(struct hub_server_job *job)
     uv_close((uv_handle_t *)&job->timer, free_job);
 }
 
-/* ---- life cycle -------------------------------------------------------------------------------- */
+/* ---- life cycle ------------------------------------------------------------------------------ */
 
 static int make_context(struct hub_server *server, const struct hub_server_config *config,
                         struct fleet_error *err)

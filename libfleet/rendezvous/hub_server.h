@@ -10,19 +10,21 @@
  * to the owner. All calls and callbacks happen on the loop's thread.
  *
  * Refused before anything reaches a hub, others undisturbed: an unknown job (404), a wrong token
- * (401), a message above MESSAGE_SIZE_MAX or that is no message, a connection that has not said hello
- * within `hello_timeout_ms`, and what is above a limit. hub_refusal.h has the list. Each is counted and
- * reported to `refused`.
+ * (401), a message above MESSAGE_SIZE_MAX or that is no message, a connection that has not said
+ * hello within `hello_timeout_ms`, and what is above a limit. hub_refusal.h has the list. Each is
+ * counted and reported to `refused`.
  *
  * Limits, so that neither strangers nor one tenant use up the server:
- *   before the token is checked   open handshakes in all and of one source address, handshakes a second
- *                                 of one source (hub_admission.h), and their time
- *   a job                         2 × its members + 16 connections, 200 + 20 × its members frames of at most
- *                                 16 KiB a second, ten times as many at once, `job_bytes_max`
- *   a namespace                   `namespace_connections_max`, 10 000 frames a second, `namespace_bytes_max`
+ *   before the token is checked   open handshakes in all and of one source address, handshakes a
+ *                                 second of one source (hub_admission.h), and their time
+ *   a job                         2 × its members + 16 connections, 200 + 20 × its members frames
+ *                                 of at most 16 KiB a second, ten times as many at once,
+ *                                 `job_bytes_max`
+ *   a namespace                   `namespace_connections_max`, 10 000 frames a second,
+ *                                 `namespace_bytes_max`
  *   all                           `connections_max`, `bytes_max`
- * Bytes are what is held: unfinished messages, and messages that a member does not take, at most FLEET_HUB_PEER_BYTES for
- * each. Above a limit the member goes for which most is held.
+ * Bytes are what is held: unfinished messages, and messages that a member does not take, at most
+ * FLEET_HUB_PEER_BYTES for each. Above a limit the member goes for which most is held.
  * An agent that is refused or closed for a limit dials again later, and loses nothing by that.
  * After many connections have ended, free memory goes back to the system.
  */
@@ -75,8 +77,9 @@ struct hub_server_config {
     double handshake_timeout_ms; /* from accept to the checked token; 0 = 5000 */
     double hello_timeout_ms;     /* from there to the hello; 0 = 10 000 */
 
-    /* Is this job, which is not hosted here, gone for good? Its member has the right token; `job_name` is what it says
-     * its name is, "" = nothing. If true, it is answered 410 instead of 404. NULL: nobody knows. */
+    /* Is this job, which is not hosted here, gone for good? Its member has the right token;
+     * `job_name` is what it says its name is, "" = nothing. If true, it is answered 410 instead of
+     * 404. NULL: nobody knows. */
     bool (*is_gone)(void *user, const char *job_uid, const char *job_name);
     /* A connection was refused or closed for what it did. NULL: not reported. */
     void (*refused)(void *user, const struct hub_server_refusal *refusal);
@@ -104,7 +107,8 @@ int hub_server_new(const struct hub_server_config *config, struct hub_server **o
  * is fine. */
 void hub_server_free(struct hub_server *server);
 
-/* New connections get this certificate; those that are open stay as they are. -EINVAL: bad certificate or key. */
+/* New connections get this certificate; those that are open stay as they are. -EINVAL: bad
+ * certificate or key. */
 int hub_server_renew(struct hub_server *server, const char *certificate_pem, const char *key_pem,
                      struct fleet_error *err);
 
@@ -114,7 +118,8 @@ int hub_server_port(const struct hub_server *server);
 /* What it has done since it began, and what is open now. */
 void hub_server_stats(const struct hub_server *server, struct hub_server_stats *out);
 
-/* Host a job. Takes the hub; copies the handlers' texts. -EEXIST: the job is already hosted (the hub stays the caller's). */
+/* Host a job. Takes the hub; copies the handlers' texts. -EEXIST: the job is already hosted (the
+ * hub stays the caller's). */
 int hub_server_add(struct hub_server *server, const char *job_uid, struct hub *hub,
                    const struct hub_server_handlers *handlers, struct hub_server_job **out_job,
                    struct fleet_error *err);

@@ -3,8 +3,8 @@
 #define LIBFLEET_RENDEZVOUS_HUB_SERVER_INTERNAL_H
 
 /*
- * A server of hubs, shared by the files that make it: hub_server.c (jobs, life), hub_held.c (bytes that are held),
- * hub_accept.c (connections until their token is checked) and
+ * A server of hubs, shared by the files that make it: hub_server.c (jobs, life), hub_held.c (bytes
+ * that are held), hub_accept.c (connections until their token is checked) and
  * hub_session.c (one connection: its upgrade, its messages, its end). Nobody else includes this.
  */
 
@@ -108,13 +108,13 @@ struct hub_server {
     struct fleet_strbuf scratch; /* LWS_PRE bytes and the frame being written */
 };
 
-/* ---- hub_server.c ------------------------------------------------------------------------------ */
+/* ---- hub_server.c ---------------------------------------------------------------------------- */
 
 /* Count a refusal and report it to the owner (struct hub_server_config, `refused`). */
 void hub_server_refuse(struct hub_server *server, enum hub_refusal kind, const char *job_uid,
                        const char *peer, const char *reason);
 
-/* ---- hub_accept.c ------------------------------------------------------------------------------ */
+/* ---- hub_accept.c ---------------------------------------------------------------------------- */
 
 /* Open the listening socket; its port is in server->port. -errno. */
 int hub_accept_open(struct hub_server *server, const char *address, int port,
@@ -122,7 +122,8 @@ int hub_accept_open(struct hub_server *server, const char *address, int port,
 /* Make the handles on the loop; begin to accept, and to look after what is accepted. */
 void hub_accept_init(struct hub_server *server, struct uv_loop_s *loop);
 void hub_accept_start(struct hub_server *server);
-/* Stop accepting. hub_accept_close() also closes the handles and the socket, then calls `closed`. */
+/* Stop accepting. hub_accept_close() also closes the handles and the socket, then calls
+ * `closed`. */
 void hub_accept_stop(struct hub_server *server);
 void hub_accept_close(struct hub_server *server, void (*closed)(struct hub_server *server));
 /* The token of the connection is checked: its handshake is over. */
@@ -132,13 +133,13 @@ void hub_accept_closed(struct hub_server *server, struct lws *wsi);
 /* Address and port of a peer, numeric. */
 void hub_accept_peer_name(const struct sockaddr_storage *address, socklen_t size, char out[64]);
 
-/* ---- hub_session.c ----------------------------------------------------------------------------- */
+/* ---- hub_session.c --------------------------------------------------------------------------- */
 
 /* NULL if it has ended. */
 struct session *hub_session_of(const struct hub_server *server, uint64_t connection);
-/* What is queued is still sent; the job hears nothing more of it. */
+/* The queue is still sent; the job hears nothing more of it. */
 void hub_session_close(struct session *session, const char *reason);
-/* The peer did what it must not: it is told, the job is told, others are not touched. */
+/* The peer broke a rule: it and its job get the reason, others are not touched. */
 void hub_session_refuse(struct session *session, enum hub_refusal kind, const char *reason);
 /* Takes a use of its own. */
 void hub_session_queue(struct session *session, struct message_text *text);
@@ -149,7 +150,7 @@ int hub_session_http(struct lws *wsi, enum lws_callback_reasons reason, void *us
 int hub_session_websocket(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                           size_t size);
 
-/* ---- hub_held.c -------------------------------------------------------------------------------- */
+/* ---- hub_held.c ------------------------------------------------------------------------------ */
 
 /* The unfinished message of a session, which has a job, has `size` bytes by now. */
 void hub_held_message(struct session *session, size_t size);
@@ -158,7 +159,7 @@ void hub_held_push(struct session *session, struct message_text *text);
 void hub_held_pop(struct session *session, struct message_text *text);
 /* The session is about to lose its job. */
 void hub_held_leave(struct session *session);
-/* Close whoever has to go, now that more is held for this job. */
+/* Close the peers that have to go, now that more is held for this job. */
 void hub_held_relieve(struct hub_server *server, struct hub_server_job *job);
 
 #endif

@@ -32,7 +32,7 @@
 /* lws_write() sends a close frame by this number, but lws.h of 4.1 leaves it out of the enum. */
 #define WRITE_CLOSE ((enum lws_write_protocol)4)
 
-/* ---- words ------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 static void peer_name(struct lws *wsi, char out[64])
 {
@@ -43,7 +43,7 @@ static void peer_name(struct lws *wsi, char out[64])
     hub_accept_peer_name(&address, size, out);
 }
 
-/* ---- shares ------------------------------------------------------------------------------------ */
+/* ---- shares ---------------------------------------------------------------------------------- */
 
 /* The job's share follows its policy, which may change at any time. */
 static void refresh_share(struct hub_server_job *job)
@@ -77,7 +77,7 @@ static void leave_job(struct session *session)
     session->job = NULL;
 }
 
-/* ---- sessions ---------------------------------------------------------------------------------- */
+/* ---- sessions -------------------------------------------------------------------------------- */
 
 struct session *hub_session_of(const struct hub_server *server, uint64_t connection)
 {
@@ -136,7 +136,7 @@ void hub_session_queue(struct session *session, struct message_text *text)
     hub_held_relieve(session->server, session->job);
 }
 
-/* ---- the HTTP part ----------------------------------------------------------------------------- */
+/* ---- the HTTP part --------------------------------------------------------------------------- */
 
 /* The job uid of the path, "" if it is none. */
 static void read_job_uid(struct lws *wsi, char out[MESSAGE_UID_MAX + 1])
@@ -243,7 +243,8 @@ static int check_upgrade(struct hub_server *server, struct lws *wsi)
     return 1;
 }
 
-/* An idle connection needs no buffers, a session of TLS is the client's to keep, and nobody negotiates anew. */
+/* An idle connection needs no buffers, a session of TLS is the client's to keep, and nobody
+ * negotiates anew. */
 static void keep_little(SSL_CTX *context)
 {
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
@@ -268,7 +269,7 @@ int hub_session_http(struct lws *wsi, enum lws_callback_reasons reason, void *us
         if (lws_get_vhost(wsi) == server->vhost)
             hub_accept_closed(server, wsi);
         return 0;
-    case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS: /* a context of OpenSSL is being made */
+    case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS: /* OpenSSL makes a context */
         keep_little(user);
         server->tls = user;
         return 0;
@@ -277,7 +278,7 @@ int hub_session_http(struct lws *wsi, enum lws_callback_reasons reason, void *us
     }
 }
 
-/* ---- the WebSocket part ------------------------------------------------------------------------ */
+/* ---- the WebSocket part ---------------------------------------------------------------------- */
 
 static int open_session(struct hub_server *server, struct session *session, struct lws *wsi)
 {
@@ -472,8 +473,9 @@ static void drop_first(struct session *session)
 }
 
 /*
- * The next frame of what is queued. What a socket does not take lws copies, and a generation of thousands is
- * hundreds of kilobytes that thousands of members get at once: in small frames the copies stay small.
+ * Send the next frame of the queue. lws copies the bytes that a socket does not take, and a
+ * generation of thousands is hundreds of kilobytes for thousands of members at once: in small
+ * frames the copies stay small.
  * 0, or -1: the connection is broken.
  */
 static int write_next(struct session *session)

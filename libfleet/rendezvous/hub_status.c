@@ -121,7 +121,8 @@ static bool is_due(const struct hub *hub, double sent_ms)
     return hub->now_ms - sent_ms >= hub_heartbeat_interval(hub);
 }
 
-/* A member whose generation is not the one it should be in is told so, again if need be: (9). */
+/* Send a member that is in another generation than it should be the right one, again if needed:
+ * (9). */
 static void correct(struct hub *hub, struct hub_peer *peer, double age_ms, bool is_hello,
                     struct hub_output *out)
 {

@@ -3,7 +3,7 @@
 /*
  * How long a restart took, phase by phase, on the hub's clock:
  *
- *     fault ── detect ── aborted ── agree ── assigned ── connect ── restore ── restored ── first step
+ *     fault ─ detect ─ aborted ─ agree ─ assigned ─ connect ─ restore ─ restored ─ first step
  *
  * A phase that all members go through ends with the last of them. What members report carries its
  * age, so that a slow connection to the hub does not count as a slow restart.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What the job waits for before its next generation, in words: hub_form.c notes it, people read it in the status and
- * in the progress line. A wait that is over soon is not told. The words hold no number that changes while the wait
- * lasts, so that each wait is told once.
+ * What the job waits for before its next generation, in words: hub_form.c notes it, people read it
+ * in the status and in the progress line. A wait that is over soon is not reported. The text holds
+ * no number that changes while the wait lasts, so that each wait is reported once.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -15,7 +15,8 @@
 #define TELL_MS     2000.0  /* a shorter wait is not worth a word */
 #define TELL_FEW_MS 10000.0 /* pods take so long to start, and each word is a write of the status */
 
-/* An agent ends a trainer that holds state and does not answer after a minute (agent/supervisor.c). */
+/* An agent ends a trainer that holds state and does not answer after a minute
+ * (agent/supervisor.c). */
 #define SILENT_TRAINER_MS 60000.0
 
 void hub_wait_note(struct hub *hub, const char *cause, double until_ms)
@@ -67,8 +68,8 @@ static void describe_few(struct hub *hub, char *out, size_t size)
         return;
     (void)snprintf(
         out, size,
-        "waits for workers: at least %d are needed; the trainer of worker %d holds the state of step "
-        "%" PRId64 " and does not answer: its agent ends it unless it comes back",
+        "waits for workers: at least %d are needed; the trainer of worker %d holds the state of "
+        "step %" PRId64 " and does not answer: its agent ends it unless it comes back",
         hub->policy.min, silent->index, silent->status.step);
     hub->wait.until_ms = fmin(hub->wait.until_ms, silent->down_ms + SILENT_TRAINER_MS);
 }
@@ -90,18 +91,20 @@ static void describe(struct hub *hub)
     else if (strcmp(wait->cause, HUB_WAIT_REPLACEMENT) == 0)
         (void)snprintf(
             wait->message, size,
-            "waits for the replacement of a worker; the others go on without it if it does not come");
+            "waits for the replacement of a worker; the others go on without it if it does not "
+            "come");
     else if (strcmp(wait->cause, HUB_WAIT_TRAINERS) == 0)
         (void)snprintf(
             wait->message, size,
-            "waits for trainers that are being started; the others go on without them if they do not "
-            "come");
+            "waits for trainers that are being started; the others go on without them if they do "
+            "not come");
     else if (strcmp(wait->cause, HUB_WAIT_LEAVING) == 0)
         (void)snprintf(wait->message, size,
                        "waits for trainers that have not left the last generation yet");
 }
 
-/* The back-off is known to take its time; others are told when they have lasted, and will last, for a while. */
+/* A back-off is reported at once, because its length is known; other waits when they have lasted,
+ * and will last, for a while. */
 static bool is_worth_a_word(struct hub *hub)
 {
     bool is_start = strcmp(hub->wait.cause, HUB_WAIT_FEW) == 0 && isinf(hub->wait.until_ms);

@@ -42,8 +42,8 @@ int kv_put(struct kv *kv, struct generation generation, const char *key, const v
            struct fleet_error *err);
 
 /*
- * 1 and the value (borrowed until the next call) if the key is there; 0 if `waiter` now waits for it
- * (asking twice is one wait); -ESTALE, -ENOSPC as above.
+ * 1 and the value (borrowed until the next call) if the key is there; 0 if `waiter` now waits for
+ * it (asking twice is one wait); -ESTALE, -ENOSPC as above.
  */
 int kv_get(struct kv *kv, struct generation generation, const char *key, uint64_t waiter,
            const void **out_value, size_t *out_size, struct fleet_error *err);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The agent's side: its connection and its generations. member_trainer.c takes what trainers report,
- * member_report.c tells the hub, member_store.c keeps this member's part of the store.
+ * The agent's side: its connection and its generations. member_trainer.c takes what trainers
+ * report, member_report.c tells the hub, member_store.c keeps this member's part of the store.
  *
  * Two machines run beside each other; what trainers report never waits for the connection, and what
  * the hub wants is repeated by it until it is so.
  *
- *   connection   IDLE ── back-off over ──▶ DIALLING ── connected ──▶ OPEN ── first heartbeat ──▶ GREETED
- *                  ▲                          │                       │                          │
- *                  └──── failed, broken, silent hub ──────────────────┴──────────────────────────┘
+ *   connection   IDLE ── back-off over ──▶ DIALLING ── connected ──▶ OPEN ── heartbeat ──▶ GREETED
+ *                  ▲                          │                       │                    │
+ *                  └──── failed, broken, silent hub ──────────────────┴────────────────────┘
  *
  *   trainers     STARTING ── all are up ──▶ WAITING ── assign ──▶ RUNNING ── all steps ──▶ finished
  *                  ▲                          ▲  │                   │
@@ -18,7 +18,7 @@
  *
  *  IDLE     -> DIALLING  member_tick()          MEMBER_DIAL; jittered, growing with the members
  *  DIALLING -> OPEN      member_connected()     hello with what is running
- *  OPEN     -> GREETED   on_heartbeat()         what the hub may have missed is told (again)
+ *  OPEN     -> GREETED   on_heartbeat()         what the hub may have missed is sent (again)
  *  *        -> IDLE      member_disconnected(), leave_hub()
  *  WAITING  -> RUNNING   member_deliver()       each process gets the assignment exactly once
  *  RUNNING  -> WAITING   member_trainer_up()    each process says that it has left
@@ -28,8 +28,8 @@
  *  (2) Trainers get an assignment only when all of them wait; so between two assignments each has
  *      said that it left the first.
  *  (3) What a trainer says about a generation that is not the one obeyed is dropped.
- *  (4) A member holds the newest state that one of its processes holds; who has what is settled
- *      among the trainers when they connect.
+ *  (4) A member holds the newest state that one of its processes holds; the trainers settle
+ *      among themselves which one has which state when they connect.
  */
 #include "libfleet/rendezvous/member.h"
 
@@ -50,7 +50,7 @@
 #define BACK_OFF_MS_MAX     5000.0
 #define BACK_OFF_DOUBLE_MAX 10
 
-/* ---- actions ----------------------------------------------------------------------------------- */
+/* ---- actions --------------------------------------------------------------------------------- */
 
 struct member_action *member_append(struct member_output *out, enum member_action_type type)
 {
@@ -89,7 +89,7 @@ static void append_reason(struct member_output *out, enum member_action_type typ
     member_append(out, type)->reason = member_copy_text(reason);
 }
 
-/* ---- life cycle -------------------------------------------------------------------------------- */
+/* ---- life cycle ------------------------------------------------------------------------------ */
 
 void member_forget_failure(struct member_process *process)
 {
@@ -151,7 +151,7 @@ void member_free(struct member *member)
     free(member);
 }
 
-/* ---- the connection ---------------------------------------------------------------------------- */
+/* ---- the connection -------------------------------------------------------------------------- */
 
 void member_enter(struct member *member, double now_ms)
 {
@@ -248,7 +248,7 @@ static void on_heartbeat(struct member *member, const struct message_heartbeat *
     member_report_left(member, out);
 }
 
-/* ---- generations ------------------------------------------------------------------------------- */
+/* ---- generations ----------------------------------------------------------------------------- */
 
 /* (2): every process waits, so each gets it once. */
 void member_deliver(struct member *member, struct member_output *out)
@@ -392,7 +392,7 @@ void member_receive(struct member *member, const struct message *message, double
     }
 }
 
-/* ---- time -------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 double member_deadline(const struct member *member)
 {
@@ -486,7 +486,7 @@ void member_leave(struct member *member, const char *reason, double now_ms,
     member_report_left(member, out);
 }
 
-/* ---- what may be seen -------------------------------------------------------------------------- */
+/* ---- what may be seen ------------------------------------------------------------------------ */
 
 bool member_is_done(const struct member *member)
 {

@@ -4,7 +4,7 @@
 
 /*
  * The agent's side of the rendezvous. A pure state machine between the hub and the trainer
- * processes of one pod: it is told what happened and when, and answers with a list of actions.
+ * processes of one pod: its calls say what happened and when, and return a list of actions.
  *
  * It hides from the supervisor that hubs come and go: it decides when to dial, says hello with what
  * is running, repeats what a hub may have missed, ignores generations that are not newer than the
@@ -13,8 +13,9 @@
  * What the supervisor does with it, per trainer process (by local rank):
  *
  *   process has started and waits for orders      member_trainer_up()
- *   MEMBER_ASSIGN came                             tells every process; each then reports
- *                                                  member_trainer_phase() connected, restored, firstStep
+ *   MEMBER_ASSIGN came                             tells every process; each then reports by
+ *                                                  member_trainer_phase(): connected, restored,
+ *                                                  firstStep
  *   MEMBER_ABORT came, or a peer was lost          the process leaves its collectives, then
  *                                                  member_trainer_up() again: up and waiting
  *   process ended                                  member_trainer_failed(), start it again
@@ -45,8 +46,8 @@ struct member_config {
     enum message_level level;
     const char *version;
     uint64_t seed; /* of the jitter */
-    /* Own trainers: one that has finished runs again if its generation ends before all have. Their steps may
-     * have holes, and what they hold goes to nobody else. */
+    /* Own trainers: one that has finished runs again if its generation ends before all have. Their
+     * steps may have holes, and what they hold goes to nobody else. */
     bool own_trainer;
 };
 
@@ -94,13 +95,14 @@ void member_output_release(struct member_output *out);
 struct member *member_new(const struct member_config *config, double now_ms);
 void member_free(struct member *member); /* NULL is fine */
 
-/* ---- from the transport ------------------------------------------------------------------------ */
+/* ---- from the transport ---------------------------------------------------------------------- */
 
 /* The connection asked for by MEMBER_DIAL is up: hello goes out. */
 void member_connected(struct member *member, double now_ms, struct member_output *out);
 /* Also when dialling failed. */
-/* The hub, which knows the job's token, has answered a dial that the job is gone: its UID does not exist any more, and UIDs
- * do not come back. If that is said for MEMBER_GONE_MS, the member ends as one that is refused. */
+/* The hub, which knows the job's token, has answered a dial that the job is gone: its UID does not
+ * exist any more, and UIDs do not come back. If that is said for MEMBER_GONE_MS, the member ends as
+ * one that is refused. */
 void member_job_gone(struct member *member, double now_ms, struct member_output *out);
 void member_disconnected(struct member *member, double now_ms, struct member_output *out);
 void member_receive(struct member *member, const struct message *message, double now_ms,
@@ -110,7 +112,7 @@ void member_receive(struct member *member, const struct message *message, double
 double member_deadline(const struct member *member);
 void member_tick(struct member *member, double now_ms, struct member_output *out);
 
-/* ---- from the trainers ------------------------------------------------------------------------- */
+/* ---- from the trainers ----------------------------------------------------------------------- */
 
 /* The process is up and waits for an assign; it holds the state of `step` (-1: none). */
 void member_trainer_up(struct member *member, int local_rank, int64_t step, double now_ms,
@@ -127,14 +129,15 @@ void member_trainer_phase(struct member *member, int local_rank, struct generati
 
 /*
  * A step was committed. Tell it of every process, in every pod; repetitions are dropped. The member
- * keeps the last steps and sends them if it is the reporter, so that each is told once, whoever dies.
+ * keeps the last steps and sends them if it is the reporter, so that each is reported once, also
+ * when members die.
  */
 void member_trainer_step(struct member *member, const struct message_step *step, double now_ms,
                          struct member_output *out);
 void member_trainer_evaluation(struct member *member, int64_t step, double loss, double now_ms,
                                struct member_output *out);
-/* A checkpoint of `step` could not be written and is tried again. Told once, if there is a hub to tell: the
- * next try says it anew. */
+/* A checkpoint of `step` could not be written and is tried again. Told once, if there is a hub to
+ * tell: the next try says it anew. */
 void member_trainer_checkpoint_failed(struct member *member, int64_t step, const char *reason,
                                       double now_ms, struct member_output *out);
 /* `generation`: the one it was saved in. Told again until the hub knows it. */
@@ -155,8 +158,8 @@ struct member_failure {
 void member_trainer_failed(struct member *member, const struct member_failure *failure,
                            double now_ms, struct member_output *out);
 
-/* The process' collectives of `generation` lost rank `rank`. member_trainer_up() follows when it has
- * left the generation. */
+/* The process' collectives of `generation` lost rank `rank`. member_trainer_up() follows when it
+ * has left the generation. */
 void member_peer_lost(struct member *member, struct generation generation, int rank, double at_ms,
                       double now_ms, struct member_output *out);
 
@@ -176,8 +179,8 @@ int member_put(struct member *member, const char *key, const void *value, size_t
 int member_get(struct member *member, int local_rank, const char *key, double now_ms,
                struct member_output *out, struct fleet_error *err);
 
-/* The trainers were asked to save what they hold and end (SIGTERM): tell the hub, which counts on this
- * pod no more, but hears what it says until it has left. */
+/* The trainers were asked to save what they hold and end (SIGTERM): tell the hub, which counts on
+ * this pod no more, but hears what it says until it has left. */
 void member_leaving(struct member *member, double now_ms, struct member_output *out);
 
 /* The trainers have ended: say goodbye once the hub knows their last checkpoint. */
@@ -189,7 +192,7 @@ void member_leave(struct member *member, const char *reason, double now_ms,
 void member_trainer_silent(struct member *member, int local_rank, double now_ms,
                            struct member_output *out);
 
-/* ---- what an observer may see ------------------------------------------------------------------ */
+/* ---- what an observer may see ---------------------------------------------------------------- */
 
 /* The newest generation that the trainers were given (MEMBER_ASSIGN), or none. */
 struct generation member_generation(const struct member *member);

@@ -69,7 +69,7 @@ static char *copy_text(const char *text)
     return copy;
 }
 
-/* ---- timer ------------------------------------------------------------------------------------- */
+/* ---- timer ----------------------------------------------------------------------------------- */
 
 static void on_timer(lws_sorted_usec_list_t *timer)
 {
@@ -91,7 +91,7 @@ static void set_timer(struct member_client *client)
                          wait_ms > 0 ? (lws_usec_t)(wait_ms * 1000) + 1 : 1);
 }
 
-/* ---- the connection ---------------------------------------------------------------------------- */
+/* ---- the connection -------------------------------------------------------------------------- */
 
 static void forget_queue(struct member_client *client)
 {
@@ -265,7 +265,7 @@ static int write_next(struct member_client *client)
     return 0;
 }
 
-/* ---- actions ----------------------------------------------------------------------------------- */
+/* ---- actions --------------------------------------------------------------------------------- */
 
 static void append_pending(struct member_output *to, struct member_output *from)
 {
@@ -319,7 +319,7 @@ void member_client_apply(struct member_client *client, struct member_output *out
     set_timer(client);
 }
 
-/* ---- what lws says ----------------------------------------------------------------------------- */
+/* ---- what lws says --------------------------------------------------------------------------- */
 
 static int add_token(const struct member_client *client, struct lws *wsi, void *in, size_t size)
 {
@@ -449,11 +449,12 @@ static int serve(struct lws *wsi, enum lws_callback_reasons reason, void *user, 
     }
 }
 
-/* ---- life cycle -------------------------------------------------------------------------------- */
+/* ---- life cycle ------------------------------------------------------------------------------ */
 
 /*
- * A thousand agents that come back at once cost the hub a signature each, but for those that resume the
- * session they had: after a broken connection, not at another replica. lws 4.1 knows nothing of it.
+ * A thousand agents that come back at once cost the hub a signature each, but for those that resume
+ * the session they had: after a broken connection, not at another replica. lws 4.1 knows nothing of
+ * it.
  */
 static int keep_session(SSL *tls, SSL_SESSION *session)
 {

@@ -34,7 +34,7 @@ struct member_client_config {
     struct member_client_hub hub;
     const char *tls_name; /* NULL = TLS_IDENTITY_HUB_NAME */
     const char *job_uid;
-    /* by which the hub finds out whether a job that it does not know is gone; NULL = "" */
+    /* lets the hub find out whether a job that it does not know is gone; NULL = "" */
     const char *job_name;
 
     /* Before each dial: true fills `out` (copied) with the hub as it is now, false leaves it as it
@@ -43,13 +43,14 @@ struct member_client_config {
     /* An action for the trainers or the supervisor: ASSIGN … REFUSED. Borrowed for the call. The
      * handler may call member_* and member_client_apply(). */
     void (*deliver)(void *user, const struct member_action *action);
-    /* For the log: "connected" (or "connected, resumed": by the TLS session it had), or why dialling or the connection failed. May be NULL. */
+    /* For the log: "connected" (or "connected, resumed": by the TLS session it had), or why
+     * dialling or the connection failed. May be NULL. */
     void (*connection)(void *user, bool is_connected, const char *detail);
     void *user;
 };
 
-/* Takes `member`, also on failure. Everything in `config` is copied. It dials on the next turn of the
- * loop. */
+/* Takes `member`, also on failure. Everything in `config` is copied. It dials on the next turn of
+ * the loop. */
 int member_client_new(const struct member_client_config *config, struct member *member,
                       struct member_client **out_client, struct fleet_error *err);
 

@@ -4,7 +4,7 @@
 
 /*
  * The state of a member, shared by the files that make it: member.c (connection and generations),
- * member_trainer.c (what trainers report), member_report.c (what the hub is told), member_store.c
+ * member_trainer.c (what trainers report), member_report.c (messages to the hub), member_store.c
  * (the store of the generation). Nobody else includes this.
  */
 
@@ -27,7 +27,7 @@ struct member_process {
     enum message_phase phase;
     double phase_at_ms;
     bool is_finished;
-    bool has_failed; /* and the hub has not been told yet: `failure` */
+    bool has_failed; /* and the hub does not know yet: `failure` */
     struct member_failure failure;
     struct generation failed_in;
 };
@@ -54,11 +54,12 @@ struct member {
         LINK_OPEN,
         LINK_GREETED
     } link;
-    double gone_ms;    /* since when the hub says that the job is gone; -1 = it does not */
-    bool is_over;      /* refused, or has said goodbye: no more dialling */
-    bool is_leaving;   /* asked to go: no further generation */
-    bool is_told;      /* leave or done came: once is enough */
-    char *left_reason; /* the trainers have ended: say so once all is told; NULL = they have not */
+    double gone_ms;  /* since when the hub says that the job is gone; -1 = it does not */
+    bool is_over;    /* refused, or has said goodbye: no more dialling */
+    bool is_leaving; /* asked to go: no further generation */
+    bool is_told;    /* leave or done came: once is enough */
+    /* the trainers have ended: say so once all is reported; NULL = they have not */
+    char *left_reason;
     double now_ms;
     double dial_ms; /* IDLE: when to dial; DIALLING: when to give up */
     int dial_failures;
@@ -94,7 +95,7 @@ struct member {
     size_t store_count, store_bytes;
 };
 
-/* ---- member.c ---------------------------------------------------------------------------------- */
+/* ---- member.c -------------------------------------------------------------------------------- */
 
 /* Append an action, else zero; borrowed until the next one is appended. */
 struct member_action *member_append(struct member_output *out, enum member_action_type type);
@@ -105,21 +106,21 @@ char *member_copy_text(const char *text);
 /* Every public call begins with it: time never goes back. */
 void member_enter(struct member *member, double now_ms);
 
-/* All its processes have done what the job wants, and nothing can change that: it takes part in no further
- * generation. */
+/* All its processes have done what the job wants, and nothing can change that: it takes part in no
+ * further generation. */
 bool member_is_done(const struct member *member);
 
 /* How many processes are in that state. */
 int member_count(const struct member *member, enum process_state state);
 
-/* The failure of a process has been told, or does not matter any more. */
+/* The failure of a process has been reported, or does not matter any more. */
 void member_forget_failure(struct member_process *process);
 
 /* Give the assignment to the trainers; all of them wait. */
 void member_deliver(struct member *member, struct member_output *out);
 void member_abort_trainers(struct member *member, const char *cause, struct member_output *out);
 
-/* ---- member_report.c --------------------------------------------------------------------------- */
+/* ---- member_report.c ------------------------------------------------------------------------- */
 
 /* The hub has answered our hello: before, nothing but a hello goes out. */
 bool member_report_can_send(const struct member *member);
@@ -128,8 +129,7 @@ bool member_report_can_send(const struct member *member);
 void member_report_send(struct member *member, struct message *message, struct member_output *out);
 
 /* One message each, made from what the member knows; but for the hello, nothing is sent while
- * member_report_can_send() is false. What was not sent then is part of what follows the next
- * hello. */
+ * member_report_can_send() is false. What was not sent then follows the next hello. */
 void member_report_hello(struct member *member, struct member_output *out);
 void member_report_heartbeat(struct member *member, struct member_output *out);
 void member_report_ready(struct member *member, double age_ms, struct member_output *out);
@@ -151,7 +151,7 @@ void member_report_store(struct member *member, bool with_puts, struct member_ou
 /* The phase that all processes have reached. */
 enum message_phase member_report_phase(const struct member *member);
 
-/* ---- member_store.c ---------------------------------------------------------------------------- */
+/* ---- member_store.c -------------------------------------------------------------------------- */
 
 /* Forget all puts and gets: their generation is over. */
 void member_store_forget(struct member *member);

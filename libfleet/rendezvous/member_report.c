@@ -43,7 +43,8 @@ static const struct member_process *newest_holder(const struct member *member)
     return best;
 }
 
-/* Others of the pod may have made a step already; of own trainers only one says where it goes on. */
+/* Others of the pod may have made a step already; of own trainers only one says where it goes
+ * on. */
 static int64_t restored_step(const struct member *member)
 {
     int64_t step = -1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A ring of the last steps. The hub may die with steps it was told of, so they are kept until a hub
- * says that it knows them, and told again from there to the next one.
+ * A ring of the last steps. The hub may die with steps that were reported to it, so they are
+ * kept until a hub confirms them. The next hub gets those that are not confirmed again.
  */
 #include "libfleet/rendezvous/member_steps.h"
 

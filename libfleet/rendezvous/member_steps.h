@@ -4,7 +4,7 @@
 
 /*
  * The last committed steps of a member, kept until the hub has said that it knows them, so that
- * each is told although members and hubs come and go.
+ * each is reported although members and hubs come and go.
  *
  *  (1) Steps ascend; one that does not is a repetition and is dropped.
  *  (2) Never more than MEMBER_STEPS_MAX are kept; the oldest go first.
@@ -32,8 +32,8 @@ void member_steps_add(struct member_steps *steps, const struct message_step *ste
 void member_steps_ack(struct member_steps *steps, int64_t step);
 /* Forget that anything was sent since the last ack. */
 void member_steps_rewind(struct member_steps *steps);
-/* The next steps to send, at most MESSAGE_STEPS_MAX and without a hole, into `out`; returns how many.
- * Marks them sent. */
+/* The next steps to send, at most MESSAGE_STEPS_MAX and without a hole, into `out`; returns how
+ * many. Marks them sent. */
 size_t member_steps_take(struct member_steps *steps, struct message_step out[MESSAGE_STEPS_MAX]);
 /* The oldest step that the hub may not know, 0 = none. */
 int64_t member_steps_oldest(const struct member_steps *steps);

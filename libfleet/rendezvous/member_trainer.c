@@ -39,7 +39,7 @@ void member_trainer_up(struct member *member, int local_rank, int64_t step, doub
 
     member_enter(member, now_ms);
     if (process->state == PROCESS_RUNNING && !member->is_pending) {
-        process->state = PROCESS_WAITING; /* before the others are told */
+        process->state = PROCESS_WAITING; /* before the others hear of it */
         leave_generation(member, "PeerUnreachable", out);
     }
     process->state = PROCESS_WAITING;
@@ -134,7 +134,8 @@ void member_trainer_checkpoint(struct member *member, struct generation generati
     member_report_checkpoint(member, out);
 }
 
-/* A hub that has not heard of it when it is lost cannot count it; the next one hears it from here. */
+/* A hub that has not heard of it when it is lost cannot count it; the next one hears it from
+ * here. */
 static void leave_for_failure(struct member *member, const char *cause, struct member_output *out)
 {
     if (member->is_joined)

@@ -328,7 +328,8 @@ static int check_sequence(int64_t sequence, struct fleet_error *err)
                        sequence);
 }
 
-/* What single fields cannot say: steps follow each other, the world is the sum of the processes, … */
+/* What single fields cannot say: steps follow each other, the world is the sum of the processes,
+ * … */
 static int check_whole(const struct message *message, struct fleet_error *err)
 {
     const struct message_assign *assign = &message->assign;

@@ -5,8 +5,8 @@
 /*
  * What agent and hub say to each other: one JSON object a message, {"type": "hello", …}.
  *
- *   agent → hub   hello ready progress evaluation failed peer_lost checkpoint_done checkpoint_failed
- *                 finished left
+ *   agent → hub   hello ready progress evaluation failed peer_lost checkpoint_done
+ *                 checkpoint_failed finished left
  *   hub → agent   assign abort checkpoint leave done refused value
  *   both          heartbeat put get
  *
@@ -97,7 +97,8 @@ enum message_phase {
     MESSAGE_PHASE_FIRST_STEP, /* committed the first step of `generation`, number `step` */
 };
 
-/* Where a member is: everything a hub must know of it, so that one heartbeat heals a lost message. */
+/* Where a member is: everything a hub must know of it, so that one heartbeat heals a lost
+ * message. */
 struct message_status {
     enum message_state state;
     struct generation generation; /* the newest obeyed, none if none */
@@ -166,7 +167,7 @@ struct message_failed {
     int signal;        /* 0 if it exited */
     const char *cause; /* CamelCase, e.g. "OutOfMemory"; "" = derive from exit code and signal */
     bool fatal;        /* trying again cannot help: a bad job */
-    bool is_back;      /* it was started again before this could be told */
+    bool is_back;      /* it was started again before this could be reported */
     const char *lines; /* the last lines of its log, "" if none */
     double age_ms;
 };
@@ -232,7 +233,7 @@ struct message_assign {
     size_t lineage_count;
     int64_t step; /* newest step held by a member, -1: start from a checkpoint or afresh */
     int reporter; /* place of the member that sends progress, evaluation, checkpoint_done */
-    int64_t progress_step;       /* last step the hub was told of */
+    int64_t progress_step;       /* last step that the hub knows */
     double progress_interval_ms; /* least time between two progress messages */
     int restarts;                /* counted ever, this generation included */
     /* Own trainers: the checkpoint that the job reported last, and where it lies. */
@@ -265,10 +266,10 @@ struct message_refused {
 
 struct message_heartbeat {
     struct message_status status; /* from an agent; from a hub only its generation */
-    int64_t progress_step;        /* hub: last step it was told of */
-    int64_t checkpoint_step;      /* hub: newest checkpoint it was told of, 0 = none */
-    int64_t held_step;  /* hub: newest step that is safe without whoever does not answer: a
-                                     ready member or a checkpoint has it; 0 = none */
+    int64_t progress_step;        /* hub: last step that it knows */
+    int64_t checkpoint_step;      /* hub: newest checkpoint that it knows, 0 = none */
+    int64_t held_step;  /* hub: newest step held by a member that answers or by a checkpoint; 0 =
+                                     none */
     double interval_ms; /* hub: how often to send one; 0 from an agent */
 };
 
@@ -287,7 +288,7 @@ struct message_get {
 
 struct message {
     enum message_type type;
-    /* Counts the messages of one agent, so that a repeated or overtaken one is told apart; 0 from a
+    /* Counts the messages of one agent, so that a repeated or overtaken one is recognized; 0 from a
      * hub, whose messages are safe to repeat. */
     int64_t sequence;
     union {
@@ -354,8 +355,8 @@ const char *message_type_name(enum message_type type);
 const char *message_level_name(enum message_level level);
 int message_level_parse(const char *name, enum message_level *out_level, struct fleet_error *err);
 
-/* A generation that ended so was ended on purpose, and counts for no restart: a resize, a worker that was asked to
- * go, or that Kubernetes has taken away (Preempted, Evicted). */
+/* A generation that ended so was ended on purpose, and counts for no restart: a resize, a worker
+ * that was asked to go, or that Kubernetes has taken away (Preempted, Evicted). */
 bool message_cause_is_wanted(const char *cause);
 
 /* First rank of member `place` of an assignment: the sum of the processes before it. */

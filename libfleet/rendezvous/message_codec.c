@@ -21,7 +21,7 @@
 
 #define AGE_MS_MAX 1e12 /* thirty years */
 
-/* ---- storage ----------------------------------------------------------------------------------- */
+/* ---- storage --------------------------------------------------------------------------------- */
 
 struct message_chunk {
     struct message_chunk *next;
@@ -60,7 +60,7 @@ void message_codec_release(struct message_chunk **storage)
     }
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* Valid UTF-8 of at most `max` bytes, cut at a character; `from_front` keeps the end. */
 static void append_text(struct fleet_strbuf *out, const char *text, size_t max, bool from_front)
@@ -192,7 +192,7 @@ void message_codec_encode(const struct message_field *fields, const void *base,
     }
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int read_text(const struct message_field *field, const cJSON *item, const char **out,
                      struct message_chunk **storage, struct fleet_error *err)

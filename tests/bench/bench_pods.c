@@ -43,7 +43,7 @@
 #define HEAD(version, kind) \
     "{\"apiVersion\":\"" version "\",\"kind\":\"" kind "\",\"metadata\":{\"name\":\"@NAME\"},"
 
-/* Who makes the pods, and a job: @NAME asks for @PODS of them, those of @TEMPLATE. */
+/* The makers of the pods; a job: @NAME asks for @PODS of them, like @TEMPLATE. */
 static const struct maker {
     const char *who, *container, *manifest;
     struct kube_resource resource;
@@ -56,10 +56,10 @@ static const struct maker {
      {"fleetjob.dev", "v1alpha1", "fleetjobs", "FleetJob", true}},
     {"job",
      "worker",
-     HEAD(
-         "batch/v1",
-         "Job") "\"spec\":{\"completionMode\":\"Indexed\",\"completions\":@PODS,\"parallelism\":@PODS,"
-                "\"template\":@TEMPLATE}}",
+     HEAD("batch/v1",
+          "Job") "\"spec\":{\"completionMode\":\"Indexed\",\"completions\":@PODS,\"parallelism\":"
+                 "@PODS,"
+                 "\"template\":@TEMPLATE}}",
      {"batch", "v1", "jobs", "Job", true}},
     {"pytorchjob",
      "pytorch",
@@ -110,7 +110,7 @@ static char *job_text(const struct maker *maker, const char *name, int pods, con
     return fleet_strbuf_take(&text);
 }
 
-/* ---- making them ------------------------------------------------------------------------------- */
+/* ---- making them ----------------------------------------------------------------------------- */
 
 static void on_posted(void *user, const struct kube_response *response)
 {
@@ -191,7 +191,7 @@ static void run_jobs(struct bench *b)
     }
 }
 
-/* ---- seeing them ------------------------------------------------------------------------------- */
+/* ---- seeing them ----------------------------------------------------------------------------- */
 
 static void on_deleted(void *user, const struct kube_response *response)
 {
@@ -293,7 +293,7 @@ static void on_list(void *user, const cJSON *list, const struct fleet_error *err
         run_loop(b);
 }
 
-/* ---- together ---------------------------------------------------------------------------------- */
+/* ---- together -------------------------------------------------------------------------------- */
 
 static void report(const struct bench *b)
 {
@@ -305,7 +305,8 @@ static void report(const struct bench *b)
     if (b->until_running)
         printf("  all run after %6.0f ms", b->running_ms - b->began_ms);
     printf(
-        "\n{\"bench\":\"pods\",\"who\":\"%s\",\"pods\":%d,\"jobs\":%d,\"firstMs\":%.0f,\"lastMs\":%.0f,\"podsPerSecond\":%.0f",
+        "\n{\"bench\":\"pods\",\"who\":\"%s\",\"pods\":%d,\"jobs\":%d,\"firstMs\":%.0f,\"lastMs\":"
+        "%.0f,\"podsPerSecond\":%.0f",
         b->maker->who, b->added, b->jobs, b->first_ms - b->began_ms, b->last_ms - b->began_ms,
         rate);
     if (b->until_running)

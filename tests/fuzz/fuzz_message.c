@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Any bytes give an error or a message whose fields are those of the text, and whose encoding has the
- * same fields again. The reader here is independent: cJSON's own parser, and field by field what the
- * protocol says, without the tables of message.c. A field under a wrong name, in a wrong member or
- * with a wrong default is found, although our encoder and decoder would agree on it.
+ * Any bytes give an error or a message whose fields are those of the text, and whose encoding has
+ * the same fields again. The reader here is independent: cJSON's own parser, and field by field
+ * what the protocol says, without the tables of message.c. A field under a wrong name, in a wrong
+ * member or with a wrong default is found, although our encoder and decoder would agree on it.
  */
 #include <math.h>
 #include <stddef.h>
@@ -123,7 +123,7 @@ static void same_bytes(const cJSON *object, const void *value, size_t size)
     fleet_assert(at == size);
 }
 
-/* ---- parts that several messages have ---------------------------------------------------------- */
+/* ---- parts that several messages have -------------------------------------------------------- */
 
 static const char *const levels[] = {"plain", "avx2", "avx512", "avx512bf16", "amx"};
 
@@ -255,7 +255,7 @@ static void same_value(const cJSON *o, const struct message_value *m)
     same_bytes(o, m->value, m->value_size);
 }
 
-/* ---- a whole message --------------------------------------------------------------------------- */
+/* ---- a whole message ------------------------------------------------------------------------- */
 
 static void expect_type(const cJSON *o, const char *name)
 {

@@ -119,8 +119,8 @@ trains() { # trains ROOT
     find "$work/train/checkpoints/gpt-text" -name '*.safetensors' | grep .
 }
 
-# The libraries and the font that draw are in the image; nothing else of it is needed. The font's and
-# the libraries' licences come along.
+# The libraries and the font that draw are in the image; nothing else of it is needed. The font's
+# and the libraries' licences come along.
 draws() { # draws ROOT
     local package
     in_container "$work/train" /fleetjob/bin/fleetjob curve /checkpoints/gpt-text -o - --format png \

@@ -2,7 +2,7 @@
 
 /*
  * The promise that keeps everything else honest: the weights depend on the job, not on the number
- * of workers, on who was killed when, or on where the job was resumed. Real processes, real
+ * of workers, on kills and their times, or on where the job was resumed. Real processes, real
  * signals; what is compared is the SHA-256 of all weights and the loss of every step.
  */
 #include <setjmp.h>

@@ -19,10 +19,10 @@
  *  (7) Succeeded means that the last step was committed; a job that is over stays what it was, and
  *      gets no pods.
  *  (8) Each restart is reported once at most, in order, and counted exactly once, across leaders
- * (tests/fake/cluster/restarts.c).
+ *      (tests/fake/cluster/restarts.c).
  *  (9) Progress never goes back, and no step is reported that no trainer has committed.
  * (10) A replica without the lease sends nothing to the API server and assigns no worker, also
- * when it was killed, cut off, or frozen and resumed.
+ *      when it was killed, cut off, or frozen and resumed.
  * (11) Once faults are over every job comes to its end, nothing is left of those deleted, and no
  *      worker of any outlives it.
  *
@@ -241,11 +241,12 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         1000000079, /* a finished job without a time to live vanishes when a clock is set */
         1000000517, /* a pod loses its label and is deleted while a watch is away */
         1000000330, /* admission refuses a pod for a while: the job was refused for ever */
-        1200003437, /* a record is removed with the status before its hub hears that it was written */
+        /* a record is removed with the status before its hub hears that it was written */
+        1200003437,
         2000001345, /* a finished own trainer is lost and comes back: it was counted twice */
-        2000001647, /* InternalError is not written for longer than its back-off: never looked at again */
-        2000001877, /* the hub's Service cannot have its address again */
-        2000003036, /* a trainer dies before its member has come to the new hub */
+        /* InternalError is not written for longer than its back-off: never looked at again */
+        2000001647, 2000001877, /* the hub's Service cannot have its address again */
+        2000003036,             /* a trainer dies before its member has come to the new hub */
     };
     struct tally tally = {0};
 

@@ -6,8 +6,8 @@
 #
 # Uses `python3` (or $FLEETJOB_PYTHON) if it has torch and transformers, else the virtual
 # environment that --install makes from PyPI below the cache folder (several gigabytes: torch comes
-# with its CUDA libraries). Without either the test is skipped. The last line is "N passed, N failed"
-# (", 1 skipped").
+# with its CUDA libraries). Without either the test is skipped. The last line is "N passed, N
+# failed" (", 1 skipped").
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 here=$PWD

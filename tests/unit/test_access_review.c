@@ -209,7 +209,7 @@ static void test_access_review__ends_while_somebody_waits(void **state)
     assert_int_equal(w->answers, 0);
 }
 
-/* A flood of unknown tokens: few reach the API server, and who was allowed is not kept out. */
+/* A flood of unknown tokens: few reach the API server, and an allowed token is not kept out. */
 static void test_access_review__a_flood_is_limited(void **state)
 {
     struct world *w = *state;
@@ -236,7 +236,7 @@ static void test_access_review__a_flood_is_limited(void **state)
     assert_int_equal(ask(w, "u:somebody"), ACCESS_FORBIDDEN); /* it is over */
 }
 
-/* All places are under review: one more is told to come again. */
+/* All places are under review: one more gets the answer to come again. */
 static void test_access_review__its_memory_is_bounded(void **state)
 {
     struct access_verdict verdict;

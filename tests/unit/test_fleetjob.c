@@ -209,9 +209,11 @@ static void test_fleetjob__all_errors_come_at_once(void **state)
 static void test_fleetjob__a_nul_in_the_spec_is_refused_with_its_path(void **state)
 {
     static const char text[] =
-        "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":\"a\","
+        "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":"
+        "\"a\","
         "\"annotations\":{\"theirs\":\"\\u0000\"}},\"spec\":{\"worker\":{\"image\":\"i\","
-        "\"template\":{\"spec\":{\"containers\":[{\"name\":\"worker\",\"command\":[\"sh\",\"a\\u0000b\"]}]}}}}}";
+        "\"template\":{\"spec\":{\"containers\":[{\"name\":\"worker\",\"command\":[\"sh\","
+        "\"a\\u0000b\"]}]}}}}}";
     FLEET_AUTO_STRBUF struct fleet_strbuf lines = {0};
     FLEET_AUTO_JSON cJSON *json = NULL;
     struct fleet_errors errors = {0};

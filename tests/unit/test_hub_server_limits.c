@@ -403,7 +403,7 @@ static void test_hub_server__what_waits_counts_for_the_namespace(void **state)
     part_three(world, strangers);
 }
 
-/* Whoever is the last to be sent something: it is the namespace that holds most which pays. */
+/* The namespace that holds most pays, not the one that gets a message last. */
 static void test_hub_server__what_waits_counts_in_all(void **state)
 {
     struct hub_server_job *jobs[3];

@@ -119,7 +119,8 @@ static void test_kube_watch__an_error_event_is_its_error(void **state)
 static void test_kube_watch__a_nul_in_one_object_leaves_the_others(void **state)
 {
     static const char text[] =
-        "{\"type\":\"ADDED\",\"object\":{\"a\":\"x\\u0000y\"}}\n{\"type\":\"ADDED\",\"object\":{}}\n";
+        "{\"type\":\"ADDED\",\"object\":{\"a\":\"x\\u0000y\"}}\n{\"type\":\"ADDED\",\"object\":{}}"
+        "\n";
     struct kube_watch_parser parser = {0};
     struct fleet_strbuf events = {0};
 

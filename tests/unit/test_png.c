@@ -3,7 +3,7 @@
 /*
  * Goal: a PNG shows what was drawn, and an SVG says the same.
  * Method: pictures are read back by libpng, whose reader shares nothing with our drawing, and
- * looked at pixel by pixel: where there is ink, of which colour, and whether the letters differ.
+ * looked at pixel by pixel: where there is ink, its colour, and whether the letters differ.
  * A blank picture fails each test.
  */
 #include <math.h>

@@ -89,7 +89,8 @@ static void test_settings__files_are_read_anew(void **state)
 
 static const char *const required[] = {"FLEET_POD_NAME", "FLEET_POD_UID", "FLEET_INDEX"};
 
-/* Settings as of the files and this file of variables; the variables that it sets are taken away again. */
+/* Settings as of the files and this file of variables; the variables that it sets are taken away
+ * again. */
 static int read_with(const char *lines, struct settings *out, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *path = fleet_file_join(folder, "environment");

@@ -125,8 +125,8 @@ int checkpoint_restore(const char *path, int64_t resume, const struct manifest_l
                        char folder[CHECKPOINT_FOLDER_MAX], struct fleet_errors *warnings,
                        struct fleet_error *err);
 
-/* Fill parameters and buffers from the checkpoint in `folder`, whose manifest was verified. `state` holds no
- * other spaces. -EINVAL lists everything missing, extra and misshapen; -errno. */
+/* Fill parameters and buffers from the checkpoint in `folder`, whose manifest was verified. `state`
+ * holds no other spaces. -EINVAL lists everything missing, extra and misshapen; -errno. */
 int checkpoint_load_folder(const char *folder, const struct manifest *manifest,
                            struct checkpoint_state *state, struct fleet_error *err);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The way in: where agents find the hub (its Service and the EndpointSlice of the leader) and whether they trust it (its
- * certificate, by their own clock). Real: controller/fleetjob/installation.h, leaf_certificate.h. Played: the
- * proxy of the nodes, which follows the objects a little later, and the agents' check of the dates.
+ * The way in: where agents find the hub (its Service and the EndpointSlice of the leader) and
+ * whether they trust it (its certificate, by their own clock). Real:
+ * controller/fleetjob/installation.h, leaf_certificate.h. Played: the proxy of the nodes, which
+ * follows the objects a little later, and the agents' check of the dates.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,7 @@ static const struct install_identity *the_identity(void)
     return &identity;
 }
 
-/* ---- a replica that leads ---------------------------------------------------------------------- */
+/* ---- a replica that leads -------------------------------------------------------------------- */
 
 static bool may_write(void *user)
 {
@@ -128,7 +129,7 @@ void cluster_door_close(struct cluster_replica *r)
     r->certificate = NULL;
 }
 
-/* ---- agents ------------------------------------------------------------------------------------ */
+/* ---- agents ---------------------------------------------------------------------------------- */
 
 static const char *text_at(const struct cluster *c, const char *object, const char *path)
 {
@@ -179,7 +180,7 @@ void cluster_door_make(struct cluster *c)
     read_service(c);
 }
 
-/* ---- faults ------------------------------------------------------------------------------------ */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 void cluster_door_disturb(struct cluster *c)
 {
