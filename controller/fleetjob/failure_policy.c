@@ -98,7 +98,7 @@ void failure_policy_apply(struct pass *pass)
     if (!hub->end.cause[0])
         return; /* it had the order to end */
     fleet_strbuf_append(&text, hub->end.message);
-    if (oom_is_cause(pass, hub->end.member, hub->end.attempt, hub->end.cause, 0)) {
+    if (oom_is_cause(pass, hub->end.member, hub->end.attempt, hub->end.cause, 0, pass->now)) {
         fleet_strbuf_append(&text, "; OOMKilled: ");
         oom_describe(pass, hub->end.member, &text);
     }

@@ -25,7 +25,7 @@ static const struct observed_pod *find_ended(const struct pass *pass, int member
 }
 
 bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *cause,
-                  int64_t since_wall_ms)
+                  int64_t since_wall_ms, int64_t until_wall_ms)
 {
     const struct observed_pod *pod;
 
@@ -35,7 +35,8 @@ bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *
         return false;
     pod = find_ended(pass, member, attempt);
     return pod && strcmp(pod->reason, OOM_CAUSE) == 0 &&
-           pod->finished_wall_ms + SECOND_MS > since_wall_ms;
+           pod->finished_wall_ms + SECOND_MS > since_wall_ms &&
+           pod->finished_wall_ms <= until_wall_ms + SECOND_MS;
 }
 
 /* As the pods of the job have it, which may be a LimitRange's; the worker's own before others'.

@@ -16,9 +16,9 @@
 #define OOM_CAUSE "OOMKilled"
 
 /* Was the loss of this member, for the hub of this cause, lack of memory? By its pod of this
- * attempt; -1: its newest that has ended, after `since_wall_ms`. */
+ * attempt; -1: its newest that has ended, in this time. */
 bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *cause,
-                  int64_t since_wall_ms);
+                  int64_t since_wall_ms, int64_t until_wall_ms);
 
 /* "worker 1 has a memory limit of 512Mi (536870912 bytes)", appended; or that it has none. */
 void oom_describe(const struct pass *pass, int member, struct fleet_strbuf *out);

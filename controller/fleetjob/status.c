@@ -18,6 +18,7 @@
 #include "libfleet/kube/meta.h"
 
 #define LOSS_DIGITS 6
+#define SKEW_MS     5000 /* between the clocks of a node and ours */
 
 static void set_text(char **text, const char *value)
 {
@@ -260,18 +261,22 @@ static void tell_restart(struct pass *pass, const struct fleetjob_restart *resta
                is_resize ? WELLKNOWN_EVENT_RESIZED : WELLKNOWN_EVENT_RESTARTED, "%s", text.text);
 }
 
-/* The hub does not know what the pod's status says of its end. */
-static void explain_restart(const struct pass *pass, struct fleetjob_restart *restart)
+/* The hub does not know what a pod's status says of its end; that may come when the restart is in
+ * the history already. */
+static void explain_newest(struct pass *pass)
 {
     const struct fleetjob_restarts *restarts = &pass->status->restarts;
-    int64_t since = restarts->history.count > 0
-                        ? restarts->history.items[restarts->history.count - 1].at_wall_ms
-                        : 0;
+    size_t count = restarts->history.count;
+    struct fleetjob_restart *restart = count > 0 ? &restarts->history.items[count - 1] : NULL;
+    int64_t since = count > 1 ? restarts->history.items[count - 2].at_wall_ms : 0;
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
+    if (!restart || restart->message || restart->member < 0)
+        return;
     if (restart->exit_code >= 0 && strcmp(restart->cause, OOM_CAUSE) != 0)
         return; /* its agent lived to tell */
-    if (!oom_is_cause(pass, (int)restart->member, -1, restart->cause, since))
+    if (!oom_is_cause(pass, (int)restart->member, -1, restart->cause, since,
+                      restart->at_wall_ms + SKEW_MS))
         return;
     oom_describe(pass, (int)restart->member, &text);
     set_text(&restart->cause, OOM_CAUSE);
@@ -283,11 +288,7 @@ static const struct fleetjob_restart *append_restart(struct pass *pass,
                                                      const struct fleetjob_restart *restart)
 {
     struct fleetjob_restarts *restarts = &pass->status->restarts;
-    struct fleetjob_restart copy = *restart, *added;
-
-    copy.cause = copy.message = NULL;
-    set_text(&copy.cause, restart->cause);
-    explain_restart(pass, &copy);
+    struct fleetjob_restart *added;
 
     if (restarts->history.count == FLEETJOB_HISTORY_MAX) {
         free(restarts->history.items[0].cause);
@@ -300,7 +301,10 @@ static const struct fleetjob_restart *append_restart(struct pass *pass,
         realloc(restarts->history.items, (restarts->history.count + 1) * sizeof(*restart));
     fleet_assert(restarts->history.items);
     added = &restarts->history.items[restarts->history.count++];
-    *added = copy;
+    *added = *restart;
+    added->cause = added->message = NULL;
+    set_text(&added->cause, restart->cause);
+    explain_newest(pass);
     round_ms(&added->detect_ms);
     round_ms(&added->agree_ms);
     round_ms(&added->connect_ms);
@@ -368,6 +372,7 @@ static void observe_restarts(struct pass *pass)
         if (hub->history[i].generation > newest) {
             tell_restart(pass, append_restart(pass, &hub->history[i]));
         }
+    explain_newest(pass);
     if (hub->generation.counter < pass->before->rendezvous.generation)
         return; /* that one's restart is counted already, the hub does not know yet */
     restarts->count = hub->restarts_total;
@@ -387,7 +392,7 @@ const char *status_last_cause(const struct pass *pass)
 {
     const struct hub_view_failure *last = last_failure(pass);
 
-    if (last && oom_is_cause(pass, last->member, last->attempt, last->cause, 0))
+    if (last && oom_is_cause(pass, last->member, last->attempt, last->cause, 0, pass->now))
         return OOM_CAUSE;
     return last ? last->cause : NULL;
 }
