@@ -154,7 +154,8 @@ build/release/tests/integration/test_memory: $(PRELOADED)
 
 tests: $(PROGRAMS) $(PRELOAD) $(TESTS) ## build everything that `check` and `test` run
 
-check: $(PROGRAMS) $(PRELOAD) $(CHECKS) check-includes ## unit and numerics tests: a minute
+check: check-format check-width check-prose check-tests check-docs check-includes
+check: $(PROGRAMS) $(PRELOAD) $(CHECKS) ## unit and numerics tests, form of the sources: a minute
 	@tests/run.sh --variant $(VARIANT) $(CHECKS)
 
 check-all: $(PROGRAMS) $(PRELOAD) $(TESTS) ## unit, numerics, integration and simulation on the release build
@@ -306,6 +307,8 @@ check-prose: ## wordings to look at (CONTRIBUTING.md)
 	@tools/check-prose.sh
 check-tests: ## the names of tests
 	@tools/check-tests.sh
+check-docs: ## do the pages name files and tests that exist?
+	@tools/check-docs.sh
 stats: ## our column of the comparison table
 	@tools/stats.sh
 check-includes: ## the arrows between folders that the design allows
@@ -324,4 +327,4 @@ FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
 LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
 -include $(shell find $(OUT) $(FUZZED) $(LINT_DEPENDENCIES) -type f -name '*.d' 2>/dev/null)
 .PHONY: check-transformers check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench benches bench-cluster format check-format check-width check-prose \
-        check-tests lint pictures stats check-includes check-headers clean help
+        check-tests check-docs lint pictures stats check-includes check-headers clean help

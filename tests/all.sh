@@ -59,6 +59,7 @@ stage() {
         part "width of lines" make -s check-width
         part "prose" make -s check-prose
         part "names of tests" make -s check-tests
+        part "files and tests that pages name" make -s check-docs
         part "linters" make -s -j2 lint
         part "includes follow the design" tools/check-includes.sh
         part "headers compile alone" make -s DEV=1 check-headers

@@ -208,7 +208,8 @@ static void append_outcome(struct fleet_strbuf *out, const struct strategy *s,
 static void append_pairs(struct fleet_strbuf *out, enum unit unit)
 {
     fleet_strbuf_appendf(out,
-                         "## Together with other settings\n\nOutermost first, on %d workers with the "
+                         "## Together with other settings\n\nOutermost first, on %d workers with "
+                         "the "
                          "optimizer that the settings want.\n\n| with | `Full` | `Paddle` |\n"
                          "|---|---|---|\n",
                          WORLD);

@@ -37,8 +37,8 @@ static const char *const cost_fields[] = {"spec.training.schedule",
                                           NULL};
 
 /*
- * Build the program for its errors alone, where numbers are wrong that it does not depend on: with a
- * batch and steps that suit everybody.
+ * Build the program for its errors alone, where numbers are wrong that it does not depend on: with
+ * a batch and steps that suit everybody.
  */
 static void try_program(const struct plan_request *request, struct fleet_errors *errors)
 {

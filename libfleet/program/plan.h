@@ -117,8 +117,8 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
 
 /*
  * Append what plan_build() would say of knobs that the built-in runtime cannot run, and nothing
- * else, also where something else is wrong with the strategy. Nothing with only_explain. PLAN_ANY_WORLD counts as two ranks
- * at least.
+ * else, also where something else is wrong with the strategy. Nothing with only_explain.
+ * PLAN_ANY_WORLD counts as two ranks at least.
  */
 void plan_obstacles(const struct plan_request *request, struct fleet_errors *errors);
 

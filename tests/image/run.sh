@@ -123,10 +123,10 @@ trains() { # trains ROOT
 # and the libraries' licences come along.
 draws() { # draws ROOT
     local package
-    in_container "$work/train" /fleetjob/bin/fleetjob curve /checkpoints/gpt-text -o - --format png \
+    in_container "$work/train" /fleetjob/bin/fleetjob curve /checkpoints/gpt-text \
         >"$work/curve.png" || return 1
     expect 89504e470d0a1a0a "$(head -c 8 "$work/curve.png" | od -An -tx1 | tr -d ' \n')" signature &&
-        expect yes "$([ "$(stat -c %s "$work/curve.png")" -gt 10000 ] && echo yes)" "a whole picture" ||
+        expect yes "$([ "$(stat -c %s "$work/curve.png")" -gt 10000 ] && echo yes)" picture ||
         return 1
     for package in fonts-dejavu-core libfreetype6 libpng16-16; do
         [ -s "$1/usr/share/doc/$package/copyright" ] || { echo "no licence of $package"; return 1; }

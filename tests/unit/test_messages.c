@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a user reads who has made a mistake, word by word: tests/messages/cases.txt, which begins with
- * its form. UPDATE_MESSAGES=1 writes what is said now into the file, so that a review sees each change
- * of a message.
+ * What a user reads who has made a mistake, word by word: tests/messages/cases.txt, which begins
+ * with its form. UPDATE_MESSAGES=1 writes what is said now into the file, so that a review sees
+ * each change of a message.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static const char base_job[] =
 static char folder[] = "/tmp/fleetjob-messages-XXXXXX";
 static char *start_folder;
 
-/* ---- the files around a job ------------------------------------------------------------------- */
+/* ---- the files around a job ------------------------------------------------------------------ */
 
 static void write_bytes(const char *name, const void *bytes, size_t size)
 {
@@ -102,7 +102,7 @@ static int leave_folder(void **state)
     return rmdir(folder);
 }
 
-/* ---- one case --------------------------------------------------------------------------------- */
+/* ---- one case -------------------------------------------------------------------------------- */
 
 struct text_case {
     char *name, *command;       /* "validate --cluster" */
@@ -244,7 +244,7 @@ static void hear(const struct text_case *c, struct fleet_strbuf *out)
     fleet_strbuf_appendf(out, "exit %d\n", code);
 }
 
-/* ---- the file of cases ------------------------------------------------------------------------ */
+/* ---- the file of cases ----------------------------------------------------------------------- */
 
 static void release_case(struct text_case *c)
 {
