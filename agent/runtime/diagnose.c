@@ -5,6 +5,7 @@
  * be found afterwards, at no cost to steps that go well. Bits are looked at rather than values: an
  * infinity and a NaN have all bits of the exponent set, in every type.
  */
+
 #include "agent/runtime/diagnose.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/runtime/train.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -118,7 +120,7 @@ struct report {
 /* The first parameter, by name, with a value that is not finite in flat space `flat`. */
 static void find_in_flat(struct trainer *trainer, const float *flat, struct finding *out)
 {
-    const struct program *program = &trainer->plan.program;
+    const struct program *program = &trainer->job.plan.program;
     FLEET_AUTO_FREE int *parameters = NULL;
     int count = program_parameters(program, false, &parameters);
 
@@ -126,7 +128,7 @@ static void find_in_flat(struct trainer *trainer, const float *flat, struct find
     for (int i = 0; i < count && !out->is_found; i++) {
         const struct program_var *var = &program->vars[parameters[i]];
         out->var = parameters[i];
-        diagnose_values(trainer->backend, PROGRAM_FP32, flat + var->flat_offset,
+        diagnose_values(trainer->device.backend, PROGRAM_FP32, flat + var->flat_offset,
                         program_var_elements(var), out);
     }
 }
@@ -140,9 +142,9 @@ static int find_in_leaves(struct trainer *trainer, int64_t group, const struct s
     for (int64_t leaf = share->first; leaf < share->end && !report->micro_batch.is_found; leaf++) {
         struct run_scalars scalars = train_leaf_scalars(trainer, group, leaf);
         if (train_load_leaf(trainer, group, leaf, err) < 0 ||
-            diagnose_micro_batch(trainer->executor, &trainer->plan.program, trainer->backend,
-                                 &bases, &scalars, control_stop(trainer->control),
-                                 &report->micro_batch, err) < 0)
+            diagnose_micro_batch(trainer->device.executor, &trainer->job.plan.program,
+                                 trainer->device.backend, &bases, &scalars,
+                                 control_stop(trainer->control), &report->micro_batch, err) < 0)
             return err->code;
         report->leaf = leaf;
     }
@@ -173,7 +175,7 @@ static int describe(const struct finding *finding, const struct program *program
 static void say_parameter(const struct trainer *trainer, int64_t group,
                           const struct finding *finding, char *out)
 {
-    const struct program *program = &trainer->plan.program;
+    const struct program *program = &trainer->job.plan.program;
     int used = describe(finding, program, trainer_steps(trainer, group - 1) + 1, out);
 
     if (group == 1)
@@ -188,21 +190,22 @@ static void say_parameter(const struct trainer *trainer, int64_t group,
 static void say_leaf(const struct trainer *trainer, int64_t group, const struct report *report,
                      int rank, char *out)
 {
-    const struct program *program = &trainer->plan.program;
+    const struct program *program = &trainer->job.plan.program;
     const struct program_op *op = &program->ops[report->micro_batch.op];
-    int64_t step = trainer_steps(trainer, group - 1) + 1 + report->leaf / trainer->micro_batches;
+    int64_t step =
+        trainer_steps(trainer, group - 1) + 1 + report->leaf / trainer->job.micro_batches;
     int used = describe(&report->micro_batch, program, step, out);
 
     (void)snprintf(out + used, (size_t)(DIAGNOSE_TEXT_SIZE - used),
                    ", first written by operator %s (%s) for micro-batch %" PRId64 " on rank %d",
                    op_definition(op->kind)->name, op->backward ? "backward" : "forward",
-                   report->leaf % trainer->micro_batches, rank);
+                   report->leaf % trainer->job.micro_batches, rank);
 }
 
 static void say_sum(const struct trainer *trainer, int64_t group, const struct finding *finding,
                     char *out)
 {
-    const struct program *program = &trainer->plan.program;
+    const struct program *program = &trainer->job.plan.program;
 
     (void)snprintf(out, DIAGNOSE_TEXT_SIZE,
                    "step %" PRId64 ": %s in %" PRId64 " of %" PRId64
@@ -217,12 +220,12 @@ static void say(const struct trainer *trainer, int64_t group, const struct repor
 {
     (void)snprintf(out, DIAGNOSE_TEXT_SIZE, "step %" PRId64 ": the gradient is not finite",
                    trainer_steps(trainer, group));
-    for (int r = 0; r < trainer->world; r++)
+    for (int r = 0; r < trainer->generation.world; r++)
         if (all[r].parameter.is_found) {
             say_parameter(trainer, group, &all[r].parameter, out);
             return;
         }
-    for (int r = 0; r < trainer->world; r++)
+    for (int r = 0; r < trainer->generation.world; r++)
         if (all[r].micro_batch.is_found) {
             say_leaf(trainer, group, &all[r], r, out);
             return;
@@ -234,7 +237,7 @@ static void say(const struct trainer *trainer, int64_t group, const struct repor
 int diagnose_group(struct trainer *trainer, int64_t group, const struct share *share,
                    char out[DIAGNOSE_TEXT_SIZE], struct fleet_error *err)
 {
-    FLEET_AUTO_FREE struct report *all = calloc((size_t)trainer->world, sizeof(*all));
+    FLEET_AUTO_FREE struct report *all = calloc((size_t)trainer->generation.world, sizeof(*all));
     struct report mine;
 
     fleet_assert(all != NULL);
@@ -243,7 +246,7 @@ int diagnose_group(struct trainer *trainer, int64_t group, const struct share *s
     find_in_flat(trainer, trainer->state.bases.segment[MEMORY_PARAMETERS], &mine.parameter);
     if (!mine.parameter.is_found && find_in_leaves(trainer, group, share, &mine, err) < 0)
         return err->code;
-    if (comm_all_gather(trainer->comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
+    if (comm_all_gather(trainer->net.comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
                         err) < 0)
         return fleet_error_wrap(err, "find out where the gradient went wrong");
     say(trainer, group, all, out);

@@ -12,12 +12,17 @@
  * for c, so every other survivor holds c's complete gradient (trainer.h (2)) and is at c - 1
  * or c. Anything else is a newcomer, whatever it remembers.
  */
+
+#include "agent/runtime/elastic.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/runtime/evaluate.h"
 #include "agent/runtime/trainer.h"
+#include "agent/runtime/update.h"
 #include "agent/runtime/vote.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -42,45 +47,47 @@ static int use_level(struct trainer *trainer, enum backend_level level, struct f
     struct executor *executor = NULL;
     int rc;
 
-    if (trainer->executor && trainer->level == level)
+    if (trainer->device.executor && trainer->generation.level == level)
         return 0;
-    rc = backend_cpu_new(level, trainer->threads, &backend, err);
+    rc = backend_cpu_new(level, trainer->job.threads, &backend, err);
     if (rc < 0)
         return rc;
-    rc = executor_new(&trainer->plan.program, &trainer->plan.memory, backend, &executor, err);
+    rc = executor_new(&trainer->job.plan.program, &trainer->job.plan.memory, backend, &executor,
+                      err);
     if (rc < 0) {
         backend_free(backend);
         return rc;
     }
-    executor_free(trainer->executor);
-    if (trainer->backend)
-        backend_free(trainer->backend);
-    trainer->backend = backend;
-    trainer->executor = executor;
-    trainer->level = level;
+    executor_free(trainer->device.executor);
+    if (trainer->device.backend)
+        backend_free(trainer->device.backend);
+    trainer->device.backend = backend;
+    trainer->device.executor = executor;
+    trainer->generation.level = level;
     return 0;
 }
 
 static int use_memory(struct trainer *trainer, struct fleet_error *err)
 {
-    size_t wanted =
-        tree_reduce_workspace(trainer->share.leaves, trainer->world, trainer->bucket_elements);
+    size_t wanted = tree_reduce_workspace(trainer->generation.share.leaves,
+                                          trainer->generation.world, trainer->job.bucket_elements);
     int rc;
 
-    free(trainer->vote_workspace);
-    trainer->vote_workspace =
-        calloc(1, vote_workspace(trainer->world, trainer->share.leaves, trainer->row));
-    fleet_assert(trainer->vote_workspace != NULL);
+    free(trainer->progress.vote_workspace);
+    trainer->progress.vote_workspace =
+        calloc(1, vote_workspace(trainer->generation.world, trainer->generation.share.leaves,
+                                 trainer->job.row));
+    fleet_assert(trainer->progress.vote_workspace != NULL);
     evaluate_reserve(trainer);
-    rc = state_reserve_slots(&trainer->state, trainer->share.slots, err);
+    rc = state_reserve_slots(&trainer->state, trainer->generation.share.slots, err);
     if (rc < 0)
         return rc;
-    if (wanted > trainer->workspace_bytes) {
-        struct backend *memory = trainer->memory_backend;
-        memory->vtable->deallocate(memory, trainer->workspace);
-        trainer->workspace = memory->vtable->allocate(memory, wanted, err);
-        trainer->workspace_bytes = trainer->workspace ? wanted : 0;
-        if (!trainer->workspace)
+    if (wanted > trainer->net.workspace_bytes) {
+        struct backend *memory = trainer->device.memory_backend;
+        memory->vtable->deallocate(memory, trainer->net.workspace);
+        trainer->net.workspace = memory->vtable->allocate(memory, wanted, err);
+        trainer->net.workspace_bytes = trainer->net.workspace ? wanted : 0;
+        if (!trainer->net.workspace)
             return fleet_error_wrap(err, "allocate memory to sum gradients");
     }
     return 0;
@@ -94,76 +101,77 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
 
     if (rc < 0)
         return rc;
-    trainer->generation = assign->generation;
-    trainer->rank = assign->assign.rank;
-    trainer->world = assign->assign.world;
+    trainer->generation.id = assign->generation;
+    trainer->generation.rank = assign->assign.rank;
+    trainer->generation.world = assign->assign.world;
     if (!assign->assign.keeps_state) { /* of a branch that was given up, or too old */
-        trainer->committed = TRAINER_NO_STATE;
-        trainer->voted = 0;
+        trainer->progress.committed = TRAINER_NO_STATE;
+        trainer->progress.voted = 0;
     }
-    trainer->lineage_count = assign->assign.lineage_count;
-    for (int i = 0; i < trainer->lineage_count; i++)
-        trainer->lineage[i] = (struct manifest_lineage_entry){
+    trainer->generation.lineage_count = assign->assign.lineage_count;
+    for (int i = 0; i < trainer->generation.lineage_count; i++)
+        trainer->generation.lineage[i] = (struct manifest_lineage_entry){
             .generation = {assign->assign.lineage[i].generation.epoch,
                            assign->assign.lineage[i].generation.counter},
             .first_step = assign->assign.lineage[i].first_step - 1}; /* committed before it */
-    share_release(&trainer->share);
-    share_init(&trainer->share, trainer->merge * trainer->micro_batches, trainer->world,
-               trainer->rank);
-    share_release(&trainer->last_share);
-    share_init_unsummed(&trainer->last_share,
-                        trainer->config.steps % trainer->merge * trainer->micro_batches,
-                        trainer->world, trainer->rank);
+    share_release(&trainer->generation.share);
+    share_init(&trainer->generation.share, trainer->job.merge * trainer->job.micro_batches,
+               trainer->generation.world, trainer->generation.rank);
+    share_release(&trainer->generation.last_share);
+    share_init_unsummed(&trainer->generation.last_share,
+                        trainer->job.config.steps % trainer->job.merge * trainer->job.micro_batches,
+                        trainer->generation.world, trainer->generation.rank);
     return use_memory(trainer, err);
 }
 
 static int connect_ranks(struct trainer *trainer, const struct link_message *assign,
                          struct fleet_error *err)
 {
-    struct comm_tcp_options options = {.rank = trainer->rank,
-                                       .world = trainer->world,
+    struct comm_tcp_options options = {.rank = trainer->generation.rank,
+                                       .world = trainer->generation.world,
                                        .addresses = (const char *const *)assign->assign.addresses,
-                                       .listener = trainer->listener,
+                                       .listener = trainer->net.listener,
                                        .stop = control_stop_fd(trainer->control),
                                        .is_direct = true,
-                                       .failed_rank = &trainer->failed_rank};
+                                       .failed_rank = &trainer->generation.failed_rank};
     int rc = 0;
 
     memcpy(options.key, assign->assign.key, sizeof(options.key));
     if (atomic_load(control_stop(trainer->control)))
         return fleet_error(err, -ECANCELED, "the generation was aborted before it began");
-    if (trainer->world == 1)
-        trainer->comm = comm_local_new();
+    if (trainer->generation.world == 1)
+        trainer->net.comm = comm_local_new();
     else
-        rc = comm_tcp_new(&options, fleet_monotonic_ms() + CONNECT_TIMEOUT_MS, &trainer->comm, err);
+        rc = comm_tcp_new(&options, fleet_monotonic_ms() + CONNECT_TIMEOUT_MS, &trainer->net.comm,
+                          err);
     if (rc < 0)
         return fleet_error_wrap(err, "connect the ranks");
-    control_set_comm(trainer->control, trainer->comm);
+    control_set_comm(trainer->control, trainer->net.comm);
     return 0;
 }
 
 static int exchange_ballots(struct trainer *trainer, bool is_initial, struct ballot *all,
                             struct fleet_error *err)
 {
-    struct ballot mine = {.committed = trainer->committed,
-                          .voted = trainer->voted,
-                          .saved = trainer->saved,
-                          .evaluated = trainer->evaluated,
-                          .has_jumped = trainer->ledger->has_jumped,
+    struct ballot mine = {.committed = trainer->progress.committed,
+                          .voted = trainer->progress.voted,
+                          .saved = trainer->save.saved,
+                          .evaluated = trainer->report.evaluated,
+                          .has_jumped = trainer->progress.ledger->has_jumped,
                           .is_initial = is_initial};
 
-    memcpy(mine.digest, trainer->digest, sizeof(mine.digest));
-    if (comm_all_gather(trainer->comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
+    memcpy(mine.digest, trainer->job.digest, sizeof(mine.digest));
+    if (comm_all_gather(trainer->net.comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
                         err) < 0)
         return fleet_error_wrap(err, "agree on the step");
-    for (int r = 0; r < trainer->world; r++)
-        if (memcmp(all[r].digest, trainer->digest, sizeof(trainer->digest)) != 0)
+    for (int r = 0; r < trainer->generation.world; r++)
+        if (memcmp(all[r].digest, trainer->job.digest, sizeof(trainer->job.digest)) != 0)
             return fleet_error(
                 err, -EINVAL,
                 "rank %d has another program or other data than rank %d: "
                 "spec.training.data must show the same files to every worker, unchanged during "
                 "the run, and all workers must run the same version",
-                r, trainer->rank);
+                r, trainer->generation.rank);
     return 0;
 }
 
@@ -191,7 +199,7 @@ static int transfer_state(struct trainer *trainer, const struct ballot *all, int
                           struct fleet_error *err)
 {
     struct state_part parts[STATE_PARTS_MAX];
-    int part_count = state_parts(&trainer->state, parts), world = trainer->world;
+    int part_count = state_parts(&trainer->state, parts), world = trainer->generation.world;
     FLEET_AUTO_FREE const void **send = calloc((size_t)world, sizeof(*send));
     FLEET_AUTO_FREE void **receive = calloc((size_t)world, sizeof(*receive));
     FLEET_AUTO_FREE size_t *send_bytes = calloc((size_t)world, sizeof(*send_bytes));
@@ -203,15 +211,15 @@ static int transfer_state(struct trainer *trainer, const struct ballot *all, int
         size_t bytes = (size_t)parts[p].count * sizeof(float);
         for (int r = 0; r < world; r++) {
             bool is_newcomer = all[r].committed != newest && !can_catch_up(&all[r], newest);
-            if (is_newcomer && trainer->rank == holder) {
+            if (is_newcomer && trainer->generation.rank == holder) {
                 send[r] = parts[p].data;
                 send_bytes[r] = bytes;
-            } else if (is_newcomer && trainer->rank == r) {
+            } else if (is_newcomer && trainer->generation.rank == r) {
                 receive[holder] = parts[p].data;
                 receive_bytes[holder] = bytes;
             }
         }
-        if (comm_exchange(trainer->comm, send, send_bytes, receive, receive_bytes,
+        if (comm_exchange(trainer->net.comm, send, send_bytes, receive, receive_bytes,
                           trainer_deadline_ms(trainer), err) < 0)
             return fleet_error_wrap(err, "receive the state from rank %d", holder);
     }
@@ -241,54 +249,55 @@ static int64_t newest_evaluation(const struct ballot *all, int world)
 static int catch_up(struct trainer *trainer, const struct ballot *all, int holder,
                     struct fleet_error *err)
 {
-    const struct ballot *mine = &all[trainer->rank], *newest = &all[holder];
+    const struct ballot *mine = &all[trainer->generation.rank], *newest = &all[holder];
     bool behind = can_catch_up(mine, newest->committed);
-    size_t leaves = (size_t)(trainer->merge * trainer->micro_batches * trainer->row) *
-                    sizeof(*trainer->committed_leaves);
+    size_t leaves = (size_t)(trainer->job.merge * trainer->job.micro_batches * trainer->job.row) *
+                    sizeof(*trainer->progress.committed_leaves);
 
     if (!behind && mine->committed != newest->committed) /* a newcomer, until it has received all */
-        trainer->committed = TRAINER_NO_STATE;
-    if (comm_broadcast(trainer->comm, trainer->committed_leaves, leaves, holder,
+        trainer->progress.committed = TRAINER_NO_STATE;
+    if (comm_broadcast(trainer->net.comm, trainer->progress.committed_leaves, leaves, holder,
                        trainer_deadline_ms(trainer), err) < 0)
         return fleet_error_wrap(err, "receive what the last step left");
     if (behind) {
-        if (update_commit(trainer, newest->committed, trainer->committed_leaves, err) < 0)
+        if (update_commit(trainer, newest->committed, trainer->progress.committed_leaves, err) < 0)
             return err->code;
-        trainer->times = (struct step_times){
-            .total_s = (fleet_monotonic_ms() - trainer->step_started_ms) * 1e-3};
-        report_group(trainer, trainer->committed);
+        trainer->report.times = (struct step_times){
+            .total_s = (fleet_monotonic_ms() - trainer->report.step_started_ms) * 1e-3};
+        report_group(trainer, trainer->progress.committed);
     }
     if (!newest->is_initial && transfer_state(trainer, all, holder, err) < 0)
         return err->code;
-    if (trainer->committed == TRAINER_NO_STATE && newest->is_initial)
-        state_initialize(&trainer->state, trainer->config.seed, trainer->threads);
-    if (comm_broadcast(trainer->comm, trainer->ledger, ledger_bytes(trainer->ledger), holder,
-                       trainer_deadline_ms(trainer), err) < 0)
+    if (trainer->progress.committed == TRAINER_NO_STATE && newest->is_initial)
+        state_initialize(&trainer->state, trainer->job.config.seed, trainer->job.threads);
+    if (comm_broadcast(trainer->net.comm, trainer->progress.ledger,
+                       ledger_bytes(trainer->progress.ledger), holder, trainer_deadline_ms(trainer),
+                       err) < 0)
         return fleet_error_wrap(err, "receive the ledger");
-    if (has_jumped(all, trainer->world, newest->committed))
-        trainer->ledger->owes_rollback = 1;
-    trainer->committed = newest->committed;
-    trainer->saved = newest->saved;
-    trainer->evaluated = newest_evaluation(all, trainer->world);
+    if (has_jumped(all, trainer->generation.world, newest->committed))
+        trainer->progress.ledger->owes_rollback = 1;
+    trainer->progress.committed = newest->committed;
+    trainer->save.saved = newest->saved;
+    trainer->report.evaluated = newest_evaluation(all, trainer->generation.world);
     return report_join(trainer, holder, err);
 }
 
 /* Agree on the state that each rank holds; if no rank holds one, rank 0 makes the first state. */
 static int agree(struct trainer *trainer, struct fleet_error *err)
 {
-    FLEET_AUTO_FREE struct ballot *all = calloc((size_t)trainer->world, sizeof(*all));
+    FLEET_AUTO_FREE struct ballot *all = calloc((size_t)trainer->generation.world, sizeof(*all));
     int rc;
 
     fleet_assert(all != NULL);
     rc = exchange_ballots(trainer, false, all, err);
-    if (rc == 0 && newest_holder(all, trainer->world) < 0) {
+    if (rc == 0 && newest_holder(all, trainer->generation.world) < 0) {
         bool is_initial = false;
-        if (trainer->rank == 0)
+        if (trainer->generation.rank == 0)
             rc = save_restore(trainer, &is_initial, err);
         if (rc == 0)
             rc = exchange_ballots(trainer, is_initial, all, err);
     }
-    return rc < 0 ? rc : catch_up(trainer, all, newest_holder(all, trainer->world), err);
+    return rc < 0 ? rc : catch_up(trainer, all, newest_holder(all, trainer->generation.world), err);
 }
 
 int elastic_join(struct trainer *trainer, const struct link_message *assign,
@@ -299,16 +308,16 @@ int elastic_join(struct trainer *trainer, const struct link_message *assign,
     trainer_announce(trainer, LINK_PHASE_CONNECTED);
     if (agree(trainer, err) < 0)
         return err->code;
-    trainer->voted = 0; /* whatever was held has been applied or will be computed again */
-    trainer->first_step_pending = true;
+    trainer->progress.voted = 0; /* whatever was held has been applied or will be computed again */
+    trainer->generation.first_step_pending = true;
     trainer_announce(trainer, LINK_PHASE_RESTORED);
     return 0;
 }
 
 void elastic_leave(struct trainer *trainer)
 {
-    charts_pause(&trainer->charts);
+    charts_pause(&trainer->report.charts);
     control_set_comm(trainer->control, NULL);
-    comm_free(trainer->comm);
-    trainer->comm = NULL;
+    comm_free(trainer->net.comm);
+    trainer->net.comm = NULL;
 }

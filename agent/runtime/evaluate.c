@@ -5,6 +5,9 @@
  * step's. Every rank adds up all losses in the same order, so the number does not depend on the
  * workers.
  */
+
+#include "agent/runtime/evaluate.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -26,18 +29,18 @@ struct evaluation {
 
 void evaluate_open(struct trainer *trainer)
 {
-    const struct program *program = &trainer->plan.program;
-    int64_t held_out = dataset_validation_count(trainer->dataset),
+    const struct program *program = &trainer->job.plan.program;
+    int64_t held_out = dataset_validation_count(trainer->data.dataset),
             micro = program->micro_batch_size;
     struct evaluation *e;
 
-    if (!trainer->config.has_evaluation)
+    if (!trainer->job.config.has_evaluation)
         return;
     fleet_assert(held_out >= 1); /* the dataset holds back at least one where asked to */
-    e = trainer->evaluation = calloc(1, sizeof(*e));
+    e = trainer->data.evaluation = calloc(1, sizeof(*e));
     fleet_assert(e != NULL);
-    e->samples = evaluation_samples(held_out, trainer->config.evaluation.batches,
-                                    trainer->config.global_batch_size);
+    e->samples = evaluation_samples(held_out, trainer->job.config.evaluation.batches,
+                                    trainer->job.config.global_batch_size);
     e->micro_batches = evaluation_micro_batches(e->samples, micro);
     e->mine = calloc((size_t)e->micro_batches, sizeof(*e->mine));
     e->all = calloc((size_t)e->micro_batches, sizeof(*e->all));
@@ -46,18 +49,18 @@ void evaluate_open(struct trainer *trainer)
 
 void evaluate_reserve(struct trainer *trainer)
 {
-    struct evaluation *e = trainer->evaluation;
+    struct evaluation *e = trainer->data.evaluation;
 
-    if (!e || trainer->world <= e->world_max)
+    if (!e || trainer->generation.world <= e->world_max)
         return;
-    e->bytes = realloc(e->bytes, (size_t)trainer->world * sizeof(*e->bytes));
+    e->bytes = realloc(e->bytes, (size_t)trainer->generation.world * sizeof(*e->bytes));
     fleet_assert(e->bytes != NULL);
-    e->world_max = trainer->world;
+    e->world_max = trainer->generation.world;
 }
 
 void evaluate_close(struct trainer *trainer)
 {
-    struct evaluation *e = trainer->evaluation;
+    struct evaluation *e = trainer->data.evaluation;
 
     if (!e)
         return;
@@ -65,37 +68,39 @@ void evaluate_close(struct trainer *trainer)
     free(e->all);
     free(e->bytes);
     free(e);
-    trainer->evaluation = NULL;
+    trainer->data.evaluation = NULL;
 }
 
 /* The losses of all micro-batches, on every rank. */
 static int evaluate_shared(struct trainer *trainer, struct fleet_error *err)
 {
-    struct evaluation *e = trainer->evaluation;
-    int64_t first = tree_first_leaf(e->micro_batches, trainer->world, trainer->rank);
-    int64_t end = tree_first_leaf(e->micro_batches, trainer->world, trainer->rank + 1);
+    struct evaluation *e = trainer->data.evaluation;
+    int64_t first =
+        tree_first_leaf(e->micro_batches, trainer->generation.world, trainer->generation.rank);
+    int64_t end =
+        tree_first_leaf(e->micro_batches, trainer->generation.world, trainer->generation.rank + 1);
     double started_ms = fleet_monotonic_ms(), took_ms;
-    struct evaluation_range range = {.dataset = trainer->dataset,
-                                     .program = &trainer->plan.program,
+    struct evaluation_range range = {.dataset = trainer->data.dataset,
+                                     .program = &trainer->job.plan.program,
                                      .state = &trainer->state,
-                                     .executor = trainer->executor,
-                                     .inputs = trainer->inputs,
-                                     .targets = trainer->targets,
-                                     .first = dataset_training_count(trainer->dataset),
+                                     .executor = trainer->device.executor,
+                                     .inputs = trainer->job.inputs,
+                                     .targets = trainer->job.targets,
+                                     .first = dataset_training_count(trainer->data.dataset),
                                      .samples = e->samples,
-                                     .vocabulary = trainer->config.model.vocabulary,
-                                     .seed = trainer->config.seed,
+                                     .vocabulary = trainer->job.config.model.vocabulary,
+                                     .seed = trainer->job.config.seed,
                                      .gradients = trainer->state.slots[0]};
 
     for (int64_t i = first; i < end; i++)
         if (evaluation_run(&range, i, control_stop(trainer->control), &e->mine[i - first], err) < 0)
             return err->code;
-    for (int r = 0; r < trainer->world; r++)
-        e->bytes[r] = (size_t)(tree_first_leaf(e->micro_batches, trainer->world, r + 1) -
-                               tree_first_leaf(e->micro_batches, trainer->world, r)) *
+    for (int r = 0; r < trainer->generation.world; r++)
+        e->bytes[r] = (size_t)(tree_first_leaf(e->micro_batches, trainer->generation.world, r + 1) -
+                               tree_first_leaf(e->micro_batches, trainer->generation.world, r)) *
                       sizeof(*e->mine);
     took_ms = fleet_monotonic_ms() - started_ms;
-    if (comm_all_gather_varying(trainer->comm, e->mine, e->bytes, e->all,
+    if (comm_all_gather_varying(trainer->net.comm, e->mine, e->bytes, e->all,
                                 fleet_monotonic_ms() +
                                     fmax(DEADLINE_LEAST_MS, DEADLINE_IN_DURATIONS * took_ms),
                                 err) < 0)
@@ -105,12 +110,12 @@ static int evaluate_shared(struct trainer *trainer, struct fleet_error *err)
 
 static bool is_due(const struct trainer *trainer)
 {
-    int64_t every = trainer->config.evaluation.every_steps;
-    int64_t before = trainer_steps(trainer, trainer->committed - 1);
-    int64_t now = trainer_steps(trainer, trainer->committed);
+    int64_t every = trainer->job.config.evaluation.every_steps;
+    int64_t before = trainer_steps(trainer, trainer->progress.committed - 1);
+    int64_t now = trainer_steps(trainer, trainer->progress.committed);
 
-    return trainer->evaluation && trainer->committed > trainer->evaluated &&
-           (before / every != now / every || trainer->committed == trainer->groups);
+    return trainer->data.evaluation && trainer->progress.committed > trainer->report.evaluated &&
+           (before / every != now / every || trainer->progress.committed == trainer->job.groups);
 }
 
 int evaluate_if_due(struct trainer *trainer, struct fleet_error *err)
@@ -119,9 +124,10 @@ int evaluate_if_due(struct trainer *trainer, struct fleet_error *err)
         return 0;
     if (evaluate_shared(trainer, err) < 0)
         return err->code;
-    report_evaluation(trainer, trainer_steps(trainer, trainer->committed),
-                      evaluation_mean(trainer->evaluation->all, trainer->evaluation->samples,
-                                      trainer->plan.program.micro_batch_size));
-    trainer->evaluated = trainer->committed;
+    report_evaluation(trainer, trainer_steps(trainer, trainer->progress.committed),
+                      evaluation_mean(trainer->data.evaluation->all,
+                                      trainer->data.evaluation->samples,
+                                      trainer->job.plan.program.micro_batch_size));
+    trainer->report.evaluated = trainer->progress.committed;
     return 0;
 }

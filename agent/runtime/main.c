@@ -20,6 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/runtime/elastic.h"
+#include "agent/runtime/train.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
@@ -37,7 +39,7 @@ static void say_hello(struct trainer *trainer)
 {
     struct link_message message = {.kind = LINK_HELLO};
 
-    message.hello.port = trainer->port;
+    message.hello.port = trainer->net.port;
     message.hello.level = (int)backend_level_detect();
     message.hello.pid = getpid();
     control_send(trainer->control, &message);
@@ -59,11 +61,11 @@ static void say_failed(struct control *control, const struct fleet_error *err, b
 
 static void say_peer_lost(struct trainer *trainer, const struct fleet_error *err)
 {
-    struct link_message message = {.kind = LINK_PEER_LOST, .generation = trainer->generation};
+    struct link_message message = {.kind = LINK_PEER_LOST, .generation = trainer->generation.id};
 
-    if (atomic_load(control_stop(trainer->control)) || trainer->failed_rank < 0)
+    if (atomic_load(control_stop(trainer->control)) || trainer->generation.failed_rank < 0)
         return;
-    message.peer_lost.rank = trainer->failed_rank;
+    message.peer_lost.rank = trainer->generation.failed_rank;
     message.peer_lost.at_ms = fleet_monotonic_ms();
     (void)snprintf(message.peer_lost.text, sizeof(message.peer_lost.text), "%s", err->text);
     control_send(trainer->control, &message);
@@ -71,11 +73,11 @@ static void say_peer_lost(struct trainer *trainer, const struct fleet_error *err
 
 static void say_finished(struct trainer *trainer)
 {
-    struct link_message message = {.kind = LINK_FINISHED, .generation = trainer->generation};
+    struct link_message message = {.kind = LINK_FINISHED, .generation = trainer->generation.id};
 
-    message.finished.steps = trainer->config.steps;
-    message.finished.loss = trainer->last_loss;
-    checkpoint_weights_sha256(&trainer->plan.program,
+    message.finished.steps = trainer->job.config.steps;
+    message.finished.loss = trainer->report.last_loss;
+    checkpoint_weights_sha256(&trainer->job.plan.program,
                               trainer->state.bases.segment[MEMORY_PARAMETERS],
                               message.finished.weights_sha256);
     control_send(trainer->control, &message);
@@ -87,12 +89,12 @@ static int run_generation(struct trainer *trainer, const struct link_message *as
 {
     int rc;
 
-    trainer->failed_rank = -1;
+    trainer->generation.failed_rank = -1;
     rc = elastic_join(trainer, assign, err);
     if (rc == 0)
         rc = train_run(trainer, err);
-    if (trainer->comm)
-        trainer->failed_rank = trainer->comm->failed_rank;
+    if (trainer->net.comm)
+        trainer->generation.failed_rank = trainer->net.comm->failed_rank;
     if (rc == 0)
         say_finished(trainer);
     else if (is_interruption(rc)) {

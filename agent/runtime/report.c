@@ -4,11 +4,14 @@
  * What a committed group tells: the agent of its steps, the pod's log and TensorBoard of rank 0's.
  * Nothing here can fail the training; what cannot be written is a warning, once.
  */
+#include "agent/runtime/report.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "agent/runtime/trainer.h"
+#include "agent/runtime/update.h"
 #include "libfleet/base/error.h"
 #include "libfleet/program/step_line.h"
 
@@ -19,25 +22,26 @@
 static bool has_applied(const struct trainer *trainer, int64_t group)
 {
     return trainer_has_update(trainer, group) &&
-           (trainer->verdict == LEDGER_APPLY || trainer->verdict == LEDGER_ZERO);
+           (trainer->progress.verdict == LEDGER_APPLY || trainer->progress.verdict == LEDGER_ZERO);
 }
 
 static struct link_step step_of(const struct trainer *trainer, int64_t group, int64_t batch)
 {
     int64_t batches = trainer_batches(trainer, group);
-    int64_t tokens = trainer->config.global_batch_size * trainer->plan.program.tokens_per_sample;
-    double seconds = trainer->times.total_s;
+    int64_t tokens =
+        trainer->job.config.global_batch_size * trainer->job.plan.program.tokens_per_sample;
+    double seconds = trainer->report.times.total_s;
     struct link_step step = {
-        .step = (group - 1) * trainer->merge + 1 + batch,
-        .loss = trainer->batch_losses[batch],
+        .step = (group - 1) * trainer->job.merge + 1 + batch,
+        .loss = trainer->progress.batch_losses[batch],
         .tokens = tokens,
         .tokens_per_second = seconds > 0 ? (double)(tokens * batches) / seconds : 0.0,
         .has_update = batch == batches - 1 && has_applied(trainer, group),
-        .times = {.data = trainer->times.data_s / (double)batches,
-                  .forward = trainer->times.forward_s / (double)batches,
-                  .backward = trainer->times.backward_s / (double)batches,
-                  .exchange = trainer->times.exchange_s / (double)batches,
-                  .optimizer = trainer->times.optimizer_s / (double)batches},
+        .times = {.data = trainer->report.times.data_s / (double)batches,
+                  .forward = trainer->report.times.forward_s / (double)batches,
+                  .backward = trainer->report.times.backward_s / (double)batches,
+                  .exchange = trainer->report.times.exchange_s / (double)batches,
+                  .optimizer = trainer->report.times.optimizer_s / (double)batches},
     };
 
     if (step.has_update) {
@@ -53,34 +57,34 @@ static void write_charts(struct trainer *trainer)
 {
     struct fleet_error err;
 
-    if (trainer->rank == 0 && charts_write(&trainer->charts, &err) < 0)
+    if (trainer->generation.rank == 0 && charts_write(&trainer->report.charts, &err) < 0)
         trainer_warn(trainer, "%s; training goes on without", err.text);
 }
 
 static void send_evaluation(struct trainer *trainer)
 {
-    struct link_message message = {
-        .kind = LINK_EVALUATION,
-        .evaluation = {.step = trainer->evaluation_step, .loss = trainer->evaluation_loss}};
+    struct link_message message = {.kind = LINK_EVALUATION,
+                                   .evaluation = {.step = trainer->report.evaluation_step,
+                                                  .loss = trainer->report.evaluation_loss}};
 
-    if (trainer->evaluation_step > 0)
+    if (trainer->report.evaluation_step > 0)
         control_send(trainer->control, &message);
 }
 
 int report_join(struct trainer *trainer, int holder, struct fleet_error *err)
 {
-    struct charts *charts = &trainer->charts;
-    int64_t step = trainer_steps(trainer, trainer->committed);
+    struct charts *charts = &trainer->report.charts;
+    int64_t step = trainer_steps(trainer, trainer->progress.committed);
     struct fleet_error reason;
 
     /* the rank that had to report it may have died; the agent shows it once */
     send_evaluation(trainer);
     if (!charts->log)
         return 0;
-    if (comm_broadcast(trainer->comm, &charts->points, sizeof(charts->points), holder,
+    if (comm_broadcast(trainer->net.comm, &charts->points, sizeof(charts->points), holder,
                        trainer_deadline_ms(trainer), err) < 0)
         return fleet_error_wrap(err, "receive the charts");
-    if (trainer->rank == 0 && charts_resume(charts, step, &reason) < 0)
+    if (trainer->generation.rank == 0 && charts_resume(charts, step, &reason) < 0)
         trainer_warn(trainer, "%s; training goes on without", reason.text);
     return 0;
 }
@@ -107,25 +111,25 @@ static void chart_step(struct trainer *trainer, int64_t group, const struct link
         point.values[CHART_RATE] = step->learning_rate;
     }
     if (step->step == trainer_steps(trainer, group))
-        chart_times(&trainer->times, &point);
-    if (loss_scaling_is_on(trainer->rules.strategy)) {
-        point.values[CHART_LOSS_SCALE] = (double)trainer->ledger->scaling.scale;
-        point.values[CHART_SKIPPED] = (double)trainer->ledger->skipped;
+        chart_times(&trainer->report.times, &point);
+    if (loss_scaling_is_on(trainer->job.rules.strategy)) {
+        point.values[CHART_LOSS_SCALE] = (double)trainer->progress.ledger->scaling.scale;
+        point.values[CHART_SKIPPED] = (double)trainer->progress.ledger->skipped;
     }
-    charts_add(&trainer->charts, &point);
+    charts_add(&trainer->report.charts, &point);
 }
 
 void report_evaluation(struct trainer *trainer, int64_t step, double loss)
 {
     struct chart_point point = chart_point_now(step);
 
-    trainer->evaluation_step = step;
-    trainer->evaluation_loss = loss;
+    trainer->report.evaluation_step = step;
+    trainer->report.evaluation_loss = loss;
     send_evaluation(trainer);
     point.values[CHART_EVALUATION] = loss;
-    charts_add(&trainer->charts, &point);
+    charts_add(&trainer->report.charts, &point);
     write_charts(trainer);
-    if (trainer->rank == 0) {
+    if (trainer->generation.rank == 0) {
         (void)printf("held-out loss after step %" PRId64 ": %.4f\n", step, loss);
         (void)fflush(stdout);
     }
@@ -136,21 +140,21 @@ void report_evaluation(struct trainer *trainer, int64_t step, double loss)
 static void log_step(struct trainer *trainer, int64_t group, const struct link_step *step)
 {
     struct step_line line = {.step = step->step,
-                             .steps = trainer->config.steps,
+                             .steps = trainer->job.config.steps,
                              .loss = step->loss,
                              .norm = step->has_update ? step->gradient_norm : NAN,
                              .learning_rate = step->has_update ? step->learning_rate : NAN,
                              .tokens_per_second = step->tokens_per_second,
-                             .eta_s = step->step < trainer->config.steps
-                                          ? (double)(trainer->config.steps - step->step) *
-                                                trainer->step_mean_s
+                             .eta_s = step->step < trainer->job.config.steps
+                                          ? (double)(trainer->job.config.steps - step->step) *
+                                                trainer->report.step_mean_s
                                           : NAN,
                              .is_skipped = step->step == trainer_steps(trainer, group) &&
                                            trainer_has_update(trainer, group) && !step->has_update};
 
-    fleet_strbuf_clear(&trainer->line);
-    step_line_append(&line, &trainer->line);
-    (void)puts(trainer->line.text);
+    fleet_strbuf_clear(&trainer->report.line);
+    step_line_append(&line, &trainer->report.line);
+    (void)puts(trainer->report.line.text);
     (void)fflush(stdout);
 }
 
@@ -159,53 +163,56 @@ static void tell_skipped(struct trainer *trainer, int64_t group)
 {
     int64_t step = trainer_steps(trainer, group);
 
-    if (trainer->rank != 0 || !trainer_has_update(trainer, group) ||
-        trainer->verdict == LEDGER_APPLY)
+    if (trainer->generation.rank != 0 || !trainer_has_update(trainer, group) ||
+        trainer->progress.verdict == LEDGER_APPLY)
         return;
-    if (trainer->diagnosis[0])
-        trainer_warn(trainer, "%s", trainer->diagnosis);
-    if (trainer->verdict == LEDGER_OVERFLOW || trainer->verdict == LEDGER_ZERO)
+    if (trainer->health.diagnosis[0])
+        trainer_warn(trainer, "%s", trainer->health.diagnosis);
+    if (trainer->progress.verdict == LEDGER_OVERFLOW || trainer->progress.verdict == LEDGER_ZERO)
         trainer_warn(trainer,
                      "step %" PRId64 ": the gradient overflowed, %s; loss scale now %g (%" PRId64
                      " of %" PRId64 " updates skipped so far)",
                      step,
-                     trainer->verdict == LEDGER_ZERO ? "a zero gradient was applied"
-                                                     : "update skipped",
-                     (double)trainer->ledger->scaling.scale, trainer->ledger->skipped, group);
+                     trainer->progress.verdict == LEDGER_ZERO ? "a zero gradient was applied"
+                                                              : "update skipped",
+                     (double)trainer->progress.ledger->scaling.scale,
+                     trainer->progress.ledger->skipped, group);
     else
         trainer_warn(trainer, "step %" PRId64 ": the loss jumped to %g, update skipped%s", step,
-                     trainer->batch_losses[trainer_batches(trainer, group) - 1],
-                     trainer->verdict == LEDGER_ROLLBACK ? ", back to the last checkpoint" : "");
+                     trainer->progress.batch_losses[trainer_batches(trainer, group) - 1],
+                     trainer->progress.verdict == LEDGER_ROLLBACK ? ", back to the last checkpoint"
+                                                                  : "");
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static void measure_mean(struct trainer *trainer, int64_t batches)
 {
-    double step_s = trainer->times.total_s / (double)batches;
+    double step_s = trainer->report.times.total_s / (double)batches;
 
-    trainer->step_mean_s = trainer->step_mean_s > 0
-                               ? MEAN_KEEP * trainer->step_mean_s + (1 - MEAN_KEEP) * step_s
-                               : step_s;
+    trainer->report.step_mean_s =
+        trainer->report.step_mean_s > 0
+            ? MEAN_KEEP * trainer->report.step_mean_s + (1 - MEAN_KEEP) * step_s
+            : step_s;
 }
 
 void report_group(struct trainer *trainer, int64_t group)
 {
-    struct link_message message = {.kind = LINK_PROGRESS, .generation = trainer->generation};
-    int64_t batches = trainer_batches(trainer, group), every = trainer->config.log.every_steps;
+    struct link_message message = {.kind = LINK_PROGRESS, .generation = trainer->generation.id};
+    int64_t batches = trainer_batches(trainer, group), every = trainer->job.config.log.every_steps;
 
     measure_mean(trainer, batches);
     for (int64_t b = 0; b < batches; b++) {
         struct link_step step = step_of(trainer, group, b);
         message.progress.steps[message.progress.count++] = step;
-        trainer->last_loss = step.loss;
+        trainer->report.last_loss = step.loss;
         if (message.progress.count == LINK_STEPS_MAX || b == batches - 1) {
             control_send(trainer->control, &message);
             message.progress.count = 0;
         }
-        if (step.step % every == 0 || step.step == trainer->config.steps) {
+        if (step.step % every == 0 || step.step == trainer->job.config.steps) {
             chart_step(trainer, group, &step);
-            if (trainer->rank == 0)
+            if (trainer->generation.rank == 0)
                 log_step(trainer, group, &step);
         }
     }

@@ -11,6 +11,9 @@
  * among them. Which checkpoint it is depends on the step alone, not on the speed of the disk or
  * on the rank that was interrupted.
  */
+
+#include "agent/runtime/rollback.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -28,7 +31,7 @@ struct offer {
 /* The newest step at or before the end of `group` after which a checkpoint was due; 0 = none. */
 static int64_t scheduled_step(const struct trainer *trainer, int64_t group)
 {
-    int64_t every = trainer->config.checkpoint.every_steps;
+    int64_t every = trainer->job.config.checkpoint.every_steps;
 
     for (; group > 0 && every > 0; group--) {
         int64_t steps = trainer_steps(trainer, group);
@@ -41,7 +44,7 @@ static int64_t scheduled_step(const struct trainer *trainer, int64_t group)
 /* Rank 0: fill the state from the newest scheduled checkpoint that is there. */
 static void read_checkpoint(struct trainer *trainer, struct offer *out)
 {
-    int64_t group = trainer->committed - 1; /* not what the jump itself has left */
+    int64_t group = trainer->progress.committed - 1; /* not what the jump itself has left */
     int64_t step;
 
     *out = (struct offer){0};
@@ -50,14 +53,14 @@ static void read_checkpoint(struct trainer *trainer, struct offer *out)
         struct manifest manifest;
         struct fleet_error err;
         if (save_read(trainer, step, &manifest, &err) == 0) {
-            struct ledger *ledger = trainer->ledger;
+            struct ledger *ledger = trainer->progress.ledger;
             *out = (struct offer){step, manifest.updates, ledger->scaling};
             if (ledger_read_scaling(manifest.extra, &out->scaling, &err) < 0)
                 trainer_warn(trainer, "checkpoint of step %" PRId64 ": %s", step, err.text);
             manifest_release(&manifest);
             return;
         }
-        group = (step - 1) / trainer->merge;
+        group = (step - 1) / trainer->job.merge;
     }
 }
 
@@ -67,39 +70,39 @@ static int share_state(struct trainer *trainer, struct fleet_error *err)
     int count = state_parts(&trainer->state, parts);
 
     for (int i = 0; i < count; i++)
-        if (comm_broadcast(trainer->comm, parts[i].data, (size_t)parts[i].count * sizeof(float), 0,
-                           trainer_deadline_ms(trainer), err) < 0)
+        if (comm_broadcast(trainer->net.comm, parts[i].data, (size_t)parts[i].count * sizeof(float),
+                           0, trainer_deadline_ms(trainer), err) < 0)
             return err->code;
     return 0;
 }
 
 int rollback_if_due(struct trainer *trainer, struct fleet_error *err)
 {
-    int64_t committed = trainer->committed;
+    int64_t committed = trainer->progress.committed;
     struct offer offer = {0};
 
-    if (!trainer->ledger->owes_rollback)
+    if (!trainer->progress.ledger->owes_rollback)
         return 0;
-    trainer->committed = TRAINER_NO_STATE; /* until all of it has arrived */
-    if (trainer->rank == 0) {
-        trainer->committed = committed; /* names the group */
+    trainer->progress.committed = TRAINER_NO_STATE; /* until all of it has arrived */
+    if (trainer->generation.rank == 0) {
+        trainer->progress.committed = committed; /* names the group */
         read_checkpoint(trainer, &offer);
-        trainer->committed = TRAINER_NO_STATE;
+        trainer->progress.committed = TRAINER_NO_STATE;
     }
-    if (comm_broadcast(trainer->comm, &offer, sizeof(offer), 0, trainer_deadline_ms(trainer), err) <
-            0 ||
+    if (comm_broadcast(trainer->net.comm, &offer, sizeof(offer), 0, trainer_deadline_ms(trainer),
+                       err) < 0 ||
         (offer.step > 0 && share_state(trainer, err) < 0))
         return fleet_error_wrap(err, "go back to the last checkpoint");
     if (offer.step > 0) {
-        trainer->ledger->updates = offer.updates;
-        trainer->ledger->scaling = offer.scaling;
+        trainer->progress.ledger->updates = offer.updates;
+        trainer->progress.ledger->scaling = offer.scaling;
     }
-    trainer->ledger->owes_rollback = 0;
-    trainer->committed = committed;
-    if (trainer->rank == 0 && offer.step > 0)
+    trainer->progress.ledger->owes_rollback = 0;
+    trainer->progress.committed = committed;
+    if (trainer->generation.rank == 0 && offer.step > 0)
         trainer_warn(trainer, "weights and optimizer are those of step %" PRId64 " again",
                      offer.step);
-    else if (trainer->rank == 0)
+    else if (trainer->generation.rank == 0)
         trainer_warn(trainer, "there is no checkpoint to go back to yet: the weights stay");
     return 0;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Checkpoints as the step sees them: when one is due, what is in it, what the job starts from. */
+#include "agent/runtime/save.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -43,8 +45,8 @@ static int try_to_write(const char *path, struct fleet_error *err)
 
 int save_open(struct trainer *trainer, struct fleet_error *err)
 {
-    const struct training_checkpoint *config = &trainer->config.checkpoint;
-    int rc = trainer->config.has_checkpoint ? try_to_write(config->path, err) : 0;
+    const struct training_checkpoint *config = &trainer->job.config.checkpoint;
+    int rc = trainer->job.config.has_checkpoint ? try_to_write(config->path, err) : 0;
 
     if (rc == -EACCES || rc == -EPERM)
         return fleet_error(
@@ -55,17 +57,17 @@ int save_open(struct trainer *trainer, struct fleet_error *err)
             config->path, (int)geteuid(), (int)geteuid());
     if (rc < 0 && !is_full(rc))
         return fleet_error_wrap(err, "spec.training.checkpoint.path: %s", config->path);
-    if (trainer->config.has_checkpoint)
-        trainer->snapshot = snapshot_new(config->path, config->keep, SNAPSHOT_MEMORY_MAX);
+    if (trainer->job.config.has_checkpoint)
+        trainer->save.snapshot = snapshot_new(config->path, config->keep, SNAPSHOT_MEMORY_MAX);
     return 0;
 }
 
 static void state_of(const struct trainer *trainer, struct checkpoint_state *out)
 {
     void *const *segment = trainer->state.bases.segment;
-    const size_t *bytes = trainer->plan.memory.bytes;
+    const size_t *bytes = trainer->job.plan.memory.bytes;
 
-    checkpoint_state_init(out, &trainer->plan.program, segment[MEMORY_PARAMETERS],
+    checkpoint_state_init(out, &trainer->job.plan.program, segment[MEMORY_PARAMETERS],
                           bytes[MEMORY_STATE0] ? segment[MEMORY_STATE0] : NULL,
                           bytes[MEMORY_STATE1] ? segment[MEMORY_STATE1] : NULL,
                           bytes[MEMORY_BUFFERS] ? segment[MEMORY_BUFFERS] : NULL);
@@ -73,25 +75,25 @@ static void state_of(const struct trainer *trainer, struct checkpoint_state *out
 
 static void describe(const struct trainer *trainer, struct manifest *out)
 {
-    int64_t steps = trainer_steps(trainer, trainer->committed);
+    int64_t steps = trainer_steps(trainer, trainer->progress.committed);
 
     *out = (struct manifest){
         .step = steps,
-        .updates = trainer->ledger->updates,
-        .samples = steps * trainer->config.global_batch_size,
-        .generation = {trainer->generation.epoch, trainer->generation.counter},
+        .updates = trainer->progress.ledger->updates,
+        .samples = steps * trainer->job.config.global_batch_size,
+        .generation = {trainer->generation.id.epoch, trainer->generation.id.counter},
     };
     (void)snprintf(out->instruction_set, sizeof(out->instruction_set), "%s",
-                   backend_level_name(trainer->level));
-    fleet_hex_encode(trainer->digest, sizeof(trainer->digest), out->config_digest);
-    out->job = trainer->origin;
-    out->extra = ledger_encode(trainer->ledger);
+                   backend_level_name(trainer->generation.level));
+    fleet_hex_encode(trainer->job.digest, sizeof(trainer->job.digest), out->config_digest);
+    out->job = trainer->job.origin;
+    out->extra = ledger_encode(trainer->progress.ledger);
 }
 
 static struct manifest_lineage own_lineage(const struct trainer *trainer)
 {
-    return (struct manifest_lineage){trainer->lineage, (size_t)trainer->lineage_count,
-                                     trainer->job_uid};
+    return (struct manifest_lineage){trainer->generation.lineage,
+                                     (size_t)trainer->generation.lineage_count, trainer->job.uid};
 }
 
 /*
@@ -103,40 +105,41 @@ static void follow(struct trainer *trainer)
     struct manifest_lineage_entry entries[LINK_LINEAGE_MAX];
     struct manifest_lineage lineage = own_lineage(trainer);
 
-    memcpy(entries, trainer->lineage, (size_t)trainer->lineage_count * sizeof(entries[0]));
-    if (trainer->lineage_count > 0 && entries[0].first_step < trainer->began_at)
-        entries[0].first_step = trainer->began_at;
+    memcpy(entries, trainer->generation.lineage,
+           (size_t)trainer->generation.lineage_count * sizeof(entries[0]));
+    if (trainer->generation.lineage_count > 0 && entries[0].first_step < trainer->save.began_at)
+        entries[0].first_step = trainer->save.began_at;
     lineage.entries = entries;
-    snapshot_follow(trainer->snapshot, &lineage);
+    snapshot_follow(trainer->save.snapshot, &lineage);
 }
 
 /* Once a process. */
 static void tell_shared(struct trainer *trainer, const char *theirs)
 {
-    if (trainer->is_shared)
+    if (trainer->save.is_shared)
         return;
-    trainer->is_shared = true;
+    trainer->save.is_shared = true;
     trainer_warn(trainer,
                  "spec.training.checkpoint.path: %s is written by another run, too: %s is not of "
                  "this one; each may delete what the other goes on from; give each run a folder "
                  "of its own",
-                 trainer->config.checkpoint.path, theirs);
+                 trainer->job.config.checkpoint.path, theirs);
 }
 
 static void describe_newest(const struct trainer *trainer, struct fleet_strbuf *out)
 {
-    if (trainer->newest_step > 0)
+    if (trainer->save.newest_step > 0)
         fleet_strbuf_appendf(out, "the newest checkpoint is %s of step %" PRId64,
-                             trainer->newest_folder, trainer->newest_step);
+                             trainer->save.newest_folder, trainer->save.newest_step);
     else
         fleet_strbuf_append(out, "there is no checkpoint yet");
 }
 
 static void remember_newest(struct trainer *trainer, int64_t step, const char *folder)
 {
-    trainer->save_failures = 0;
-    trainer->newest_step = step;
-    (void)snprintf(trainer->newest_folder, sizeof(trainer->newest_folder), "%s", folder);
+    trainer->save.failures = 0;
+    trainer->save.newest_step = step;
+    (void)snprintf(trainer->save.newest_folder, sizeof(trainer->save.newest_folder), "%s", folder);
 }
 
 /* To the log and to the job's status; the save is tried again after a back-off. */
@@ -144,17 +147,17 @@ static void tell_failed_save(struct trainer *trainer, int64_t step, const char *
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct link_message message = {.kind = LINK_CHECKPOINT_FAILED};
-    double wait_ms = fmin(RETRY_FIRST_MS * exp2(fmin(trainer->save_failures, 16)), RETRY_MAX_MS);
+    double wait_ms = fmin(RETRY_FIRST_MS * exp2(fmin(trainer->save.failures, 16)), RETRY_MAX_MS);
 
-    trainer->saved = TRAINER_NO_STATE; /* nothing of this process is */
-    trainer->save_failures++;
-    trainer->retry_save_at_ms = fleet_monotonic_ms() + wait_ms;
+    trainer->save.saved = TRAINER_NO_STATE; /* nothing of this process is */
+    trainer->save.failures++;
+    trainer->save.retry_at_ms = fleet_monotonic_ms() + wait_ms;
     fleet_strbuf_appendf(&text,
                          "checkpoint of step %" PRId64
                          " failed and is tried again (spec.training.checkpoint.path %s): %s; ",
-                         step, trainer->config.checkpoint.path, reason);
+                         step, trainer->job.config.checkpoint.path, reason);
     describe_newest(trainer, &text);
-    (void)snprintf(trainer->save_error, sizeof(trainer->save_error), "%s", reason);
+    (void)snprintf(trainer->save.error, sizeof(trainer->save.error), "%s", reason);
     message.checkpoint_failed.step = step;
     (void)snprintf(message.checkpoint_failed.text, sizeof(message.checkpoint_failed.text), "%s",
                    text.text);
@@ -164,8 +167,9 @@ static void tell_failed_save(struct trainer *trainer, int64_t step, const char *
 
 static void tell_saved(struct trainer *trainer, const struct snapshot_result *result)
 {
-    const char *path = trainer->config.checkpoint.path;
-    struct link_message message = {.kind = LINK_CHECKPOINT_DONE, .generation = trainer->saved_in};
+    const char *path = trainer->job.config.checkpoint.path;
+    struct link_message message = {.kind = LINK_CHECKPOINT_DONE,
+                                   .generation = trainer->save.begun_in};
     FLEET_AUTO_FREE char *place = fleet_file_join(path, result->folder);
 
     if (result->shard > 0) /* the first rank tells */
@@ -186,7 +190,7 @@ static void collect(struct trainer *trainer, bool wait)
 {
     struct snapshot_result result;
 
-    if (trainer->snapshot && snapshot_take(trainer->snapshot, wait, &result))
+    if (trainer->save.snapshot && snapshot_take(trainer->save.snapshot, wait, &result))
         tell_saved(trainer, &result);
 }
 
@@ -201,25 +205,25 @@ void save_now(struct trainer *trainer)
     struct manifest about;
     struct fleet_error err;
 
-    if (!trainer->snapshot || trainer->rank != 0 || trainer->committed == trainer->saved ||
-        trainer->committed <= 0)
+    if (!trainer->save.snapshot || trainer->generation.rank != 0 ||
+        trainer->progress.committed == trainer->save.saved || trainer->progress.committed <= 0)
         return;
     collect(trainer, true); /* the disk is slower than the interval: this one waits for the last */
     state_of(trainer, &state);
     describe(trainer, &about);
     follow(trainer);
-    trainer->saved_in = trainer->generation;
-    if (snapshot_begin(trainer->snapshot, &state, &about, &err) < 0)
+    trainer->save.begun_in = trainer->generation.id;
+    if (snapshot_begin(trainer->save.snapshot, &state, &about, &err) < 0)
         tell_failed_save(trainer, about.step, err.text);
     else
-        trainer->saved = trainer->committed;
+        trainer->save.saved = trainer->progress.committed;
     cJSON_Delete(about.extra);
 }
 
 void save_abandon(struct trainer *trainer)
 {
-    if (trainer->snapshot && snapshot_abandon(trainer->snapshot))
-        trainer->saved = TRAINER_NO_STATE; /* if it is still due it is made again */
+    if (trainer->save.snapshot && snapshot_abandon(trainer->save.snapshot))
+        trainer->save.saved = TRAINER_NO_STATE; /* if it is still due it is made again */
 }
 
 /* What rank 0 tells of a checkpoint that all write. */
@@ -233,27 +237,28 @@ struct plan_of_save {
 static int agree_on_folder(struct trainer *trainer, const struct manifest *about,
                            struct plan_of_save *out, struct fleet_error *err)
 {
-    const char *path = trainer->config.checkpoint.path;
-    FLEET_AUTO_FREE uint8_t *seen = calloc((size_t)trainer->world, 1);
+    const char *path = trainer->job.config.checkpoint.path;
+    FLEET_AUTO_FREE uint8_t *seen = calloc((size_t)trainer->generation.world, 1);
     struct fleet_error why;
     uint8_t mine = 1;
 
     fleet_assert(seen != NULL);
     *out = (struct plan_of_save){0};
-    if (trainer->rank == 0)
+    if (trainer->generation.rank == 0)
         mine = checkpoint_begin(path, about, out->folder, &why) == 0;
-    if (comm_broadcast(trainer->comm, out, sizeof(*out), 0, trainer_deadline_ms(trainer), err) < 0)
+    if (comm_broadcast(trainer->net.comm, out, sizeof(*out), 0, trainer_deadline_ms(trainer), err) <
+        0)
         return err->code;
-    if (trainer->rank != 0) {
+    if (trainer->generation.rank != 0) {
         FLEET_AUTO_FREE char *place = fleet_file_join(path, out->folder);
         mine = out->folder[0] && access(place, W_OK) == 0;
     }
-    if (comm_all_gather(trainer->comm, &mine, 1, seen, trainer_deadline_ms(trainer), err) < 0)
+    if (comm_all_gather(trainer->net.comm, &mine, 1, seen, trainer_deadline_ms(trainer), err) < 0)
         return err->code;
     out->is_shared = 1;
-    for (int r = 0; r < trainer->world; r++)
+    for (int r = 0; r < trainer->generation.world; r++)
         out->is_shared &= seen[r];
-    if (!out->is_shared && trainer->rank == 0 && mine)
+    if (!out->is_shared && trainer->generation.rank == 0 && mine)
         checkpoint_discard(path, out->folder);
     return 0;
 }
@@ -262,8 +267,8 @@ static int agree_on_folder(struct trainer *trainer, const struct manifest *about
 static int save_together(struct trainer *trainer, struct fleet_error *err)
 {
     struct plan_of_save plan;
-    struct snapshot_shard part = {.shard = trainer->rank,
-                                  .shards = trainer->world,
+    struct snapshot_shard part = {.shard = trainer->generation.rank,
+                                  .shards = trainer->generation.world,
                                   .folder = plan.folder,
                                   .stop = control_stop(trainer->control)};
     struct checkpoint_state state;
@@ -277,11 +282,12 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
     if (rc == 0 && plan.is_shared) {
         state_of(trainer, &state);
         follow(trainer);
-        trainer->saved_in = trainer->generation;
-        if (snapshot_begin_shard(trainer->snapshot, &state, &about, &part, &why) < 0)
+        trainer->save.begun_in = trainer->generation.id;
+        if (snapshot_begin_shard(trainer->save.snapshot, &state, &about, &part, &why) < 0)
             tell_failed_save(trainer, about.step, why.text);
-        else if (trainer->rank == 0) /* the others learn of it when it is complete, by a join */
-            trainer->saved = trainer->committed;
+        else if (trainer->generation.rank ==
+                 0) /* the others learn of it when it is complete, by a join */
+            trainer->save.saved = trainer->progress.committed;
     }
     cJSON_Delete(about.extra);
     if (rc == 0 && !plan.is_shared)
@@ -292,11 +298,12 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
 /* Several ranks write when all come here for the same group: a scheduled checkpoint. */
 static int save_scheduled(struct trainer *trainer, struct fleet_error *err)
 {
-    if (trainer->world == 1 || trainer->config.checkpoint.format == TRAINING_FORMAT_SINGLE) {
+    if (trainer->generation.world == 1 ||
+        trainer->job.config.checkpoint.format == TRAINING_FORMAT_SINGLE) {
         save_now(trainer);
         return 0;
     }
-    return trainer->committed == trainer->saved ? 0 : save_together(trainer, err);
+    return trainer->progress.committed == trainer->save.saved ? 0 : save_together(trainer, err);
 }
 
 /* Sleeps until then, in short naps: false if the generation is over or we are asked to leave
@@ -320,11 +327,11 @@ static bool insist(struct trainer *trainer, double patience_ms, bool is_leaving)
     double give_up_ms = fleet_monotonic_ms() + patience_ms;
 
     save_finish(trainer);
-    if (trainer->rank != 0)
-        trainer->save_failures = 0; /* of a generation in which it was the first */
-    while (trainer->save_failures > 0) {
+    if (trainer->generation.rank != 0)
+        trainer->save.failures = 0; /* of a generation in which it was the first */
+    while (trainer->save.failures > 0) {
         double now_ms = fleet_monotonic_ms();
-        double next_ms = fmin(trainer->retry_save_at_ms, now_ms + RETRY_LAST_MS);
+        double next_ms = fmin(trainer->save.retry_at_ms, now_ms + RETRY_LAST_MS);
         if (now_ms >= give_up_ms || !sleep_until(trainer, fmin(next_ms, give_up_ms), is_leaving))
             return false;
         save_now(trainer);
@@ -358,8 +365,9 @@ static int save_last(struct trainer *trainer, struct fleet_error *err)
     return fleet_error(err, -ENOTRECOVERABLE,
                        "the last checkpoint, of step %" PRId64
                        ", could not be written to %s and is lost (tried for %.0f s): %s; %s",
-                       trainer_steps(trainer, trainer->committed), trainer->config.checkpoint.path,
-                       patience_ms() / 1e3, trainer->save_error, newest.text);
+                       trainer_steps(trainer, trainer->progress.committed),
+                       trainer->job.config.checkpoint.path, patience_ms() / 1e3,
+                       trainer->save.error, newest.text);
 }
 
 void save_before_leaving(struct trainer *trainer)
@@ -370,21 +378,21 @@ void save_before_leaving(struct trainer *trainer)
 
 int save_if_due(struct trainer *trainer, struct fleet_error *err)
 {
-    const struct training_checkpoint *config = &trainer->config.checkpoint;
+    const struct training_checkpoint *config = &trainer->job.config.checkpoint;
     int64_t before, now;
     int rc = 0;
 
-    if (!trainer->config.has_checkpoint || trainer->committed <= 0)
+    if (!trainer->job.config.has_checkpoint || trainer->progress.committed <= 0)
         return 0;
     collect(trainer, false);
-    before = trainer_steps(trainer, trainer->committed - 1);
-    now = trainer_steps(trainer, trainer->committed);
-    if (trainer->committed == trainer->groups ||
+    before = trainer_steps(trainer, trainer->progress.committed - 1);
+    now = trainer_steps(trainer, trainer->progress.committed);
+    if (trainer->progress.committed == trainer->job.groups ||
         (config->every_steps > 0 && before / config->every_steps != now / config->every_steps))
         rc = save_scheduled(trainer, err);
-    else if (trainer->save_failures > 0 && fleet_monotonic_ms() >= trainer->retry_save_at_ms)
+    else if (trainer->save.failures > 0 && fleet_monotonic_ms() >= trainer->save.retry_at_ms)
         save_now(trainer);
-    if (trainer->committed == trainer->groups && rc == 0)
+    if (trainer->progress.committed == trainer->job.groups && rc == 0)
         rc = save_last(trainer, err);
     return rc;
 }
@@ -403,7 +411,7 @@ static void tell_origin(struct trainer *trainer, const struct manifest *manifest
     FLEET_AUTO_STRBUF struct fleet_strbuf fields = {0};
     const char *name = "";
 
-    origin_compare(manifest->job, trainer->origin, &fields);
+    origin_compare(manifest->job, trainer->job.origin, &fields);
     (void)fleet_json_opt_string(manifest->job, "name", &name, NULL);
     if (fields.length > 0)
         trainer_warn(
@@ -417,33 +425,33 @@ static void tell_origin(struct trainer *trainer, const struct manifest *manifest
 static int resume_from(struct trainer *trainer, const struct manifest *manifest, const char *folder,
                        struct fleet_error *err)
 {
-    int64_t group = (manifest->step + trainer->merge - 1) / trainer->merge;
+    int64_t group = (manifest->step + trainer->job.merge - 1) / trainer->job.merge;
 
-    if (trainer_steps(trainer, group) != manifest->step || group > trainer->groups)
+    if (trainer_steps(trainer, group) != manifest->step || group > trainer->job.groups)
         return fleet_error(err, -EINVAL,
                            "spec.training.checkpoint: %s is of step %" PRId64
                            ", which this job of %" PRId64 " steps, %" PRId64
                            " to an update, does not reach",
-                           folder, manifest->step, trainer->config.steps, trainer->merge);
-    if (ledger_decode(trainer->ledger, manifest->extra, manifest->updates, err) < 0)
+                           folder, manifest->step, trainer->job.config.steps, trainer->job.merge);
+    if (ledger_decode(trainer->progress.ledger, manifest->extra, manifest->updates, err) < 0)
         return fleet_error_wrap(err, "spec.training.checkpoint: %s", folder);
-    if (strcmp(manifest->instruction_set, backend_level_name(trainer->level)) != 0)
+    if (strcmp(manifest->instruction_set, backend_level_name(trainer->generation.level)) != 0)
         trainer_warn(trainer,
                      "resumed at instruction-set level %s a checkpoint computed at %s: the same "
                      "arithmetic, other last digits",
-                     backend_level_name(trainer->level), manifest->instruction_set);
+                     backend_level_name(trainer->generation.level), manifest->instruction_set);
     tell_origin(trainer, manifest, folder);
     remember_newest(trainer, manifest->step, folder);
-    trainer->committed = trainer->saved = trainer->evaluated = group;
+    trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = group;
     return 0;
 }
 
 static void tell_resumed(struct trainer *trainer, const char *folder)
 {
-    FLEET_AUTO_FREE char *place = fleet_file_join(trainer->config.checkpoint.path, folder);
-    int64_t step = trainer_steps(trainer, trainer->committed);
+    FLEET_AUTO_FREE char *place = fleet_file_join(trainer->job.config.checkpoint.path, folder);
+    int64_t step = trainer_steps(trainer, trainer->progress.committed);
 
-    if (trainer->committed == trainer->groups)
+    if (trainer->progress.committed == trainer->job.groups)
         trainer_note(trainer, "all %" PRId64 " steps are done (%s): nothing is left to do", step,
                      place);
     else
@@ -457,10 +465,11 @@ static void tell_resumed(struct trainer *trainer, const char *folder)
  */
 static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct fleet_error *err)
 {
-    const struct training_checkpoint *config = &trainer->config.checkpoint;
+    const struct training_checkpoint *config = &trainer->job.config.checkpoint;
     struct manifest_lineage lineage = own_lineage(trainer);
     bool is_start =
-        trainer->lineage_count <= 1 || trainer->lineage[trainer->lineage_count - 1].first_step == 0;
+        trainer->generation.lineage_count <= 1 ||
+        trainer->generation.lineage[trainer->generation.lineage_count - 1].first_step == 0;
     int64_t resume = is_start ? config->resume : TRAINING_RESUME_AUTO;
     struct fleet_errors warnings = {0};
     struct checkpoint_state state;
@@ -469,7 +478,7 @@ static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct f
     int rc;
 
     *out_found = false;
-    if (!trainer->config.has_checkpoint || resume == TRAINING_RESUME_NEVER)
+    if (!trainer->job.config.has_checkpoint || resume == TRAINING_RESUME_NEVER)
         return 0;
     state_of(trainer, &state);
     rc = checkpoint_restore(config->path, resume, is_start ? NULL : &lineage, &state, &manifest,
@@ -482,7 +491,7 @@ static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct f
         return fleet_error_wrap(err, "spec.training.checkpoint.resume");
     rc = resume_from(trainer, &manifest, folder, err);
     if (rc == 0) {
-        trainer->began_at = is_start ? manifest.step : trainer->began_at;
+        trainer->save.began_at = is_start ? manifest.step : trainer->save.began_at;
         tell_resumed(trainer, folder);
     }
     manifest_release(&manifest);
@@ -493,9 +502,10 @@ static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct f
 /* A job that was to start afresh does not go back to what it found. */
 static bool is_own(const struct trainer *trainer, const struct manifest *manifest)
 {
-    return trainer->config.checkpoint.resume != TRAINING_RESUME_NEVER ||
-           trainer->lineage_count == 0 ||
-           manifest_generation_compare(manifest->generation, trainer->lineage[0].generation) >= 0;
+    return trainer->job.config.checkpoint.resume != TRAINING_RESUME_NEVER ||
+           trainer->generation.lineage_count == 0 ||
+           manifest_generation_compare(manifest->generation,
+                                       trainer->generation.lineage[0].generation) >= 0;
 }
 
 int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struct fleet_error *err)
@@ -507,8 +517,8 @@ int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struc
     int rc;
 
     state_of(trainer, &state);
-    rc = checkpoint_restore(trainer->config.checkpoint.path, step, &lineage, &state, out, folder,
-                            &warnings, err);
+    rc = checkpoint_restore(trainer->job.config.checkpoint.path, step, &lineage, &state, out,
+                            folder, &warnings, err);
     tell_warnings(trainer, &warnings);
     fleet_errors_release(&warnings);
     if (rc < 0 || is_own(trainer, out))
@@ -526,13 +536,13 @@ int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_err
     *out_is_initial = false;
     if (rc < 0 || found)
         return rc;
-    state_initialize(&trainer->state, trainer->config.seed, trainer->threads);
-    trainer->committed = trainer->saved = trainer->evaluated = 0;
-    if (!trainer->config.model.initial_weights) {
+    state_initialize(&trainer->state, trainer->job.config.seed, trainer->job.threads);
+    trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = 0;
+    if (!trainer->job.config.model.initial_weights) {
         *out_is_initial = true;
         return 0;
     }
     state_of(trainer, &state);
-    rc = checkpoint_load_weights(trainer->config.model.initial_weights, &state, err);
+    rc = checkpoint_load_weights(trainer->job.config.model.initial_weights, &state, err);
     return rc < 0 ? fleet_error_wrap(err, "spec.training.model.initialWeights") : 0;
 }

@@ -3,12 +3,18 @@
 /*
  * The step, top to bottom: gradient of our micro-batches, sum over all, check, vote, commit.
  */
+
+#include "agent/runtime/train.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
+#include "agent/runtime/evaluate.h"
+#include "agent/runtime/rollback.h"
 #include "agent/runtime/trainer.h"
+#include "agent/runtime/update.h"
 #include "agent/runtime/vote.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
@@ -19,10 +25,10 @@
 /* The number, in the endless sequence of samples, of the first one of leaf `leaf` of `group`. */
 static int64_t first_sample(const struct trainer *trainer, int64_t group, int64_t leaf)
 {
-    int64_t batch = (group - 1) * trainer->merge + leaf / trainer->micro_batches;
+    int64_t batch = (group - 1) * trainer->job.merge + leaf / trainer->job.micro_batches;
 
-    return batch * trainer->config.global_batch_size +
-           leaf % trainer->micro_batches * trainer->config.micro_batch_size;
+    return batch * trainer->job.config.global_batch_size +
+           leaf % trainer->job.micro_batches * trainer->job.config.micro_batch_size;
 }
 
 /* Count the time since `started_ms` to a part of the group's. */
@@ -33,23 +39,23 @@ static void times_add(double *part_s, double started_ms)
 
 int train_load_leaf(struct trainer *trainer, int64_t group, int64_t leaf, struct fleet_error *err)
 {
-    int64_t batch = (group - 1) * trainer->merge + leaf / trainer->micro_batches;
+    int64_t batch = (group - 1) * trainer->job.merge + leaf / trainer->job.micro_batches;
     double started_ms = fleet_monotonic_ms();
 
-    if (prefetch_take(trainer->prefetch, first_sample(trainer, group, leaf),
-                      state_address(&trainer->state, trainer->inputs),
-                      state_address(&trainer->state, trainer->targets), err) < 0)
+    if (prefetch_take(trainer->data.prefetch, first_sample(trainer, group, leaf),
+                      state_address(&trainer->state, trainer->job.inputs),
+                      state_address(&trainer->state, trainer->job.targets), err) < 0)
         return fleet_error_wrap(err, "step %" PRId64, batch + 1);
-    times_add(&trainer->times.data_s, started_ms);
+    times_add(&trainer->report.times.data_s, started_ms);
     return 0;
 }
 
 struct run_scalars train_leaf_scalars(const struct trainer *trainer, int64_t group, int64_t leaf)
 {
     return (struct run_scalars){
-        .seed = trainer->config.seed,
-        .step = (group - 1) * trainer->merge + leaf / trainer->micro_batches,
-        .first_sample = leaf % trainer->micro_batches * trainer->config.micro_batch_size,
+        .seed = trainer->job.config.seed,
+        .step = (group - 1) * trainer->job.merge + leaf / trainer->job.micro_batches,
+        .first_sample = leaf % trainer->job.micro_batches * trainer->job.config.micro_batch_size,
     };
 }
 
@@ -61,15 +67,15 @@ static void want_next(struct trainer *trainer, int64_t group, const struct share
 
     for (int64_t i = after + 1; i < share->count; i++)
         if (share->instructions[i].kind == TREE_RUN) {
-            prefetch_want(trainer->prefetch,
+            prefetch_want(trainer->data.prefetch,
                           first_sample(trainer, group, share->instructions[i].leaf));
-            times_add(&trainer->times.data_s, started_ms);
+            times_add(&trainer->report.times.data_s, started_ms);
             return;
         }
-    if (group < trainer->groups && share->count > 0) /* the first one of the next group */
-        prefetch_want(trainer->prefetch,
+    if (group < trainer->job.groups && share->count > 0) /* the first one of the next group */
+        prefetch_want(trainer->data.prefetch,
                       first_sample(trainer, group + 1, share->instructions[0].leaf));
-    times_add(&trainer->times.data_s, started_ms);
+    times_add(&trainer->report.times.data_s, started_ms);
 }
 
 /* Forward and backward of the leaf of instruction `number`: its gradient into the instruction's
@@ -78,7 +84,7 @@ static int run_leaf(struct trainer *trainer, int64_t group, const struct share *
                     int64_t number, struct fleet_error *err)
 {
     int64_t leaf = share->instructions[number].leaf;
-    float *row = trainer->leaves + leaf * trainer->row;
+    float *row = trainer->progress.leaves + leaf * trainer->job.row;
     struct executor_bases bases = trainer->state.bases;
     struct run_scalars scalars = train_leaf_scalars(trainer, group, leaf);
 
@@ -86,37 +92,38 @@ static int run_leaf(struct trainer *trainer, int64_t group, const struct share *
         return err->code;
     want_next(trainer, group, share, number);
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[share->instructions[number].slot];
-    if (executor_run(trainer->executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars,
+    if (executor_run(trainer->device.executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars,
                      control_stop(trainer->control), err) < 0)
         return err->code;
-    row[0] = *(const float *)state_address(&trainer->state, trainer->plan.program.loss);
-    running_take(&trainer->running, &trainer->state, row + 1);
+    row[0] = *(const float *)state_address(&trainer->state, trainer->job.plan.program.loss);
+    running_take(&trainer->progress.running, &trainer->state, row + 1);
     return 0;
 }
 
 /* What the gradient of the loss starts from: the same for all leaves of a group. */
 static void set_loss_scale(struct trainer *trainer)
 {
-    int var = trainer->plan.program.loss_scaling;
+    int var = trainer->job.plan.program.loss_scaling;
 
     if (var != PROGRAM_NONE)
-        *(float *)state_address(&trainer->state, var) = trainer->ledger->scaling.scale;
+        *(float *)state_address(&trainer->state, var) = trainer->progress.ledger->scaling.scale;
 }
 
 /* Fold our leaves into the partial sums we owe: slot i holds node i of our share. */
 static int compute_gradient(struct trainer *trainer, int64_t group, const struct share *share,
                             struct fleet_error *err)
 {
-    int64_t count = trainer->plan.program.flat_count;
+    int64_t count = trainer->job.plan.program.flat_count;
 
     set_loss_scale(trainer);
     for (int64_t i = 0; i < share->count; i++) {
         const struct tree_instruction *in = &share->instructions[i];
         if (in->kind == TREE_ADD) {
             double started_ms = fleet_monotonic_ms();
-            trainer->backend->vtable->add(trainer->backend, trainer->state.slots[in->into],
-                                          trainer->state.slots[in->slot], count);
-            times_add(&trainer->times.backward_s, started_ms);
+            trainer->device.backend->vtable->add(trainer->device.backend,
+                                                 trainer->state.slots[in->into],
+                                                 trainer->state.slots[in->slot], count);
+            times_add(&trainer->report.times.backward_s, started_ms);
             continue;
         }
         if (run_leaf(trainer, group, share, i, err) < 0)
@@ -129,7 +136,7 @@ static int compute_gradient(struct trainer *trainer, int64_t group, const struct
 static int exchange_gradient(struct trainer *trainer, const struct share *share,
                              struct fleet_error *err)
 {
-    const struct program *program = &trainer->plan.program;
+    const struct program *program = &trainer->job.plan.program;
     float *slots[TREE_NODES_MAX];
     struct tree_node nodes[TREE_NODES_MAX];
     int node_count = tree_nodes(share->leaves, share->first, share->end, nodes);
@@ -141,8 +148,8 @@ static int exchange_gradient(struct trainer *trainer, const struct share *share,
             continue;
         for (int n = 0; n < used; n++)
             slots[n] = trainer->state.slots[n] + op->attributes.flat_first;
-        if (comm_tree_reduce(trainer->comm, share->leaves, slots, op->attributes.flat_count,
-                             trainer->workspace, trainer_deadline_ms(trainer), err) < 0)
+        if (comm_tree_reduce(trainer->net.comm, share->leaves, slots, op->attributes.flat_count,
+                             trainer->net.workspace, trainer_deadline_ms(trainer), err) < 0)
             return fleet_error_wrap(err, "sum the gradients");
     }
     return 0;
@@ -155,24 +162,24 @@ static int vote(struct trainer *trainer, int64_t group, bool is_finite, int64_t 
     struct vote ballot = {.group = group,
                           .is_finite = is_finite,
                           .leaves = leaves,
-                          .row = trainer->row,
-                          .rows = trainer->leaves,
-                          .workspace = trainer->vote_workspace};
+                          .row = trainer->job.row,
+                          .rows = trainer->progress.leaves,
+                          .workspace = trainer->progress.vote_workspace};
 
-    trainer->voted = group;
-    trainer->voted_finite = is_finite;
-    return vote_cast(trainer->comm, &ballot, trainer_deadline_ms(trainer), err);
+    trainer->progress.voted = group;
+    trainer->progress.voted_finite = is_finite;
+    return vote_cast(trainer->net.comm, &ballot, trainer_deadline_ms(trainer), err);
 }
 
 /* Whether it is worth to find out where an infinity came from: not where a smaller loss scale may
  * help, and then for the first, second, fourth, … skipped update of a job. */
 static bool is_worth_diagnosing(const struct trainer *trainer)
 {
-    const struct strategy *strategy = trainer->rules.strategy;
-    int64_t skipped = trainer->ledger->skipped;
+    const struct strategy *strategy = trainer->job.rules.strategy;
+    int64_t skipped = trainer->progress.ledger->skipped;
     bool may_shrink = loss_scaling_is_on(strategy) &&
                       strategy->amp_configs.use_dynamic_loss_scaling &&
-                      trainer->ledger->scaling.scale > 1.0f;
+                      trainer->progress.ledger->scaling.scale > 1.0f;
 
     return !may_shrink && (skipped & (skipped - 1)) == 0;
 }
@@ -181,9 +188,9 @@ static bool is_worth_diagnosing(const struct trainer *trainer)
 
 static void times_begin(struct trainer *trainer)
 {
-    trainer->times = (struct step_times){0};
-    trainer->step_started_ms = fleet_monotonic_ms();
-    executor_times(trainer->executor, &trainer->executor_before);
+    trainer->report.times = (struct step_times){0};
+    trainer->report.step_started_ms = fleet_monotonic_ms();
+    executor_times(trainer->device.executor, &trainer->report.executor_before);
 }
 
 /* Called in pairs around what waits for other ranks. */
@@ -191,21 +198,22 @@ static void times_exchange(struct trainer *trainer, bool begins)
 {
     double now_s = fleet_monotonic_ms() * 1e-3;
 
-    trainer->times.exchange_s += begins ? -now_s : now_s;
+    trainer->report.times.exchange_s += begins ? -now_s : now_s;
 }
 
 static void times_end(struct trainer *trainer)
 {
-    const struct executor_times *before = &trainer->executor_before;
-    double took_ms = fleet_monotonic_ms() - trainer->step_started_ms;
+    const struct executor_times *before = &trainer->report.executor_before;
+    double took_ms = fleet_monotonic_ms() - trainer->report.step_started_ms;
     struct executor_times now;
 
-    executor_times(trainer->executor, &now);
-    trainer->times.forward_s = now.forward_s - before->forward_s;
-    trainer->times.backward_s += now.backward_s - before->backward_s;
-    trainer->times.optimizer_s = now.check_s - before->check_s + now.update_s - before->update_s;
-    trainer->times.total_s = took_ms * 1e-3;
-    trainer->step_longest_ms = fmax(trainer->step_longest_ms, took_ms);
+    executor_times(trainer->device.executor, &now);
+    trainer->report.times.forward_s = now.forward_s - before->forward_s;
+    trainer->report.times.backward_s += now.backward_s - before->backward_s;
+    trainer->report.times.optimizer_s =
+        now.check_s - before->check_s + now.update_s - before->update_s;
+    trainer->report.times.total_s = took_ms * 1e-3;
+    trainer->report.step_longest_ms = fmax(trainer->report.step_longest_ms, took_ms);
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */
@@ -216,7 +224,7 @@ static int train_group(struct trainer *trainer, int64_t group, const struct shar
     bool is_finite = true, has_update = trainer_has_update(trainer, group);
 
     times_begin(trainer);
-    trainer->diagnosis[0] = '\0';
+    trainer->health.diagnosis[0] = '\0';
     if (compute_gradient(trainer, group, share, err) < 0)
         return err->code;
     times_exchange(trainer, true);
@@ -230,15 +238,15 @@ static int train_group(struct trainer *trainer, int64_t group, const struct shar
         return err->code;
     times_exchange(trainer, false);
     if (!is_finite && is_worth_diagnosing(trainer) &&
-        diagnose_group(trainer, group, share, trainer->diagnosis, err) < 0)
+        diagnose_group(trainer, group, share, trainer->health.diagnosis, err) < 0)
         return err->code;
-    if (update_commit(trainer, group, trainer->leaves, err) < 0)
+    if (update_commit(trainer, group, trainer->progress.leaves, err) < 0)
         return err->code;
     times_end(trainer);
     report_group(trainer, group);
-    if (trainer->first_step_pending)
+    if (trainer->generation.first_step_pending)
         trainer_announce(trainer, LINK_PHASE_FIRST_STEP);
-    trainer->first_step_pending = false;
+    trainer->generation.first_step_pending = false;
     return 0;
 }
 
@@ -256,26 +264,27 @@ static int after_commit(struct trainer *trainer, struct fleet_error *err)
  * rank that writes them dies, the others are still there to do it. */
 static int await_last_writes(struct trainer *trainer, struct fleet_error *err)
 {
-    if (!trainer->config.has_checkpoint && !trainer->charts.log)
+    if (!trainer->job.config.has_checkpoint && !trainer->report.charts.log)
         return 0;
-    return comm_barrier(trainer->comm, fleet_monotonic_ms() + LAST_WRITES_MS, err);
+    return comm_barrier(trainer->net.comm, fleet_monotonic_ms() + LAST_WRITES_MS, err);
 }
 
 int train_run(struct trainer *trainer, struct fleet_error *err)
 {
     if (after_commit(trainer, err) < 0)
         return err->code;
-    while (trainer->committed < trainer->groups) {
-        int64_t group = trainer->committed + 1;
+    while (trainer->progress.committed < trainer->job.groups) {
+        int64_t group = trainer->progress.committed + 1;
         int rc;
 
         if (control_leaving(trainer->control))
             return fleet_error(err, -EINTR, "asked to leave");
         if (control_take_checkpoint(trainer->control))
             save_now(trainer);
-        rc = train_group(
-            trainer, group,
-            trainer_has_update(trainer, group) ? &trainer->share : &trainer->last_share, err);
+        rc = train_group(trainer, group,
+                         trainer_has_update(trainer, group) ? &trainer->generation.share
+                                                            : &trainer->generation.last_share,
+                         err);
         if (rc < 0 || (rc = after_commit(trainer, err)) < 0)
             return rc;
     }

@@ -5,6 +5,7 @@
  * the data, the plan, memory; so what is wrong with a job is found within milliseconds where that
  * is possible.
  */
+
 #include "agent/runtime/trainer.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/runtime/evaluate.h"
 #include "agent/runtime/origin.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -53,57 +55,58 @@ static int read_job(struct trainer *trainer, const char *job_file, struct fleet_
         fleet_json_opt_string(root, "strategyPolicy", &policy, err) < 0 ||
         fleet_json_opt_string(root, "jobName", &name, err) < 0)
         return fleet_error_wrap(err, "read the job");
-    trainer->policy = strcmp(policy, "Paddle") == 0 ? STRATEGY_PADDLE : STRATEGY_FULL;
-    (void)training_config_decode(fleet_json_at(root, "training"), "spec.training", &trainer->config,
-                                 &errors);
+    trainer->job.policy = strcmp(policy, "Paddle") == 0 ? STRATEGY_PADDLE : STRATEGY_FULL;
+    (void)training_config_decode(fleet_json_at(root, "training"), "spec.training",
+                                 &trainer->job.config, &errors);
     if (fleet_json_at(root, "strategy"))
         (void)strategy_json_decode(fleet_json_at(root, "strategy"), "spec.strategy",
-                                   &trainer->strategy, &errors);
+                                   &trainer->job.strategy, &errors);
     else
-        strategy_init(&trainer->strategy);
+        strategy_init(&trainer->job.strategy);
     (void)fleet_object_decode(&strategy_options_type, fleet_json_at(root, "strategyOptions"),
-                              "spec.strategyOptions", &trainer->options, &errors);
+                              "spec.strategyOptions", &trainer->job.options, &errors);
     rc = fleet_errors_result(&errors, err);
     fleet_errors_release(&errors);
     if (rc < 0)
         return rc;
-    training_config_resolve_paths(&trainer->config, folder);
-    charts_init(&trainer->charts, trainer->config.log.tensorboard, name);
-    trainer->job_name = strdup(name);
-    fleet_assert(trainer->job_name != NULL);
+    training_config_resolve_paths(&trainer->job.config, folder);
+    charts_init(&trainer->report.charts, trainer->job.config.log.tensorboard, name);
+    trainer->job.name = strdup(name);
+    fleet_assert(trainer->job.name != NULL);
     return 0;
 }
 
 static int open_data(struct trainer *trainer, struct fleet_error *err)
 {
-    int rc = dataset_open(&trainer->config.data, trainer->config.model.context,
-                          trainer->config.seed, &trainer->dataset, err);
+    int rc = dataset_open(&trainer->job.config.data, trainer->job.config.model.context,
+                          trainer->job.config.seed, &trainer->data.dataset, err);
 
     if (rc < 0)
         return rc;
-    trainer->sampler = (struct sampler){.seed = trainer->config.seed,
-                                        .count = dataset_training_count(trainer->dataset),
-                                        .shuffle = trainer->config.data.shuffle};
-    if (training_lacks_vocabulary(&trainer->config))
-        trainer->config.model.vocabulary = dataset_vocabulary(trainer->dataset);
-    if (trainer->config.data.tokenizer == TRAINING_TOKENIZER_BPE &&
-        dataset_vocabulary(trainer->dataset) > trainer->config.model.vocabulary)
+    trainer->data.sampler = (struct sampler){.seed = trainer->job.config.seed,
+                                             .count = dataset_training_count(trainer->data.dataset),
+                                             .shuffle = trainer->job.config.data.shuffle};
+    if (training_lacks_vocabulary(&trainer->job.config))
+        trainer->job.config.model.vocabulary = dataset_vocabulary(trainer->data.dataset);
+    if (trainer->job.config.data.tokenizer == TRAINING_TOKENIZER_BPE &&
+        dataset_vocabulary(trainer->data.dataset) > trainer->job.config.model.vocabulary)
         return fleet_error(err, -EINVAL,
                            "spec.training.model.vocabulary: %" PRId64 " is less than the %" PRId64
                            " tokens that the tokenizer makes",
-                           trainer->config.model.vocabulary, dataset_vocabulary(trainer->dataset));
+                           trainer->job.config.model.vocabulary,
+                           dataset_vocabulary(trainer->data.dataset));
     return 0;
 }
 
 static int build_plan(struct trainer *trainer, struct fleet_error *err)
 {
-    struct plan_request request = {.training = &trainer->config,
-                                   .strategy = &trainer->strategy,
-                                   .policy = trainer->policy,
-                                   .options = &trainer->options,
+    struct plan_request request = {.training = &trainer->job.config,
+                                   .strategy = &trainer->job.strategy,
+                                   .policy = trainer->job.policy,
+                                   .options = &trainer->job.options,
                                    .world = PLAN_ANY_WORLD};
     struct fleet_errors errors = {0};
-    int rc = plan_build(&request, &trainer->plan, &errors);
+    int rc = plan_build(&request, &trainer->job.plan, &errors);
 
     if (rc < 0)
         (void)fleet_errors_result(&errors, err);
@@ -114,65 +117,65 @@ static int build_plan(struct trainer *trainer, struct fleet_error *err)
 /* The variables that the data go into; their shape must be that of the samples. */
 static int find_inputs(struct trainer *trainer, struct fleet_error *err)
 {
-    const struct program *program = &trainer->plan.program;
-    struct dataset_image image = dataset_image(trainer->dataset);
+    const struct program *program = &trainer->job.plan.program;
+    struct dataset_image image = dataset_image(trainer->data.dataset);
     int64_t pixels = (int64_t)image.channels * image.height * image.width, wanted;
 
-    trainer->inputs = program_find_var(program, "ids");
-    trainer->targets = program_find_var(program, "targets");
-    if (trainer->inputs != PROGRAM_NONE && trainer->targets != PROGRAM_NONE && pixels == 0)
+    trainer->job.inputs = program_find_var(program, "ids");
+    trainer->job.targets = program_find_var(program, "targets");
+    if (trainer->job.inputs != PROGRAM_NONE && trainer->job.targets != PROGRAM_NONE && pixels == 0)
         return 0;
-    trainer->inputs = program_find_var(program, "images");
-    trainer->targets = program_find_var(program, "labels");
-    if (trainer->inputs == PROGRAM_NONE || trainer->targets == PROGRAM_NONE)
+    trainer->job.inputs = program_find_var(program, "images");
+    trainer->job.targets = program_find_var(program, "labels");
+    if (trainer->job.inputs == PROGRAM_NONE || trainer->job.targets == PROGRAM_NONE)
         return fleet_error(err, -EINVAL,
                            "spec.training.data: model %s reads other samples than these",
-                           training_model_text(trainer->config.model.name));
-    wanted = program_var_elements(&program->vars[trainer->inputs]) / program->micro_batch_size;
+                           training_model_text(trainer->job.config.model.name));
+    wanted = program_var_elements(&program->vars[trainer->job.inputs]) / program->micro_batch_size;
     if (wanted != pixels)
         return fleet_error(err, -EINVAL,
                            "spec.training.data: samples are images of %" PRId64
                            " values, model %s reads %" PRId64,
-                           pixels, training_model_text(trainer->config.model.name), wanted);
+                           pixels, training_model_text(trainer->job.config.model.name), wanted);
     return 0;
 }
 
 static cJSON *make_origin(const struct trainer *trainer, const uint8_t data[FLEET_SHA256_SIZE],
                           const struct origin_tokenizer *tokenizer)
 {
-    return origin_encode(&(struct origin){.uid = trainer->job_uid,
-                                          .name = trainer->job_name,
+    return origin_encode(&(struct origin){.uid = trainer->job.uid,
+                                          .name = trainer->job.name,
                                           .data = data,
-                                          .training = &trainer->config,
-                                          .strategy = &trainer->strategy,
-                                          .options = &trainer->options,
-                                          .policy = trainer->policy,
+                                          .training = &trainer->job.config,
+                                          .strategy = &trainer->job.strategy,
+                                          .options = &trainer->job.options,
+                                          .policy = trainer->job.policy,
                                           .tokenizer = tokenizer});
 }
 
 /* Program and data in one digest: ranks that differ in either must not train together. */
 static int digest_job(struct trainer *trainer, struct fleet_error *err)
 {
-    bool is_bpe = trainer->config.data.tokenizer == TRAINING_TOKENIZER_BPE;
+    bool is_bpe = trainer->job.config.data.tokenizer == TRAINING_TOKENIZER_BPE;
     struct origin_tokenizer tokenizer = {0};
     struct fleet_sha256 *sha;
     uint8_t data[FLEET_SHA256_SIZE];
 
-    if (is_bpe && origin_tokenizer_read(&trainer->config.data, &tokenizer, err) < 0)
+    if (is_bpe && origin_tokenizer_read(&trainer->job.config.data, &tokenizer, err) < 0)
         return fleet_error_wrap(err, "spec.training.data");
     sha = fleet_sha256_new();
-    dataset_digest(trainer->dataset, data);
-    trainer->origin = make_origin(trainer, data, is_bpe ? &tokenizer : NULL);
+    dataset_digest(trainer->data.dataset, data);
+    trainer->job.origin = make_origin(trainer, data, is_bpe ? &tokenizer : NULL);
     origin_tokenizer_release(&tokenizer);
-    fleet_sha256_update(sha, trainer->plan.digest, strlen(trainer->plan.digest));
+    fleet_sha256_update(sha, trainer->job.plan.digest, strlen(trainer->job.plan.digest));
     fleet_sha256_update(sha, data, sizeof(data));
-    fleet_sha256_finish(sha, trainer->digest);
+    fleet_sha256_finish(sha, trainer->job.digest);
     return 0;
 }
 
 static int plan_job(struct trainer *trainer, struct fleet_error *err)
 {
-    const struct program *program = &trainer->plan.program;
+    const struct program *program = &trainer->job.plan.program;
     int64_t leaves;
     int rc = build_plan(trainer, err);
 
@@ -180,55 +183,56 @@ static int plan_job(struct trainer *trainer, struct fleet_error *err)
         return rc;
     for (int i = 0; i < program->op_count; i++)
         if (program->ops[i].kind == OP_ALL_REDUCE &&
-            program->ops[i].attributes.flat_count > trainer->bucket_elements)
-            trainer->bucket_elements = program->ops[i].attributes.flat_count;
+            program->ops[i].attributes.flat_count > trainer->job.bucket_elements)
+            trainer->job.bucket_elements = program->ops[i].attributes.flat_count;
     rc = find_inputs(trainer, err);
     if (rc < 0)
         return rc;
-    trainer->merge = program->merge_steps;
-    trainer->micro_batches = training_micro_batches(&trainer->config);
-    trainer->updates = training_updates(&trainer->config, trainer->merge);
-    trainer->groups = (trainer->config.steps + trainer->merge - 1) / trainer->merge;
-    leaves = trainer->merge * trainer->micro_batches;
-    running_init(&trainer->running, program);
-    trainer->row = 1 + trainer->running.row;
-    trainer->leaves = calloc((size_t)(leaves * trainer->row), sizeof(float));
-    trainer->committed_leaves = calloc((size_t)(leaves * trainer->row), sizeof(float));
-    trainer->batch_losses = calloc((size_t)trainer->merge, sizeof(double));
-    fleet_assert(trainer->leaves && trainer->committed_leaves && trainer->batch_losses);
-    trainer->rules = (struct ledger_rules){.strategy = &trainer->plan.selection.final,
-                                           .options = &trainer->options,
-                                           .health = &trainer->config.health};
-    trainer->ledger = ledger_new(&trainer->rules);
+    trainer->job.merge = program->merge_steps;
+    trainer->job.micro_batches = training_micro_batches(&trainer->job.config);
+    trainer->job.updates = training_updates(&trainer->job.config, trainer->job.merge);
+    trainer->job.groups = (trainer->job.config.steps + trainer->job.merge - 1) / trainer->job.merge;
+    leaves = trainer->job.merge * trainer->job.micro_batches;
+    running_init(&trainer->progress.running, program);
+    trainer->job.row = 1 + trainer->progress.running.row;
+    trainer->progress.leaves = calloc((size_t)(leaves * trainer->job.row), sizeof(float));
+    trainer->progress.committed_leaves = calloc((size_t)(leaves * trainer->job.row), sizeof(float));
+    trainer->progress.batch_losses = calloc((size_t)trainer->job.merge, sizeof(double));
+    fleet_assert(trainer->progress.leaves && trainer->progress.committed_leaves &&
+                 trainer->progress.batch_losses);
+    trainer->job.rules = (struct ledger_rules){.strategy = &trainer->job.plan.selection.final,
+                                               .options = &trainer->job.options,
+                                               .health = &trainer->job.config.health};
+    trainer->progress.ledger = ledger_new(&trainer->job.rules);
     return digest_job(trainer, err);
 }
 
 static int listen_for_peers(struct trainer *trainer, struct fleet_error *err)
 {
     const char *host = getenv(ADDRESS_ENV);
-    int rc = link_listener_from_environment(&trainer->listener, &trainer->port, err);
+    int rc = link_listener_from_environment(&trainer->net.listener, &trainer->net.port, err);
 
     if (rc != -ENOENT)
         return rc;
-    return comm_tcp_listen(host && host[0] ? host : ADDRESS_DEFAULT, &trainer->listener,
-                           &trainer->port, err);
+    return comm_tcp_listen(host && host[0] ? host : ADDRESS_DEFAULT, &trainer->net.listener,
+                           &trainer->net.port, err);
 }
 
 static void start_prefetch(struct trainer *trainer)
 {
-    const struct program *program = &trainer->plan.program;
+    const struct program *program = &trainer->job.plan.program;
     struct prefetch_options options = {
-        .dataset = trainer->dataset,
-        .sampler = trainer->sampler,
-        .vocabulary = trainer->config.model.vocabulary,
+        .dataset = trainer->data.dataset,
+        .sampler = trainer->data.sampler,
+        .vocabulary = trainer->job.config.model.vocabulary,
         .samples = program->micro_batch_size,
         .input_size =
-            program_var_elements(&program->vars[trainer->inputs]) / program->micro_batch_size,
+            program_var_elements(&program->vars[trainer->job.inputs]) / program->micro_batch_size,
         .target_size =
-            program_var_elements(&program->vars[trainer->targets]) / program->micro_batch_size,
+            program_var_elements(&program->vars[trainer->job.targets]) / program->micro_batch_size,
     };
 
-    trainer->prefetch = prefetch_new(&options);
+    trainer->data.prefetch = prefetch_new(&options);
 }
 
 int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_error *err)
@@ -236,64 +240,65 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
     const char *uid = getenv(JOB_UID_ENV);
     int rc;
 
-    *trainer = (struct trainer){.listener = -1, .committed = TRAINER_NO_STATE};
-    trainer->job_uid = uid ? uid : "";
-    if ((rc = fleet_variable_threads(&trainer->threads, err)) < 0 ||
+    *trainer = (struct trainer){.net.listener = -1, .progress.committed = TRAINER_NO_STATE};
+    trainer->job.uid = uid ? uid : "";
+    if ((rc = fleet_variable_threads(&trainer->job.threads, err)) < 0 ||
         (rc = backend_level_check(err)) < 0)
         return rc;
-    trainer->memory_backend = backend_cpu_memory_new(trainer->threads);
+    trainer->device.memory_backend = backend_cpu_memory_new(trainer->job.threads);
     if ((rc = read_job(trainer, job_file, err)) < 0 || (rc = open_data(trainer, err)) < 0 ||
         (rc = plan_job(trainer, err)) < 0 ||
-        (rc = state_init(&trainer->state, &trainer->plan.program, &trainer->plan.memory,
-                         trainer->memory_backend, err)) < 0 ||
+        (rc = state_init(&trainer->state, &trainer->job.plan.program, &trainer->job.plan.memory,
+                         trainer->device.memory_backend, err)) < 0 ||
         (rc = save_open(trainer, err)) < 0 || (rc = listen_for_peers(trainer, err)) < 0) {
         trainer_close(trainer);
         return rc;
     }
     start_prefetch(trainer);
     evaluate_open(trainer);
-    fleet_strbuf_reserve(&trainer->line, LOG_LINE_MAX); /* before the first step */
+    fleet_strbuf_reserve(&trainer->report.line, LOG_LINE_MAX); /* before the first step */
     return 0;
 }
 
 void trainer_close(struct trainer *trainer)
 {
-    snapshot_free(trainer->snapshot); /* reads the state */
-    comm_free(trainer->comm);
-    executor_free(trainer->executor);
+    snapshot_free(trainer->save.snapshot); /* reads the state */
+    comm_free(trainer->net.comm);
+    executor_free(trainer->device.executor);
     state_release(&trainer->state);
-    backend_free(trainer->backend);
-    if (trainer->memory_backend)
-        trainer->memory_backend->vtable->deallocate(trainer->memory_backend, trainer->workspace);
-    backend_free(trainer->memory_backend);
-    share_release(&trainer->share);
-    share_release(&trainer->last_share);
-    plan_release(&trainer->plan);
+    backend_free(trainer->device.backend);
+    if (trainer->device.memory_backend)
+        trainer->device.memory_backend->vtable->deallocate(trainer->device.memory_backend,
+                                                           trainer->net.workspace);
+    backend_free(trainer->device.memory_backend);
+    share_release(&trainer->generation.share);
+    share_release(&trainer->generation.last_share);
+    plan_release(&trainer->job.plan);
     evaluate_close(trainer);
-    prefetch_free(trainer->prefetch); /* reads the dataset */
-    dataset_free(trainer->dataset);
-    strategy_release(&trainer->strategy);
-    training_config_release(&trainer->config);
-    cJSON_Delete(trainer->origin);
-    free(trainer->job_name);
-    running_release(&trainer->running);
-    free(trainer->ledger);
-    free(trainer->leaves);
-    free(trainer->committed_leaves);
-    free(trainer->batch_losses);
-    free(trainer->vote_workspace);
-    charts_release(&trainer->charts);
-    fleet_strbuf_release(&trainer->line);
-    if (trainer->listener >= 0)
-        (void)close(trainer->listener);
-    *trainer = (struct trainer){.listener = -1, .committed = TRAINER_NO_STATE};
+    prefetch_free(trainer->data.prefetch); /* reads the dataset */
+    dataset_free(trainer->data.dataset);
+    strategy_release(&trainer->job.strategy);
+    training_config_release(&trainer->job.config);
+    cJSON_Delete(trainer->job.origin);
+    free(trainer->job.name);
+    running_release(&trainer->progress.running);
+    free(trainer->progress.ledger);
+    free(trainer->progress.leaves);
+    free(trainer->progress.committed_leaves);
+    free(trainer->progress.batch_losses);
+    free(trainer->progress.vote_workspace);
+    charts_release(&trainer->report.charts);
+    fleet_strbuf_release(&trainer->report.line);
+    if (trainer->net.listener >= 0)
+        (void)close(trainer->net.listener);
+    *trainer = (struct trainer){.net.listener = -1, .progress.committed = TRAINER_NO_STATE};
 }
 
 int64_t trainer_steps(const struct trainer *trainer, int64_t groups)
 {
-    int64_t steps = groups * trainer->merge;
+    int64_t steps = groups * trainer->job.merge;
 
-    return steps < trainer->config.steps ? steps : trainer->config.steps;
+    return steps < trainer->job.config.steps ? steps : trainer->job.config.steps;
 }
 
 int64_t trainer_batches(const struct trainer *trainer, int64_t group)
@@ -303,23 +308,24 @@ int64_t trainer_batches(const struct trainer *trainer, int64_t group)
 
 bool trainer_has_update(const struct trainer *trainer, int64_t group)
 {
-    return trainer_batches(trainer, group) == trainer->merge;
+    return trainer_batches(trainer, group) == trainer->job.merge;
 }
 
 void trainer_announce(struct trainer *trainer, enum link_phase phase)
 {
-    struct link_message message = {.kind = LINK_READY, .generation = trainer->generation};
+    struct link_message message = {.kind = LINK_READY, .generation = trainer->generation.id};
 
     message.ready.phase = phase;
     message.ready.at_ms = fleet_monotonic_ms();
-    message.ready.step =
-        trainer->committed == TRAINER_NO_STATE ? -1 : trainer_steps(trainer, trainer->committed);
+    message.ready.step = trainer->progress.committed == TRAINER_NO_STATE
+                             ? -1
+                             : trainer_steps(trainer, trainer->progress.committed);
     control_send(trainer->control, &message);
 }
 
 static void say(struct trainer *trainer, bool is_note, const char *format, va_list args)
 {
-    struct link_message message = {.kind = LINK_WARNING, .generation = trainer->generation};
+    struct link_message message = {.kind = LINK_WARNING, .generation = trainer->generation.id};
 
     message.warning.is_note = is_note;
     (void)vsnprintf(message.warning.text, sizeof(message.warning.text), format, args);
@@ -347,5 +353,5 @@ void trainer_note(struct trainer *trainer, const char *format, ...)
 double trainer_deadline_ms(const struct trainer *trainer)
 {
     return fleet_monotonic_ms() +
-           fmax(DEADLINE_LEAST_MS, DEADLINE_IN_STEPS * trainer->step_longest_ms);
+           fmax(DEADLINE_LEAST_MS, DEADLINE_IN_STEPS * trainer->report.step_longest_ms);
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What happens to a complete gradient: checked, applied, told. */
+
+#include "agent/runtime/update.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,22 +17,24 @@
 
 double update_rate(const struct trainer *trainer, int64_t group)
 {
-    return schedule_rate(&trainer->config, trainer->updates, group);
+    return schedule_rate(&trainer->job.config, trainer->job.updates, group);
 }
 
 /* The learning rate moves with every full group, applied or not; the powers of beta with updates
  * that were applied (spec/strategy.md 7.3). Gradients carry the loss scale. */
 static struct run_scalars scalars_of(const struct trainer *trainer, int64_t group)
 {
-    const struct program *program = &trainer->plan.program;
-    int64_t averaged = trainer->micro_batches * (program->merge_average ? trainer->merge : 1);
+    const struct program *program = &trainer->job.plan.program;
+    int64_t averaged =
+        trainer->job.micro_batches * (program->merge_average ? trainer->job.merge : 1);
 
     return (struct run_scalars){
-        .seed = trainer->config.seed,
+        .seed = trainer->job.config.seed,
         .step = trainer_steps(trainer, group) - 1,
-        .gradient_scale = 1.0 / ((double)averaged * (double)trainer->ledger->scaling.scale),
+        .gradient_scale =
+            1.0 / ((double)averaged * (double)trainer->progress.ledger->scaling.scale),
         .learning_rate = update_rate(trainer, group),
-        .update_1based = trainer->ledger->updates + 1,
+        .update_1based = trainer->progress.ledger->updates + 1,
     };
 }
 
@@ -41,13 +46,13 @@ static int run_section(struct trainer *trainer, int64_t group, enum program_sect
     struct run_scalars scalars = scalars_of(trainer, group);
 
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
-    return executor_run(trainer->executor, section, &bases, &scalars, &never, err);
+    return executor_run(trainer->device.executor, section, &bases, &scalars, &never, err);
 }
 
 /* The first element of the output of the program's only operator of `kind`; NULL if it has none. */
 static const float *result_of(const struct trainer *trainer, enum op_kind kind, int64_t *out_count)
 {
-    const struct program *program = &trainer->plan.program;
+    const struct program *program = &trainer->job.plan.program;
 
     for (int i = 0; i < program->op_count; i++)
         if (program->ops[i].kind == kind) {
@@ -87,15 +92,16 @@ static float tree_sum(const float *leaves, int64_t row, int64_t count)
 /* The loss of batch `batch` of a group, from its leaves' rows. */
 static double batch_loss(const struct trainer *trainer, const float *leaves, int64_t batch)
 {
-    const float *first = leaves + batch * trainer->micro_batches * trainer->row;
+    const float *first = leaves + batch * trainer->job.micro_batches * trainer->job.row;
 
-    return tree_sum(first, trainer->row, trainer->micro_batches) / (float)trainer->micro_batches;
+    return tree_sum(first, trainer->job.row, trainer->job.micro_batches) /
+           (float)trainer->job.micro_batches;
 }
 
 /* overflowAction zeroGrad: the optimizer runs on zeros; their norms, too, have to be zero. */
 static int zero_gradient(struct trainer *trainer, int64_t group, struct fleet_error *err)
 {
-    memset(trainer->state.slots[0], 0, trainer->plan.memory.bytes[MEMORY_GRADIENTS]);
+    memset(trainer->state.slots[0], 0, trainer->job.plan.memory.bytes[MEMORY_GRADIENTS]);
     return run_section(trainer, group, PROGRAM_SECTION_CHECK, err);
 }
 
@@ -106,8 +112,8 @@ static int apply_update(struct trainer *trainer, int64_t group, enum ledger_verd
 
     if (verdict != LEDGER_APPLY && verdict != LEDGER_ZERO)
         return 0;
-    if (trainer->snapshot)
-        snapshot_guard(trainer->snapshot);
+    if (trainer->save.snapshot)
+        snapshot_guard(trainer->save.snapshot);
     if (verdict == LEDGER_ZERO)
         rc = zero_gradient(trainer, group, err);
     if (rc == 0)
@@ -121,35 +127,37 @@ static int refuse_infinite(const struct trainer *trainer, int64_t group, struct 
         err, -EDOM,
         "%s; training stopped after step %" PRId64
         ", try a smaller spec.training.optimizer.learningRate or spec.training.optimizer.clip",
-        trainer->diagnosis, trainer_steps(trainer, group - 1));
+        trainer->health.diagnosis, trainer_steps(trainer, group - 1));
 }
 
 int update_commit(struct trainer *trainer, int64_t group, const float *leaves,
                   struct fleet_error *err)
 {
     int64_t batches = trainer_batches(trainer, group),
-            leaf_count = batches * trainer->micro_batches;
+            leaf_count = batches * trainer->job.micro_batches;
     enum ledger_verdict verdict = LEDGER_APPLY;
     bool has_update = trainer_has_update(trainer, group);
 
-    fleet_assert(group == trainer->committed + 1 && trainer->voted == group);
+    fleet_assert(group == trainer->progress.committed + 1 && trainer->progress.voted == group);
     for (int64_t b = 0; b < batches; b++)
-        trainer->batch_losses[b] = batch_loss(trainer, leaves, b);
+        trainer->progress.batch_losses[b] = batch_loss(trainer, leaves, b);
     if (has_update) {
-        verdict = ledger_judge(trainer->ledger, &trainer->rules, trainer->voted_finite,
-                               trainer->batch_losses, batches);
+        verdict =
+            ledger_judge(trainer->progress.ledger, &trainer->job.rules,
+                         trainer->progress.voted_finite, trainer->progress.batch_losses, batches);
         if (verdict == LEDGER_FATAL)
             return refuse_infinite(trainer, group, err);
         if (apply_update(trainer, group, verdict, err) < 0)
             return err->code;
     }
-    running_fold(&trainer->running, &trainer->state, leaves + 1, trainer->row, leaf_count);
-    ledger_commit(trainer->ledger, &trainer->rules, has_update, verdict, trainer->voted_finite,
-                  trainer->batch_losses, batches);
-    trainer->verdict = verdict;
-    memmove(trainer->committed_leaves, leaves,
-            (size_t)(leaf_count * trainer->row) * sizeof(*leaves));
-    trainer->committed = group;
+    running_fold(&trainer->progress.running, &trainer->state, leaves + 1, trainer->job.row,
+                 leaf_count);
+    ledger_commit(trainer->progress.ledger, &trainer->job.rules, has_update, verdict,
+                  trainer->progress.voted_finite, trainer->progress.batch_losses, batches);
+    trainer->progress.verdict = verdict;
+    memmove(trainer->progress.committed_leaves, leaves,
+            (size_t)(leaf_count * trainer->job.row) * sizeof(*leaves));
+    trainer->progress.committed = group;
     return 0;
 }
 

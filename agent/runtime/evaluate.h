@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_EVALUATE_H
+#define AGENT_RUNTIME_EVALUATE_H
+
+/*
+ * The loss on held-out data, computed by all ranks together.
+ * `err` may not be NULL anywhere here.
+ */
+
+struct fleet_error;
+struct trainer;
+
+/*
+ * If an evaluation is due after the newest committed group and has not been reported: compute
+ * the loss on held-out data, with the micro-batches shared between the ranks. Errors as
+ * train_run().
+ */
+int evaluate_if_due(struct trainer *trainer, struct fleet_error *err);
+
+/* Make what an evaluation needs, if the job has any; and free it. */
+void evaluate_open(struct trainer *trainer);
+void evaluate_reserve(struct trainer *trainer); /* what this generation's world takes */
+void evaluate_close(struct trainer *trainer);
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_REPORT_H
+#define AGENT_RUNTIME_REPORT_H
+
+/*
+ * What the trainer says of its steps: to the agent, the log and TensorBoard.
+ * `err` may not be NULL anywhere here.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/runtime/charts.h"
+#include "agent/runtime/executor/executor.h"
+#include "libfleet/base/strbuf.h"
+
+struct fleet_error;
+struct trainer;
+
+/* Where the time of a group went, on this rank; what is left over is bookkeeping. */
+struct step_times {
+    double data_s, forward_s, backward_s, exchange_s, optimizer_s, total_s;
+};
+
+/* The part of a trainer that this file keeps. */
+struct trainer_report {
+    struct step_times times; /* of the group at work, then of the newest committed one */
+    struct executor_times executor_before; /* when the group at work was begun */
+    double step_started_ms;                /* when the group at work was begun */
+    double step_longest_ms;                /* of this process so far, by a group */
+    double step_mean_s;       /* mean time of a batch, for what is left; 0 = not known */
+    struct charts charts;     /* of all ranks; rank 0 writes them */
+    struct fleet_strbuf line; /* of the log */
+    double last_loss;         /* of the newest step that was reported */
+    int64_t evaluation_step;  /* newest evaluation of this process, 0 = none */
+    double evaluation_loss;
+    int64_t evaluated; /* newest group whose evaluation has been reported */
+};
+
+/* A generation is being joined, `holder` has had the newest state: the charts go on from there. All
+ * ranks call it; errors as train_run(). */
+int report_join(struct trainer *trainer, int holder, struct fleet_error *err);
+
+/* Tell of the steps of the group just committed: the agent, the log, TensorBoard. */
+void report_group(struct trainer *trainer, int64_t group);
+void report_evaluation(struct trainer *trainer, int64_t step, double loss);
+
+#endif
