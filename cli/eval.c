@@ -77,7 +77,7 @@ static void print_text(const struct request *request, const struct weights *weig
         (void)printf("perplexity %.4f\n", result->perplexity);
     (void)printf("%lld %s of %s: %s\n", (long long)result->samples,
                  result->samples == 1 ? "sample" : "samples", request->files[1],
-                 !result->is_held_out  ? "all that were asked for"
+                 !result->is_held_out  ? "from its first one on"
                  : result->is_own_data ? "held out by the job"
                                        : "the last share, as data.validation says");
     (void)printf("weights %s", weights->path);

@@ -36,7 +36,7 @@ no_export_pods() {
 exports() { # exports JOB OUT [OPTION…]: what it says on standard error goes to $said
     said=$BATS_TEST_TMPDIR/said
     kubectl fleetjob export "$@" 2>"$said" || { cat "$said"; return 1; }
-    cat "$said"
+    cat "$said" >&2
 }
 
 refuses() { # refuses WORDS ARGUMENT…
@@ -124,7 +124,7 @@ by_hand() { # by_hand CLAIM: the pod of docs/weights.md
     exports once "$BATS_TEST_TMPDIR/once.safetensors"
     is_of_the_end once
 
-    by_hand once | tee /dev/stderr | kubectl apply -f -
+    by_hand once | kubectl apply -f -
     kubectl wait pod/export --for=condition=Ready --timeout="${LIMIT}s"
     kubectl exec export -- /fleetjob/bin/fleetjob export /checkpoints/once - --tar |
         tar -x -C "$(mkdir -p "$BATS_TEST_TMPDIR/hand" && echo "$BATS_TEST_TMPDIR/hand")"
@@ -146,9 +146,10 @@ by_hand() { # by_hand CLAIM: the pod of docs/weights.md
     becomes unsaved Succeeded
     refuses 'it has no spec.training.checkpoint' unsaved "$BATS_TEST_TMPDIR/x"
     remove_job unsaved
-    job_file inside steps="$SHORT" replicas=1 checkpoint='path: /tmp/inside' | kubectl apply -f -
+    job_file inside steps="$SHORT" replicas=1 checkpoint='path: /inside' \
+        worker='volumes: [{name: inside, mountPath: /inside, emptyDir: {}}]' | kubectl apply -f -
     becomes inside Succeeded
-    refuses 'on no volume, which ends with its pod' inside "$BATS_TEST_TMPDIR/x"
+    refuses 'on an emptyDir, which ends with its pod' inside "$BATS_TEST_TMPDIR/x"
     remove_job inside
     job_file missing steps="$SHORT" replicas=1 checkpoint='path: /checkpoints' \
         worker="$(checkpoints "$folder")" | kubectl apply -f -

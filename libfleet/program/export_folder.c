@@ -139,9 +139,12 @@ int export_files_make(const struct export_source *source, const char *tokenizer,
                       struct export_files *out, struct fleet_error *err)
 {
     struct export_files files = {0};
+    struct fleet_error ignored;
     struct job_record record;
-    int rc = job_record_decode(export_manifest(source)->job, &record, err);
+    int rc;
 
+    err = err ? err : &ignored;
+    rc = job_record_decode(export_manifest(source)->job, &record, err);
     if (rc == -ENOENT)
         return fleet_error(
             err, rc,
@@ -233,7 +236,9 @@ int export_archive(const struct export_source *source, const struct export_files
 {
     int64_t wall_s = export_manifest(source)->created_wall_ms / 1000;
     uint64_t bytes = export_bytes(source);
+    struct fleet_error ignored;
 
+    err = err ? err : &ignored;
     if (write_tar_header(fd, HUGGINGFACE_WEIGHTS, bytes, wall_s, err) < 0 ||
         export_weights(source, fd, out, err) < 0 || end_file(fd, bytes, err) < 0)
         return err->code;

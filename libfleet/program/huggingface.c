@@ -204,7 +204,8 @@ static int decode_gpt(const cJSON *c, struct training_model *m, struct fleet_err
         expect_bool(c, "scale_attn_by_inverse_layer_idx", false, err) < 0)
         return err->code;
     m->hidden = 4 * m->width;
-    return fleet_json_opt_int(c, "n_inner", &m->hidden, err);
+    return cJSON_IsNumber(fleet_json_at(c, "n_inner")) ? get_size(c, "n_inner", &m->hidden, err)
+                                                       : 0;
 }
 
 static int decode_llama(const cJSON *c, struct training_model *m, struct fleet_error *err)
@@ -234,8 +235,10 @@ int huggingface_config_decode(const cJSON *config, struct training_model *out,
                               struct fleet_error *err)
 {
     struct training_model model = {0};
+    struct fleet_error ignored;
     const char *type;
 
+    err = err ? err : &ignored;
     if (fleet_json_get_string(config, "model_type", &type, err) < 0)
         return err->code;
     if (strcmp(type, "gpt2") != 0 && strcmp(type, "llama") != 0)

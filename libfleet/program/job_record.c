@@ -97,8 +97,10 @@ static int decode_rest(const cJSON *job, struct job_record *out, struct fleet_er
 int job_record_decode(const cJSON *job, struct job_record *out, struct fleet_error *err)
 {
     struct job_record record = {0};
+    struct fleet_error ignored;
     int rc;
 
+    err = err ? err : &ignored;
     if (!cJSON_IsObject(fleet_json_at(job, "training")))
         return fleet_error(err, -ENOENT, "the weights do not say which model they are of");
     rc = decode_blocks(job, &record, err);

@@ -305,6 +305,7 @@ static void test_trained_weights__generate_goes_on_with_a_text(void **state)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     FLEET_AUTO_FREE char *out = NULL;
+    FLEET_AUTO_FREE char *alone = NULL;
     struct job job = {.name = "gpt",
                       .model = "name: gpt, layers: 1, heads: 2, width: 16, context: 16",
                       .more = "optimizer: {name: adamw, learningRate: 0.01}"};
@@ -328,6 +329,10 @@ static void test_trained_weights__generate_goes_on_with_a_text(void **state)
     export_both();
     expect_generates("The License  \xc3\xb6");
     out = in_folder("out");
+    alone = in_folder("alone.safetensors");
+    expect_refused((const char *[]){"generate", alone, "--prompt", "x", NULL},
+                   "does not say where its tokenizer is");
+    expect_refused((const char *[]){"eval", alone, TEXT, NULL}, "--tokenizer");
     expect_refused((const char *[]){"generate", out, "--prompt", "", NULL}, "empty");
     expect_refused((const char *[]){"generate", out, "--prompt-tokens", "1 700", NULL},
                    "token 700");

@@ -46,32 +46,36 @@ static void take_path(char **field, char *path)
     *field = path;
 }
 
-/* The files in `folder`, else those that the record names, become those of the data block. */
-static void set_tokenizer(struct weights *weights, const char *folder)
+/* The files in `folder` become those of the data block. */
+static void set_tokenizer(struct training_data *data, const char *folder)
 {
-    struct training_data *data = &weights->record.training.data;
-    struct job_record *record = &weights->record;
-
-    if (folder) {
-        take_path(&data->vocabulary, fleet_file_join(folder, HUGGINGFACE_VOCABULARY));
-        take_path(&data->merges, fleet_file_join(folder, HUGGINGFACE_MERGES));
-    } else if (record->vocabulary.path && record->merges.path) {
-        take_path(&data->vocabulary, strdup(record->vocabulary.path));
-        take_path(&data->merges, strdup(record->merges.path));
-    }
+    take_path(&data->vocabulary, fleet_file_join(folder, HUGGINGFACE_VOCABULARY));
+    take_path(&data->merges, fleet_file_join(folder, HUGGINGFACE_MERGES));
 }
 
-static void choose_tokenizer(struct weights *weights, const char *given)
+/* What was given, what lies beside the file, what the record names. */
+static int choose_tokenizer(struct weights *weights, const char *given, struct fleet_error *err)
 {
-    struct training_data *data = &weights->record.training.data;
+    struct job_record *record = &weights->record;
+    struct training_data *data = &record->training.data;
     FLEET_AUTO_FREE char *beside = weights->file ? folder_of(weights->file) : NULL;
 
-    if (given) {
+    if (given)
         data->tokenizer = TRAINING_TOKENIZER_BPE;
-        set_tokenizer(weights, given);
-    } else if (data->tokenizer == TRAINING_TOKENIZER_BPE) {
-        set_tokenizer(weights, beside && has_tokenizer(beside) ? beside : NULL);
+    if (data->tokenizer != TRAINING_TOKENIZER_BPE)
+        return 0;
+    if (given || (beside && has_tokenizer(beside))) {
+        set_tokenizer(data, given ? given : beside);
+        return 0;
     }
+    if (!record->vocabulary.path || !record->merges.path)
+        return fleet_error(err, -ENOENT,
+                           "%s does not say where its tokenizer is: name the folder that has the "
+                           "job's vocab.json and merges.txt with --tokenizer",
+                           weights->path);
+    take_path(&data->vocabulary, strdup(record->vocabulary.path));
+    take_path(&data->merges, strdup(record->merges.path));
+    return 0;
 }
 
 /* ---- a file ---------------------------------------------------------------------------------- */
@@ -197,11 +201,12 @@ int weights_open(const char *path, const char *tokenizer, struct weights *out,
         rc = open_file(inside, &weights, err);
     else
         rc = open_checkpoint(path, &weights, err);
+    if (rc == 0)
+        rc = choose_tokenizer(&weights, tokenizer, err);
     if (rc < 0) {
         weights_release(&weights);
         return rc;
     }
-    choose_tokenizer(&weights, tokenizer);
     *out = weights;
     return 0;
 }
