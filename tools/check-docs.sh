@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Do the pages name files and tests that exist? Looks at text between backquotes: a path, the name of a
-# source, or a test (test_<module>__<what>; "…_<what>" is an end of one).
+# Do the pages name files and tests that exist? Looks at text between backquotes: a path, the name
+# of a source, or a test (test_<module>__<what>; "…_<what>" is an end of one).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bad=0

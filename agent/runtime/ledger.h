@@ -3,9 +3,9 @@
 #define AGENT_RUNTIME_LEDGER_H
 
 /*
- * What the committed groups have left besides the flat spaces: how many updates were applied, the
- * loss scale, the losses that the watch over the loss compares with. Every rank keeps the same one:
- * judge and commit look at nothing that ranks do not share.
+ * State of the committed groups besides the flat spaces: the number of applied updates, the loss
+ * scale, the losses that a new loss is compared with. Every rank has the same ledger: judge and
+ * commit use only values that all ranks share.
  *
  * It is plain bytes of ledger_bytes(), so that it can be sent to a newcomer as it is, and JSON in a
  * checkpoint's manifest.

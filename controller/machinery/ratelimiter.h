@@ -4,8 +4,8 @@
 
 /*
  * How long to wait before a key that failed is tried again: the first failure costs base_ms, each
- * further one twice as much, at most max_ms, plus up to a quarter at random. A success forgets.
- * Memory is held for keys that are failing now, and for nothing else.
+ * further one twice as much, at most max_ms, plus up to a quarter at random. A success resets
+ * the count. Memory is held only for keys that are failing now.
  */
 
 #include <stdint.h>

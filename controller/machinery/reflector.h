@@ -6,12 +6,12 @@
  * Keeps a store equal to a collection of the API server: LIST, then WATCH from there, for ever.
  *
  * Its states and what moves it between them are drawn in reflector.c. What a caller may rely on:
- *  (1) Whatever the network does, once it is well again the store becomes what the server has.
+ *  (1) After any failure of the network, once it works again, the store becomes equal to the
+ *      collection.
  *  (2) Nothing is skipped: a watch goes on from the last version that the store has, and where that
  *      is not possible the whole is listed anew.
  *  (3) Failures wait: exponentially, jittered, REFLECTOR_WAIT_MAX_MS at most.
- *  (4) A page whose answer is larger than is taken (KUBE_RESPONSE_MAX) is asked for with fewer
- *      items.
+ *  (4) If a page is larger than KUBE_RESPONSE_MAX, it is requested again with fewer items.
  */
 
 #include <stdbool.h>
@@ -51,14 +51,14 @@ struct reflector_counts {
 struct reflector *reflector_new(struct kube_io *io, struct store *store,
                                 const struct reflector_options *options);
 
-/* What is on its way is forgotten, the store stays as it is. NULL is fine. */
+/* Cancels its requests; the store stays as it is. NULL is fine. */
 void reflector_free(struct reflector *reflector);
 
 /* A whole list has been put into the store; never false again. */
 bool reflector_has_synced(const struct reflector *reflector);
 
-/* The store has what there was some seconds ago: a watch is open, and brings something or would
- * have broken by now. False while a list is on its way, or nothing can be had. */
+/* The store is at most some seconds old: a watch is open, and brings changes or would have
+ * failed by now. False while a list is on its way, or the server cannot be reached. */
 #define REFLECTOR_LIVE_MS 25000.0
 bool reflector_is_live(const struct reflector *reflector);
 

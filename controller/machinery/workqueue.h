@@ -3,7 +3,7 @@
 #define CONTROLLER_MACHINERY_WORKQUEUE_H
 
 /*
- * What is to be looked at: a queue of keys ("namespace/name"), never of events.
+ * A queue of keys ("namespace/name") of objects to reconcile; it never holds events.
  *
  * The promise:
  *  (1) Fair: keys come out in the order in which they went in.
@@ -12,7 +12,7 @@
  *  (4) Nothing is lost: a key added while it is being worked on goes in again when it is done.
  *  (5) Of several delays for one key the earliest counts.
  *
- * Not a thread in sight: time is an argument, and workqueue_wake_ms() says when to look again.
+ * No threads: time is an argument, and workqueue_wake_ms() says when to call again.
  */
 
 #include <stddef.h>

@@ -32,8 +32,8 @@ struct fleet_line_writer *fleet_line_writer_new(int fd, const char *name);
  * the thread keeps its own memory, and the rest is lost when the process ends. NULL is fine. */
 void fleet_line_writer_free(struct fleet_line_writer *writer, double timeout_ms);
 
-/* Take a copy of `line`, which ends with a newline. Any thread may call it. If the descriptor has
- * failed (the reader has gone), the line is thrown away. */
+/* Take a copy of `line`, which ends with a newline. Any thread may call it. If the descriptor
+ * has failed (no reader any more), the line is dropped. */
 void fleet_line_writer_put(struct fleet_line_writer *writer, const char *line, size_t size);
 
 /* Wait at most `timeout_ms` until everything is written. False if it is not. */

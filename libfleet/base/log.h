@@ -58,8 +58,8 @@ struct fleet_line_writer;
  * stderr; NULL: to stderr directly again. Call it while no other thread logs. */
 void fleet_log_to(struct fleet_line_writer *writer);
 
-/* One line; `pairs` ends with key NULL. Called through the macros below, which make the list. A
- * line that stderr does not take is lost: nothing sensible is left to do. */
+/* One line; `pairs` ends with key NULL. Called through the macros below, which make the list. If
+ * stderr does not take a line, the line is lost. */
 void fleet_log_write(enum fleet_log_level level, const char *message,
                      const struct fleet_log_pair *pairs);
 

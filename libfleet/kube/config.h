@@ -3,15 +3,14 @@
 #define LIBFLEET_KUBE_CONFIG_H
 
 /*
- * Where the API server is and how to prove who we are.
+ * The address of the API server and our credentials for it.
  *
  * Two sources: the service account that Kubernetes mounts into a pod, and kubeconfig files. What
  * came from a file is read again while the program runs, because tokens live for an hour and a CA
  * is rotated; what was written inline never changes. A token may also come from a credential
  * plug-in (an `exec` block), which is run again shortly before the token expires.
  *
- * TLS verification cannot be switched off, and nobody is impersonated: a kubeconfig that asks for
- * it is refused.
+ * A kubeconfig that switches TLS verification off or impersonates a user is refused.
  */
 
 #include <stdbool.h>
@@ -74,10 +73,10 @@ void kube_config_release(struct kube_config *config);
 
 /*
  * Bring the secrets up to date: read files older than KUBE_CONFIG_REFRESH_MS, run the plug-in if
- * its token expires within a minute. A file that cannot be read now or is empty keeps its last
- * text, a plug-in that fails its last word until that has expired. Fails only where there is
- * nothing to go on with: -errno with the file, or what the plug-in said. Waits for the plug-in:
- * http.h runs it beside its loop.
+ * its token expires within a minute. If a file cannot be read now or is empty, its last text
+ * stays. If the plug-in fails, its last credential stays until that expires. Fails only if there
+ * is no earlier value: -errno with the file, or the error of the plug-in. Blocks while the
+ * plug-in runs; http.h runs it beside its loop.
  */
 int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_wall_ms,
                         struct fleet_error *err);

@@ -6,9 +6,9 @@
  * The outside world on sockets: `struct kube_io` by libcurl on a libuv loop.
  *
  * All requests of a program share one multi handle: HTTP/2 where the server has it, so hundreds of
- * requests and watches travel over one connection. curl's sockets and timers are watched by the
- * loop; nothing blocks. Plain requests in flight are capped, the others wait in order; there is no
- * limit on their rate.
+ * requests and watches travel over one connection. The loop watches curl's sockets and timers;
+ * nothing blocks. The number of plain requests in flight is limited, the others wait in order.
+ * Their rate is not limited.
  */
 
 #include <uv.h>

@@ -3,7 +3,7 @@
 #define LIBFLEET_KUBE_IO_H
 
 /*
- * The outside world of everything that talks to an API server: requests, timers, time, randomness.
+ * What a client of the API server needs from outside: requests, timers, time, randomness.
  *
  * All of it comes in through one table of functions, so that the same reflectors, queues and
  * elections run on sockets (http.h) and, from a seed, in a simulation.
@@ -12,7 +12,7 @@
  *  (1) One thread. No callback runs inside send, after or cancel: only when the loop turns.
  *  (2) A call ends with its on_done, or with cancel; then its handle is dead. After cancel none of
  *      its callbacks runs. Any callback may cancel any call, its own too, and start new ones.
- *  (3) What a request points to is copied by send where it is needed afterwards.
+ *  (3) send copies the data of a request that it needs afterwards.
  */
 
 #include <stdbool.h>
@@ -41,8 +41,8 @@ struct kube_request {
     double timeout_ms; /* for all of it, waiting for a free place included; 0: none */
     bool streaming;    /* the body goes to on_data as it comes; does not count as in flight */
     bool urgent;       /* does not wait behind the cap on requests in flight: lease renewal */
-    /* Asked whenever it is about to leave, however long it has waited: false ends it with -EACCES.
-     * NULL: it always may. */
+    /* Called each time before the request leaves, also after a wait. False ends the request with
+     * -EACCES. NULL: it may always leave. */
     bool (*may_leave)(void *user);
     void *may_leave_user;
     /* streaming only: bytes of an answer with status 2xx */
@@ -59,7 +59,7 @@ struct kube_io_ops {
     /* 64 random bits. */
     uint64_t (*random)(struct kube_io *io);
 
-    /* Start a request. Never fails: what goes wrong reaches on_done. */
+    /* Start a request. Never fails: an error goes to on_done. */
     struct kube_call *(*send)(struct kube_io *io, const struct kube_request *request);
 
     /* Call on_time once, `delay_ms` (>= 0) from now. */
@@ -74,7 +74,7 @@ struct kube_io { /* the head of an implementation's own struct */
     const struct kube_io_ops *ops;
 };
 
-/* The slots of the table, called. What each promises stands there. */
+/* Calls of the slots above. */
 static inline double kube_now_ms(struct kube_io *io)
 {
     return io->ops->now_ms(io);

@@ -9,11 +9,12 @@
  *                                         .namespace_ = "default", .name = "gpt-worker-0-0"};
  *     call = kube_rest_start(io, &request, on_pod, self);
  *
- * The call ends with one on_done, or with kube_rest_cancel. A 429 (and a 5xx that says when to come
- * back, but to a create, which may have been done) is repeated here, after the time the server
- * asked for, as long as the deadline allows. A GET or LIST whose connection ended without an answer
- * is sent once more; what may have changed something is not. Every other failure is the caller's to
- * judge by the predicates of api_error.h.
+ * The call ends with one on_done, or with kube_rest_cancel. If the server answers 429, the call
+ * is repeated after the time that the server asked for, as long as the deadline allows. The same
+ * for a 5xx with such a time, except for a create: the server may have carried it out. A GET or
+ * LIST whose connection ended without an answer is sent once more; a request that may have
+ * changed something is not. The caller judges every other failure by the predicates of
+ * api_error.h.
  */
 
 #include <stdbool.h>
@@ -105,7 +106,7 @@ struct kube_rest_call *kube_rest_start(struct kube_io *io, const struct kube_res
 
 /*
  * Watch: `on_event` for each event (bookmarks included, they are always asked for), then one
- * `on_end`, with NULL if the stream ended as streams do. Verb, body and name are ignored.
+ * `on_end`, with NULL if the server ended the stream normally. Verb, body and name are ignored.
  */
 typedef void kube_rest_event(void *user, enum kube_watch_type type, const cJSON *object);
 typedef void kube_rest_end(void *user, const struct fleet_error *err);

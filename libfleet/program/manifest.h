@@ -102,9 +102,9 @@ struct manifest_lineage {
 bool manifest_is_on_lineage(const struct manifest_lineage *lineage,
                             struct manifest_generation generation, int64_t step);
 
-/* The same of a checkpoint that was read. Numbers of generations begin anew with each job: what
- * another job wrote is on the lineage as something older than all of ours, up to the step that ours
- * began at. */
+/* The same of a checkpoint that was read. Numbers of generations begin anew with each job. A
+ * checkpoint of another job counts as older than all of ours, and is on the lineage up to the
+ * step where ours began. */
 bool manifest_belongs(const struct manifest_lineage *lineage, const struct manifest *manifest);
 
 /* A complete checkpoint that was found: its manifest reads well; its files were not looked at. */

@@ -13,9 +13,9 @@
  * only to be explained.
  *
  * Controller, command line and trainer call plan_build() and get the same plan; ranks compare the
- * digest before their first step. A vocabulary that only the tokenizer's file knows is read before
- * where the file is (vocabulary.h); the controller, where it is not, gets a plan without a program,
- * and a note that says so.
+ * digest before their first step. If only the tokenizer's file has the size of the vocabulary,
+ * programs that have the file read it before (vocabulary.h). The controller does not have it;
+ * its plan has no program, and a note says so.
  */
 
 #include <stddef.h>
