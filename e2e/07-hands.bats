@@ -76,10 +76,6 @@ label_is_back() { # label_is_back POD
     remove_job labels
 }
 
-have_ended() { # have_ended JOB: its pods, by their names
-    ! kubectl get pods --no-headers | grep "^$1-worker-" | grep -E 'Running|Pending|Init|Terminating'
-}
-
 @test "workers whose job was deleted without them end by themselves" {
     start_job orphan replicas=2 steps=10000000
     kubectl delete fj orphan --cascade=orphan

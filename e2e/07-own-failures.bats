@@ -189,6 +189,21 @@ refused() { # refused JOB
     kubectl delete fj refused -n "$namespace"
 }
 
+# Nobody reads their messages any more, so the next leader has to find out that the job is gone.
+@test "own trainers whose job was deleted without them end by themselves, under a new leader too" {
+    own_job orphan 'exec sleep 100000'
+    becomes orphan Running
+    kubectl delete fj orphan -n "$namespace" --cascade=orphan
+    kubectl delete pod "$(leader)" -n "$system" --wait=false
+    eventually "$LIMIT" have_ended orphan
+    kubectl get pods -n "$namespace" -l fleetjob.dev/job-name=orphan \
+        -o jsonpath='{.items[*].status.containerStatuses[0].state.terminated}'
+    [ "$(kubectl get pods -n "$namespace" -l fleetjob.dev/job-name=orphan \
+        -o jsonpath='{.items[*].status.containerStatuses[0].state.terminated.exitCode}')" = "1 1" ]
+    kubectl delete pods,secrets -n "$namespace" -l fleetjob.dev/job-name=orphan
+    eventually "$LIMIT" one_of_them_leads
+}
+
 @test "nothing is left" {
     eventually "$LIMIT" nothing_left
 }

@@ -115,6 +115,11 @@ pods_of() { # pods_of JOB: NAME UID a line
         -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.uid}{"\n"}{end}'
 }
 
+have_ended() { # have_ended JOB: its pods, by their names
+    ! kubectl get pods -n "$namespace" --no-headers | grep "^$1-worker-" |
+        grep -E 'Running|Pending|Init|Terminating'
+}
+
 trainer_of() { # trainer_of POD: its process number on this machine
     "$cluster" pids "$1" fleetjob-train | head -n 1
 }
