@@ -225,11 +225,19 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
     }
 }
 
-struct fleetjob_restart hub_view_begun(const struct hub_record *record, int64_t wall_ms)
+struct fleetjob_restart hub_view_begun(const struct hub_record *record, int64_t wall_ms,
+                                       char message[HUB_VIEW_UNTOLD_SIZE])
 {
+    message[0] = '\0';
+    if (record->untold > 0)
+        (void)snprintf(message, HUB_VIEW_UNTOLD_SIZE,
+                       "up to %d restarts before it are not listed: they came while the status "
+                       "could not be written",
+                       record->untold);
     return (struct fleetjob_restart){.generation = record->generation.counter,
                                      .at_wall_ms = wall_ms,
                                      .cause = (char *)record->cause,
+                                     .message = message[0] ? message : NULL,
                                      .member = record->member,
                                      .exit_code = record->exit_code,
                                      .detect_ms = NAN,

@@ -90,8 +90,10 @@ void hub_view_release(struct hub_view *view);
 void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_t wall_ms);
 
 /* The restart that a record begins, as it is written down with it: how it went is not known yet.
- * Borrows the record's cause. */
-struct fleetjob_restart hub_view_begun(const struct hub_record *record, int64_t wall_ms);
+ * Borrows the record's cause, and `message`, which gets what else is to be said. */
+#define HUB_VIEW_UNTOLD_SIZE 128
+struct fleetjob_restart hub_view_begun(const struct hub_record *record, int64_t wall_ms,
+                                       char message[HUB_VIEW_UNTOLD_SIZE]);
 
 /* Take over what the hub can be asked for: phase, generation, members, lineage. */
 void hub_view_refresh(struct hub_view *view, const struct hub *hub);

@@ -204,6 +204,7 @@ static void observe_begun(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
     struct fleetjob_restarts *restarts = &pass->status->restarts;
+    char message[HUB_VIEW_UNTOLD_SIZE];
 
     if (!hub->has_begun ||
         (restarts->has_begun && restarts->begun.generation >= hub->begun.generation.counter))
@@ -211,9 +212,11 @@ static void observe_begun(struct pass *pass)
     free(restarts->begun.cause);
     free(restarts->begun.message);
     restarts->has_begun = true;
-    restarts->begun = hub_view_begun(&hub->begun, pass->now);
-    restarts->begun.cause = NULL;
+    restarts->begun = hub_view_begun(&hub->begun, pass->now, message);
+    restarts->begun.cause = restarts->begun.message = NULL;
     set_text(&restarts->begun.cause, hub->begun.cause);
+    if (message[0])
+        set_text(&restarts->begun.message, message);
 }
 
 static void observe_lineage(struct pass *pass)
@@ -305,6 +308,8 @@ static const struct fleetjob_restart *append_restart(struct pass *pass,
     added->cause = added->message = NULL;
     set_text(&added->cause, restart->cause);
     explain_newest(pass);
+    if (restart->message && !added->message)
+        set_text(&added->message, restart->message);
     round_ms(&added->detect_ms);
     round_ms(&added->agree_ms);
     round_ms(&added->connect_ms);
@@ -328,8 +333,8 @@ static void close_restart(struct pass *pass, bool is_told)
     added = append_restart(pass, begun);
     if (is_told)
         pass_event(pass, !message_cause_is_wanted(begun->cause), WELLKNOWN_EVENT_RESTARTED,
-                   "After %s: how it went was lost with the controller that led then",
-                   added->cause);
+                   "After %s: how it went was lost with the controller that led then%s%s",
+                   added->cause, begun->message ? "; " : "", begun->message ? begun->message : "");
 }
 
 void status_close_restart(struct pass *pass)

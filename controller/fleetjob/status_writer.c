@@ -313,7 +313,7 @@ static void try_record(struct status_writer *w)
 /* Replaces the one in the status, and no field of that may stay: absent is null. */
 static cJSON *encode_begun(const cJSON *restarts)
 {
-    static const char *const optional[] = {"member", "exitCode"};
+    static const char *const optional[] = {"member", "exitCode", "message"};
     cJSON *begun = cJSON_Duplicate(fleet_json_at(restarts, "begun"), true);
 
     if (!begun)
@@ -327,12 +327,13 @@ static cJSON *encode_begun(const cJSON *restarts)
 static cJSON *encode_record(const struct hub_record *record, const struct fleetjob_lineage *lineage,
                             size_t count, int64_t now_wall_ms)
 {
+    char message[HUB_VIEW_UNTOLD_SIZE];
     struct fleetjob_status status = {
         .rendezvous = {.epoch = record->generation.epoch,
                        .generation = record->generation.counter,
                        .lineage = {(struct fleetjob_lineage *)lineage, count}},
         .restarts = {.has_begun = record->cause[0] != '\0',
-                     .begun = hub_view_begun(record, now_wall_ms)}};
+                     .begun = hub_view_begun(record, now_wall_ms, message)}};
     FLEET_AUTO_JSON cJSON *all = fleetjob_status_encode(&status);
     cJSON *patch = cJSON_CreateObject(), *restarts = cJSON_AddObjectToObject(patch, "restarts");
 

@@ -94,6 +94,7 @@ void hub_machine_init(struct hub *hub, const struct hub_start *start,
                      .has_trained = start->has_trained,
                      .restarts = start->restarts,
                      .restarts_total = start->restarts_total,
+                     .written_failures = start->restarts_total + start->restarts_ignored,
                      .gather_ms = now_ms,
                      .changed_ms = now_ms,
                      .heartbeat_ms = now_ms,
@@ -290,6 +291,8 @@ void hub_machine_record_done(struct hub *hub, struct generation generation, doub
         return;
     if (generation_compare(generation, hub->unrecorded) >= 0)
         hub->unrecorded = (struct generation){0}; /* a later record includes the earlier */
+    if (generation_compare(generation, hub->asked) == 0)
+        hub->written_failures = hub->asked_failures;
     if (hub->phase == HUB_RECORDING && generation_compare(generation, hub->proposed) == 0)
         hub_assign_send(hub, out);
     leave(hub, out);

@@ -171,6 +171,9 @@ struct hub {
     struct hub_incident incident;
     struct hub_restart restart;
     int restarts, restarts_total, restarts_ignored;
+    int written_failures;    /* counted and ignored, with the last record that was written … */
+    struct generation asked; /* … the newest record that was asked for, … */
+    int asked_failures;      /* … and these with it */
     int64_t steps_since_restart;
     int failures;        /* own trainers: restarts in a row without progress */
     int64_t failed_step; /* the progress at the last of them */
@@ -232,7 +235,7 @@ void hub_output_message(struct hub_output *out, const struct hub_peer *peer,
 void hub_output_reply(struct hub_output *out, uint64_t connection, const struct message *message);
 void hub_output_close(struct hub_output *out, uint64_t connection, bool is_refusal,
                       const char *reason);
-void hub_output_record(struct hub_output *out, const struct hub *hub, struct generation generation,
+void hub_output_record(struct hub_output *out, struct hub *hub, struct generation generation,
                        int64_t first_step);
 /* Borrowed until the output is released; the caller may fill in more. `peer` may be NULL. */
 struct hub_event *hub_output_event(struct hub_output *out, const struct hub *hub,

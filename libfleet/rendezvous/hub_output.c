@@ -98,7 +98,7 @@ void hub_output_close(struct hub_output *out, uint64_t connection, bool is_refus
     fleet_assert(action->reason != NULL);
 }
 
-void hub_output_record(struct hub_output *out, const struct hub *hub, struct generation generation,
+void hub_output_record(struct hub_output *out, struct hub *hub, struct generation generation,
                        int64_t first_step)
 {
     bool is_proposed = hub->phase == HUB_RECORDING; /* else it was assigned already, and counted */
@@ -106,6 +106,7 @@ void hub_output_record(struct hub_output *out, const struct hub *hub, struct gen
     bool is_new = is_proposed && incident->is_open;
     bool is_restart = is_new && hub_restart_counts(hub, incident);
     struct hub_record *record = &append(out, HUB_RECORD)->record;
+    int failures;
 
     *record =
         (struct hub_record){.generation = generation,
@@ -118,6 +119,12 @@ void hub_output_record(struct hub_output *out, const struct hub *hub, struct gen
                             .exit_code = incident->is_open ? incident->exit_code : -1};
     if (incident->is_open)
         hub_output_text(record->cause, "%s", incident->cause);
+    failures = record->restarts_total + record->restarts_ignored;
+    record->untold = failures - hub->written_failures - (incident->is_open && incident->is_failure);
+    if (record->untold < 0)
+        record->untold = 0;
+    hub->asked = generation;
+    hub->asked_failures = failures;
 }
 
 struct hub_event *hub_output_event(struct hub_output *out, const struct hub *hub,

@@ -31,7 +31,7 @@ struct world {
     int recorded, refused, outdated;
     struct generation generation, known;
     const char *cause; /* of the record, NULL = none */
-    int member;
+    int member, untold;
 };
 
 static const char *text_at(struct world *w, const char *path)
@@ -105,6 +105,7 @@ static void record(struct world *w, int64_t epoch, int64_t counter)
     if (w->cause) {
         (void)snprintf(record.cause, sizeof(record.cause), "%s", w->cause);
         record.member = w->member;
+        record.untold = w->untold;
         record.exit_code = w->member < 0 ? -1 : 137;
     }
     status_writer_record(w->writer, &record, lineage, 1, w->known, on_recorded, w);
@@ -234,8 +235,13 @@ static void test_status_writer__records_what_led_to_a_generation(void **state)
     start(&w);
     w.cause = "TrainerFailed";
     w.member = 3;
+    w.untold = 2;
     record(&w, 1, 2);
     fake_io_run(w.io, 1000);
+    assert_string_equal(text_at(&w, "status.restarts.begun.message"),
+                        "up to 2 restarts before it are not listed: they came while the status "
+                        "could not be written");
+    w.untold = 0;
     assert_int_equal(number_at(&w, "status.restarts.begun.generation"), 2);
     assert_string_equal(text_at(&w, "status.restarts.begun.cause"), "TrainerFailed");
     assert_int_equal(number_at(&w, "status.restarts.begun.member"), 3);
@@ -245,6 +251,7 @@ static void test_status_writer__records_what_led_to_a_generation(void **state)
     record(&w, 1, 3);
     fake_io_run(w.io, 1000);
     assert_string_equal(text_at(&w, "status.restarts.begun.cause"), "Resize");
+    assert_string_equal(text_at(&w, "status.restarts.begun.message"), "");
     assert_int_equal(number_at(&w, "status.restarts.begun.member"), -1); /* none */
     assert_int_equal(number_at(&w, "status.restarts.begun.exitCode"), -1);
     w.cause = NULL;
