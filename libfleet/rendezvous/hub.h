@@ -161,8 +161,8 @@ struct hub_record {
      * first generation. */
     char cause[MESSAGE_CAUSE_MAX + 1];
     int member, exit_code; /* -1 = none, unknown */
-    /* Failures before that one, counted since the last record that was written: if nobody is left to
-     * tell them, they stand in no history. */
+    /* Failures before that one, counted since the last record that was written: if nobody is left
+     * to tell them, they stand in no history. */
     int untold;
 };
 

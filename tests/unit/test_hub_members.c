@@ -387,8 +387,8 @@ static void test_hub_members__without_a_record_only_a_majority_goes_on(void **st
     stop();
 }
 
-/* What the record must say of failures that were counted meanwhile: this leader may be lost with the
- * next write. */
+/* What a record says of failures that were counted meanwhile: its leader may be lost with the next
+ * write. */
 static void test_hub_members__a_late_record_counts_what_could_not_be_written(void **state)
 {
     struct hub_output out = {0};
