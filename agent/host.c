@@ -69,6 +69,7 @@ int host_open(struct host *host, struct fleet_error *err)
         struct host_child *child = &host->children[i];
         *child = (struct host_child){.host = host, .local_rank = i, .listener = -1};
         trainer_process_init(&child->process);
+        child->process.rank = -1;
         progress_channel_init(&child->progress);
         (void)snprintf(child->process.prefix, sizeof(child->process.prefix), "[worker %d] ",
                        host->settings.index);
@@ -91,6 +92,13 @@ static void print_warning(const struct host_child *child, const char *text, bool
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf line = {0};
 
+    if (fleet_log_get_form() == FLEET_LOG_JSON) {
+        const struct fleet_log_pair pairs[] = {
+            FLEET_INT("rank", child->process.rank), FLEET_STR("text", text), {.key = NULL}};
+        fleet_log_write(is_note ? FLEET_LOG_INFO : FLEET_LOG_WARNING,
+                        is_note ? "Trainer noted" : "Trainer warned", pairs);
+        return;
+    }
     fleet_strbuf_appendf(&line, "%s%s%s\n", child->process.prefix,
                          is_note ? "" : "warning: ", text);
     fleet_line_writer_put(child->host->out[1], line.text, line.length);
@@ -419,6 +427,7 @@ static void host_rank(void *user, int local_rank, int rank)
     struct trainer_process *process = &((struct host *)user)->children[local_rank].process;
 
     (void)snprintf(process->prefix, sizeof(process->prefix), "[%d] ", rank);
+    process->rank = rank;
 }
 
 static void on_connection(void *user, bool is_connected, const char *detail)

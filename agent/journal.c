@@ -9,6 +9,16 @@
  * which. */
 #define RANK_0_ELSEWHERE "Rank 0, whose log has the step lines, is another worker"
 
+/* Each line has them from now on; before the first generation, the pod alone. */
+static void set_context(const struct journal *journal, const struct member_action *action)
+{
+    fleet_log_set_context(
+        (const struct fleet_log_pair[]){FLEET_STR("pod", journal->pod_name),
+                                        FLEET_INT("rank", action->first_rank),
+                                        FLEET_INT("generation", action->assign->generation.counter),
+                                        {.key = NULL}});
+}
+
 static void log_assign(const struct member_action *action)
 {
     const struct message_assign *assign = action->assign;
@@ -16,8 +26,7 @@ static void log_assign(const struct member_action *action)
                              ? assign->lineage[assign->lineage_count - 1].first_step
                              : assign->step + 1;
 
-    fleet_log_info("Joined a generation", FLEET_INT("generation", assign->generation.counter),
-                   FLEET_INT("rank", action->first_rank),
+    fleet_log_info("Joined a generation",
                    FLEET_INT("ranks", assign->members[action->place].processes),
                    FLEET_INT("world", assign->world), FLEET_INT("firstStep", first_step),
                    FLEET_STR("state", assign->members[action->place].step >= 0 ? "kept"
@@ -32,11 +41,11 @@ void journal_order(struct journal *journal, const struct member_action *action, 
     switch (action->type) {
     case MEMBER_ASSIGN:
         journal->assigned_ms = now_ms;
+        set_context(journal, action);
         log_assign(action);
         break;
     case MEMBER_ABORT:
-        fleet_log_info("Left the generation", FLEET_INT("generation", action->generation.counter),
-                       FLEET_STR("cause", action->reason));
+        fleet_log_info("Left the generation", FLEET_STR("cause", action->reason));
         break;
     case MEMBER_CHECKPOINT:
         fleet_log_info("Asked for a checkpoint");
@@ -60,12 +69,10 @@ static void log_phase(const struct journal *journal, const struct link_message *
 {
     if (m->ready.phase == LINK_PHASE_RESTORED)
         fleet_log_info(
-            "Ready to train", FLEET_INT("generation", m->generation.counter),
-            FLEET_INT("step", m->ready.step),
+            "Ready to train", FLEET_INT("step", m->ready.step),
             FLEET_INT("afterMs", llround(fmax(m->ready.at_ms - journal->assigned_ms, 0))));
     else if (m->ready.phase == LINK_PHASE_FIRST_STEP)
-        fleet_log_info("Made the first step", FLEET_INT("generation", m->generation.counter),
-                       FLEET_INT("step", m->ready.step),
+        fleet_log_info("Made the first step", FLEET_INT("step", m->ready.step),
                        FLEET_INT("afterMs", llround(fmax(now_ms - journal->assigned_ms, 0))));
 }
 
@@ -78,8 +85,8 @@ void journal_message(struct journal *journal, int local_rank, const struct link_
             log_phase(journal, m, now_ms);
         break;
     case LINK_PEER_LOST:
-        fleet_log_info("Lost a peer", FLEET_INT("generation", m->generation.counter),
-                       FLEET_INT("rank", m->peer_lost.rank), FLEET_STR("err", m->peer_lost.text));
+        fleet_log_info("Lost a peer", FLEET_INT("peerRank", m->peer_lost.rank),
+                       FLEET_STR("err", m->peer_lost.text));
         break;
     case LINK_CHECKPOINT_DONE:
         fleet_log_info("Saved a checkpoint", FLEET_INT("step", m->checkpoint_done.step),

@@ -7,6 +7,8 @@
  * it trained again, what was saved, why it left. One line a fact; the steps
  * themselves are the trainer's own output.
  *
+ * From the first generation on each line has pod, rank (the lowest of this pod) and generation.
+ *
  * Watches what passes between hub, agent and trainers; decides nothing and keeps only times.
  */
 
@@ -14,7 +16,8 @@
 #include "libfleet/rendezvous/member.h"
 
 struct journal {
-    double assigned_ms; /* when the newest generation was given to the trainers; 0 = none yet */
+    const char *pod_name; /* borrowed; NULL = unknown */
+    double assigned_ms;   /* when the newest generation was given to the trainers; 0 = none yet */
 };
 
 /* The hub wants something. */

@@ -261,8 +261,9 @@ int main(int argc, char **argv)
                                             {NULL, 0, NULL, 0}};
     static struct agent agent = {.signal_fd = -1};
     FLEET_AUTO_STRBUF struct fleet_strbuf refusal = {0};
+    struct fleet_error err;
     int option, verbosity = 0, exit_code, pid = 0;
-    char prefix[64] = "";
+    enum fleet_log_form form;
 
     while ((option = getopt_long(argc, argv, "+vh", options, NULL)) != -1)
         switch (option) {
@@ -286,9 +287,14 @@ int main(int argc, char **argv)
             (void)fputs("Try: fleetjob-agent --help\n", stderr);
             return 2;
         }
-    if (getenv("FLEET_POD_NAME"))
-        (void)snprintf(prefix, sizeof(prefix), "%s: ", getenv("FLEET_POD_NAME"));
-    fleet_log_setup(FLEET_LOG_TEXT, verbosity, prefix);
+    if (fleet_log_form_read(&form, &err) < 0) {
+        (void)fprintf(stderr, "fleetjob-agent: %s\n", err.text);
+        return 2;
+    }
+    fleet_log_setup(form, verbosity);
+    agent.host.journal.pod_name = getenv("FLEET_POD_NAME");
+    fleet_log_set_context((const struct fleet_log_pair[]){
+        FLEET_STR("pod", agent.host.journal.pod_name), {.key = NULL}});
     if (refusal.length > 0)
         return refuse_entrypoint(&agent, pid, refusal.text);
     return run_agent(&agent, argv + optind);

@@ -16,6 +16,7 @@
  *   FLEET_HUB_FILE                      a file that says it instead, default none
  *   FLEET_CA_FILE, FLEET_TOKEN_FILE     files with the hub's CA and the job's token
  *   FLEET_JOB_FILE                      the job for the trainer (link.h)
+ *   FLEET_LOG_FORMAT                    text or json, of agent and trainers; absent = text
  *   FLEET_THREADS                       compute threads of each trainer; absent = its own choice
  *   FLEET_GRACE_SECONDS                 from SIGTERM to SIGKILL, default 30
  *   FLEET_TERMINATION_FILE              where the last report goes, default none

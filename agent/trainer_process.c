@@ -20,7 +20,9 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
 #include "libfleet/base/line_writer.h"
+#include "libfleet/base/log.h"
 
 /* "NAME=number" of each descriptor that the child inherits. */
 #define NUMBERS     3
@@ -212,13 +214,37 @@ static void keep_line(struct fleet_strbuf *tail, const char *line, size_t size)
     }
 }
 
+static bool is_json_object(const char *text, size_t size)
+{
+    FLEET_AUTO_JSON cJSON *tree = NULL;
+
+    return text[0] == '{' && fleet_json_parse(text, size, size, &tree, NULL) == 0 &&
+           cJSON_IsObject(tree);
+}
+
+/* In the text form with the prefix; in the JSON form as a line of the log, unless it is one already. */
+static void format_line(const struct trainer_process *process, const char *stream, const char *text,
+                        size_t size, struct fleet_strbuf *out)
+{
+    if (fleet_log_get_form() == FLEET_LOG_JSON && !is_json_object(text, size)) {
+        const struct fleet_log_pair pairs[] = {
+            FLEET_STR("stream", stream), FLEET_INT("rank", process->rank), {.key = NULL}};
+        const struct fleet_log_pair no_rank[] = {pairs[0], {.key = NULL}};
+        fleet_log_append(out, FLEET_LOG_INFO, text, process->rank < 0 ? no_rank : pairs);
+        return;
+    }
+    if (fleet_log_get_form() == FLEET_LOG_TEXT)
+        fleet_strbuf_append(out, process->prefix);
+    fleet_strbuf_append_bytes(out, text, size);
+    fleet_strbuf_append_char(out, '\n');
+}
+
 static void pass_line(struct trainer_process *process, struct trainer_stream *stream)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
 
-    fleet_strbuf_append(&out, process->prefix);
-    fleet_strbuf_append_bytes(&out, fleet_strbuf_text(&stream->line), stream->line.length);
-    fleet_strbuf_append_char(&out, '\n');
+    format_line(process, stream == &process->streams[0] ? "stdout" : "stderr",
+                fleet_strbuf_text(&stream->line), stream->line.length, &out);
     if (stream->out)
         fleet_line_writer_put(stream->out, out.text, out.length);
     keep_line(&process->tail, fleet_strbuf_text(&stream->line), stream->line.length);

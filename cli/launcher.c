@@ -25,6 +25,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/log.h"
 #include "libfleet/base/strbuf.h"
 
 #define LINE_SIZE_MAX 16384
@@ -222,6 +223,7 @@ static struct variables make_environment(const struct pod *pod)
     for (char **e = environ; *e; e++)
         if ((strncmp(*e, "FLEET_", 6) != 0 || strncmp(*e, "FLEET_ISA=", 10) == 0 ||
              strncmp(*e, "FLEET_THREADS=", 14) == 0 ||
+             strncmp(*e, FLEET_LOG_FORMAT_ENV "=", sizeof(FLEET_LOG_FORMAT_ENV)) == 0 ||
              strncmp(*e, "FLEET_SAVE_PATIENCE_SECONDS=", 28) == 0) &&
             !has_name(&v, *e))
             add(&v, "%s", *e);

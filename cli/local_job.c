@@ -233,22 +233,40 @@ static bool is_told(struct local_job *lj, const char *text)
     return false;
 }
 
+/* In the JSON form ($FLEET_LOG_FORMAT) a line of the log begins with its time. */
+static bool is_json_log(const char *text)
+{
+    return strncmp(text, "{\"ts\":\"", 7) == 0;
+}
+
+/* In the text form the lines of an own trainer begin with its rank in brackets; in the JSON form they
+ * have a stream, or they are objects of its own. */
+static bool is_of_trainer(const char *text)
+{
+    return text[0] == '[' ||
+           (text[0] == '{' && (!is_json_log(text) || strstr(text, "\"stream\":\"")));
+}
+
+static bool is_information(const char *text)
+{
+    return (text[0] == 'I' && text[1] >= '0' && text[1] <= '9') ||
+           (is_json_log(text) && strstr(text, "\"level\":\"info\""));
+}
+
 /*
  * What a pod prints: agents' own lines of life-cycle facts and the standard output (the log) of the
- * built-in trainer are for --verbose; the rest is for the user, and an error that all workers
- * meet is shown once. All that an own trainer prints is shown: its lines begin with its rank in
- * brackets.
+ * built-in trainer are for --verbose; the rest is for the user, and an error that all workers meet
+ * is shown once. All that an own trainer prints is shown.
  */
 static void on_pod_line(void *user, const struct launcher_pod *pod, bool is_error, const char *text)
 {
     struct local_job *lj = user;
-    bool is_info = text[0] == 'I' && text[1] >= '0' && text[1] <= '9';
 
     (void)pod;
-    if (!lj->job->spec.has_training && text[0] == '[')
+    if (!lj->job->spec.has_training && is_of_trainer(text))
         lj->config.output(lj->config.user, is_error, text);
     else if (lj->config.is_verbose ||
-             (is_error && !is_info && !lj->is_stopping && !is_told(lj, text)))
+             (is_error && !is_information(text) && !lj->is_stopping && !is_told(lj, text)))
         note(lj, "%s", text);
 }
 

@@ -543,7 +543,7 @@ int cli_run(int argc, char **argv)
     if (code >= 0)
         return code;
     (void)signal(SIGPIPE, SIG_IGN);
-    fleet_log_setup(FLEET_LOG_TEXT, 0, "");
+    fleet_log_setup(FLEET_LOG_TEXT, 0);
     run.folder = job_file_folder(run.arguments.file);
     code = read_job(&run);
     if (code == 0) {

@@ -84,6 +84,17 @@ static void on_trouble(void *user, const char *what, const struct fleet_error *e
     fleet_log_warning(what, FLEET_STR("err", err->text));
 }
 
+/* About one job, or about none. */
+static void on_job_trouble(void *user, const char *what, const char *job,
+                           const struct fleet_error *err)
+{
+    (void)user;
+    if (job)
+        fleet_log_warning(what, FLEET_STR("job", job), FLEET_STR("err", err->text));
+    else
+        fleet_log_warning(what, FLEET_STR("err", err->text));
+}
+
 static void give_up(struct program *p, const char *what, const struct fleet_error *err)
 {
     fleet_log_error(what, FLEET_STR("err", err->text));
@@ -225,13 +236,14 @@ static void start_reconciler(struct program *p)
                                             .namespaces = p->arguments.watched,
                                             .namespace_count = p->arguments.watched_count,
                                             .runtime_image = p->arguments.runtime_image,
+                                            .has_json_logs = p->arguments.is_json,
                                             .pull_policy = p->arguments.pull_policy,
                                             .hub_address = p->hub_address,
                                             .identity = &p->identity,
                                             .events = p->events,
                                             .open_network = open_network,
                                             .on_end = on_end,
-                                            .on_trouble = on_trouble,
+                                            .on_trouble = on_job_trouble,
                                             .user = p};
 
     p->reconciler = reconciler_new(&reconciler);
@@ -394,9 +406,9 @@ static int answer_probe(void *user, struct probe_request *request, struct fleet_
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void on_event_trouble(void *user, const struct fleet_error *err)
+static void on_event_trouble(void *user, const char *about, const struct fleet_error *err)
 {
-    on_trouble(user, "Event was not written", err);
+    on_job_trouble(user, "Event was not written", about, err);
 }
 
 static void name_process(struct program *p)
@@ -518,7 +530,7 @@ int main(int argc, char **argv)
     (void)signal(SIGPIPE, SIG_IGN);
     use_system_well();
     fleet_log_setup(p.arguments.is_json ? FLEET_LOG_JSON : FLEET_LOG_TEXT,
-                    p.arguments.is_verbose ? 2 : 0, "");
+                    p.arguments.is_verbose ? 2 : 0);
     name_process(&p);
     (void)uv_loop_init(&p.loop);
     refusal_log_init(&p.refusals, &p.loop, NULL);

@@ -35,8 +35,7 @@ static void write_to_log(const struct refusal_log *log)
     fleet_log_warning("Refused connections to the hub", FLEET_INT("count", log->total),
                       FLEET_STR("reasons", fleet_strbuf_text(&counts)),
                       FLEET_STR("lastReason", log->last_reason), FLEET_STR("peer", log->last_peer),
-                      FLEET_STR("fleetJob", log->last_job),
-                      FLEET_STR("fleetJobUid", log->last_uid));
+                      FLEET_STR("job", log->last_job), FLEET_STR("jobUid", log->last_uid));
 }
 
 static void write_line(struct refusal_log *log)

@@ -89,6 +89,11 @@ static int run_generation(struct trainer *trainer, const struct link_message *as
 {
     int rc;
 
+    fleet_log_set_context(
+        (const struct fleet_log_pair[]){FLEET_STR("pod", getenv("FLEET_POD_NAME")),
+                                        FLEET_INT("rank", assign->assign.rank),
+                                        FLEET_INT("generation", assign->generation.counter),
+                                        {.key = NULL}});
     trainer->generation.failed_rank = -1;
     rc = elastic_join(trainer, assign, err);
     if (rc == 0)
@@ -140,13 +145,20 @@ int main(int argc, char **argv)
     struct fleet_error err;
     struct link link;
     const char *job_file = getenv(LINK_JOB_FILE_ENV);
+    enum fleet_log_form form;
     int rc;
 
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         (void)puts("fleetjob-train " FLEET_VERSION);
         return 0;
     }
-    fleet_log_setup(FLEET_LOG_TEXT, 0, "");
+    if (fleet_log_form_read(&form, &err) < 0) {
+        (void)fprintf(stderr, "fleetjob-train: %s\n", err.text);
+        return 2;
+    }
+    fleet_log_setup(form, 0);
+    fleet_log_set_context(
+        (const struct fleet_log_pair[]){FLEET_STR("pod", getenv("FLEET_POD_NAME")), {.key = NULL}});
     (void)signal(SIGPIPE, SIG_IGN);
     if (!job_file || link_init_from_environment(&link, &err) < 0) {
         (void)fprintf(stderr,

@@ -77,6 +77,7 @@ cJSON *apply_build_pod(const struct reconciler_pass *pass, int index, int attemp
                                           .attempt = attempt,
                                           .runtime_image = options->runtime_image,
                                           .pull_policy = options->pull_policy,
+                                          .has_json_logs = options->has_json_logs,
                                           .hub_address = options->hub_address,
                                           .secret = secret,
                                           .gang = pass->job->gang,

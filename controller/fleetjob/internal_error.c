@@ -119,7 +119,8 @@ static void on_told(void *user, const struct fleet_error *err)
     struct reconciler_job *job = user;
 
     if (err)
-        reconciler_trouble(job->reconciler, "Condition InternalError was not written", err);
+        reconciler_trouble(job->reconciler, "Condition InternalError was not written", job->key,
+                           err);
     manager_done(job->reconciler->manager, job->key, NULL,
                  fmax(job->internal_retry_ms - kube_now_ms(job->reconciler->io), 0));
 }
@@ -131,8 +132,8 @@ static void tell(struct reconciler_job *job, const char *text)
     struct fleet_error err;
     char ignored[256];
 
-    (void)fleet_error(&err, -1, "FleetJob %s: %s", job->key, text);
-    reconciler_trouble(r, "Internal error", &err);
+    (void)fleet_error(&err, -1, "%s", text);
+    reconciler_trouble(r, "Internal error", job->key, &err);
     metric_add(r->internal_errors, 1);
     if (!fleet_assert_guard(make_report, &report, ignored, sizeof(ignored))) {
         on_told(job, NULL); /* the log and the metric have it */

@@ -15,6 +15,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/log.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
 
@@ -271,6 +272,8 @@ static void set_environment(const struct pod_builder_request *r, cJSON *containe
         variable(env, "FLEET_ENVIRONMENT_FILE", POD_BUILDER_JOB_FOLDER "/environment");
     else
         add_missing(env, NULL, common);
+    if (r->has_json_logs && !has_variable(get(container, "env"), FLEET_LOG_FORMAT_ENV))
+        variable(env, FLEET_LOG_FORMAT_ENV, "json");
     add_missing(env, common, get(container, "env"));
     cJSON_DeleteItemFromObjectCaseSensitive(container, "env");
     fleet_assert(cJSON_AddItemToObject(container, "env", env));

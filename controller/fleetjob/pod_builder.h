@@ -41,6 +41,7 @@ struct pod_builder_request {
     int index, attempt;
     const char *runtime_image; /* of the installation */
     const char *pull_policy;   /* of both images; NULL or "" = Kubernetes' default */
+    bool has_json_logs;        /* of agent and trainers, unless the container says otherwise */
     const char *hub_address;   /* host:port that agents dial */
     const char *secret;        /* name of the job's Secret, see job_secret.h */
     enum gang_scheduler gang;  /* whose group of pods it belongs to */

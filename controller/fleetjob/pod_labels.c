@@ -163,7 +163,8 @@ static void on_written(void *user, const cJSON *pod, const struct fleet_error *e
     query->call = NULL;
     if (err && !kube_is_not_found(err) && !kube_is_conflict(err)) {
         tell_refused(query, err->text);
-        reconciler_trouble(query->reconciler, "Labels of a worker were not put back", err);
+        reconciler_trouble(query->reconciler, "Labels of a worker were not put back", query->key,
+                           err);
     } else if (pod && !pod_labels_are_seen(pod)) {
         tell_refused(query, TAKEN_AGAIN);
     }

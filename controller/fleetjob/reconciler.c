@@ -36,10 +36,11 @@
 #define STALE_MS 300000.0
 #define GONE_MAX 4096 /* vanished pods that are remembered for a hub */
 
-void reconciler_trouble(const struct reconciler *r, const char *what, const struct fleet_error *err)
+void reconciler_trouble(const struct reconciler *r, const char *what, const char *job,
+                        const struct fleet_error *err)
 {
     if (r->options.on_trouble)
-        r->options.on_trouble(r->options.user, what, err);
+        r->options.on_trouble(r->options.user, what, job, err);
 }
 
 void reconciler_job_event(const struct reconciler_job *job, const char *resource_version,
@@ -72,7 +73,6 @@ void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *e
     const struct reconciler *r = job->reconciler;
     int64_t generation = pass->observation.job.metadata.generation;
     double now_ms = kube_now_ms(r->io);
-    struct fleet_error named = *err;
     bool is_news;
 
     if (pass->is_refused)
@@ -81,10 +81,8 @@ void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *e
     is_news = refusal_note(&job->refusal, err->text, generation, now_ms, kube_random(r->io));
     if (!kube_is_retryable(err) || job->refusal.count >= TROUBLE_TRIES)
         reconciler_event(pass, true, WELLKNOWN_EVENT_CREATE_REFUSED, err->text);
-    if (is_news) {
-        (void)fleet_error_wrap(&named, "FleetJob %s", job->key);
-        reconciler_trouble(r, "Create refused", &named);
-    }
+    if (is_news)
+        reconciler_trouble(r, "Create refused", job->key, err);
     reconciler_requeue(pass, refusal_wait_ms(&job->refusal, generation, now_ms));
 }
 
@@ -288,11 +286,22 @@ static void on_hub_changed(void *user, bool is_step)
         manager_enqueue(r->manager, job->key);
 }
 
+/* The delete of an evicted worker's pod. Its job may be gone before the answer. */
+struct eviction {
+    const struct reconciler *reconciler;
+    char *job; /* key */
+};
+
 static void on_evicted_deleted(void *user, const cJSON *object, const struct fleet_error *err)
 {
+    struct eviction *eviction = user;
+
     (void)object;
     if (err && !kube_is_not_found(err))
-        reconciler_trouble(user, "Evicted worker was not deleted", err);
+        reconciler_trouble(eviction->reconciler, "Evicted worker was not deleted", eviction->job,
+                           err);
+    free(eviction->job);
+    free(eviction);
 }
 
 /* Its pod goes; the missing worker is then made anew like any other. */
@@ -302,6 +311,7 @@ static void on_hub_evicted(void *user, const char *pod_uid)
     struct reconciler *r = job->reconciler;
     const struct store *pods = manager_store(r->manager, r->pods_informer);
     const struct store_entry *entry;
+    struct eviction *eviction;
 
     for (entry = store_first(pods, PROJECTION_POD_BY_JOB, job->uid); entry;
          entry = store_next(entry, PROJECTION_POD_BY_JOB)) {
@@ -313,7 +323,12 @@ static void on_hub_evicted(void *user, const char *pod_uid)
                                             .uid = pod->uid};
         if (strcmp(pod->uid, pod_uid) != 0 || !manager_is_leading(r->manager))
             continue;
-        (void)kube_rest_start(r->io, &request, on_evicted_deleted, r);
+        eviction = calloc(1, sizeof(*eviction));
+        fleet_assert(eviction);
+        eviction->reconciler = r;
+        eviction->job = strdup(job->key);
+        fleet_assert(eviction->job);
+        (void)kube_rest_start(r->io, &request, on_evicted_deleted, eviction);
         return;
     }
 }
@@ -646,7 +661,7 @@ static void on_leading(void *user, int64_t epoch)
     r->epoch = epoch > 0 ? epoch : 1;
     if (r->options.open_network(r->options.user, &r->network, &err) == 0)
         return;
-    reconciler_trouble(r, "Hub could not be opened", &err);
+    reconciler_trouble(r, "Hub could not be opened", NULL, &err);
     manager_stop(r->manager);
 }
 
@@ -657,9 +672,9 @@ static void on_end(void *user, enum manager_end end)
     r->options.on_end(r->options.user, end);
 }
 
-static void on_trouble(void *user, const char *what, const struct fleet_error *err)
+static void on_trouble(void *user, const char *what, const char *key, const struct fleet_error *err)
 {
-    reconciler_trouble(user, what, err);
+    reconciler_trouble(user, what, key, err);
 }
 
 static void add_metrics(struct reconciler *r)

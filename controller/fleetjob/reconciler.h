@@ -36,6 +36,7 @@ struct reconciler_options {
     const char *const *namespaces;                  /* [namespace_count]; none: all */
     size_t namespace_count;
     const char *runtime_image, *pull_policy; /* see pod_builder.h */
+    bool has_json_logs;
     const char *hub_address;                 /* that agents dial */
     const struct install_identity *identity; /* borrowed */
     struct event_recorder *events;           /* borrowed */
@@ -44,7 +45,9 @@ struct reconciler_options {
      * program. */
     int (*open_network)(void *user, struct hub_network *out, struct fleet_error *err);
     void (*on_end)(void *user, enum manager_end end);
-    void (*on_trouble)(void *user, const char *what, const struct fleet_error *err);
+    /* For the log; `job` is "namespace/name", NULL if it is about no single one. NULL. */
+    void (*on_trouble)(void *user, const char *what, const char *job,
+                       const struct fleet_error *err);
     /* For tests: called where a pass decides about the job with this key. NULL. */
     void (*on_decide)(void *user, const char *key);
     void *user;

@@ -143,7 +143,7 @@ void reconciler_then(struct reconciler_pass *pass, void (*next)(struct reconcile
 void reconciler_end(struct reconciler_pass *pass);
 
 /* For the log; `what` is constant. */
-void reconciler_trouble(const struct reconciler *reconciler, const char *what,
+void reconciler_trouble(const struct reconciler *reconciler, const char *what, const char *job,
                         const struct fleet_error *err);
 
 /* The API server would not make what this job needs: the condition Scheduled and an Event say so,

@@ -19,10 +19,12 @@
 #include "libfleet/base/map.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/api_error.h"
+#include "libfleet/kube/meta.h"
 #include "libfleet/kube/rest.h"
 
 struct event {
     char *namespace_, *name; /* of the Event */
+    char *about;             /* "namespace/name" of its object */
     int64_t count;           /* how often it happened */
     int64_t written;         /* the count that the server has; 0: not even the first */
     int64_t last_wall_ms;
@@ -65,6 +67,7 @@ static void event_free(struct event *event)
     kube_rest_cancel(&event->call);
     free(event->namespace_);
     free(event->name);
+    free(event->about);
     free(event);
 }
 
@@ -150,7 +153,7 @@ static void on_written(void *user, const cJSON *answer, const struct fleet_error
     /* gone, or in a namespace that is ending, which takes none: neither is worth a word. */
     if (err && !kube_is_not_found(err) && !kube_is_terminating(err) &&
         !kube_is_already_exists(err) && r->options.on_trouble)
-        r->options.on_trouble(r->options.user, err);
+        r->options.on_trouble(r->options.user, event->about, err);
     plan_series(r);
 }
 
@@ -290,6 +293,7 @@ static void first_time(struct event_recorder *r, struct object *object, const ch
     event = calloc(1, sizeof(*event));
     fleet_assert(event != NULL);
     event->recorder = r;
+    event->about = kube_meta_key(about->namespace_, about->name);
     event->namespace_ = strdup(*about->namespace_ ? about->namespace_ : "default");
     event->name = event_name(r, about->name);
     event->count = 1;

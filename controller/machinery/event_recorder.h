@@ -39,9 +39,10 @@ struct event_object { /* what it is about; strings borrowed for the call */
 };
 
 struct event_recorder_options {
-    const char *controller;                                        /* "fleetjob.dev/controller" */
-    const char *instance;                                          /* this process */
-    void (*on_trouble)(void *user, const struct fleet_error *err); /* for the log; NULL */
+    const char *controller; /* "fleetjob.dev/controller" */
+    const char *instance;   /* this process */
+    /* For the log; `about` is "namespace/name" of the object of the event. NULL. */
+    void (*on_trouble)(void *user, const char *about, const struct fleet_error *err);
     void *user;
 };
 

@@ -112,14 +112,10 @@ void manager_enqueue_at(struct manager *m, const char *key, double due_ms)
     plan(m);
 }
 
-/* With the key, so that the log names the object. */
 static void report_failure(const struct manager *m, const char *key, const struct fleet_error *err)
 {
-    struct fleet_error named = *err;
-
-    (void)fleet_error_wrap(&named, "reconcile %s", key);
     if (m->options.on_trouble)
-        m->options.on_trouble(m->options.user, "Reconcile failed", &named);
+        m->options.on_trouble(m->options.user, "Reconcile failed", key, err);
 }
 
 void manager_done(struct manager *m, const char *key, const struct fleet_error *err,
@@ -197,7 +193,7 @@ static void on_watch_trouble(void *user, const struct fleet_error *err)
     const struct manager *m = ((struct watched *)user)->manager;
 
     if (m->options.on_trouble)
-        m->options.on_trouble(m->options.user, "Watch failed", err);
+        m->options.on_trouble(m->options.user, "Watch failed", NULL, err);
 }
 
 static void on_elected(void *user, int64_t epoch)
@@ -238,7 +234,7 @@ static void on_lease_trouble(void *user, const struct fleet_error *err)
     const struct manager *m = user;
 
     if (m->options.on_trouble)
-        m->options.on_trouble(m->options.user, "Leader election failed", err);
+        m->options.on_trouble(m->options.user, "Leader election failed", NULL, err);
 }
 
 void manager_stop(struct manager *m)

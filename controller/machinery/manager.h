@@ -53,7 +53,9 @@ struct manager_options {
     void (*on_leading)(void *user, int64_t epoch); /* before the first reconcile; NULL */
     void (*on_end)(void *user, enum manager_end end);
     /* For the log: `what` is constant text, Capital first. NULL */
-    void (*on_trouble)(void *user, const char *what, const struct fleet_error *err);
+    /* For the log; `key` is the object's, NULL if it is about no single one. NULL. */
+    void (*on_trouble)(void *user, const char *what, const char *key,
+                       const struct fleet_error *err);
     void *user;
 };
 

@@ -8,8 +8,10 @@
  *     fleet_log_info("Created pod", FLEET_STR("pod", name), FLEET_INT("rank", rank));
  *     I1121 04:41:07.123456 Created pod pod="gpt-worker-0-0" rank=0
  *
- * Message: capital first letter, past tense, no full stop. Keys: lowerCamelCase, the same key for
- * the same thing everywhere (fleetJob, pod, generation, rank, step, err). libfleet and
+ * Message: a constant; capital first letter, past tense, no full stop. Keys: lowerCamelCase, the same
+ * key for the same thing everywhere. Each line of the controller that is about a job has the key job
+ * ("namespace/name"); each line of agent and trainer has pod, and rank and generation from the first
+ * generation on (fleet_log_set_context). Others: peerRank, localRank, step, err. libfleet and
  * agent/runtime return errors instead of logging; programs log where an error stops travelling.
  *
  * Lines go to stderr in one write each, so processes that share it do not mix within a line. Any
@@ -17,6 +19,8 @@
  */
 
 #include <stdint.h>
+
+struct fleet_error;
 
 enum fleet_log_level {
     FLEET_LOG_ERROR, /* someone may have to act */
@@ -48,9 +52,26 @@ struct fleet_log_pair {
 #define FLEET_NUM(k, v) \
     ((struct fleet_log_pair){.key = (k), .kind = FLEET_LOG_NUMBER, .number = (double)(v)})
 
-/* Process-wide settings; call before other threads start. `prefix` is put before the message of
- * every line ("" for none) and copied (cut at 63 bytes). */
-void fleet_log_setup(enum fleet_log_form form, int verbosity, const char *prefix);
+#define FLEET_LOG_FORMAT_ENV "FLEET_LOG_FORMAT" /* text or json: of agent and trainer */
+
+/* "text" or "json". -EINVAL: something else; the error names both. */
+int fleet_log_form_parse(const char *text, enum fleet_log_form *out, struct fleet_error *err);
+
+/* The form that $FLEET_LOG_FORMAT asks for, text if it is not set. -EINVAL as above, with its name. */
+int fleet_log_form_read(enum fleet_log_form *out, struct fleet_error *err);
+
+/* Process-wide settings; call before other threads start. */
+void fleet_log_setup(enum fleet_log_form form, int verbosity);
+enum fleet_log_form fleet_log_get_form(void);
+
+#define FLEET_LOG_CONTEXT_MAX 4
+
+/*
+ * Each line has these pairs from now on, before its own; a line's own pair of the same key replaces
+ * the context's. `pairs` ends with key NULL, has at most FLEET_LOG_CONTEXT_MAX and is copied; keys are
+ * static, texts are cut at 255 bytes. Any thread.
+ */
+void fleet_log_set_context(const struct fleet_log_pair *pairs);
 
 struct fleet_line_writer;
 
@@ -62,6 +83,11 @@ void fleet_log_to(struct fleet_line_writer *writer);
  * stderr does not take a line, the line is lost. */
 void fleet_log_write(enum fleet_log_level level, const char *message,
                      const struct fleet_log_pair *pairs);
+
+/* What fleet_log_write() writes, appended, with the newline. */
+struct fleet_strbuf;
+void fleet_log_append(struct fleet_strbuf *out, enum fleet_log_level level, const char *message,
+                      const struct fleet_log_pair *pairs);
 
 #define FLEET_LOG_(level, message, ...) \
     fleet_log_write((level), (message), \

@@ -89,11 +89,12 @@ static void on_end(void *user, enum manager_end how)
     ((struct replica *)user)->ends++;
 }
 
-static void on_trouble(void *user, const char *what, const struct fleet_error *err)
+static void on_trouble(void *user, const char *what, const char *key, const struct fleet_error *err)
 {
     struct replica *r = user;
 
     (void)what;
+    (void)key;
     r->trouble = *err;
     r->troubles++;
 }

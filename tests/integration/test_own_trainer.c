@@ -142,7 +142,7 @@ static void test_own_trainer__bad_lines_are_told_once_and_end_nobody(void **stat
     expect_exit(&run, 0);
     expect_words(&run.out, "\"step\":7,");
     expect_words(&run.err, "Ignored a progress line; more like it are only counted");
-    expect_words(&run.err, "Ignored progress lines localRank=0 ignored=3 lines=4");
+    expect_words(&run.err, " generation=1 localRank=0 ignored=3 lines=4");
     release(&run);
 }
 

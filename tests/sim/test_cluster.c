@@ -25,6 +25,7 @@
  *      when it was killed, cut off, or frozen and resumed.
  * (11) Once faults are over every job comes to its end, nothing is left of those deleted, and no
  *      worker of any outlives it.
+ * (12) A line of the controller's log that names a job has the key of the job.
  *
  *     SEED=n plays one history, TRACE=1 prints it; HISTORIES=n how many, from FIRST=1, by JOBS=1
  *     processes at once.

@@ -186,9 +186,12 @@ static inline void on_end(void *user, enum manager_end end)
     ((struct world *)user)->ends++;
 }
 
-static inline void on_trouble(void *user, const char *what, const struct fleet_error *err)
+static inline void on_trouble(void *user, const char *what, const char *job,
+                              const struct fleet_error *err)
 {
     (void)err;
+    if (strcmp(what, "Watch failed") != 0 && strcmp(what, "Leader election failed") != 0)
+        assert_non_null(job); /* the log's line names it */
     ((struct world *)user)->troubles +=
         strcmp(what, "Watch failed") != 0; /* they end now and then */
 }

@@ -29,9 +29,10 @@ struct world {
     int troubles;
 };
 
-static void on_trouble(void *user, const struct fleet_error *err)
+static void on_trouble(void *user, const char *about, const struct fleet_error *err)
 {
     (void)err;
+    assert_string_equal(about, "team/gpt");
     ((struct world *)user)->troubles++;
 }
 

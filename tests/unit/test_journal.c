@@ -24,7 +24,7 @@ static void log_assign(int first, int second, int place, char *out, size_t size)
         .generation = {1, 1}, .members = members, .member_count = 2, .world = 4, .step = -1};
     const struct member_action action = {
         .type = MEMBER_ASSIGN, .assign = &assign, .place = place, .first_rank = 2 * place};
-    struct journal journal = {0};
+    struct journal journal = {.pod_name = "w"};
     FILE *file = tmpfile();
     int before = dup(STDERR_FILENO);
 
@@ -45,7 +45,7 @@ static void test_journal__worker_0_names_the_log_that_has_the_steps(void **state
     (void)state;
     log_assign(3, 0, 1, text, sizeof(text));
     assert_non_null(strstr(text, "Joined a generation"));
-    assert_non_null(strstr(text, "rank=2 "));
+    assert_non_null(strstr(text, " pod=\"w\" rank=2 generation=1 "));
     assert_non_null(strstr(text, "Rank 0, whose log has the step lines, is another worker"));
     assert_non_null(strstr(text, "worker=3"));
 }

@@ -120,8 +120,9 @@ static void on_end(void *user, enum manager_end how)
     r->how = how;
 }
 
-static void on_trouble(void *user, const char *what, const struct fleet_error *err)
+static void on_trouble(void *user, const char *what, const char *key, const struct fleet_error *err)
 {
+    (void)key;
     (void)what;
     (void)err;
     ((struct replica *)user)->troubles++;

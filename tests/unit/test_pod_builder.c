@@ -46,6 +46,7 @@ static void read_job(const char *worker, const char *rest, struct fleetjob *job)
 }
 
 static int64_t worker_bytes; /* by the plan */
+static bool has_json_logs;
 
 static cJSON *build(const struct fleetjob *job, int index, int attempt, const char *avoid)
 {
@@ -55,6 +56,7 @@ static cJSON *build(const struct fleetjob *job, int index, int attempt, const ch
                                           .runtime_image = RUNTIME,
                                           .hub_address = "10.96.0.9:7443",
                                           .secret = "gpt-abc",
+                                          .has_json_logs = has_json_logs,
                                           .worker_bytes = worker_bytes,
                                           .avoid_node = avoid};
 
@@ -165,6 +167,29 @@ static void test_pod_builder__runs_the_runtime_image_as_it_is(void **state)
     assert_string_equal(variable(pod, "FLEET_POD_UID"), "metadata.uid");
     assert_string_equal(variable(pod, "FLEET_ADDRESS"), "status.podIP");
     fleetjob_release(&job);
+}
+
+/* The controller's form is the workers', unless their container has one of its own. */
+static void test_pod_builder__workers_log_as_the_controller_does(void **state)
+{
+    static const char *const workers[] = {
+        "{replicas: 1}",
+        "{replicas: 1, template: {spec: {containers: [{name: trainer, env: [{name: "
+        "FLEET_LOG_FORMAT, value: text}]}]}}}"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        FLEET_AUTO_JSON cJSON *pod = NULL;
+        struct fleetjob job;
+        read_job(workers[i / 2], TRAINING, &job);
+        has_json_logs = i % 2 == 1;
+        pod = build(&job, 0, 0, NULL);
+        assert_string_equal(variable(pod, "FLEET_LOG_FORMAT"), i == 0   ? "(none)"
+                                                               : i == 1 ? "json"
+                                                                        : "text");
+        fleetjob_release(&job);
+    }
+    has_json_logs = false;
 }
 
 static void test_pod_builder__is_restricted_unless_the_user_says_otherwise(void **state)
@@ -432,6 +457,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pod_builder__runs_the_runtime_image_as_it_is),
         cmocka_unit_test(test_pod_builder__an_agent_of_another_image_has_all_in_its_environment),
+        cmocka_unit_test(test_pod_builder__workers_log_as_the_controller_does),
         cmocka_unit_test(test_pod_builder__is_restricted_unless_the_user_says_otherwise),
         cmocka_unit_test(test_pod_builder__brings_the_agent_into_another_image),
         cmocka_unit_test(test_pod_builder__keeps_the_entrypoint_of_an_image),

@@ -319,11 +319,22 @@ static void on_end(void *user, enum manager_end end)
     spy->cluster->replicas[spy->replica].is_over = true;
 }
 
-static void on_trouble(void *user, const char *what, const struct fleet_error *err)
+/* A line of the log that names a job, by its own name or by that of a worker, has its key. */
+static void check_job_key(struct cluster *c, const char *what, const char *job, const char *text)
+{
+    for (int i = 0; !job && i < c->job_count; i++)
+        if (strstr(text, c->jobs[i].name))
+            cluster_broken(c, "(12) the line \"%s: %.100s\" names job %d and has no key", what,
+                           text, i);
+}
+
+static void on_trouble(void *user, const char *what, const char *job, const struct fleet_error *err)
 {
     struct cluster_spy *spy = user;
 
-    cluster_trace(spy->cluster, "replica %d: %s: %.100s", spy->replica, what, err->text);
+    check_job_key(spy->cluster, what, job, err->text);
+    cluster_trace(spy->cluster, "replica %d: %s%s%s: %.100s", spy->replica, what, job ? " of " : "",
+                  job ? job : "", err->text);
 }
 
 static void set_weather(const struct cluster *c, struct fake_weather *w)
