@@ -222,7 +222,8 @@ static bool is_json_object(const char *text, size_t size)
            cJSON_IsObject(tree);
 }
 
-/* In the text form with the prefix; in the JSON form as a line of the log, unless it is one already. */
+/* In the text form with the prefix; in the JSON form as a line of the log, unless it is one
+ * already. */
 static void format_line(const struct trainer_process *process, const char *stream, const char *text,
                         size_t size, struct fleet_strbuf *out)
 {

@@ -239,8 +239,8 @@ static bool is_json_log(const char *text)
     return strncmp(text, "{\"ts\":\"", 7) == 0;
 }
 
-/* In the text form the lines of an own trainer begin with its rank in brackets; in the JSON form they
- * have a stream, or they are objects of its own. */
+/* In the text form the lines of an own trainer begin with its rank in brackets; in the JSON form
+ * they have a stream, or they are objects of its own. */
 static bool is_of_trainer(const char *text)
 {
     return text[0] == '[' ||

@@ -77,7 +77,7 @@ struct trainer_device {
     struct executor *executor;      /* on `backend` */
 };
 
-/* Who trains together, since when. */
+/* The generation: its members, and since when they train together. */
 struct trainer_generation {
     struct link_generation id;
     struct manifest_lineage_entry lineage[LINK_LINEAGE_MAX];

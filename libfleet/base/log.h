@@ -8,11 +8,11 @@
  *     fleet_log_info("Created pod", FLEET_STR("pod", name), FLEET_INT("rank", rank));
  *     I1121 04:41:07.123456 Created pod pod="gpt-worker-0-0" rank=0
  *
- * Message: a constant; capital first letter, past tense, no full stop. Keys: lowerCamelCase, the same
- * key for the same thing everywhere. Each line of the controller that is about a job has the key job
- * ("namespace/name"); each line of agent and trainer has pod, and rank and generation from the first
- * generation on (fleet_log_set_context). Others: peerRank, localRank, step, err. libfleet and
- * agent/runtime return errors instead of logging; programs log where an error stops travelling.
+ * Message: a constant; capital first letter, past tense, no full stop. Keys: lowerCamelCase, the
+ * same key for the same thing everywhere. Each line of the controller that is about a job has the
+ * key job ("namespace/name"); each line of agent and trainer has pod, and rank and generation from
+ * the first generation on (fleet_log_set_context). Others: peerRank, localRank, step, err. libfleet
+ * and agent/runtime return errors instead of logging; programs log where an error stops travelling.
  *
  * Lines go to stderr in one write each, so processes that share it do not mix within a line. Any
  * thread may log. A process that must not wait for the reader of stderr says fleet_log_to().
@@ -57,7 +57,8 @@ struct fleet_log_pair {
 /* "text" or "json". -EINVAL: something else; the error names both. */
 int fleet_log_form_parse(const char *text, enum fleet_log_form *out, struct fleet_error *err);
 
-/* The form that $FLEET_LOG_FORMAT asks for, text if it is not set. -EINVAL as above, with its name. */
+/* The form that $FLEET_LOG_FORMAT asks for, text if it is not set. -EINVAL as above, with its
+ * name. */
 int fleet_log_form_read(enum fleet_log_form *out, struct fleet_error *err);
 
 /* Process-wide settings; call before other threads start. */
@@ -68,8 +69,8 @@ enum fleet_log_form fleet_log_get_form(void);
 
 /*
  * Each line has these pairs from now on, before its own; a line's own pair of the same key replaces
- * the context's. `pairs` ends with key NULL, has at most FLEET_LOG_CONTEXT_MAX and is copied; keys are
- * static, texts are cut at 255 bytes. Any thread.
+ * the context's. `pairs` ends with key NULL, has at most FLEET_LOG_CONTEXT_MAX and is copied; keys
+ * are static, texts are cut at 255 bytes. Any thread.
  */
 void fleet_log_set_context(const struct fleet_log_pair *pairs);
 

@@ -44,7 +44,7 @@ static inline char *golden_text(const char *name, size_t *out_size)
     return text;
 }
 
-/* The same as JSON; the caller deletes. */
+/* The same as JSON; the caller deletes. A NUL in a string of a recording is FLEET_JSON_NUL. */
 static inline cJSON *golden_json(const char *name)
 {
     struct fleet_error err;
@@ -52,7 +52,7 @@ static inline cJSON *golden_json(const char *name)
     char *text = golden_text(name, &size);
     cJSON *root = NULL;
 
-    if (fleet_json_parse(text, size, GOLDEN_SIZE_MAX, &root, &err) < 0)
+    if (fleet_json_parse_foreign(text, size, GOLDEN_SIZE_MAX, &root, &err) < 0)
         fail_msg("%s: %s", name, err.text);
     free(text);
     return root;

@@ -168,7 +168,7 @@ static void test_data__of_the_wrong_size_or_kind(void **state)
     REFUSED(GPT, "path: pipe", "steps: 3", "data.path", "/pipe", "regular file");
 }
 
-#define TOKENS 6400 /* 399 samples of 16, of which each sixth is looked at */
+#define TOKENS 6400 /* 399 samples of 16, each sixth is looked at */
 #define IMAGES 200  /* each third */
 
 /* A token that the model does not have: where it stands and what is allowed. */

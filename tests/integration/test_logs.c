@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The log of agents and trainers as they run: with FLEET_LOG_FORMAT=json each line is one JSON object
- * with the pod, and with rank and generation from the first generation on.
+ * The log of agents and trainers as they run: with FLEET_LOG_FORMAT=json each line is one JSON
+ * object with the pod, and with rank and generation from the first generation on.
  */
 #include <setjmp.h>
 #include <stdarg.h>
