@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Make the pictures of the documentation anew, from real runs:
 #
-#   docs/images/gpt-text.svg   docs/examples/gpt-text.yaml with held-out text, stopped and continued
-#                              on other workers, with a trainer killed on the way
+#   docs/images/gpt-text.svg   docs/examples/gpt-text.yaml with held-out text: a trainer is killed,
+#                              all four workers are stopped, two go on
 #   docs/images/compare.svg    three learning rates
 #
 #   tools/pictures.sh [FLEETJOB]     the program, build/bin/fleetjob; takes some minutes

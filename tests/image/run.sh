@@ -119,12 +119,11 @@ trains() { # trains ROOT
     find "$work/train/checkpoints/gpt-text" -name '*.safetensors' | grep .
 }
 
-# The libraries and the font that draw are in the image; nothing else of it is needed. The font's
-# and the libraries' licences come along.
+# The libraries and the font that draw are in the image, with their licences.
 draws() { # draws ROOT
     local package
-    in_container "$work/train" /fleetjob/bin/fleetjob curve /checkpoints/gpt-text \
-        >"$work/curve.png" || return 1
+    in_container "$work/train" /fleetjob/bin/fleetjob curve /checkpoints/gpt-text -o - \
+        --format png >"$work/curve.png" || return 1
     expect 89504e470d0a1a0a "$(head -c 8 "$work/curve.png" | od -An -tx1 | tr -d ' \n')" signature &&
         expect yes "$([ "$(stat -c %s "$work/curve.png")" -gt 10000 ] && echo yes)" picture ||
         return 1

@@ -208,8 +208,8 @@ static void test_curve__says_what_it_cannot_draw(void **state)
         {"picture.svg", "<svg/>", "picture.svg: not a record of losses"},
         {"keeps.yaml",
          "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: k}\nspec:\n"
-         "  training:\n    model: {name: gpt, width: 8, layers: 1, heads: 1, context: 8}\n    "
-         "data: {path: text}\n"
+         "  training:\n    model: {name: gpt, width: 8, layers: 1, heads: 1, context: 8}\n"
+         "    data: {path: text}\n"
          "    optimizer: {name: sgd, learningRate: 0.1}\n    globalBatchSize: 1\n"
          "    microBatchSize: 1\n    steps: 1\n  worker: {replicas: 1}\n",
          "this job keeps no losses"},
