@@ -382,10 +382,14 @@ static void show_restart(struct progress *p, const struct hub_event *event)
     if (t->resume_ms >= 0)
         fleet_strbuf_appendf(&text, " = %.0f ms", t->resume_ms);
     append_phase(&text, "first step", t->first_step_ms);
-    if (event->lost_steps >= 0)
-        fleet_strbuf_appendf(&text, "; %lld steps lost", (long long)event->lost_steps);
-    fleet_strbuf_appendf(&text, "; generation %lld, %d workers",
-                         (long long)event->generation.counter, event->members);
+    if (event->lost_steps == 0 && p->step == 0)
+        fleet_strbuf_append(&text, "; no step had been made yet");
+    else if (event->lost_steps >= 0)
+        fleet_strbuf_appendf(&text, "; %lld step%s lost", (long long)event->lost_steps,
+                             event->lost_steps == 1 ? "" : "s");
+    fleet_strbuf_appendf(&text, "; generation %lld, %d worker%s",
+                         (long long)event->generation.counter, event->members,
+                         event->members == 1 ? "" : "s");
     say(p, &text);
 }
 
@@ -435,8 +439,8 @@ static void show_place(struct progress *p, const struct hub_event *event)
         fleet_strbuf_appendf(&text, "checkpoint of step %lld: %s", (long long)event->step.step,
                              event->text ? event->text : "");
     else
-        fleet_strbuf_appendf(&text, "held-out loss after step %lld: %.4f",
-                             (long long)event->step.step, event->step.loss);
+        fleet_strbuf_appendf(&text, "held-out loss after step %lld: ", (long long)event->step.step);
+    step_line_append_loss(event->step.loss, &text);
     say(p, &text);
 }
 
@@ -502,6 +506,15 @@ static void describe_what_was_done(const struct progress *p, const struct progre
     fleet_strbuf_append(out, " steps");
 }
 
+static void append_losses(double first, double last, struct fleet_strbuf *out)
+{
+    fleet_strbuf_append(out, "\n  loss      ");
+    step_line_append_loss(first, out);
+    fleet_strbuf_append(out, " at first, ");
+    step_line_append_loss(last, out);
+    fleet_strbuf_append(out, " at last");
+}
+
 static void show_end(struct progress *p, const struct progress_end *end)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
@@ -512,8 +525,7 @@ static void show_end(struct progress *p, const struct progress_end *end)
     if (end->message[0])
         fleet_strbuf_appendf(&out, "\n  %s", end->message);
     if (!isnan(p->first_loss))
-        fleet_strbuf_appendf(&out, "\n  loss      %.4f at first, %.4f at last", p->first_loss,
-                             p->last_loss);
+        append_losses(p->first_loss, p->last_loss, &out);
     if (p->times.total > 0)
         append_times(&out, &p->times);
     if (end->curve_path[0])

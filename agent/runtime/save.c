@@ -427,12 +427,19 @@ static int resume_from(struct trainer *trainer, const struct manifest *manifest,
 {
     int64_t group = (manifest->step + trainer->job.merge - 1) / trainer->job.merge;
 
-    if (trainer_steps(trainer, group) != manifest->step || group > trainer->job.groups)
+    if (manifest->step > trainer->job.config.steps)
         return fleet_error(err, -EINVAL,
-                           "spec.training.checkpoint: %s is of step %" PRId64
-                           ", which this job of %" PRId64 " steps, %" PRId64
-                           " to an update, does not reach",
-                           folder, manifest->step, trainer->job.config.steps, trainer->job.merge);
+                           "spec.training.steps: the checkpoint %s is of step %" PRId64
+                           ", but steps is %" PRId64
+                           ": give more steps, an earlier step as checkpoint.resume, or another "
+                           "checkpoint.path",
+                           folder, manifest->step, trainer->job.config.steps);
+    if (trainer_steps(trainer, group) != manifest->step || group > trainer->job.groups)
+        return fleet_error(
+            err, -EINVAL,
+            "spec.training.checkpoint: %s is of step %" PRId64
+            ", at which this job makes no update: it merges the gradients of %" PRId64 " steps",
+            folder, manifest->step, trainer->job.merge);
     if (ledger_decode(trainer->progress.ledger, manifest->extra, manifest->updates, err) < 0)
         return fleet_error_wrap(err, "spec.training.checkpoint: %s", folder);
     if (strcmp(manifest->instruction_set, backend_level_name(trainer->generation.level)) != 0)

@@ -257,7 +257,8 @@ static void tell_restart(struct pass *pass, const struct fleetjob_restart *resta
     if (restart->exit_code >= 0)
         fleet_strbuf_appendf(&text, ", exit code %lld", (long long)restart->exit_code);
     if (restart->lost_steps >= 0)
-        fleet_strbuf_appendf(&text, ", %lld steps lost", (long long)restart->lost_steps);
+        fleet_strbuf_appendf(&text, ", %lld step%s lost", (long long)restart->lost_steps,
+                             restart->lost_steps == 1 ? "" : "s");
     if (restart->message)
         fleet_strbuf_appendf(&text, "; %s", restart->message);
     pass_event(pass, !message_cause_is_wanted(restart->cause) || restart->lost_steps > 0,

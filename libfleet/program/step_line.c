@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#define LARGE 1e5 /* from here on a number shows its exponent */
+
 void step_line_append_duration(double seconds, struct fleet_strbuf *out)
 {
     long whole = lround(fmax(seconds, 0.0));
@@ -25,12 +27,24 @@ static void append_rate(double per_second, struct fleet_strbuf *out)
         fleet_strbuf_appendf(out, "%.0f tok/s", per_second);
 }
 
+void step_line_append_loss(double loss, struct fleet_strbuf *out)
+{
+    fleet_strbuf_appendf(out, fabs(loss) < LARGE ? "%.4f" : "%.2e", loss);
+}
+
+static void append_norm(double norm, struct fleet_strbuf *out)
+{
+    fleet_strbuf_appendf(out, fabs(norm) < LARGE ? "  norm %.2f" : "  norm %.2e", norm);
+}
+
 static void append_reported(const struct step_line *line, struct fleet_strbuf *out)
 {
-    if (!isnan(line->loss))
-        fleet_strbuf_appendf(out, "  loss %.4f", line->loss);
+    if (!isnan(line->loss)) {
+        fleet_strbuf_append(out, "  loss ");
+        step_line_append_loss(line->loss, out);
+    }
     if (!isnan(line->norm))
-        fleet_strbuf_appendf(out, "  norm %.2f", line->norm);
+        append_norm(line->norm, out);
     if (!isnan(line->learning_rate))
         fleet_strbuf_appendf(out, "  lr %.1e", line->learning_rate);
     if (isnan(line->tokens_per_second))
@@ -47,11 +61,14 @@ void step_line_append(const struct step_line *line, struct fleet_strbuf *out)
     if (line->is_reported) {
         append_reported(line, out);
     } else {
-        fleet_strbuf_appendf(out, "  loss %.4f", line->loss);
-        if (!isnan(line->learning_rate))
-            fleet_strbuf_appendf(out, "  norm %.2f  lr %.1e ", line->norm, line->learning_rate);
-        else
+        fleet_strbuf_append(out, "  loss ");
+        step_line_append_loss(line->loss, out);
+        if (!isnan(line->learning_rate)) {
+            append_norm(line->norm, out);
+            fleet_strbuf_appendf(out, "  lr %.1e ", line->learning_rate);
+        } else {
             fleet_strbuf_append(out, line->is_skipped ? "  update skipped  " : "  ");
+        }
         append_rate(line->tokens_per_second, out);
     }
     if (!isnan(line->eta_s)) {

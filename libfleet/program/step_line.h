@@ -27,6 +27,9 @@ struct step_line {
 /* Append the line, without its newline. */
 void step_line_append(const struct step_line *line, struct fleet_strbuf *out);
 
+/* "3.2104"; "3.17e+31" where that would be a row of digits. */
+void step_line_append_loss(double loss, struct fleet_strbuf *out);
+
 /* 12s, 3m05s, 2h07m. */
 void step_line_append_duration(double seconds, struct fleet_strbuf *out);
 

@@ -26,6 +26,9 @@ struct match {
     int64_t first;
 };
 
+#define SHOWN_MAX 3 /* tensors that do not fit, one by one */
+#define SHAPE     "shape "
+
 struct matcher {
     struct checkpoint_tensors wanted;
     struct fleet_map by_name; /* name -> struct checkpoint_tensor */
@@ -166,7 +169,7 @@ static void refuse_shape(const struct safetensors_tensor *from, const struct che
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
-    fleet_strbuf_append(&text, "shape ");
+    fleet_strbuf_append(&text, SHAPE);
     safetensors_print_shape(from->shape, from->ndim, &text);
     fleet_strbuf_append(&text, ", the model's is ");
     safetensors_print_shape(to->var->shape, to->var->ndim, &text);
@@ -262,6 +265,57 @@ static int copy_matches(const struct matcher *m, struct fleet_error *err)
     return rc;
 }
 
+/* A vector as long as the model is wide, of a file and of a model that differ in it: the weights of a
+ * normalization. */
+static bool is_width(const struct fleet_errors *errors, const struct matcher *m, size_t i)
+{
+    const struct checkpoint_tensor *to = fleet_map_get(&m->by_name, errors->items[i].path);
+
+    return strncmp(errors->items[i].message, SHAPE, strlen(SHAPE)) == 0 && to &&
+           to->var->ndim == 1 && (strstr(to->name, "ln_") || strstr(to->name, "norm"));
+}
+
+/* Shapes, tensors that are missing, and the rest. */
+static int kind_of(const char *message)
+{
+    return strncmp(message, SHAPE, strlen(SHAPE)) == 0 ? 0
+           : strcmp(message, "missing") == 0           ? 1
+                                                       : 2;
+}
+
+static void tell_width(const struct fleet_errors *errors, const struct matcher *m,
+                       struct fleet_errors *out)
+{
+    long long theirs, ours;
+
+    for (size_t i = 0; i < errors->count && i < FLEET_ERRORS_MAX && out->count == 0; i++)
+        if (is_width(errors, m, i) &&
+            sscanf(errors->items[i].message, SHAPE "[%lld], the model's is [%lld]", /* NOLINT */
+                   &theirs, &ours) == 2)
+            fleet_errors_add(out, "", "the checkpoint has width %lld, this model %lld", theirs,
+                             ours);
+}
+
+/* Another model than the file's differs in nearly every tensor: say in what, and show some. */
+static void summarize(const struct matcher *m, struct fleet_errors *errors)
+{
+    struct fleet_errors few = {0};
+    size_t shown[3] = {0}, left_out = 0;
+
+    tell_width(errors, m, &few);
+    for (size_t i = 0; i < errors->count && i < FLEET_ERRORS_MAX; i++)
+        if (shown[kind_of(errors->items[i].message)]++ < SHOWN_MAX)
+            fleet_errors_add(&few, errors->items[i].path, "%s", errors->items[i].message);
+        else
+            left_out++;
+    if (errors->count > FLEET_ERRORS_MAX)
+        left_out += errors->count - FLEET_ERRORS_MAX;
+    if (left_out > 0)
+        fleet_errors_add(&few, "", "and %zu more of the kind", left_out);
+    fleet_errors_release(errors);
+    *errors = few;
+}
+
 /* Match `files` with `state` and copy. -EINVAL with everything that does not fit; -EIO if a file
  * becomes shorter meanwhile. */
 static int load_files(const struct safetensors_file *files, size_t count, bool is_foreign,
@@ -277,6 +331,7 @@ static int load_files(const struct safetensors_file *files, size_t count, bool i
         match_file(&m, &files[i], &errors);
     find_missing(&m, &errors);
     find_overlaps(&m, &errors);
+    summarize(&m, &errors);
     rc = fleet_errors_result(&errors, err);
     if (rc == 0)
         rc = copy_matches(&m, err);
