@@ -138,7 +138,7 @@ by_hand() { # by_hand CLAIM: the pod of docs/weights.md
 }
 
 @test "what is missing is named, and no pod is left, also after Ctrl-C" {
-    local folder pid
+    local folder pid code=0
     with_plug_in
     folder=$(volume_folder missing)
     refuses 'there is no FleetJob nobody' nobody "$BATS_TEST_TMPDIR/x"
@@ -160,8 +160,8 @@ by_hand() { # by_hand CLAIM: the pod of docs/weights.md
     pid=$!
     eventually "$LIMIT" has_export_pod missing
     kill -INT "$pid"
-    run wait "$pid"
-    [ "$status" = 130 ]
+    wait "$pid" || code=$?
+    [ "$code" = 130 ]
     eventually "$LIMIT" no_export_pods
     [ ! -e "$BATS_TEST_TMPDIR/x/config.json" ]
     remove_job missing

@@ -17,6 +17,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
 #include "libfleet/program/job_record.h"
 #include "libfleet/program/safetensors.h"
 
@@ -238,12 +239,38 @@ struct export_source {
     struct fleet_strbuf header; /* of the file of weights */
 };
 
+/*
+ * GPT-2's body is called "transformer" in a model with a head of its own. transformers before 5
+ * finds a body without that prefix only if the file has no head; so a head that is not tied needs
+ * it.
+ */
+static bool needs_prefix(const struct manifest *manifest)
+{
+    const char *name = cJSON_GetStringValue(fleet_json_at(manifest->job, "training.model.name"));
+
+    return name && strcmp(name, "gpt") == 0 &&
+           cJSON_IsFalse(fleet_json_at(manifest->job, "training.model.tieEmbeddings"));
+}
+
+/* Rename all tensors but the head; the order of their data stays. */
+static void add_prefix(struct safetensors_tensor *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct fleet_strbuf name = {0};
+        bool is_head = strncmp(tensors[i].name, "lm_head.", strlen("lm_head.")) == 0;
+
+        fleet_strbuf_appendf(&name, "%s%s", is_head ? "" : "transformer.", tensors[i].name);
+        tensors[i].name = fleet_strbuf_take(&name);
+    }
+}
+
 /* What stands before the tensors. */
 static int encode_header(struct export_source *source, struct fleet_error *err)
 {
     FLEET_AUTO_FREE struct safetensors_tensor *tensors =
         calloc(source->parts.count + 1, sizeof(*tensors));
     FLEET_AUTO_FREE char *job = job_record_metadata(source->manifest.job);
+    bool has_prefix = needs_prefix(&source->manifest);
     const struct safetensors_metadata metadata[] = {{(char *)JOB_RECORD_METADATA, job},
                                                     {(char *)"format", (char *)"pt"}};
     int rc;
@@ -252,8 +279,12 @@ static int encode_header(struct export_source *source, struct fleet_error *err)
     rc = join_all(&source->parts, tensors, &source->tensor_count, err);
     if (rc < 0)
         return rc;
+    if (has_prefix)
+        add_prefix(tensors, source->tensor_count);
     source->bytes = safetensors_header_encode(
         tensors, source->tensor_count, job ? metadata : metadata + 1, job ? 2 : 1, &source->header);
+    for (size_t i = 0; has_prefix && i < source->tensor_count; i++)
+        free(tensors[i].name);
     return 0;
 }
 
