@@ -24,11 +24,10 @@
 #include "controller/fleetjob/installation.h"
 #include "controller/fleetjob/leaf_certificate.h"
 #include "controller/fleetjob/reconciler.h"
-#include "controller/hub_metrics.h"
 #include "controller/machinery/event_recorder.h"
 #include "controller/machinery/metrics.h"
 #include "controller/machinery/probe_server.h"
-#include "controller/machinery/process_metrics.h"
+#include "controller/metrics_page.h"
 #include "controller/metrics_server.h"
 #include "controller/refusal_log.h"
 #include "libfleet/api/wellknown.h"
@@ -52,10 +51,7 @@ struct program {
     uv_signal_t signals[SIGNALS];
     struct kube_config config;
     struct kube_io *io;
-    struct metric *requests, *scrapes;
-    struct hub_metrics hub_metrics;
-    struct process_metrics process_metrics;
-    struct metrics *metrics;
+    struct metrics_page page;
     struct event_recorder *events;
     struct probe_server *probes;
     struct metrics_server *metrics_server; /* NULL: /metrics is the probe server's */
@@ -230,7 +226,7 @@ static void start_reconciler(struct program *p)
                                                .name = p->arguments.lease,
                                                .identity = p->identity_text};
     struct reconciler_options reconciler = {.io = p->io,
-                                            .metrics = p->metrics,
+                                            .metrics = p->page.metrics,
                                             .has_job_metrics = p->arguments.has_job_metrics,
                                             .election = p->arguments.no_election ? NULL : &election,
                                             .namespaces = p->arguments.watched,
@@ -255,7 +251,7 @@ static void print_metrics(void *user, struct fleet_strbuf *out);
 static int open_metrics_server(struct program *p, struct fleet_error *err)
 {
     struct metrics_server_options options = {.io = p->io,
-                                             .requests = p->scrapes,
+                                             .requests = p->page.scrapes,
                                              .port = p->arguments.metrics_port,
                                              .name = p->arguments.metrics_name,
                                              .ca = &p->identity.ca,
@@ -356,24 +352,16 @@ static void begin(struct program *p)
 
 /* ---- probes ---------------------------------------------------------------------------------- */
 
-static double certificate_expiry_s(const struct program *p)
-{
-    return p->certificate
-               ? tls_identity_expiry_s(leaf_certificate_get(p->certificate)->certificate_pem)
-               : 0;
-}
-
 static void print_metrics(void *user, struct fleet_strbuf *out)
 {
     struct program *p = user;
-    const char *ca = p->identity.ca.certificate_pem;
+    struct metrics_page_parts parts = {.reconciler = p->reconciler,
+                                       .hub_server = p->hub_server,
+                                       .ca_pem = p->identity.ca.certificate_pem};
 
-    if (p->reconciler)
-        reconciler_collect(p->reconciler);
-    hub_metrics_collect(&p->hub_metrics, p->hub_server, certificate_expiry_s(p),
-                        ca ? tls_identity_expiry_s(ca) : 0);
-    process_metrics_collect(&p->process_metrics);
-    metrics_print(p->metrics, out);
+    if (p->certificate)
+        parts.certificate_pem = leaf_certificate_get(p->certificate)->certificate_pem;
+    metrics_page_print(&p->page, &parts, out);
 }
 
 static int answer_metrics(struct program *p, struct fleet_strbuf *body, const char **content_type)
@@ -423,13 +411,9 @@ static void name_process(struct program *p)
     (void)snprintf(p->identity_text, sizeof(p->identity_text), "%s_%s", host, hex);
 }
 
-/* By HTTP status; "none" where no answer came. */
 static void on_answered(void *user, const char *verb, int status)
 {
-    char code[16];
-
-    (void)snprintf(code, sizeof(code), "%d", status);
-    metric_add(((struct program *)user)->requests, 1, verb, status > 0 ? code : "none");
+    metrics_page_count(&((struct program *)user)->page, verb, status);
 }
 
 static int open_program(struct program *p, struct fleet_error *err)
@@ -448,17 +432,7 @@ static int open_program(struct program *p, struct fleet_error *err)
         return rc;
     if (!p->arguments.namespace_ || !p->arguments.namespace_[0])
         p->arguments.namespace_ = p->config.namespace_;
-    p->metrics = metrics_new();
-    p->requests =
-        metrics_counter(p->metrics, "fleetjob_requests_total",
-                        "Number of requests to the API server, by verb and status.", "verb,code");
-    p->scrapes = metrics_counter(p->metrics, "fleetjob_metrics_requests_total",
-                                 "Number of requests of /metrics over HTTPS, by status.", "code");
-    metric_set(metrics_gauge(p->metrics, "fleetjob_build_info",
-                             "Always 1; the label has the version of the controller.", "version"),
-               1, FLEET_VERSION);
-    hub_metrics_init(&p->hub_metrics, p->metrics);
-    process_metrics_init(&p->process_metrics, p->metrics);
+    metrics_page_init(&p->page);
     if ((rc = kube_http_new(&p->loop, &p->config, &http, &p->io, err)) < 0 ||
         (rc = probe_server_new(&p->loop, &probes, &p->probes, err)) < 0)
         return rc;
@@ -492,7 +466,7 @@ static void close_program(struct program *p)
     kube_http_free(p->io);
     (void)uv_run(&p->loop, UV_RUN_DEFAULT); /* close callbacks */
     (void)uv_loop_close(&p->loop);
-    metrics_free(p->metrics);
+    metrics_page_release(&p->page);
     install_identity_release(&p->identity);
     kube_config_release(&p->config);
     free(p->hub_address);
