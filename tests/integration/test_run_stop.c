@@ -216,6 +216,19 @@ static void wait_until_leaving(struct run *run)
     }
 }
 
+/* While the workers are frozen, so nothing but the run itself can have said it. */
+static void wait_for_acknowledgement(struct run *run)
+{
+    double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
+
+    while (!strstr(fleet_strbuf_text(&run->err),
+                   "asked the workers to end; Ctrl-C again stops at once")) {
+        if (fleet_monotonic_ms() > give_up_ms)
+            fail_msg("the first interrupt was not answered: %s", fleet_strbuf_text(&run->err));
+        listen_to(run, 20);
+    }
+}
+
 static void test_run_stop__the_second_interrupt_does_not_wait(void **state)
 {
     struct run run;
@@ -227,6 +240,7 @@ static void test_run_stop__the_second_interrupt_does_not_wait(void **state)
     strike(&run, 0, false, SIGSTOP); /* it cannot leave */
     (void)kill(run.pid, SIGTERM);
     wait_until_leaving(&run); /* two at once are one signal */
+    wait_for_acknowledgement(&run);
     second_ms = fleet_monotonic_ms();
     (void)kill(run.pid, SIGTERM);
     wait_for_end(&run);
