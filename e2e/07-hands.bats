@@ -76,7 +76,8 @@ label_is_back() { # label_is_back POD
     remove_job labels
 }
 
-@test "workers whose job was deleted without them end by themselves" {
+# Pods that are not told apart from a job's own: the controller ends them when it sees the deletion.
+@test "workers of a job that is deleted with --cascade=orphan end" {
     start_job orphan replicas=2 steps=10000000
     kubectl delete fj orphan --cascade=orphan
     eventually "$LIMIT" have_ended orphan
