@@ -76,7 +76,7 @@ label_is_back() { # label_is_back POD
     remove_job labels
 }
 
-# Pods that are not told apart from a job's own: the controller ends them when it sees the deletion.
+# The controller ends the pods when it sees the deletion, whatever is to become of them.
 @test "workers of a job that is deleted with --cascade=orphan end" {
     start_job orphan replicas=2 steps=10000000
     kubectl delete fj orphan --cascade=orphan
