@@ -47,7 +47,7 @@ cJSON *golden_json(const char *path)
     char *text = golden_text(path, &size);
     cJSON *root = NULL;
 
-    if (fleet_json_parse(text, size, SIZE_MAX_OF_A_FILE, &root, &err) < 0)
+    if (fleet_json_parse_foreign(text, size, SIZE_MAX_OF_A_FILE, &root, &err) < 0)
         golden_fail("%s: %s", path, err.text);
     free(text);
     return root;

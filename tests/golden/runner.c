@@ -251,7 +251,7 @@ static int cases_in(const char *path)
     size_t size;
 
     if (fleet_file_read(path, SIZE_MAX_OF_A_FILE, &text, &size, NULL) < 0 ||
-        fleet_json_parse(text, size, SIZE_MAX_OF_A_FILE, &root, NULL) < 0)
+        fleet_json_parse_foreign(text, size, SIZE_MAX_OF_A_FILE, &root, NULL) < 0)
         return 1;
     for (size_t i = 0; i < FLEET_COUNT(lists); i++)
         if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(root, lists[i])) > 0)
