@@ -136,7 +136,8 @@ END
     kubectl delete fj rotated -n "$namespace" --timeout="${LIMIT}s"
 }
 
-# The new controller hears of steps: the workers have found it. (A step of before stands in the status, too.)
+# The new controller hears of steps: the workers have found it. (A step of before stands in the
+# status, too.)
 steps_grow() { # steps_grow JOB
     local first
     first=$(field "$1" progress.step)

@@ -71,7 +71,7 @@ static void test_errors__are_taken_back_by_path_and_words(void **state)
     fleet_errors_release(&errors);
 }
 
-/* A list that is full only counts, whoever adds, merges or takes back. */
+/* A full list only counts, also when errors are merged or taken back. */
 static void test_errors__beyond_the_limit_are_counted(void **state)
 {
     struct fleet_errors errors = {0}, more = {0};

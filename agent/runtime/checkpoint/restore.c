@@ -265,8 +265,8 @@ static int copy_matches(const struct matcher *m, struct fleet_error *err)
     return rc;
 }
 
-/* A vector as long as the model is wide, of a file and of a model that differ in it: the weights of a
- * normalization. */
+/* A vector as long as the model is wide, of a file and of a model that differ in it: the weights of
+ * a normalization. */
 static bool is_width(const struct fleet_errors *errors, const struct matcher *m, size_t i)
 {
     const struct checkpoint_tensor *to = fleet_map_get(&m->by_name, errors->items[i].path);
