@@ -156,6 +156,7 @@ by_hand() { # by_hand CLAIM: the pod of docs/weights.md
     becomes missing Succeeded
     refuses 'cannot be scheduled' missing "$BATS_TEST_TMPDIR/x" --node nowhere --timeout 3
     refuses 'cannot start' missing "$BATS_TEST_TMPDIR/x" --image 127.0.0.1:1/nowhere:1
+    eventually "$LIMIT" no_export_pods # of those before
     kubectl fleetjob export missing "$BATS_TEST_TMPDIR/x" --node nowhere 2>"$BATS_TEST_TMPDIR/said" &
     pid=$!
     eventually "$LIMIT" has_export_pod missing
