@@ -16,6 +16,8 @@ for program in fleetjob fleetjob-agent fleetjob-train fleetjob-controller kubect
 done
 [ "$(kubectl-fleetjob version)" = "$(fleetjob version)" ] ||
     fail "kubectl-fleetjob is another program"
+[[ $(kubectl-fleetjob export --help) == "Usage: kubectl fleetjob export JOB"* ]] ||
+    fail "kubectl-fleetjob export is not the cluster's"
 
 renders() { # page
     command -v man >/dev/null || return 0
