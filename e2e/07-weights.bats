@@ -9,6 +9,7 @@ load lib
 setup_file() {
     start_installation
     mkdir -p "$BATS_FILE_TMPDIR/bin"
+    # shellcheck disable=SC2154 # of lib
     ln -sf "$repository/build/bin/fleetjob" "$BATS_FILE_TMPDIR/bin/kubectl-fleetjob"
 }
 
