@@ -224,7 +224,7 @@ static bool is_told(struct local_job *lj, const char *text)
 
     if (!error)
         return false;
-    if (strstr(text, " Training failed err="))
+    if (strstr(text, " Training failed "))
         return true; /* the hub hears it, too, and its event has the words */
     fleet_strbuf_appendf(&line, "%s\n", error);
     if (strstr(fleet_strbuf_text(&lj->told), line.text))

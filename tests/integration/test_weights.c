@@ -419,8 +419,9 @@ static void test_weights__a_file_that_does_not_fit_is_refused_with_all_reasons(v
     job_run(arguments, LIMIT_S, NULL, NULL, &run);
     assert_int_equal(run.exit_code, 1);
     if (!strstr(run.errors, "model.initialWeights") ||
-        !strstr(run.errors, "conv1.weight: shape [16, 3, 3, 3], the model's is [8, 3, 3, 3]") ||
-        !strstr(run.errors, "bn1.running_mean"))
+        !strstr(run.errors, "bn1.bias: shape [16], the model's is [8]; ") ||
+        !strstr(run.errors, "bn1.running_mean") || !strstr(run.errors, " more of the kind") ||
+        strstr(run.errors, "Training failed")) /* which says the same once more */
         fail_msg("not all that does not fit is listed: %s", run.errors);
     job_run_release(&run);
 }
