@@ -4,7 +4,7 @@
  * How long the API server of $FLEETJOB_BENCH_KUBECONFIG takes to have all the pods of some jobs, as
  * a watch sees it: made by us, by others, or by a loop that does nothing but POST.
  *
- *     bench_pods WHO [PODS [UNTIL [JOBS]]]   WHO: loop, fleetjob, job, pytorchjob; PODS: 1000 in
+ *     bench_pods WHO [PODS [UNTIL [JOBS]]]   WHO: loop, fleetjob, job, pytorchjob, jobset; PODS: 1000 in
  *                                            all; UNTIL: created or running; JOBS: 1
  *
  * The loop sends finished bodies of the same pods over our HTTP client, as many at once as the
@@ -67,6 +67,20 @@ static const struct maker {
           "PyTorchJob") "\"spec\":{\"pytorchReplicaSpecs\":{\"Worker\":{\"replicas\":@PODS,"
                         "\"template\":@TEMPLATE}}}}",
      {"kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", true}},
+    /* All that its webhook would add. */
+    {"jobset",
+     "worker",
+     HEAD("jobset.x-k8s.io/v1alpha2",
+          "JobSet") "\"spec\":{\"network\":{\"enableDNSHostnames\":true,"
+                    "\"publishNotReadyAddresses\":true},"
+                    "\"startupPolicy\":{\"startupPolicyOrder\":"
+                    "\"AnyOrder\"},\"successPolicy\":{\"operator\":"
+                    "\"All\"},\"replicatedJobs\":[{\"name\":\"w\","
+                    "\"replicas\":1,\"template\":{\"spec\":{"
+                    "\"completionMode\":\"Indexed\",\"backoffLimit\":0,"
+                    "\"completions\":@PODS,\"parallelism\":@PODS,"
+                    "\"template\":@TEMPLATE}}}]}}",
+     {"jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", true}},
 };
 
 struct bench {

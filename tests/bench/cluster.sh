@@ -10,13 +10,12 @@
 #   loop         POSTs the same finished bodies, as many at once as the controller
 #   job          an Indexed Job of Kubernetes' own controller manager; other operators use it
 #   pytorchjob   Kubeflow's training operator, built from its Go module (minutes, the first time)
+#   jobset       the controller of JobSets, built likewise
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 pods=${1:-1000} rounds=${2:-3}
 cluster=e2e/cluster/cluster
 cache=${FLEETJOB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fleetjob}
-TRAINING_OPERATOR_VERSION=1.8.1
-rival=$cache/bin/training-operator-$TRAINING_OPERATOR_VERSION
 logs=build/bench-cluster
 mkdir -p "$logs"
 
@@ -24,10 +23,27 @@ mkdir -p "$logs"
 go=$(. e2e/cluster/common.sh && . e2e/cluster/prerequisites.sh && . e2e/cluster/build.sh &&
     { find_go || { install_go >&2 && find_go; }; })
 
-build_rival() {
-    [ ! -x "$rival" ] || return 0
-    echo "Building the training operator $TRAINING_OPERATOR_VERSION into $rival (minutes, the first time)"
-    CGO_ENABLED=0 nice -n 15 "$go" -C tests/bench/training-operator build -trimpath -o "$rival" .
+# Rivals: name, WHO of bench_pods, Go module, version, its CRD within the module.
+rivals=(
+    'training-operator pytorchjob github.com/kubeflow/training-operator 1.8.1
+        manifests/base/crds/kubeflow.org_pytorchjobs.yaml'
+    'jobset jobset sigs.k8s.io/jobset 0.8.0
+        config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml'
+)
+
+build_rival() { # build_rival NAME VERSION: its program is $program
+    program=$cache/bin/$1-$2
+    [ ! -x "$program" ] || return 0
+    echo "Building $1 $2 into $program (minutes, the first time)"
+    CGO_ENABLED=0 nice -n 15 "$go" -C "tests/bench/$1" build -trimpath -o "$program" .
+}
+
+start_rival() { # start_rival NAME WHO MODULE VERSION CRD
+    build_rival "$1" "$4" || { echo "without $1: it could not be built"; return 0; }
+    "$go" -C "tests/bench/$1" mod download "$3"
+    install_crd "$("$go" env GOMODCACHE)/$3@v$4/$5"
+    start "$1" "$program"
+    whos+=("$2")
 }
 
 started=()
@@ -41,19 +57,22 @@ start() { # start NAME COMMAND…
     started+=($!)
 }
 
-# The audit log's lines of our controller since line $1, by what was asked; not watches, lease and
+# What our controller asked in lines $1 to $2 of the audit log, counted; not watches, lease and
 # progress.
 requests() {
-    tail -n "+$(($1 + 1))" "$audit" | grep '"userAgent":"fleetjob/' | grep -v '"verb":"watch"' |
+    sed -n "$(($1 + 1)),$2p" "$audit" | grep '"userAgent":"fleetjob/' | grep -v '"verb":"watch"' |
         grep -v '"resource":"leases"' |
         sed -E 's/.*"verb":"([a-z]*)".*"objectRef":\{"resource":"([a-z]*)".*/\1 \2/; t; s/.*"verb":"([a-z]*)".*/\1 discovery/'
 }
 
-measure() { # measure WHO [UNTIL]
-    build/release/bench/bench_pods "$1" "$pods" "${2:-created}"
+measure() { # measure WHO [UNTIL [PODS [JOBS]]]
+    build/release/bench/bench_pods "$1" "${3:-$pods}" "${2:-created}" "${4:-1}"
 }
 
-build_rival || echo "without the training operator: it could not be built"
+for rival in "${rivals[@]}"; do
+    read -r name _ _ version _ <<<"${rival//$'\n'/ }"
+    build_rival "$name" "$version" || true # before the cluster is up
+done
 if "$cluster" status >/dev/null 2>&1; then
     echo "a cluster runs already: it is left alone and nothing is measured; stop it first: $cluster down" >&2
     exit 1
@@ -82,14 +101,10 @@ start controller build/bin/fleetjob-controller --kubeconfig "$KUBECONFIG" --name
     --runtime-image fleet.local/bench:1 --hub-address 127.0.0.1:17443 --hub-port 17443 \
     --probe-port 18080
 whos=(loop fleetjob job)
-if [ -x "$rival" ]; then
-    "$go" -C tests/bench/training-operator mod download github.com/kubeflow/training-operator
-    crds=$("$go" env GOMODCACHE)/github.com/kubeflow
-    crds+=/training-operator@v$TRAINING_OPERATOR_VERSION/manifests/base/crds
-    install_crd "$crds/kubeflow.org_pytorchjobs.yaml"
-    start training-operator "$rival"
-    whos+=(pytorchjob)
-fi
+for rival in "${rivals[@]}"; do
+    # shellcheck disable=SC2086 # words
+    start_rival ${rival}
+done
 eventually curl -sf http://127.0.0.1:18080/readyz
 
 echo "== $pods pods made, nothing scheduled (load $(cut -d' ' -f1 /proc/loadavg))"
@@ -100,13 +115,19 @@ done
 "$cluster" start scheduler
 
 echo "== $pods pods until all run (load $(cut -d' ' -f1 /proc/loadavg))"
-for who in "${whos[@]:1}"; do
-    before=$(wc -l <"$audit")
-    measure "$who" running
-    [ "$who" != fleetjob ] || at=$before
+for _ in $(seq "$rounds"); do
+    for who in "${whos[@]:1}"; do
+        before=$(wc -l <"$audit")
+        measure "$who" running
+        [ "$who" != fleetjob ] || at=$before last=$(wc -l <"$audit")
+    done
+done
+echo "== 200 jobs of one pod until all run (load $(cut -d' ' -f1 /proc/loadavg))"
+for _ in $(seq "$rounds"); do
+    for who in "${whos[@]:1}"; do measure "$who" running 200 200; done
 done
 echo "== requests of the controller for the job of $pods pods, to its end"
-requests "$at" | sort | uniq -c | sort -rn
+requests "$at" "$last" | sort | uniq -c | sort -rn
 echo "== the controller afterwards"
 grep -E 'VmHWM|VmRSS' "/proc/${started[0]}/status"
 curl -sf http://127.0.0.1:18080/metrics |
