@@ -51,6 +51,7 @@ RUNTIME   := $(call sources,agent/runtime,agent/runtime/main.c)
 AGENT     := $(call sources,agent,agent/runtime/* agent/main.c agent/entrypoint/preload.c)
 CONTROLLER:= $(call sources,controller,controller/main.c)
 CLI       := $(call sources,cli,cli/main.c)
+CRD       := $(call sources,tools/crd)
 FAKES     := $(call sources,tests/fake) $(call sources,tests/support)
 
 objects = $(patsubst %.c,$(OUT)/%.o,$(1))
@@ -61,9 +62,10 @@ objects = $(patsubst %.c,$(OUT)/%.o,$(1))
 %_avx512bf16.o: CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mprefer-vector-width=512
 %_amx.o:        CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mamx-tile -mamx-bf16 -mfma
 
-ARCHIVES := $(addprefix $(OUT)/,libcli.a libcontroller.a libruntime.a libagent.a libfakes.a libfleet.a)
+ARCHIVES := $(addprefix $(OUT)/,libcli.a libcontroller.a libruntime.a libagent.a libfakes.a libcrd.a libfleet.a)
 $(OUT)/libfleet.a:      $(call objects,$(LIBFLEET))
 $(OUT)/libruntime.a:    $(call objects,$(RUNTIME))
+$(OUT)/libcrd.a:        $(call objects,$(CRD))
 $(OUT)/libagent.a:      $(call objects,$(AGENT))
 $(OUT)/libcontroller.a: $(call objects,$(CONTROLLER))
 $(OUT)/libcli.a:        $(call objects,$(CLI))
@@ -263,7 +265,7 @@ check-chart: ## lint the chart and render it for all kinds of values
 # ---- generated files -----------------------------------------------------------------------------
 GENERATED := crds/fleetjobs.fleetjob.dev.yaml \
              $(addprefix docs/reference/,fleetjob.md training.md status.md)
-$(OUT)/tools/generate: $(OUT)/tools/generate.o $(OUT)/cli/yaml_print.o $(OUT)/libfleet.a
+$(OUT)/tools/generate: $(OUT)/tools/generate.o $(OUT)/cli/yaml_print.o $(OUT)/libcrd.a $(OUT)/libfleet.a
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(OUT)/tools/generate_strategy: $(OUT)/tools/generate_strategy.o $(OUT)/tools/strategy_example.o $(OUT)/cli/yaml_print.o $(OUT)/libfleet.a
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

@@ -13,7 +13,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/export_folder.h"
+#include "libfleet/checkpoint/export_folder.h"
 
 static const char usage[] =
     "Usage: fleetjob export CHECKPOINT OUT [--tokenizer FOLDER] [--tar] [--json]\n"

@@ -3,12 +3,12 @@
 
 #include "cli/job_file.h"
 #include "cli/machine_check.h"
-#include "cli/processors.h"
+#include "cli/system/processors.h"
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/judge.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
-#include "libfleet/program/vocabulary.h"
+#include "libfleet/checkpoint/vocabulary.h"
 
 /* The vocabulary that the job leaves to its tokenizer's file. What is wrong with the file is
  * told with the data. */

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "libfleet/base/errors.h"
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/plan.h"
 
 struct fleetjob;
 

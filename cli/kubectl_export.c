@@ -31,8 +31,8 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/export_folder.h"
-#include "libfleet/program/safetensors.h"
+#include "libfleet/checkpoint/export_folder.h"
+#include "libfleet/checkpoint/safetensors.h"
 
 static const char usage[] =
     "Usage: kubectl fleetjob export JOB OUT [-n NAMESPACE] [--context NAME]\n"

@@ -19,7 +19,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "cli/processes.h"
+#include "cli/system/processes.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "agent/runtime/data/probe.h"
-#include "cli/machine_memory.h"
+#include "cli/system/machine_memory.h"
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/memory_limit.h"
 #include "libfleet/base/assert.h"
@@ -17,7 +17,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/safetensors.h"
+#include "libfleet/checkpoint/safetensors.h"
 
 struct check {
     const struct fleetjob *job;

@@ -14,7 +14,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/plan_cost.h"
+#include "libfleet/plan/plan_cost.h"
 #include "libfleet/strategy/topology.h"
 
 #define GROUPS_SHOWN 6 /* groups of an axis, and ranks of a group: the rest is left out */

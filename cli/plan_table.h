@@ -6,7 +6,7 @@
 
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/plan.h"
 
 /* Two lines: model and parameters; ranks, steps, batch, optimizer. */
 void plan_table_headline(const struct fleetjob *job, const struct plan *plan,

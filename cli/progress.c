@@ -14,7 +14,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/step_line.h"
+#include "libfleet/training/step_line.h"
 
 #define LINES_MS_MIN 500.0 /* text in a pipe: least time between two lines of steps */
 #define REDRAW_MS    50.0  /* text on a terminal: least time between two redraws */

@@ -14,7 +14,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
-#include "libfleet/program/support.h"
+#include "libfleet/plan/support.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/strategy/topology.h"
 

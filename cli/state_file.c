@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "cli/launcher.h"
-#include "cli/processes.h"
+#include "cli/system/processes.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"

@@ -10,7 +10,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
-#include "libfleet/program/tar.h"
+#include "libfleet/checkpoint/tar.h"
 
 /* All of `size` bytes. -EBADMSG if the stream ends first. */
 static int read_all(int fd, void *out, size_t size, struct fleet_error *err)

@@ -2,7 +2,7 @@
 #ifndef CLI_UNTAR_H
 #define CLI_UNTAR_H
 
-/* Unpacks what export_archive() writes (libfleet/program/export_folder.h), from a pipe into a
+/* Unpacks what export_archive() writes (libfleet/checkpoint/export_folder.h), from a pipe into a
  * folder. */
 
 #include <stddef.h>

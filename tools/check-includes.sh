@@ -9,20 +9,28 @@ allowed='
 libfleet/base:        libfleet/base
 libfleet/kube:        libfleet/kube libfleet/base
 libfleet/strategy:    libfleet/strategy libfleet/base
-libfleet/program:     libfleet/program libfleet/strategy libfleet/base
-libfleet/autoparallel: libfleet/autoparallel libfleet/program libfleet/strategy libfleet/base
-libfleet/api:         libfleet/api libfleet/strategy libfleet/autoparallel libfleet/program
+libfleet/training:    libfleet/training libfleet/strategy libfleet/base
+libfleet/program:     libfleet/program libfleet/training libfleet/strategy libfleet/base
+libfleet/plan:        libfleet/plan libfleet/program libfleet/training libfleet/strategy
+libfleet/plan:        libfleet/base
+libfleet/checkpoint:  libfleet/checkpoint libfleet/program libfleet/training libfleet/strategy
+libfleet/checkpoint:  libfleet/base
+libfleet/autoparallel: libfleet/autoparallel libfleet/plan libfleet/program libfleet/training
+libfleet/autoparallel: libfleet/strategy libfleet/base
+libfleet/api:         libfleet/api libfleet/strategy libfleet/autoparallel libfleet/training
+libfleet/api:         libfleet/plan
 libfleet/api:         libfleet/kube/meta libfleet/base
 libfleet/rendezvous:  libfleet/rendezvous libfleet/base
 libfleet/tensorboard: libfleet/tensorboard libfleet/base
 controller/machinery: controller/machinery libfleet/kube libfleet/base
 controller/fleetjob:  controller/fleetjob controller/machinery libfleet
 controller:           controller libfleet
-agent/runtime:        agent/runtime agent/link.h libfleet/base libfleet/strategy libfleet/program
+agent/runtime:        agent/runtime agent/link.h libfleet/base libfleet/strategy libfleet/training
+agent/runtime:        libfleet/program libfleet/plan libfleet/checkpoint
 agent/runtime:        libfleet/tensorboard
 agent:                agent libfleet
 cli:                  cli controller/fleetjob agent/runtime/data agent/runtime/inference libfleet
-cuda:                 cuda agent/runtime/backend.h agent/runtime/comm.h libfleet/base
+cuda:                 cuda agent/runtime/backend/backend.h agent/runtime/comm/comm.h libfleet/base
 tests:                .
 '
 

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "cli/yaml_print.h"
-#include "libfleet/api/crd.h"
-#include "libfleet/api/reference.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/strbuf.h"
+#include "tools/crd/crd.h"
+#include "tools/crd/reference.h"
 
 #define REFERENCE "docs/reference/"
 

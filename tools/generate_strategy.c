@@ -21,7 +21,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/base/yaml.h"
-#include "libfleet/program/support.h"
+#include "libfleet/plan/support.h"
 #include "libfleet/strategy/knobs.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/strategy_json.h"

@@ -8,7 +8,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/plan.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/strategy/units.h"

@@ -25,7 +25,7 @@
 #include <stdbool.h>
 
 #include "agent/link.h"
-#include "agent/runtime/comm.h"
+#include "agent/runtime/comm/comm.h"
 
 struct control;
 struct fleet_error;

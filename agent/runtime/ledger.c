@@ -13,8 +13,8 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/training.h"
 #include "libfleet/strategy/strategy_options.h"
+#include "libfleet/training/training.h"
 
 struct ledger *ledger_new(const struct ledger_rules *rules)
 {

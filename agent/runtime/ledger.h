@@ -20,7 +20,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "libfleet/program/loss_scaling.h"
+#include "libfleet/training/loss_scaling.h"
 
 struct fleet_error;
 struct strategy;

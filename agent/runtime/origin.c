@@ -14,10 +14,10 @@
 #include "libfleet/base/field.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/training.h"
-#include "libfleet/program/vocabulary.h"
+#include "libfleet/checkpoint/vocabulary.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/strategy/strategy_options.h"
+#include "libfleet/training/training.h"
 
 #define NAMED_MAX 8 /* fields of a warning */
 

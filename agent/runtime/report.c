@@ -13,7 +13,7 @@
 #include "agent/runtime/trainer.h"
 #include "agent/runtime/update.h"
 #include "libfleet/base/error.h"
-#include "libfleet/program/step_line.h"
+#include "libfleet/training/step_line.h"
 
 #define MEAN_KEEP 0.95 /* weight of the past in the mean time of a step */
 

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "agent/runtime/comm.h"
+#include "agent/runtime/comm/comm.h"
 
 struct share {
     int64_t leaves;                        /* micro-batches of the group */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/runtime/cpu/thread_pool.h"
+#include "agent/runtime/backend/cpu/thread_pool.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/random.h"

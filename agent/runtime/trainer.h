@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/runtime/comm.h"
+#include "agent/runtime/comm/comm.h"
 #include "agent/runtime/control.h"
 #include "agent/runtime/data/prefetch.h"
 #include "agent/runtime/diagnose.h"
@@ -32,9 +32,9 @@
 #include "agent/runtime/save.h"
 #include "agent/runtime/share.h"
 #include "agent/runtime/state.h"
-#include "libfleet/program/plan.h"
-#include "libfleet/program/training.h"
+#include "libfleet/plan/plan.h"
 #include "libfleet/strategy/strategy_options.h"
+#include "libfleet/training/training.h"
 
 struct evaluation;
 struct fleet_error;

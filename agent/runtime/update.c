@@ -13,7 +13,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
-#include "libfleet/program/schedule.h"
+#include "libfleet/training/schedule.h"
 
 double update_rate(const struct trainer *trainer, int64_t group)
 {

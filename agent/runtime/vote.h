@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "agent/runtime/comm.h"
+#include "agent/runtime/comm/comm.h"
 
 struct fleet_error;
 

@@ -19,7 +19,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
-#include "libfleet/program/manifest.h"
+#include "libfleet/checkpoint/manifest.h"
 
 /* ---- a file ---------------------------------------------------------------------------------- */
 

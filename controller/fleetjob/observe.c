@@ -14,7 +14,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/plan.h"
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 

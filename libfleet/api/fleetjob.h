@@ -27,9 +27,9 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/field.h"
 #include "libfleet/base/limits.h"
-#include "libfleet/program/training.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/strategy/strategy_options.h"
+#include "libfleet/training/training.h"
 
 struct fleet_error;
 

@@ -10,7 +10,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/loss_scaling.h"
+#include "libfleet/training/loss_scaling.h"
 
 /* ---- strategyOptions ------------------------------------------------------------------------- */
 

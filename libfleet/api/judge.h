@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/plan.h"
 
 struct fleet_errors;
 struct fleetjob;

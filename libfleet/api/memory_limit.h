@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "libfleet/api/fleetjob.h"
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/plan.h"
 
 struct fleet_errors;
 

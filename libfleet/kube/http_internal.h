@@ -11,9 +11,9 @@
 
 #include <curl/curl.h>
 
+#include "libfleet/base/list.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/http.h"
-#include "libfleet/kube/list.h"
 
 enum kube_call_state {
     KUBE_CALL_TIMER,   /* a timer, not a request */

@@ -4,7 +4,7 @@
 
 /*
  * Operators: what each takes and gives, its gradient and its cost. One file an operator in ops/;
- * kernels are the back end's business (agent/runtime/backend.h).
+ * kernels are the back end's business (agent/runtime/backend/backend.h).
  *
  * Operands are by position; a row of the table below fixes them. `?` marks an optional operand
  * (PROGRAM_NONE). Letters: B micro-batch, T context, C width, H heads, V vocabulary, N rows (all

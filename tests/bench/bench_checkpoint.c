@@ -16,7 +16,7 @@
 #include "agent/runtime/checkpoint/snapshot.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
-#include "libfleet/program/training.h"
+#include "libfleet/training/training.h"
 
 static struct program program;
 static struct checkpoint_state state;

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "agent/runtime/backend.h"
+#include "agent/runtime/backend/backend.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/program/program.h"

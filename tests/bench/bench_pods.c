@@ -4,8 +4,8 @@
  * How long the API server of $FLEETJOB_BENCH_KUBECONFIG takes to have all the pods of some jobs, as
  * a watch sees it: made by us, by others, or by a loop that does nothing but POST.
  *
- *     bench_pods WHO [PODS [UNTIL [JOBS]]]   WHO: loop, fleetjob, job, pytorchjob, jobset; PODS: 1000 in
- *                                            all; UNTIL: created or running; JOBS: 1
+ *     bench_pods WHO [PODS [UNTIL [JOBS]]]   WHO: loop, fleetjob, job, pytorchjob, jobset;
+ *                                            PODS: 1000 in all; UNTIL: created or running; JOBS: 1
  *
  * The loop sends finished bodies of the same pods over our HTTP client, as many at once as the
  * controller does: nobody who uses that API can be faster. All pods have the same template, and are

@@ -16,12 +16,12 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/plan.h"
-#include "libfleet/program/training.h"
+#include "libfleet/plan/plan.h"
 #include "libfleet/strategy/prototxt.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/strategy/topology.h"
+#include "libfleet/training/training.h"
 
 #define TEXT        "tests/golden/paddle/prototxt/46-combo-everything-on.prototxt"
 #define WORLD       4096

@@ -8,9 +8,9 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/huggingface.h"
-#include "libfleet/program/training.h"
-#include "libfleet/program/vocabulary.h"
+#include "libfleet/checkpoint/huggingface.h"
+#include "libfleet/checkpoint/vocabulary.h"
+#include "libfleet/training/training.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/job_record.h"
+#include "libfleet/checkpoint/job_record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/manifest.h"
+#include "libfleet/checkpoint/manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -15,11 +15,11 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/plan.h"
 #include "libfleet/program/print.h"
-#include "libfleet/program/training.h"
 #include "libfleet/program/verify.h"
 #include "libfleet/strategy/strategy_json.h"
+#include "libfleet/training/training.h"
 
 #define SIZE_MAX_FUZZED 4096
 #define WORLD_MAX       512 /* larger ones are only slower */

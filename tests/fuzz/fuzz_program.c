@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
-#include "libfleet/program/memory_plan.h"
+#include "libfleet/plan/memory_plan.h"
 #include "libfleet/program/print.h"
 #include "libfleet/program/verify.h"
 

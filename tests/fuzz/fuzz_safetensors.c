@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
-#include "libfleet/program/safetensors.h"
+#include "libfleet/checkpoint/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

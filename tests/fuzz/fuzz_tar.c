@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
-#include "libfleet/program/tar.h"
+#include "libfleet/checkpoint/tar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

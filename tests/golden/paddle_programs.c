@@ -17,11 +17,11 @@
 #include "libfleet/program/autodiff.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/program/print.h"
-#include "libfleet/program/training.h"
 #include "libfleet/program/verify.h"
 #include "libfleet/strategy/check.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/strategy_json.h"
+#include "libfleet/training/training.h"
 #include "tests/golden/readers.h"
 #include "tests/golden/runner.h"
 

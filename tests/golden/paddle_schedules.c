@@ -16,8 +16,8 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/schedule.h"
-#include "libfleet/program/training.h"
+#include "libfleet/training/schedule.h"
+#include "libfleet/training/training.h"
 #include "tests/golden/readers.h"
 #include "tests/golden/runner.h"
 

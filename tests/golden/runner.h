@@ -26,7 +26,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "libfleet/program/safetensors.h"
+#include "libfleet/checkpoint/safetensors.h"
 
 struct golden_file {
     const char *folder; /* of all recordings */

@@ -25,7 +25,7 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/manifest.h"
+#include "libfleet/checkpoint/manifest.h"
 #include "tests/support/job_run.h"
 
 #define LIMIT_S 600.0

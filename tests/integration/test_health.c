@@ -22,7 +22,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/safetensors.h"
+#include "libfleet/checkpoint/safetensors.h"
 #include "tests/support/event_reader.h"
 #include "tests/support/job_run.h"
 

@@ -19,7 +19,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/random.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/safetensors.h"
+#include "libfleet/checkpoint/safetensors.h"
 #include "tests/support/job_folder.h"
 
 #define LIMIT_S 600.0

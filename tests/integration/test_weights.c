@@ -31,7 +31,7 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/safetensors.h"
+#include "libfleet/checkpoint/safetensors.h"
 #include "tests/support/job_folder.h"
 #include "tests/support/job_run.h"
 

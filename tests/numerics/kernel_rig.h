@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/runtime/backend.h"
+#include "agent/runtime/backend/backend.h"
 #include "libfleet/base/error.h"
 #include "libfleet/program/program.h"
 #include "tests/numerics/rig_fail.h"

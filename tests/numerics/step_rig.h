@@ -20,9 +20,9 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/plan.h"
-#include "libfleet/program/safetensors.h"
-#include "libfleet/program/training.h"
+#include "libfleet/checkpoint/safetensors.h"
+#include "libfleet/plan/plan.h"
+#include "libfleet/training/training.h"
 #include "tests/numerics/rig_fail.h"
 
 struct step_rig {

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "agent/runtime/cpu/kernels/typed.h"
+#include "agent/runtime/backend/cpu/kernels/typed.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/random.h"
 #include "tests/numerics/kernel_rig.h"

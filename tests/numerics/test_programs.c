@@ -31,9 +31,9 @@
 #include "libfleet/program/autodiff.h"
 #include "libfleet/program/models/model.h"
 #include "libfleet/program/passes/pass.h"
-#include "libfleet/program/training.h"
 #include "libfleet/program/verify.h"
 #include "libfleet/strategy/strategy_json.h"
+#include "libfleet/training/training.h"
 
 #define SEED 11
 

@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "agent/runtime/cpu/kernels/typed.h"
-#include "agent/runtime/cpu/vector_math.h"
+#include "agent/runtime/backend/cpu/kernels/typed.h"
+#include "agent/runtime/backend/cpu/vector_math.h"
 
 static float lane(v16 a)
 {

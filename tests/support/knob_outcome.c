@@ -9,9 +9,9 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/loss_scaling.h"
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/plan.h"
 #include "libfleet/program/print.h"
+#include "libfleet/training/loss_scaling.h"
 
 static const struct {
     const char *name, *model, *data;

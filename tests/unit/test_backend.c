@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "agent/runtime/backend.h"
+#include "agent/runtime/backend/backend.h"
 #include "libfleet/base/error.h"
 
 static void test_backend__levels_have_names(void **state)

@@ -28,8 +28,8 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/safetensors.h"
-#include "libfleet/program/training.h"
+#include "libfleet/checkpoint/safetensors.h"
+#include "libfleet/training/training.h"
 #include "tests/unit/checkpoint_fixture.h"
 
 static void check_restored(const struct fixture *f, const char *path, int64_t step)

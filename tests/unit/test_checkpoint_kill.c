@@ -33,7 +33,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
-#include "libfleet/program/training.h"
+#include "libfleet/training/training.h"
 #include "tests/unit/checkpoint_fixture.h"
 
 #define STOPS_MAX 5000 /* a save makes far fewer */

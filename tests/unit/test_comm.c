@@ -26,7 +26,7 @@
 
 #include <cmocka.h>
 
-#include "agent/runtime/comm.h"
+#include "agent/runtime/comm/comm.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 

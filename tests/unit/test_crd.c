@@ -14,8 +14,6 @@
 
 #include <cmocka.h>
 
-#include "libfleet/api/crd.h"
-#include "libfleet/api/reference.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
@@ -23,6 +21,8 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/base/yaml.h"
+#include "tools/crd/crd.h"
+#include "tools/crd/reference.h"
 
 static char *read_file(const char *path, size_t *size)
 {

@@ -24,7 +24,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/vocabulary.h"
+#include "libfleet/checkpoint/vocabulary.h"
 
 #define FOLDER     "tests/golden/bpe/"
 #define VOCABULARY FOLDER "vocab.json"

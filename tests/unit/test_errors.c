@@ -10,7 +10,7 @@
 
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
-#include "libfleet/program/step_line.h"
+#include "libfleet/training/step_line.h"
 
 static void test_errors__touch_what_they_are_about(void **state)
 {

@@ -17,8 +17,8 @@
 
 #include "agent/runtime/checkpoint/checkpoint.h"
 #include "libfleet/base/error.h"
-#include "libfleet/program/export.h"
-#include "libfleet/program/safetensors.h"
+#include "libfleet/checkpoint/export.h"
+#include "libfleet/checkpoint/safetensors.h"
 #include "tests/unit/checkpoint_fixture.h"
 
 static void save_shards(struct fixture *f, int shards, char folder[CHECKPOINT_FOLDER_MAX])

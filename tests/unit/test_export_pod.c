@@ -23,7 +23,7 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/tar.h"
+#include "libfleet/checkpoint/tar.h"
 
 #define JOB(volume, more, status)                                                             \
     "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\",\"metadata\":{\"name\":" \

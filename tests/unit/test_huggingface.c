@@ -17,9 +17,9 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/huggingface.h"
-#include "libfleet/program/training.h"
-#include "libfleet/program/vocabulary.h"
+#include "libfleet/checkpoint/huggingface.h"
+#include "libfleet/checkpoint/vocabulary.h"
+#include "libfleet/training/training.h"
 
 static const struct training_model gpt = {.name = TRAINING_MODEL_GPT,
                                           .layers = 3,

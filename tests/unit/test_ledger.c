@@ -22,10 +22,10 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/training.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/strategy/strategy_options.h"
+#include "libfleet/training/training.h"
 
 struct rig {
     struct strategy strategy;

@@ -15,7 +15,7 @@
 
 #include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/manifest.h"
+#include "libfleet/checkpoint/manifest.h"
 
 #define DIGEST "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 

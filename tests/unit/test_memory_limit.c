@@ -14,12 +14,12 @@
 
 #include <cmocka.h>
 
-#include "cli/machine_memory.h"
+#include "cli/system/machine_memory.h"
 #include "libfleet/api/memory_limit.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
-#include "libfleet/program/runtime_memory.h"
+#include "libfleet/plan/runtime_memory.h"
 #include "tests/support/job_run.h"
 
 /* A job whose worker is `worker`, YAML in braces. */

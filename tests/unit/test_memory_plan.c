@@ -19,11 +19,11 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
-#include "libfleet/program/memory_plan.h"
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/memory_plan.h"
+#include "libfleet/plan/plan.h"
 #include "libfleet/program/print.h"
-#include "libfleet/program/training.h"
 #include "libfleet/program/verify.h"
+#include "libfleet/training/training.h"
 
 struct life {
     int first, last; /* -1: never used */

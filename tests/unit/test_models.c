@@ -24,8 +24,8 @@
 #include "libfleet/program/autodiff.h"
 #include "libfleet/program/models/model.h"
 #include "libfleet/program/print.h"
-#include "libfleet/program/training.h"
 #include "libfleet/program/verify.h"
+#include "libfleet/training/training.h"
 
 #define JOB(model, data)                                                                \
     "{\"model\":" model ",\"data\":" data                                               \

@@ -16,9 +16,9 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/training.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/strategy/strategy_options.h"
+#include "libfleet/training/training.h"
 
 #define TRAINING(data, optimizer, more)                                                          \
     "{\"model\":{\"name\":\"gpt\",\"layers\":1,\"heads\":2,\"width\":8,\"context\":8},\"data\":" \

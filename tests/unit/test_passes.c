@@ -15,10 +15,10 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/plan.h"
 #include "libfleet/program/print.h"
-#include "libfleet/program/training.h"
 #include "libfleet/strategy/strategy_json.h"
+#include "libfleet/training/training.h"
 
 #define GPT(layers, rest)                                                                        \
     "{\"model\":{\"name\":\"gpt\",\"layers\":" #layers                                           \

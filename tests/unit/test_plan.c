@@ -16,11 +16,11 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/plan.h"
+#include "libfleet/plan/tree_slots.h"
 #include "libfleet/program/print.h"
-#include "libfleet/program/training.h"
-#include "libfleet/program/tree_slots.h"
 #include "libfleet/strategy/strategy_json.h"
+#include "libfleet/training/training.h"
 
 #define TINY                                                                                      \
     "{\"model\":{\"name\":\"gpt\",\"layers\":4,\"heads\":4,\"width\":128,\"context\":64,"         \

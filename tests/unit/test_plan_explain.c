@@ -21,10 +21,10 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/plan.h"
-#include "libfleet/program/plan_cost.h"
-#include "libfleet/program/training.h"
+#include "libfleet/plan/plan.h"
+#include "libfleet/plan/plan_cost.h"
 #include "libfleet/strategy/strategy_json.h"
+#include "libfleet/training/training.h"
 
 /* 64 micro-batches of 2, a model of 8 equal layers. */
 #define JOB(optimizer)                                                                         \

@@ -16,10 +16,10 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/plan.h"
 #include "libfleet/program/print.h"
-#include "libfleet/program/training.h"
 #include "libfleet/program/verify.h"
+#include "libfleet/training/training.h"
 
 /* A whole program, optimizer included, with every kind of attribute that its operators use. */
 static void test_print__reads_back_what_it_wrote(void **state)

@@ -16,7 +16,7 @@
 
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
-#include "libfleet/program/safetensors.h"
+#include "libfleet/checkpoint/safetensors.h"
 
 /* A file of `json` and `data_size` zero bytes. */
 static int decode(const char *json, size_t data_size, struct safetensors_file *out,

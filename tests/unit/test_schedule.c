@@ -15,8 +15,8 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
-#include "libfleet/program/schedule.h"
-#include "libfleet/program/training.h"
+#include "libfleet/training/schedule.h"
+#include "libfleet/training/training.h"
 
 /* A training block whose schedule is `schedule` (JSON) and whose rate is `lr`. */
 static void read_config(const char *schedule, double lr, int64_t steps, struct training_config *out)

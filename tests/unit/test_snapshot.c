@@ -17,7 +17,7 @@
 
 #include "agent/runtime/checkpoint/snapshot.h"
 #include "libfleet/base/file.h"
-#include "libfleet/program/training.h"
+#include "libfleet/training/training.h"
 #include "tests/unit/checkpoint_fixture.h"
 
 /* A model of 12 MB of weights and 24 MB of states: dozens of chunks. */

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "agent/runtime/backend.h"
-#include "agent/runtime/cpu/thread_pool.h"
+#include "agent/runtime/backend/backend.h"
+#include "agent/runtime/backend/cpu/thread_pool.h"
 #include "libfleet/base/error.h"
 
 #define TASKS 1000

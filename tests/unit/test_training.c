@@ -19,7 +19,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/yaml.h"
-#include "libfleet/program/training.h"
+#include "libfleet/training/training.h"
 
 /* A complete block; tests replace single lines of it. */
 #define MODEL     "model: {name: gpt, layers: 2, heads: 4, width: 64, context: 32}\n"

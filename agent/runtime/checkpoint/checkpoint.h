@@ -3,7 +3,7 @@
 #define AGENT_RUNTIME_CHECKPOINT_CHECKPOINT_H
 
 /*
- * The committed state on disk and back (files: libfleet/program/manifest.h).
+ * The committed state on disk and back (files: libfleet/checkpoint/manifest.h).
  *
  * Order of a save: a new folder; shard files, each fsynced; fsync of the folder; manifest.json by
  * rename, fsync of the folder and of the path; only then older ones are deleted, manifest first.
@@ -29,7 +29,7 @@
 
 #include "libfleet/base/digest.h"
 #include "libfleet/base/errors.h"
-#include "libfleet/program/manifest.h"
+#include "libfleet/checkpoint/manifest.h"
 #include "libfleet/program/program.h"
 
 struct fleet_error;

@@ -10,7 +10,7 @@
  */
 
 #include "agent/runtime/checkpoint/checkpoint.h"
-#include "libfleet/program/safetensors.h"
+#include "libfleet/checkpoint/safetensors.h"
 
 /* One file: tensors in order, and in its metadata what their names do not say. */
 struct checkpoint_contents {

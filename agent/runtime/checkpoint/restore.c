@@ -16,8 +16,8 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/map.h"
-#include "libfleet/program/safetensors.h"
-#include "libfleet/program/training.h"
+#include "libfleet/checkpoint/safetensors.h"
+#include "libfleet/training/training.h"
 
 /* One tensor of a file that goes to elements [first, …) of one of ours. */
 struct match {

@@ -24,7 +24,7 @@
 
 #include "agent/runtime/checkpoint/checkpoint.h"
 #include "libfleet/base/error.h"
-#include "libfleet/program/runtime_memory.h"
+#include "libfleet/plan/runtime_memory.h"
 
 struct snapshot;
 

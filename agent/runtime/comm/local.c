@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "agent/runtime/comm.h"
+#include "agent/runtime/comm/comm.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 

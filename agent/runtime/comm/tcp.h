@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "agent/runtime/comm.h"
+#include "agent/runtime/comm/comm.h"
 
 /*
  * A connection carries messages: this header, then `bytes` of payload. Both sides know what comes,

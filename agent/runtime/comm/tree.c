@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "agent/runtime/comm.h"
+#include "agent/runtime/comm/comm.h"
 #include "libfleet/base/assert.h"
 
 int64_t tree_first_leaf(int64_t leaves, int world, int rank)

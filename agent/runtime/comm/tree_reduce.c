@@ -13,9 +13,9 @@
  */
 #include <string.h>
 
-#include "agent/runtime/comm.h"
+#include "agent/runtime/comm/comm.h"
 #include "libfleet/base/assert.h"
-#include "libfleet/program/runtime_memory.h"
+#include "libfleet/plan/runtime_memory.h"
 
 #define BLOCK_ELEMENTS RUNTIME_EXCHANGE_BLOCK /* added at a time */
 #define ALIGNMENT      RUNTIME_EXCHANGE_ALIGN /* elements; parts start at multiples */

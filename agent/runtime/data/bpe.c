@@ -16,7 +16,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/vocabulary.h"
+#include "libfleet/checkpoint/vocabulary.h"
 
 #define REMEMBERED      65536 /* places */
 #define REMEMBERED_SIZE 24    /* bytes of a word */

@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 #include "libfleet/base/digest.h"
-#include "libfleet/program/training.h"
+#include "libfleet/training/training.h"
 
 struct fleet_error;
 struct dataset;

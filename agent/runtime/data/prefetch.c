@@ -15,7 +15,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
-#include "libfleet/program/runtime_memory.h"
+#include "libfleet/plan/runtime_memory.h"
 
 #define PLACES RUNTIME_PREFETCH_PLACES
 

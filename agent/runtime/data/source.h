@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "libfleet/base/digest.h"
-#include "libfleet/program/training.h"
+#include "libfleet/training/training.h"
 
 struct fleet_error;
 struct source;

@@ -13,8 +13,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "agent/runtime/backend.h"
-#include "libfleet/program/memory_plan.h"
+#include "agent/runtime/backend/backend.h"
+#include "libfleet/plan/memory_plan.h"
 
 struct executor;
 

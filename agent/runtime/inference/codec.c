@@ -12,8 +12,8 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/huggingface.h"
-#include "libfleet/program/vocabulary.h"
+#include "libfleet/checkpoint/huggingface.h"
+#include "libfleet/checkpoint/vocabulary.h"
 
 #define REPLACEMENT "\xef\xbf\xbd"
 

@@ -8,7 +8,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
-#include "libfleet/program/plan.h"
+#include "libfleet/plan/plan.h"
 
 /* Keep the forward operators of the micro-batch. */
 static void cut(struct forward *forward, bool without_loss)

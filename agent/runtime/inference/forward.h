@@ -19,7 +19,7 @@
 
 #include "agent/runtime/executor/executor.h"
 #include "agent/runtime/state.h"
-#include "libfleet/program/job_record.h"
+#include "libfleet/checkpoint/job_record.h"
 
 struct fleet_error;
 struct weights;

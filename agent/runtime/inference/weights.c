@@ -13,9 +13,9 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
-#include "libfleet/program/export.h"
-#include "libfleet/program/huggingface.h"
-#include "libfleet/program/safetensors.h"
+#include "libfleet/checkpoint/export.h"
+#include "libfleet/checkpoint/huggingface.h"
+#include "libfleet/checkpoint/safetensors.h"
 
 static bool is_there(const char *folder, const char *name)
 {

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "agent/runtime/checkpoint/checkpoint.h"
-#include "libfleet/program/job_record.h"
+#include "libfleet/checkpoint/job_record.h"
 
 struct export_source;
 struct fleet_error;

@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 #include "libfleet/program/models/builder.h"
-#include "libfleet/program/training.h"
+#include "libfleet/training/training.h"
 
 #define DEVIATION 0.02
 

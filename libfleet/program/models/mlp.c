@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "libfleet/program/models/builder.h"
-#include "libfleet/program/training.h"
+#include "libfleet/training/training.h"
 
 void mlp_build(struct builder *b, const struct training_config *config)
 {

@@ -8,7 +8,7 @@
 #include "libfleet/program/models/llama.h"
 #include "libfleet/program/models/mlp.h"
 #include "libfleet/program/models/resnet.h"
-#include "libfleet/program/training.h"
+#include "libfleet/training/training.h"
 
 static void (*const builders[])(struct builder *b, const struct training_config *config) = {
     [TRAINING_MODEL_GPT] = gpt_build,

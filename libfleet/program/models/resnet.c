@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 #include "libfleet/program/models/builder.h"
-#include "libfleet/program/training.h"
+#include "libfleet/training/training.h"
 
 #define EPSILON    1e-5
 #define MOMENTUM   0.1

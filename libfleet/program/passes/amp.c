@@ -17,11 +17,11 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/program/loss_scaling.h"
 #include "libfleet/program/passes/amp_lists.h"
 #include "libfleet/program/passes/pass.h"
-#include "libfleet/program/training.h"
 #include "libfleet/strategy/strategy.h"
+#include "libfleet/training/loss_scaling.h"
+#include "libfleet/training/training.h"
 
 enum mode {
     MODE_LISTS,

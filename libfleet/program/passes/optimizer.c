@@ -11,8 +11,8 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/program/passes/pass.h"
-#include "libfleet/program/training.h"
 #include "libfleet/strategy/strategy_options.h"
+#include "libfleet/training/training.h"
 
 struct kind {
     enum op_kind op;

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
-#include "libfleet/program/manifest.h"
+#include "libfleet/checkpoint/manifest.h"
 #include "tests/fake/cluster/cluster.h"
 
 #define EVERY_STEPS    10 /* a checkpoint */

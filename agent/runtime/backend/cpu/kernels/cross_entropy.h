@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_BACKEND_CPU_KERNELS_CROSS_ENTROPY_H
+#define AGENT_RUNTIME_BACKEND_CPU_KERNELS_CROSS_ENTROPY_H
+
+/*
+ * Mean of log Σ exp(logits - max) - (logits[target] - max) over the rows whose target counts. The
+ * gradient is (exp(logits - max - log Σ) - [target]) · d_loss / rows, and may lie over the logits.
+ * If no row counts, loss and gradient are 0.
+ */
+
+#include <inttypes.h>
+
+#include "agent/runtime/backend/cpu/kernels/kernel.h"
+
+struct cross_entropy {
+    const void *logits;
+    const int32_t *targets;
+    float *row_loss;
+    float *lse; /* [rows][2]: max, log Σ */
+    void *d_logits;
+    enum program_type type, d_type;
+    int64_t rows, columns, ignored; /* ignored: the value of a target that does not count */
+    int64_t rows_of_task;
+    float scale; /* d_loss / rows that count */
+};
+
+/* Number of rows that count, or -EINVAL for a target that is no class. */
+static int64_t cross_entropy_count(const struct cross_entropy *c, struct fleet_error *err)
+{
+    int64_t count = 0;
+
+    for (int64_t i = 0; i < c->rows; i++) {
+        if (c->targets[i] == c->ignored)
+            continue;
+        if (c->targets[i] < 0 || c->targets[i] >= c->columns)
+            return fleet_error(err, -EINVAL,
+                               "target %" PRId32 " of row %" PRId64 ", must be 0 to %" PRId64
+                               " or %" PRId64 " to ignore the row",
+                               c->targets[i], i, c->columns - 1, c->ignored);
+        count++;
+    }
+    return count;
+}
+
+V_INLINE void cross_entropy_lse(const struct cross_entropy *c, enum program_type type, int64_t row,
+                                float lse[2])
+{
+    int64_t at = row * c->columns;
+    v16 greatest = v_set(-INFINITY), sum = v_zero();
+
+    for (int64_t j = 0; j < c->columns; j += V_LANES) {
+        v16 x = typed_load_n(c->logits, type, at + j, c->columns - j);
+        if (c->columns - j < V_LANES)
+            x = v_select(v_first((int)(c->columns - j)), x, v_set(-INFINITY));
+        greatest = v_max(x, greatest);
+    }
+    lse[0] = v_greatest(greatest);
+    for (int64_t j = 0; j < c->columns; j += V_LANES) {
+        v16 x = typed_load_n(c->logits, type, at + j, c->columns - j);
+        x = v_exp(v_sub(x, v_set(lse[0])));
+        if (c->columns - j < V_LANES)
+            x = v_select(v_first((int)(c->columns - j)), x, v_zero());
+        sum = v_add(sum, x);
+    }
+    lse[1] = kernel_lane(v_log(v_set(v_sum(sum))));
+}
+
+static void cross_entropy_task(void *context, int64_t task, int thread)
+{
+    const struct cross_entropy *c = context;
+    int64_t from = task * c->rows_of_task, to = kernel_least(from + c->rows_of_task, c->rows);
+
+    (void)thread;
+    for (int64_t row = from; row < to; row++) {
+        float *lse = c->lse + 2 * row;
+        if (c->type == PROGRAM_FP32)
+            cross_entropy_lse(c, PROGRAM_FP32, row, lse);
+        else
+            cross_entropy_lse(c, c->type, row, lse);
+        c->row_loss[row] = 0;
+        if (c->targets[row] != c->ignored) {
+            int64_t at = row * c->columns + c->targets[row];
+            c->row_loss[row] =
+                lse[1] - (kernel_lane(typed_load_n(c->logits, c->type, at, 1)) - lse[0]);
+        }
+    }
+}
+
+static int cross_entropy_kernel(struct backend *backend, const struct kernel_call *call,
+                                struct fleet_error *err)
+{
+    const struct program_var *logits = kernel_in(call, 0);
+    struct cross_entropy c = {.logits = call->in[0],
+                              .targets = call->in[1],
+                              .row_loss = call->scratch,
+                              .lse = call->out[1],
+                              .type = logits->type,
+                              .rows = operand_rows(logits),
+                              .columns = operand_columns(logits),
+                              .ignored = call->op->attributes.ignore_index};
+    int64_t count = cross_entropy_count(&c, err);
+    double sum = 0;
+
+    if (count < 0)
+        return -EINVAL;
+    c.rows_of_task = kernel_rows_of_task(c.columns);
+    cpu_parallel(cpu_backend(backend), kernel_pieces(c.rows, c.rows_of_task), cross_entropy_task,
+                 &c);
+    for (int64_t i = 0; i < c.rows; i++)
+        sum += (double)c.row_loss[i];
+    *(float *)call->out[0] = count > 0 ? (float)(sum / (double)count) : 0.0f;
+    return 0;
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* The probability of logits x. */
+V_INLINE v16 cross_entropy_p(v16 x, const float lse[2])
+{
+    return v_exp(v_sub(v_sub(x, v_set(lse[0])), v_set(lse[1])));
+}
+
+V_INLINE void cross_entropy_grad_row(const struct cross_entropy *c, enum program_type type,
+                                     enum program_type d_type, int64_t row)
+{
+    bool counts = c->targets[row] != c->ignored;
+    v16 scale = v_set(counts ? c->scale : 0.0f);
+    const float *lse = c->lse + 2 * row;
+    int64_t at = row * c->columns;
+    float hit = 0;
+
+    if (counts) /* before it is written over */
+        hit = (kernel_lane(
+                   cross_entropy_p(typed_load_n(c->logits, type, at + c->targets[row], 1), lse)) -
+               1.0f) *
+              c->scale;
+    for (int64_t j = 0; j < c->columns; j += V_LANES) {
+        int64_t n = c->columns - j;
+        v16 p = cross_entropy_p(typed_load_n(c->logits, type, at + j, n), lse);
+        typed_store_n(c->d_logits, d_type, at + j, n, v_mul(p, scale));
+    }
+    if (counts)
+        typed_store_n(c->d_logits, d_type, at + c->targets[row], 1, v_set(hit));
+}
+
+static void cross_entropy_grad_task(void *context, int64_t task, int thread)
+{
+    const struct cross_entropy *c = context;
+    int64_t from = task * c->rows_of_task, to = kernel_least(from + c->rows_of_task, c->rows);
+
+    (void)thread;
+    for (int64_t row = from; row < to; row++)
+        if (c->type == PROGRAM_FP32 && c->d_type == PROGRAM_FP32)
+            cross_entropy_grad_row(c, PROGRAM_FP32, PROGRAM_FP32, row);
+        else
+            cross_entropy_grad_row(c, c->type, c->d_type, row);
+}
+
+static int cross_entropy_grad_kernel(struct backend *backend, const struct kernel_call *call,
+                                     struct fleet_error *err)
+{
+    const struct program_var *logits = kernel_in(call, 0);
+    struct cross_entropy c = {.logits = call->in[0],
+                              .targets = call->in[1],
+                              .lse = (float *)(uintptr_t)call->in[2], /* read only here */
+                              .d_logits = call->out[0],
+                              .type = logits->type,
+                              .d_type = kernel_out_type(call, 0),
+                              .rows = operand_rows(logits),
+                              .columns = operand_columns(logits),
+                              .ignored = call->op->attributes.ignore_index};
+    int64_t count = cross_entropy_count(&c, err);
+
+    if (count < 0)
+        return -EINVAL;
+    if (count > 0)
+        c.scale = (call->in[3] ? *(const float *)call->in[3] : 1.0f) / (float)count;
+    c.rows_of_task = kernel_rows_of_task(c.columns);
+    cpu_parallel(cpu_backend(backend), kernel_pieces(c.rows, c.rows_of_task),
+                 cross_entropy_grad_task, &c);
+    return 0;
+}
+
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_BACKEND_CPU_KERNELS_GRAD_NORM_H
+#define AGENT_RUNTIME_BACKEND_CPU_KERNELS_GRAD_NORM_H
+
+/*
+ * Norms of the complete gradient, and whether it is finite (spec/training.md 2): squares are summed
+ * in double on sixteen lanes in blocks of 4096 elements of one tensor, a tensor's blocks by a tree
+ * that splits at the greatest power of two, tensors in byte order of their parameters' names.
+ */
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "agent/runtime/backend/cpu/kernels/kernel.h"
+
+#define NORM_BLOCK 4096 /* elements; shards are cut at multiples */
+
+struct block_squares {
+    const float *x;
+    double *sums; /* one a block */
+    int64_t count;
+    float scale;
+};
+
+static void block_squares_task(void *context, int64_t task, int thread)
+{
+    const struct block_squares *s = context;
+    int64_t from = task * NORM_BLOCK, to = kernel_least(from + NORM_BLOCK, s->count);
+    double sum[V_LANES] = {0};
+
+    (void)thread;
+    for (int64_t i = from; i < to; i += V_LANES) {
+        float x[V_LANES];
+        v_store(x, v_mul(v_load_n(s->x + i, to - i), v_set(s->scale)));
+        for (int l = 0; l < V_LANES; l++)
+            sum[l] += (double)x[l] * (double)x[l];
+    }
+    for (int step = V_LANES / 2; step > 0; step /= 2)
+        for (int l = 0; l < step; l++)
+            sum[l] += sum[l + step];
+    s->sums[task] = sum[0];
+}
+
+/* The tree over `count` >= 1 sums; as deep as count has bits. */
+static double block_tree(const double *sums, int64_t count)
+{
+    int64_t left = 1;
+
+    if (count == 1)
+        return sums[0];
+    while (left * 2 < count)
+        left *= 2;
+    return block_tree(sums, left) + block_tree(sums + left, count - left);
+}
+
+/* Sum of squares of (x · scale); `sums` holds a double a block. */
+static double sum_of_squares(struct cpu_backend *cpu, const float *x, int64_t count, float scale,
+                             double *sums)
+{
+    struct block_squares s = {.x = x, .sums = sums, .count = count, .scale = scale};
+    int64_t blocks = kernel_pieces(count, NORM_BLOCK);
+
+    if (count == 0)
+        return 0;
+    cpu_parallel(cpu, blocks, block_squares_task, &s);
+    return block_tree(sums, blocks);
+}
+
+static const char *parameter_name(const struct program *program, const struct program_var *gradient)
+{
+    return program->vars[gradient->of].name;
+}
+
+/* The gradient whose parameter's name follows that of `after`, NULL: the first; NULL after the
+ * last. */
+static const struct program_var *next_gradient(const struct program *program,
+                                               const struct program_var *after)
+{
+    const struct program_var *next = NULL;
+
+    for (int i = 0; i < program->var_count; i++) {
+        const struct program_var *var = &program->vars[i];
+        if (var->role != PROGRAM_ROLE_GRADIENT)
+            continue;
+        if (after && strcmp(parameter_name(program, var), parameter_name(program, after)) <= 0)
+            continue;
+        if (!next || strcmp(parameter_name(program, var), parameter_name(program, next)) < 0)
+            next = var;
+    }
+    return next;
+}
+
+static int grad_norm_kernel(struct backend *backend, const struct kernel_call *call,
+                            struct fleet_error *err)
+{
+    const float *gradients = call->in[0];
+    const struct program_var *var = NULL;
+    float *norms = call->out[0];
+    int64_t count = program_var_elements(kernel_out(call, 0)), i = 0;
+    double total = 0;
+
+    for (; (var = next_gradient(call->program, var)); i++) {
+        double squares;
+        if (i + 1 >= count)
+            return fleet_error(err, -EINVAL, "more than %lld gradients", (long long)count - 1);
+        squares = sum_of_squares(cpu_backend(backend), gradients + var->flat_offset,
+                                 program_var_elements(var), (float)call->scalars->gradient_scale,
+                                 call->scratch);
+        norms[i] = (float)squares;
+        total += squares;
+    }
+    norms[count - 1] = (float)sqrt(total);
+    return 0;
+}
+
+/* ---- check_finite ---------------------------------------------------------------------------- */
+
+struct check_finite {
+    const float *x;
+    int64_t count;
+    _Atomic bool found;
+};
+
+static void check_finite_task(void *context, int64_t task, int thread)
+{
+    struct check_finite *c = context;
+    int64_t from = task * KERNEL_TASK_ELEMENTS;
+    int64_t to = kernel_least(from + KERNEL_TASK_ELEMENTS, c->count);
+    v16 sum = v_zero();
+    float total;
+
+    (void)thread;
+    for (int64_t i = from; i < to; i += V_LANES) /* 0·x is 0, or NaN if x is not finite */
+        sum = v_fma(v_load_n(c->x + i, to - i), v_zero(), sum);
+    total = v_sum(sum);
+    if (total != 0)
+        atomic_store_explicit(&c->found, true, memory_order_relaxed);
+}
+
+static int check_finite_kernel(struct backend *backend, const struct kernel_call *call,
+                               struct fleet_error *err)
+{
+    struct check_finite c = {.x = call->in[0], .count = call->program->flat_count};
+
+    (void)err;
+    cpu_parallel(cpu_backend(backend), kernel_pieces(c.count, KERNEL_TASK_ELEMENTS),
+                 check_finite_task, &c);
+    *(float *)call->out[0] = atomic_load(&c.found) ? 1.0f : 0.0f;
+    return 0;
+}
+
+#endif

@@ -1,5 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-
-/* The kernels at level plain. */
-#define CPU_KERNELS cpu_kernels_plain
-#include "agent/runtime/cpu/kernels/table.h"

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_SYSTEM_PROCESSES_H
+#define CLI_SYSTEM_PROCESSES_H
+
+/*
+ * Relations between the processes of this machine, read from /proc. What begins or ends meanwhile
+ * may be missed: callers ask about processes that they hold still or do not mind missing.
+ */
+
+#include <stddef.h>
+#include <sys/types.h>
+
+/* Processes whose parent is `pid`, into out[capacity]; returns how many were put there. */
+size_t processes_children(pid_t pid, pid_t *out, size_t capacity);
+
+/* SIGKILL to all of a session but its leader, which should be a zombie: then nobody else can have
+ * its number. */
+void processes_kill_session(pid_t leader);
+
+#endif

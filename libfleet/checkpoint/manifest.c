@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * JSON with a seal: the last key is the SHA-256 of all bytes before it. A manifest is the last file
+ * of a checkpoint to be written, so one that reads and whose seal fits says that the checkpoint is
+ * complete.
+ */
+#include "libfleet/checkpoint/manifest.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+
+#define FORMAT      "fleetjob.checkpoint.v1"
+#define FOLDERS_MAX 100000 /* below a path */
+#define READ_SIZE   (1 << 20)
+
+int manifest_generation_compare(struct manifest_generation a, struct manifest_generation b)
+{
+    if (a.epoch != b.epoch)
+        return a.epoch < b.epoch ? -1 : 1;
+    return (a.counter > b.counter) - (a.counter < b.counter);
+}
+
+void manifest_release(struct manifest *manifest)
+{
+    for (size_t i = 0; i < manifest->file_count; i++)
+        free(manifest->files[i].name);
+    free(manifest->files);
+    cJSON_Delete(manifest->job);
+    cJSON_Delete(manifest->extra);
+    memset(manifest, 0, sizeof(*manifest));
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void append_string(struct fleet_strbuf *out, const char *key, const char *value)
+{
+    fleet_strbuf_appendf(out, "\"%s\":", key);
+    fleet_json_append_string(out, value);
+    fleet_strbuf_append_char(out, ',');
+}
+
+static void append_object(struct fleet_strbuf *out, const char *key, const cJSON *object)
+{
+    FLEET_AUTO_FREE char *text = object ? fleet_json_print(object) : NULL;
+
+    if (text)
+        fleet_strbuf_appendf(out, "\"%s\":%s,", key, text);
+}
+
+/* The last key is the digest of all that stands before it, so no flipped digit goes unnoticed. */
+#define SEAL_START ",\"sha256\":\""
+#define SEAL_END   "\"}\n"
+#define SEAL_SIZE  (sizeof(SEAL_START) - 1 + 2 * FLEET_SHA256_SIZE + sizeof(SEAL_END) - 1)
+
+static void make_seal(const char *text, size_t size, char out[SEAL_SIZE + 1])
+{
+    uint8_t digest[FLEET_SHA256_SIZE];
+    char hex[FLEET_SHA256_HEX_SIZE];
+
+    fleet_sha256(text, size, digest);
+    fleet_hex_encode(digest, sizeof(digest), hex);
+    (void)snprintf(out, SEAL_SIZE + 1, SEAL_START "%s" SEAL_END, hex);
+}
+
+static void append_seal(struct fleet_strbuf *out)
+{
+    char seal[SEAL_SIZE + 1];
+
+    make_seal(out->text, out->length, seal);
+    fleet_strbuf_append(out, seal);
+}
+
+static int check_seal(const char *text, size_t size, struct fleet_error *err)
+{
+    char seal[SEAL_SIZE + 1];
+
+    if (size < SEAL_SIZE)
+        return fleet_error(err, -EINVAL, "%zu bytes are too short", size);
+    make_seal(text, size - SEAL_SIZE, seal);
+    if (memcmp(text + size - SEAL_SIZE, seal, SEAL_SIZE) != 0)
+        return fleet_error(err, -EINVAL, "its content does not fit its own SHA-256");
+    return 0;
+}
+
+char *manifest_encode(const struct manifest *manifest)
+{
+    struct fleet_strbuf out = {0};
+    char created[FLEET_RFC3339_SIZE];
+
+    fleet_rfc3339_format(manifest->created_wall_ms, created);
+    fleet_strbuf_append_char(&out, '{');
+    append_string(&out, "format", FORMAT);
+    fleet_strbuf_appendf(&out, "\"step\":%lld,\"updates\":%lld,\"samples\":%lld,",
+                         (long long)manifest->step, (long long)manifest->updates,
+                         (long long)manifest->samples);
+    fleet_strbuf_appendf(&out, "\"generation\":{\"epoch\":%lld,\"counter\":%lld},",
+                         (long long)manifest->generation.epoch,
+                         (long long)manifest->generation.counter);
+    append_string(&out, "instructionSet", manifest->instruction_set);
+    append_string(&out, "configDigest", manifest->config_digest);
+    append_string(&out, "created", created);
+    append_object(&out, "job", manifest->job);
+    append_object(&out, "extra", manifest->extra);
+    fleet_strbuf_append(&out, "\"files\":[");
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        const struct manifest_file *file = &manifest->files[i];
+        fleet_strbuf_append(&out, i ? ",{" : "{");
+        append_string(&out, "name", file->name);
+        append_string(&out, "sha256", file->sha256);
+        fleet_strbuf_appendf(&out, "\"bytes\":%llu}", (unsigned long long)file->bytes);
+    }
+    fleet_strbuf_append_char(&out, ']');
+    append_seal(&out);
+    return fleet_strbuf_take(&out);
+}
+
+/* A digest of 64 digits, or "" where it may be left out. */
+static int get_digest(const cJSON *root, const char *path, bool may_be_empty,
+                      char out[FLEET_SHA256_HEX_SIZE], struct fleet_error *err)
+{
+    const char *text = "";
+    uint8_t bytes[FLEET_SHA256_SIZE];
+    int rc = may_be_empty ? fleet_json_opt_string(root, path, &text, err)
+                          : fleet_json_get_string(root, path, &text, err);
+
+    if (rc < 0)
+        return rc;
+    if (!(may_be_empty && text[0] == '\0') && fleet_hex_decode(text, bytes, sizeof(bytes)) < 0)
+        return fleet_error(err, -EINVAL, "%s: not a SHA-256 of 64 digits", path);
+    memcpy(out, text, strlen(text) + 1);
+    return 0;
+}
+
+static int get_count(const cJSON *root, const char *path, int64_t *out, struct fleet_error *err)
+{
+    int64_t value = 0;
+    int rc = fleet_json_get_int(root, path, &value, err);
+
+    if (rc == 0 && value < 0)
+        rc = fleet_error(err, -EINVAL, "%s: %lld is negative", path, (long long)value);
+    if (rc == 0)
+        *out = value;
+    return rc;
+}
+
+/* Letters, digits and "._-", as our own names are; no folder, not hidden. */
+static bool is_plain_name(const char *name)
+{
+    size_t length = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                 "0123456789._-");
+
+    return length > 0 && name[0] != '.' && name[length] == '\0' && length < MANIFEST_TEXT_MAX;
+}
+
+static int decode_file(const cJSON *item, struct manifest_file *file, struct fleet_error *err)
+{
+    const char *name;
+    int64_t bytes = 0;
+    int rc = fleet_json_get_string(item, "name", &name, err);
+
+    if (rc < 0)
+        return rc;
+    if (!is_plain_name(name))
+        return fleet_error(err, -EINVAL, "name: \"%.100s\" is not a plain file name", name);
+    rc = get_count(item, "bytes", &bytes, err);
+    if (rc == 0)
+        rc = get_digest(item, "sha256", false, file->sha256, err);
+    if (rc < 0)
+        return rc;
+    file->bytes = (uint64_t)bytes;
+    file->name = strdup(name);
+    fleet_assert(file->name != NULL);
+    return 0;
+}
+
+static int decode_files(const cJSON *root, struct manifest *manifest, struct fleet_error *err)
+{
+    const cJSON *files = fleet_json_at(root, "files"), *item;
+    int count = cJSON_GetArraySize(files);
+
+    if (!cJSON_IsArray(files) || count > MANIFEST_FILES_MAX)
+        return fleet_error(err, -EINVAL, "files: not a list of at most %d", MANIFEST_FILES_MAX);
+    manifest->files = calloc((size_t)count + 1, sizeof(*manifest->files));
+    fleet_assert(manifest->files != NULL);
+    cJSON_ArrayForEach(item, files)
+    {
+        int rc = decode_file(item, &manifest->files[manifest->file_count], err);
+        if (rc < 0)
+            return fleet_error_wrap(err, "files[%zu]", manifest->file_count);
+        manifest->file_count++;
+    }
+    return 0;
+}
+
+static int decode_text(const cJSON *root, struct manifest *manifest, struct fleet_error *err)
+{
+    const char *format, *level = "", *created = "";
+
+    if (fleet_json_get_string(root, "format", &format, err) < 0)
+        return -EINVAL;
+    if (strcmp(format, FORMAT) != 0)
+        return fleet_error(err, -EINVAL, "format: \"%.100s\" is not " FORMAT, format);
+    if (fleet_json_opt_string(root, "instructionSet", &level, err) < 0 ||
+        fleet_json_opt_string(root, "created", &created, err) < 0)
+        return -EINVAL;
+    if (level[0] && (!is_plain_name(level) || strlen(level) >= sizeof(manifest->instruction_set)))
+        return fleet_error(err, -EINVAL, "instructionSet: \"%.100s\" is not a level's name", level);
+    memcpy(manifest->instruction_set, level, strlen(level) + 1);
+    if (created[0] && fleet_rfc3339_parse(created, &manifest->created_wall_ms) < 0)
+        return fleet_error(err, -EINVAL, "created: \"%.100s\" is not a time", created);
+    return 0;
+}
+
+/* A copy of the object `key` of `root`; none is fine. */
+static int take_object(const cJSON *root, const char *key, cJSON **out, struct fleet_error *err)
+{
+    const cJSON *object = fleet_json_at(root, key);
+
+    if (object && !cJSON_IsObject(object))
+        return fleet_error(err, -EINVAL, "%s: not an object", key);
+    if (object) {
+        *out = cJSON_Duplicate(object, 1);
+        fleet_assert(*out != NULL);
+    }
+    return 0;
+}
+
+static int decode_all(const cJSON *root, struct manifest *manifest, struct fleet_error *err)
+{
+    if (!cJSON_IsObject(root))
+        return fleet_error(err, -EINVAL, "not an object");
+    if (decode_text(root, manifest, err) < 0 || take_object(root, "job", &manifest->job, err) < 0 ||
+        take_object(root, "extra", &manifest->extra, err) < 0 ||
+        get_count(root, "step", &manifest->step, err) < 0 ||
+        get_count(root, "updates", &manifest->updates, err) < 0 ||
+        get_count(root, "samples", &manifest->samples, err) < 0 ||
+        get_count(root, "generation.epoch", &manifest->generation.epoch, err) < 0 ||
+        get_count(root, "generation.counter", &manifest->generation.counter, err) < 0 ||
+        get_digest(root, "configDigest", true, manifest->config_digest, err) < 0 ||
+        decode_files(root, manifest, err) < 0)
+        return -EINVAL;
+    return 0;
+}
+
+int manifest_decode(const char *text, size_t size, struct manifest *out, struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *root = NULL;
+    struct manifest manifest = {0};
+    int rc = check_seal(text, size, err);
+
+    if (rc == 0)
+        rc = fleet_json_parse(text, size, MANIFEST_SIZE_MAX, &root, err);
+    if (rc == 0)
+        rc = decode_all(root, &manifest, err);
+    if (rc < 0) {
+        manifest_release(&manifest);
+        if (err)
+            err->code = -EINVAL; /* whatever a getter said: the manifest is not sound */
+        (void)fleet_error_wrap(err, "manifest");
+        return -EINVAL;
+    }
+    *out = manifest;
+    return 0;
+}
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+void manifest_folder_format(int64_t step, struct manifest_generation generation, int copy,
+                            char out[MANIFEST_FOLDER_MAX])
+{
+    int used = snprintf(out, MANIFEST_FOLDER_MAX, "step-%08lld-g%lld.%lld", (long long)step,
+                        (long long)generation.epoch, (long long)generation.counter);
+
+    if (copy > 1)
+        (void)snprintf(out + used, MANIFEST_FOLDER_MAX - (size_t)used, "-%d", copy);
+}
+
+bool manifest_folder_parse(const char *name, int64_t *out_step,
+                           struct manifest_generation *out_generation, int *out_copy)
+{
+    long long step = 0, epoch = 0, counter = 0;
+    int copy = 1;
+    struct manifest_generation generation;
+    char again[MANIFEST_FOLDER_MAX];
+
+    if (strlen(name) >= sizeof(again) ||
+        /* NOLINTNEXTLINE(cert-err34-c): the widths keep the numbers in range */
+        sscanf(name, "step-%18lld-g%18lld.%18lld-%9d", &step, &epoch, &counter, &copy) < 3)
+        return false;
+    generation = (struct manifest_generation){epoch, counter};
+    manifest_folder_format(step, generation, copy, again);
+    if (strcmp(again, name) != 0 || step < 0 || epoch < 0 || counter < 0 || copy < 1)
+        return false;
+    *out_step = step;
+    *out_generation = generation;
+    *out_copy = copy;
+    return true;
+}
+
+bool manifest_is_on_lineage(const struct manifest_lineage *lineage,
+                            struct manifest_generation generation, int64_t step)
+{
+    bool is_listed = false;
+
+    if (!lineage || lineage->count == 0)
+        return true;
+    for (size_t i = 0; i < lineage->count; i++) {
+        int order = manifest_generation_compare(lineage->entries[i].generation, generation);
+        if (order == 0 || (i == 0 && order > 0))
+            is_listed = true;
+        if (order > 0 && lineage->entries[i].first_step < step)
+            return false;
+    }
+    return is_listed;
+}
+
+bool manifest_is_model_file(const char *name)
+{
+    return strncmp(name, "model-", strlen("model-")) == 0;
+}
+
+const char *manifest_job_uid(const struct manifest *manifest)
+{
+    const char *uid = "";
+
+    (void)fleet_json_opt_string(manifest->job, "uid", &uid, NULL);
+    return uid;
+}
+
+bool manifest_belongs(const struct manifest_lineage *lineage, const struct manifest *manifest)
+{
+    const char *uid = manifest_job_uid(manifest);
+    bool is_other = lineage && lineage->job_uid && uid[0] && strcmp(uid, lineage->job_uid) != 0;
+    struct manifest_generation before_ours = {-1, 0};
+
+    return manifest_is_on_lineage(lineage, is_other ? before_ours : manifest->generation,
+                                  manifest->step);
+}
+
+static int read_entry(const char *path, const char *name, struct manifest *out,
+                      struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *folder = fleet_file_join(path, name);
+    FLEET_AUTO_FREE char *file = fleet_file_join(folder, MANIFEST_NAME);
+    FLEET_AUTO_FREE char *text = NULL;
+    size_t size;
+    int rc = fleet_file_read(file, MANIFEST_SIZE_MAX, &text, &size, err);
+
+    return rc < 0 ? rc : manifest_decode(text, size, out, err);
+}
+
+static void scan_folder(const char *path, const char *name, const struct manifest_lineage *lineage,
+                        struct manifest_list *list, struct fleet_errors *warnings)
+{
+    struct manifest_entry entry = {0}, *grown;
+    struct manifest_generation generation;
+    struct fleet_error why;
+    int64_t step;
+    int rc;
+
+    if (!manifest_folder_parse(name, &step, &generation, &entry.copy) || list->count == FOLDERS_MAX)
+        return;
+    rc = read_entry(path, name, &entry.manifest, &why);
+    if (rc < 0) {
+        if (rc != -ENOENT && rc != -ENOTDIR && warnings)
+            fleet_errors_add(warnings, name, "%s", why.text);
+        return;
+    }
+    if (!manifest_belongs(lineage, &entry.manifest)) {
+        manifest_release(&entry.manifest);
+        return;
+    }
+    entry.folder = strdup(name);
+    grown = realloc(list->entries, (list->count + 1) * sizeof(*grown));
+    fleet_assert(entry.folder && grown);
+    list->entries = grown;
+    list->entries[list->count++] = entry;
+}
+
+static int compare_jobs(const void *a, const void *b)
+{
+    const struct manifest_entry *x = a, *y = b;
+
+    return strcmp(manifest_job_uid(&x->manifest), manifest_job_uid(&y->manifest));
+}
+
+static int compare_newest_first(const void *a, const void *b)
+{
+    const struct manifest_entry *x = a, *y = b;
+    int order = compare_jobs(a, b);
+
+    if (order != 0)
+        return x->job_wall_ms != y->job_wall_ms ? (x->job_wall_ms > y->job_wall_ms ? -1 : 1)
+                                                : order;
+    order = manifest_generation_compare(y->manifest.generation, x->manifest.generation);
+    if (order != 0)
+        return order;
+    if (x->manifest.step != y->manifest.step)
+        return x->manifest.step > y->manifest.step ? -1 : 1;
+    return (y->copy > x->copy) - (y->copy < x->copy);
+}
+
+static void sort_newest_first(struct manifest_list *list)
+{
+    size_t first = 0;
+
+    qsort(list->entries, list->count, sizeof(*list->entries), compare_jobs);
+    for (size_t end = 1; end <= list->count; end++) {
+        int64_t newest = 0;
+        if (end < list->count && compare_jobs(&list->entries[first], &list->entries[end]) == 0)
+            continue;
+        for (size_t i = first; i < end; i++)
+            if (list->entries[i].manifest.created_wall_ms > newest)
+                newest = list->entries[i].manifest.created_wall_ms;
+        for (; first < end; first++)
+            list->entries[first].job_wall_ms = newest;
+    }
+    qsort(list->entries, list->count, sizeof(*list->entries), compare_newest_first);
+}
+
+int manifest_scan(const char *path, const struct manifest_lineage *lineage,
+                  struct manifest_list *out, struct fleet_errors *warnings, struct fleet_error *err)
+{
+    struct manifest_list list = {0};
+    struct dirent *entry;
+    DIR *dir = opendir(path);
+
+    if (!dir && errno != ENOENT)
+        return fleet_error(err, -errno, "open %s: %s", path, strerror(errno));
+    while (dir && (entry = readdir(dir)))
+        scan_folder(path, entry->d_name, lineage, &list, warnings);
+    if (dir)
+        closedir(dir);
+    if (list.count)
+        sort_newest_first(&list);
+    *out = list;
+    return 0;
+}
+
+void manifest_list_release(struct manifest_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->entries[i].folder);
+        manifest_release(&list->entries[i].manifest);
+    }
+    free(list->entries);
+    memset(list, 0, sizeof(*list));
+}
+
+/* ---- verification ---------------------------------------------------------------------------- */
+
+static int digest_file(const char *path, uint64_t *out_bytes, char out[FLEET_SHA256_HEX_SIZE],
+                       struct fleet_error *err)
+{
+    FLEET_AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    FLEET_AUTO_FREE char *chunk = malloc(READ_SIZE);
+    struct fleet_sha256 *sha;
+    uint8_t digest[FLEET_SHA256_SIZE];
+    ssize_t got;
+
+    fleet_assert(chunk != NULL);
+    if (fd < 0)
+        return fleet_error(err, -errno, "open %s: %s", path, strerror(errno));
+    sha = fleet_sha256_new();
+    *out_bytes = 0;
+    while ((got = read(fd, chunk, READ_SIZE)) != 0) {
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            int code = errno;
+            fleet_sha256_free(sha);
+            return fleet_error(err, -code, "read %s: %s", path, strerror(code));
+        }
+        fleet_sha256_update(sha, chunk, (size_t)got);
+        *out_bytes += (uint64_t)got;
+    }
+    fleet_sha256_finish(sha, digest);
+    fleet_hex_encode(digest, sizeof(digest), out);
+    return 0;
+}
+
+static int verify_file(const char *folder, const struct manifest_file *file,
+                       struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, file->name);
+    char digest[FLEET_SHA256_HEX_SIZE];
+    uint64_t bytes = 0;
+    struct stat st;
+    int rc;
+
+    if (stat(path, &st) == 0 && (uint64_t)st.st_size != file->bytes)
+        return fleet_error(err, -EBADMSG, "%s has %lld bytes, its manifest says %llu", path,
+                           (long long)st.st_size, (unsigned long long)file->bytes);
+    rc = digest_file(path, &bytes, digest, err);
+    if (rc < 0)
+        return rc;
+    if (bytes != file->bytes || strcmp(digest, file->sha256) != 0)
+        return fleet_error(err, -EBADMSG,
+                           "%s is corrupt: SHA-256 %.16s..., its manifest says %.16s...", path,
+                           digest, file->sha256);
+    return 0;
+}
+
+int manifest_verify(const char *folder, const struct manifest *manifest, struct fleet_error *err)
+{
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        int rc = verify_file(folder, &manifest->files[i], err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}

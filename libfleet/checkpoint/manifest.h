@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_CHECKPOINT_MANIFEST_H
+#define LIBFLEET_CHECKPOINT_MANIFEST_H
+
+/*
+ * What a checkpoint says about itself: manifest.json, written last, so that a folder without one is
+ * not a checkpoint.
+ *
+ * A checkpoint is a folder step-<step>-g<epoch>.<counter>[-<n>] below `training.checkpoint.path`:
+ *
+ *     model-00001-of-00002.safetensors      parameters and buffers under their exported names
+ *     optimizer-00001-of-00002.safetensors  optimizer states: "<parameter>.state0", ".state1"
+ *     manifest.json                         this
+ *
+ * A tensor that a shard holds in part is a one-dimensional piece "<name>@<first element>".
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cjson/cJSON.h>
+
+#include "libfleet/base/digest.h"
+
+struct fleet_error;
+struct fleet_errors;
+
+#define MANIFEST_NAME      "manifest.json"
+#define MANIFEST_SIZE_MAX  (16u << 20) /* bytes of JSON */
+#define MANIFEST_FILES_MAX 20000
+#define MANIFEST_TEXT_MAX  256
+
+/* Two-part number of a generation; a greater one fences out the smaller (epoch first). */
+struct manifest_generation {
+    int64_t epoch, counter;
+};
+
+/* < 0, 0, > 0 as a is older than, the same as, newer than b. */
+int manifest_generation_compare(struct manifest_generation a, struct manifest_generation b);
+
+struct manifest_file {
+    char *name; /* no folder */
+    uint64_t bytes;
+    char sha256[FLEET_SHA256_HEX_SIZE];
+};
+
+struct manifest {
+    int64_t step;    /* batches that were committed: training goes on with batch number `step` */
+    int64_t updates; /* optimizer updates made */
+    int64_t samples; /* position in the data: the number of the next sample */
+    struct manifest_generation generation;     /* that wrote it */
+    char instruction_set[32];                  /* level it was computed at: equal bits per level */
+    char config_digest[FLEET_SHA256_HEX_SIZE]; /* of the job's arithmetic; "" if not given */
+    int64_t created_wall_ms;
+    struct manifest_file *files; /* [file_count] */
+    size_t file_count;
+    cJSON *job;   /* owned object: whose it is (agent/runtime/origin.h); NULL = not told */
+    cJSON *extra; /* owned object of whatever else a pass must keep (loss scale …); NULL = none */
+};
+
+/* Whether a file of a checkpoint holds parameters and buffers; the others hold optimizer states. */
+bool manifest_is_model_file(const char *name);
+
+/* The uid in `job`, "" if it is not told. */
+const char *manifest_job_uid(const struct manifest *manifest);
+
+/* Free what it holds and zero it. */
+void manifest_release(struct manifest *manifest);
+
+/* Heap text, one JSON object. */
+char *manifest_encode(const struct manifest *manifest);
+
+/* -EINVAL for anything that is not a sound manifest: types, ranges, names that leave the folder. */
+int manifest_decode(const char *text, size_t size, struct manifest *out, struct fleet_error *err);
+
+/*
+ * Names of checkpoint folders. `copy` numbers folders of the same step and generation from 1 on;
+ * the first has no suffix. Parse returns false for any name that format would not give.
+ */
+#define MANIFEST_FOLDER_MAX 96
+void manifest_folder_format(int64_t step, struct manifest_generation generation, int copy,
+                            char out[MANIFEST_FOLDER_MAX]);
+bool manifest_folder_parse(const char *name, int64_t *out_step,
+                           struct manifest_generation *out_generation, int *out_copy);
+
+/* Which checkpoints belong to this job's history: generations with the number of steps that were
+ * committed when each began (design: the recorded lineage), ascending. count 0 = all belong. */
+struct manifest_lineage {
+    const struct manifest_lineage_entry {
+        struct manifest_generation generation;
+        int64_t first_step;
+    } * entries;
+    size_t count;
+    const char *job_uid; /* whose history it is; NULL = not told */
+};
+
+/*
+ * Whether a checkpoint of `generation` at `step` is on the lineage: its generation is listed (or
+ * older than the first listed, whose list was cut) and no later listed one began before `step`.
+ */
+bool manifest_is_on_lineage(const struct manifest_lineage *lineage,
+                            struct manifest_generation generation, int64_t step);
+
+/* The same of a checkpoint that was read. Numbers of generations begin anew with each job. A
+ * checkpoint of another job counts as older than all of ours, and is on the lineage up to the
+ * step where ours began. */
+bool manifest_belongs(const struct manifest_lineage *lineage, const struct manifest *manifest);
+
+/* A complete checkpoint that was found: its manifest reads well; its files were not looked at. */
+struct manifest_entry {
+    char *folder;        /* name below the path */
+    int copy;            /* of several of one step and generation */
+    int64_t job_wall_ms; /* when its job wrote its newest one that is listed */
+    struct manifest manifest;
+};
+
+struct manifest_list {
+    struct manifest_entry *entries; /* [count], newest first: by job, generation, step */
+    size_t count;
+};
+
+/*
+ * All checkpoints below `path` that are on `lineage` (NULL = all). A missing path is an empty list.
+ * Folders with a manifest that does not read are reported in `warnings` (may be NULL) and left out;
+ * folders without one (torn) silently. -errno if the path cannot be listed.
+ */
+int manifest_scan(const char *path, const struct manifest_lineage *lineage,
+                  struct manifest_list *out, struct fleet_errors *warnings,
+                  struct fleet_error *err);
+void manifest_list_release(struct manifest_list *list);
+
+/*
+ * Whether `folder` holds every file of `manifest` with its size and SHA-256: 0, or -EBADMSG (-errno
+ * if unreadable) with the first one that differs. Reads all of it.
+ */
+int manifest_verify(const char *folder, const struct manifest *manifest, struct fleet_error *err);
+
+#endif

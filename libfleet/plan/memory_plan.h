@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_PLAN_MEMORY_PLAN_H
+#define LIBFLEET_PLAN_MEMORY_PLAN_H
+
+/*
+ * Where every tensor of a rank lies: exact bytes before anything runs.
+ *
+ * Persistent segments are the flat spaces; activations share one arena by liveness over the
+ * micro-batch section (an output may take the place of an input that dies there). No allocation
+ * happens after the first step.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "libfleet/program/program.h"
+
+struct fleet_error;
+
+enum memory_segment {
+    MEMORY_PARAMETERS, /* fp32, flat_count elements */
+    MEMORY_GRADIENTS,  /* one slot of the summation tree: fp32, flat_count elements */
+    MEMORY_STATE0,     /* optimizer state 0: fp32, flat_count elements */
+    MEMORY_STATE1,     /* optimizer state 1 */
+    MEMORY_BUFFERS,    /* running statistics, buffer_count elements */
+    MEMORY_INPUTS,     /* the micro-batch */
+    MEMORY_SCALARS,    /* results the host reads */
+    MEMORY_ARENA,      /* activations */
+    MEMORY_HOST,       /* offloaded checkpoints; not memory of the device */
+    MEMORY_SCRATCH,    /* largest scratch_bytes of any operator */
+    MEMORY_SEGMENT_COUNT,
+};
+
+struct memory_place {
+    enum memory_segment segment;
+    size_t offset; /* bytes, multiple of PROGRAM_ALIGNMENT */
+};
+
+struct memory_plan {
+    struct memory_place *places;        /* [program->var_count] */
+    size_t bytes[MEMORY_SEGMENT_COUNT]; /* size of each segment; GRADIENTS: of ONE slot */
+};
+
+/*
+ * Lay out `program` (verified, with flat layout). -EOVERFLOW if a size does not fit 63 bits.
+ * The same program gives the same plan on every machine.
+ */
+int memory_plan_build(const struct program *program, struct memory_plan *out,
+                      struct fleet_error *err);
+void memory_plan_release(struct memory_plan *plan);
+
+#endif

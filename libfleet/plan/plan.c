@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The way from a request to a plan: check and select the strategy, divide the ranks, build the
+ * model, run the passes with a verification after each, lay out memory, count. An error of any
+ * stage ends up in one list, blamed on the field of the resource that caused it.
+ */
+#include "libfleet/plan/plan.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/field.h"
+#include "libfleet/base/json.h"
+#include "libfleet/plan/plan_cost.h"
+#include "libfleet/plan/plan_idle.h"
+#include "libfleet/plan/runtime_memory.h"
+#include "libfleet/plan/support.h"
+#include "libfleet/program/passes/pass.h"
+#include "libfleet/program/print.h"
+#include "libfleet/program/program_build.h"
+#include "libfleet/strategy/strategy_json.h"
+#include "libfleet/strategy/strategy_options.h"
+#include "libfleet/training/training.h"
+
+static const char *path_of(const struct plan_request *request)
+{
+    return request->strategy_path ? request->strategy_path : "spec.strategy";
+}
+
+/* ---- what cannot run ------------------------------------------------------------------------- */
+
+/* What takes effect and the built-in runtime cannot run. */
+static void list_obstacles(const struct plan_request *request, struct plan *plan)
+{
+    struct support_question question = {
+        .selection = &plan->selection, .topology = &plan->topology, .training = request->training};
+
+    support_list(&question, &plan->cannot_run);
+}
+
+/* The user wrote `auto` and no knob that it chose: name the choice. */
+static void refuse_auto(const struct plan *plan, const char *path, struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf chosen = {0}, missing = {0};
+
+    for (size_t i = 0; i < plan->selection.applied.count; i++)
+        fleet_strbuf_appendf(&chosen, "%s%s", i ? " > " : "", plan->selection.applied.items[i]);
+    for (size_t i = 0; i < plan->cannot_run.count; i++)
+        fleet_strbuf_appendf(&missing, "%s%s", i ? ", " : "", plan->cannot_run.items[i].knob);
+    fleet_errors_add(
+        errors, path,
+        "chooses %s on %d workers, and the built-in trainer cannot run %s yet; set the "
+        "settings that you want instead of auto",
+        fleet_strbuf_text(&chosen), plan->world, missing.text);
+}
+
+/* What the user wrote to get there asks for no other optimizer, too: it would not help. */
+static void refuse_obstacle(const char *path, const char *because, struct fleet_errors *errors)
+{
+    fleet_errors_drop(errors, path, SELECT_NEEDS_OPTIMIZER);
+    fleet_errors_add(errors, path, "%s; `fleetjob plan` explains it", because);
+}
+
+/* Refused, never ignored: unless the plan is only to be explained. */
+static void refuse_obstacles(const struct plan_request *request, const struct strategy *asked,
+                             const struct plan *plan, struct fleet_errors *errors)
+{
+    if (request->only_explain)
+        return;
+    for (size_t i = 0; i < plan->cannot_run.count; i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+        const char *field = support_blamed_field(asked, plan->cannot_run.items[i].knob);
+
+        fleet_strbuf_appendf(&path, "%s%s%s", path_of(request), *path_of(request) ? "." : "",
+                             field);
+        if (select_is_auto(asked)) {
+            refuse_auto(plan, path.text, errors);
+            break;
+        }
+        refuse_obstacle(path.text, plan->cannot_run.items[i].because, errors);
+    }
+}
+
+/* ---- the digest ------------------------------------------------------------------------------ */
+
+static cJSON *encode_options(const struct strategy_options *options)
+{
+    struct strategy_options defaults;
+
+    strategy_options_init(&defaults);
+    return fleet_object_encode(&strategy_options_type, options ? options : &defaults);
+}
+
+/* Program and configuration, so that ranks with different settings never step together. What was
+ * asked for, not what takes effect: that may change with the world. */
+static void digest_plan(struct plan *plan, const struct plan_request *request,
+                        const struct strategy *asked)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    FLEET_AUTO_JSON cJSON *training = training_config_encode(request->training);
+    FLEET_AUTO_JSON cJSON *strategy = strategy_json_encode(asked);
+    FLEET_AUTO_JSON cJSON *options = encode_options(request->options);
+    FLEET_AUTO_FREE char *training_text = fleet_json_print(training);
+    FLEET_AUTO_FREE char *strategy_text = fleet_json_print(strategy);
+    FLEET_AUTO_FREE char *options_text = fleet_json_print(options);
+    uint8_t digest[FLEET_SHA256_SIZE];
+
+    print_program(&plan->program, &text);
+    fleet_strbuf_appendf(&text, "%s\n%s\n%s\n", training_text, strategy_text, options_text);
+    fleet_sha256(text.text, text.length, digest);
+    fleet_hex_encode(digest, sizeof(digest), plan->digest);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static struct select_options select_options_of(const struct plan_request *request, int world)
+{
+    struct select_options options = {
+        .policy = request->policy, .world_size = world, .unread = request->unread};
+
+    if (request->training) {
+        options.optimizer = training_optimizer_text(request->training->optimizer.name);
+        options.has_decay = request->training->optimizer.weight_decay > 0;
+        options.steps = request->training->steps;
+        options.lacks_batch_norm = !training_has_batch_norm(request->training);
+    }
+    return options;
+}
+
+static int select_strategy(const struct plan_request *request, const struct strategy *asked,
+                           struct plan *plan, struct fleet_errors *errors)
+{
+    struct select_options options = select_options_of(request, plan->world);
+
+    if (strategy_select(asked, &options, path_of(request), &plan->selection, errors) < 0 ||
+        topology_build(&plan->selection.final, plan->world, path_of(request), &plan->topology,
+                       errors) < 0)
+        return -EINVAL;
+    list_obstacles(request, plan);
+    refuse_obstacles(request, asked, plan, errors);
+    return 0;
+}
+
+/* More ranks than leaves, amp beside an explicit fp32: spec/training.md 1. */
+static int check_surroundings(const struct plan_request *request, const struct plan *plan,
+                              struct fleet_errors *errors)
+{
+    const struct strategy *final = &plan->selection.final;
+    struct training_surroundings around = {
+        .world_size = plan_replicas(plan),
+        .world_path = request->world_path,
+        .gradient_merge_k = final->gradient_merge ? final->gradient_merge_configs.k_steps : 1,
+        .amp = final->amp};
+
+    return training_config_check(request->training, "spec.training", &around, errors);
+}
+
+/* A unit that a pass calls idle is not applied. */
+static void take_idle_units_back(struct select_result *selection)
+{
+    struct select_names *applied = &selection->applied;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < applied->count; i++)
+        if (!select_has_note(&selection->without_effect, applied->items[i]))
+            applied->items[kept++] = applied->items[i];
+    applied->count = kept;
+}
+
+/* Program and memory, if the size of the model is known; the selection is made. */
+static int build_program_parts(const struct plan_request *request, const struct strategy *asked,
+                               struct plan *plan, struct fleet_errors *errors)
+{
+    struct pass_context context = {.training = request->training,
+                                   .strategy = &plan->selection.final,
+                                   .options = request->options,
+                                   .idle = &plan->selection.without_effect,
+                                   .notes = &plan->selection.notes,
+                                   .world = plan->world};
+    struct fleet_error err;
+
+    (void)check_surroundings(request, plan, errors);
+    if (training_lacks_vocabulary(request->training)) {
+        select_note(&plan->selection.notes, "model.vocabulary",
+                    "the tokenizer's size, which is known where data.vocabulary is read; no bytes "
+                    "are planned without it");
+        return 0;
+    }
+    if (program_build(&context, path_of(request), &plan->program, errors) < 0)
+        return -EINVAL;
+    plan->has_program = true;
+    take_idle_units_back(&plan->selection);
+    if (request->world != PLAN_ANY_WORLD)
+        plan_idle_list(asked, &context, plan);
+    if (memory_plan_build(&plan->program, &plan->memory, &err) < 0) {
+        fleet_errors_add(errors, "spec.training.model", "%s", err.text);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int divide(const struct plan_request *request, struct plan *plan,
+                  struct fleet_errors *errors)
+{
+    const int *degree = plan->topology.degree;
+    struct plan_division division = {.stages = degree[TOPOLOGY_PIPELINE],
+                                     .model_ranks = degree[TOPOLOGY_MODEL],
+                                     .shards = degree[TOPOLOGY_SHARDING],
+                                     .greedy = request->options && request->options->partition ==
+                                                                       STRATEGY_PARTITION_GREEDY};
+    struct fleet_error err;
+    int rc =
+        plan_parts_build(plan->has_program ? &plan->program : NULL, &division, &plan->parts, &err);
+
+    if (rc < 0)
+        fleet_errors_add(errors, path_of(request), "%s", err.text);
+    return rc;
+}
+
+/* What the formulas need to know of the job. */
+static void measure(const struct plan_request *request, struct plan *plan)
+{
+    const struct training_config *training = request->training;
+    const struct strategy *final = &plan->selection.final;
+
+    if (!plan->has_program)
+        plan->program.merge_steps =
+            final->gradient_merge ? final->gradient_merge_configs.k_steps : 1;
+    if (!training) { /* one micro-batch for each, or as many as the pipeline has */
+        plan->micro_batches = (int64_t)plan_replicas(plan) *
+                              (final->pipeline ? final->pipeline_configs.micro_batch : 1);
+    } else {
+        plan->is_16_bit = training_precision(training, final->amp) != TRAINING_FP32;
+        plan->micro_batches = training_micro_batches(training);
+        if (training->model.name == TRAINING_MODEL_GPT ||
+            training->model.name == TRAINING_MODEL_LLAMA)
+            plan->layer_output_bytes =
+                (size_t)(training->micro_batch_size * plan->program.tokens_per_sample *
+                         training->model.width * (plan->is_16_bit ? 2 : 4));
+    }
+    plan->leaves = plan->micro_batches * plan->program.merge_steps;
+}
+
+static int build(const struct plan_request *request, const struct strategy *asked,
+                 struct plan *plan, struct fleet_errors *errors)
+{
+    size_t before = errors->count;
+
+    if (select_strategy(request, asked, plan, errors) < 0 ||
+        (request->training && build_program_parts(request, asked, plan, errors) < 0) ||
+        divide(request, plan, errors) < 0 || errors->count > before)
+        return -EINVAL;
+    measure(request, plan);
+    plan_cost(plan);
+    if (plan->has_program && request->training->has_checkpoint)
+        plan->snapshot_bytes = runtime_snapshot_bytes(plan->bytes[PLAN_BYTES_PARAMETERS] +
+                                                      plan->bytes[PLAN_BYTES_OPTIMIZER] +
+                                                      plan->memory.bytes[MEMORY_BUFFERS]);
+    if (plan->has_program)
+        digest_plan(plan, request, asked);
+    return 0;
+}
+
+void plan_obstacles(const struct plan_request *request, struct fleet_errors *errors)
+{
+    STRATEGY_AUTO struct strategy none = {0};
+    const struct strategy *asked = request->strategy ? request->strategy : &none;
+    struct fleet_errors ignored = {0}; /* plan_build() tells them */
+    struct plan plan = {.world = request->world};
+    struct select_options options;
+
+    if (request->only_explain)
+        return;
+    strategy_init(&none);
+    if (request->world == PLAN_ANY_WORLD)
+        plan.world = topology_least_world(asked) > 2 ? topology_least_world(asked) : 2;
+    options = select_options_of(request, plan.world);
+    if (strategy_select(asked, &options, path_of(request), &plan.selection, &ignored) < 0)
+        select_roughly(asked, &options, path_of(request), &plan.selection, &plan.topology);
+    else
+        (void)topology_build(&plan.selection.final, plan.world, "", &plan.topology, &ignored);
+    fleet_errors_release(&ignored);
+    list_obstacles(request, &plan);
+    refuse_obstacles(request, asked, &plan, errors);
+    plan_release(&plan);
+}
+
+int plan_build(const struct plan_request *request, struct plan *out, struct fleet_errors *errors)
+{
+    STRATEGY_AUTO struct strategy none = {0};
+    const struct strategy *asked = request->strategy ? request->strategy : &none;
+    struct plan plan = {.world = request->world,
+                        .threads = request->threads > 0 ? request->threads : 1,
+                        .own_trainer = request->own_trainer};
+
+    fleet_assert(request->world >= 0 && (request->training || request->only_explain));
+    strategy_init(&none);
+    if (request->world == PLAN_ANY_WORLD)
+        plan.world = topology_least_world(asked);
+    if (build(request, asked, &plan, errors) < 0) {
+        plan_release(&plan);
+        return -EINVAL;
+    }
+    *out = plan;
+    return 0;
+}
+
+void plan_release(struct plan *plan)
+{
+    memory_plan_release(&plan->memory);
+    plan_parts_release(&plan->parts);
+    if (plan->has_program)
+        program_release(&plan->program);
+    select_notes_release(&plan->cannot_run);
+    select_result_release(&plan->selection);
+    *plan = (struct plan){0};
+}
+
+size_t plan_bytes_total(const struct plan *plan)
+{
+    size_t total = 0;
+
+    for (int i = 0; i < PLAN_BYTES_COUNT; i++)
+        total += plan->bytes[i];
+    return total;
+}

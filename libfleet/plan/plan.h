@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_PLAN_PLAN_H
+#define LIBFLEET_PLAN_PLAN_H
+
+/*
+ * What a job will run on each rank and what that costs, from its two blocks and the world size:
+ *
+ *   strategy_select -> model -> passes before autodiff -> autodiff -> passes after it -> layout
+ *                   -> verify (after each) -> memory plan -> parts -> bytes, traffic -> digest
+ *
+ * Numbers come from the program's memory plan, except where a knob in effect has no pass yet: then
+ * from closed formulas (plan_cost.h), and the plan says which. Such a job is refused, unless it is
+ * only to be explained.
+ *
+ * Controller, command line and trainer call plan_build() and get the same plan; ranks compare the
+ * digest before their first step. If only the tokenizer's file has the size of the vocabulary,
+ * programs that have the file read it before (vocabulary.h). The controller does not have it;
+ * its plan has no program, and a note says so.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cjson/cJSON.h>
+
+#include "libfleet/base/digest.h"
+#include "libfleet/plan/memory_plan.h"
+#include "libfleet/plan/plan_parts.h"
+#include "libfleet/program/program.h"
+#include "libfleet/strategy/select.h"
+#include "libfleet/strategy/topology.h"
+
+struct fleet_errors;
+struct strategy_options;
+struct training_config;
+
+/* What memory of a rank is for; the sizes of the rank that needs the most. */
+enum plan_bytes {
+    PLAN_BYTES_PARAMETERS,
+    PLAN_BYTES_GRADIENTS,   /* all live slots of the summation tree */
+    PLAN_BYTES_OPTIMIZER,   /* optimizer states */
+    PLAN_BYTES_BUFFERS,     /* running statistics, and what micro-batches leave for them */
+    PLAN_BYTES_INPUTS,      /* the micro-batch at work, and those read ahead */
+    PLAN_BYTES_ACTIVATIONS, /* the arena */
+    PLAN_BYTES_SCRATCH,     /* working memory of kernels and threads, results the host reads */
+    PLAN_BYTES_EXCHANGE,    /* buffers of the collectives */
+    PLAN_BYTES_HOST,        /* host memory of offloaded checkpoints */
+    PLAN_BYTES_COUNT,
+};
+
+/* The fewest ranks that the strategy's degrees allow. The program is that of every number of ranks;
+ * topology, bytes and traffic are those of the fewest. */
+#define PLAN_ANY_WORLD 0
+
+struct plan_request {
+    const struct training_config
+        *training;                   /* NULL, with only_explain: nothing is known of the model */
+    const struct strategy *strategy; /* NULL: nothing set */
+    const char *strategy_path;       /* in front of errors' paths; NULL: "spec.strategy" */
+    const char *world_path; /* the field that says how many ranks there are; NULL: spec.training */
+    const struct fleet_errors *unread; /* values that could not be read (select.h); NULL: none */
+    enum strategy_policy policy;
+    const struct strategy_options *options; /* NULL: the defaults */
+    int world;         /* ranks; PLAN_ANY_WORLD: not known yet, the program alone is wanted */
+    int threads;       /* compute threads of a rank; 0: not known, counted as one */
+    bool own_trainer;  /* the user's own program runs: no pass is needed, training is NULL */
+    bool only_explain; /* knobs without a pass go to cannot_run instead of being refused */
+};
+
+/* One thing that a rank sends in one update. */
+struct plan_transfer {
+    const char *kind; /* "all_reduce", "reduce", "broadcast", "all_gather", "send" */
+    const char *what; /* "gradients", … */
+    const char *over; /* axis, or axes, of the group */
+    const char *when;
+    int ranks;         /* of the group */
+    double bytes;      /* sent by one rank; NaN: not known without a model */
+    bool from_program; /* else from a formula */
+};
+
+#define PLAN_TRANSFERS_MAX 16
+
+struct plan_traffic {
+    struct plan_transfer items[PLAN_TRANSFERS_MAX];
+    size_t count;
+};
+
+struct plan {
+    bool own_trainer;       /* as requested: cannot_run is about the built-in runtime only */
+    bool has_program;       /* false without a model of known size; no bytes then */
+    struct program program; /* of every rank; without the knobs in cannot_run */
+    struct memory_plan memory;
+    struct select_result selection; /* applied, dropped, without_effect, depends_on_workers */
+    struct select_notes cannot_run; /* in effect, but the built-in runtime has no pass for it */
+    struct topology topology;       /* degrees */
+    struct plan_parts parts;
+    int world, threads;
+    bool is_16_bit;                 /* weights and gradients are computed with in 16 bits */
+    int64_t micro_batches;          /* of one batch, over all ranks */
+    size_t layer_output_bytes;      /* of one micro-batch; 0 where layers differ */
+    int64_t leaves;                 /* micro-batches of one update: leaves of the summation tree */
+    int slots;                      /* gradient buffers live at once, on the rank that needs most */
+    size_t bytes[PLAN_BYTES_COUNT]; /* of the rank that needs most, shards taken as equal */
+    bool by_formula[PLAN_BYTES_COUNT];
+    size_t snapshot_bytes;              /* more, at most, while a rank writes a checkpoint */
+    struct plan_traffic traffic;        /* of the rank that sends most */
+    double sent_bytes;                  /* the sum of it */
+    double flops;                       /* of one micro-batch, forward and backward */
+    char digest[FLEET_SHA256_HEX_SIZE]; /* of program and configuration, not of the world */
+};
+
+/*
+ * Build the plan. Returns 0, or -EINVAL with errors appended (paths below "spec": strategy,
+ * training) and nothing in *out to release. Everything in `request` is borrowed for the call.
+ */
+int plan_build(const struct plan_request *request, struct plan *out, struct fleet_errors *errors);
+
+/*
+ * Append what plan_build() would say of knobs that the built-in runtime cannot run, and nothing
+ * else, also where something else is wrong with the strategy. Nothing with only_explain.
+ * PLAN_ANY_WORLD counts as two ranks at least.
+ */
+void plan_obstacles(const struct plan_request *request, struct fleet_errors *errors);
+
+/* Free all of it. Fine on a zeroed plan. */
+void plan_release(struct plan *plan);
+
+/* Sum of plan->bytes. */
+size_t plan_bytes_total(const struct plan *plan);
+
+/* status.plan: applied, dropped, withoutEffect, dependsOnWorkers, notes, warnings (if there are
+ * any), degrees, bytesPerRank, checkpointCopyBytesMax, gradientSlots, sentBytesPerUpdate, digest.
+ * Owned by the caller. */
+cJSON *plan_encode(const struct plan *plan);
+
+/* The same and all that `fleetjob plan` knows: order of the axes, groups of all axes, stages,
+ * shards, accumulation, communication, where numbers come from, what cannot run. */
+cJSON *plan_encode_whole(const struct plan *plan);
+
+/* What one rank does: coordinates, groups, stage, shard, micro-batches, partial sums, schedule,
+ * bytes, communication. */
+cJSON *plan_encode_rank(const struct plan *plan, int rank);
+
+/* Ranks that share the batch: data times sharding; and the place of `rank` among them. */
+int plan_replicas(const struct plan *plan);
+int plan_replica_of(const struct plan *plan, int rank);
+
+/* Name of a kind of memory as in bytesPerRank: "parameters". */
+const char *plan_bytes_name(enum plan_bytes kind);
+
+#endif

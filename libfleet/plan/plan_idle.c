@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/plan/plan_idle.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "libfleet/base/errors.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/plan/plan.h"
+#include "libfleet/program/passes/pass.h"
+#include "libfleet/program/print.h"
+#include "libfleet/program/program_build.h"
+#include "libfleet/strategy/knobs.h"
+#include "libfleet/training/loss_scaling.h"
+
+#define PATH_SIZE 256
+#define BUILT_MAX \
+    50000 /* operators that are built to compare, of all knobs of a job: half a second */
+
+struct idle {
+    const struct pass_context *context;
+    struct plan *plan;
+    struct fleet_strbuf text; /* of the program, printed when it is first needed */
+    int built;                /* operators so far */
+};
+
+/* ---- what is explained already --------------------------------------------------------------- */
+
+/* `name` is the knob at `path` or a message around it. */
+static bool covers(const char *name, const char *path)
+{
+    size_t length = strlen(name);
+
+    return strncmp(name, path, length) == 0 && (path[length] == '\0' || path[length] == '.');
+}
+
+static bool is_noted(const struct select_notes *notes, const char *path)
+{
+    for (size_t i = 0; i < notes->count; i++)
+        if (covers(notes->items[i].knob, path))
+            return true;
+    return false;
+}
+
+static bool is_explained(const struct plan *plan, const char *path)
+{
+    const struct select_result *selection = &plan->selection;
+
+    for (size_t i = 0; i < selection->applied.count; i++)
+        if (strcmp(selection->applied.items[i], path) == 0)
+            return true;
+    return is_noted(&selection->dropped, path) || is_noted(&selection->without_effect, path) ||
+           is_noted(&selection->notes, path) || is_noted(&plan->cannot_run, path);
+}
+
+/* ---- the loss scale -------------------------------------------------------------------------- */
+
+/* Trainers read these, passes do not. Returns the reason why they do not matter here, or "". */
+static const char *judge_scaling(const struct strategy *s, const char *path, bool *out_is_scaling)
+{
+    static const char *const dynamic[] = {"amp_configs.incr_every_n_steps",
+                                          "amp_configs.decr_every_n_nan_or_inf",
+                                          "amp_configs.incr_ratio", "amp_configs.decr_ratio"};
+
+    *out_is_scaling = strcmp(path, "amp_configs.init_loss_scaling") == 0 ||
+                      strcmp(path, "amp_configs.use_dynamic_loss_scaling") == 0;
+    for (size_t i = 0; i < sizeof(dynamic) / sizeof(dynamic[0]); i++)
+        if (strcmp(path, dynamic[i]) == 0) {
+            *out_is_scaling = true;
+            if (!s->amp_configs.use_dynamic_loss_scaling)
+                return "use_dynamic_loss_scaling is false, so the loss scale never changes";
+        }
+    return "";
+}
+
+/* ---- the program without it ------------------------------------------------------------------ */
+
+/* The field at `path`, which leads through messages only, and the struct that it lies in. */
+static const struct knob_field *find(struct strategy *s, const char *path, void **out_message)
+{
+    const struct knob_message *message = knobs_root();
+    const struct knob_field *field = NULL;
+    char copy[PATH_SIZE], *state = NULL;
+
+    *out_message = s;
+    (void)snprintf(copy, sizeof(copy), "%s", path);
+    for (char *name = strtok_r(copy, ".", &state); name; name = strtok_r(NULL, ".", &state)) {
+        if (field) {
+            *out_message = knob_value(field, *out_message);
+            message = field->message();
+        }
+        field = knobs_find(message, name, NULL);
+    }
+    return field;
+}
+
+/* A program that cannot be built without the knob is another one. */
+static bool is_same_without(struct idle *idle, const char *path)
+{
+    STRATEGY_AUTO struct strategy changed;
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    struct pass_context context = *idle->context;
+    struct fleet_errors errors = {0};
+    struct program program;
+    void *message;
+    const struct knob_field *field;
+
+    strategy_copy(&changed, context.strategy);
+    field = find(&changed, path, &message);
+    knob_reset(field, message);
+    context.strategy = &changed;
+    context.idle = NULL;
+    context.notes = NULL;
+    if (program_build(&context, "", &program, &errors) < 0) {
+        fleet_errors_release(&errors);
+        return false;
+    }
+    print_program(&program, &text);
+    program_release(&program);
+    if (idle->text.length == 0)
+        print_program(&idle->plan->program, &idle->text);
+    return strcmp(text.text, idle->text.text) == 0;
+}
+
+/* The controller plans on its event loop: models of a thousand layers are not built many times. */
+static void compare(struct idle *idle, const char *path)
+{
+    struct select_result *selection = &idle->plan->selection;
+
+    idle->built += idle->plan->program.op_count;
+    if (idle->built > BUILT_MAX)
+        select_note(&selection->notes, path,
+                    "the model has too many operators to find out whether it changes the program");
+    else if (is_same_without(idle, path))
+        select_note(&selection->without_effect, path,
+                    "the program of this job is the same without it");
+}
+
+static void judge(struct idle *idle, const char *path)
+{
+    struct select_notes *notes = &idle->plan->selection.without_effect;
+    bool is_scaling;
+    const char *why = judge_scaling(idle->context->strategy, path, &is_scaling);
+
+    if (is_explained(idle->plan, path))
+        return;
+    if (*why)
+        select_note(notes, path, "%s", why);
+    else if (!is_scaling)
+        compare(idle, path);
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+/* Each field that is set to another value than its default; messages nest at most five deep. */
+static void walk(struct idle *idle, const char *parent, const struct knob_message *message,
+                 const void *value, const void *fallback)
+{
+    for (size_t i = 0; i < message->count; i++) {
+        const struct knob_field *field = &message->fields[i];
+        const void *mine = knob_value(field, value), *usual = knob_value(field, fallback);
+        uint8_t has = *knob_has(field, value);
+        char path[PATH_SIZE];
+
+        if (!has)
+            continue;
+        (void)snprintf(path, sizeof(path), "%s%s%s", parent, *parent ? "." : "",
+                       has & KNOB_BY_NAME ? field->name : field->alias);
+        if (field->kind == KNOB_MESSAGE)
+            walk(idle, path, field->message(), mine, usual);
+        else if (!knob_equal(field, mine, usual))
+            judge(idle, path);
+    }
+}
+
+void plan_idle_list(const struct strategy *asked, const struct pass_context *context,
+                    struct plan *plan)
+{
+    STRATEGY_AUTO struct strategy usual = {0};
+    struct idle idle = {.context = context, .plan = plan};
+
+    if (select_is_auto(asked))
+        return; /* what it chose stands in `applied` */
+    strategy_init(&usual);
+    walk(&idle, "", knobs_root(), asked, &usual);
+    fleet_strbuf_release(&idle.text);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/plan/support.h"
+
+#include <string.h>
+
+#include "libfleet/strategy/knobs.h"
+#include "libfleet/strategy/select.h"
+#include "libfleet/strategy/topology.h"
+#include "libfleet/training/training.h"
+
+/* ---- when a row is hit ----------------------------------------------------------------------- */
+
+static bool is_applied(const struct support_question *q, const char *knob)
+{
+    const struct select_names *applied = &q->selection->applied;
+
+    for (size_t i = 0; i < applied->count; i++)
+        if (strcmp(applied->items[i], knob) == 0)
+            return true;
+    return false;
+}
+
+/* Paddle's policy keeps a unit whose axis has one rank: nothing is divided, nothing has to run. */
+static bool is_divided(const struct support_question *q, const struct support_gap *gap)
+{
+    enum topology_axis axis =
+        strcmp(gap->knob, "pipeline") == 0 ? TOPOLOGY_PIPELINE : TOPOLOGY_SHARDING;
+
+    return is_applied(q, gap->knob) && q->topology->degree[axis] > 1;
+}
+
+static bool is_exchanged(const struct support_question *q, const struct support_gap *gap)
+{
+    return is_applied(q, gap->knob) && q->topology->world > 1;
+}
+
+static bool is_unit(const struct support_question *q, const struct support_gap *gap)
+{
+    return is_applied(q, gap->knob);
+}
+
+/* A knob of the built-in runtime that is simply on. */
+static bool is_on(const struct support_question *q, const struct support_gap *gap)
+{
+    const void *message;
+    const struct knob_field *field = knobs_at(&q->selection->final, gap->knob, &message);
+
+    return *(const bool *)knob_value(field, message);
+}
+
+static bool is_on_with_amp(const struct support_question *q, const struct support_gap *gap)
+{
+    return q->selection->final.amp && is_on(q, gap);
+}
+
+static bool has_sequence_degree(const struct support_question *q, const struct support_gap *gap)
+{
+    (void)gap;
+    return q->selection->final.hybrid_configs.sep_degree > 1;
+}
+
+static bool normalizes_over_workers(const struct support_question *q, const struct support_gap *gap)
+{
+    return q->topology->world > 1 && is_on(q, gap) && q->training &&
+           training_has_batch_norm(q->training);
+}
+
+static bool scales_otherwise(const struct support_question *q, const struct support_gap *gap)
+{
+    (void)gap;
+    return q->topology->world > 1 &&
+           strcmp(q->selection->final.gradient_scale_configs.scale_strategy, "avg") != 0;
+}
+
+static bool merges_inside_sharding(const struct support_question *q, const struct support_gap *gap)
+{
+    (void)gap;
+    return q->selection->final.sharding &&
+           q->selection->final.sharding_configs.gradient_merge_acc_step > 1;
+}
+
+static bool exchanges_nothing(const struct support_question *q, const struct support_gap *gap)
+{
+    (void)gap;
+    return q->topology->world > 1 && q->selection->final.build_strategy.reduce_strategy == 2;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+#define NO_PASS    "the built-in trainer cannot run this yet"
+#define MANY       "on more than one worker"
+#define ON         "when it is on"
+#define NO_SERVER  "it belongs to a parameter server, which a collective job does not have"
+#define OWN_SEARCH "it hands the program to Paddle's automatic parallelism, which is not here"
+
+const struct support_gap support_gaps[] = {
+    {"pipeline",
+     {"hybrid_configs.pp_degree", "sharding_configs.pp_degree"},
+     "with more than one stage",
+     NO_PASS,
+     is_divided},
+    {"sharding",
+     {"hybrid_configs.sharding_degree"},
+     "with more than one rank in a sharding group",
+     NO_PASS,
+     is_divided},
+    {"tensor_parallel",
+     {"hybrid_configs.mp_degree", "sharding_configs.mp_degree",
+      "tensor_parallel_configs.tensor_parallel_degree"},
+     "with a degree above 1",
+     NO_PASS,
+     is_unit},
+    {"fp16_allreduce", {NULL}, MANY, NO_PASS, is_exchanged},
+    {"localsgd", {NULL}, MANY, NO_PASS, is_exchanged},
+    {"adaptive_localsgd", {NULL}, MANY, NO_PASS, is_exchanged},
+    {"dgc", {NULL}, MANY, NO_PASS, is_exchanged},
+    {"hybrid_configs.sep_degree",
+     {NULL},
+     "above 1",
+     "the built-in trainer cannot divide sequences over ranks yet",
+     has_sequence_degree},
+    {"sync_batch_norm",
+     {NULL},
+     "on more than one worker, with a model that has batch normalization",
+     "the built-in trainer cannot run this yet: statistics are those of a micro-batch",
+     normalizes_over_workers},
+    {"gradient_scale_configs.scale_strategy",
+     {NULL},
+     "on more than one worker, with another value than avg",
+     "the built-in runtime averages gradients (avg)",
+     scales_otherwise},
+    {"sharding_configs.gradient_merge_acc_step",
+     {NULL},
+     "above 1, with sharding",
+     "it merges gradients inside the sharding unit, which the built-in runtime does not have; "
+     "gradient_merge with gradient_merge_configs.k_steps merges them without it",
+     merges_inside_sharding},
+    {"build_strategy.reduce_strategy",
+     {NULL},
+     "with the value 2, on more than one worker",
+     "2 leaves gradients unsummed, and the built-in runtime always sums them over all workers",
+     exchanges_nothing},
+    {"amp_configs.use_optimizer_fp16",
+     {NULL},
+     "when it is on, with amp",
+     "the built-in runtime keeps optimizer state in fp32",
+     is_on_with_amp},
+    {"asp", {NULL}, ON, "the built-in runtime has no structured sparsity", is_on},
+    {"qat", {NULL}, ON, "the built-in runtime has no quantization-aware training", is_on},
+    {"adam_d2sum", {NULL}, ON, NO_SERVER, is_on},
+    {"is_fl_ps_mode", {NULL}, ON, NO_SERVER, is_on},
+    {"with_coordinator", {NULL}, ON, NO_SERVER, is_on},
+    {"semi_auto", {NULL}, ON, OWN_SEARCH, is_on},
+    {"auto_search", {NULL}, ON, OWN_SEARCH, is_on},
+    {0},
+};
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+/* "is sum: …", where the knob is more than a switch. */
+static void note(const struct strategy *s, const struct support_gap *gap, struct select_notes *out)
+{
+    const void *message;
+    const struct knob_field *field = knobs_at(s, gap->knob, &message);
+
+    if (field->kind == KNOB_STRING)
+        select_note(out, gap->knob, "is %s: %s", *(char *const *)knob_value(field, message),
+                    gap->because);
+    else if (field->kind == KNOB_INT)
+        select_note(out, gap->knob, "is %d: %s", *(const int32_t *)knob_value(field, message),
+                    gap->because);
+    else
+        select_note(out, gap->knob, "%s", gap->because);
+}
+
+void support_list(const struct support_question *question, struct select_notes *out)
+{
+    for (const struct support_gap *gap = support_gaps; gap->knob; gap++)
+        if (gap->is_hit(question, gap))
+            note(&question->selection->final, gap, out);
+}
+
+static bool is_above_one(const struct strategy *asked, const char *degree)
+{
+    const void *message;
+    const struct knob_field *field = knobs_at(asked, degree, &message);
+
+    return *(const int32_t *)knob_value(field, message) > 1;
+}
+
+static bool is_written(const struct strategy *asked, const char *knob)
+{
+    const void *message;
+    const struct knob_field *field = knobs_at(asked, knob, &message);
+
+    return *knob_has(field, message) != 0 &&
+           (field->kind != KNOB_BOOL || *(const bool *)knob_value(field, message));
+}
+
+const char *support_blamed_field(const struct strategy *asked, const char *knob)
+{
+    if (select_is_auto(asked))
+        return "auto";
+    for (const struct support_gap *gap = support_gaps; gap->knob; gap++)
+        if (strcmp(gap->knob, knob) == 0 && !is_written(asked, knob))
+            for (int i = 0; i < SUPPORT_DEGREES_MAX && gap->degrees[i]; i++)
+                if (is_above_one(asked, gap->degrees[i]))
+                    return gap->degrees[i];
+    return knob;
+}
