@@ -66,7 +66,8 @@ answers() { # answers STATUS WORDS TOKEN
     said=$(scrape "$3") && [[ $said == "$1"* && $said == *"$2"* ]] || { echo "${said:0:500}"; return 1; }
 }
 
-# As answers, by a forwarder of its own: kubectl's ends with the first connection that the pod refuses.
+# As answers, by a forwarder of its own: kubectl's ends with the first connection that the pod
+# refuses.
 answers_anew() {
     forward
     answers "$@"
