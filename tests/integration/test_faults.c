@@ -219,7 +219,7 @@ static void test_faults__outputs_that_cannot_be_written(void **state)
 
     (void)state;
     REFUSED(PARTS(.extra = "    log: {curve: text.txt/losses.svg}\n"), "spec.training.log.curve",
-            "text.txt", "Not a directory");
+            "text.txt", "not a folder");
     job_run((const char *[]){"--curve", inside, path, NULL}, LIMIT_S, NULL, NULL, &run);
     assert_int_equal(run.exit_code, 1);
     assert_int_equal(run.step_count, 0);
@@ -475,7 +475,7 @@ static void test_faults__an_export_to_standard_output(void **state)
     char *folder = write_job(&parts);
     FLEET_AUTO_FREE char *saved = fleet_file_join(folder, "saved");
     FLEET_AUTO_FREE char *fifo = fleet_file_join(folder, "fifo");
-    FLEET_AUTO_FREE char *file = fleet_file_join(folder, "file");
+    FLEET_AUTO_FREE char *file = fleet_file_join(folder, "file.safetensors");
     FLEET_AUTO_FREE char *piped = fleet_file_join(folder, "piped");
     FLEET_AUTO_STRBUF struct fleet_strbuf command = {0};
     const char *programs = getenv("FLEET_BIN");

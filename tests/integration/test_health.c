@@ -120,7 +120,7 @@ static void write_weights(const char *folder, int row, float value)
         assert_int_equal(job_run_command("fleetjob", arguments, NULL, NULL), 0);
     }
     assert_int_equal(safetensors_open(path, &file, NULL), 0);
-    tensor = safetensors_find(&file, "wte.weight");
+    tensor = safetensors_find(&file, "transformer.wte.weight");
     assert_non_null(tensor);
     assert_int_equal(fleet_file_read(path, FILE_MAX, &text, &size, NULL), 0);
     for (int64_t i = row < 0 ? 0 : row * tensor->shape[1];

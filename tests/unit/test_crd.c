@@ -108,6 +108,30 @@ static void test_crd__every_field_has_type_description_and_limit(void **state)
     check_schema(fleet_json_at(crd, path), "status");
 }
 
+/* `kubectl explain fleetjob.spec.worker.template.spec.containers.args` and the like answer. */
+static void test_crd__explains_what_is_kept_as_it_is(void **state)
+{
+    static const char *const fields[] = {
+        "spec.properties.worker.properties.resources.properties.limits",
+        "spec.properties.worker.properties.template.properties.metadata.properties.labels",
+        "spec.properties.worker.properties.template.properties.spec.properties.containers"
+        ".items.properties.args",
+        "status.properties.plan.properties.bytesPerRank",
+    };
+    FLEET_AUTO_JSON cJSON *crd = crd_build();
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(fields); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+        const cJSON *schema;
+        fleet_strbuf_appendf(&path, "spec.versions[0].schema.openAPIV3Schema.properties.%s",
+                             fields[i]);
+        schema = fleet_json_at(crd, path.text);
+        if (!schema || !cJSON_GetObjectItemCaseSensitive(schema, "description"))
+            fail_msg("%s is not explained", fields[i]);
+    }
+}
+
 /* Set and unset differ in Paddle and MindSpore, so nothing there may have a default. */
 static bool has_default(const cJSON *schema)
 {
@@ -148,6 +172,7 @@ int main(void)
         cmocka_unit_test(test_crd__the_committed_file_is_what_the_tables_say),
         cmocka_unit_test(test_crd__the_reference_pages_are_what_the_tables_say),
         cmocka_unit_test(test_crd__every_field_has_type_description_and_limit),
+        cmocka_unit_test(test_crd__explains_what_is_kept_as_it_is),
         cmocka_unit_test(test_crd__embedded_vocabularies_keep_what_they_do_not_know),
     };
     return cmocka_run_group_tests_name("crd", tests, NULL, NULL);

@@ -11,6 +11,7 @@
 #include "libfleet/base/field.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/knobs.h"
+#include "tools/crd/known.h"
 
 static cJSON *new_object(void)
 {
@@ -128,6 +129,8 @@ static void add_map(cJSON *schema, const struct fleet_field *field)
 /* Type and limits of a scalar, whether a member or a list element. */
 static void add_item(cJSON *schema, const struct fleet_field *field, enum fleet_field_kind kind)
 {
+    cJSON *properties;
+
     switch (kind) {
     case FLEET_FIELD_BOOL:
         add_text(schema, "type", "boolean");
@@ -165,6 +168,9 @@ static void add_item(cJSON *schema, const struct fleet_field *field, enum fleet_
     case FLEET_FIELD_JSON:
         add_text(schema, "type", "object");
         add_true(schema, "x-kubernetes-preserve-unknown-fields");
+        properties = known_properties(field->name);
+        if (properties)
+            cJSON_AddItemToObject(schema, "properties", properties);
         break;
     case FLEET_FIELD_MAP:
     case FLEET_FIELD_INT_MAP:
