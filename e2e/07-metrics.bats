@@ -36,11 +36,15 @@ teardown() {
     [ -n "${BATS_TEST_COMPLETED:-}" ] || diagnose 2>&1 | sed 's/^/| /'
 }
 
-# Ports of the leader's pod on this machine: sets `https` and `http`.
+# Ports of the leader's pod on this machine: sets `https` and `http`. The pod is asked for, and the
+# old log emptied, before the child begins: killed while it still is a shell, it would report the
+# test as failed.
 forward() {
-    local log=$BATS_TEST_TMPDIR/forward
+    local log=$BATS_TEST_TMPDIR/forward pod
     [ -z "${forwarder:-}" ] || kill "$forwarder" 2>/dev/null || true
-    kubectl port-forward -n "$system" "pod/$(leader)" :8443 :8080 >"$log" 2>&1 3>&- &
+    pod=$(leader) || return 1
+    : >"$log"
+    kubectl port-forward -n "$system" "pod/$pod" :8443 :8080 >"$log" 2>&1 3>&- &
     forwarder=$!
     eventually "$LIMIT" grep -q '127.0.0.1:.* -> 8080' "$log"
     https=$(sed -n 's/.*127.0.0.1:\([0-9]*\) -> 8443/\1/p' "$log")
