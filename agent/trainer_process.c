@@ -74,10 +74,22 @@ static bool keep_open(int fd)
     return fd < 0 || fcntl(fd, F_SETFD, 0) == 0;
 }
 
+/* The descriptor for progress where the child expects it: in a shell, >&N takes one digit. Moves
+ * the pipe for our failure out of its way. */
+static bool place_progress(int progress, int *failed)
+{
+    if (progress < 0)
+        return true;
+    if (*failed == TRAINER_PROGRESS_FD)
+        *failed = fcntl(*failed, F_DUPFD_CLOEXEC, TRAINER_PROGRESS_FD + 1);
+    return *failed >= 0 && dup2(progress, TRAINER_PROGRESS_FD) >= 0 &&
+           keep_open(TRAINER_PROGRESS_FD);
+}
+
 __attribute__((noreturn)) static void run_child(const struct child_plan *plan)
 {
+    int number, failed = plan->failed;
     sigset_t none;
-    int number;
 
     /* (2): the parent may have died before prctl, then nobody would tell us. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != plan->parent)
@@ -90,11 +102,11 @@ __attribute__((noreturn)) static void run_child(const struct child_plan *plan)
                       CLOSE_RANGE_CLOEXEC); /* what we inherited ourselves */
     if (dup2(plan->out, STDOUT_FILENO) < 0 || dup2(plan->error, STDERR_FILENO) < 0 ||
         !keep_open(plan->link) || !keep_open(plan->launch->listener) ||
-        !keep_open(plan->launch->progress))
+        !place_progress(plan->launch->progress, &failed))
         _exit(127);
     (void)execvpe(plan->launch->path, plan->launch->arguments, plan->environment);
     number = errno;
-    (void)!write(plan->failed, &number, sizeof(number));
+    (void)!write(failed, &number, sizeof(number));
     _exit(127);
 }
 
@@ -159,6 +171,7 @@ int trainer_process_start(struct trainer_process *process, const struct trainer_
     int rc = 0;
 
     fleet_assert(process->pid == 0);
+    fleet_assert(launch->progress < 0 || (!launch->has_link && launch->listener < 0));
     close_streams(process);
     fleet_strbuf_clear(&process->tail);
     if (pipe2(out, O_CLOEXEC) < 0 || pipe2(error, O_CLOEXEC) < 0)
@@ -167,7 +180,8 @@ int trainer_process_start(struct trainer_process *process, const struct trainer_
         rc = link_pair(ends, err);
     set_number(numbers[0], LINK_FD_ENV, ends[1]);
     set_number(numbers[1], LINK_LISTEN_FD_ENV, launch->listener);
-    set_number(numbers[2], TRAINER_PROGRESS_FD_ENV, launch->progress);
+    set_number(numbers[2], TRAINER_PROGRESS_FD_ENV,
+               launch->progress < 0 ? -1 : TRAINER_PROGRESS_FD);
     if (rc == 0) {
         plan.out = out[1];
         plan.error = error[1];

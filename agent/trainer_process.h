@@ -25,6 +25,7 @@ struct fleet_error;
 struct fleet_line_writer;
 
 #define TRAINER_PROGRESS_FD_ENV "FLEET_PROGRESS_FD"
+#define TRAINER_PROGRESS_FD     3 /* what it says, whatever the descriptor is here */
 
 #define TRAINER_LINE_SIZE_MAX 8192  /* longer lines are broken */
 #define TRAINER_TAIL_SIZE_MAX 12288 /* bytes of last lines that are kept */
@@ -51,7 +52,7 @@ struct trainer_launch {
     char *const *environment; /* NULL-terminated; the descriptors below are added to it */
     bool has_link;            /* speaks link.h: FLEET_LINK_FD */
     int listener;             /* descriptor to inherit, -1 = none: FLEET_LISTEN_FD */
-    int progress;             /* the same: TRAINER_PROGRESS_FD_ENV */
+    int progress; /* the same, but as TRAINER_PROGRESS_FD; goes with none of the others */
 };
 
 /* None runs; and back to nothing: closes everything, but does not signal a child that runs. */

@@ -552,8 +552,7 @@ int cli_run(int argc, char **argv)
         describe_curve(&run);
         code = run_in_private_folder(&run);
         progress_free(run.progress);
-        if (run.job.spec.has_training)
-            plan_release(&run.plan);
+        plan_release(&run.plan); /* an own trainer has one, too, of its strategy */
     }
     curve_release(&run.curve);
     free(run.folder);

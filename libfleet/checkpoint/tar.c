@@ -67,7 +67,8 @@ void tar_encode(const char *name, uint64_t size, int64_t wall_s, char out[TAR_BL
 /* A size that fits 63 bits. */
 static bool get_size(const char field[12], uint64_t *out)
 {
-    char digits[13] = {0}, *end;
+    char digits[13] = {0};
+    size_t first, count;
 
     *out = 0;
     if ((unsigned char)field[0] == 0x80) {
@@ -79,8 +80,10 @@ static bool get_size(const char field[12], uint64_t *out)
         return true;
     }
     memcpy(digits, field, 12);
-    *out = strtoull(digits, &end, 8);
-    return end != digits && (*end == '\0' || *end == ' ');
+    first = strspn(digits, " ");
+    count = strspn(digits + first, "01234567"); /* strtoull() takes signs, too */
+    *out = strtoull(digits + first, NULL, 8);
+    return count > 0 && (digits[first + count] == '\0' || digits[first + count] == ' ');
 }
 
 static bool is_name(const char *name)

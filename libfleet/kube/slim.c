@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/kube/slim.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static const char key[] = "\"managedFields\":[";
@@ -36,21 +37,38 @@ static const char *skip_list(const char *p, const char *end)
     return NULL;
 }
 
-/* Inside a string the quotes of the key would be escaped, so the key is a key wherever it is
- * found. */
+/* The member from *at on, up to *to, with one comma at its side; false: it is not written compactly,
+ * or does not end. `from` is where the text that is kept begins. */
+static bool cut_member(const char *from, const char *end, const char **at, const char **to)
+{
+    *to = skip_list(*at + KEY_SIZE, end);
+    if (!*to || *at == from)
+        return false;
+    if ((*at)[-1] == ',') {
+        --*at;
+        return true;
+    }
+    if ((*at)[-1] != '{' || *to == end)
+        return false;
+    if (**to == ',') {
+        ++*to;
+        return true;
+    }
+    return **to == '}';
+}
+
+/* A quote that follows a comma or a brace is no escaped one, so it begins a key. */
 void kube_slim(const char *text, size_t size, struct fleet_strbuf *out)
 {
     const char *end = text + size, *from = text, *at = text;
 
     while ((at = memmem(at, (size_t)(end - at), key, KEY_SIZE))) {
-        const char *to = skip_list(at + KEY_SIZE, end);
-        if (!to)
-            break;
-        if (at > from && at[-1] == ',')
-            at--;
-        else if (to < end && *to == ',')
-            to++;
-        fleet_strbuf_append_bytes(out, from, (size_t)(at - from));
+        const char *start = at, *to;
+        if (!cut_member(from, end, &start, &to)) {
+            at += KEY_SIZE;
+            continue;
+        }
+        fleet_strbuf_append_bytes(out, from, (size_t)(start - from));
         from = at = to;
     }
     fleet_strbuf_append_bytes(out, from, (size_t)(end - from));

@@ -49,7 +49,11 @@ static void test_kube_slim__everything_else_stays(void **state)
         "{\"a\":\"\\\"managedFields\\\":[1]\"}", /* in a string */
         "{\"managedFields\":{\"a\":1}}",
         "{\"managedFields\":null}",
-        "{\"managedFields\" : [1]}", /* nobody writes it so */
+        "{\"\\\"managedFields\":[[]]}", /* a key that ends like it */
+        "{\"managedFields\" : [1]}",    /* nobody writes it so */
+        "{\"a\":1, \"managedFields\":[1]}",
+        "{ \"managedFields\":[1],\"b\":2}",
+        "{\"managedFields\":[1] ,\"b\":2}",
         "{\"xmanagedFields\":[1]}",
         "{\"managedFields\":[1",       /* ends too early … */
         "{\"managedFields\":[\"]}",    /* … in a string … */

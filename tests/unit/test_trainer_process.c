@@ -197,6 +197,37 @@ static void test_trainer_process__says_what_cannot_be_started(void **state)
     trainer_process_release(&p);
 }
 
+/* A shell writes to >&N with one digit only, so the number may not depend on what is open here. */
+static void test_trainer_process__progress_is_descriptor_three(void **state)
+{
+    char *arguments[] = {(char *)"sh", (char *)"-c", (char *)"echo $FLEET_PROGRESS_FD >&3", NULL};
+    struct trainer_launch launch = {
+        .path = "sh", .arguments = arguments, .environment = environ, .listener = -1};
+    char text[8] = "";
+
+    (void)state;
+    for (int first = 3; first < 40; first += 36) { /* low numbers free, and all of them taken */
+        struct trainer_process p;
+        struct fleet_error err;
+        struct output o;
+        int ends[2];
+
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        launch.progress = fcntl(ends[1], F_DUPFD_CLOEXEC, first);
+        assert_true(launch.progress >= first);
+        open_output(&o, &p);
+        if (trainer_process_start(&p, &launch, &err) < 0)
+            fail_msg("%s", err.text);
+        assert_int_equal(run_to_end(&p, &o), 0);
+        assert_int_equal(read(ends[0], text, sizeof(text) - 1), 2);
+        assert_string_equal(text, "3\n");
+        (void)close(launch.progress);
+        (void)close(ends[0]);
+        (void)close(ends[1]);
+        close_output(&o, &p);
+    }
+}
+
 static void test_trainer_process__hands_over_the_link_and_nothing_else(void **state)
 {
     struct trainer_process p;
@@ -248,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_trainer_process__does_not_wait_for_the_reader_of_its_output),
         cmocka_unit_test(test_trainer_process__breaks_endless_lines),
         cmocka_unit_test(test_trainer_process__says_what_cannot_be_started),
+        cmocka_unit_test(test_trainer_process__progress_is_descriptor_three),
         cmocka_unit_test(test_trainer_process__hands_over_the_link_and_nothing_else),
         cmocka_unit_test(test_trainer_process__a_signal_reaches_what_it_has_started),
     };
