@@ -37,8 +37,8 @@ static const char *skip_list(const char *p, const char *end)
     return NULL;
 }
 
-/* The member from *at on, up to *to, with one comma at its side; false: it is not written compactly,
- * or does not end. `from` is where the text that is kept begins. */
+/* The member from *at on, up to *to, with one comma at its side; false: it is not written
+ * compactly, or does not end. `from` is where the text that is kept begins. */
 static bool cut_member(const char *from, const char *end, const char **at, const char **to)
 {
     *to = skip_list(*at + KEY_SIZE, end);
