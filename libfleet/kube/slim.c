@@ -38,23 +38,26 @@ static const char *skip_list(const char *p, const char *end)
 }
 
 /* The member from *at on, up to *to, with one comma at its side; false: it is not written
- * compactly, or does not end. `from` is where the text that is kept begins. */
+ * compactly, or does not end. `from` is where the text that is kept begins. What is before the key
+ * is looked at first: a text full of keys that only end like it costs no search for their lists. */
 static bool cut_member(const char *from, const char *end, const char **at, const char **to)
 {
-    *to = skip_list(*at + KEY_SIZE, end);
-    if (!*to || *at == from)
+    char before = *at > from ? (*at)[-1] : '\0';
+
+    if (before != ',' && before != '{')
         return false;
-    if ((*at)[-1] == ',') {
+    *to = skip_list(*at + KEY_SIZE, end);
+    if (!*to)
+        return false;
+    if (before == ',') {
         --*at;
         return true;
     }
-    if ((*at)[-1] != '{' || *to == end)
-        return false;
-    if (**to == ',') {
+    if (*to < end && **to == ',') {
         ++*to;
         return true;
     }
-    return **to == '}';
+    return *to < end && **to == '}';
 }
 
 /* A quote that follows a comma or a brace is no escaped one, so it begins a key. */
@@ -63,7 +66,7 @@ void kube_slim(const char *text, size_t size, struct fleet_strbuf *out)
     const char *end = text + size, *from = text, *at = text;
 
     while ((at = memmem(at, (size_t)(end - at), key, KEY_SIZE))) {
-        const char *start = at, *to;
+        const char *start = at, *to = NULL;
         if (!cut_member(from, end, &start, &to)) {
             at += KEY_SIZE;
             continue;
