@@ -68,10 +68,6 @@ failed_because() { # failed_because JOB
     kubectl get fj "$1" -n "$namespace" -o jsonpath='{.status.conditions[?(@.type=="Failed")].reason}: {.status.conditions[?(@.type=="Failed")].message}'
 }
 
-log_has() { # log_has POD LINE
-    kubectl logs -n "$namespace" "$1" -c trainer | grep -F -- "$2"
-}
-
 @test "args alone: the agent starts what the image would have started, again after a failure" {
     entry_job args script 'args: ["3", "--lr=0.1", "", "a b"]' "$as_the_image_says"
     becomes args Succeeded

@@ -142,8 +142,7 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     echo "$output"
     [[ ${lines[0]} =~ HELD-OUT\ +TOKENS/S\ +GOODPUT\ +GENERATION ]]
     eventually "$LIMIT" describes seen Accepted 'all steps are done' Events: 'Training on 4 workers'
-    run kubectl logs seen-worker-0-0
-    [[ $output == *"Connected to the hub"* ]]
+    eventually "$LIMIT" log_has seen-worker-0-0 'Connected to the hub'
     kubectl explain fleetjob.spec.training.microBatchSize | grep 'through the model at a time'
     eventually "$LIMIT" field_is seen workers.succeeded 4
     # the image was loaded by hand: its name has no digest

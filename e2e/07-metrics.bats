@@ -131,7 +131,7 @@ END
 @test "another CA and key: jobs train on, their workers find the new hub" {
     local before uid
     start_job rotated replicas=2 steps=1000000
-    lines_are_json rotated
+    eventually "$LIMIT" lines_are_json rotated
     before=$(pods_of rotated)
     uid=$(kubectl get secret fleetjob-identity -n "$system" -o jsonpath='{.metadata.uid}')
     kubectl -n "$system" scale deployment/fleetjob-controller --replicas=0

@@ -124,6 +124,12 @@ trainer_of() { # trainer_of POD: its process number on this machine
     "$cluster" pids "$1" fleetjob-train | head -n 1
 }
 
+# Of its first container. The hub hears of a pod before the kubelet tells the API server that it
+# runs, and until then the server has no log: ask `eventually`.
+log_has() { # log_has POD WORDS
+    kubectl logs -n "$namespace" "$1" | grep -F -- "$2"
+}
+
 kill_trainer() { # kill_trainer POD
     local pid
     pid=$(trainer_of "$1")
