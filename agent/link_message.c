@@ -17,6 +17,7 @@
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 
 enum slot_type {
     SLOT_INT,
@@ -376,8 +377,7 @@ static int read_addresses(const cJSON *root, struct link_message *out, struct fl
             return fleet_error(err, -EINVAL,
                                "addresses[%d] is not a text of 1 to %d visible characters", rank,
                                LINK_ADDRESS_SIZE - 1);
-        out->assign.addresses[rank] = strdup(item->valuestring);
-        fleet_assert(out->assign.addresses[rank]);
+        out->assign.addresses[rank] = fleet_dup_text(item->valuestring);
         rank++;
     }
     return 0;

@@ -16,20 +16,13 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/variable.h"
 #include "libfleet/rendezvous/message.h"
 
 #define FILE_SIZE_MAX     65536
 #define GRACE_SECONDS     30
 #define GRACE_SECONDS_MAX 86400
-
-static char *dup_text(const char *text)
-{
-    char *copy = text ? strdup(text) : NULL;
-
-    fleet_assert(copy || !text);
-    return copy;
-}
 
 static int read_text(const char *name, size_t size_max, char **out, struct fleet_error *err)
 {
@@ -39,7 +32,7 @@ static int read_text(const char *name, size_t size_max, char **out, struct fleet
         return fleet_error(err, -EINVAL, "%s is not set", name);
     if (strlen(text) > size_max)
         return fleet_error(err, -EINVAL, "%s is longer than %zu bytes", name, size_max);
-    *out = dup_text(text);
+    *out = fleet_dup_text(text);
     return 0;
 }
 
@@ -161,9 +154,9 @@ static int read_all(char **arguments, struct settings *out, struct fleet_error *
                                     &grace_s, err)) < 0)
         return rc;
     out->grace_ms = grace_s * 1e3;
-    out->address = dup_text(address && address[0] ? address : "127.0.0.1");
-    out->termination_file = dup_text(termination && termination[0] ? termination : NULL);
-    out->job_file = dup_text(job_file && job_file[0] ? job_file : NULL);
+    out->address = fleet_dup_text(address && address[0] ? address : "127.0.0.1");
+    out->termination_file = fleet_dup_text(termination && termination[0] ? termination : NULL);
+    out->job_file = fleet_dup_text(job_file && job_file[0] ? job_file : NULL);
     out->command = arguments && arguments[0] ? arguments : NULL;
     if (!out->command && !out->job_file)
         return fleet_error(err, -EINVAL, "FLEET_JOB_FILE is not set and no command was given");

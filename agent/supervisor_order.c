@@ -9,6 +9,7 @@
 
 #include "agent/supervisor_internal.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/memory.h"
 
 #define ABORT_TIMEOUT_MS 60000.0
 
@@ -27,8 +28,7 @@ static char **addresses_in_rank_order(const struct message_assign *assign)
             char text[LINK_ADDRESS_SIZE];
             (void)snprintf(text, sizeof(text), "%s%s%s:%d", has_colon ? "[" : "", host,
                            has_colon ? "]" : "", assign->members[m].ports[p]);
-            addresses[rank] = strdup(text);
-            fleet_assert(addresses[rank]);
+            addresses[rank] = fleet_dup_text(text);
             rank++;
         }
     return addresses;

@@ -14,6 +14,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 
 /* What is known of the volume that holds the checkpoints, and of the others. */
 struct build {
@@ -422,8 +423,7 @@ static int build(struct build *b, cJSON **out_pod, char **out_path, struct fleet
     b->worker = pod_builder_build(&worker);
     if (find_mounts(b, err) < 0 || place(b, err) < 0)
         return err->code;
-    *out_path = strdup(b->path);
-    fleet_assert(*out_path != NULL);
+    *out_path = fleet_dup_text(b->path);
     *out_pod = make_pod(b, image);
     return 0;
 }

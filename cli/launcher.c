@@ -26,6 +26,7 @@
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/log.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
 #define LINE_SIZE_MAX 16384
@@ -58,14 +59,6 @@ struct launcher {
     struct pod **pods; /* [count] */
     size_t count;
 };
-
-static char *dup_text(const char *text)
-{
-    char *copy = strdup(text);
-
-    fleet_assert(copy);
-    return copy;
-}
 
 static void free_handle(uv_handle_t *handle)
 {
@@ -353,8 +346,7 @@ void launcher_create(struct launcher *l, int index, int attempt)
     if (rc < 0)
         fleet_strbuf_appendf(&message, "start %s: %s", l->agent_path, strerror(-rc));
     pod->public.message = fleet_strbuf_take(&message);
-    l->pods = realloc(l->pods, (l->count + 1) * sizeof(struct pod *));
-    fleet_assert(l->pods);
+    l->pods = fleet_grow(l->pods, l->count, sizeof(struct pod *));
     l->pods[l->count++] = pod;
     if (rc == 0)
         return;
@@ -481,7 +473,7 @@ static char **dup_command(char *const *command)
     copy = calloc(count + 1, sizeof(*copy));
     fleet_assert(copy);
     for (size_t i = 0; i < count; i++)
-        copy[i] = dup_text(command[i]);
+        copy[i] = fleet_dup_text(command[i]);
     return copy;
 }
 
@@ -493,10 +485,10 @@ int launcher_new(const struct launcher_config *config, int hub_port, struct laun
 
     fleet_assert(l);
     *l = (struct launcher){.config = *config,
-                           .folder = dup_text(config->folder),
-                           .agent_path = dup_text(config->agent_path),
-                           .job_name = dup_text(config->job_name),
-                           .job_uid = dup_text(config->job_uid),
+                           .folder = fleet_dup_text(config->folder),
+                           .agent_path = fleet_dup_text(config->agent_path),
+                           .job_name = fleet_dup_text(config->job_name),
+                           .job_uid = fleet_dup_text(config->job_uid),
                            .command = dup_command(config->command),
                            .environment = dup_command(config->environment),
                            .hub_port = hub_port,

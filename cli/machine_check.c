@@ -17,6 +17,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/checkpoint/safetensors.h"
 
 struct check {
@@ -218,8 +219,7 @@ static void check_file(const struct check *c, const char *field, const char *giv
                              path);
         return;
     }
-    folder = strdup(given);
-    fleet_assert(folder != NULL);
+    folder = fleet_dup_text(given);
     if (!strrchr(folder, '/'))
         (void)strcpy(folder, "."); /* NOLINT: "" was passed over */
     else

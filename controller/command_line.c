@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/memory.h"
 
 static const char usage[] =
     "Usage: fleetjob-controller --runtime-image IMAGE (--hub-service NAME | --hub-address H:P)\n"
@@ -60,9 +61,7 @@ static int split_namespaces(struct command_line *a, const char *text)
 {
     char *rest = NULL;
 
-    free(a->watch_list);
-    a->watch_list = strdup(text);
-    fleet_assert(a->watch_list);
+    fleet_set_text(&a->watch_list, text);
     a->watched_count = 0;
     for (char *name = strtok_r(a->watch_list, ", ", &rest); name;
          name = strtok_r(NULL, ", ", &rest)) {

@@ -37,6 +37,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/log.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/kube/config.h"
 #include "libfleet/kube/http.h"
 #include "libfleet/kube/meta.h"
@@ -345,8 +346,7 @@ static void begin(struct program *p)
         read_service(p);
         return;
     }
-    p->hub_address = strdup(p->arguments.hub_address);
-    fleet_assert(p->hub_address);
+    p->hub_address = fleet_dup_text(p->arguments.hub_address);
     load_identity(p);
 }
 

@@ -28,6 +28,7 @@
 #include "libfleet/base/field.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/variable.h"
 #include "libfleet/strategy/strategy_json.h"
 
@@ -71,8 +72,7 @@ static int read_job(struct trainer *trainer, const char *job_file, struct fleet_
         return rc;
     training_config_resolve_paths(&trainer->job.config, folder);
     charts_init(&trainer->report.charts, trainer->job.config.log.tensorboard, name);
-    trainer->job.name = strdup(name);
-    fleet_assert(trainer->job.name != NULL);
+    trainer->job.name = fleet_dup_text(name);
     return 0;
 }
 

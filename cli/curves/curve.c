@@ -2,9 +2,9 @@
 #include "cli/curves/curve.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/memory.h"
 
 void curve_release(struct curve *curve)
 {
@@ -16,19 +16,12 @@ void curve_release(struct curve *curve)
     *curve = (struct curve){0};
 }
 
-static void set_text(char **field, const char *text)
-{
-    if (!text || !text[0])
-        return;
-    free(*field);
-    *field = strdup(text);
-    fleet_assert(*field);
-}
-
 void curve_describe(struct curve *curve, const char *name, const char *about)
 {
-    set_text(&curve->name, name);
-    set_text(&curve->about, about);
+    if (name && name[0])
+        fleet_set_text(&curve->name, name);
+    if (about && about[0])
+        fleet_set_text(&curve->about, about);
 }
 
 static void cut(struct curve_series *series, int64_t step)
@@ -77,7 +70,6 @@ void curve_add_evaluation(struct curve *curve, int64_t step, double loss)
 
 void curve_add_mark(struct curve *curve, enum curve_mark_kind kind, int64_t step)
 {
-    curve->marks = realloc(curve->marks, (curve->mark_count + 1) * sizeof(*curve->marks));
-    fleet_assert(curve->marks);
+    curve->marks = fleet_grow(curve->marks, curve->mark_count, sizeof(*curve->marks));
     curve->marks[curve->mark_count++] = (struct curve_mark){kind, step < 0 ? -1 : step};
 }

@@ -31,6 +31,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
@@ -104,8 +105,7 @@ static void note_taken(struct reconciler_pass *pass, int index, int attempt)
     while (i < job->taken_count && job->taken[i].index != index)
         i++;
     if (i == job->taken_count) {
-        job->taken = realloc(job->taken, (job->taken_count + 1) * sizeof(*job->taken));
-        fleet_assert(job->taken);
+        job->taken = fleet_grow(job->taken, job->taken_count, sizeof(*job->taken));
         job->taken_count++;
     }
     job->taken[i] = (struct observed_attempt){index, attempt};
@@ -115,8 +115,7 @@ static void note_taken(struct reconciler_pass *pass, int index, int attempt)
 /* It is not there and will not come: its number is free. */
 static void note_refused(struct reconciler_job *job, int index, int attempt)
 {
-    job->refused = realloc(job->refused, (job->refused_count + 1) * sizeof(*job->refused));
-    fleet_assert(job->refused);
+    job->refused = fleet_grow(job->refused, job->refused_count, sizeof(*job->refused));
     job->refused[job->refused_count++] = (struct observed_attempt){index, attempt};
 }
 

@@ -13,22 +13,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
-
-static void set_text(char **text, const char *value)
-{
-    free(*text);
-    *text = value ? strdup(value) : NULL;
-    fleet_assert(*text || !value);
-}
-
-/* The list, with room for one more. */
-static void *grow(void *items, size_t count, size_t size)
-{
-    void *more = realloc(items, (count + 1) * size);
-
-    fleet_assert(more);
-    return more;
-}
+#include "libfleet/base/memory.h"
 
 void hub_view_release(struct hub_view *view)
 {
@@ -81,8 +66,8 @@ static void take_restart(struct hub_view *view, const struct hub_event *event, i
         free(view->history[0].cause);
         memmove(view->history, view->history + 1, (--view->history_count) * sizeof(restart));
     }
-    set_text(&restart.cause, event->cause);
-    view->history = grow(view->history, view->history_count, sizeof(restart));
+    fleet_set_text(&restart.cause, event->cause);
+    view->history = fleet_grow(view->history, view->history_count, sizeof(restart));
     view->history[view->history_count++] = restart;
     if (t->resume_ms > 0)
         view->lost_ms += t->resume_ms;
@@ -121,7 +106,7 @@ static void take_failure(struct hub_view *view, const struct hub_event *event)
     if (view->failure_count == HUB_VIEW_FAILURES_MAX)
         memmove(view->failures, view->failures + 1,
                 (--view->failure_count) * sizeof(view->failures[0]));
-    view->failures = grow(view->failures, view->failure_count, sizeof(view->failures[0]));
+    view->failures = fleet_grow(view->failures, view->failure_count, sizeof(view->failures[0]));
     view->failures[view->failure_count++] = to_failure(event);
 }
 
@@ -144,7 +129,7 @@ static void take_lost(struct hub_view *view, const struct hub_event *event, int6
     take_joined(view, event); /* once at most */
     if (view->silent_count == HUB_VIEW_SILENT_MAX)
         forget_silent(view, 0);
-    view->silent = grow(view->silent, view->silent_count, sizeof(view->silent[0]));
+    view->silent = fleet_grow(view->silent, view->silent_count, sizeof(view->silent[0]));
     view->silent[view->silent_count] = (struct hub_view_silent){.since_wall_ms = wall_ms};
     (void)snprintf(view->silent[view->silent_count++].pod_uid, sizeof(view->silent[0].pod_uid),
                    "%s", event->pod_uid);
@@ -192,7 +177,7 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
         view->has_checkpoint = view->has_saved = true;
         view->checkpoint.step = event->step.step;
         view->checkpoint.at_wall_ms = wall_ms;
-        set_text(&view->checkpoint.path, event->text);
+        fleet_set_text(&view->checkpoint.path, event->text);
         break;
     case HUB_EVENT_STATE_LOST:
         memcpy(view->state_lost, event->message, sizeof(view->state_lost));
@@ -213,7 +198,7 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
     case HUB_EVENT_FINISHED:
         view->result.steps = event->step.step;
         view->result.loss = event->step.loss;
-        set_text(&view->result.weights_sha256, event->weights_sha256);
+        fleet_set_text(&view->result.weights_sha256, event->weights_sha256);
         break;
     case HUB_EVENT_SUPERSEDED:
         view->is_superseded = true;

@@ -41,14 +41,6 @@ static void tell(const struct installation *in, const char *what, const struct f
         in->options.on_trouble(in->options.user, what, err);
 }
 
-static const char *text_at(const cJSON *json, const char *path)
-{
-    const char *text = "";
-
-    (void)fleet_json_opt_string(json, path, &text, NULL);
-    return text;
-}
-
 static void check_service(void *user);
 
 static void wait_for_next(struct installation *in)
@@ -107,9 +99,10 @@ static void free_secret(struct installation *in, const cJSON *found)
     cJSON *metadata = cJSON_AddObjectToObject(patch, "metadata");
     struct kube_rest_request request = on_secret(in, KUBE_MERGE_PATCH);
 
-    fleet_assert(metadata &&
-                 cJSON_AddStringToObject(metadata, "uid", text_at(found, "metadata.uid")) &&
-                 cJSON_AddNullToObject(metadata, "ownerReferences"));
+    fleet_assert(
+        metadata &&
+        cJSON_AddStringToObject(metadata, "uid", fleet_json_text_at(found, "metadata.uid")) &&
+        cJSON_AddNullToObject(metadata, "ownerReferences"));
     request.body = patch;
     in->call = kube_rest_start(in->io, &request, on_secret_written, in);
 }
@@ -159,7 +152,7 @@ static void apply_slice(struct installation *in)
     struct kube_rest_request request = {.verb = KUBE_APPLY,
                                         .resource = &kube_endpoint_slices,
                                         .namespace_ = in->options.namespace_,
-                                        .name = text_at(slice, "metadata.name"),
+                                        .name = fleet_json_text_at(slice, "metadata.name"),
                                         .body = slice,
                                         .field_manager = WELLKNOWN_FIELD_MANAGER,
                                         .force = true,
@@ -231,16 +224,16 @@ static void on_moved(struct installation *in, const char *address)
     in->has_moved = true;
     (void)fleet_error(&err, -EADDRNOTAVAIL, "Service %s/%s has the address %s now, not %s",
                       in->options.namespace_, in->options.service, address,
-                      text_at(in->service, "spec.clusterIP"));
+                      fleet_json_text_at(in->service, "spec.clusterIP"));
     in->options.on_moved(in->options.user, &err);
 }
 
 /* It is there, made or read. */
 static void take_service(struct installation *in, const cJSON *service)
 {
-    const char *address = text_at(service, "spec.clusterIP");
+    const char *address = fleet_json_text_at(service, "spec.clusterIP");
 
-    if (strcmp(address, text_at(in->service, "spec.clusterIP")) != 0)
+    if (strcmp(address, fleet_json_text_at(in->service, "spec.clusterIP")) != 0)
         on_moved(in, address);
     note_service(in, service);
 }
@@ -295,9 +288,11 @@ static void mend_service(struct installation *in, const cJSON *found)
     cJSON *spec = cJSON_AddObjectToObject(patch, "spec");
     struct kube_rest_request request = on_service(in, KUBE_MERGE_PATCH);
 
-    fleet_assert(spec && cJSON_AddStringToObject(metadata, "uid", text_at(found, "metadata.uid")) &&
-                 cJSON_AddNullToObject(spec, "selector") &&
-                 cJSON_AddItemToObject(spec, "ports", build_ports(in)));
+    fleet_assert(
+        spec &&
+        cJSON_AddStringToObject(metadata, "uid", fleet_json_text_at(found, "metadata.uid")) &&
+        cJSON_AddNullToObject(spec, "selector") &&
+        cJSON_AddItemToObject(spec, "ports", build_ports(in)));
     request.body = patch;
     in->call = kube_rest_start(in->io, &request, on_service_written, in);
 }
@@ -308,7 +303,7 @@ static void on_service_read(void *user, const cJSON *object, const struct fleet_
 
     in->call = NULL;
     if (err && kube_is_not_found(err)) {
-        make_service(in, text_at(in->service, "spec.clusterIP"), on_service_made);
+        make_service(in, fleet_json_text_at(in->service, "spec.clusterIP"), on_service_made);
     } else if (!err && !fleet_json_at(object, "metadata.deletionTimestamp") &&
                !is_right(in, object)) {
         mend_service(in, object);

@@ -24,7 +24,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "controller/fleetjob/pass.h"
 #include "controller/fleetjob/projection.h"
@@ -35,6 +34,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 
 #define RETRY_MIN_MS 1000.0
 #define RETRY_MAX_MS 300000.0
@@ -101,9 +101,7 @@ static void make_report(void *user)
     fleetjob_status_copy(&report->before.status, &report->after);
     report->is_changed = status_set(&pass, WELLKNOWN_CONDITION_INTERNAL_ERROR, true,
                                     WELLKNOWN_REASON_INVARIANT_BROKEN, report->text);
-    free(report->after.reason);
-    report->after.reason = strdup(WELLKNOWN_CONDITION_INTERNAL_ERROR);
-    fleet_assert(report->after.reason);
+    fleet_set_text(&report->after.reason, WELLKNOWN_CONDITION_INTERNAL_ERROR);
 }
 
 static void release_report(struct report *report)

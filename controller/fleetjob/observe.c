@@ -14,6 +14,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/plan/plan.h"
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -80,14 +81,6 @@ static void check(const struct observe_input *input, struct observation *out)
 static bool is_ours(const struct projection_pod *pod)
 {
     return pod->index >= 0 && pod->attempt >= 0;
-}
-
-static char *dup_text(const char *text)
-{
-    char *copy = strdup(text);
-
-    fleet_assert(copy);
-    return copy;
 }
 
 /* It has a node and does not start, and its status does not say why: Events may (pod_events.h). */
@@ -157,7 +150,7 @@ static void collect_gone(const struct observe_input *input, struct observation *
     out->gone_uids = calloc(input->gone_count + 1, sizeof(*out->gone_uids));
     fleet_assert(out->gone_uids);
     for (size_t i = 0; i < input->gone_count; i++)
-        out->gone_uids[i] = dup_text(input->gone_uids[i]);
+        out->gone_uids[i] = fleet_dup_text(input->gone_uids[i]);
     out->observed.gone_uids = (const char *const *)out->gone_uids;
     out->observed.gone_count = input->gone_count;
 }
@@ -267,11 +260,9 @@ void observe_release(struct observation *observation)
     memset(observation, 0, sizeof(*observation));
 }
 
-static void set_text(char **text, const char *value, struct actions *actions)
+static void change_text(char **text, const char *value, struct actions *actions)
 {
-    free(*text);
-    *text = value ? strdup(value) : NULL;
-    fleet_assert(*text || !value);
+    fleet_set_text(text, value);
     actions->is_status_changed = true;
 }
 
@@ -283,15 +274,15 @@ static void complete_images(const struct observation *o, struct actions *actions
     bool is_suspended = o->job.spec.run_policy.suspend;
 
     if (is_suspended && o->living_count == 0 && (status->image || status->agent_image)) {
-        set_text(&status->image, NULL, actions);
-        set_text(&status->image_id, NULL, actions);
-        set_text(&status->agent_image, NULL, actions);
+        change_text(&status->image, NULL, actions);
+        change_text(&status->image_id, NULL, actions);
+        change_text(&status->agent_image, NULL, actions);
     } else if (!is_suspended && o->image && !(status->image && status->agent_image)) {
         if (!status->image) {
-            set_text(&status->image, o->image, actions);
-            set_text(&status->image_id, o->image_id, actions);
+            change_text(&status->image, o->image, actions);
+            change_text(&status->image_id, o->image_id, actions);
         }
-        set_text(&status->agent_image, o->agent_image, actions);
+        change_text(&status->agent_image, o->agent_image, actions);
     }
 }
 
@@ -334,7 +325,7 @@ void observe_complete(const struct observation *o, struct actions *actions)
     if (o->secret_digest && o->secret_digest[0] &&
         (!actions->status.secret_digest ||
          strcmp(o->secret_digest, actions->status.secret_digest) != 0))
-        set_text(&actions->status.secret_digest, o->secret_digest, actions);
+        change_text(&actions->status.secret_digest, o->secret_digest, actions);
     if (!o->plan->json || o->errors.count > 0 || o->plan->generation != o->job.metadata.generation)
         return;
     tell_plan(o, actions);

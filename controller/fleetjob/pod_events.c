@@ -14,6 +14,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
 /* Kubelets write these; they have a field selector by pod, which events.k8s.io does not have. */
@@ -60,14 +61,6 @@ void pod_events_forget(struct pod_events *events)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static const char *text_at(const cJSON *json, const char *path)
-{
-    const char *text = "";
-
-    (void)fleet_json_opt_string(json, path, &text, NULL);
-    return text;
-}
-
 /* When it happened last, in whichever field its writer says so. */
 static int64_t last_seen(const cJSON *event)
 {
@@ -76,7 +69,7 @@ static int64_t last_seen(const cJSON *event)
     int64_t latest = 0, time;
 
     for (size_t i = 0; i < FLEET_COUNT(paths); i++)
-        if (fleet_rfc3339_parse(text_at(event, paths[i]), &time) == 0 && time > latest)
+        if (fleet_rfc3339_parse(fleet_json_text_at(event, paths[i]), &time) == 0 && time > latest)
             latest = time;
     return latest;
 }
@@ -103,8 +96,9 @@ struct pod_events_note pod_events_read(const cJSON *list)
 
     cJSON_ArrayForEach(event, fleet_json_at(list, "items"))
     {
-        const char *reason = text_at(event, "reason"), *message = text_at(event, "message");
-        bool is_warning = strcmp(text_at(event, "type"), "Warning") == 0;
+        const char *reason = fleet_json_text_at(event, "reason"),
+                   *message = fleet_json_text_at(event, "message");
+        bool is_warning = strcmp(fleet_json_text_at(event, "type"), "Warning") == 0;
         const char *cause = pod_cause_of_event(is_warning, reason, message);
         int64_t time = last_seen(event);
         if (time < newest || (is_warning && !cause[0]) ||
@@ -116,8 +110,7 @@ struct pod_events_note pod_events_read(const cJSON *list)
         if (cause[0])
             append_cut(&text, reason, message);
     }
-    note.text = strdup(note.cause[0] ? fleet_strbuf_text(&text) : "");
-    fleet_assert(note.text);
+    note.text = fleet_dup_text(note.cause[0] ? fleet_strbuf_text(&text) : "");
     return note;
 }
 
@@ -147,8 +140,7 @@ static void list_events(struct reconciler_job *job, const struct observed_pod *p
 
     fleet_strbuf_appendf(&selector, "involvedObject.uid=%s", pod->uid);
     request.field_selector = selector.text;
-    events->uid = strdup(pod->uid);
-    fleet_assert(events->uid);
+    events->uid = fleet_dup_text(pod->uid);
     events->next_index = pod->index + 1;
     events->call = kube_rest_start(job->reconciler->io, &request, on_listed, job);
 }

@@ -148,19 +148,11 @@ static struct projection_pod *pack(struct projection_pod *draft)
     return pod;
 }
 
-static const char *text_at(const cJSON *json, const char *path)
-{
-    const char *text = "";
-
-    (void)fleet_json_opt_string(json, path, &text, NULL);
-    return text;
-}
-
 static int64_t time_at(const cJSON *json, const char *path)
 {
     int64_t time = 0;
 
-    (void)fleet_rfc3339_parse(text_at(json, path), &time);
+    (void)fleet_rfc3339_parse(fleet_json_text_at(json, path), &time);
     return time;
 }
 
@@ -196,7 +188,7 @@ bool projection_pod_number(const char *pod, const char *job, int *out_index, int
 
 static enum observed_phase read_phase(const cJSON *object)
 {
-    const char *phase = text_at(object, "status.phase");
+    const char *phase = fleet_json_text_at(object, "status.phase");
 
     if (strcmp(phase, "Succeeded") == 0)
         return OBSERVED_SUCCEEDED;
@@ -211,7 +203,7 @@ static const cJSON *find_named(const cJSON *list, const char *name)
 
     cJSON_ArrayForEach(item, list)
     {
-        if (strcmp(text_at(item, "name"), name) == 0)
+        if (strcmp(fleet_json_text_at(item, "name"), name) == 0)
             return item;
     }
     return NULL;
@@ -221,7 +213,7 @@ static const cJSON *find_named(const cJSON *list, const char *name)
 static const cJSON *worker_status(const cJSON *object)
 {
     return find_named(fleet_json_at(object, "status.containerStatuses"),
-                      text_at(object, "spec.containers[0].name"));
+                      fleet_json_text_at(object, "spec.containers[0].name"));
 }
 
 /* What a person should read: the agent's report (reporter.h) in one line, or whatever was
@@ -233,8 +225,8 @@ static void read_message(const char *text, struct fleet_strbuf *reason,
 
     if (fleet_json_parse(text, strlen(text), TERMINATION_SIZE_MAX, &report, NULL) == 0 &&
         cJSON_IsObject(report)) {
-        fleet_strbuf_append(reason, text_at(report, "cause"));
-        fleet_strbuf_append(message, text_at(report, "message"));
+        fleet_strbuf_append(reason, fleet_json_text_at(report, "cause"));
+        fleet_strbuf_append(message, fleet_json_text_at(report, "message"));
         *is_permanent = cJSON_IsTrue(fleet_json_at(report, "permanent"));
     } else {
         fleet_strbuf_append(message, text);
@@ -246,9 +238,9 @@ static void read_message(const char *text, struct fleet_strbuf *reason,
 /* The image that it runs: by digest, or by name where it was loaded onto the node and has none. */
 static const char *read_image(const cJSON *container, const cJSON *status)
 {
-    const char *id = text_at(status, "imageID");
+    const char *id = fleet_json_text_at(status, "imageID");
 
-    return !id[0] || strstr(id, "@sha256:") ? id : text_at(container, "image");
+    return !id[0] || strstr(id, "@sha256:") ? id : fleet_json_text_at(container, "image");
 }
 
 static void read_images(const cJSON *object, const cJSON *worker, struct projection_pod *pod)
@@ -258,7 +250,7 @@ static void read_images(const cJSON *object, const cJSON *worker, struct project
     const cJSON *status = find_named(fleet_json_at(object, "status.initContainerStatuses"),
                                      WELLKNOWN_AGENT_CONTAINER);
 
-    pod->image_id = dup_text(text_at(worker, "imageID"));
+    pod->image_id = dup_text(fleet_json_text_at(worker, "imageID"));
     pod->image = dup_text(read_image(fleet_json_at(object, "spec.containers[0]"), worker));
     pod->agent_image = dup_text(bringer ? read_image(bringer, status) : pod->image);
 }
@@ -282,14 +274,15 @@ static const char *disruption_cause(const char *reason)
 /* Why it ended, most telling first: the pod's reason, why it was disrupted, the container's. */
 static const char *read_reason(const cJSON *object, const cJSON *terminated)
 {
-    const char *pod = text_at(object, "status.reason"), *container = text_at(terminated, "reason");
+    const char *pod = fleet_json_text_at(object, "status.reason"),
+               *container = fleet_json_text_at(terminated, "reason");
     const cJSON *disruption =
         kube_condition_find(fleet_json_at(object, "status.conditions"), "DisruptionTarget");
 
     if (pod[0])
         return pod;
-    if (disruption && strcmp(text_at(disruption, "status"), "True") == 0)
-        return disruption_cause(text_at(disruption, "reason"));
+    if (disruption && strcmp(fleet_json_text_at(disruption, "status"), "True") == 0)
+        return disruption_cause(fleet_json_text_at(disruption, "reason"));
     if (strcmp(container, "Error") == 0 || strcmp(container, "Completed") == 0)
         return "";
     return container;
@@ -298,9 +291,9 @@ static const char *read_reason(const cJSON *object, const cJSON *terminated)
 /* The container's, or that of all containers of the pod together. */
 static const char *read_memory_limit(const cJSON *object)
 {
-    const char *limit = text_at(object, "spec.containers[0].resources.limits.memory");
+    const char *limit = fleet_json_text_at(object, "spec.containers[0].resources.limits.memory");
 
-    return limit[0] ? limit : text_at(object, "spec.resources.limits.memory");
+    return limit[0] ? limit : fleet_json_text_at(object, "spec.resources.limits.memory");
 }
 
 static void read_end(const cJSON *object, struct projection_pod *pod)
@@ -318,9 +311,9 @@ static void read_end(const cJSON *object, struct projection_pod *pod)
     pod->started_wall_ms = time_at(terminated ? terminated : worker,
                                    terminated ? "startedAt" : "state.running.startedAt");
     pod->finished_wall_ms = time_at(terminated, "finishedAt");
-    read_message(text_at(terminated, "message"), &cause, &message, &pod->is_permanent);
+    read_message(fleet_json_text_at(terminated, "message"), &cause, &message, &pod->is_permanent);
     if (message.length == 0)
-        fleet_strbuf_append(&message, text_at(object, "status.message"));
+        fleet_strbuf_append(&message, fleet_json_text_at(object, "status.message"));
     pod->reason = dup_text(reason[0] ? reason : fleet_strbuf_text(&cause));
     pod->message = dup_text(fleet_strbuf_text(&message));
 }
@@ -332,8 +325,8 @@ static bool find_waiting(const cJSON *statuses, struct fleet_strbuf *out, const 
 
     cJSON_ArrayForEach(item, statuses)
     {
-        const char *reason = text_at(item, "state.waiting.reason");
-        const char *message = text_at(item, "state.waiting.message");
+        const char *reason = fleet_json_text_at(item, "state.waiting.reason");
+        const char *message = fleet_json_text_at(item, "state.waiting.message");
         if (!reason[0] || strcmp(reason, "PodInitializing") == 0)
             continue;
         fleet_strbuf_appendf(out, "%s%s%s", reason, message[0] ? ": " : "", message);
@@ -350,9 +343,10 @@ static void read_waiting(const cJSON *object, struct projection_pod *pod)
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     const char *cause = "";
 
-    if (scheduled && strcmp(text_at(scheduled, "status"), "False") == 0) {
-        fleet_strbuf_append(&text, text_at(scheduled, "message"));
-        cause = pod_cause_of_scheduler(text_at(scheduled, "reason"), fleet_strbuf_text(&text));
+    if (scheduled && strcmp(fleet_json_text_at(scheduled, "status"), "False") == 0) {
+        fleet_strbuf_append(&text, fleet_json_text_at(scheduled, "message"));
+        cause = pod_cause_of_scheduler(fleet_json_text_at(scheduled, "reason"),
+                                       fleet_strbuf_text(&text));
     } else if (!find_waiting(fleet_json_at(object, "status.initContainerStatuses"), &text,
                              &cause)) {
         (void)find_waiting(fleet_json_at(object, "status.containerStatuses"), &text, &cause);
@@ -377,10 +371,10 @@ static void *pod_project(const cJSON *object, struct fleet_error *err)
         return NULL;
     pod->name = dup_text(meta.name);
     pod->uid = dup_text(meta.uid);
-    if (owner && strcmp(text_at(owner, "kind"), WELLKNOWN_KIND) == 0)
-        pod->owner_uid = dup_text(text_at(owner, "uid"));
-    pod->owner_name = dup_text(pod->owner_uid ? text_at(owner, "name") : "");
-    pod->node = dup_text(text_at(object, "spec.nodeName"));
+    if (owner && strcmp(fleet_json_text_at(owner, "kind"), WELLKNOWN_KIND) == 0)
+        pod->owner_uid = dup_text(fleet_json_text_at(owner, "uid"));
+    pod->owner_name = dup_text(pod->owner_uid ? fleet_json_text_at(owner, "name") : "");
+    pod->node = dup_text(fleet_json_text_at(object, "spec.nodeName"));
     pod->topology = dup_text(kube_meta_label(object, WELLKNOWN_LABEL_TOPOLOGY));
     pod->index = pod->attempt = -1;
     if (pod->owner_uid)
@@ -424,9 +418,9 @@ static void *service_project(const cJSON *object, struct fleet_error *err)
     service = calloc(1, sizeof(*service));
     fleet_assert(service);
     service->uid = dup_text(meta.uid);
-    service->owner_uid = owner ? dup_text(text_at(owner, "uid")) : NULL;
+    service->owner_uid = owner ? dup_text(fleet_json_text_at(owner, "uid")) : NULL;
     service->job_name = dup_text(kube_meta_label(object, WELLKNOWN_LABEL_JOB));
-    service->is_ours = owner ? strcmp(text_at(owner, "kind"), WELLKNOWN_KIND) == 0
+    service->is_ours = owner ? strcmp(fleet_json_text_at(owner, "kind"), WELLKNOWN_KIND) == 0
                              : manager && strcmp(manager, WELLKNOWN_FIELD_MANAGER) == 0;
     return service;
 }

@@ -13,25 +13,17 @@
 
 #include "controller/fleetjob/pass.h"
 #include "libfleet/api/wellknown.h"
-#include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
 /* ---- adding actions -------------------------------------------------------------------------- */
-
-static void *grow(void *items, size_t count, size_t size)
-{
-    void *more = realloc(items, (count + 1) * size);
-
-    fleet_assert(more);
-    return more;
-}
 
 void pass_create(struct pass *pass, int index, int attempt, bool is_replacement)
 {
     struct actions *out = pass->out;
 
-    out->creates = grow(out->creates, out->create_count, sizeof(*out->creates));
+    out->creates = fleet_grow(out->creates, out->create_count, sizeof(*out->creates));
     out->creates[out->create_count++] = (struct action_create){index, attempt, is_replacement};
 }
 
@@ -39,7 +31,7 @@ void pass_look(struct pass *pass, int index, int attempt)
 {
     struct actions *out = pass->out;
 
-    out->looks = grow(out->looks, out->look_count, sizeof(*out->looks));
+    out->looks = fleet_grow(out->looks, out->look_count, sizeof(*out->looks));
     out->looks[out->look_count++] = (struct observed_attempt){index, attempt};
 }
 
@@ -63,9 +55,8 @@ void pass_delete(struct pass *pass, const struct observed_pod *pod, const char *
     for (size_t i = 0; i < out->delete_count; i++)
         if (strcmp(out->deletes[i].name, pod->name) == 0)
             return;
-    name = strdup(pod->name);
-    fleet_assert(name);
-    out->deletes = grow(out->deletes, out->delete_count, sizeof(*out->deletes));
+    name = fleet_dup_text(pod->name);
+    out->deletes = fleet_grow(out->deletes, out->delete_count, sizeof(*out->deletes));
     out->deletes[out->delete_count++] =
         (struct action_delete){name, reason, pass_silent_since(pass, pod) > 0};
 }
@@ -76,7 +67,7 @@ static void add_event(struct actions *out, bool is_warning, const char *reason, 
     struct fleet_strbuf message = {0};
 
     fleet_strbuf_appendv(&message, format, args);
-    out->events = grow(out->events, out->event_count, sizeof(*out->events));
+    out->events = fleet_grow(out->events, out->event_count, sizeof(*out->events));
     out->events[out->event_count++] =
         (struct action_event){is_warning, reason, fleet_strbuf_take(&message)};
 }
@@ -189,7 +180,8 @@ static void tell_departures(struct pass *pass)
              strcmp(pod->reason, WELLKNOWN_CAUSE_EVICTED) != 0) ||
             pod->phase == OBSERVED_SUCCEEDED)
             continue;
-        out->departures = grow(out->departures, out->departure_count, sizeof(*out->departures));
+        out->departures =
+            fleet_grow(out->departures, out->departure_count, sizeof(*out->departures));
         out->departures[out->departure_count++] =
             (struct action_departure){pod->uid, pod->index, pod->attempt, pod->reason};
     }
@@ -209,7 +201,7 @@ static void tell_gone(struct pass *pass)
                                                          : in->pods[i].uid;
         if (!uid)
             continue;
-        out->gone_uids = grow(out->gone_uids, out->gone_count, sizeof(*out->gone_uids));
+        out->gone_uids = fleet_grow(out->gone_uids, out->gone_count, sizeof(*out->gone_uids));
         out->gone_uids[out->gone_count++] = uid;
     }
 }

@@ -26,6 +26,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
@@ -326,8 +327,7 @@ static void on_hub_evicted(void *user, const char *pod_uid)
         eviction = calloc(1, sizeof(*eviction));
         fleet_assert(eviction);
         eviction->reconciler = r;
-        eviction->job = strdup(job->key);
-        fleet_assert(eviction->job);
+        eviction->job = fleet_dup_text(job->key);
         (void)kube_rest_start(r->io, &request, on_evicted_deleted, eviction);
         return;
     }
@@ -557,10 +557,8 @@ static void remember_gone(struct reconciler_job *job, const char *uid)
 {
     if (job->gone_count == GONE_MAX)
         return;
-    job->gone_uids = realloc(job->gone_uids, (job->gone_count + 1) * sizeof(*job->gone_uids));
-    fleet_assert(job->gone_uids);
-    job->gone_uids[job->gone_count] = strdup(uid);
-    fleet_assert(job->gone_uids[job->gone_count]);
+    job->gone_uids = fleet_grow(job->gone_uids, job->gone_count, sizeof(*job->gone_uids));
+    job->gone_uids[job->gone_count] = fleet_dup_text(uid);
     job->gone_count++;
 }
 
@@ -571,8 +569,7 @@ void reconciler_note_vanished(struct reconciler_job *job, int index, int attempt
     while (i < job->vanished_count && job->vanished[i].index != index)
         i++;
     if (i == job->vanished_count) {
-        job->vanished = realloc(job->vanished, (i + 1) * sizeof(*job->vanished));
-        fleet_assert(job->vanished);
+        job->vanished = fleet_grow(job->vanished, i, sizeof(*job->vanished));
         job->vanished[job->vanished_count++] = (struct observed_vanished){.index = index};
     }
     reconcile_note_vanished(&job->vanished[i], attempt, kube_wall_ms(job->reconciler->io));

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "controller/machinery/ratelimiter.h"
-#include "libfleet/base/assert.h"
+#include "libfleet/base/memory.h"
 
 void refusal_clear(struct refusal *r)
 {
@@ -25,9 +25,7 @@ bool refusal_note(struct refusal *r, const char *text, int64_t generation, doubl
     r->retry_at_ms =
         now_ms + ratelimiter_delay_ms(REFUSAL_RETRY_MIN_MS, REFUSAL_RETRY_MAX_MS, r->count, random);
     if (is_news) {
-        free(r->text);
-        r->text = strdup(text);
-        fleet_assert(r->text);
+        fleet_set_text(&r->text, text);
         r->text_until_ms = now_ms + REFUSAL_WORDS_MS;
     }
     return is_news;

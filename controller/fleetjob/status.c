@@ -14,18 +14,12 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
 
 #define LOSS_DIGITS 6
 #define SKEW_MS     5000 /* between the clocks of a node and ours */
-
-static void set_text(char **text, const char *value)
-{
-    free(*text);
-    *text = value ? strdup(value) : NULL;
-    fleet_assert(*text || !value);
-}
 
 /* ---- conditions ------------------------------------------------------------------------------ */
 
@@ -65,10 +59,10 @@ bool status_set(struct pass *pass, const char *type, bool is_true, const char *r
         fleet_assert(status->conditions.items);
         condition = &status->conditions.items[status->conditions.count++];
         *condition = (struct fleetjob_condition){0};
-        set_text(&condition->type, type);
+        fleet_set_text(&condition->type, type);
     }
-    set_text(&condition->status, value);
-    set_text(&condition->reason, reason);
+    fleet_set_text(&condition->status, value);
+    fleet_set_text(&condition->reason, reason);
     free(condition->message);
     condition->message = kube_message_cut(message);
     fleet_assert(condition->message);
@@ -88,7 +82,7 @@ bool status_clear(struct pass *pass, const char *type, const char *reason, const
 static void end(struct pass *pass, const char *reason)
 {
     pass->status->finished_wall_ms = pass->now;
-    set_text(&pass->status->waiting, NULL);
+    fleet_set_text(&pass->status->waiting, NULL);
     (void)status_clear(pass, WELLKNOWN_CONDITION_RUNNING, reason, "the job is over");
     (void)status_clear(pass, WELLKNOWN_CONDITION_RESTARTING, reason, "the job is over");
     (void)status_clear(pass, WELLKNOWN_CONDITION_STALLED, reason, "the job is over");
@@ -106,7 +100,7 @@ void status_succeed(struct pass *pass)
         status->has_result = true;
         status->result.steps = result->steps;
         status->result.loss = result->loss;
-        set_text(&status->result.weights_sha256, result->weights_sha256);
+        fleet_set_text(&status->result.weights_sha256, result->weights_sha256);
     }
     end(pass, WELLKNOWN_REASON_COMPLETED);
     (void)status_set(pass, WELLKNOWN_CONDITION_SUCCEEDED, true, WELLKNOWN_REASON_COMPLETED,
@@ -167,7 +161,7 @@ static void take_progress(struct pass *pass)
     fleet_strbuf_appendf(&text, "%lld", (long long)told->step);
     if (steps > 0)
         fleet_strbuf_appendf(&text, "/%lld", (long long)steps);
-    set_text(&progress->text, text.text);
+    fleet_set_text(&progress->text, text.text);
     if (!pass->status->has_progress)
         progress->held_out_loss = NAN;
     pass->status->has_progress = true;
@@ -185,7 +179,7 @@ static void observe_progress(struct pass *pass)
         pass->status->has_checkpoint = true;
         pass->status->checkpoint.step = hub->checkpoint.step;
         pass->status->checkpoint.at_wall_ms = hub->checkpoint.at_wall_ms;
-        set_text(&pass->status->checkpoint.path, hub->checkpoint.path);
+        fleet_set_text(&pass->status->checkpoint.path, hub->checkpoint.path);
     }
     if (!hub->has_progress || (pass->status->has_progress && hub->progress.step < progress->step))
         return; /* (5) */
@@ -214,9 +208,9 @@ static void observe_begun(struct pass *pass)
     restarts->has_begun = true;
     restarts->begun = hub_view_begun(&hub->begun, pass->now, message);
     restarts->begun.cause = restarts->begun.message = NULL;
-    set_text(&restarts->begun.cause, hub->begun.cause);
+    fleet_set_text(&restarts->begun.cause, hub->begun.cause);
     if (message[0])
-        set_text(&restarts->begun.message, message);
+        fleet_set_text(&restarts->begun.message, message);
 }
 
 static void observe_lineage(struct pass *pass)
@@ -283,8 +277,8 @@ static void explain_newest(struct pass *pass)
                       restart->at_wall_ms + SKEW_MS))
         return;
     oom_describe(pass, (int)restart->member, &text);
-    set_text(&restart->cause, OOM_CAUSE);
-    set_text(&restart->message, text.text);
+    fleet_set_text(&restart->cause, OOM_CAUSE);
+    fleet_set_text(&restart->message, text.text);
 }
 
 /* The newest of the history: a copy, with what its pod says besides. */
@@ -302,15 +296,14 @@ static const struct fleetjob_restart *append_restart(struct pass *pass,
                 restarts->history.count * sizeof(*restart));
     }
     restarts->history.items =
-        realloc(restarts->history.items, (restarts->history.count + 1) * sizeof(*restart));
-    fleet_assert(restarts->history.items);
+        fleet_grow(restarts->history.items, restarts->history.count, sizeof(*restart));
     added = &restarts->history.items[restarts->history.count++];
     *added = *restart;
     added->cause = added->message = NULL;
-    set_text(&added->cause, restart->cause);
+    fleet_set_text(&added->cause, restart->cause);
     explain_newest(pass);
     if (restart->message && !added->message)
-        set_text(&added->message, restart->message);
+        fleet_set_text(&added->message, restart->message);
     round_ms(&added->detect_ms);
     round_ms(&added->agree_ms);
     round_ms(&added->connect_ms);
@@ -540,7 +533,7 @@ static void observe_waiting(struct pass *pass)
 
     if (!hub->is_hosted || !hub->waiting[0] || hub->phase != HUB_GATHERING ||
         pass->spec->run_policy.suspend) {
-        set_text(&pass->status->waiting, NULL);
+        fleet_set_text(&pass->status->waiting, NULL);
         return;
     }
     fleet_strbuf_append(&text, hub->waiting);
@@ -548,7 +541,7 @@ static void observe_waiting(struct pass *pass)
         fleet_rfc3339_format(hub->waiting_until_wall_ms, until);
         fleet_strbuf_appendf(&text, " (until %s)", until);
     }
-    set_text(&pass->status->waiting, text.text);
+    fleet_set_text(&pass->status->waiting, text.text);
 }
 
 void status_observe(struct pass *pass)

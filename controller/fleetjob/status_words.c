@@ -9,13 +9,7 @@
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
-
-static void set_text(char **text, const char *value)
-{
-    free(*text);
-    *text = value ? strdup(value) : NULL;
-    fleet_assert(*text || !value);
-}
+#include "libfleet/base/memory.h"
 
 void status_name_state(struct pass *pass)
 {
@@ -38,7 +32,7 @@ void status_name_state(struct pass *pass)
         strcmp(suspended->reason, WELLKNOWN_REASON_SUSPENDING) == 0 &&
         !status_is_terminal(pass->status))
         state = WELLKNOWN_REASON_SUSPENDING;
-    set_text(&pass->status->state, state);
+    fleet_set_text(&pass->status->state, state);
 }
 
 /* The reason of the condition, if that has this status. */
@@ -116,5 +110,5 @@ static const char *choose_reason(const struct pass *pass)
 
 void status_name_reason(struct pass *pass)
 {
-    set_text(&pass->status->reason, choose_reason(pass));
+    fleet_set_text(&pass->status->reason, choose_reason(pass));
 }

@@ -12,6 +12,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 #include "libfleet/kube/rest.h"
@@ -40,15 +41,6 @@ struct status_writer {
     void *record_user;
 };
 
-static void set_text(char **text, const char *value)
-{
-    char *copy = strdup(value);
-
-    fleet_assert(copy);
-    free(*text);
-    *text = copy;
-}
-
 /* ---- versions -------------------------------------------------------------------------------- */
 
 static bool is_number(const char *text)
@@ -72,7 +64,7 @@ static bool is_as_new(const char *a, const char *b)
 void status_writer_seen(struct status_writer *w, const char *resource_version)
 {
     if (!w->version[0] || is_as_new(resource_version, w->version)) {
-        set_text(&w->version, resource_version);
+        fleet_set_text(&w->version, resource_version);
         w->is_awaited = false;
     }
 }
@@ -84,7 +76,7 @@ bool status_writer_is_current(const struct status_writer *w, double now_ms)
 
 static void await(struct status_writer *w, const char *version)
 {
-    set_text(&w->version, version);
+    fleet_set_text(&w->version, version);
     w->is_awaited = true;
     w->awaited_until_ms = kube_now_ms(w->io) + STATUS_WRITER_PATIENCE_MS;
 }
@@ -277,7 +269,7 @@ static void on_read(void *user, const cJSON *object, const struct fleet_error *e
         return;
     }
     if (is_as_new(version, w->version))
-        set_text(&w->version, version);
+        fleet_set_text(&w->version, version);
     try_record(w);
 }
 
@@ -374,10 +366,10 @@ struct status_writer *status_writer_new(struct kube_io *io, const char *namespac
 
     fleet_assert(w);
     w->io = io;
-    set_text(&w->namespace_, namespace_);
-    set_text(&w->name, name);
-    set_text(&w->uid, uid);
-    set_text(&w->version, "");
+    fleet_set_text(&w->namespace_, namespace_);
+    fleet_set_text(&w->name, name);
+    fleet_set_text(&w->uid, uid);
+    fleet_set_text(&w->version, "");
     return w;
 }
 

@@ -35,6 +35,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/rest.h"
 
@@ -67,15 +68,6 @@ struct leader_election {
     void (*on_released)(void *user);
     void *released_user;
 };
-
-static void set_text(char **text, const char *value)
-{
-    char *copy = strdup(value);
-
-    fleet_assert(copy != NULL);
-    free(*text);
-    *text = copy;
-}
 
 static void try_soon(struct leader_election *e);
 
@@ -146,10 +138,10 @@ static void see(struct leader_election *e, const cJSON *lease)
     (void)fleet_json_opt_string(lease, "metadata.resourceVersion", &version, NULL);
     (void)fleet_json_opt_string(lease, "spec.holderIdentity", &holder, NULL);
     if (strcmp(version, e->seen_version) != 0) {
-        set_text(&e->seen_version, version);
+        fleet_set_text(&e->seen_version, version);
         e->changed_ms = kube_now_ms(e->io);
     }
-    set_text(&e->holder, holder);
+    fleet_set_text(&e->holder, holder);
     cJSON_Delete(e->lease);
     e->lease = lease ? cJSON_Duplicate(lease, true) : NULL;
 }
@@ -339,11 +331,11 @@ struct leader_election *leader_election_new(struct kube_io *io,
         e->options.retry_ms = 2000;
     fleet_assert(e->options.renew_deadline_ms < e->options.lease_duration_ms &&
                  e->options.retry_ms < e->options.renew_deadline_ms);
-    set_text(&e->namespace_, options->namespace_);
-    set_text(&e->name, options->name);
-    set_text(&e->identity, options->identity);
-    set_text(&e->holder, "");
-    set_text(&e->seen_version, "");
+    fleet_set_text(&e->namespace_, options->namespace_);
+    fleet_set_text(&e->name, options->name);
+    fleet_set_text(&e->identity, options->identity);
+    fleet_set_text(&e->holder, "");
+    fleet_set_text(&e->seen_version, "");
     look(e, on_seen);
     return e;
 }

@@ -15,6 +15,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/map.h"
+#include "libfleet/base/memory.h"
 
 #define LABEL_VALUE_MAX 128 /* bytes; what is longer is cut */
 
@@ -114,8 +115,7 @@ static struct metric *make(struct metrics *metrics, enum metric_type type, const
     metric->name = strdup(name);
     metric->help = strdup(help);
     read_labels(metric, labels);
-    metrics->items = realloc(metrics->items, (metrics->count + 1) * sizeof(struct metric *));
-    fleet_assert(metrics->items != NULL);
+    metrics->items = fleet_grow(metrics->items, metrics->count, sizeof(struct metric *));
     while (at < metrics->count && strcmp(metrics->items[at]->name, name) < 0)
         at++;
     fleet_assert(at == metrics->count || strcmp(metrics->items[at]->name, name) != 0);

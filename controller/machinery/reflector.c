@@ -31,6 +31,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/rest.h"
 
@@ -56,15 +57,6 @@ struct reflector {
     unsigned int failures; /* in a row */
     struct reflector_counts counts;
 };
-
-static void set_text(char **text, const char *value)
-{
-    char *copy = strdup(value);
-
-    fleet_assert(copy != NULL);
-    free(*text);
-    *text = copy;
-}
 
 static void next_step(struct reflector *r);
 
@@ -120,7 +112,7 @@ static void finish_list(struct reflector *r, const char *version)
     bool first = !r->synced;
 
     store_end(r->store, r->options.source);
-    set_text(&r->version, version);
+    fleet_set_text(&r->version, version);
     r->page = r->options.page;
     r->synced = true;
     next_step(r);
@@ -135,7 +127,7 @@ static void list_failed(struct reflector *r, const struct fleet_error *err)
     else if (kube_is_gone(err) && *r->token) /* so many pages take too long, all at once too much */
         r->page =
             r->page < REFLECTOR_PAGE_MAX / PAGE_STEP ? r->page * PAGE_STEP : REFLECTOR_PAGE_MAX;
-    set_text(&r->token, "");
+    fleet_set_text(&r->token, "");
     tell_trouble(r, err);
     wait(r);
 }
@@ -168,10 +160,10 @@ static void on_page(void *user, const cJSON *list, const struct fleet_error *err
     }
     r->failures = 0;
     if (*token) {
-        set_text(&r->token, token);
+        fleet_set_text(&r->token, token);
         next_step(r);
     } else {
-        set_text(&r->token, "");
+        fleet_set_text(&r->token, "");
         finish_list(r, version);
     }
 }
@@ -202,7 +194,7 @@ static void on_event(void *user, enum kube_watch_type type, const cJSON *object)
         set_object(r, object);
     (void)fleet_json_opt_string(object, "metadata.resourceVersion", &version, NULL);
     if (version && *version)
-        set_text(&r->version, version);
+        fleet_set_text(&r->version, version);
     r->counts.events++;
     r->progress = true;
     r->failures = 0;
@@ -223,7 +215,7 @@ static void on_watch_end(void *user, const struct fleet_error *err)
     r->call = NULL;
     if (err) {
         if (spoils_version(r, err))
-            set_text(&r->version, "");
+            fleet_set_text(&r->version, "");
         tell_trouble(r, err);
     }
     if (err || was_short)
@@ -275,8 +267,8 @@ struct reflector *reflector_new(struct kube_io *io, struct store *store,
     r->namespace_ = dup_or_null(options->namespace_);
     r->label_selector = dup_or_null(options->label_selector);
     r->field_selector = dup_or_null(options->field_selector);
-    set_text(&r->version, "");
-    set_text(&r->token, "");
+    fleet_set_text(&r->version, "");
+    fleet_set_text(&r->token, "");
     next_step(r);
     return r;
 }

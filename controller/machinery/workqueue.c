@@ -10,10 +10,10 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/map.h"
+#include "libfleet/base/memory.h"
 
 #define NOT_DELAYED ((size_t)-1)
 
@@ -130,8 +130,7 @@ static struct item *find_or_make(struct workqueue *queue, const char *key)
         return item;
     item = calloc(1, sizeof(*item));
     fleet_assert(item != NULL);
-    item->key = strdup(key);
-    fleet_assert(item->key != NULL);
+    item->key = fleet_dup_text(key);
     item->heap_at = NOT_DELAYED;
     fleet_map_insert(&queue->items, key, item);
     return item;

@@ -11,6 +11,7 @@
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 
 #define PROCESSES_MAX FLEET_PROCESSES_MAX
 
@@ -63,8 +64,7 @@ void defaults_apply(struct fleetjob *job)
     struct fleetjob_worker *worker = &job->spec.worker;
 
     if (!job->metadata.namespace_) {
-        job->metadata.namespace_ = strdup("default");
-        fleet_assert(job->metadata.namespace_ != NULL);
+        job->metadata.namespace_ = fleet_dup_text("default");
     }
     /* A bound that is given pulls the other along, so that the error names what was written. */
     worker->max_given = worker->max_replicas != 0;

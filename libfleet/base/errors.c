@@ -9,6 +9,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/memory.h"
 
 #define WORD_MAX 64
 
@@ -53,8 +54,7 @@ static void add(struct fleet_errors *errors, const char *path, bool is_unknown, 
         errors->items = calloc(FLEET_ERRORS_MAX, sizeof(*errors->items));
     fleet_assert(errors->items != NULL);
     fleet_strbuf_appendv(&message, format, args);
-    copy = strdup(path);
-    fleet_assert(copy != NULL);
+    copy = fleet_dup_text(path);
     errors->items[errors->count].path = escape_controls(copy);
     errors->items[errors->count].message = escape_controls(fleet_strbuf_take(&message));
     errors->items[errors->count].is_unknown = is_unknown;

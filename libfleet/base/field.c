@@ -12,6 +12,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/field_internal.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
 /* ---- fields ---------------------------------------------------------------------------------- */
@@ -171,11 +172,9 @@ void fleet_int_map_set(struct fleet_int_map *map, const char *key, int64_t value
     struct fleet_int_pair *pair = find_pair(map, key);
 
     if (!pair) {
-        map->items = realloc(map->items, (map->count + 1) * sizeof(*map->items));
-        fleet_assert(map->items != NULL);
+        map->items = fleet_grow(map->items, map->count, sizeof(*map->items));
         pair = &map->items[map->count++];
-        pair->key = strdup(key);
-        fleet_assert(pair->key != NULL);
+        pair->key = fleet_dup_text(key);
     }
     pair->value = value;
 }

@@ -8,6 +8,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/field_internal.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 
 /* ---- copy ----------------------------------------------------------------------------------- */
 
@@ -15,8 +16,7 @@ static void own_text(char **text)
 {
     if (!*text)
         return;
-    *text = strdup(*text);
-    fleet_assert(*text != NULL);
+    *text = fleet_dup_text(*text);
 }
 
 static void *own_items(const void *items, size_t count, size_t size)

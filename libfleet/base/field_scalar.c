@@ -18,6 +18,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/field_internal.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
 #define PATTERNS_MAX 32 /* in all tables */
@@ -170,8 +171,7 @@ static void decode_string(const struct fleet_field *field, const cJSON *json, ch
     else if (field->pattern && !matches(field->pattern, json->valuestring))
         fleet_field_refuse_value(errors, place, json, field->pattern_words);
     else {
-        *out = strdup(json->valuestring);
-        fleet_assert(*out != NULL);
+        *out = fleet_dup_text(json->valuestring);
     }
 }
 

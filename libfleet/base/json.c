@@ -20,6 +20,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/json_scan.h"
 #include "libfleet/base/map.h"
+#include "libfleet/base/memory.h"
 
 #define PATH_MAX_BYTES    512
 #define KEYS_COMPARED_MAX 16                 /* in an object, each with each */
@@ -223,6 +224,14 @@ static int refuse_absent(const char *path, struct fleet_error *err)
     return fleet_error(err, -ENOENT, "%s: required, but absent", path);
 }
 
+const char *fleet_json_text_at(const cJSON *root, const char *path)
+{
+    const char *text = "";
+
+    (void)fleet_json_opt_string(root, path, &text, NULL);
+    return text;
+}
+
 int fleet_json_item_int(const cJSON *item, int64_t *out)
 {
     if (!cJSON_IsNumber(item) || item->valuedouble != floor(item->valuedouble) ||
@@ -251,8 +260,7 @@ const char *fleet_json_bool_spelling(const cJSON *item)
 
 void fleet_json_set_bool_spelling(cJSON *item, const char *text)
 {
-    item->valuestring = strdup(text);
-    fleet_assert(item->valuestring != NULL);
+    item->valuestring = fleet_dup_text(text);
 }
 
 static bool begins(const char *text, const char *front)
@@ -387,8 +395,7 @@ int fleet_json_dup_string(const cJSON *root, const char *path, char **out, struc
 
     if (rc < 0)
         return rc;
-    *out = strdup(text);
-    fleet_assert(*out != NULL);
+    *out = fleet_dup_text(text);
     return 0;
 }
 

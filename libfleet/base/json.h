@@ -73,6 +73,9 @@ int fleet_json_opt_number(const cJSON *root, const char *path, double *out,
                           struct fleet_error *err);
 int fleet_json_opt_bool(const cJSON *root, const char *path, bool *out, struct fleet_error *err);
 
+/* The string at `path`; "" if there is none or it is of another type. */
+const char *fleet_json_text_at(const cJSON *root, const char *path);
+
 /* `item` as an integer if it is a number without fraction within ±2^53; else -EINVAL, no
  * message. */
 int fleet_json_item_int(const cJSON *item, int64_t *out);

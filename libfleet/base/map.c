@@ -12,6 +12,7 @@
 #include <sys/random.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/memory.h"
 
 static _Atomic uint64_t seed; /* 0 = not drawn yet */
 
@@ -92,8 +93,7 @@ bool fleet_map_insert(struct fleet_map *map, const char *key, void *value)
     entry = locate(map, key);
     if (entry->key)
         return false;
-    entry->key = strdup(key);
-    fleet_assert(entry->key != NULL);
+    entry->key = fleet_dup_text(key);
     entry->value = value;
     map->count++;
     return true;

@@ -21,6 +21,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/map.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
 #define TAG_PREFIX "tag:yaml.org,2002:"
@@ -318,8 +319,7 @@ static int take_key(struct reader *reader, const char *text, yaml_mark_t mark,
     (void)fleet_map_set(&open->lines, text, (void *)(uintptr_t)(mark.line + 1)); /* NOLINT */
     if (++open->key_count > FLEET_YAML_KEY_MAX)
         return refuse_at(mark, err, "more than 4096 keys in one mapping", NULL);
-    open->key = strdup(text);
-    fleet_assert(open->key != NULL);
+    open->key = fleet_dup_text(text);
     return 0;
 }
 
@@ -459,8 +459,7 @@ static int open_container(struct reader *reader, cJSON *node, const yaml_char_t 
     if (anchor) {
         /* A name that is being defined anew no longer names the old value inside itself. */
         (void)fleet_map_remove(&reader->anchors, (const char *)anchor);
-        reader->stack[reader->depth].anchor = strdup((const char *)anchor);
-        fleet_assert(reader->stack[reader->depth].anchor != NULL);
+        reader->stack[reader->depth].anchor = fleet_dup_text((const char *)anchor);
     }
     reader->depth++;
     return 0;

@@ -18,6 +18,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/checkpoint/job_record.h"
 #include "libfleet/checkpoint/safetensors.h"
 
@@ -314,8 +315,7 @@ static int find_given(const char *path, struct export_source *source, struct fle
 {
     int rc = read_manifest(path, &source->manifest, err);
 
-    source->path = strdup(path);
-    fleet_assert(source->path != NULL);
+    source->path = fleet_dup_text(path);
     return rc < 0 ? rc : manifest_verify(path, &source->manifest, err);
 }
 

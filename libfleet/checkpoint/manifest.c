@@ -23,6 +23,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 
 #define FORMAT      "fleetjob.checkpoint.v1"
 #define FOLDERS_MAX 100000 /* below a path */
@@ -183,8 +184,7 @@ static int decode_file(const cJSON *item, struct manifest_file *file, struct fle
     if (rc < 0)
         return rc;
     file->bytes = (uint64_t)bytes;
-    file->name = strdup(name);
-    fleet_assert(file->name != NULL);
+    file->name = fleet_dup_text(name);
     return 0;
 }
 

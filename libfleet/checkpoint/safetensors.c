@@ -17,6 +17,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 
 #define LENGTH_SIZE    8     /* bytes of the header's length at the start */
 #define DATA_ALIGNMENT 64    /* of the data in files we write */
@@ -117,8 +118,7 @@ static int decode_tensor(const cJSON *item, uint64_t data_start, uint64_t data_s
     if (strlen(item->string) > SAFETENSORS_NAME_MAX)
         return fleet_error(err, -EINVAL, "tensor %.100s...: name longer than %d bytes",
                            item->string, SAFETENSORS_NAME_MAX);
-    tensor->name = strdup(item->string);
-    fleet_assert(tensor->name != NULL);
+    tensor->name = fleet_dup_text(item->string);
     if (!cJSON_IsObject(item))
         return fleet_error(err, -EINVAL, "tensor %.100s: not an object", item->string);
     if (decode_type(item->string, item, &tensor->type, err) < 0 ||
@@ -306,8 +306,7 @@ static int source_open(const char *path, struct safetensors_source **out, uint64
         return fleet_error(err, -EINVAL, "open %s: not a regular file", path);
     *out = calloc(1, sizeof(**out));
     fleet_assert(*out);
-    (*out)->path = strdup(path);
-    fleet_assert((*out)->path);
+    (*out)->path = fleet_dup_text(path);
     (*out)->fd = fd;
     fd = -1;
     *out_size = (uint64_t)st.st_size;

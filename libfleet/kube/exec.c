@@ -22,6 +22,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/kube/config.h"
 
 #define ENV_MAX  1024
@@ -36,14 +37,6 @@ struct kube_exec_run {
     atomic_bool is_stopped;
 };
 
-static char *dup_text(const char *text)
-{
-    char *copy = strdup(text);
-
-    fleet_assert(copy);
-    return copy;
-}
-
 static char **dup_list(char *const *list)
 {
     size_t count = 0;
@@ -54,7 +47,7 @@ static char **dup_list(char *const *list)
     copy = calloc(count + 1, sizeof(*copy));
     fleet_assert(copy);
     for (size_t i = 0; i < count; i++)
-        copy[i] = dup_text(list[i]);
+        copy[i] = fleet_dup_text(list[i]);
     return copy;
 }
 
@@ -73,10 +66,10 @@ static char **build_environment(const struct kube_exec *exec, char *info)
 
     fleet_assert(env != NULL);
     for (char **e = exec->env; e && *e && count < ENV_MAX - 1; e++)
-        env[count++] = dup_text(*e); /* first, since the first of two wins in most C libraries */
+        env[count++] = fleet_dup_text(*e); /* first: most C libraries take the first of two */
     for (char **e = environ; *e && count < ENV_MAX - 1; e++)
         if (strncmp(*e, "KUBERNETES_EXEC_INFO=", 21) != 0)
-            env[count++] = dup_text(*e);
+            env[count++] = fleet_dup_text(*e);
     env[count] = info;
     return env;
 }

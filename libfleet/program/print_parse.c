@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/program/print.h"
 #include "libfleet/program/print_internal.h"
 
@@ -408,9 +408,7 @@ static int read_head(struct reader *r)
         return wrong(r, "does not begin with 'program'");
     if ((rc = need_word(r, "name")) < 0)
         return rc;
-    free(r->program->name);
-    r->program->name = strdup(r->word);
-    fleet_assert(r->program->name);
+    fleet_set_text(&r->program->name, r->word);
     while ((rc = next_word(r)) > 0)
         if ((rc = read_head_attribute(r)) < 0)
             return rc;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/memory.h"
 
 void program_init(struct program *program, const char *name)
 {
@@ -66,8 +67,7 @@ void program_copy(const struct program *program, struct program *out)
         memcpy(out->ops, program->ops, (size_t)program->op_count * sizeof(*out->ops));
     for (int i = 0; i < program->var_count; i++) {
         out->vars[i] = program->vars[i];
-        out->vars[i].name = strdup(program->vars[i].name);
-        fleet_assert(out->vars[i].name);
+        out->vars[i].name = fleet_dup_text(program->vars[i].name);
         index_name(out, i);
     }
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/memory.h"
 
 static bool lists_code(const struct failure_rule *rule, int exit_code)
 {
@@ -78,14 +79,6 @@ static void *allocate(size_t count, size_t size)
     return memory;
 }
 
-static char *dup_text(const char *text)
-{
-    char *copy = text ? strdup(text) : NULL;
-
-    fleet_assert(copy || !text);
-    return copy;
-}
-
 static struct failure_rule copy_rule(const struct failure_rule *from)
 {
     int64_t *codes = allocate(from->exit_code_count, sizeof(*codes));
@@ -94,8 +87,8 @@ static struct failure_rule copy_rule(const struct failure_rule *from)
     for (size_t i = 0; i < from->exit_code_count; i++)
         codes[i] = from->exit_codes[i];
     for (size_t i = 0; i < from->cause_count; i++)
-        causes[i] = dup_text(from->causes[i]);
-    return (struct failure_rule){.name = dup_text(from->name),
+        causes[i] = fleet_dup_text(from->causes[i]);
+    return (struct failure_rule){.name = fleet_dup_text(from->name),
                                  .action = from->action,
                                  .exit_codes = codes,
                                  .exit_code_count = from->exit_code_count,

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libfleet/base/assert.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
 #define PAIRS_MAX 4096
@@ -39,8 +39,7 @@ static struct hub_pair *obtain_pair(struct hub *hub, const struct hub_pair *want
             return &hub->pairs[i];
     if (hub->pair_count == PAIRS_MAX)
         hub->pair_count = 0; /* so many broken links are no member's fault */
-    hub->pairs = realloc(hub->pairs, (hub->pair_count + 1) * sizeof(*hub->pairs));
-    fleet_assert(hub->pairs != NULL);
+    hub->pairs = fleet_grow(hub->pairs, hub->pair_count, sizeof(*hub->pairs));
     hub->pairs[hub->pair_count] = *wanted;
     hub->pairs[hub->pair_count].count = 0;
     return &hub->pairs[hub->pair_count++];

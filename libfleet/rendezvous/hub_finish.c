@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "libfleet/base/assert.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
 bool hub_finish_is_over(const struct hub *hub)
@@ -46,8 +46,7 @@ void hub_finish_fail(struct hub *hub, const struct hub_cause *cause, struct hub_
     event->exit_code = cause->exit_code;
     event->signal = cause->signal;
     if (cause->lines) {
-        event->text = strdup(cause->lines);
-        fleet_assert(event->text != NULL);
+        event->text = fleet_dup_text(cause->lines);
     }
     hub_finish_end(hub, false, reason, out);
 }

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libfleet/base/assert.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
 #define ABSENT_MAX          64
@@ -43,8 +43,7 @@ void hub_holder_miss(struct hub *hub, const struct hub_peer *peer)
         return;
     if (hub->absent_count == ABSENT_MAX)
         memmove(hub->absent, hub->absent + 1, --hub->absent_count * sizeof(hub->absent[0]));
-    hub->absent = realloc(hub->absent, (hub->absent_count + 1) * sizeof(hub->absent[0]));
-    fleet_assert(hub->absent != NULL);
+    hub->absent = fleet_grow(hub->absent, hub->absent_count, sizeof(hub->absent[0]));
     absent = &hub->absent[hub->absent_count++];
     *absent = (struct hub_absent){.index = peer->index,
                                   .generation = s->state_generation,

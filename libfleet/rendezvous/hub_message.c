@@ -4,10 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/hub_internal.h"
 #include "libfleet/rendezvous/kv.h"
 
@@ -22,9 +21,7 @@ static void tell_checkpoint(struct hub *hub, struct hub_output *out)
     if (!hub->checkpoint_path || hub->checkpoint_due_step > hub->progress_step)
         return;
     hub->checkpoint_step = hub->checkpoint_due_step;
-    free(hub->resume_path);
-    hub->resume_path = strdup(hub->checkpoint_path);
-    fleet_assert(hub->resume_path != NULL);
+    fleet_set_text(&hub->resume_path, hub->checkpoint_path);
     event = hub_output_event(out, hub, HUB_EVENT_CHECKPOINT, NULL);
     event->step.step = hub->checkpoint_step;
     event->text = hub->checkpoint_path;
@@ -157,8 +154,7 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
     event->local_rank = m->local_rank;
     event->exit_code = cause.exit_code;
     event->signal = m->signal;
-    event->text = strdup(m->lines);
-    fleet_assert(event->text != NULL);
+    event->text = fleet_dup_text(m->lines);
 
     if (!m->is_back)
         note_down(hub, peer);
@@ -258,8 +254,7 @@ static void on_checkpoint(struct hub *hub, const struct hub_peer *peer,
     if (counts && is_newer_checkpoint(hub, m)) {
         free(hub->checkpoint_path);
         hub->resume_generation = m->generation;
-        hub->checkpoint_path = strdup(m->path);
-        fleet_assert(hub->checkpoint_path != NULL);
+        hub->checkpoint_path = fleet_dup_text(m->path);
         hub->checkpoint_due_step = m->step;
         tell_checkpoint(hub, out);
     }

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
 static struct hub_action *append(struct hub_output *out, enum hub_action_type type)
@@ -94,8 +94,7 @@ void hub_output_close(struct hub_output *out, uint64_t connection, bool is_refus
 
     action->connection = connection;
     action->is_refusal = is_refusal;
-    action->reason = strdup(reason);
-    fleet_assert(action->reason != NULL);
+    action->reason = fleet_dup_text(reason);
 }
 
 void hub_output_record(struct hub_output *out, struct hub *hub, struct generation generation,

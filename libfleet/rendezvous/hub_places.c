@@ -3,7 +3,7 @@
 /* A member may be lost and come back: what is counted of a generation is places, not events. */
 #include <stdlib.h>
 
-#include "libfleet/base/assert.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
 bool hub_places_add(struct hub_places *places, int place)
@@ -11,8 +11,7 @@ bool hub_places_add(struct hub_places *places, int place)
     for (size_t i = 0; i < places->count; i++)
         if (places->items[i] == place)
             return false;
-    places->items = realloc(places->items, (places->count + 1) * sizeof(int));
-    fleet_assert(places->items != NULL);
+    places->items = fleet_grow(places->items, places->count, sizeof(int));
     places->items[places->count++] = place;
     return true;
 }

@@ -14,6 +14,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/map.h"
+#include "libfleet/base/memory.h"
 
 struct entry {
     void *value; /* NULL: nobody has put it yet */
@@ -153,8 +154,7 @@ int kv_get(struct kv *kv, struct generation generation, const char *key, uint64_
             return 0;
     if (kv->waiter_count >= KV_WAITERS_MAX)
         return fleet_error(err, -ENOSPC, "key %.64s: %zu gets wait already", key, kv->waiter_count);
-    entry->waiters = realloc(entry->waiters, (entry->waiter_count + 1) * sizeof(*entry->waiters));
-    fleet_assert(entry->waiters != NULL);
+    entry->waiters = fleet_grow(entry->waiters, entry->waiter_count, sizeof(*entry->waiters));
     entry->waiters[entry->waiter_count++] = waiter;
     kv->waiter_count++;
     return 0;

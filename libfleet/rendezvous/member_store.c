@@ -7,6 +7,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/member_internal.h"
 
 #define STORE_ENTRIES_MAX 1024
@@ -38,8 +39,7 @@ static int add_to_store(struct member *member, const struct member_entry *entry,
     if (member->store_count >= STORE_ENTRIES_MAX || member->store_bytes + size > STORE_BYTES_MAX)
         return fleet_error(err, -ENOSPC, "key %.64s: this member has stored %zu entries already",
                            entry->key, member->store_count);
-    member->store = realloc(member->store, (member->store_count + 1) * sizeof(*member->store));
-    fleet_assert(member->store != NULL);
+    member->store = fleet_grow(member->store, member->store_count, sizeof(*member->store));
     member->store[member->store_count] = *entry;
     member->store[member->store_count].key = member_copy_text(entry->key);
     member->store_count++;

@@ -17,6 +17,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/map.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/check.h"
 #include "libfleet/strategy/topology.h"
@@ -455,10 +456,8 @@ void select_name(struct select_names *names, const char *name)
 /* Takes `because`. */
 static void append_note(struct select_notes *notes, const char *knob, char *because)
 {
-    notes->items = realloc(notes->items, (notes->count + 1) * sizeof(*notes->items));
-    fleet_assert(notes->items);
-    notes->items[notes->count].knob = strdup(knob);
-    fleet_assert(notes->items[notes->count].knob);
+    notes->items = fleet_grow(notes->items, notes->count, sizeof(*notes->items));
+    notes->items[notes->count].knob = fleet_dup_text(knob);
     notes->items[notes->count++].because = because;
 }
 

@@ -19,6 +19,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/memory.h"
 
 #define CUT_ELEMENTS 4096      /* shards begin at multiples of it: the blocks of norms */
 #define WRITE_MAX    (1 << 20) /* bytes of one write() */
@@ -47,8 +48,7 @@ static void add_metadata(struct checkpoint_contents *contents, const char *kind,
 
     fleet_strbuf_appendf(&key, "%s%s", kind, name);
     to->key = fleet_strbuf_take(&key);
-    to->value = strdup(value);
-    fleet_assert(to->value != NULL);
+    to->value = fleet_dup_text(value);
 }
 
 static void add_shape(struct checkpoint_contents *contents, const struct checkpoint_tensor *tensor)

@@ -16,6 +16,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/map.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/checkpoint/safetensors.h"
 #include "libfleet/training/training.h"
 
@@ -205,8 +206,7 @@ static void match_tensor(struct matcher *m, const struct safetensors_file *file,
 static void match_file(struct matcher *m, const struct safetensors_file *file,
                        struct fleet_errors *errors)
 {
-    m->matches = realloc(m->matches, (m->match_count + file->count + 1) * sizeof(*m->matches));
-    fleet_assert(m->matches != NULL);
+    m->matches = fleet_grow(m->matches, m->match_count + file->count, sizeof(*m->matches));
     for (size_t i = 0; i < file->count; i++)
         match_tensor(m, file, &file->tensors[i], errors);
 }

@@ -27,6 +27,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/memory.h"
 
 /* How long the first rank waits for the other shards, when its own is written. */
 #define PATIENCE_LEAST_MS  60000.0
@@ -169,8 +170,7 @@ struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max)
     struct snapshot *s = calloc(1, sizeof(*s));
 
     fleet_assert(s != NULL);
-    s->path = strdup(path);
-    fleet_assert(s->path != NULL);
+    s->path = fleet_dup_text(path);
     s->keep = keep;
     s->since_wall_ms = fleet_wall_ms();
     s->memory_max = memory_max;

@@ -6,6 +6,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
 void checkpoint_state_init(struct checkpoint_state *state, const struct program *program,
@@ -66,8 +67,7 @@ static void add_space(struct checkpoint_tensors *tensors, const struct program *
     size_t first = tensors->count;
 
     tensors->items =
-        realloc(tensors->items, (first + (size_t)program->var_count + 1) * sizeof(*tensors->items));
-    fleet_assert(tensors->items != NULL);
+        fleet_grow(tensors->items, first + (size_t)program->var_count, sizeof(*tensors->items));
     for (int i = 0; i < program->var_count; i++)
         if (program->vars[i].role == role && has[i])
             add_tensor(tensors, space, &program->vars[i]);

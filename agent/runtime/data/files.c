@@ -15,6 +15,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/memory.h"
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
@@ -79,8 +80,7 @@ static int add_file(const char *field, char *path, struct data_files *files,
         return 0;
     if (files->count == FILES_MAX)
         return fleet_error(err, -E2BIG, "%s: more than %d files", field, FILES_MAX);
-    grown = realloc(files->items, ((size_t)files->count + 1) * sizeof(*grown));
-    fleet_assert(grown != NULL);
+    grown = fleet_grow(files->items, (size_t)files->count, sizeof(*grown));
     files->items = grown;
     file = &files->items[files->count];
     *file = (struct data_file){.path = path, .seen = st, .inode_ns = inode_ns(&st)};
@@ -190,8 +190,7 @@ static int add_all(const char *field, const char *path, const struct data_file_n
         return fleet_error(err, -errno, "%s: open %s: %s", field, path, strerror(errno));
     if (S_ISDIR(st.st_mode))
         return add_folder(field, path, names, files, err);
-    copy = strdup(path);
-    fleet_assert(copy != NULL);
+    copy = fleet_dup_text(path);
     rc = add_file(field, copy, files, err);
     if (rc == 0 && files->count == 0)
         return fleet_error(err, -EINVAL, "%s: %s is empty", field, path);

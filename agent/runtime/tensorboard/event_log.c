@@ -15,6 +15,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/memory.h"
 
 #define PREFIX      "events.out.tfevents."
 #define SUFFIX      ".fleetjob"
@@ -186,10 +187,8 @@ static int list_files(struct event_log *log, struct names *out, struct fleet_err
         if (seconds < 0)
             continue;
         log->seconds = seconds > log->seconds ? seconds : log->seconds;
-        out->items = realloc(out->items, (size_t)(out->count + 1) * sizeof(*out->items));
-        fleet_assert(out->items);
-        out->items[out->count] = strdup(entry->d_name);
-        fleet_assert(out->items[out->count]);
+        out->items = fleet_grow(out->items, (size_t)out->count, sizeof(*out->items));
+        out->items[out->count] = fleet_dup_text(entry->d_name);
         out->count++;
     }
     (void)closedir(folder);

@@ -14,13 +14,6 @@
 #include "tests/fake/apiserver.h"
 #include "tests/fake/cluster/cluster.h"
 
-static const char *text_at(const cJSON *object, const char *path)
-{
-    const char *text = cJSON_GetStringValue(fleet_json_at(object, path));
-
-    return text ? text : "";
-}
-
 static int64_t number_at(const cJSON *object, const char *path, int64_t otherwise)
 {
     int64_t number = otherwise;
@@ -34,7 +27,7 @@ static int64_t number_at(const cJSON *object, const char *path, int64_t otherwis
 static void check_leads(struct cluster *c, int replica, const char *what)
 {
     const char *holder =
-        text_at(fake_apiserver_get(c->server, CLUSTER_LEASE), "spec.holderIdentity");
+        fleet_json_text_at(fake_apiserver_get(c->server, CLUSTER_LEASE), "spec.holderIdentity");
 
     if (strcmp(holder, c->replicas[replica].identity) != 0)
         cluster_broken(c, "(10) replica %d (%s) acts (%s), but \"%s\" holds the lease", replica,
@@ -48,7 +41,8 @@ static void note_create(struct cluster *c, int replica, const struct kube_reques
 
     if (c->create_count == 2 * CLUSTER_PODS)
         cluster_broken(c, "more pods are asked for than can be noted");
-    (void)snprintf(create.name, sizeof(create.name), "%s", text_at(body, "metadata.name"));
+    (void)snprintf(create.name, sizeof(create.name), "%s",
+                   fleet_json_text_at(body, "metadata.name"));
     c->creates[c->create_count++] = create;
 }
 
@@ -73,12 +67,12 @@ static void check_verdict(struct cluster *c, struct cluster_job *job, int number
 
     cJSON_ArrayForEach(item, fleet_json_at(object, "status.conditions"))
     {
-        const char *type = text_at(item, "type");
+        const char *type = fleet_json_text_at(item, "type");
         if ((strcmp(type, WELLKNOWN_CONDITION_SUCCEEDED) == 0 ||
              strcmp(type, WELLKNOWN_CONDITION_FAILED) == 0) &&
-            strcmp(text_at(item, "status"), "True") == 0) {
+            strcmp(fleet_json_text_at(item, "status"), "True") == 0) {
             verdict = type;
-            reason = text_at(item, "reason");
+            reason = fleet_json_text_at(item, "reason");
         }
     }
     if (job->is_terminal &&
@@ -143,10 +137,10 @@ static void check_job(struct cluster *c, int number, const cJSON *object)
 
 static bool is_living(const cJSON *pod)
 {
-    const char *phase = text_at(pod, "status.phase");
+    const char *phase = fleet_json_text_at(pod, "status.phase");
 
     return strcmp(phase, "Succeeded") != 0 && strcmp(phase, "Failed") != 0 &&
-           !*text_at(pod, "metadata.deletionTimestamp");
+           !*fleet_json_text_at(pod, "metadata.deletionTimestamp");
 }
 
 static int label(const cJSON *pod, const char *key)
@@ -209,32 +203,33 @@ static void check_new_pod(struct cluster *c, const cJSON *const *pods, size_t co
                           const cJSON *pod)
 {
     struct cluster_pod new = {
-        .job = cluster_job_find(c, text_at(pod, "metadata.ownerReferences[0].uid")),
+        .job = cluster_job_find(c, fleet_json_text_at(pod, "metadata.ownerReferences[0].uid")),
         .index = label(pod, WELLKNOWN_LABEL_INDEX),
         .attempt = label(pod, WELLKNOWN_LABEL_ATTEMPT)};
     int living = 0;
 
-    (void)snprintf(new.uid, sizeof(new.uid), "%s", text_at(pod, "metadata.uid"));
-    (void)snprintf(new.name, sizeof(new.name), "%s", text_at(pod, "metadata.name"));
+    (void)snprintf(new.uid, sizeof(new.uid), "%s", fleet_json_text_at(pod, "metadata.uid"));
+    (void)snprintf(new.name, sizeof(new.name), "%s", fleet_json_text_at(pod, "metadata.name"));
     if (new.job < 0 || c->pod_count == CLUSTER_PODS)
-        cluster_broken(c, "pod %s is nobody's", text_at(pod, "metadata.name"));
-    cluster_trace(c, "pod %s (%s) of job %d is made", text_at(pod, "metadata.name"), new.uid + 30,
-                  new.job);
+        cluster_broken(c, "pod %s is nobody's", fleet_json_text_at(pod, "metadata.name"));
+    cluster_trace(c, "pod %s (%s) of job %d is made", fleet_json_text_at(pod, "metadata.name"),
+                  new.uid + 30, new.job);
     if (new.index >= c->jobs[new.job].workers_max)
-        cluster_broken(c, "(2) pod %s, at most %d are wanted", text_at(pod, "metadata.name"),
-                       c->jobs[new.job].workers_max);
+        cluster_broken(c, "(2) pod %s, at most %d are wanted",
+                       fleet_json_text_at(pod, "metadata.name"), c->jobs[new.job].workers_max);
     if (c->jobs[new.job].is_terminal)
         cluster_broken(c, "(7) pod %s is made for a job that is over",
-                       text_at(pod, "metadata.name"));
+                       fleet_json_text_at(pod, "metadata.name"));
     check_attempt(c, &new);
     for (size_t i = 0; i < count; i++)
         living += is_living(pods[i]) &&
                   label(pods[i], WELLKNOWN_LABEL_INDEX) ==
                       new.index &&cluster_job_find(
-                          c, text_at(pods[i], "metadata.ownerReferences[0].uid")) == new.job;
+                          c, fleet_json_text_at(pods[i], "metadata.ownerReferences[0].uid")) ==
+                      new.job;
     if (living > 2) /* the predecessor's deletion may come a moment later */
         cluster_broken(c, "(2) pod %s is made, now %d of its index live",
-                       text_at(pod, "metadata.name"), living);
+                       fleet_json_text_at(pod, "metadata.name"), living);
     c->pods[c->pod_count++] = new;
 }
 
@@ -245,13 +240,13 @@ void cluster_check_server(struct cluster *c)
     FLEET_AUTO_FREE const cJSON **pods = NULL;
 
     for (size_t i = 0; i < count; i++) {
-        int number = cluster_job_find(c, text_at(jobs[i], "metadata.uid"));
+        int number = cluster_job_find(c, fleet_json_text_at(jobs[i], "metadata.uid"));
         if (number >= 0) /* else it is just being made */
             check_job(c, number, jobs[i]);
     }
     pods = fake_apiserver_list(c->server, CLUSTER_PODS_PATH, &count);
     for (size_t i = 0; i < count; i++)
-        if (find_pod(c, text_at(pods[i], "metadata.uid")) < 0)
+        if (find_pod(c, fleet_json_text_at(pods[i], "metadata.uid")) < 0)
             check_new_pod(c, pods, count, pods[i]);
 }
 
@@ -587,7 +582,8 @@ bool cluster_is_settled(struct cluster *c)
             return false;
     pods = fake_apiserver_list(c->server, CLUSTER_PODS_PATH, &count);
     for (size_t i = 0; i < count; i++) {
-        int job = cluster_job_find(c, text_at(pods[i], "metadata.ownerReferences[0].uid"));
+        int job =
+            cluster_job_find(c, fleet_json_text_at(pods[i], "metadata.ownerReferences[0].uid"));
         if (c->jobs[job].is_gone || is_living(pods[i]))
             return false;
     }

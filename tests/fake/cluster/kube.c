@@ -27,21 +27,14 @@
 
 #define GRACE_MS 10000.0
 
-static const char *text_at(const cJSON *object, const char *path)
-{
-    const char *text = cJSON_GetStringValue(fleet_json_at(object, path));
-
-    return text ? text : "";
-}
-
 static bool is_deleting(const cJSON *object)
 {
-    return *text_at(object, "metadata.deletionTimestamp") != '\0';
+    return *fleet_json_text_at(object, "metadata.deletionTimestamp") != '\0';
 }
 
 static int node_of(const cJSON *pod)
 {
-    const char *name = text_at(pod, "spec.nodeName");
+    const char *name = fleet_json_text_at(pod, "spec.nodeName");
 
     return *name ? name[strlen(name) - 1] - '0' : -1;
 }
@@ -114,7 +107,8 @@ static void schedule(struct cluster *c)
     c->is_scheduler_pending = false;
     for (size_t i = 0; i < count; i++)
         if (node_of(pods[i]) < 0 && !is_deleting(pods[i])) {
-            bind(c, text_at(pods[i], "metadata.name")); /* the next one is bound at the next look */
+            bind(c, fleet_json_text_at(
+                        pods[i], "metadata.name")); /* the next one is bound at the next look */
             return;
         }
 }
@@ -156,12 +150,12 @@ static void tell_end(struct cluster *c, const char *name, int exit_code)
 /* True if something was written: pods are looked at one change at a time. */
 static bool look_at(struct cluster *c, int node, const cJSON *pod)
 {
-    struct cluster_agent *a = cluster_agent_find(c, text_at(pod, "metadata.uid"));
-    const char *phase = text_at(pod, "status.phase");
+    struct cluster_agent *a = cluster_agent_find(c, fleet_json_text_at(pod, "metadata.uid"));
+    const char *phase = fleet_json_text_at(pod, "status.phase");
     bool is_over = strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0;
     char name[64];
 
-    (void)snprintf(name, sizeof(name), "%s", text_at(pod, "metadata.name"));
+    (void)snprintf(name, sizeof(name), "%s", fleet_json_text_at(pod, "metadata.name"));
     if (is_deleting(pod) && (!a || !a->is_alive)) {
         cluster_pod_delete(c, name, true);
         return true;
@@ -191,7 +185,7 @@ static void end_strays(struct cluster *c, int node)
             continue;
         (void)snprintf(path, sizeof(path), CLUSTER_PODS_PATH "/%s", a->pod);
         pod = fake_apiserver_get(c->server, path);
-        if (!pod || strcmp(text_at(pod, "metadata.uid"), a->uid) != 0)
+        if (!pod || strcmp(fleet_json_text_at(pod, "metadata.uid"), a->uid) != 0)
             cluster_agent_kill(c, a, 137, false);
     }
 }
@@ -223,12 +217,13 @@ static void collect_from(struct cluster *c, const char *collection)
     FLEET_AUTO_FREE const cJSON **objects = fake_apiserver_list(c->server, collection, &count);
 
     for (size_t i = 0; i < count; i++) {
-        int job = cluster_job_find(c, text_at(objects[i], "metadata.ownerReferences[0].uid"));
+        int job =
+            cluster_job_find(c, fleet_json_text_at(objects[i], "metadata.ownerReferences[0].uid"));
         char path[200];
         if (job < 0 || !c->jobs[job].is_gone || is_deleting(objects[i]))
             continue;
         (void)snprintf(path, sizeof(path), "%s/%s", collection,
-                       text_at(objects[i], "metadata.name"));
+                       fleet_json_text_at(objects[i], "metadata.name"));
         (void)fake_apiserver_do(c->server, "DELETE", path, "{}");
         return; /* the rest at the next look, which this change has asked for */
     }
@@ -280,7 +275,7 @@ static void evict_from(struct cluster *c, int node)
     pods = fake_apiserver_list(c->server, CLUSTER_PODS_PATH, &count);
     for (size_t i = 0; i < count; i++)
         if (node_of(pods[i]) == node && (is_object_gone || !is_deleting(pods[i]))) {
-            cluster_pod_delete(c, text_at(pods[i], "metadata.name"), is_object_gone);
+            cluster_pod_delete(c, fleet_json_text_at(pods[i], "metadata.name"), is_object_gone);
             cluster_push(c, c->now_ms + 1,
                          (struct cluster_event){.type = CLUSTER_NODE_EVICT, .process = node});
             return;
@@ -361,7 +356,7 @@ int cluster_job_create(struct cluster *c, const char *name)
     status = fake_apiserver_do(c->server, "POST", CLUSTER_FLEETJOBS, text.text);
     fleet_assert(status == 201);
     (void)snprintf(job->uid, sizeof(job->uid), "%s",
-                   text_at(fake_apiserver_get(c->server, path), "metadata.uid"));
+                   fleet_json_text_at(fake_apiserver_get(c->server, path), "metadata.uid"));
     cluster_trace(c, "job %d is made: %s, %d of %d to %d workers, %lld steps, %d restarts%s",
                   c->job_count, name, job->desired, job->workers_min, job->workers_max,
                   (long long)job->steps, job->restarts_max,
