@@ -35,10 +35,10 @@ struct trainer {
     char words[LINK_TEXT_SIZE];  /* its last words, "" = none */
     char cause[LINK_CAUSE_SIZE]; /* that it gave with them, "" = none */
     /* Foreign, since its last start: */
-    struct generation generation; /* that it was started for */
-    int rank;                     /* in it */
-    bool is_awaited;              /* the generation trains once this trainer reports */
-    double loss;                  /* that it reported last, NaN = none */
+    struct fleet_generation generation; /* that it was started for */
+    int rank;                           /* in it */
+    bool is_awaited;                    /* the generation trains once this trainer reports */
+    double loss;                        /* that it reported last, NaN = none */
 };
 
 struct supervisor {
@@ -59,9 +59,9 @@ struct supervisor {
 };
 
 /* The same pair in the words of the rendezvous. */
-static inline struct generation supervisor_generation(struct link_generation g)
+static inline struct fleet_generation supervisor_generation(struct link_generation g)
 {
-    return (struct generation){.epoch = g.epoch, .counter = g.counter};
+    return (struct fleet_generation){.epoch = g.epoch, .counter = g.counter};
 }
 
 /* Time never goes back for a member, which others tell the time, too. */

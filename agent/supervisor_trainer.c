@@ -53,7 +53,8 @@ static void take_ready(struct supervisor *s, int local_rank, const struct link_m
     if (s->is_ending)
         return; /* it is about to save, and its time is running */
     t->kill_at_ms = INFINITY;
-    if (generation_compare(supervisor_generation(m->generation), member_generation(s->member)) < 0)
+    if (fleet_generation_compare(supervisor_generation(m->generation),
+                                 member_generation(s->member)) < 0)
         return; /* it has left a generation that a newer assign, already sent, replaces */
     t->state = TRAINER_WAITING;
     supervisor_report_up(s, local_rank);
@@ -184,7 +185,7 @@ void supervisor_report_started(struct supervisor *s, int local_rank)
     struct trainer *t = &s->trainers[local_rank];
     bool has_reported = s->place.assign->progress_step > 0;
 
-    if (!t->is_alive || generation_compare(t->generation, s->place.assign->generation) != 0)
+    if (!t->is_alive || fleet_generation_compare(t->generation, s->place.assign->generation) != 0)
         return;
     t->is_awaited = has_reported && t->rank == 0;
     report_phases(s, local_rank,

@@ -29,13 +29,13 @@ struct hub_host {
     int64_t epoch, used_epoch; /* of the Lease; of our newest hub, 0 = none yet */
     void *job;                 /* in the network; NULL = none hosted */
     struct hub_policy policy;
-    int64_t foreign_epoch;       /* the greatest seen that is not ours, 0 = none … */
-    double foreign_ms;           /* … when */
-    bool has_moved;              /* members may not know yet where it is */
-    struct generation recorded;  /* the newest that it was made from, or asked for … */
-    struct generation numbered;  /* … and that any of our hubs has asked for */
-    char defect[HUB_DEFECT_MAX]; /* of the hub, or of its view; "" = none */
-    bool is_over;                /* the members know */
+    int64_t foreign_epoch;            /* the greatest seen that is not ours, 0 = none … */
+    double foreign_ms;                /* … when */
+    bool has_moved;                   /* members may not know yet where it is */
+    struct fleet_generation recorded; /* the newest that it was made from, or asked for … */
+    struct fleet_generation numbered; /* … and that any of our hubs has asked for */
+    char defect[HUB_DEFECT_MAX];      /* of the hub, or of its view; "" = none */
+    bool is_over;                     /* the members know */
     struct hub_view view;
 };
 
@@ -67,12 +67,12 @@ static void server_apply(void *job, struct hub_output *out)
     hub_server_apply(job, out);
 }
 
-static void server_record_done(void *job, struct generation generation)
+static void server_record_done(void *job, struct fleet_generation generation)
 {
     hub_server_record_done(job, generation);
 }
 
-static void server_record_failed(void *job, struct generation generation)
+static void server_record_failed(void *job, struct fleet_generation generation)
 {
     hub_server_record_failed(job, generation);
 }
@@ -109,9 +109,9 @@ static bool on_record(void *user, const struct hub_record *record)
     struct hub_host *host = user;
 
     host->handlers.record(host->handlers.user, record);
-    if (generation_compare(record->generation, host->recorded) > 0)
+    if (fleet_generation_compare(record->generation, host->recorded) > 0)
         host->recorded = record->generation;
-    if (generation_compare(record->generation, host->numbered) > 0)
+    if (fleet_generation_compare(record->generation, host->numbered) > 0)
         host->numbered = record->generation;
     return false;
 }
@@ -253,9 +253,9 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
 /* The status has a generation that another hub has recorded since ours was made from it. */
 static bool is_outdated(const struct hub_host *host, const struct fleetjob_rendezvous *rendezvous)
 {
-    struct generation there = {rendezvous->epoch, rendezvous->generation};
+    struct fleet_generation there = {rendezvous->epoch, rendezvous->generation};
 
-    return there.epoch < host->used_epoch && generation_compare(there, host->recorded) > 0;
+    return there.epoch < host->used_epoch && fleet_generation_compare(there, host->recorded) > 0;
 }
 
 void hub_host_note_moved(struct hub_host *host)
@@ -335,18 +335,18 @@ void hub_host_gone(struct hub_host *host, const char *pod_uid)
     host->network.apply(host->job, &out);
 }
 
-struct generation hub_host_recorded(const struct hub_host *host)
+struct fleet_generation hub_host_recorded(const struct hub_host *host)
 {
     return host->recorded;
 }
 
-void hub_host_record_done(struct hub_host *host, struct generation generation)
+void hub_host_record_done(struct hub_host *host, struct fleet_generation generation)
 {
     if (host->job)
         host->network.record_done(host->job, generation);
 }
 
-void hub_host_record_failed(struct hub_host *host, struct generation generation)
+void hub_host_record_failed(struct hub_host *host, struct fleet_generation generation)
 {
     if (host->job)
         host->network.record_failed(host->job, generation);

@@ -40,8 +40,8 @@ struct hub_network {
     void (*remove)(void *job);
     struct hub *(*hub)(void *job);
     void (*apply)(void *job, struct hub_output *out);
-    void (*record_done)(void *job, struct generation generation);
-    void (*record_failed)(void *job, struct generation generation);
+    void (*record_done)(void *job, struct fleet_generation generation);
+    void (*record_failed)(void *job, struct fleet_generation generation);
     double (*now_ms)(void *user);
     int64_t (*wall_ms)(void *user);
 };
@@ -112,12 +112,12 @@ void hub_host_gone(struct hub_host *host, const char *pod_uid);
 
 /* What became of a record that was asked for by the handler `record` (hub_record_done(),
  * _failed()). */
-void hub_host_record_done(struct hub_host *host, struct generation generation);
-void hub_host_record_failed(struct hub_host *host, struct generation generation);
+void hub_host_record_done(struct hub_host *host, struct fleet_generation generation);
+void hub_host_record_failed(struct hub_host *host, struct fleet_generation generation);
 
 /* The newest generation that the hub was made from, or has asked to record: none but these may
  * stand in the status; one made from an older status is dropped by hub_host_apply(). */
-struct generation hub_host_recorded(const struct hub_host *host);
+struct fleet_generation hub_host_recorded(const struct hub_host *host);
 
 /* The lineage as it will be when `record` is done: at most FLEETJOB_HISTORY_MAX entries, oldest
  * first. */

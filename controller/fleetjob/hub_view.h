@@ -38,10 +38,10 @@ struct hub_view_silent {
 struct hub_view {
     bool is_hosted;
     enum hub_phase phase;
-    int64_t epoch;                /* of the generations it makes */
-    struct generation generation; /* the newest assigned */
-    struct generation trained;    /* the newest that is known to have made a step; none */
-    int members;                  /* of that generation */
+    int64_t epoch;                      /* of the generations it makes */
+    struct fleet_generation generation; /* the newest assigned */
+    struct fleet_generation trained;    /* the newest that is known to have made a step; none */
+    int members;                        /* of that generation */
     bool is_learning;             /* made for a job that runs, has not heard of its members yet */
     int ready;                    /* of them, trained or ready to train */
     bool has_run;                 /* a generation has committed a step under this hub */

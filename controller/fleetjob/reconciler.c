@@ -227,7 +227,7 @@ static void free_job(struct reconciler_job *job)
     free(job);
 }
 
-static void on_record_written(void *user, struct generation generation,
+static void on_record_written(void *user, struct fleet_generation generation,
                               enum status_writer_result result)
 {
     struct reconciler_job *job = user;
@@ -250,14 +250,14 @@ static bool is_outdated(const struct reconciler_job *job, const struct hub_recor
     const struct projection_job *cached = store_get(
         manager_store(job->reconciler->manager, job->reconciler->jobs_informer), job->key);
     FLEET_AUTO_JSON cJSON *json = NULL;
-    struct generation there = {0};
+    struct fleet_generation there = {0};
 
     if (!cached || fleet_json_parse(cached->text, cached->size, SIZE_MAX, &json, NULL) < 0)
         return false;
     (void)fleet_json_opt_int(json, "status.rendezvous.epoch", &there.epoch, NULL);
     (void)fleet_json_opt_int(json, "status.rendezvous.generation", &there.counter, NULL);
     return there.epoch < record->generation.epoch &&
-           generation_compare(there, hub_host_recorded(job->host)) > 0;
+           fleet_generation_compare(there, hub_host_recorded(job->host)) > 0;
 }
 
 static void on_hub_record(void *user, const struct hub_record *record)

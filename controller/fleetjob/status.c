@@ -220,8 +220,9 @@ static void observe_lineage(struct pass *pass)
 
     if (hub->phase < HUB_FINISHED && hub->trained.counter > rendezvous->trained)
         rendezvous->trained = hub->trained.counter;
-    if (generation_compare(hub->generation,
-                           (struct generation){rendezvous->epoch, rendezvous->generation}) < 0 ||
+    if (fleet_generation_compare(
+            hub->generation, (struct fleet_generation){rendezvous->epoch, rendezvous->generation}) <
+            0 ||
         hub->lineage_count == 0)
         return;
     observe_begun(pass);

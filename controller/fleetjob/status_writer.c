@@ -34,7 +34,7 @@ struct status_writer {
 
     struct kube_rest_call *record_call; /* NULL = none */
     bool has_record;                    /* asked for, not answered */
-    struct generation record, known;
+    struct fleet_generation record, known;
     cJSON *record_status; /* the patch of .status */
     int record_tries;
     status_writer_recorded *record_done;
@@ -242,7 +242,7 @@ static bool has_untold_restart(const cJSON *object)
 static void on_read(void *user, const cJSON *object, const struct fleet_error *err)
 {
     struct status_writer *w = user;
-    struct generation there = {0};
+    struct fleet_generation there = {0};
     const char *uid = "", *version = "";
 
     w->record_call = NULL;
@@ -259,12 +259,12 @@ static void on_read(void *user, const cJSON *object, const struct fleet_error *e
         return;
     }
     if (there.epoch < w->record.epoch &&
-        (generation_compare(there, w->known) > 0 || has_untold_restart(object))) {
+        (fleet_generation_compare(there, w->known) > 0 || has_untold_restart(object))) {
         await(w, version);
         finish_record(w, STATUS_WRITER_OUTDATED);
         return;
     }
-    if (generation_compare(there, w->record) >= 0) {
+    if (fleet_generation_compare(there, w->record) >= 0) {
         finish_record(w, STATUS_WRITER_RECORDED);
         return;
     }
@@ -342,7 +342,7 @@ static cJSON *encode_record(const struct hub_record *record, const struct fleetj
 
 void status_writer_record(struct status_writer *w, const struct hub_record *record,
                           const struct fleetjob_lineage *lineage, size_t lineage_count,
-                          struct generation known, status_writer_recorded *done, void *user)
+                          struct fleet_generation known, status_writer_recorded *done, void *user)
 {
     kube_rest_cancel(&w->record_call);
     cJSON_Delete(w->record_status);

@@ -66,10 +66,10 @@ enum status_writer_result {
  * newer one takes the place of one that waits. `known` is the newest that the hub knows to have
  * been recorded or asked for before.
  */
-typedef void status_writer_recorded(void *user, struct generation generation,
+typedef void status_writer_recorded(void *user, struct fleet_generation generation,
                                     enum status_writer_result result);
 void status_writer_record(struct status_writer *writer, const struct hub_record *record,
                           const struct fleetjob_lineage *lineage, size_t lineage_count,
-                          struct generation known, status_writer_recorded *done, void *user);
+                          struct fleet_generation known, status_writer_recorded *done, void *user);
 
 #endif

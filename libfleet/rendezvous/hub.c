@@ -112,7 +112,7 @@ void hub_machine_init(struct hub *hub, const struct hub_start *start,
     if (hub->lineage_count > 0)
         memcpy(hub->lineage, start->lineage + skipped,
                hub->lineage_count * sizeof(hub->lineage[0]));
-    if (generation_is_none(start->recorded) || start->is_alone) {
+    if (fleet_generation_is_none(start->recorded) || start->is_alone) {
         hub->is_broken = true; /* nothing to preserve */
     } else {
         hub->quiet_until_ms = now_ms + HUB_QUIET_MS + policy->desired * HUB_QUIET_MEMBER_MS;
@@ -283,22 +283,22 @@ void hub_machine_configure(struct hub *hub, const struct hub_policy *policy, dou
     leave(hub, out);
 }
 
-void hub_machine_record_done(struct hub *hub, struct generation generation, double now_ms,
+void hub_machine_record_done(struct hub *hub, struct fleet_generation generation, double now_ms,
                              struct hub_output *out)
 {
     enter(hub, now_ms);
     if (hub->is_superseded || hub_finish_is_over(hub))
         return;
-    if (generation_compare(generation, hub->unrecorded) >= 0)
-        hub->unrecorded = (struct generation){0}; /* a later record includes the earlier */
-    if (generation_compare(generation, hub->asked) == 0)
+    if (fleet_generation_compare(generation, hub->unrecorded) >= 0)
+        hub->unrecorded = (struct fleet_generation){0}; /* a later record includes the earlier */
+    if (fleet_generation_compare(generation, hub->asked) == 0)
         hub->written_failures = hub->asked_failures;
-    if (hub->phase == HUB_RECORDING && generation_compare(generation, hub->proposed) == 0)
+    if (hub->phase == HUB_RECORDING && fleet_generation_compare(generation, hub->proposed) == 0)
         hub_assign_send(hub, out);
     leave(hub, out);
 }
 
-void hub_machine_record_failed(struct hub *hub, struct generation generation, double now_ms,
+void hub_machine_record_failed(struct hub *hub, struct fleet_generation generation, double now_ms,
                                struct hub_output *out)
 {
     int survivors = 0;
@@ -306,9 +306,9 @@ void hub_machine_record_failed(struct hub *hub, struct generation generation, do
     enter(hub, now_ms);
     if (hub->is_superseded || hub_finish_is_over(hub))
         return;
-    if (generation_compare(generation, hub->unrecorded) == 0)
+    if (fleet_generation_compare(generation, hub->unrecorded) == 0)
         hub->unrecorded_ms = now_ms + HUB_RECORD_RETRY_MS;
-    if (hub->phase == HUB_RECORDING && generation_compare(generation, hub->proposed) == 0) {
+    if (hub->phase == HUB_RECORDING && fleet_generation_compare(generation, hub->proposed) == 0) {
         for (size_t i = 0; i < hub->chosen_count; i++)
             survivors += hub->chosen[i]->place >= 0;
         hub->record_ms = now_ms + HUB_RECORD_RETRY_MS;

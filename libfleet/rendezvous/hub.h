@@ -27,8 +27,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/base/generation.h"
 #include "libfleet/rendezvous/failure_rules.h"
-#include "libfleet/rendezvous/generation.h"
 #include "libfleet/rendezvous/message.h"
 
 struct hub;
@@ -55,9 +55,9 @@ struct hub_policy {
 /* What is known when the hub starts; all zero (but secret and job_uid) for a job's first hub. */
 struct hub_start {
     const char *job_uid;
-    const char *plan_digest;    /* put into assign; NULL = "" */
-    int64_t epoch;              /* >= 1; 0 is taken as 1 */
-    struct generation recorded; /* the newest recorded generation */
+    const char *plan_digest;          /* put into assign; NULL = "" */
+    int64_t epoch;                    /* >= 1; 0 is taken as 1 */
+    struct fleet_generation recorded; /* the newest recorded generation */
     int64_t counter; /* numbers up to this were given in `epoch` already; 0 = up to `recorded` */
     const struct message_lineage *lineage; /* [lineage_count], as recorded */
     size_t lineage_count;
@@ -124,9 +124,9 @@ struct hub_timeline {
 
 struct hub_event {
     enum hub_event_type type;
-    struct generation generation; /* the newest; for RESTART the one that was made */
-    double at_ms;                 /* when it happened */
-    double until_ms;              /* WAITING: then it goes on anyway; INFINITY = not known */
+    struct fleet_generation generation; /* the newest; for RESTART the one that was made */
+    double at_ms;                       /* when it happened */
+    double until_ms;                    /* WAITING: then it goes on anyway; INFINITY = not known */
 
     int member;  /* pod index it is about, -1 = none */
     int attempt; /* of that pod */
@@ -152,7 +152,7 @@ struct hub_event {
  * only grow: if a newer generation was written already, there is nothing to write, and it is done.
  */
 struct hub_record {
-    struct generation generation;
+    struct fleet_generation generation;
     int64_t first_step; /* the step it continues with */
     int restarts;       /* counted since the last reset, the one that leads to it included … */
     int restarts_total; /* … and ever: in one write with the generation, so that each counts once */
@@ -220,14 +220,14 @@ void hub_receive(struct hub *hub, uint64_t connection, const struct message *mes
 void hub_disconnected(struct hub *hub, uint64_t connection, double now_ms, struct hub_output *out);
 
 /* The record was written; late answers to given-up generations are ignored. */
-void hub_record_done(struct hub *hub, struct generation generation, double now_ms,
+void hub_record_done(struct hub *hub, struct fleet_generation generation, double now_ms,
                      struct hub_output *out);
 
 /*
  * The record cannot be written now. The hub goes on if the new generation holds a strict majority
  * of the newest one, else waits; it asks for the record again every second until it is done.
  */
-void hub_record_failed(struct hub *hub, struct generation generation, double now_ms,
+void hub_record_failed(struct hub *hub, struct fleet_generation generation, double now_ms,
                        struct hub_output *out);
 
 /* The owner knows that the pod is gone for good (deleted, its agent's process has ended). */
@@ -274,12 +274,12 @@ struct hub_member {
 /* Where in its state machine the hub is (hub.c); the newest generation assigned, none at first. */
 enum hub_phase hub_phase(const struct hub *hub);
 int hub_members_max(const struct hub *hub); /* by the policy */
-struct generation hub_generation(const struct hub *hub);
+struct fleet_generation hub_generation(const struct hub *hub);
 int hub_generation_members(const struct hub *hub); /* of that; 0 = none, or not known yet */
 int64_t hub_epoch(const struct hub *hub);          /* of the generations it makes */
 
 /* The newest generation that is known to have made a step, or none. */
-struct generation hub_trained(const struct hub *hub);
+struct fleet_generation hub_trained(const struct hub *hub);
 
 /* The hub was made for a generation that may run, and has not heard of it yet: nothing is known to
  * be wrong. */

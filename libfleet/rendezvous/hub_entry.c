@@ -48,7 +48,7 @@ struct call {
     const struct hub_policy *policy;
     const struct message *message;
     uint64_t connection;
-    struct generation generation;
+    struct fleet_generation generation;
     const char *pod_uid, *text; /* cause, reason */
     const char *const *pod_uids;
     size_t count;
@@ -203,7 +203,7 @@ void hub_disconnected(struct hub *hub, uint64_t connection, double now_ms, struc
         out);
 }
 
-void hub_record_done(struct hub *hub, struct generation generation, double now_ms,
+void hub_record_done(struct hub *hub, struct fleet_generation generation, double now_ms,
                      struct hub_output *out)
 {
     guard(
@@ -212,7 +212,7 @@ void hub_record_done(struct hub *hub, struct generation generation, double now_m
         out);
 }
 
-void hub_record_failed(struct hub *hub, struct generation generation, double now_ms,
+void hub_record_failed(struct hub *hub, struct fleet_generation generation, double now_ms,
                        struct hub_output *out)
 {
     guard(
@@ -295,7 +295,7 @@ enum hub_phase hub_phase(const struct hub *hub)
     return hub->phase;
 }
 
-struct generation hub_generation(const struct hub *hub)
+struct fleet_generation hub_generation(const struct hub *hub)
 {
     return hub->newest;
 }
@@ -310,7 +310,7 @@ int64_t hub_epoch(const struct hub *hub)
     return hub->epoch;
 }
 
-struct generation hub_trained(const struct hub *hub)
+struct fleet_generation hub_trained(const struct hub *hub)
 {
     return hub->live;
 }

@@ -86,7 +86,7 @@ static bool have_all_finished(const struct hub *hub)
 static bool can_still_finish(const struct hub *hub, const struct hub_peer *peer)
 {
     return peer->status.state == MESSAGE_STATE_RUNNING ||
-           generation_compare(peer->status.generation, hub->newest) < 0;
+           fleet_generation_compare(peer->status.generation, hub->newest) < 0;
 }
 
 /* All steps are done: wait for the members that can still finish, whatever happens to others. Own
@@ -147,7 +147,7 @@ void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct messag
                                 .loss = m->loss,
                                 .tokens_per_second = NAN};
 
-    if (peer->place < 0 || generation_compare(m->generation, hub->newest) != 0 ||
+    if (peer->place < 0 || fleet_generation_compare(m->generation, hub->newest) != 0 ||
         (hub->policy.own_trainer && hub->is_broken) || (m->steps > known && are_steps_to_come(hub)))
         return;           /* they were lost on their way: both will come again */
     if (m->steps > known) /* told to a hub before us, which was lost with them */

@@ -120,17 +120,17 @@ void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_o
 
 bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer)
 {
-    const struct generation made = peer->status.state_generation;
+    const struct fleet_generation made = peer->status.state_generation;
     bool is_recorded =
         hub->lineage_count > 0 &&
-        generation_compare(made, hub->lineage[hub->lineage_count - 1].generation) <= 0;
+        fleet_generation_compare(made, hub->lineage[hub->lineage_count - 1].generation) <= 0;
 
     if (hub->policy.own_trainer)
         return false; /* it ends with its generation */
     if (is_recorded && !hub_lineage_has(hub, made, peer->status.step))
         return false; /* of a branch that was given up */
-    return peer->status.step >= 0 && !generation_is_none(peer->status.state_generation) &&
-           generation_compare(peer->status.state_generation, hub->live) >= 0;
+    return peer->status.step >= 0 && !fleet_generation_is_none(peer->status.state_generation) &&
+           fleet_generation_compare(peer->status.state_generation, hub->live) >= 0;
 }
 
 bool hub_form_is_present(const struct hub_peer *peer)
@@ -145,7 +145,7 @@ bool hub_form_is_present(const struct hub_peer *peer)
 bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer)
 {
     return hub_form_is_present(peer) && peer->status.state == MESSAGE_STATE_WAITING &&
-           (peer->place < 0 || generation_compare(peer->status.generation, hub->newest) >= 0);
+           (peer->place < 0 || fleet_generation_compare(peer->status.generation, hub->newest) >= 0);
 }
 
 struct tally {
@@ -245,7 +245,7 @@ static bool may_form(struct hub *hub, struct hub_output *out)
     if (tally.leaving > 0 && !is_over(hub, HUB_WAIT_LEAVING, leaving_end(hub)))
         return false;
     if (tally.candidates >= hub->policy.min && tally.with_state == 0 &&
-        !generation_is_none(hub->newest) && hub_holder_is_awaited(hub, out))
+        !fleet_generation_is_none(hub->newest) && hub_holder_is_awaited(hub, out))
         return false;
     if (tally.candidates >= hub->policy.desired)
         return true;
@@ -254,7 +254,7 @@ static bool may_form(struct hub *hub, struct hub_output *out)
         tell_stalled(hub, &tally, out);
         return false;
     }
-    if (generation_is_none(hub->newest))
+    if (fleet_generation_is_none(hub->newest))
         return is_over(hub, HUB_WAIT_START, hub->changed_ms + hub->policy.timeout_ms);
     return may_go_on_with_fewer(hub, &tally);
 }
@@ -352,8 +352,8 @@ static void choose_state(struct hub *hub, struct hub_peer **list)
     }
     best = hub->chosen_step < 0 ? hub_holder_best(hub, true) : NULL;
     for (size_t i = 0; best && i < hub->chosen_count; i++) {
-        list[i]->holds = generation_compare(list[i]->status.state_generation,
-                                            best->status.state_generation) == 0;
+        list[i]->holds = fleet_generation_compare(list[i]->status.state_generation,
+                                                  best->status.state_generation) == 0;
         if (list[i]->holds && list[i]->status.step > hub->chosen_step)
             hub->chosen_step = list[i]->status.step;
     }
@@ -401,7 +401,7 @@ static void propose(struct hub *hub, struct hub_output *out)
     choose(hub);
     if (hub->counter < hub->newest.counter)
         hub->counter = hub->newest.counter;
-    hub->proposed = (struct generation){hub->epoch, ++hub->counter};
+    hub->proposed = (struct fleet_generation){hub->epoch, ++hub->counter};
     hub->proposed_ms = hub->now_ms;
     hub->phase = HUB_RECORDING;
     hub->record_ms = INFINITY;
@@ -484,7 +484,7 @@ void hub_form_try(struct hub *hub, struct hub_output *out)
     if (hub->phase != HUB_GATHERING)
         hub->wait = (struct hub_wait){0};
     hub_wait_tell(hub, out);
-    if (!generation_is_none(hub->unrecorded) && hub->phase != HUB_RECORDING &&
+    if (!fleet_generation_is_none(hub->unrecorded) && hub->phase != HUB_RECORDING &&
         has_come(hub, hub->unrecorded_ms)) {
         hub->unrecorded_ms = INFINITY;
         hub_output_record(out, hub, hub->unrecorded, hub->unrecorded_first_step);

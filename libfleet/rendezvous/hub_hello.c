@@ -106,7 +106,7 @@ static void learn_generation(struct hub *hub, const struct message_hello *hello,
 static void adopt(struct hub *hub, struct hub_peer *peer, const struct message_hello *hello)
 {
     if (peer->place >= 0 || hello->place < 0 || hello->place >= hello->members ||
-        generation_compare(hello->status.generation, hub->newest) != 0 ||
+        fleet_generation_compare(hello->status.generation, hub->newest) != 0 ||
         (hub->newest_members > 0 && hub->newest_members != hello->members))
         return;
     if (hub->newest_text && !hub->is_broken)
@@ -201,7 +201,7 @@ void hub_hello_receive(struct hub *hub, uint64_t connection, const struct messag
         hub_output_event(out, hub, HUB_EVENT_JOINED, peer);
     greeting = hub_hello_greeting(hub);
     hub_output_message(out, peer, &greeting);
-    if (generation_compare(hello->status.generation, hub->newest) > 0)
+    if (fleet_generation_compare(hello->status.generation, hub->newest) > 0)
         learn_generation(hub, hello, out);
     adopt(hub, peer, hello);
     hub_status_take(hub, peer, &hello->status, 0, true, out);

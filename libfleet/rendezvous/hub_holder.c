@@ -28,10 +28,10 @@ static double patience_ms(const struct hub *hub)
 }
 
 /* Worth going on from, rather than from the last checkpoint? */
-static bool is_worth(const struct hub *hub, struct generation generation, int64_t step)
+static bool is_worth(const struct hub *hub, struct fleet_generation generation, int64_t step)
 {
     return !hub->policy.own_trainer && step > hub->checkpoint_step &&
-           !generation_is_none(generation) && hub_lineage_has(hub, generation, step);
+           !fleet_generation_is_none(generation) && hub_lineage_has(hub, generation, step);
 }
 
 void hub_holder_miss(struct hub *hub, const struct hub_peer *peer)

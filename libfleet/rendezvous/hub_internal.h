@@ -101,7 +101,7 @@ struct hub_pair {
 struct hub_absent {
     char pod_uid[MESSAGE_UID_MAX + 1];
     int index;
-    struct generation generation;
+    struct fleet_generation generation;
     int64_t step;
     double since_ms;
 };
@@ -142,26 +142,26 @@ struct hub {
     struct fleet_map by_connection; /* decimal number -> struct hub_peer */
 
     /* The newest generation that any member may obey. */
-    struct generation newest;
+    struct fleet_generation newest;
     int newest_members; /* 0 = not known (a new hub) */
     int newest_heard;   /* of them were ever heard of; the others are unknown, not lost … */
     struct hub_places heard_places;   /* … and, where this hub has not assigned them, which */
     struct message_text *newest_text; /* its assign; NULL = not ours */
     bool is_broken;                   /* it was aborted, or never was whole */
     bool has_trained;                 /* under a hub before us: see struct hub_start */
-    struct generation live;           /* the newest that has committed a step */
+    struct fleet_generation live;     /* the newest that has committed a step */
     double unheard_ms;                /* patience with members that it never heard of */
     double quiet_until_ms;            /* a new hub: nobody is lost before */
 
-    int64_t counter;            /* of the newest generation proposed */
-    struct generation proposed; /* RECORDING … */
-    double proposed_ms;         /* … since */
-    struct hub_peer **chosen;   /* [chosen_count], in rank order; RECORDING */
+    int64_t counter;                  /* of the newest generation proposed */
+    struct fleet_generation proposed; /* RECORDING … */
+    double proposed_ms;               /* … since */
+    struct hub_peer **chosen;         /* [chosen_count], in rank order; RECORDING */
     size_t chosen_count;
     int64_t chosen_step; /* newest state among them, -1 = none */
     int64_t chosen_first_step;
-    double record_ms;             /* when to ask for the record again, INFINITY = asked */
-    struct generation unrecorded; /* assigned with a majority, record still to be done */
+    double record_ms;                   /* when to ask for the record again, INFINITY = asked */
+    struct fleet_generation unrecorded; /* assigned with a majority, record still to be done */
     int64_t unrecorded_first_step;
     double unrecorded_ms; /* when to ask for it again, INFINITY = asked */
 
@@ -171,9 +171,9 @@ struct hub {
     struct hub_incident incident;
     struct hub_restart restart;
     int restarts, restarts_total, restarts_ignored;
-    int written_failures;    /* counted and ignored, with the last record that was written … */
-    struct generation asked; /* … the newest record that was asked for, … */
-    int asked_failures;      /* … and these with it */
+    int written_failures; /* counted and ignored, with the last record that was written … */
+    struct fleet_generation asked; /* … the newest record that was asked for, … */
+    int asked_failures;            /* … and these with it */
     int64_t steps_since_restart;
     int failures;        /* own trainers: restarts in a row without progress */
     int64_t failed_step; /* the progress at the last of them */
@@ -200,7 +200,7 @@ struct hub {
     /* Own trainers get the last checkpoint that they reported: its path, NULL = not known,
      * and the generation that reported it, none = a hub before us knew. */
     char *resume_path;
-    struct generation resume_generation;
+    struct fleet_generation resume_generation;
 
     bool is_finishing; /* a member has done all steps */
     /* Own trainers: places in the newest generation whose members are gone, but had finished. One
@@ -235,7 +235,7 @@ void hub_output_message(struct hub_output *out, const struct hub_peer *peer,
 void hub_output_reply(struct hub_output *out, uint64_t connection, const struct message *message);
 void hub_output_close(struct hub_output *out, uint64_t connection, bool is_refusal,
                       const char *reason);
-void hub_output_record(struct hub_output *out, struct hub *hub, struct generation generation,
+void hub_output_record(struct hub_output *out, struct hub *hub, struct fleet_generation generation,
                        int64_t first_step);
 /* Borrowed until the output is released; the caller may fill in more. `peer` may be NULL. */
 struct hub_event *hub_output_event(struct hub_output *out, const struct hub *hub,
@@ -306,7 +306,7 @@ void hub_assign_repeat(struct hub *hub, struct hub_peer *peer, struct hub_output
 /* ---- hub_lineage.c --------------------------------------------------------------------------- */
 
 /* Does the state of `step`, reached in `generation`, count? */
-bool hub_lineage_has(const struct hub *hub, struct generation generation, int64_t step);
+bool hub_lineage_has(const struct hub *hub, struct fleet_generation generation, int64_t step);
 
 /* ---- hub_leave.c ----------------------------------------------------------------------------- */
 
@@ -344,9 +344,9 @@ void hub_machine_receive(struct hub *hub, uint64_t connection, const struct mess
                          double now_ms, struct hub_output *out);
 void hub_machine_disconnected(struct hub *hub, uint64_t connection, double now_ms,
                               struct hub_output *out);
-void hub_machine_record_done(struct hub *hub, struct generation generation, double now_ms,
+void hub_machine_record_done(struct hub *hub, struct fleet_generation generation, double now_ms,
                              struct hub_output *out);
-void hub_machine_record_failed(struct hub *hub, struct generation generation, double now_ms,
+void hub_machine_record_failed(struct hub *hub, struct fleet_generation generation, double now_ms,
                                struct hub_output *out);
 void hub_machine_member_gone(struct hub *hub, const char *pod_uid, const char *cause, double now_ms,
                              struct hub_output *out);

@@ -9,12 +9,12 @@
 
 #include "libfleet/rendezvous/hub_internal.h"
 
-bool hub_lineage_has(const struct hub *hub, struct generation generation, int64_t step)
+bool hub_lineage_has(const struct hub *hub, struct fleet_generation generation, int64_t step)
 {
     bool is_listed = false;
 
     for (size_t i = 0; i < hub->lineage_count; i++) {
-        int order = generation_compare(hub->lineage[i].generation, generation);
+        int order = fleet_generation_compare(hub->lineage[i].generation, generation);
         if (order == 0 || (i == 0 && order > 0))
             is_listed = true;
         if (order > 0 && hub->lineage[i].first_step <= step)
@@ -44,8 +44,8 @@ size_t hub_record_lineage(const struct hub *hub, const struct hub_record *record
     if (hub->defect[0])
         return 0;
     while (count > 0 && (hub->lineage[count - 1].first_step > record->first_step ||
-                         generation_compare(hub->lineage[count - 1].generation,
-                                            record->generation) >= 0)) /* asked for again */
+                         fleet_generation_compare(hub->lineage[count - 1].generation,
+                                                  record->generation) >= 0)) /* asked for again */
         count--;
     if (count > 0)
         memcpy(out, hub->lineage, count * sizeof(out[0]));

@@ -92,7 +92,7 @@ static void on_progress(struct hub *hub, struct hub_peer *peer, const struct mes
     hub->step_ms_mean = hub->step_ms_mean > 0 ? 0.9 * hub->step_ms_mean + 0.1 * step_ms : step_ms;
     hub->progress_ms = hub->now_ms;
     hub->is_stalled = false;
-    if (generation_compare(m->generation, hub->newest) == 0 &&
+    if (fleet_generation_compare(m->generation, hub->newest) == 0 &&
         m->steps[m->count - 1].generation == hub->newest.counter)
         hub_status_running(hub, out); /* a step may be reported before "first step reached" is */
     for (size_t i = 0; i < m->count; i++)
@@ -105,7 +105,7 @@ static void note_down(struct hub *hub, struct hub_peer *peer)
         .generation = peer->status.generation,
         .step = peer->processes > 1 ? peer->status.step : -1, /* another of them may hold it */
         .state_generation =
-            peer->processes > 1 ? peer->status.state_generation : (struct generation){0}};
+            peer->processes > 1 ? peer->status.state_generation : (struct fleet_generation){0}};
     peer->down_ms = hub->now_ms;
 }
 
@@ -134,7 +134,7 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
                               .fault_ms = hub->now_ms - m->age_ms,
                               .lines = m->lines};
     /* Told late, to another hub perhaps: what it ended has been replaced by a generation since. */
-    bool is_past = m->is_back && generation_compare(m->generation, hub->newest) < 0;
+    bool is_past = m->is_back && fleet_generation_compare(m->generation, hub->newest) < 0;
     char message[MESSAGE_REASON_MAX + 1];
 
     if (m->signal)
@@ -205,7 +205,7 @@ static void on_peer_lost(struct hub *hub, struct hub_peer *peer, const struct me
                               .exit_code = -1,
                               .fault_ms = hub->now_ms - m->age_ms};
 
-    if (peer->place < 0 || generation_compare(m->generation, hub->newest) != 0 ||
+    if (peer->place < 0 || fleet_generation_compare(m->generation, hub->newest) != 0 ||
         hub_finish_is_decided(hub) || hub->is_broken)
         return; /* (8), and what follows an abort is its echo */
     accused = peer_with_rank(hub, m->rank);
@@ -231,10 +231,10 @@ static void on_peer_lost(struct hub *hub, struct hub_peer *peer, const struct me
  */
 static bool is_newer_checkpoint(const struct hub *hub, const struct message_checkpoint_done *m)
 {
-    int order = generation_compare(m->generation, hub->resume_generation);
+    int order = fleet_generation_compare(m->generation, hub->resume_generation);
 
-    if (hub->policy.own_trainer && generation_is_none(hub->resume_generation))
-        order = generation_compare(m->generation, hub->newest) == 0 ? 1 : 0;
+    if (hub->policy.own_trainer && fleet_generation_is_none(hub->resume_generation))
+        order = fleet_generation_compare(m->generation, hub->newest) == 0 ? 1 : 0;
     if (hub->policy.own_trainer && order != 0)
         return order > 0;
     return m->step > hub->checkpoint_step &&
@@ -308,7 +308,7 @@ static void on_put(struct hub *hub, struct hub_peer *peer, const struct message_
 
     if (kv_put(hub->kv, m->generation, m->key, m->value, m->value_size, answer, &answering, &err) <
             0 &&
-        generation_compare(m->generation, hub->newest) == 0)
+        fleet_generation_compare(m->generation, hub->newest) == 0)
         hub_output_close(out, peer->connection, true, err.text);
 }
 
@@ -323,7 +323,7 @@ static void on_get(struct hub *hub, struct hub_peer *peer, const struct message_
 
     if (rc == 1)
         hub_output_message(out, peer, &message);
-    else if (rc < 0 && generation_compare(m->generation, hub->newest) == 0)
+    else if (rc < 0 && fleet_generation_compare(m->generation, hub->newest) == 0)
         hub_output_close(out, peer->connection, true, err.text);
 }
 

@@ -97,7 +97,7 @@ void hub_output_close(struct hub_output *out, uint64_t connection, bool is_refus
     action->reason = fleet_dup_text(reason);
 }
 
-void hub_output_record(struct hub_output *out, struct hub *hub, struct generation generation,
+void hub_output_record(struct hub_output *out, struct hub *hub, struct fleet_generation generation,
                        int64_t first_step)
 {
     bool is_proposed = hub->phase == HUB_RECORDING; /* else it was assigned already, and counted */

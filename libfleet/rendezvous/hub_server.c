@@ -165,7 +165,7 @@ static void on_timer(uv_timer_t *timer)
     hub_server_apply(job, &out);
 }
 
-void hub_server_record_done(struct hub_server_job *job, struct generation generation)
+void hub_server_record_done(struct hub_server_job *job, struct fleet_generation generation)
 {
     struct hub_output out = {0};
 
@@ -173,7 +173,7 @@ void hub_server_record_done(struct hub_server_job *job, struct generation genera
     hub_server_apply(job, &out);
 }
 
-void hub_server_record_failed(struct hub_server_job *job, struct generation generation)
+void hub_server_record_failed(struct hub_server_job *job, struct fleet_generation generation)
 {
     struct hub_output out = {0};
 

@@ -140,8 +140,8 @@ struct hub *hub_server_hub(struct hub_server_job *job);
  */
 void hub_server_apply(struct hub_server_job *job, struct hub_output *out);
 
-void hub_server_record_done(struct hub_server_job *job, struct generation generation);
-void hub_server_record_failed(struct hub_server_job *job, struct generation generation);
+void hub_server_record_done(struct hub_server_job *job, struct fleet_generation generation);
+void hub_server_record_failed(struct hub_server_job *job, struct fleet_generation generation);
 
 /* The token of a job: hexadecimal HMAC-SHA256(install key, job uid). */
 void hub_server_token(const void *install_key, size_t install_key_size, const char *job_uid,

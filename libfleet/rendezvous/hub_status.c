@@ -127,7 +127,7 @@ static void correct(struct hub *hub, struct hub_peer *peer, double age_ms, bool 
                     struct hub_output *out)
 {
     bool is_current =
-        peer->place >= 0 && generation_compare(peer->status.generation, hub->newest) == 0;
+        peer->place >= 0 && fleet_generation_compare(peer->status.generation, hub->newest) == 0;
     bool is_whole = hub->phase == HUB_FORMING || hub->phase == HUB_RUNNING;
     bool is_running = peer->status.state == MESSAGE_STATE_RUNNING;
     bool has_left = is_current && !is_running && hub->phase == HUB_GATHERING;
@@ -165,7 +165,7 @@ void hub_status_take(struct hub *hub, struct hub_peer *peer, const struct messag
     peer->status = *status;
     hub_leave_note(hub, peer, out);
     if (status->state == MESSAGE_STATE_RUNNING && status->phase == MESSAGE_PHASE_FIRST_STEP &&
-        generation_compare(status->generation, hub->live) > 0)
+        fleet_generation_compare(status->generation, hub->live) > 0)
         hub->live = status->generation;
     correct(hub, peer, age_ms, is_hello, out);
 }

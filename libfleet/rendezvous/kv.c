@@ -24,7 +24,7 @@ struct entry {
 };
 
 struct kv {
-    struct generation generation;
+    struct fleet_generation generation;
     struct fleet_map entries; /* key -> struct entry */
     size_t bytes;             /* of keys and values */
     size_t waiter_count;      /* of all entries */
@@ -64,16 +64,17 @@ void kv_free(struct kv *kv)
     free(kv);
 }
 
-void kv_begin(struct kv *kv, struct generation generation)
+void kv_begin(struct kv *kv, struct fleet_generation generation)
 {
     forget_all(kv);
     kv->generation = generation;
 }
 
-static int check_generation(const struct kv *kv, struct generation generation, const char *key,
-                            struct fleet_error *err)
+static int check_generation(const struct kv *kv, struct fleet_generation generation,
+                            const char *key, struct fleet_error *err)
 {
-    if (generation_compare(kv->generation, generation) != 0 || generation_is_none(generation))
+    if (fleet_generation_compare(kv->generation, generation) != 0 ||
+        fleet_generation_is_none(generation))
         return fleet_error(err, -ESTALE, "key %.64s: generation %lld.%lld is not the current one",
                            key, (long long)generation.epoch, (long long)generation.counter);
     return 0;
@@ -98,7 +99,7 @@ static struct entry *obtain_entry(struct kv *kv, const char *key, struct fleet_e
     return entry;
 }
 
-int kv_put(struct kv *kv, struct generation generation, const char *key, const void *value,
+int kv_put(struct kv *kv, struct fleet_generation generation, const char *key, const void *value,
            size_t size, void (*answer)(void *user, uint64_t waiter), void *user,
            struct fleet_error *err)
 {
@@ -134,7 +135,7 @@ int kv_put(struct kv *kv, struct generation generation, const char *key, const v
     return 0;
 }
 
-int kv_get(struct kv *kv, struct generation generation, const char *key, uint64_t waiter,
+int kv_get(struct kv *kv, struct fleet_generation generation, const char *key, uint64_t waiter,
            const void **out_value, size_t *out_size, struct fleet_error *err)
 {
     struct entry *entry;

@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/base/generation.h"
 #include "libfleet/base/limits.h"
-#include "libfleet/rendezvous/generation.h"
 
 struct fleet_error;
 
@@ -31,13 +31,13 @@ struct kv *kv_new(void);
 void kv_free(struct kv *kv); /* NULL is fine */
 
 /* Forget everything; from now on `generation` counts. */
-void kv_begin(struct kv *kv, struct generation generation);
+void kv_begin(struct kv *kv, struct fleet_generation generation);
 
 /*
  * Store [size] bytes and call `answer` for each member that waits for the key. -ESTALE: another
  * generation; -ENOSPC: a limit above; nothing is stored then.
  */
-int kv_put(struct kv *kv, struct generation generation, const char *key, const void *value,
+int kv_put(struct kv *kv, struct fleet_generation generation, const char *key, const void *value,
            size_t size, void (*answer)(void *user, uint64_t waiter), void *user,
            struct fleet_error *err);
 
@@ -45,7 +45,7 @@ int kv_put(struct kv *kv, struct generation generation, const char *key, const v
  * 1 and the value (borrowed until the next call) if the key is there; 0 if `waiter` now waits for
  * it (asking twice is one wait); -ESTALE, -ENOSPC as above.
  */
-int kv_get(struct kv *kv, struct generation generation, const char *key, uint64_t waiter,
+int kv_get(struct kv *kv, struct fleet_generation generation, const char *key, uint64_t waiter,
            const void **out_value, size_t *out_size, struct fleet_error *err);
 
 /* Forget the waits of `waiter` (its connection is gone). */

@@ -292,7 +292,7 @@ static void on_assign(struct member *member, const struct message *message,
     const struct message_assign *assign = &message->assign;
     int place = find_place(member, assign);
 
-    if (place < 0 || generation_compare(assign->generation, member->obeyed) <= 0 ||
+    if (place < 0 || fleet_generation_compare(assign->generation, member->obeyed) <= 0 ||
         assign->members[place].processes != member->process_count || member_is_done(member) ||
         member->is_leaving)
         return; /* (1) */
@@ -323,16 +323,16 @@ static void on_abort(struct member *member, const struct message_abort *m,
 {
     bool was_delivered = member->is_joined && !member->is_pending, is_news;
 
-    if (generation_compare(m->generation, member->obeyed) < 0 || member_is_done(member))
+    if (fleet_generation_compare(m->generation, member->obeyed) < 0 || member_is_done(member))
         return; /* (1) */
     if (was_delivered)
         member_abort_trainers(member, m->cause, out);
-    if (generation_compare(m->generation, member->obeyed) > 0 && member->has_assignment) {
+    if (fleet_generation_compare(m->generation, member->obeyed) > 0 && member->has_assignment) {
         message_release(&member->assignment); /* the assign of the aborted one never came */
         member->has_assignment = false;
         member->place = -1;
     }
-    is_news = member->is_joined || generation_compare(m->generation, member->obeyed) > 0;
+    is_news = member->is_joined || fleet_generation_compare(m->generation, member->obeyed) > 0;
     member->obeyed = m->generation;
     member->is_joined = member->is_pending = false;
     if (!is_news)
@@ -362,7 +362,7 @@ void member_receive(struct member *member, const struct message *message, double
         break;
     case MESSAGE_CHECKPOINT:
         if (member->is_joined &&
-            generation_compare(message->checkpoint.generation, member->obeyed) == 0)
+            fleet_generation_compare(message->checkpoint.generation, member->obeyed) == 0)
             member_append(out, MEMBER_CHECKPOINT)->generation = member->obeyed;
         break;
     case MESSAGE_VALUE:
@@ -455,8 +455,8 @@ void member_tick(struct member *member, double now_ms, struct member_output *out
     }
 }
 
-void member_peer_lost(struct member *member, struct generation generation, int rank, double at_ms,
-                      double now_ms, struct member_output *out)
+void member_peer_lost(struct member *member, struct fleet_generation generation, int rank,
+                      double at_ms, double now_ms, struct member_output *out)
 {
     struct message message = {
         .type = MESSAGE_PEER_LOST,
@@ -464,7 +464,7 @@ void member_peer_lost(struct member *member, struct generation generation, int r
 
     member_enter(member, now_ms);
     if (member_report_can_send(member) && member->is_joined &&
-        generation_compare(generation, member->obeyed) == 0)
+        fleet_generation_compare(generation, member->obeyed) == 0)
         member_report_send(member, &message, out);
 }
 
@@ -511,14 +511,14 @@ enum message_state member_state(const struct member *member)
     return MESSAGE_STATE_WAITING;
 }
 
-struct generation member_generation(const struct member *member)
+struct fleet_generation member_generation(const struct member *member)
 {
     return member->delivered;
 }
 
 bool member_is_spare(const struct member *member, int64_t step)
 {
-    return generation_compare(member->hub_generation, member->obeyed) > 0 ||
+    return fleet_generation_compare(member->hub_generation, member->obeyed) > 0 ||
            step <= member->held_step;
 }
 

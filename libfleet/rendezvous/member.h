@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "libfleet/rendezvous/generation.h"
+#include "libfleet/base/generation.h"
 #include "libfleet/rendezvous/message.h"
 
 #define MEMBER_GONE_MS 60000.0 /* so long a hub must say that the job is gone */
@@ -71,14 +71,14 @@ struct member_action {
     enum member_action_type type;
     struct message_text *text; /* SEND; one use, released with the list */
     const struct message_assign
-        *assign;                  /* ASSIGN; borrowed until the next ASSIGN or member_free() */
-    int place, first_rank;        /* ASSIGN */
-    struct generation generation; /* ASSIGN, ABORT, CHECKPOINT */
-    bool succeeded;               /* DONE */
-    char *reason;                 /* ABORT, LEAVE, DONE, REFUSED, CLOSE */
-    int local_rank;               /* VALUE: the process that asked */
-    char *key;                    /* VALUE */
-    void *value;                  /* VALUE, [value_size] */
+        *assign;           /* ASSIGN; borrowed until the next ASSIGN or member_free() */
+    int place, first_rank; /* ASSIGN */
+    struct fleet_generation generation; /* ASSIGN, ABORT, CHECKPOINT */
+    bool succeeded;                     /* DONE */
+    char *reason;                       /* ABORT, LEAVE, DONE, REFUSED, CLOSE */
+    int local_rank;                     /* VALUE: the process that asked */
+    char *key;                          /* VALUE */
+    void *value;                        /* VALUE, [value_size] */
     size_t value_size;
 };
 
@@ -123,7 +123,7 @@ void member_trainer_up(struct member *member, int local_rank, int64_t step, doub
 void member_set_port(struct member *member, int local_rank, int port);
 
 /* It reached a phase (not WAITING) of `generation`, at `at_ms` on the clock of now_ms. */
-void member_trainer_phase(struct member *member, int local_rank, struct generation generation,
+void member_trainer_phase(struct member *member, int local_rank, struct fleet_generation generation,
                           enum message_phase phase, int64_t step, double at_ms, double now_ms,
                           struct member_output *out);
 
@@ -141,8 +141,9 @@ void member_trainer_evaluation(struct member *member, int64_t step, double loss,
 void member_trainer_checkpoint_failed(struct member *member, int64_t step, const char *reason,
                                       double now_ms, struct member_output *out);
 /* `generation`: the one it was saved in. Told again until the hub knows it. */
-void member_trainer_checkpoint(struct member *member, struct generation generation, int64_t step,
-                               const char *path, double now_ms, struct member_output *out);
+void member_trainer_checkpoint(struct member *member, struct fleet_generation generation,
+                               int64_t step, const char *path, double now_ms,
+                               struct member_output *out);
 
 struct member_failure {
     int local_rank;
@@ -160,8 +161,8 @@ void member_trainer_failed(struct member *member, const struct member_failure *f
 
 /* The process' collectives of `generation` lost rank `rank`. member_trainer_up() follows when it
  * has left the generation. */
-void member_peer_lost(struct member *member, struct generation generation, int rank, double at_ms,
-                      double now_ms, struct member_output *out);
+void member_peer_lost(struct member *member, struct fleet_generation generation, int rank,
+                      double at_ms, double now_ms, struct member_output *out);
 
 /*
  * The process has done all `steps`, told before by member_trainer_step() (0 for a trainer that does
@@ -195,7 +196,7 @@ void member_trainer_silent(struct member *member, int local_rank, double now_ms,
 /* ---- what an observer may see ---------------------------------------------------------------- */
 
 /* The newest generation that the trainers were given (MEMBER_ASSIGN), or none. */
-struct generation member_generation(const struct member *member);
+struct fleet_generation member_generation(const struct member *member);
 /* Nobody needs the state of `step` that a trainer here holds: others have gone on in a generation
  * without this member, or the hub knows of somebody ready, or of a checkpoint, with that step. */
 bool member_is_spare(const struct member *member, int64_t step);

@@ -21,15 +21,15 @@ enum process_state {
 struct member_process {
     enum process_state state;
     int port;
-    int64_t step;                       /* state held, -1 = none */
-    int64_t restored_step;              /* the one it went on from in this generation */
-    struct generation state_generation; /* in which it was last complete, none if none */
+    int64_t step;                             /* state held, -1 = none */
+    int64_t restored_step;                    /* the one it went on from in this generation */
+    struct fleet_generation state_generation; /* in which it was last complete, none if none */
     enum message_phase phase;
     double phase_at_ms;
     bool is_finished;
     bool has_failed; /* and the hub does not know yet: `failure` */
     struct member_failure failure;
-    struct generation failed_in;
+    struct fleet_generation failed_in;
 };
 
 /* A put of this generation, kept for a hub that forgot it, or a get that waits for its answer. */
@@ -68,8 +68,8 @@ struct member {
     double heard_ms, heartbeat_ms, interval_ms;
     int64_t sequence;
 
-    struct generation obeyed, delivered; /* delivered: the newest the trainers were given */
-    struct message assignment;           /* of `obeyed`, if has_assignment */
+    struct fleet_generation obeyed, delivered; /* delivered: the newest the trainers were given */
+    struct message assignment;                 /* of `obeyed`, if has_assignment */
     bool has_assignment;
     char left_for[MESSAGE_CAUSE_MAX +
                   1]; /* what ended `obeyed`: a hub's word, or a trainer of ours; else "" */
@@ -83,9 +83,9 @@ struct member {
     /* The newest checkpoint that the hub may not know, path NULL = none. */
     char *checkpoint_path;
     int64_t checkpoint_step;
-    struct generation checkpoint_generation;
-    struct generation hub_generation; /* the newest it said there is */
-    int64_t held_step;                /* the newest it said is safe without us */
+    struct fleet_generation checkpoint_generation;
+    struct fleet_generation hub_generation; /* the newest it said there is */
+    int64_t held_step;                      /* the newest it said is safe without us */
     bool is_finished;
     int64_t finished_steps;
     double finished_loss;

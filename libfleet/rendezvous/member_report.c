@@ -36,7 +36,7 @@ static const struct member_process *newest_holder(const struct member *member)
 
     for (int i = 1; i < member->process_count; i++) {
         const struct member_process *process = &member->processes[i];
-        int newer = generation_compare(process->state_generation, best->state_generation);
+        int newer = fleet_generation_compare(process->state_generation, best->state_generation);
         if (newer > 0 || (newer == 0 && process->step > best->step))
             best = process;
     }

@@ -84,7 +84,7 @@ int member_get(struct member *member, int local_rank, const char *key, double no
 void member_store_value(struct member *member, const struct message_value *m,
                         struct member_output *out)
 {
-    if (generation_compare(m->generation, member->obeyed) != 0)
+    if (fleet_generation_compare(m->generation, member->obeyed) != 0)
         return;
     for (size_t i = 0; i < member->store_count;) {
         struct member_entry *entry = &member->store[i];

@@ -46,7 +46,7 @@ void member_trainer_up(struct member *member, int local_rank, int64_t step, doub
     process->is_finished = member->is_finished = false; /* it would have ended otherwise */
     process->step = step;
     if (step < 0)
-        process->state_generation = (struct generation){0};
+        process->state_generation = (struct fleet_generation){0};
     if (member_count(member, PROCESS_WAITING) < member->process_count)
         return;
     if (member->is_joined && member->is_pending)
@@ -57,7 +57,7 @@ void member_trainer_up(struct member *member, int local_rank, int64_t step, doub
         member_report_ready(member, 0, out);
 }
 
-void member_trainer_phase(struct member *member, int local_rank, struct generation generation,
+void member_trainer_phase(struct member *member, int local_rank, struct fleet_generation generation,
                           enum message_phase phase, int64_t step, double at_ms, double now_ms,
                           struct member_output *out)
 {
@@ -66,7 +66,7 @@ void member_trainer_phase(struct member *member, int local_rank, struct generati
 
     member_enter(member, now_ms);
     if (process->state != PROCESS_RUNNING || !member->is_joined || member->is_pending ||
-        generation_compare(generation, member->obeyed) != 0 || phase <= process->phase)
+        fleet_generation_compare(generation, member->obeyed) != 0 || phase <= process->phase)
         return; /* (3) */
     process->phase = phase;
     process->phase_at_ms = at_ms;
@@ -123,8 +123,9 @@ void member_trainer_checkpoint_failed(struct member *member, int64_t step, const
         member_report_send(member, &message, out);
 }
 
-void member_trainer_checkpoint(struct member *member, struct generation generation, int64_t step,
-                               const char *path, double now_ms, struct member_output *out)
+void member_trainer_checkpoint(struct member *member, struct fleet_generation generation,
+                               int64_t step, const char *path, double now_ms,
+                               struct member_output *out)
 {
     member_enter(member, now_ms);
     free(member->checkpoint_path);
@@ -171,7 +172,7 @@ void member_trainer_failed(struct member *member, const struct member_failure *f
     process->failure.lines = member_copy_text(failure->lines);
     process->failed_in = member->obeyed;
     process->has_failed = true;
-    process->state_generation = (struct generation){0};
+    process->state_generation = (struct fleet_generation){0};
     member->is_finished = false;
     member_report_steps(member, out);
     member_report_failures(member, out);

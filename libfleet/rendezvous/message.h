@@ -28,8 +28,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/base/generation.h"
 #include "libfleet/base/limits.h"
-#include "libfleet/rendezvous/generation.h"
 
 struct fleet_error;
 
@@ -101,12 +101,13 @@ enum message_phase {
  * message. */
 struct message_status {
     enum message_state state;
-    struct generation generation; /* the newest obeyed, none if none */
-    enum message_phase phase;     /* reached in `generation` by all its processes, while RUNNING */
-    int64_t step;                 /* last step committed and held by its trainers, -1 = no state */
-    struct generation state_generation; /* in which that state was last complete, none if none */
-    bool is_leaving;    /* it was asked to go: its trainers save what they hold and end */
-    int64_t steps_from; /* oldest committed step it could still tell the hub of, 0 = none */
+    struct fleet_generation generation; /* the newest obeyed, none if none */
+    enum message_phase phase; /* reached in `generation` by all its processes, while RUNNING */
+    int64_t step;             /* last step committed and held by its trainers, -1 = no state */
+    struct fleet_generation
+        state_generation; /* in which that state was last complete, none if none */
+    bool is_leaving;      /* it was asked to go: its trainers save what they hold and end */
+    int64_t steps_from;   /* oldest committed step it could still tell the hub of, 0 = none */
 };
 
 struct message_hello {
@@ -147,21 +148,21 @@ struct message_step {
 };
 
 struct message_progress {
-    struct generation generation; /* of the sender now */
-    int64_t steps_from;           /* as in its status */
+    struct fleet_generation generation; /* of the sender now */
+    int64_t steps_from;                 /* as in its status */
     bool is_sparse; /* an own trainer reports what it likes: no step in between is missing */
     const struct message_step *steps; /* [count], ascending without holes */
     size_t count;
 };
 
 struct message_evaluation {
-    struct generation generation;
+    struct fleet_generation generation;
     int64_t step;
     double loss;
 };
 
 struct message_failed {
-    struct generation generation; /* it was running, none if none */
+    struct fleet_generation generation; /* it was running, none if none */
     int local_rank;
     int exit_code;     /* -1 if ended by a signal */
     int signal;        /* 0 if it exited */
@@ -174,13 +175,13 @@ struct message_failed {
 
 /* An accusation: the sender's collectives lost `rank`. */
 struct message_peer_lost {
-    struct generation generation;
+    struct fleet_generation generation;
     int rank; /* the accused process */
     double age_ms;
 };
 
 struct message_checkpoint_done {
-    struct generation generation;
+    struct fleet_generation generation;
     int64_t step;
     const char *path;
 };
@@ -192,7 +193,7 @@ struct message_checkpoint_failed {
 };
 
 struct message_finished {
-    struct generation generation;
+    struct fleet_generation generation;
     int64_t steps;
     double loss;
     const char *weights_sha256; /* 64 hex digits, or "" where this member has none to tell */
@@ -213,7 +214,7 @@ struct message_member {
 
 /* Checkpoints of `generation` count from `first_step` up to the next entry's first step. */
 struct message_lineage {
-    struct generation generation;
+    struct fleet_generation generation;
     int64_t first_step;
 };
 
@@ -222,7 +223,7 @@ struct message_lineage {
  * follow those of member i-1; the first of member 0 is rank 0.
  */
 struct message_assign {
-    struct generation generation;
+    struct fleet_generation generation;
     const struct message_member *members; /* [member_count], in rank order */
     size_t member_count;
     int world;                             /* sum of processes */
@@ -242,13 +243,13 @@ struct message_assign {
 };
 
 struct message_abort {
-    struct generation generation;
+    struct fleet_generation generation;
     const char *cause;
     int member; /* index of the pod that caused it, -1 = none */
 };
 
 struct message_checkpoint {
-    struct generation generation;
+    struct fleet_generation generation;
 };
 
 struct message_leave {
@@ -275,14 +276,14 @@ struct message_heartbeat {
 
 /* put: agent → hub. value: hub → agent, the answer to get once the key was put. */
 struct message_value {
-    struct generation generation;
+    struct fleet_generation generation;
     const char *key;
     const void *value; /* [value_size] opaque bytes; not for get */
     size_t value_size;
 };
 
 struct message_get {
-    struct generation generation;
+    struct fleet_generation generation;
     const char *key;
 };
 

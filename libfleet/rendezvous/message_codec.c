@@ -134,7 +134,7 @@ static void append_value(struct fleet_strbuf *out, const struct message_field *f
                          const char *base)
 {
     const void *at = base + field->offset;
-    const struct generation *generation = at;
+    const struct fleet_generation *generation = at;
 
     switch (field->kind) {
     case MESSAGE_KIND_TEXT:
@@ -269,14 +269,14 @@ static int read_enum(const struct message_field *field, const cJSON *item, unsig
 }
 
 static int read_generation(const struct message_field *field, const cJSON *item,
-                           struct generation *out, struct fleet_error *err)
+                           struct fleet_generation *out, struct fleet_error *err)
 {
-    struct generation g;
+    struct fleet_generation g;
 
     if (fleet_json_item_int(cJSON_GetObjectItemCaseSensitive(item, "epoch"), &g.epoch) < 0 ||
         fleet_json_item_int(cJSON_GetObjectItemCaseSensitive(item, "counter"), &g.counter) < 0 ||
-        g.epoch < 0 || g.counter < 0 || g.epoch > GENERATION_NUMBER_MAX ||
-        g.counter > GENERATION_NUMBER_MAX)
+        g.epoch < 0 || g.counter < 0 || g.epoch > FLEET_GENERATION_NUMBER_MAX ||
+        g.counter > FLEET_GENERATION_NUMBER_MAX)
         return fleet_error(err, -EINVAL, "%s: must be {epoch, counter}, integers from 0 to 2^52",
                            field->name);
     *out = g;

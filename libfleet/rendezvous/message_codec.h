@@ -27,7 +27,7 @@ enum message_kind {
     MESSAGE_KIND_AGE,        /* double; number in 0 … 1e12, below 0 is written as 0 */
     MESSAGE_KIND_BOOL,       /* bool */
     MESSAGE_KIND_ENUM,       /* an enum; one of the max names in `names` */
-    MESSAGE_KIND_GENERATION, /* struct generation; {"epoch": 1, "counter": 3} */
+    MESSAGE_KIND_GENERATION, /* struct fleet_generation; {"epoch": 1, "counter": 3} */
     MESSAGE_KIND_SECRET,     /* uint8_t[MESSAGE_SECRET_SIZE]; hexadecimal */
     MESSAGE_KIND_BYTES, /* const void * and, at count_offset, size_t; base64 of at most max bytes */
     MESSAGE_KIND_INTS, /* const int * and, at count_offset, int; min … max integers in 0 … 65535 */

@@ -150,7 +150,7 @@ static void flood(int idle, int half)
 
 struct agent {
     struct member_client *client;
-    struct generation generation;
+    struct fleet_generation generation;
     bool is_connected;
 };
 

@@ -91,7 +91,7 @@ static int64_t network_wall(void *user)
     return kube_wall_ms(fake_io_kube(((struct world *)user)->io));
 }
 
-static void network_record_done(void *user, struct generation generation)
+static void network_record_done(void *user, struct fleet_generation generation)
 {
     struct world *w = user;
     struct hub_output out = {0};
@@ -100,7 +100,7 @@ static void network_record_done(void *user, struct generation generation)
     network_apply(w, &out);
 }
 
-static void network_record_failed(void *user, struct generation generation)
+static void network_record_failed(void *user, struct fleet_generation generation)
 {
     (void)user;
     (void)generation;
@@ -235,7 +235,7 @@ static void say_hello(struct world *w, int member)
 
 static void reach(struct world *w, int workers, enum message_phase phase, int64_t step)
 {
-    struct generation generation = hub_generation(w->hub);
+    struct fleet_generation generation = hub_generation(w->hub);
 
     for (int i = 0; i < workers; i++)
         say(w, i,

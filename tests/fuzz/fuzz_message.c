@@ -64,7 +64,7 @@ static void same_word(const cJSON *object, const char *name, const char *const *
     fleet_assert(strcmp(item ? cJSON_GetStringValue(item) : words[0], words[value]) == 0);
 }
 
-static void same_generation(const cJSON *object, const char *name, struct generation value)
+static void same_generation(const cJSON *object, const char *name, struct fleet_generation value)
 {
     const cJSON *item = find(object, name);
 

@@ -61,7 +61,7 @@ static void on_record(struct sim *sim, const struct event *event)
     if (sim_chance(sim, sim->record_failure)) {
         hub_record_failed(sim->hub, event->generation, sim->now_ms, &out);
     } else {
-        if (generation_compare(event->generation, sim->recorded) > 0)
+        if (fleet_generation_compare(event->generation, sim->recorded) > 0)
             sim->recorded = event->generation;
         hub_record_done(sim->hub, event->generation, sim->now_ms, &out);
         sim->lineage_count = hub_lineage(sim->hub, sim->lineage);

@@ -50,7 +50,7 @@ struct agent {
     struct member_client *client;
     bool is_connected;
     char detail[256];
-    struct generation generation; /* last assigned */
+    struct fleet_generation generation; /* last assigned */
     int place;
     int aborts;
     bool is_done, has_value;
@@ -70,7 +70,7 @@ struct world {
     struct agent agents[MEMBERS_MAX];
     int agent_count;
     int events[HUB_EVENT_DEFECT + 1];
-    struct generation recorded;
+    struct fleet_generation recorded;
     struct hub_event restart; /* the last */
     char refused_job[80], refused_reason[256];
     int refused;
@@ -115,7 +115,7 @@ static inline struct hub_server_config server_config(struct world *world)
 }
 
 static inline void host_job(struct world *world, const char *uid, int members,
-                            struct generation recorded, struct hub_server_job **out_job)
+                            struct fleet_generation recorded, struct hub_server_job **out_job)
 {
     struct hub_start start = {.job_uid = uid, .recorded = recorded, .secret = {1}};
     struct hub_policy policy = {.min = 1,
@@ -176,7 +176,7 @@ static inline struct world *world_new(int members, const struct hub_server_confi
     while (hub_server_new(&config, &world->server, &err) < 0) /* from a given port upwards */
         if (config.port == 0 || ++config.port >= change->port + 1000)
             fail_msg("%s", err.text);
-    host_job(world, "job", members, (struct generation){0}, &world->job);
+    host_job(world, "job", members, (struct fleet_generation){0}, &world->job);
     world->context = lws_create_context(&info);
     assert_non_null(world->context);
     return world;

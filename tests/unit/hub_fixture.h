@@ -296,8 +296,8 @@ static inline void run(int64_t step)
 {
     for (int i = 0; i < PEERS_MAX; i++)
         if (w.peers[i].assigns > 0 && w.peers[i].last_assign.assign.step >= 0 &&
-            generation_compare(w.peers[i].last_assign.assign.generation, hub_generation(w.hub)) ==
-                0)
+            fleet_generation_compare(w.peers[i].last_assign.assign.generation,
+                                     hub_generation(w.hub)) == 0)
             step = w.peers[i].last_assign.assign.step;
     for (int phase = MESSAGE_PHASE_CONNECTED; phase <= MESSAGE_PHASE_FIRST_STEP; phase++)
         for (int i = 0; i < PEERS_MAX; i++)

@@ -145,7 +145,7 @@ static int64_t network_wall(void *user)
     return 1767225600000 + (int64_t)network_now(user);
 }
 
-static inline void network_record_done(void *user, struct generation generation)
+static inline void network_record_done(void *user, struct fleet_generation generation)
 {
     struct network_job *job = user;
     struct hub_output out = {0};
@@ -154,7 +154,7 @@ static inline void network_record_done(void *user, struct generation generation)
     network_apply(job, &out);
 }
 
-static inline void network_record_failed(void *user, struct generation generation)
+static inline void network_record_failed(void *user, struct fleet_generation generation)
 {
     struct network_job *job = user;
     struct hub_output out = {0};

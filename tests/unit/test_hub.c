@@ -67,7 +67,7 @@ static void test_hub__assigns_nobody_before_the_record(void **state)
     assert_int_equal(w.record.generation.counter, 1);
     assert_int_equal(w.record.first_step, 1);
     assert_int_equal(w.peers[0].assigns, 0);
-    hub_record_done(w.hub, (struct generation){1, 7}, w.now_ms, &out); /* of something else */
+    hub_record_done(w.hub, (struct fleet_generation){1, 7}, w.now_ms, &out); /* of something else */
     carry_out(&out);
     assert_int_equal(w.peers[0].assigns, 0);
     hub_record_done(w.hub, w.record.generation, w.now_ms, &out);
@@ -88,7 +88,7 @@ static void test_hub__gives_up_a_proposal_whose_member_went(void **state)
     ready(1);
     gone(1);
     assert_phase(HUB_GATHERING);
-    hub_record_done(w.hub, (struct generation){1, 1}, w.now_ms, &out);
+    hub_record_done(w.hub, (struct fleet_generation){1, 1}, w.now_ms, &out);
     carry_out(&out);
     assert_int_equal(w.peers[0].assigns, 0);
     w.confirms = true;

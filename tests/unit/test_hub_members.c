@@ -433,7 +433,7 @@ static void
 test_hub_members__who_comes_back_with_the_state_is_not_left_out_for_a_slow_record(void **state)
 {
     struct hub_output out = {0};
-    struct generation first;
+    struct fleet_generation first;
 
     (void)state;
     start(1, 2, NULL);

@@ -301,7 +301,7 @@ static void test_hub_own_trainers__the_next_hub_backs_off_as_well(void **state)
     p.own_trainer = true;
     w.hub = hub_new(&s, &p, w.now_ms);
     w.peers[0].connection = 0;
-    w.peers[0].status.generation = (struct generation){1, 5};
+    w.peers[0].status.generation = (struct fleet_generation){1, 5};
     hello(0);
     exit_with(0, 3);
     assert_true(wait_for_generation(1, 6) >= 7200);

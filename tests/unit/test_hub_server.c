@@ -141,7 +141,7 @@ static void test_hub_server__who_comes_back_resumes_its_session(void **state)
         run_until(world, world->events[HUB_EVENT_JOINED] == i + 1);
         hub_server_remove(world->job);
         run_until(world, !agent->is_connected);
-        host_job(world, "job", 1, (struct generation){0}, &world->job);
+        host_job(world, "job", 1, (struct fleet_generation){0}, &world->job);
     }
     world_free(world);
 }
@@ -222,7 +222,7 @@ static void test_hub_server__serves_many_jobs_and_stops_serving_one(void **state
     struct fleet_error err;
 
     (void)state;
-    host_job(world, "other", 1, (struct generation){0}, &other);
+    host_job(world, "other", 1, (struct fleet_generation){0}, &other);
     assert_int_equal(hub_server_add(world->server, "job", hub, &handlers, &again, &err), -EEXIST);
     assert_string_equal(err.text, "job job is hosted already");
     hub_free(hub);
@@ -252,7 +252,7 @@ static void test_hub_server__a_hub_that_breaks_disturbs_no_other(void **state)
 
     (void)state;
     first.text = text->text;
-    host_job(world, "other", 1, (struct generation){0}, &other);
+    host_job(world, "other", 1, (struct fleet_generation){0}, &other);
     add_agent(world, NULL, NULL, NULL);
     run_until(world, has_joined(world, 1));
     /* Each call begins with the assertion that time has not gone back: the next one fails. */
@@ -266,7 +266,7 @@ static void test_hub_server__a_hub_that_breaks_disturbs_no_other(void **state)
     hub_server_remove(other);
     part(world, &first);
     assert_string_equal(first.reason, "the job is not hosted here any more");
-    host_job(world, "other", 1, (struct generation){0}, &other);
+    host_job(world, "other", 1, (struct fleet_generation){0}, &other);
     first = (struct stranger){.speaks_tls = true,
                               .path = "/rendezvous/other",
                               .token_job = "other",

@@ -217,8 +217,8 @@ static void test_hub_server__a_job_and_a_namespace_have_shares(void **state)
     (void)state;
     world->namespace_ = "team";
     hub_server_remove(world->job);
-    host_job(world, "job", 1, (struct generation){0}, &world->job);
-    host_job(world, "mine", 1, (struct generation){0}, &other);
+    host_job(world, "job", 1, (struct fleet_generation){0}, &world->job);
+    host_job(world, "mine", 1, (struct fleet_generation){0}, &other);
     add_agent(world, NULL, NULL, NULL);
     add_agent(world, NULL, NULL, NULL);
     run_until(world, stats(world).connections == 2);
@@ -230,7 +230,7 @@ static void test_hub_server__a_job_and_a_namespace_have_shares(void **state)
     assert_int_equal(stats(world).refused[HUB_REFUSED_NAMESPACE_SHARE], 1);
     world->namespace_ = "others";
     hub_server_remove(other);
-    host_job(world, "mine", 1, (struct generation){0}, &other);
+    host_job(world, "mine", 1, (struct fleet_generation){0}, &other);
     third = (struct stranger){.speaks_tls = true,
                               .path = "/rendezvous/mine",
                               .token_job = "mine",
@@ -352,7 +352,7 @@ static void test_hub_server__what_waits_for_a_slow_member_counts_for_its_job(voi
     part_deaf(world, &slower);
     run_until(world, stats(world).connections == 0);
     assert_int_equal(stats(world).held_bytes, 0);
-    host_job(world, "job", 1, (struct generation){0}, &world->job);
+    host_job(world, "job", 1, (struct fleet_generation){0}, &world->job);
     world_free(world);
 }
 
@@ -368,7 +368,7 @@ static struct world *meet_three(struct hub_server_job *jobs[3], struct stranger 
 
     for (int i = 0; i < 3; i++) {
         world->namespace_ = i < 2 ? "team" : "others";
-        host_job(world, uids[i], 1, (struct generation){0}, &jobs[i]);
+        host_job(world, uids[i], 1, (struct fleet_generation){0}, &jobs[i]);
         meet_deaf(world, &strangers[i], paths[i], uids[i]);
     }
     return world;

@@ -15,7 +15,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/rendezvous/kv.h"
 
-static const struct generation first = {1, 1}, second = {1, 2};
+static const struct fleet_generation first = {1, 1}, second = {1, 2};
 
 struct answers {
     uint64_t waiter[8];
@@ -66,7 +66,8 @@ static void test_kv__a_generation_sees_nothing_of_another(void **state)
     size_t size = 0;
 
     (void)state;
-    assert_int_equal(kv_get(kv, (struct generation){0}, "id", 1, &value, &size, &err), -ESTALE);
+    assert_int_equal(kv_get(kv, (struct fleet_generation){0}, "id", 1, &value, &size, &err),
+                     -ESTALE);
     kv_begin(kv, first);
     assert_int_equal(kv_put(kv, first, "id", "old", 3, note, &answers, NULL), 0);
     assert_int_equal(kv_get(kv, first, "more", 1, &value, &size, NULL), 0);

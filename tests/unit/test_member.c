@@ -177,7 +177,7 @@ static void abort_generation(int64_t counter)
 static void phase(int local_rank, int64_t counter, enum message_phase phase, int64_t step,
                   double age_ms)
 {
-    member_trainer_phase(w.member, local_rank, (struct generation){1, counter}, phase, step,
+    member_trainer_phase(w.member, local_rank, (struct fleet_generation){1, counter}, phase, step,
                          w.now_ms - age_ms, w.now_ms, &w.out);
 }
 
@@ -646,9 +646,9 @@ static void test_member__tells_a_lost_peer_of_this_generation_only(void **state)
 
     (void)state;
     run_as(0);
-    member_peer_lost(w.member, (struct generation){1, 0}, 0, w.now_ms, w.now_ms, &w.out);
+    member_peer_lost(w.member, (struct fleet_generation){1, 0}, 0, w.now_ms, w.now_ms, &w.out);
     assert_int_equal(w.out.count, 0);
-    member_peer_lost(w.member, (struct generation){1, 1}, 0, w.now_ms - 7, w.now_ms, &w.out);
+    member_peer_lost(w.member, (struct fleet_generation){1, 1}, 0, w.now_ms - 7, w.now_ms, &w.out);
     assert_int_equal(sent(MESSAGE_PEER_LOST, &message), 1);
     assert_int_equal(message.peer_lost.rank, 0);
     assert_true(fabs(message.peer_lost.age_ms - 7) < 1e-9);

@@ -223,7 +223,8 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
     hub->silent = calloc(HUB_VIEW_SILENT_MAX, sizeof(*hub->silent));
     assert_true(hub->history && hub->failures && hub->silent);
     hub->phase = (enum hub_phase)word_at(json, "phase", phases, 6, HUB_GATHERING);
-    hub->generation = (struct generation){int_at(json, "epoch", 1), int_at(json, "generation", 0)};
+    hub->generation =
+        (struct fleet_generation){int_at(json, "epoch", 1), int_at(json, "generation", 0)};
     hub->members = (int)int_at(json, "members", 0);
     hub->ready = (int)int_at(json, "ready", 0);
     hub->epoch = int_at(json, "hubEpoch", hub->generation.epoch);

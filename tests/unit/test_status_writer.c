@@ -29,7 +29,7 @@ struct world {
     char version[24]; /* of the job as it was made */
     int written, conflicts, failures;
     int recorded, refused, outdated;
-    struct generation generation, known;
+    struct fleet_generation generation, known;
     const char *cause; /* of the record, NULL = none */
     int member, untold;
 };
@@ -79,7 +79,8 @@ static void on_written(void *user, const struct fleet_error *err)
     w->failures += err && !kube_is_conflict(err);
 }
 
-static void on_recorded(void *user, struct generation generation, enum status_writer_result result)
+static void on_recorded(void *user, struct fleet_generation generation,
+                        enum status_writer_result result)
 {
     struct world *w = user;
 
@@ -270,13 +271,13 @@ static void test_status_writer__records_nothing_over_what_the_hub_does_not_know(
     (void)state;
     start(&w);
     touch(&w, "{\"status\":{\"rendezvous\":{\"epoch\":1,\"generation\":2}}}");
-    w.known = (struct generation){1, 1};
+    w.known = (struct fleet_generation){1, 1};
     record(&w, 2, 2);
     fake_io_run(w.io, 1000);
     assert_int_equal(w.outdated, 1);
     assert_int_equal(number_at(&w, "status.rendezvous.epoch"), 1);
     assert_false(is_current(&w)); /* until the cache has it */
-    w.known = (struct generation){1, 2};
+    w.known = (struct fleet_generation){1, 2};
     record(&w, 2, 3);
     fake_io_run(w.io, 1000);
     assert_int_equal(w.recorded, 1);
@@ -293,7 +294,7 @@ static void test_status_writer__records_nothing_over_a_restart_that_nobody_told(
     start(&w);
     touch(&w, "{\"status\":{\"rendezvous\":{\"epoch\":1,\"generation\":2},"
               "\"restarts\":{\"begun\":{\"generation\":2,\"cause\":\"MemberLost\"}}}}");
-    w.known = (struct generation){1, 2};
+    w.known = (struct fleet_generation){1, 2};
     record(&w, 2, 3);
     fake_io_run(w.io, 1000);
     assert_int_equal(w.outdated, 1);

@@ -95,12 +95,12 @@ static void check_verdict(struct cluster *c, struct cluster_job *job, int number
 /* The newest entry of the lineage is the generation that the status records, with the step it began
  * with. */
 static void note_record(struct cluster *c, struct cluster_job *job, const cJSON *object,
-                        struct generation recorded)
+                        struct fleet_generation recorded)
 {
     const cJSON *lineage = fleet_json_at(object, "status.rendezvous.lineage");
     const cJSON *newest = cJSON_GetArrayItem(lineage, cJSON_GetArraySize(lineage) - 1);
 
-    if (!newest || generation_compare(recorded, job->recorded) <= 0)
+    if (!newest || fleet_generation_compare(recorded, job->recorded) <= 0)
         return;
     if (job->record_count == CLUSTER_RECORDS)
         cluster_broken(c, "more generations are recorded than can be noted");
@@ -113,8 +113,8 @@ static void check_job(struct cluster *c, int number, const cJSON *object)
 {
     struct cluster_job *job = &c->jobs[number];
     int64_t progress = number_at(object, "status.progress.step", 0);
-    struct generation recorded = {number_at(object, "status.rendezvous.epoch", 0),
-                                  number_at(object, "status.rendezvous.generation", 0)};
+    struct fleet_generation recorded = {number_at(object, "status.rendezvous.epoch", 0),
+                                        number_at(object, "status.rendezvous.generation", 0)};
 
     check_verdict(c, job, number, object);
     cluster_restarts_check(c, number, object);
@@ -124,7 +124,7 @@ static void check_job(struct cluster *c, int number, const cJSON *object)
     if (progress > job->committed_most)
         cluster_broken(c, "(9) progress of job %d is %" PRId64 ", only %" PRId64 " are committed",
                        number, progress, job->committed_most);
-    if (generation_compare(recorded, job->recorded) < 0)
+    if (fleet_generation_compare(recorded, job->recorded) < 0)
         cluster_broken(c, "(1) job %d: record %" PRId64 ".%" PRId64 " after %" PRId64 ".%" PRId64,
                        number, recorded.epoch, recorded.counter, job->recorded.epoch,
                        job->recorded.counter);
@@ -304,15 +304,15 @@ static bool is_given_up(const struct cluster *c, const struct cluster_run *run,
         const struct cluster_run *other = &c->runs[i];
         int64_t base = other->is_started ? other->base : other->agreed;
         if (other->job == run->job && base < t->step &&
-            generation_compare(other->generation, t->held_in) > 0 &&
-            generation_compare(other->generation, run->generation) < 0)
+            fleet_generation_compare(other->generation, t->held_in) > 0 &&
+            fleet_generation_compare(other->generation, run->generation) < 0)
             return true;
     }
     for (int i = 0; i < job->record_count; i++) {
         const struct cluster_record *record = &job->records[i];
         if (record->first_step <= t->step &&
-            generation_compare(record->generation, t->held_in) > 0 &&
-            generation_compare(record->generation, run->generation) < 0)
+            fleet_generation_compare(record->generation, t->held_in) > 0 &&
+            fleet_generation_compare(record->generation, run->generation) < 0)
             return true;
     }
     return false;
@@ -329,7 +329,7 @@ static int64_t held_step(const struct cluster *c, const struct cluster_agent *a,
         const struct cluster_trainer *t = &a->trainers[p];
         if (!t->is_alive)
             return -1;
-        if (generation_compare(t->held_in, job->last_committer) >= 0 && t->step > step &&
+        if (fleet_generation_compare(t->held_in, job->last_committer) >= 0 && t->step > step &&
             !is_given_up(c, run, t))
             step = t->step;
     }
@@ -400,12 +400,12 @@ static void check_holders(struct cluster *c, struct cluster_hosted *hosted,
 }
 
 /* Also one that somebody has removed with the status before the hub heard that it was written. */
-static bool was_recorded(const struct cluster_job *job, struct generation generation)
+static bool was_recorded(const struct cluster_job *job, struct fleet_generation generation)
 {
-    bool is_found = generation_compare(generation, job->recorded) <= 0;
+    bool is_found = fleet_generation_compare(generation, job->recorded) <= 0;
 
     for (int i = 0; i < job->record_count; i++)
-        is_found |= generation_compare(job->records[i].generation, generation) == 0;
+        is_found |= fleet_generation_compare(job->records[i].generation, generation) == 0;
     return is_found;
 }
 
@@ -435,7 +435,7 @@ static void open_run(struct cluster *c, struct cluster_hosted *hosted,
         (!hosted->is_record_stuck || !has_majority(c, job, &run)))
         cluster_broken(c, "(5) generation %" PRId64 ".%" PRId64 " of job %d is not recorded",
                        assign->generation.epoch, assign->generation.counter, hosted->job);
-    c->records_stuck += generation_compare(assign->generation, job->recorded) > 0;
+    c->records_stuck += fleet_generation_compare(assign->generation, job->recorded) > 0;
     check_places(c, hosted, &run);
     check_holders(c, hosted, &run);
     cluster_restarts_assign(c, &run, assign->restarts);
@@ -467,10 +467,10 @@ void cluster_check_assign(struct cluster *c, struct cluster_hosted *hosted,
                           const struct message_assign *assign)
 {
     struct cluster_job *job = &c->jobs[hosted->job];
-    int order = generation_compare(assign->generation, job->newest_assigned);
+    int order = fleet_generation_compare(assign->generation, job->newest_assigned);
 
     if (order < 0 && is_forgotten(c, job)) {
-        job->last_committer = job->newest_assigned = (struct generation){0};
+        job->last_committer = job->newest_assigned = (struct fleet_generation){0};
         order = 1;
     }
     check_leads(c, hosted->replica, "assign");
@@ -527,7 +527,8 @@ void cluster_check_vote(struct cluster *c, struct cluster_run *run)
     for (int i = 0; i < c->run_count; i++) {
         const struct cluster_run *other = &c->runs[i];
         if (other->job == run->job && other->has_committed &&
-            generation_compare(other->generation, run->generation) > 0 && shares_member(other, run))
+            fleet_generation_compare(other->generation, run->generation) > 0 &&
+            shares_member(other, run))
             cluster_broken(c,
                            "(1) generation %" PRId64 ".%" PRId64 " of job %d commits step %" PRId64
                            " after %" PRId64 ".%" PRId64,
@@ -542,7 +543,7 @@ void cluster_check_apply(struct cluster *c, const struct cluster_run *run, int64
     struct cluster_job *job = &c->jobs[run->job];
 
     job->committed_most = step > job->committed_most ? step : job->committed_most;
-    if (generation_compare(run->generation, job->last_committer) > 0)
+    if (fleet_generation_compare(run->generation, job->last_committer) > 0)
         job->last_committer = run->generation;
 }
 
@@ -555,8 +556,8 @@ void cluster_check_start(struct cluster *c, struct cluster_run *run)
         for (int p = 0; p < job->processes; p++) {
             const struct cluster_agent *a = &c->agents[run->agents[place]];
             const struct cluster_trainer *t = &a->trainers[p];
-            if (generation_compare(t->held_in, job->last_committer) >= 0 && t->step > run->base &&
-                !is_given_up(c, run, t))
+            if (fleet_generation_compare(t->held_in, job->last_committer) >= 0 &&
+                t->step > run->base && !is_given_up(c, run, t))
                 cluster_broken(c,
                                "(6) generation %" PRId64 ".%" PRId64
                                " of job %d starts from step %" PRId64 ", %s holds %" PRId64,

@@ -151,14 +151,14 @@ struct cluster_replica {
 
 struct cluster_trainer {
     bool is_alive, is_leaving, is_finished;
-    bool is_unheard;              /* has ended, and its agent does not know yet */
-    int life;                     /* counts its processes */
-    struct generation generation; /* it is in, none = waits */
-    int run;                      /* the same, -1 = none */
+    bool is_unheard;                    /* has ended, and its agent does not know yet */
+    int life;                           /* counts its processes */
+    struct fleet_generation generation; /* it is in, none = waits */
+    int run;                            /* the same, -1 = none */
     int rank;
-    struct generation left;    /* the last one it was in */
-    int64_t step;              /* state, -1 = none */
-    struct generation held_in; /* in which that state was last complete */
+    struct fleet_generation left;    /* the last one it was in */
+    int64_t step;                    /* state, -1 = none */
+    struct fleet_generation held_in; /* in which that state was last complete */
     enum message_phase phase;
     bool wants_checkpoint;
     int64_t own_step; /* of an own trainer, which holds no state that counts; -1 = none yet */
@@ -192,11 +192,11 @@ struct cluster_node {
 
 struct cluster_checkpoint {
     int64_t step;
-    struct generation generation;
+    struct fleet_generation generation;
 };
 
 struct cluster_record { /* of a generation, assigned or not */
-    struct generation generation;
+    struct fleet_generation generation;
     int64_t first_step;
     int restarts; /* written with it */
 };
@@ -213,8 +213,8 @@ struct cluster_job { /* what is true of a job, whatever its status says */
     bool is_suspended;
 
     int64_t committed_most; /* newest step that any trainer has ever applied */
-    struct generation last_committer;
-    struct generation newest_assigned;
+    struct fleet_generation last_committer;
+    struct fleet_generation newest_assigned;
     int newest_run;    /* its run, -1 = none */
     bool has_finished; /* a trainer has applied the last step */
     struct cluster_checkpoint checkpoints[CLUSTER_CHECKPOINTS];
@@ -227,14 +227,14 @@ struct cluster_job { /* what is true of a job, whatever its status says */
     bool is_terminal;
     char verdict[16], reason[64];
     int64_t progress, history, trained;
-    struct generation recorded;
+    struct fleet_generation recorded;
     struct cluster_record records[CLUSTER_RECORDS]; /* [record_count] */
     int record_count;
 };
 
 struct cluster_run { /* a generation */
     int job;
-    struct generation generation;
+    struct fleet_generation generation;
     int agents[CLUSTER_WORKERS], count; /* by place */
     bool is_started;                    /* restored everywhere */
     int64_t base;                       /* step it started from */
@@ -400,7 +400,7 @@ void cluster_trainer_told(struct cluster *c, struct cluster_agent *a, int proces
 void cluster_trainer_event(struct cluster *c, const struct cluster_event *event);
 void cluster_trainer_lose(struct cluster *c, struct cluster_agent *a, int process, int rank);
 void cluster_step(struct cluster *c, const struct cluster_event *event);
-int cluster_run_find(const struct cluster *c, int job, struct generation generation); /* -1 */
+int cluster_run_find(const struct cluster *c, int job, struct fleet_generation generation); /* -1 */
 
 /* ---- own.c ----------------------------------------------------------------------------------- */
 
@@ -434,7 +434,7 @@ void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int
  * of yet. */
 void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a);
 /* A generation is ended by a resize: what its hub has not heard of by then did not end it. */
-void cluster_restarts_resize(struct cluster *c, int job, struct generation ended);
+void cluster_restarts_resize(struct cluster *c, int job, struct fleet_generation ended);
 /* A generation is sent to its members, together with the number of restarts including it. */
 void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int restarts);
 /* The job as it stands on the server. */

@@ -152,7 +152,7 @@ static int64_t network_wall(void *user)
     return cluster_wall_ms(spy->cluster) + spy->cluster->replicas[spy->replica].wall_skew_ms;
 }
 
-static void network_record_done(void *user, struct generation generation)
+static void network_record_done(void *user, struct fleet_generation generation)
 {
     struct cluster_hosted *hosted = user;
     struct hub_output out = {0};
@@ -161,7 +161,7 @@ static void network_record_done(void *user, struct generation generation)
     cluster_hub_apply(hosted, &out);
 }
 
-static void network_record_failed(void *user, struct generation generation)
+static void network_record_failed(void *user, struct fleet_generation generation)
 {
     struct cluster_hosted *hosted = user;
     struct hub_output out = {0};

@@ -186,7 +186,7 @@ static void remove_status(struct cluster *c)
         return;
     job->is_status_lost = true;
     job->progress = 0;
-    job->recorded = (struct generation){0};
+    job->recorded = (struct fleet_generation){0};
     (void)snprintf(path, sizeof(path), CLUSTER_FLEETJOBS "/%s/status", job->name);
     cluster_trace(c, "the status of job %d is removed", number);
     (void)fake_apiserver_do(c->server, "PATCH", path, "{\"status\":null}");

@@ -73,7 +73,7 @@ void cluster_own_start(struct cluster *c, struct cluster_agent *a, int process,
                        const struct supervisor_place *place)
 {
     struct cluster_trainer *t = &a->trainers[process];
-    struct generation generation = place->assign->generation;
+    struct fleet_generation generation = place->assign->generation;
 
     *t = (struct cluster_trainer){.is_alive = true,
                                   .life = t->life + 1,

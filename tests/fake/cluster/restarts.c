@@ -71,7 +71,7 @@ void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int
 
     if (!hub || t->run < 0 || t->run != job->newest_run || job->is_suspended ||
         hub_phase(hub) != HUB_RUNNING || !is_whole(c, t->run) || !is_known(hub, a) ||
-        generation_compare(hub_generation(hub), c->runs[t->run].generation) != 0)
+        fleet_generation_compare(hub_generation(hub), c->runs[t->run].generation) != 0)
         return;
     c->runs[t->run].must_count = true;
 }
@@ -85,11 +85,11 @@ void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a)
             c->runs[newest].must_count = false;
 }
 
-void cluster_restarts_resize(struct cluster *c, int job, struct generation ended)
+void cluster_restarts_resize(struct cluster *c, int job, struct fleet_generation ended)
 {
     int newest = c->jobs[job].newest_run;
 
-    if (newest >= 0 && generation_compare(c->runs[newest].generation, ended) == 0)
+    if (newest >= 0 && fleet_generation_compare(c->runs[newest].generation, ended) == 0)
         c->runs[newest].must_count = false;
 }
 
@@ -131,7 +131,7 @@ static int restarts_before(const struct cluster *c, const struct cluster_run *ru
     int count = known ? known->restarts : 0;
 
     for (int i = job->record_count - 1; i >= 0; i--)
-        if (generation_compare(job->records[i].generation, run->generation) < 0)
+        if (fleet_generation_compare(job->records[i].generation, run->generation) < 0)
             return job->records[i].restarts - 1 > count ? job->records[i].restarts - 1 : count;
     return count;
 }
@@ -143,7 +143,7 @@ void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int res
     int more = restarts - restarts_before(c, run, before);
 
     run->assigned_ms = c->now_ms;
-    run->was_recorded = generation_compare(run->generation, job->recorded) <= 0;
+    run->was_recorded = fleet_generation_compare(run->generation, job->recorded) <= 0;
     run->restarts = restarts;
     run->is_restart = more == 1;
     run->before = before ? before->generation.counter : 0;
@@ -217,7 +217,7 @@ static void check_told(struct cluster *c, int number, const cJSON *history)
 }
 
 /* What led to these stood in the status until the same leader recorded a later one. */
-static void forget_replaced(struct cluster *c, int number, struct generation recorded)
+static void forget_replaced(struct cluster *c, int number, struct fleet_generation recorded)
 {
     for (int i = 0; i < c->run_count; i++) {
         struct cluster_run *run = &c->runs[i];
@@ -233,11 +233,11 @@ void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
     const struct cluster_run *newest = job->newest_run >= 0 ? &c->runs[job->newest_run] : NULL;
     int64_t count = number_at(object, "status.restarts.count", 0), least, most;
     int64_t against = number_at(object, "status.restarts.sinceReset", 0);
-    struct generation recorded = {number_at(object, "status.rendezvous.epoch", 0),
-                                  number_at(object, "status.rendezvous.generation", 0)};
+    struct fleet_generation recorded = {number_at(object, "status.rendezvous.epoch", 0),
+                                        number_at(object, "status.rendezvous.generation", 0)};
     const struct cluster_run *known;
-    int order =
-        newest ? generation_compare(recorded, newest->generation) : !generation_is_none(recorded);
+    int order = newest ? fleet_generation_compare(recorded, newest->generation)
+                       : !fleet_generation_is_none(recorded);
 
     if (job->is_status_lost)
         return;

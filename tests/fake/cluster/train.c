@@ -23,15 +23,16 @@
 #define CONNECT_TRIES  300
 #define PEER_SILENT_MS 4000.0
 
-int cluster_run_find(const struct cluster *c, int job, struct generation generation)
+int cluster_run_find(const struct cluster *c, int job, struct fleet_generation generation)
 {
     for (int i = c->run_count - 1; i >= 0; i--)
-        if (c->runs[i].job == job && generation_compare(c->runs[i].generation, generation) == 0)
+        if (c->runs[i].job == job &&
+            fleet_generation_compare(c->runs[i].generation, generation) == 0)
             return i;
     return -1;
 }
 
-static struct link_generation to_link(struct generation g)
+static struct link_generation to_link(struct fleet_generation g)
 {
     return (struct link_generation){.epoch = g.epoch, .counter = g.counter};
 }
@@ -78,7 +79,7 @@ static void leave(struct cluster *c, struct cluster_agent *a, int process)
     struct cluster_trainer *t = &a->trainers[process];
 
     t->left = t->generation;
-    t->generation = (struct generation){0};
+    t->generation = (struct fleet_generation){0};
     t->run = -1;
     cluster_push(c,
                  c->now_ms + (cluster_chance(c, 0.05) ? cluster_uniform(c, 50, 600)
@@ -122,11 +123,11 @@ void cluster_trainer_told(struct cluster *c, struct cluster_agent *a, int proces
                           const struct link_message *m)
 {
     struct cluster_trainer *t = &a->trainers[process];
-    struct generation generation = {m->generation.epoch, m->generation.counter};
+    struct fleet_generation generation = {m->generation.epoch, m->generation.counter};
 
     switch (m->kind) {
     case LINK_ASSIGN:
-        if (!generation_is_none(t->generation) && !t->is_finished)
+        if (!fleet_generation_is_none(t->generation) && !t->is_finished)
             cluster_broken(c, "agent %s: trainer %d is assigned while it is in a generation",
                            a->pod, process);
         t->is_finished = false;
@@ -140,8 +141,8 @@ void cluster_trainer_told(struct cluster *c, struct cluster_agent *a, int proces
                      event_of(a, process, CLUSTER_TRAINER_CONNECT));
         break;
     case LINK_ABORT:
-        if (!generation_is_none(t->generation) &&
-            generation_compare(generation, t->generation) >= 0)
+        if (!fleet_generation_is_none(t->generation) &&
+            fleet_generation_compare(generation, t->generation) >= 0)
             leave(c, a, process);
         break;
     case LINK_CHECKPOINT:
@@ -249,7 +250,7 @@ static int64_t newest_checkpoint(const struct cluster *c, const struct cluster_r
     const struct cluster_job *job = &c->jobs[r->job];
     struct manifest_lineage_entry entries[MESSAGE_LINEAGE_MAX];
     struct manifest_lineage lineage = {.entries = entries, .count = assign->lineage_count};
-    struct generation newest = {0};
+    struct fleet_generation newest = {0};
     int64_t step = 0;
 
     for (size_t i = 0; i < assign->lineage_count; i++)
@@ -259,7 +260,7 @@ static int64_t newest_checkpoint(const struct cluster *c, const struct cluster_r
     for (int i = 0; i < job->checkpoint_count; i++) {
         const struct cluster_checkpoint *k = &job->checkpoints[i];
         struct manifest_generation g = {k->generation.epoch, k->generation.counter};
-        int order = generation_compare(k->generation, newest);
+        int order = fleet_generation_compare(k->generation, newest);
         if (!manifest_is_on_lineage(&lineage, g, k->step) || order < 0 ||
             (order == 0 && k->step < step))
             continue;

@@ -86,7 +86,7 @@ static void drain(struct sim *sim, struct pod *pod)
     sim_trace(sim, "pod %s is drained", pod->uid);
     pod->is_leaving = true;
     for (int p = 0; sim->is_own && p < sim->processes; p++)
-        pod->trainers[p].generation = (struct generation){0}; /* the signal ends them */
+        pod->trainers[p].generation = (struct fleet_generation){0}; /* the signal ends them */
     member_leaving(pod->member, sim->now_ms, &out);
     sim_apply_member(sim, pod, &out);
     sim_push(sim, sim->now_ms + 1,
@@ -113,12 +113,12 @@ static void save_last(struct sim *sim, struct pod *pod)
 /* Did a generation after it go on from before `step`? */
 static bool is_off_lineage(const struct sim *sim, const struct pod *pod)
 {
-    const struct generation held_in = pod->trainers[0].held_in;
+    const struct fleet_generation held_in = pod->trainers[0].held_in;
     bool is_listed = false;
 
     for (size_t i = 0; i < sim->lineage_count; i++) {
-        is_listed |= generation_compare(sim->lineage[i].generation, held_in) == 0;
-        if (generation_compare(sim->lineage[i].generation, held_in) > 0 &&
+        is_listed |= fleet_generation_compare(sim->lineage[i].generation, held_in) == 0;
+        if (fleet_generation_compare(sim->lineage[i].generation, held_in) > 0 &&
             sim->lineage[i].first_step <= pod->saved)
             return true;
     }
@@ -135,7 +135,7 @@ void sim_on_drain(struct sim *sim, const struct event *event)
         return;
     next.tries++;
     for (int p = 0; p < sim->processes; p++)
-        if (!generation_is_none(pod->trainers[p].generation) && next.tries < 400) {
+        if (!fleet_generation_is_none(pod->trainers[p].generation) && next.tries < 400) {
             sim_push(sim, sim->now_ms + 25, next);
             return;
         }
@@ -183,7 +183,7 @@ static void fail_trainer(struct sim *sim, struct pod *pod, int process)
     if (!pod->trainers[process].is_alive)
         return;
     if (sim->is_own) {
-        if (!generation_is_none(pod->trainers[process].generation) &&
+        if (!fleet_generation_is_none(pod->trainers[process].generation) &&
             !has_exited(sim, pod, process))
             sim_own_fail(sim, pod, process);
         return;
@@ -254,7 +254,7 @@ static void inject_fault(struct sim *sim)
         pod->frozen_until_ms = sim->now_ms + sim_uniform(sim, 50, 5000);
     } else if (sim->is_own) {
         fail_trainer(sim, pod, process);
-    } else if (!generation_is_none(pod->trainers[process].generation)) {
+    } else if (!fleet_generation_is_none(pod->trainers[process].generation)) {
         sim_lose_peer(sim, pod, process, /* a link breaks: any rank may be the accused */
                       sim_below(sim, sim->desired * sim->processes));
     }

@@ -73,7 +73,7 @@ static void on_assigned(struct sim *sim, struct pod *pod, const struct member_ac
         sim_broken(sim, "first rank %d of place %d", action->first_rank, action->place);
     for (int p = 0; p < sim->processes; p++) {
         struct trainer *trainer = &pod->trainers[p];
-        if (!trainer->is_alive || !generation_is_none(trainer->generation))
+        if (!trainer->is_alive || !fleet_generation_is_none(trainer->generation))
             sim_broken(sim, "pod %s got an assignment while process %d is not waiting", pod->uid,
                        p);
         trainer->generation = action->generation;
@@ -122,7 +122,7 @@ void sim_apply_member(struct sim *sim, struct pod *pod, struct member_output *ou
             sim_trace(sim, "pod %s aborts %" PRId64 " (%s)", pod->uid, action->generation.counter,
                       action->reason);
             for (int p = 0; p < sim->processes; p++)
-                if (!generation_is_none(pod->trainers[p].generation))
+                if (!fleet_generation_is_none(pod->trainers[p].generation))
                     sim_leave_generation(sim, pod, p);
             break;
         case MEMBER_CHECKPOINT:
@@ -147,7 +147,7 @@ static void check_assign(struct sim *sim, const struct message_assign *assign)
     bool taken[INDEX_MAX] = {false};
     int count = (int)assign->member_count, places[PODS_MAX];
 
-    if (generation_compare(assign->generation, sim->recorded) > 0 && sim->record_failure == 0)
+    if (fleet_generation_compare(assign->generation, sim->recorded) > 0 && sim->record_failure == 0)
         sim_broken(sim, "(8) generation %" PRId64 " is not recorded", assign->generation.counter);
     for (int i = 0; i < PODS_MAX; i++)
         places[i] = -1;

@@ -39,7 +39,7 @@ void sim_own_fail(struct sim *sim, struct pod *pod, int process)
         .local_rank = process, .exit_code = 5, .cause = "", .lines = "boom", .at_ms = sim->now_ms};
 
     sim_trace(sim, "own trainer %s.%d exits with 5", pod->uid, process);
-    trainer->generation = (struct generation){0};
+    trainer->generation = (struct fleet_generation){0};
     trainer->life++;
     member_trainer_failed(pod->member, &failure, sim->now_ms, &out);
     sim_apply_member(sim, pod, &out);

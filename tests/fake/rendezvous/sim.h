@@ -33,10 +33,10 @@
 
 struct trainer {
     bool is_alive;
-    int life;                     /* counts its processes */
-    struct generation generation; /* it is in, none = waits */
-    int64_t step;                 /* state, -1 = none */
-    struct generation held_in;    /* in which that state was last complete */
+    int life;                           /* counts its processes */
+    struct fleet_generation generation; /* it is in, none = waits */
+    int64_t step;                       /* state, -1 = none */
+    struct fleet_generation held_in;    /* in which that state was last complete */
     enum message_phase phase;
 };
 
@@ -55,7 +55,7 @@ struct pod {
 };
 
 struct generation_run {
-    struct generation generation;
+    struct fleet_generation generation;
     int pods[INDEX_MAX], pod_count; /* by place */
     bool is_started;                /* restored everywhere */
     int64_t base;                   /* step it started from */
@@ -95,7 +95,7 @@ struct event {
     int pod, process, life, tries;
     uint64_t connection;
     int64_t step;
-    struct generation generation;
+    struct fleet_generation generation;
     struct message_text *text;
 };
 
@@ -118,7 +118,7 @@ struct sim {
 
     struct hub *hub; /* NULL: down */
     int hub_life;
-    struct generation recorded;
+    struct fleet_generation recorded;
     double record_ms; /* when the last record asked for is answered: they go one by one */
     struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
     size_t lineage_count;
@@ -136,7 +136,7 @@ struct sim {
 
     struct generation_run runs[GENERATIONS_MAX];
     int run_count;
-    struct generation last_committer;
+    struct fleet_generation last_committer;
     int64_t committed;  /* newest step any trainer has applied */
     int64_t checkpoint; /* step of the newest one that the hub knows */
     int64_t told;       /* newest STEP event */
@@ -173,10 +173,10 @@ void sim_transmit(struct sim *sim, struct pod *pod, enum event_type type, uint64
 /* ---- train.c --------------------------------------------------------------------------------- */
 
 /* What is played of a generation, or NULL; the number of the pod with that UID, or -1. */
-struct generation_run *sim_run_of(struct sim *sim, struct generation generation);
+struct generation_run *sim_run_of(struct sim *sim, struct fleet_generation generation);
 int sim_find_pod(struct sim *sim, const char *uid);
 
-bool sim_is_in(const struct trainer *trainer, struct generation generation);
+bool sim_is_in(const struct trainer *trainer, struct fleet_generation generation);
 
 /* The trainer leaves its generation, later it waits for the next; it does so because of a lost
  * peer. */

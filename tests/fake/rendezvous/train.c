@@ -6,10 +6,10 @@
 
 #include "tests/fake/rendezvous/sim.h"
 
-struct generation_run *sim_run_of(struct sim *sim, struct generation generation)
+struct generation_run *sim_run_of(struct sim *sim, struct fleet_generation generation)
 {
     for (int i = 0; i < sim->run_count; i++)
-        if (generation_compare(sim->runs[i].generation, generation) == 0)
+        if (fleet_generation_compare(sim->runs[i].generation, generation) == 0)
             return &sim->runs[i];
     return NULL;
 }
@@ -22,9 +22,9 @@ int sim_find_pod(struct sim *sim, const char *uid)
     return -1;
 }
 
-bool sim_is_in(const struct trainer *trainer, struct generation generation)
+bool sim_is_in(const struct trainer *trainer, struct fleet_generation generation)
 {
-    return trainer->is_alive && generation_compare(trainer->generation, generation) == 0;
+    return trainer->is_alive && fleet_generation_compare(trainer->generation, generation) == 0;
 }
 
 /* The first process of the generation that is not in it, or has not reached `phase`: its rank;
@@ -45,7 +45,7 @@ static int first_missing(struct sim *sim, const struct generation_run *run,
 
 void sim_leave_generation(struct sim *sim, struct pod *pod, int process)
 {
-    pod->trainers[process].generation = (struct generation){0};
+    pod->trainers[process].generation = (struct fleet_generation){0};
     sim_push(sim,
              sim->now_ms +
                  (sim_chance(sim, 0.05) ? sim_uniform(sim, 50, 600) : sim_uniform(sim, 0.2, 10)),
@@ -117,7 +117,7 @@ static void start_run(struct sim *sim, struct generation_run *run,
             const struct trainer *trainer = &sim->pods[run->pods[place]].trainers[p];
             if (assign->members[place].step >= 0 && trainer->step > run->base)
                 run->base = trainer->step;
-            if (generation_compare(trainer->held_in, sim->last_committer) >= 0 &&
+            if (fleet_generation_compare(trainer->held_in, sim->last_committer) >= 0 &&
                 trainer->step > newest)
                 newest = trainer->step;
         }
@@ -203,7 +203,7 @@ static bool leave_at_boundary(struct sim *sim, const struct generation_run *run)
         struct pod *pod = &sim->pods[run->pods[place]];
         for (int p = 0; p < sim->processes && pod->is_leaving; p++) {
             has_left = true;
-            pod->trainers[p].generation = (struct generation){0};
+            pod->trainers[p].generation = (struct fleet_generation){0};
         }
     }
     return has_left;
@@ -260,13 +260,14 @@ static void check_commit(struct sim *sim, struct generation_run *run)
 {
     for (int i = 0; i < sim->run_count; i++) {
         const struct generation_run *other = &sim->runs[i];
-        if (other->has_committed && generation_compare(other->generation, run->generation) > 0 &&
+        if (other->has_committed &&
+            fleet_generation_compare(other->generation, run->generation) > 0 &&
             shares_member(other, run))
             sim_broken(sim, "(1) generation %" PRId64 " commits after %" PRId64,
                        run->generation.counter, other->generation.counter);
     }
     run->has_committed = true;
-    if (generation_compare(run->generation, sim->last_committer) > 0)
+    if (fleet_generation_compare(run->generation, sim->last_committer) > 0)
         sim->last_committer = run->generation;
 }
 

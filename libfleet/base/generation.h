@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef LIBFLEET_RENDEZVOUS_GENERATION_H
-#define LIBFLEET_RENDEZVOUS_GENERATION_H
+#ifndef LIBFLEET_BASE_GENERATION_H
+#define LIBFLEET_BASE_GENERATION_H
 
 /*
  * One agreement on the members that train: a pair (epoch, counter).
@@ -14,15 +14,15 @@
 #include <stdint.h>
 
 /* Larger numbers are refused: one more must still be an exact number in JSON. */
-#define GENERATION_NUMBER_MAX ((int64_t)1 << 52)
+#define FLEET_GENERATION_NUMBER_MAX ((int64_t)1 << 52)
 
-struct generation {
+struct fleet_generation {
     int64_t epoch;
     int64_t counter;
 };
 
 /* < 0, 0, > 0 as `a` is older than, equal to, newer than `b`. */
-static inline int generation_compare(struct generation a, struct generation b)
+static inline int fleet_generation_compare(struct fleet_generation a, struct fleet_generation b)
 {
     if (a.epoch != b.epoch)
         return a.epoch < b.epoch ? -1 : 1;
@@ -30,7 +30,7 @@ static inline int generation_compare(struct generation a, struct generation b)
 }
 
 /* {0, 0}: older than every generation. */
-static inline bool generation_is_none(struct generation g)
+static inline bool fleet_generation_is_none(struct fleet_generation g)
 {
     return g.epoch == 0 && g.counter == 0;
 }
