@@ -30,6 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/base/generation.h"
 #include "libfleet/base/limits.h"
 #include "libfleet/base/strbuf.h"
 
@@ -54,11 +55,6 @@ struct fleet_error;
 #define LINK_CAUSE_SIZE       32
 #define LINK_ADDRESS_SIZE     262 /* "host:port" */
 #define LINK_DIGEST_SIZE      65  /* 64 hexadecimal digits, or "" */
-
-/* A generation; the greater pair wins. {0, 0} = none. */
-struct link_generation {
-    int64_t epoch, counter;
-};
 
 enum link_kind {
     /* agent → trainer */
@@ -95,7 +91,7 @@ enum link_phase {
 };
 
 struct link_lineage {
-    struct link_generation generation;
+    struct fleet_generation generation;
     int64_t first_step; /* first step (from 1) that this generation committed or may commit */
 };
 
@@ -122,7 +118,7 @@ struct link_message {
     enum link_kind kind;
 
     /* assign, abort, ready, progress, peer_lost, checkpoint_done: which one it is about. */
-    struct link_generation generation;
+    struct fleet_generation generation;
 
     union {
         struct {
@@ -194,9 +190,6 @@ struct link_message {
 
 /* "assign", "abort", …: the value of "message". */
 const char *link_kind_name(enum link_kind kind);
-
-/* Negative, 0 or positive as a is older than, the same as or newer than b. */
-int link_generation_compare(struct link_generation a, struct link_generation b);
 
 /* Free what an assign owns; every other message owns nothing. Zeroes it. */
 void link_message_release(struct link_message *message);

@@ -101,13 +101,6 @@ const char *link_kind_name(enum link_kind kind)
     return kind_names[kind];
 }
 
-int link_generation_compare(struct link_generation a, struct link_generation b)
-{
-    if (a.epoch != b.epoch)
-        return a.epoch < b.epoch ? -1 : 1;
-    return a.counter < b.counter ? -1 : a.counter > b.counter;
-}
-
 static bool has_generation(enum link_kind kind)
 {
     return kind == LINK_ASSIGN || kind == LINK_ABORT || kind == LINK_READY ||
@@ -329,7 +322,7 @@ static int read_slot(const cJSON *root, const struct slot *slot, struct link_mes
     return 0;
 }
 
-static int get_generation(const cJSON *root, struct link_generation *out, struct fleet_error *err)
+static int get_generation(const cJSON *root, struct fleet_generation *out, struct fleet_error *err)
 {
     int rc = get_int_between(root, "epoch", 0, STEP_MAX, &out->epoch, err);
 

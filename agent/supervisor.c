@@ -293,8 +293,7 @@ static void judge_silence(struct supervisor *s, int local_rank, double now_ms)
     if (t->is_silent)
         return;
     t->is_silent = true;
-    abort.generation = (struct link_generation){member_generation(s->member).epoch,
-                                                member_generation(s->member).counter};
+    abort.generation = member_generation(s->member);
     (void)snprintf(abort.abort.cause, sizeof(abort.abort.cause), "MemberLost");
     s->host.send(s->host.user, local_rank, &abort);
     member_trainer_silent(s->member, local_rank, supervisor_clock(s), &out);

@@ -58,12 +58,6 @@ struct supervisor {
     char reason[MESSAGE_REASON_MAX + 1];
 };
 
-/* The same pair in the words of the rendezvous. */
-static inline struct fleet_generation supervisor_generation(struct link_generation g)
-{
-    return (struct fleet_generation){.epoch = g.epoch, .counter = g.counter};
-}
-
 /* Time never goes back for a member, which others tell the time, too. */
 double supervisor_clock(const struct supervisor *s);
 /* Hand over what the member has answered: the last thing a function does with the state (7). */

@@ -37,8 +37,7 @@ static char **addresses_in_rank_order(const struct message_assign *assign)
 static struct link_message to_link_assign(const struct member_action *action)
 {
     const struct message_assign *assign = action->assign;
-    struct link_message m = {.kind = LINK_ASSIGN,
-                             .generation = {assign->generation.epoch, assign->generation.counter}};
+    struct link_message m = {.kind = LINK_ASSIGN, .generation = assign->generation};
 
     m.assign.world = assign->world;
     m.assign.level = (int)assign->level;
@@ -48,8 +47,7 @@ static struct link_message to_link_assign(const struct member_action *action)
     (void)snprintf(m.assign.digest, sizeof(m.assign.digest), "%s", assign->plan_digest);
     for (size_t i = 0; i < assign->lineage_count && i < LINK_LINEAGE_MAX; i++)
         m.assign.lineage[m.assign.lineage_count++] =
-            (struct link_lineage){.generation = {assign->lineage[i].generation.epoch,
-                                                 assign->lineage[i].generation.counter},
+            (struct link_lineage){.generation = assign->lineage[i].generation,
                                   .first_step = assign->lineage[i].first_step};
     return m;
 }
@@ -92,8 +90,7 @@ static void assign_trainers(struct supervisor *s, const struct member_action *ac
 
 static void abort_trainers(struct supervisor *s, const struct member_action *action, double now_ms)
 {
-    struct link_message m = {.kind = LINK_ABORT,
-                             .generation = {action->generation.epoch, action->generation.counter}};
+    struct link_message m = {.kind = LINK_ABORT, .generation = action->generation};
 
     (void)snprintf(m.abort.cause, sizeof(m.abort.cause), "%s", action->reason);
     s->has_place = false;

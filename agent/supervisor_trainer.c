@@ -44,17 +44,15 @@ static void take_ready(struct supervisor *s, int local_rank, const struct link_m
     if (m->ready.phase == LINK_PHASE_FIRST_STEP)
         t->failures = 0;
     if (m->ready.phase != LINK_PHASE_WAITING) {
-        member_trainer_phase(s->member, local_rank, supervisor_generation(m->generation),
-                             phases[m->ready.phase], m->ready.step, m->ready.at_ms,
-                             supervisor_clock(s), &out);
+        member_trainer_phase(s->member, local_rank, m->generation, phases[m->ready.phase],
+                             m->ready.step, m->ready.at_ms, supervisor_clock(s), &out);
         supervisor_apply(s, &out);
         return;
     }
     if (s->is_ending)
         return; /* it is about to save, and its time is running */
     t->kill_at_ms = INFINITY;
-    if (fleet_generation_compare(supervisor_generation(m->generation),
-                                 member_generation(s->member)) < 0)
+    if (fleet_generation_compare(m->generation, member_generation(s->member)) < 0)
         return; /* it has left a generation that a newer assign, already sent, replaces */
     t->state = TRAINER_WAITING;
     supervisor_report_up(s, local_rank);
@@ -99,12 +97,11 @@ static void take_news(struct supervisor *s, const struct link_message *m, int lo
     struct member_output out = {0};
 
     if (m->kind == LINK_PEER_LOST)
-        member_peer_lost(s->member, supervisor_generation(m->generation), m->peer_lost.rank,
-                         m->peer_lost.at_ms, supervisor_clock(s), &out);
+        member_peer_lost(s->member, m->generation, m->peer_lost.rank, m->peer_lost.at_ms,
+                         supervisor_clock(s), &out);
     else if (m->kind == LINK_CHECKPOINT_DONE)
-        member_trainer_checkpoint(s->member, supervisor_generation(m->generation),
-                                  m->checkpoint_done.step, m->checkpoint_done.path,
-                                  supervisor_clock(s), &out);
+        member_trainer_checkpoint(s->member, m->generation, m->checkpoint_done.step,
+                                  m->checkpoint_done.path, supervisor_clock(s), &out);
     else if (m->kind == LINK_CHECKPOINT_FAILED)
         member_trainer_checkpoint_failed(s->member, m->checkpoint_failed.step,
                                          m->checkpoint_failed.text, supervisor_clock(s), &out);

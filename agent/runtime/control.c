@@ -28,7 +28,7 @@ struct control {
     int stop_fd; /* eventfd: readable while `stop` is set */
     atomic_bool stop;
     struct comm *comm; /* to abort with the running generation, or NULL */
-    struct link_generation running;
+    struct fleet_generation running;
     struct link_message assign; /* if has_assign: the newest one not handed out */
     double beat_ms;             /* when the last heartbeat was sent */
     bool is_aborted;            /* that one was: it is handed out all the same, to be answered */
@@ -47,9 +47,9 @@ static void stop_running(struct control *control)
 
 static void take_assign(struct control *control, struct link_message *message)
 {
-    if (link_generation_compare(message->generation, control->running) <= 0 ||
+    if (fleet_generation_compare(message->generation, control->running) <= 0 ||
         (control->has_assign &&
-         link_generation_compare(message->generation, control->assign.generation) <= 0)) {
+         fleet_generation_compare(message->generation, control->assign.generation) <= 0)) {
         link_message_release(message);
         return;
     }
@@ -62,11 +62,12 @@ static void take_assign(struct control *control, struct link_message *message)
 }
 
 /* The agent waits for "I have left it" from every generation that it aborts, begun or not. */
-static void take_abort(struct control *control, struct link_generation generation)
+static void take_abort(struct control *control, struct fleet_generation generation)
 {
-    if (control->has_assign && link_generation_compare(control->assign.generation, generation) <= 0)
+    if (control->has_assign &&
+        fleet_generation_compare(control->assign.generation, generation) <= 0)
         control->is_aborted = true;
-    if (link_generation_compare(control->running, generation) <= 0)
+    if (fleet_generation_compare(control->running, generation) <= 0)
         stop_running(control);
 }
 

@@ -111,8 +111,7 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
     trainer->generation.lineage_count = assign->assign.lineage_count;
     for (int i = 0; i < trainer->generation.lineage_count; i++)
         trainer->generation.lineage[i] = (struct manifest_lineage_entry){
-            .generation = {assign->assign.lineage[i].generation.epoch,
-                           assign->assign.lineage[i].generation.counter},
+            .generation = assign->assign.lineage[i].generation,
             .first_step = assign->assign.lineage[i].first_step - 1}; /* committed before it */
     share_release(&trainer->generation.share);
     share_init(&trainer->generation.share, trainer->job.merge * trainer->job.micro_batches,

@@ -81,7 +81,7 @@ static void describe(const struct trainer *trainer, struct manifest *out)
         .step = steps,
         .updates = trainer->progress.ledger->updates,
         .samples = steps * trainer->job.config.global_batch_size,
-        .generation = {trainer->generation.id.epoch, trainer->generation.id.counter},
+        .generation = trainer->generation.id,
     };
     (void)snprintf(out->instruction_set, sizeof(out->instruction_set), "%s",
                    backend_level_name(trainer->generation.level));
@@ -511,8 +511,8 @@ static bool is_own(const struct trainer *trainer, const struct manifest *manifes
 {
     return trainer->job.config.checkpoint.resume != TRAINING_RESUME_NEVER ||
            trainer->generation.lineage_count == 0 ||
-           manifest_generation_compare(manifest->generation,
-                                       trainer->generation.lineage[0].generation) >= 0;
+           fleet_generation_compare(manifest->generation,
+                                    trainer->generation.lineage[0].generation) >= 0;
 }
 
 int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struct fleet_error *err)

@@ -19,9 +19,9 @@ struct trainer;
 
 /* The part of a trainer that this file keeps. */
 struct trainer_save {
-    struct snapshot *snapshot;       /* writes checkpoints beside the training; NULL without */
-    struct link_generation begun_in; /* in which the newest save began */
-    int64_t saved;                   /* groups in the newest checkpoint begun or read here */
+    struct snapshot *snapshot;        /* writes checkpoints beside the training; NULL without */
+    struct fleet_generation begun_in; /* in which the newest save began */
+    int64_t saved;                    /* groups in the newest checkpoint begun or read here */
     int64_t began_at;   /* step of another run's checkpoint that this one went on from; 0 = none */
     bool is_shared;     /* reported that another run writes into our folder */
     int failures;       /* saves that failed since the last complete one; first rank */

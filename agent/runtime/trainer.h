@@ -79,7 +79,7 @@ struct trainer_device {
 
 /* The generation: its members, and since when they train together. */
 struct trainer_generation {
-    struct link_generation id;
+    struct fleet_generation id;
     struct manifest_lineage_entry lineage[LINK_LINEAGE_MAX];
     int lineage_count;
     int rank, world;

@@ -29,13 +29,6 @@
 #define FOLDERS_MAX 100000 /* below a path */
 #define READ_SIZE   (1 << 20)
 
-int manifest_generation_compare(struct manifest_generation a, struct manifest_generation b)
-{
-    if (a.epoch != b.epoch)
-        return a.epoch < b.epoch ? -1 : 1;
-    return (a.counter > b.counter) - (a.counter < b.counter);
-}
-
 void manifest_release(struct manifest *manifest)
 {
     for (size_t i = 0; i < manifest->file_count; i++)
@@ -280,7 +273,7 @@ int manifest_decode(const char *text, size_t size, struct manifest *out, struct 
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-void manifest_folder_format(int64_t step, struct manifest_generation generation, int copy,
+void manifest_folder_format(int64_t step, struct fleet_generation generation, int copy,
                             char out[MANIFEST_FOLDER_MAX])
 {
     int used = snprintf(out, MANIFEST_FOLDER_MAX, "step-%08lld-g%lld.%lld", (long long)step,
@@ -291,18 +284,18 @@ void manifest_folder_format(int64_t step, struct manifest_generation generation,
 }
 
 bool manifest_folder_parse(const char *name, int64_t *out_step,
-                           struct manifest_generation *out_generation, int *out_copy)
+                           struct fleet_generation *out_generation, int *out_copy)
 {
     long long step = 0, epoch = 0, counter = 0;
     int copy = 1;
-    struct manifest_generation generation;
+    struct fleet_generation generation;
     char again[MANIFEST_FOLDER_MAX];
 
     if (strlen(name) >= sizeof(again) ||
         /* NOLINTNEXTLINE(cert-err34-c): the widths keep the numbers in range */
         sscanf(name, "step-%18lld-g%18lld.%18lld-%9d", &step, &epoch, &counter, &copy) < 3)
         return false;
-    generation = (struct manifest_generation){epoch, counter};
+    generation = (struct fleet_generation){epoch, counter};
     manifest_folder_format(step, generation, copy, again);
     if (strcmp(again, name) != 0 || step < 0 || epoch < 0 || counter < 0 || copy < 1)
         return false;
@@ -313,14 +306,14 @@ bool manifest_folder_parse(const char *name, int64_t *out_step,
 }
 
 bool manifest_is_on_lineage(const struct manifest_lineage *lineage,
-                            struct manifest_generation generation, int64_t step)
+                            struct fleet_generation generation, int64_t step)
 {
     bool is_listed = false;
 
     if (!lineage || lineage->count == 0)
         return true;
     for (size_t i = 0; i < lineage->count; i++) {
-        int order = manifest_generation_compare(lineage->entries[i].generation, generation);
+        int order = fleet_generation_compare(lineage->entries[i].generation, generation);
         if (order == 0 || (i == 0 && order > 0))
             is_listed = true;
         if (order > 0 && lineage->entries[i].first_step < step)
@@ -346,7 +339,7 @@ bool manifest_belongs(const struct manifest_lineage *lineage, const struct manif
 {
     const char *uid = manifest_job_uid(manifest);
     bool is_other = lineage && lineage->job_uid && uid[0] && strcmp(uid, lineage->job_uid) != 0;
-    struct manifest_generation before_ours = {-1, 0};
+    struct fleet_generation before_ours = {-1, 0};
 
     return manifest_is_on_lineage(lineage, is_other ? before_ours : manifest->generation,
                                   manifest->step);
@@ -368,7 +361,7 @@ static void scan_folder(const char *path, const char *name, const struct manifes
                         struct manifest_list *list, struct fleet_errors *warnings)
 {
     struct manifest_entry entry = {0}, *grown;
-    struct manifest_generation generation;
+    struct fleet_generation generation;
     struct fleet_error why;
     int64_t step;
     int rc;
@@ -407,7 +400,7 @@ static int compare_newest_first(const void *a, const void *b)
     if (order != 0)
         return x->job_wall_ms != y->job_wall_ms ? (x->job_wall_ms > y->job_wall_ms ? -1 : 1)
                                                 : order;
-    order = manifest_generation_compare(y->manifest.generation, x->manifest.generation);
+    order = fleet_generation_compare(y->manifest.generation, x->manifest.generation);
     if (order != 0)
         return order;
     if (x->manifest.step != y->manifest.step)

@@ -22,6 +22,7 @@
 #include <cjson/cJSON.h>
 
 #include "libfleet/base/digest.h"
+#include "libfleet/base/generation.h"
 
 struct fleet_error;
 struct fleet_errors;
@@ -30,14 +31,6 @@ struct fleet_errors;
 #define MANIFEST_SIZE_MAX  (16u << 20) /* bytes of JSON */
 #define MANIFEST_FILES_MAX 20000
 #define MANIFEST_TEXT_MAX  256
-
-/* Two-part number of a generation; a greater one fences out the smaller (epoch first). */
-struct manifest_generation {
-    int64_t epoch, counter;
-};
-
-/* < 0, 0, > 0 as a is older than, the same as, newer than b. */
-int manifest_generation_compare(struct manifest_generation a, struct manifest_generation b);
 
 struct manifest_file {
     char *name; /* no folder */
@@ -49,7 +42,7 @@ struct manifest {
     int64_t step;    /* batches that were committed: training goes on with batch number `step` */
     int64_t updates; /* optimizer updates made */
     int64_t samples; /* position in the data: the number of the next sample */
-    struct manifest_generation generation;     /* that wrote it */
+    struct fleet_generation generation;        /* that wrote it */
     char instruction_set[32];                  /* level it was computed at: equal bits per level */
     char config_digest[FLEET_SHA256_HEX_SIZE]; /* of the job's arithmetic; "" if not given */
     int64_t created_wall_ms;
@@ -79,16 +72,16 @@ int manifest_decode(const char *text, size_t size, struct manifest *out, struct 
  * the first has no suffix. Parse returns false for any name that format would not give.
  */
 #define MANIFEST_FOLDER_MAX 96
-void manifest_folder_format(int64_t step, struct manifest_generation generation, int copy,
+void manifest_folder_format(int64_t step, struct fleet_generation generation, int copy,
                             char out[MANIFEST_FOLDER_MAX]);
 bool manifest_folder_parse(const char *name, int64_t *out_step,
-                           struct manifest_generation *out_generation, int *out_copy);
+                           struct fleet_generation *out_generation, int *out_copy);
 
 /* Which checkpoints belong to this job's history: generations with the number of steps that were
  * committed when each began (design: the recorded lineage), ascending. count 0 = all belong. */
 struct manifest_lineage {
     const struct manifest_lineage_entry {
-        struct manifest_generation generation;
+        struct fleet_generation generation;
         int64_t first_step;
     } * entries;
     size_t count;
@@ -100,7 +93,7 @@ struct manifest_lineage {
  * older than the first listed, whose list was cut) and no later listed one began before `step`.
  */
 bool manifest_is_on_lineage(const struct manifest_lineage *lineage,
-                            struct manifest_generation generation, int64_t step);
+                            struct fleet_generation generation, int64_t step);
 
 /* The same of a checkpoint that was read. Numbers of generations begin anew with each job. A
  * checkpoint of another job counts as older than all of ours, and is on the lineage up to the

@@ -32,7 +32,7 @@ static void try(const char *text, size_t size)
 
 static void try_folder(const char *name)
 {
-    struct manifest_generation generation;
+    struct fleet_generation generation;
     char again[MANIFEST_FOLDER_MAX];
     int64_t step;
     int copy;

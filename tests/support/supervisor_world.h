@@ -246,7 +246,7 @@ static inline void expect(struct world *w, const char *expected)
 
 static inline void say(struct world *w, struct link_message m)
 {
-    m.generation = (struct link_generation){1, w->counter};
+    m.generation = (struct fleet_generation){1, w->counter};
     supervisor_message(w->supervisor, 0, &m, ++w->now);
 }
 

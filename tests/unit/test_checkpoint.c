@@ -168,14 +168,14 @@ static void test_checkpoint__only_the_lineage_is_read(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct manifest_generation generation = {1, cases[i].counter};
+        struct fleet_generation generation = {1, cases[i].counter};
         bool is_on = manifest_is_on_lineage(&lineage, generation, cases[i].step);
         if (is_on != cases[i].is_on)
             fail_msg("generation %lld, step %lld: expected %d, got %d", (long long)cases[i].counter,
                      (long long)cases[i].step, cases[i].is_on, is_on);
     }
-    assert_true(manifest_is_on_lineage(&lineage, (struct manifest_generation){0, 9}, 0));
-    assert_false(manifest_is_on_lineage(&lineage, (struct manifest_generation){0, 9}, 1 + 5));
+    assert_true(manifest_is_on_lineage(&lineage, (struct fleet_generation){0, 9}, 0));
+    assert_false(manifest_is_on_lineage(&lineage, (struct fleet_generation){0, 9}, 1 + 5));
 }
 
 static void save_of_job(struct fixture *f, const char *uid, int64_t step, int64_t counter,

@@ -63,7 +63,7 @@ static void test_manifest__reads_back_what_was_written(void **state)
     assert_string_equal(manifest_job_uid(&to), "0a1b");
     assert_int_equal(to.updates, 6);
     assert_int_equal(to.samples, 9007199254740000);
-    assert_int_equal(manifest_generation_compare(to.generation, from.generation), 0);
+    assert_int_equal(fleet_generation_compare(to.generation, from.generation), 0);
     assert_string_equal(to.instruction_set, "avx512");
     assert_string_equal(to.config_digest, DIGEST);
     assert_int_equal(to.created_wall_ms, from.created_wall_ms);
@@ -133,7 +133,7 @@ static void test_manifest_folder__names_and_numbers_are_a_bijection(void **state
         "step--0000001-g1.1",    "step-00000001-g1.1-",  "step-00000001",
         "step-+0000001-g1.1",    "step-00000001-g1.-1",  ""};
     char name[MANIFEST_FOLDER_MAX];
-    struct manifest_generation generation = {12, 345}, back;
+    struct fleet_generation generation = {12, 345}, back;
     int64_t step;
     int copy;
 
@@ -142,7 +142,7 @@ static void test_manifest_folder__names_and_numbers_are_a_bijection(void **state
         manifest_folder_format(1234567890123, generation, n, name);
         assert_true(manifest_folder_parse(name, &step, &back, &copy));
         assert_int_equal(step, 1234567890123);
-        assert_int_equal(manifest_generation_compare(generation, back), 0);
+        assert_int_equal(fleet_generation_compare(generation, back), 0);
         assert_int_equal(copy, n);
     }
     for (size_t i = 0; i < sizeof(strange) / sizeof(strange[0]); i++)

@@ -81,18 +81,17 @@ static bool has_manifest(const char *path, const char *name)
 }
 
 /* What interrupted saves of this and older generations have left: folders without a manifest. */
-static void remove_torn(const char *path, struct manifest_generation generation)
+static void remove_torn(const char *path, struct fleet_generation generation)
 {
     DIR *dir = opendir(path);
     struct dirent *entry;
 
     while (dir && (entry = readdir(dir))) {
-        struct manifest_generation theirs;
+        struct fleet_generation theirs;
         int64_t step;
         int copy;
         if (manifest_folder_parse(entry->d_name, &step, &theirs, &copy) &&
-            manifest_generation_compare(theirs, generation) <= 0 &&
-            !has_manifest(path, entry->d_name))
+            fleet_generation_compare(theirs, generation) <= 0 && !has_manifest(path, entry->d_name))
             remove_folder(path, entry->d_name);
     }
     if (dir)
@@ -110,7 +109,7 @@ static bool is_fenced_off(const struct manifest_list *list, const struct manifes
     for (size_t i = 0; i < list->count; i++) {
         const struct manifest *m = &list->entries[i].manifest;
         if (is_of(m, manifest_job_uid(about)) &&
-            manifest_generation_compare(m->generation, about->generation) > 0)
+            fleet_generation_compare(m->generation, about->generation) > 0)
             return true;
     }
     return false;
@@ -134,7 +133,7 @@ static void remove_old(const char *path, int64_t keep, const struct manifest_lin
         const struct manifest *m = &list.entries[i].manifest;
         if (counted < keep)
             counted += manifest_belongs(lineage, m);
-        else if (manifest_generation_compare(m->generation, about->generation) <= 0)
+        else if (fleet_generation_compare(m->generation, about->generation) <= 0)
             remove_folder(path, list.entries[i].folder);
     }
     manifest_list_release(&list);

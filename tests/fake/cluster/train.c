@@ -32,11 +32,6 @@ int cluster_run_find(const struct cluster *c, int job, struct fleet_generation g
     return -1;
 }
 
-static struct link_generation to_link(struct fleet_generation g)
-{
-    return (struct link_generation){.epoch = g.epoch, .counter = g.counter};
-}
-
 static struct cluster_event event_of(const struct cluster_agent *a, int process,
                                      enum cluster_event_type type)
 {
@@ -90,7 +85,7 @@ static void leave(struct cluster *c, struct cluster_agent *a, int process)
 void cluster_trainer_lose(struct cluster *c, struct cluster_agent *a, int process, int rank)
 {
     struct cluster_trainer *t = &a->trainers[process];
-    struct link_message m = {.kind = LINK_PEER_LOST, .generation = to_link(t->generation)};
+    struct link_message m = {.kind = LINK_PEER_LOST, .generation = t->generation};
 
     cluster_trace(c, "agent %s.%d lost rank %d of %lld.%lld", a->pod, process, rank,
                   (long long)t->generation.epoch, (long long)t->generation.counter);
@@ -105,7 +100,7 @@ static void save(struct cluster *c, struct cluster_agent *a, int process)
 {
     struct cluster_job *job = &c->jobs[a->job];
     struct cluster_trainer *t = &a->trainers[process];
-    struct link_message m = {.kind = LINK_CHECKPOINT_DONE, .generation = to_link(t->held_in)};
+    struct link_message m = {.kind = LINK_CHECKPOINT_DONE, .generation = t->held_in};
 
     if (t->step <= 0 || job->checkpoint_count == CLUSTER_CHECKPOINTS)
         return;
@@ -123,7 +118,7 @@ void cluster_trainer_told(struct cluster *c, struct cluster_agent *a, int proces
                           const struct link_message *m)
 {
     struct cluster_trainer *t = &a->trainers[process];
-    struct fleet_generation generation = {m->generation.epoch, m->generation.counter};
+    const struct fleet_generation generation = m->generation;
 
     switch (m->kind) {
     case LINK_ASSIGN:
@@ -210,7 +205,7 @@ static void reach(struct cluster *c, struct cluster_agent *a, int process, enum 
                                              [MESSAGE_PHASE_RESTORED] = LINK_PHASE_RESTORED,
                                              [MESSAGE_PHASE_FIRST_STEP] = LINK_PHASE_FIRST_STEP};
     struct cluster_trainer *t = &a->trainers[process];
-    struct link_message m = {.kind = LINK_READY, .generation = to_link(t->generation)};
+    struct link_message m = {.kind = LINK_READY, .generation = t->generation};
 
     t->phase = phase;
     m.ready.phase = phases[phase];
@@ -254,14 +249,12 @@ static int64_t newest_checkpoint(const struct cluster *c, const struct cluster_r
     int64_t step = 0;
 
     for (size_t i = 0; i < assign->lineage_count; i++)
-        entries[i] = (struct manifest_lineage_entry){
-            {assign->lineage[i].generation.epoch, assign->lineage[i].generation.counter},
-            assign->lineage[i].first_step - 1};
+        entries[i] = (struct manifest_lineage_entry){assign->lineage[i].generation,
+                                                     assign->lineage[i].first_step - 1};
     for (int i = 0; i < job->checkpoint_count; i++) {
         const struct cluster_checkpoint *k = &job->checkpoints[i];
-        struct manifest_generation g = {k->generation.epoch, k->generation.counter};
         int order = fleet_generation_compare(k->generation, newest);
-        if (!manifest_is_on_lineage(&lineage, g, k->step) || order < 0 ||
+        if (!manifest_is_on_lineage(&lineage, k->generation, k->step) || order < 0 ||
             (order == 0 && k->step < step))
             continue;
         newest = k->generation;
@@ -299,7 +292,7 @@ static void tell_step(struct cluster *c, struct cluster_agent *a, int process)
 {
     struct cluster_trainer *t = &a->trainers[process];
     struct cluster_job *job = &c->jobs[a->job];
-    struct link_message m = {.kind = LINK_PROGRESS, .generation = to_link(t->generation)};
+    struct link_message m = {.kind = LINK_PROGRESS, .generation = t->generation};
     int64_t steps = job->steps;
     int life = t->life;
 
@@ -311,7 +304,7 @@ static void tell_step(struct cluster *c, struct cluster_agent *a, int process)
     if (t->life != life || !t->is_alive)
         return;
     if (t->step == steps) {
-        struct link_message end = {.kind = LINK_FINISHED, .generation = to_link(t->generation)};
+        struct link_message end = {.kind = LINK_FINISHED, .generation = t->generation};
         job->has_finished = t->is_finished = true; /* and has left its collectives */
         end.finished.steps = steps;
         end.finished.loss = 1.5;
@@ -440,7 +433,7 @@ static void say_hello(struct cluster_agent *a, int process)
 static void say_waiting(struct cluster *c, struct cluster_agent *a, int process)
 {
     struct cluster_trainer *t = &a->trainers[process];
-    struct link_message m = {.kind = LINK_READY, .generation = to_link(t->left)};
+    struct link_message m = {.kind = LINK_READY, .generation = t->left};
 
     m.ready.phase = LINK_PHASE_WAITING;
     m.ready.at_ms = c->now_ms;
