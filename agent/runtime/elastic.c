@@ -69,8 +69,8 @@ static int use_level(struct trainer *trainer, enum backend_level level, struct f
 
 static int use_memory(struct trainer *trainer, struct fleet_error *err)
 {
-    size_t wanted = tree_reduce_workspace(trainer->generation.share.leaves,
-                                          trainer->generation.world, trainer->job.bucket_elements);
+    size_t wanted = tree_sum_workspace(trainer->generation.share.leaves, trainer->generation.world,
+                                       trainer->job.bucket_elements);
     int rc;
 
     free(trainer->progress.vote_workspace);

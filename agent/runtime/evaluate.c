@@ -16,6 +16,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/tree.h"
 
 #define DEADLINE_LEAST_MS     60000.0
 #define DEADLINE_IN_DURATIONS 20.0

@@ -2,11 +2,12 @@
 #ifndef AGENT_RUNTIME_SHARE_H
 #define AGENT_RUNTIME_SHARE_H
 
-/* A rank's share of the micro-batches of a group: which leaves, and how it folds them (comm.h). */
+/* A rank's share of the micro-batches of a group: which leaves, and how it folds them
+ * (libfleet/plan/tree.h). */
 
 #include <stdint.h>
 
-#include "agent/runtime/comm/comm.h"
+#include "libfleet/plan/tree.h"
 
 struct share {
     int64_t leaves;                        /* micro-batches of the group */
@@ -16,7 +17,7 @@ struct share {
     int slots; /* gradient buffers needed, at least 1: the sum arrives in the first */
 };
 
-/* The share of `rank` (comm.h, tree_first_leaf() and tree_schedule()); and free it. */
+/* The share of `rank` (tree_first_leaf() and tree_schedule()); and free it. */
 void share_init(struct share *share, int64_t leaves, int world, int rank);
 
 /* The share of an unfinished group, which makes no update: its leaves are run for their losses

@@ -19,6 +19,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/tree.h"
 
 #define LAST_WRITES_MS 3600e3 /* a disk may be slow; a rank that dies breaks its connection */
 
@@ -148,8 +149,8 @@ static int exchange_gradient(struct trainer *trainer, const struct share *share,
             continue;
         for (int n = 0; n < used; n++)
             slots[n] = trainer->state.slots[n] + op->attributes.flat_first;
-        if (comm_tree_reduce(trainer->net.comm, share->leaves, slots, op->attributes.flat_count,
-                             trainer->net.workspace, trainer_deadline_ms(trainer), err) < 0)
+        if (comm_tree_sum(trainer->net.comm, share->leaves, slots, op->attributes.flat_count,
+                          trainer->net.workspace, trainer_deadline_ms(trainer), err) < 0)
             return fleet_error_wrap(err, "sum the gradients");
     }
     return 0;

@@ -93,7 +93,7 @@ struct trainer_generation {
 struct trainer_net {
     int listener, port; /* data connections are accepted here */
     struct comm *comm;  /* NULL between generations */
-    void *workspace;    /* of comm_tree_reduce() */
+    void *workspace;    /* of comm_tree_sum() */
     size_t workspace_bytes;
 };
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "libfleet/base/error.h"
+#include "libfleet/plan/tree.h"
 
 /* On the wire, followed by the rows of the rank's leaves. Ranks of one generation run the same
  * build on the same kind of machine; the handshake of the communicator refuses others. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The deterministic all-reduce (comm_tree_reduce, one leaf a rank) over local transports: time and
+ * The deterministic all-reduce (comm_tree_sum, one leaf a rank) over local transports: time and
  * bandwidth by size, beside what the machine's loopback gives raw (two processes that send and
  * receive the same number of bytes at once). Ranks are processes, as in a job.
  *
@@ -58,7 +58,7 @@ static double time_size(struct comm *comm, int64_t count, float *data, void *wor
 
     while (go_on) {
         double at = fleet_monotonic_ms();
-        fleet_assert(comm_tree_reduce(comm, comm->world, &data, count, workspace, INFINITY, NULL) ==
+        fleet_assert(comm_tree_sum(comm, comm->world, &data, count, workspace, INFINITY, NULL) ==
                      0);
         times[rounds++] = fleet_monotonic_ms() - at;
         if (rounds % 5 == 0) {
@@ -77,7 +77,7 @@ static void run_rank(const struct comm_tcp_options *options, struct shared *shar
     int64_t largest = sizes[SIZES - 1];
     float *data = calloc((size_t)largest, sizeof(float));
     void *workspace =
-        malloc(tree_reduce_workspace(options->world, options->world, largest) + (1 << 20));
+        malloc(tree_sum_workspace(options->world, options->world, largest) + (1 << 20));
 
     if (comm_tcp_new(options, fleet_monotonic_ms() + 10000, &comm, &err) < 0) {
         fprintf(stderr, "rank %d: %s\n", options->rank, err.text);

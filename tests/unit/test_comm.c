@@ -29,6 +29,7 @@
 #include "agent/runtime/comm/comm.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/tree.h"
 
 #define WORLD_MAX  8
 #define PATIENCE   120000.0 /* ms: longer than anything takes under a sanitizer on a busy machine */
@@ -422,7 +423,7 @@ static int tree_reduce(struct rank_thread *self, struct fleet_error *err)
     int count = tree_nodes(x->leaves, tree_first_leaf(x->leaves, comm->world, comm->rank),
                            tree_first_leaf(x->leaves, comm->world, comm->rank + 1), nodes);
     float *slots[TREE_NODES_MAX];
-    void *workspace = malloc(tree_reduce_workspace(x->leaves, comm->world, x->count) + 1);
+    void *workspace = malloc(tree_sum_workspace(x->leaves, comm->world, x->count) + 1);
     int rc;
 
     for (int i = 0; i < count; i++) {
@@ -430,7 +431,7 @@ static int tree_reduce(struct rank_thread *self, struct fleet_error *err)
         for (int64_t e = 0; e < x->count; e++)
             slots[i][e] = tree_sum(nodes[i].first, nodes[i].end, e);
     }
-    rc = comm_tree_reduce(comm, x->leaves, slots, x->count, workspace, soon(PATIENCE), err);
+    rc = comm_tree_sum(comm, x->leaves, slots, x->count, workspace, soon(PATIENCE), err);
     for (int64_t e = 0; e < x->count && rc == 0; e++) {
         float expected = tree_sum(0, x->leaves, e);
         if (memcmp(&expected, &slots[0][e], sizeof(float)) != 0)
@@ -444,7 +445,7 @@ static int tree_reduce(struct rank_thread *self, struct fleet_error *err)
     return rc;
 }
 
-static void test_comm_tree_reduce__gives_the_bits_of_the_sequential_tree(void **state)
+static void test_comm_tree_sum__gives_the_bits_of_the_sequential_tree(void **state)
 {
     static const struct sum_case cases[] = {{8, 1},      {8, 17},     {9, 8192},  {13, 8193},
                                             {16, 50001}, {33, 12345}, {64, 9000}, {31, 1200007}};
@@ -782,7 +783,7 @@ int main(void)
         cmocka_unit_test(test_comm__every_collective_in_every_world),
         cmocka_unit_test(test_comm__every_collective_from_memory_to_memory),
         cmocka_unit_test(test_comm__ranks_may_differ_in_what_they_can_read),
-        cmocka_unit_test(test_comm_tree_reduce__gives_the_bits_of_the_sequential_tree),
+        cmocka_unit_test(test_comm_tree_sum__gives_the_bits_of_the_sequential_tree),
         cmocka_unit_test(test_comm__abort_ends_a_waiting_call_and_the_peers_notice),
         cmocka_unit_test(test_comm__abort_in_the_middle_of_large_messages),
         cmocka_unit_test(test_comm__a_killed_peer_is_noticed),

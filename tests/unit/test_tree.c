@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "agent/runtime/comm/comm.h"
+#include "libfleet/plan/tree.h"
 
 #define LEAVES_MAX 64
 #define WORLD_MAX  9

@@ -95,55 +95,20 @@ int comm_send(struct comm *comm, int to, const void *data, size_t bytes, double 
 int comm_receive(struct comm *comm, int from, void *data, size_t bytes, double deadline_ms,
                  struct fleet_error *err);
 
-/* ---- the deterministic sum (comm/tree.c, comm/tree_reduce.c; spec/training.md 2) ------------- */
-
-/*
- * The summation tree over `leaves` micro-batches: S(a, b) = S(a, c) + S(c, b), c = a + greatest
- * power of two below b - a. Rank r of w holds leaves [tree_first(r), tree_first(r + 1)), sizes
- * differing by at most one, the larger ones first.
- */
-int64_t tree_first_leaf(int64_t leaves, int world, int rank);
-
-struct tree_node {
-    int64_t first, end; /* leaves [first, end): a complete subtree of the whole tree */
-};
-
-#define TREE_NODES_MAX 128 /* 2 · ⌈log2 leaves⌉ for any number of leaves that fits 63 bits */
-
-/* The largest complete subtrees inside [first, end), left to right: the partial sums a rank holds.
- * Returns their number. */
-int tree_nodes(int64_t leaves, int64_t first, int64_t end, struct tree_node out[TREE_NODES_MAX]);
-
-/*
- * How a rank folds its leaves into its nodes with the fewest live buffers: a list of instructions.
- * RUN: compute leaf `leaf` into slot `slot`. ADD: slot `into` += slot `slot` (then free).
- * After the last one, node i of tree_nodes() lies in slot i.
- */
-struct tree_instruction {
-    enum {
-        TREE_RUN,
-        TREE_ADD
-    } kind;
-    int64_t leaf;
-    int slot, into;
-};
-
-/* Heap list into *out (caller frees); returns its length. *out_slots = slots needed. */
-int64_t tree_schedule(int64_t leaves, int64_t first, int64_t end, struct tree_instruction **out,
-                      int *out_slots);
+/* ---- the deterministic sum (comm/tree_sum.c, libfleet/plan/tree.h; spec/training.md 2) ------- */
 
 /*
  * Finish the tree over ranks, element by element: rank r contributes its nodes' partial sums
  * slots[i][0 … count) (all ranks know everybody's nodes from `leaves` and `world`). On return
  * slots[0][0 … count) holds S(0, leaves) on every rank, bit-identical. `workspace` has
- * tree_reduce_workspace() bytes. Small ranges go in one round (everything to everybody), large ones
+ * tree_sum_workspace() bytes. Small ranges go in one round (everything to everybody), large ones
  * are cut into one part a rank (sum the part, gather the parts). Errors as comm_exchange().
  */
-int comm_tree_reduce(struct comm *comm, int64_t leaves, float *const *slots, int64_t count,
-                     void *workspace, double deadline_ms, struct fleet_error *err);
+int comm_tree_sum(struct comm *comm, int64_t leaves, float *const *slots, int64_t count,
+                  void *workspace, double deadline_ms, struct fleet_error *err);
 
 /* Enough for every range of up to `count` elements; 8-byte aligned. */
-size_t tree_reduce_workspace(int64_t leaves, int world, int64_t count);
+size_t tree_sum_workspace(int64_t leaves, int world, int64_t count);
 
 /* ---- making one ------------------------------------------------------------------------------ */
 

@@ -8,10 +8,11 @@
  * binary trees and never smaller than right ones. Recursion below is as deep as the tree: at most
  * 64.
  */
+#include "libfleet/plan/tree.h"
+
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "agent/runtime/comm/comm.h"
 #include "libfleet/base/assert.h"
 
 int64_t tree_first_leaf(int64_t leaves, int world, int rank)

@@ -16,6 +16,7 @@
 #include "agent/runtime/comm/comm.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/plan/runtime_memory.h"
+#include "libfleet/plan/tree.h"
 
 #define BLOCK_ELEMENTS RUNTIME_EXCHANGE_BLOCK /* added at a time */
 #define ALIGNMENT      RUNTIME_EXCHANGE_ALIGN /* elements; parts start at multiples */
@@ -173,7 +174,7 @@ static int64_t chunk_elements(int64_t count, int world)
     return count < chunk ? count : chunk;
 }
 
-size_t tree_reduce_workspace(int64_t leaves, int world, int64_t count)
+size_t tree_sum_workspace(int64_t leaves, int world, int64_t count)
 {
     int node_max;
 
@@ -316,8 +317,8 @@ static void lay_out(struct reduction *r, struct upper_tree *tree, int64_t leaves
     upper_tree_init(tree, leaves, world);
 }
 
-int comm_tree_reduce(struct comm *comm, int64_t leaves, float *const *slots, int64_t count,
-                     void *workspace, double deadline_ms, struct fleet_error *err)
+int comm_tree_sum(struct comm *comm, int64_t leaves, float *const *slots, int64_t count,
+                  void *workspace, double deadline_ms, struct fleet_error *err)
 {
     struct upper_tree tree;
     struct reduction r = {.comm = comm, .tree = &tree, .slots = slots, .deadline_ms = deadline_ms};
