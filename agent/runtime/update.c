@@ -13,6 +13,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/tree.h"
 #include "libfleet/training/schedule.h"
 
 double update_rate(const struct trainer *trainer, int64_t group)
@@ -78,15 +79,14 @@ int update_check(struct trainer *trainer, int64_t group, bool *out_is_finite,
 
 /* S(a, b) of the losses of `count` leaves, in the shape of the summation tree (spec/training.md
  * 2). */
-static float tree_sum(const float *leaves, int64_t row, int64_t count)
+static float sum_of_losses(const float *leaves, int64_t row, int64_t count)
 {
-    int64_t half = 1;
+    int64_t half;
 
     if (count == 1)
         return leaves[0];
-    while (half * 2 < count)
-        half *= 2;
-    return tree_sum(leaves, row, half) + tree_sum(leaves + half * row, row, count - half);
+    half = tree_split(0, count);
+    return sum_of_losses(leaves, row, half) + sum_of_losses(leaves + half * row, row, count - half);
 }
 
 /* The loss of batch `batch` of a group, from its leaves' rows. */
@@ -94,7 +94,7 @@ static double batch_loss(const struct trainer *trainer, const float *leaves, int
 {
     const float *first = leaves + batch * trainer->job.micro_batches * trainer->job.row;
 
-    return tree_sum(first, trainer->job.row, trainer->job.micro_batches) /
+    return sum_of_losses(first, trainer->job.row, trainer->job.micro_batches) /
            (float)trainer->job.micro_batches;
 }
 

@@ -6,7 +6,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/plan/runtime_memory.h"
-#include "libfleet/plan/tree_slots.h"
+#include "libfleet/plan/tree.h"
 #include "libfleet/strategy/pipeline_schedule.h"
 
 #define DGC_ELEMENTS_MIN 16384 /* of a tensor that takes part */

@@ -9,7 +9,7 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/plan/plan.h"
 #include "libfleet/plan/plan_cost.h"
-#include "libfleet/plan/tree_slots.h"
+#include "libfleet/plan/tree.h"
 #include "libfleet/strategy/pipeline_schedule.h"
 
 #define SCHEDULE_STEPS_MAX 4096 /* longer orders are not printed */

@@ -4,17 +4,23 @@
 
 /*
  * The summation tree over micro-batches (spec/training.md 2): its shape, the part of it that a rank
- * holds, and the order in which a rank folds its part. Pure arithmetic; agent/runtime/comm does the
- * sum.
+ * holds, the order in which a rank folds its part, and what that costs. Pure arithmetic;
+ * agent/runtime/comm does the sum.
+ *
+ * S(a, b) = S(a, c) + S(c, b), c = tree_split(a, b). So left parts are complete binary trees and
+ * never smaller than right ones.
  */
 
 #include <stdint.h>
 
-/*
- * The summation tree over `leaves` micro-batches: S(a, b) = S(a, c) + S(c, b), c = a + greatest
- * power of two below b - a. Rank r of w holds leaves [tree_first(r), tree_first(r + 1)), sizes
- * differing by at most one, the larger ones first.
- */
+/* Where node [a, b) of at least two leaves splits: a + the greatest power of two below b - a. */
+static inline int64_t tree_split(int64_t a, int64_t b)
+{
+    return a + (INT64_C(1) << (63 - __builtin_clzll((unsigned long long)(b - a - 1))));
+}
+
+/* Rank `rank` of `world` holds leaves [tree_first_leaf(rank), tree_first_leaf(rank + 1)): sizes
+ * differ by at most one, the larger ones come first. */
 int64_t tree_first_leaf(int64_t leaves, int world, int rank);
 
 struct tree_node {
@@ -44,5 +50,18 @@ struct tree_instruction {
 /* Heap list into *out (caller frees); returns its length. *out_slots = slots needed. */
 int64_t tree_schedule(int64_t leaves, int64_t first, int64_t end, struct tree_instruction **out,
                       int *out_slots);
+
+/* ---- what it costs --------------------------------------------------------------------------- */
+
+struct tree_slots {
+    int nodes; /* partial sums the rank sends: complete subtrees inside its range */
+    int slots; /* gradient buffers live at once while it folds them, >= nodes */
+};
+
+/* Of one rank. leaves >= world >= 1. */
+struct tree_slots tree_slots_of(int64_t leaves, int world, int rank);
+
+/* The greatest of both over all ranks, and the sum of the nodes of all ranks. */
+struct tree_slots tree_slots_max(int64_t leaves, int world, int64_t *out_nodes_total);
 
 #endif

@@ -17,7 +17,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 #include "libfleet/plan/plan.h"
-#include "libfleet/plan/tree_slots.h"
+#include "libfleet/plan/tree.h"
 #include "libfleet/program/print.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/training/training.h"

@@ -65,7 +65,7 @@ static void walk_range(struct upper_tree *tree, struct cursor *cursor, int64_t a
         return;
     }
     fleet_assert(b - a >= 2);
-    middle = a + (INT64_C(1) << (63 - __builtin_clzll((unsigned long long)(b - a - 1))));
+    middle = tree_split(a, b);
     walk_range(tree, cursor, a, middle);
     walk_range(tree, cursor, middle, b);
     tree->walk[tree->walk_count++] = TAKE_SUM;

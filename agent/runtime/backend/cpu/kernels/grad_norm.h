@@ -4,14 +4,15 @@
 
 /*
  * Norms of the complete gradient, and whether it is finite (spec/training.md 2): squares are summed
- * in double on sixteen lanes in blocks of 4096 elements of one tensor, a tensor's blocks by a tree
- * that splits at the greatest power of two, tensors in byte order of their parameters' names.
+ * in double on sixteen lanes in blocks of 4096 elements of one tensor, a tensor's blocks by the
+ * summation tree, tensors in byte order of their parameters' names.
  */
 
 #include <stdatomic.h>
 #include <string.h>
 
 #include "agent/runtime/backend/cpu/kernels/kernel.h"
+#include "libfleet/plan/tree.h"
 
 #define NORM_BLOCK 4096 /* elements; shards are cut at multiples */
 
@@ -44,12 +45,11 @@ static void block_squares_task(void *context, int64_t task, int thread)
 /* The tree over `count` >= 1 sums; as deep as count has bits. */
 static double block_tree(const double *sums, int64_t count)
 {
-    int64_t left = 1;
+    int64_t left;
 
     if (count == 1)
         return sums[0];
-    while (left * 2 < count)
-        left *= 2;
+    left = tree_split(0, count);
     return block_tree(sums, left) + block_tree(sums + left, count - left);
 }
 
