@@ -183,7 +183,7 @@ check-asan: ## unit, numerics, integration under address and undefined sanitizer
 
 # What runs threads; the rest of the code has none to race.
 THREADED := $(filter $(OUT)/tests/numerics/test_programs $(OUT)/tests/numerics/test_initial_state $(OUT)/tests/integration/test_equality $(OUT)/tests/integration/test_faults \
-              $(addprefix $(OUT)/tests/unit/test_,thread_pool backend executor comm prefetch snapshot checkpoint \
+              $(addprefix $(OUT)/tests/unit/test_,thread_pool backend executor comm comm_faults comm_connect tree_sum prefetch snapshot checkpoint \
               dataset hub_server hub_server_limits hub_server_tls trainer_process line_writer),$(TESTS))
 threaded: $(PROGRAMS) $(THREADED)
 check-tsan: ## what runs threads under the thread sanitizer, with plain kernels
