@@ -39,7 +39,7 @@ struct environment_input {
     int local_rank;
     const char *job_id, *pod_name;
 
-    /* Of foreign_files.h; each may be NULL. */
+    /* Of own_files.h; each may be NULL. */
     const char *folder, *strategy_json, *strategy_file, *rank_table_file, *auto_parallel_json;
     int nccl_rings;            /* 0 = not said */
     const char *progress_file; /* progress_channel.h; NULL = none */

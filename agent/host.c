@@ -78,7 +78,7 @@ int host_open(struct host *host, struct fleet_error *err)
     }
     for (int i = 0; rc == 0 && i < host->settings.processes; i++)
         rc = bind_socket(host->settings.address, &host->children[i].listener, &host->ports[i], err);
-    /* A foreign trainer listens itself; all we can do is to have found a port that was free. */
+    /* An own trainer listens itself; all we can do is to have found a port that was free. */
     for (int i = 0; rc == 0 && host->settings.command && i < host->settings.processes; i++) {
         (void)close(host->children[i].listener);
         host->children[i].listener = -1;
@@ -150,7 +150,7 @@ static void on_stderr(void *user)
     read_stream(user, 1);
 }
 
-/* ---- progress of a foreign trainer ----------------------------------------------------------- */
+/* ---- progress of an own trainer ----------------------------------------------------------- */
 
 static void on_report(void *user, const struct progress_line *line)
 {
@@ -315,29 +315,28 @@ void host_reap(struct host *host)
 
 /* ---- what the supervisor asks for ------------------------------------------------------------ */
 
-/* What a foreign trainer of this generation finds, and the files that it speaks of. */
-static int foreign_environment(struct host *host, int local_rank,
-                               const struct supervisor_place *place, char ***out,
-                               struct fleet_error *err)
+/* What an own trainer of this generation finds, and the files that it speaks of. */
+static int own_environment(struct host *host, int local_rank, const struct supervisor_place *place,
+                           char ***out, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *rank_table = NULL;
     FLEET_AUTO_FREE char *backup_json = NULL;
     FLEET_AUTO_FREE char *backup = NULL;
-    struct environment_input input = {
-        .base = environ,
-        .assign = place->assign,
-        .place = place->place,
-        .first_rank = place->first_rank,
-        .local_rank = local_rank,
-        .job_id = host->settings.job_name,
-        .pod_name = host->settings.pod_name,
-        .folder = host->files.folder,
-        .strategy_json = host->files.strategy_json,
-        .strategy_file = host->files.strategy_file,
-        .progress_file = host->children[local_rank].progress.path,
-        .auto_parallel_json = host->files.auto_parallel_json,
-        .nccl_rings = foreign_files_nccl_rings(&host->files, place->assign->world)};
-    int rc = foreign_files_rank_table(&host->files, place->assign, &rank_table, err);
+    struct environment_input input = {.base = environ,
+                                      .assign = place->assign,
+                                      .place = place->place,
+                                      .first_rank = place->first_rank,
+                                      .local_rank = local_rank,
+                                      .job_id = host->settings.job_name,
+                                      .pod_name = host->settings.pod_name,
+                                      .folder = host->files.folder,
+                                      .strategy_json = host->files.strategy_json,
+                                      .strategy_file = host->files.strategy_file,
+                                      .progress_file = host->children[local_rank].progress.path,
+                                      .auto_parallel_json = host->files.auto_parallel_json,
+                                      .nccl_rings =
+                                          own_files_nccl_rings(&host->files, place->assign->world)};
+    int rc = own_files_rank_table(&host->files, place->assign, &rank_table, err);
 
     if (rc < 0)
         return rc;
@@ -345,8 +344,7 @@ static int foreign_environment(struct host *host, int local_rank,
     *out = environment_shorten(environment_build(&input), &backup_json);
     if (!backup_json)
         return 0;
-    rc = foreign_files_backup(&host->files, place->first_rank + local_rank, backup_json, &backup,
-                              err);
+    rc = own_files_backup(&host->files, place->first_rank + local_rank, backup_json, &backup, err);
     if (rc < 0)
         environment_free(*out);
     else
@@ -371,7 +369,7 @@ static int host_start(void *user, int local_rank, const struct supervisor_place 
 
     if (place) {
         if ((rc = open_progress(child, &progress, err)) < 0 ||
-            (rc = foreign_environment(host, local_rank, place, &environment, err)) < 0) {
+            (rc = own_environment(host, local_rank, place, &environment, err)) < 0) {
             close_progress(child);
             return rc;
         }

@@ -10,9 +10,9 @@
  *   end  ─▶ supervisor_exited            member_client ─▶ deliver ─▶ supervisor_order
  */
 
-#include "agent/foreign_files.h"
 #include "agent/journal.h"
 #include "agent/loop.h"
+#include "agent/own_files.h"
 #include "agent/progress_channel.h"
 #include "agent/settings.h"
 #include "agent/supervisor.h"
@@ -31,10 +31,10 @@ struct host_child {
     int local_rank;
     struct trainer_process process;
     struct loop_watch *link_watch, *stream_watches[2];
-    int listener;                     /* built-in: stays open over restarts; -1 = foreign */
-    struct progress_channel progress; /* foreign: closed while it does not run */
+    int listener;                     /* built-in: stays open over restarts; -1 = own trainer */
+    struct progress_channel progress; /* own trainer: closed while it does not run */
     struct loop_watch *progress_watch;
-    bool is_leader_gone; /* foreign, told to end: others of its process group still run */
+    bool is_leader_gone; /* own trainer, asked to end: others of its process group still run */
     int wait_status;     /* of its first process, once that has ended */
 };
 
@@ -43,7 +43,7 @@ struct
     struct settings settings;
     struct fleet_line_writer *out[2]; /* our stdout and stderr, of PID 1: it never waits for them */
     struct loop *loop;
-    struct foreign_files files; /* of foreign trainers */
+    struct own_files files; /* of own trainers */
     struct supervisor *supervisor;
     struct host_child children[MESSAGE_PROCESSES_MAX];
     int ports[MESSAGE_PROCESSES_MAX]; /* where trainers listen */

@@ -153,10 +153,10 @@ static int open_agent(struct agent *agent, char **arguments, struct fleet_error 
         (rc = open_signals(agent, err)) < 0)
         return rc;
     if (agent->host.settings.command && !agent->refusal &&
-        (rc = foreign_files_open(agent->host.settings.job_file, &agent->host.files, err)) < 0)
+        (rc = own_files_open(agent->host.settings.job_file, &agent->host.files, err)) < 0)
         return rc;
     config.processes = agent->host.settings.processes;
-    config.is_foreign = agent->host.settings.command != NULL;
+    config.has_own_trainer = agent->host.settings.command != NULL;
     config.grace_ms = agent->host.settings.grace_ms;
     fleet_random_bytes(&config.seed, sizeof(config.seed));
     agent->host.supervisor = supervisor_new(&config, &functions);
@@ -171,7 +171,7 @@ static void close_agent(struct agent *agent)
     loop_free(agent->host.loop);
     if (agent->signal_fd >= 0)
         (void)close(agent->signal_fd);
-    foreign_files_release(&agent->host.files);
+    own_files_release(&agent->host.files);
     settings_release(&agent->host.settings);
 }
 

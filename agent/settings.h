@@ -43,10 +43,10 @@ struct settings {
     int processes;
     char *address;
     struct settings_hub hub;
-    char *job_file; /* NULL = none (foreign trainers need none) */
+    char *job_file; /* NULL = none (own trainers need none) */
     double grace_ms;
     char *termination_file; /* NULL = none */
-    char **command;         /* of a foreign trainer, NULL-terminated, borrowed; NULL = built-in */
+    char **command;         /* of an own trainer, NULL-terminated, borrowed; NULL = built-in */
     char *trainer_path;     /* fleetjob-train beside this program */
 };
 

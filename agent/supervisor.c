@@ -9,7 +9,7 @@
  *    │ │                            │ exit           │   └── ready(waiting) ──────┘  │ finished
  *    │ └── back-off ── trainer_failed ◀──────────────┴──────────── exit ─────────────┤
  *    │                              │ permanent                                      ▼
- *    └── (foreign, abort)           └──────────────▶ GONE ◀────── exit 0 ────── FINISHED
+ *    └── (own trainer, abort)       └──────────────▶ GONE ◀────── exit 0 ────── FINISHED
  *
  * The supervisor:
  *
@@ -17,7 +17,7 @@
  *
  *  DOWN     -> STARTING  supervisor_start_trainer()   at once, or when its back-off is over
  *  STARTING -> WAITING   take_hello()                 the hub is informed once all are up
- *  WAITING  -> RUNNING   assign_trainers()            a foreign trainer goes DOWN -> RUNNING here
+ *  WAITING  -> RUNNING   assign_trainers()            an own trainer goes DOWN -> RUNNING here
  *  RUNNING  -> FINISHED  take_finished()              it stays until the job is done everywhere
  *  *        -> DOWN      supervisor_trainer_failed()  told to the hub before anything else is done
  *  *        -> GONE      supervisor_exited()          ENDING, FINISHED, or failed for good
@@ -81,7 +81,7 @@ static bool all_are_up(const struct supervisor *s)
 {
     for (int i = 0; i < s->config.processes; i++)
         if (s->trainers[i].state == TRAINER_STARTING ||
-            (s->trainers[i].state == TRAINER_DOWN && !s->config.is_foreign))
+            (s->trainers[i].state == TRAINER_DOWN && !s->config.has_own_trainer))
             return false;
     return true;
 }
@@ -97,8 +97,8 @@ static bool use_member(struct supervisor *s)
 
 static void tell_up(struct supervisor *s, int local_rank, struct member_output *out)
 {
-    /* What a foreign trainer held has ended with it. */
-    int64_t step = s->config.is_foreign ? -1 : s->trainers[local_rank].step;
+    /* What an own trainer held has ended with it. */
+    int64_t step = s->config.has_own_trainer ? -1 : s->trainers[local_rank].step;
 
     member_set_port(s->member, local_rank, s->ports[local_rank]);
     member_trainer_up(s->member, local_rank, step, supervisor_clock(s), out);
@@ -108,7 +108,7 @@ static void tell_up(struct supervisor *s, int local_rank, struct member_output *
 static void tell_all_up(struct supervisor *s, struct member_output *out)
 {
     for (int i = 0; i < s->config.processes; i++)
-        if (s->trainers[i].state == TRAINER_WAITING || s->config.is_foreign)
+        if (s->trainers[i].state == TRAINER_WAITING || s->config.has_own_trainer)
             tell_up(s, i, out);
 }
 
@@ -150,7 +150,7 @@ void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct memb
     t->step = -1;
     t->failures++;
     t->state = failure->fatal ? TRAINER_GONE : TRAINER_DOWN;
-    t->start_at_ms = t->state == TRAINER_GONE || s->config.is_foreign
+    t->start_at_ms = t->state == TRAINER_GONE || s->config.has_own_trainer
                          ? INFINITY
                          : now_ms + backoff_ms(s, t->failures);
     s->host.failed(s->host.user, failure, t->words);
@@ -170,12 +170,12 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
     t->step = -1;
     t->is_permanent = t->is_awaited = false;
     t->loss = NAN;
-    if (s->config.is_foreign) {
+    if (s->config.has_own_trainer) {
         t->generation = s->place.assign->generation;
         t->rank = s->place.first_rank + local_rank;
     }
-    if (s->host.start(s->host.user, local_rank, s->config.is_foreign ? &s->place : NULL, &err) <
-        0) {
+    if (s->host.start(s->host.user, local_rank, s->config.has_own_trainer ? &s->place : NULL,
+                      &err) < 0) {
         struct member_failure failure = {
             .exit_code = 127, .cause = "CannotStart", .fatal = true, .lines = err.text};
         (void)snprintf(t->words, sizeof(t->words), "%s", err.text);
@@ -185,7 +185,7 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
     t->is_alive = true;
     t->is_silent = false;
     t->heard_ms = now_ms;
-    t->state = s->config.is_foreign ? TRAINER_RUNNING : TRAINER_STARTING;
+    t->state = s->config.has_own_trainer ? TRAINER_RUNNING : TRAINER_STARTING;
 }
 
 void supervisor_refuse(struct supervisor *s, const char *cause, const char *text, double now_ms)
@@ -212,7 +212,7 @@ static void end_trainer(struct supervisor *s, int local_rank, enum link_kind how
     }
     if (how == LINK_LEAVE)
         message.leave.grace_ms = grace_ms;
-    if (s->config.is_foreign)
+    if (s->config.has_own_trainer)
         s->host.signal(s->host.user, local_rank, SIGTERM);
     else if (t->state == TRAINER_STARTING)
         s->host.signal(s->host.user, local_rank, SIGKILL); /* it has nothing to save */
@@ -313,7 +313,7 @@ double supervisor_deadline(const struct supervisor *s)
     for (int i = 0; i < s->config.processes; i++) {
         const struct trainer *t = &s->trainers[i];
         deadline = fmin(deadline, t->is_alive ? t->kill_at_ms : t->start_at_ms);
-        if (t->is_alive && !s->config.is_foreign)
+        if (t->is_alive && !s->config.has_own_trainer)
             deadline = fmin(deadline, s->awake_ms + LINK_HEARTBEAT_MS);
     }
     return deadline;
@@ -329,7 +329,7 @@ void supervisor_tick(struct supervisor *s, double now_ms)
             t->heard_ms = fmax(t->heard_ms, now_ms);
         if (t->is_alive && t->kill_at_ms <= now_ms)
             kill_trainer(s, i, "it did not stop when told to");
-        else if (t->is_alive && !s->config.is_foreign && now_ms - t->heard_ms > SILENCE_MS)
+        else if (t->is_alive && !s->config.has_own_trainer && now_ms - t->heard_ms > SILENCE_MS)
             judge_silence(s, i, now_ms);
         else if (!t->is_alive && !s->is_ending && t->start_at_ms <= now_ms)
             supervisor_start_trainer(s, i, now_ms);
@@ -339,9 +339,9 @@ void supervisor_tick(struct supervisor *s, double now_ms)
 void supervisor_start(struct supervisor *s, double now_ms)
 {
     s->awake_ms = now_ms;
-    for (int i = 0; i < s->config.processes && !s->config.is_foreign && !s->is_ending; i++)
+    for (int i = 0; i < s->config.processes && !s->config.has_own_trainer && !s->is_ending; i++)
         supervisor_start_trainer(s, i, now_ms);
-    if (s->config.is_foreign)
+    if (s->config.has_own_trainer)
         supervisor_report_up(s, 0);
 }
 
@@ -366,7 +366,7 @@ struct supervisor *supervisor_new(const struct supervisor_config *config,
     for (int i = 0; i < config->processes; i++) {
         s->trainers[i].start_at_ms = s->trainers[i].kill_at_ms = INFINITY;
         s->trainers[i].step = -1;
-        s->trainers[i].level = config->is_foreign ? MESSAGE_LEVEL_AMX : MESSAGE_LEVEL_PLAIN;
+        s->trainers[i].level = config->has_own_trainer ? MESSAGE_LEVEL_AMX : MESSAGE_LEVEL_PLAIN;
     }
     return s;
 }

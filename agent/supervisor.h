@@ -19,7 +19,7 @@ struct supervisor;
 struct fleet_error;
 struct progress_line;
 
-/* A trainer's place in a generation; how a foreign trainer learns it. */
+/* A trainer's place in a generation; how an own trainer learns it. */
 struct supervisor_place {
     const struct message_assign *assign; /* borrowed */
     int place;                           /* of this pod among its members */
@@ -54,11 +54,11 @@ struct supervisor_host {
 };
 
 struct supervisor_config {
-    int processes;    /* trainers of this pod, 1 … MESSAGE_PROCESSES_MAX */
-    bool is_foreign;  /* the trainer does not speak link.h: restarted for every generation */
-    double grace_ms;  /* from the wish to leave to SIGKILL */
-    const int *ports; /* [processes]: where trainers listen, as reported to the hub */
-    uint64_t seed;    /* of the back-off's jitter */
+    int processes;        /* trainers of this pod, 1 … MESSAGE_PROCESSES_MAX */
+    bool has_own_trainer; /* the trainer does not speak link.h: restarted for every generation */
+    double grace_ms;      /* from the wish to leave to SIGKILL */
+    const int *ports;     /* [processes]: where trainers listen, as reported to the hub */
+    uint64_t seed;        /* of the back-off's jitter */
 };
 
 /* Both structs are copied, `ports` too. Nothing is started before supervisor_start(). */
@@ -66,7 +66,7 @@ struct supervisor *supervisor_new(const struct supervisor_config *config,
                                   const struct supervisor_host *host);
 void supervisor_free(struct supervisor *supervisor); /* NULL is fine */
 
-/* Begin: start the trainers (built-in) or tell the hub that we are ready (foreign). */
+/* Begin: start the trainers (built-in) or tell the hub that we are ready (own trainer). */
 void supervisor_start(struct supervisor *supervisor, double now_ms);
 
 /* Begin without ever starting a trainer: tell the hub that it cannot be done here, and that no
@@ -78,7 +78,7 @@ void supervisor_refuse(struct supervisor *supervisor, const char *cause, const c
 void supervisor_message(struct supervisor *supervisor, int local_rank,
                         const struct link_message *message, double now_ms);
 
-/* A foreign trainer reported a line; those of rank 0 count, others are dropped. */
+/* An own trainer reported a line; those of rank 0 count, others are dropped. */
 void supervisor_progress(struct supervisor *supervisor, int local_rank,
                          const struct progress_line *line, double now_ms);
 

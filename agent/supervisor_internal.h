@@ -23,7 +23,7 @@ enum trainer_state {
 struct trainer {
     enum trainer_state state;
     bool is_alive;      /* a process exists */
-    bool is_stopping;   /* foreign: told to end for a new generation */
+    bool is_stopping;   /* own trainer: asked to end for a new generation */
     double start_at_ms; /* DOWN: when to start it; INFINITY = not by time */
     double heard_ms;    /* built-in, alive: when it last said something */
     bool is_silent;     /* and that was too long ago, but it may be the last to hold the state */
@@ -34,7 +34,7 @@ struct trainer {
     bool is_permanent;           /* it said that a restart cannot help */
     char words[LINK_TEXT_SIZE];  /* its last words, "" = none */
     char cause[LINK_CAUSE_SIZE]; /* that it gave with them, "" = none */
-    /* Foreign, since its last start: */
+    /* Own trainer, since its last start: */
     struct fleet_generation generation; /* that it was started for */
     int rank;                           /* in it */
     bool is_awaited;                    /* the generation trains once this trainer reports */
@@ -52,7 +52,7 @@ struct supervisor {
     double awake_ms; /* when we last looked; a gap means that we were stopped ourselves */
     bool is_ending;
     bool is_signalled; /* by the system, to end */
-    bool has_place;    /* foreign: `place` is valid, and its generation not aborted */
+    bool has_place;    /* own trainer: `place` is valid, and its generation not aborted */
     struct supervisor_place place;
     int exit_code; /* once is_ending, with … */
     char reason[MESSAGE_REASON_MAX + 1];
@@ -68,7 +68,7 @@ void supervisor_report_up(struct supervisor *s, int local_rank);
 void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct member_failure *failure,
                                double now_ms);
 
-/* Foreign: it was started; the hub hears how far that makes it. */
+/* Own trainer: it was started; the hub hears how far that makes it. */
 void supervisor_report_started(struct supervisor *s, int local_rank);
 
 /* Start it now; one that cannot be started has failed. */

@@ -52,7 +52,7 @@ static struct link_message to_link_assign(const struct member_action *action)
     return m;
 }
 
-static void assign_foreign(struct supervisor *s, int local_rank, double now_ms)
+static void assign_own(struct supervisor *s, int local_rank, double now_ms)
 {
     struct trainer *t = &s->trainers[local_rank];
 
@@ -74,8 +74,8 @@ static void assign_trainers(struct supervisor *s, const struct member_action *ac
     for (int i = 0; i < s->config.processes; i++) {
         struct trainer *t = &s->trainers[i];
         s->host.rank(s->host.user, i, action->first_rank + i);
-        if (s->config.is_foreign) {
-            assign_foreign(s, i, now_ms);
+        if (s->config.has_own_trainer) {
+            assign_own(s, i, now_ms);
         } else if (t->is_alive && t->state != TRAINER_STARTING) {
             m.assign.rank = action->first_rank + i;
             t->state = TRAINER_RUNNING;
@@ -83,7 +83,7 @@ static void assign_trainers(struct supervisor *s, const struct member_action *ac
             s->host.send(s->host.user, i, &m);
         }
     }
-    for (int i = 0; i < s->config.processes && s->config.is_foreign; i++)
+    for (int i = 0; i < s->config.processes && s->config.has_own_trainer; i++)
         supervisor_report_started(s, i);
     link_message_release(&m);
 }
@@ -96,16 +96,16 @@ static void abort_trainers(struct supervisor *s, const struct member_action *act
     s->has_place = false;
     for (int i = 0; i < s->config.processes; i++) {
         struct trainer *t = &s->trainers[i];
-        if (t->state == TRAINER_FINISHED && (t->is_alive || s->config.is_foreign)) {
+        if (t->state == TRAINER_FINISHED && (t->is_alive || s->config.has_own_trainer)) {
             /* It has left its collectives, another one had not; an own trainer has ended, and runs
              * again with the others. Its report may bring the next assign at once. */
-            t->state = s->config.is_foreign ? TRAINER_DOWN : TRAINER_WAITING;
+            t->state = s->config.has_own_trainer ? TRAINER_DOWN : TRAINER_WAITING;
             supervisor_report_up(s, i);
             continue;
         }
         if (t->state != TRAINER_RUNNING || !t->is_alive)
             continue;
-        if (s->config.is_foreign) {
+        if (s->config.has_own_trainer) {
             t->is_stopping = true;
             s->host.signal(s->host.user, i, SIGTERM);
             t->kill_at_ms = now_ms + s->config.grace_ms;
@@ -121,7 +121,7 @@ static void order_checkpoint(struct supervisor *s)
     struct link_message m = {.kind = LINK_CHECKPOINT};
 
     for (int i = 0; i < s->config.processes; i++)
-        if (s->trainers[i].state == TRAINER_RUNNING && !s->config.is_foreign)
+        if (s->trainers[i].state == TRAINER_RUNNING && !s->config.has_own_trainer)
             s->host.send(s->host.user, i, &m);
 }
 

@@ -158,7 +158,7 @@ void supervisor_message(struct supervisor *s, int local_rank, const struct link_
         take_news(s, m, local_rank);
 }
 
-/* ---- what foreign trainers report ------------------------------------------------------------ */
+/* ---- what own trainers report ------------------------------------------------------------ */
 
 /* It has reached this phase of its generation and those before; -1 = the step is not known. */
 static void report_phases(struct supervisor *s, int local_rank, enum message_phase reached,
@@ -174,7 +174,7 @@ static void report_phases(struct supervisor *s, int local_rank, enum message_pha
 }
 
 /*
- * A foreign trainer counts as training once it was started. If the job has reported steps before,
+ * An own trainer counts as training once it was started. If the job has reported steps before,
  * its rank 0 is expected to report again: the generation trains from its first report on.
  */
 void supervisor_report_started(struct supervisor *s, int local_rank)
@@ -246,7 +246,7 @@ void supervisor_progress(struct supervisor *s, int local_rank, const struct prog
     struct member_output out = {0};
 
     (void)now_ms;
-    if (!s->config.is_foreign || !s->member || !t->is_alive || t->rank != 0)
+    if (!s->config.has_own_trainer || !s->member || !t->is_alive || t->rank != 0)
         return;
     take_first_report(s, local_rank, line);
     report_step(s, t, line);
@@ -293,7 +293,7 @@ static void collect_lines(struct supervisor *s, int local_rank, struct fleet_str
 
 /* ---- what the system says -------------------------------------------------------------------- */
 
-static void finish_foreign(struct supervisor *s, int local_rank)
+static void finish_own(struct supervisor *s, int local_rank)
 {
     struct trainer *t = &s->trainers[local_rank];
     struct member_output out = {0};
@@ -304,7 +304,7 @@ static void finish_foreign(struct supervisor *s, int local_rank)
     supervisor_apply(s, &out);
 }
 
-static void foreign_stopped(struct supervisor *s, int local_rank, double now_ms)
+static void own_stopped(struct supervisor *s, int local_rank, double now_ms)
 {
     struct trainer *t = &s->trainers[local_rank];
 
@@ -344,9 +344,9 @@ void supervisor_exited(struct supervisor *s, int local_rank, int wait_status, do
     if (s->is_ending || (t->state == TRAINER_FINISHED && exit_code == 0))
         t->state = TRAINER_GONE;
     else if (t->is_stopping)
-        foreign_stopped(s, local_rank, now_ms);
-    else if (s->config.is_foreign && exit_code == 0)
-        finish_foreign(s, local_rank);
+        own_stopped(s, local_rank, now_ms);
+    else if (s->config.has_own_trainer && exit_code == 0)
+        finish_own(s, local_rank);
     else {
         if (exit_code == EXIT_RESTART || exit_code == EXIT_RESTART_PLAN)
             failure.cause = "RestartRequested";
@@ -356,7 +356,7 @@ void supervisor_exited(struct supervisor *s, int local_rank, int wait_status, do
         collect_lines(s, local_rank, &lines);
         failure.lines = fleet_strbuf_text(&lines);
         supervisor_trainer_failed(s, local_rank, &failure, now_ms);
-        if (s->config.is_foreign && t->state == TRAINER_DOWN)
+        if (s->config.has_own_trainer && t->state == TRAINER_DOWN)
             supervisor_report_up(s,
                                  local_rank); /* nothing to wait for: started by the next assign */
     }

@@ -39,7 +39,7 @@ struct trainer_stream {
 
 struct trainer_process {
     pid_t pid;                        /* 0 = none runs */
-    struct link link;                 /* fd -1: none (foreign, or it is gone) */
+    struct link link;                 /* fd -1: none (own trainer, or it is gone) */
     struct trainer_stream streams[2]; /* stdout, stderr */
     char prefix[32];                  /* of each line in the text form, "[2] " */
     int rank;                         /* of each line in the JSON form; -1 = not known yet */

@@ -40,7 +40,7 @@ struct launcher_config {
     int processes;            /* trainers of each pod */
     int threads;              /* compute threads of each trainer, >= 1 */
     double grace_ms;          /* from asking a pod to end to killing it */
-    char *const *command;     /* of a foreign trainer, NULL-terminated, or NULL */
+    char *const *command;     /* of an own trainer, NULL-terminated, or NULL */
     char *const *environment; /* of the job's container, "NAME=value", NULL-terminated, or NULL */
     bool is_verbose;          /* agents log decisions, too */
 

@@ -26,7 +26,7 @@ struct local_job_config {
     const char *agent_path;
     const char *plan_digest;  /* NULL = "" */
     int threads;              /* compute threads of each trainer */
-    char *const *command;     /* of a foreign trainer, or NULL */
+    char *const *command;     /* of an own trainer, or NULL */
     char *const *environment; /* "NAME=value" of the job's container, NULL-terminated; or NULL */
     bool is_verbose;
     const char *state_file; /* where the processes are listed while it runs, or NULL */

@@ -165,7 +165,7 @@ refused_beside_it() { # refused_beside_it WORDS SETTING…: a second release is,
     kubectl apply -n "$namespace" -f - <<'END'
 apiVersion: fleetjob.dev/v1alpha1
 kind: FleetJob
-metadata: {name: foreign}
+metadata: {name: own}
 spec:
   worker:
     replicas: 2
@@ -177,13 +177,13 @@ spec:
             imagePullPolicy: IfNotPresent
             command: [/bin/busybox, sh, -c, 'echo rank $RANK of $WORLD_SIZE']
 END
-    becomes foreign Succeeded
+    becomes own Succeeded
     # The hub knows of the end before the kubelet has told that the containers ran.
-    kubectl wait -n "$namespace" pods -l fleetjob.dev/job-name=foreign --for=jsonpath='{.status.phase}'=Succeeded --timeout="${LIMIT}s"
-    run kubectl logs -n "$namespace" -l fleetjob.dev/job-name=foreign --tail=-1
+    kubectl wait -n "$namespace" pods -l fleetjob.dev/job-name=own --for=jsonpath='{.status.phase}'=Succeeded --timeout="${LIMIT}s"
+    run kubectl logs -n "$namespace" -l fleetjob.dev/job-name=own --tail=-1
     echo "$output"
     [[ $output == *"rank 0 of 2"* && $output == *"rank 1 of 2"* ]]
-    kubectl delete fj foreign -n "$namespace"
+    kubectl delete fj own -n "$namespace"
 }
 
 @test "an upgrade leaves a running job alone" {

@@ -81,8 +81,8 @@ static bool have_all_finished(const struct hub *hub)
     return hub->newest_members > 0 && finished >= hub->newest_members;
 }
 
-/* It runs, or has not taken up the newest assign yet: trainers that do not work together (foreign
- * ones) may finish before others have begun. */
+/* It runs, or has not taken up the newest assign yet: own trainers that do not work together may
+ * finish before others have begun. */
 static bool can_still_finish(const struct hub *hub, const struct hub_peer *peer)
 {
     return peer->status.state == MESSAGE_STATE_RUNNING ||

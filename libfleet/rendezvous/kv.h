@@ -4,7 +4,7 @@
 
 /*
  * The store of one generation: opaque bytes by key, put by any member, waited for by any member
- * (the NCCL unique id, addresses of foreign trainers). It forgets everything when a newer
+ * (the NCCL unique id, addresses of own trainers). It forgets everything when a newer
  * generation begins, so a straggler can neither read nor write what is not its own.
  *
  *  (1) Only the current generation's puts and gets have an effect.

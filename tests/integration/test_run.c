@@ -216,12 +216,12 @@ static void test_run__a_reader_that_leaves_stops_the_run(void **state)
 
 /* ---- other people's trainers ----------------------------------------------------------------- */
 
-static const char *write_foreign_job(const char *command)
+static const char *write_own_job(const char *command)
 {
     static char path[128];
     FILE *file;
 
-    (void)snprintf(path, sizeof(path), "%s/foreign.yaml", folder);
+    (void)snprintf(path, sizeof(path), "%s/own.yaml", folder);
     file = fopen(path, "w");
     (void)fprintf(file,
                   "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: own}\n"
@@ -242,8 +242,8 @@ static void test_run__a_command_of_ones_own_finds_its_rank(void **state)
     (void)state;
     run_words(
         &run, "run",
-        write_foreign_job("test -f $FLEET_STRATEGY_FILE && grep -q rank_id.*3 $RANK_TABLE_FILE && "
-                          "echo $WORLD_SIZE $PADDLE_TRAINERS_NUM > $WHERE/rank-$RANK"),
+        write_own_job("test -f $FLEET_STRATEGY_FILE && grep -q rank_id.*3 $RANK_TABLE_FILE && "
+                      "echo $WORLD_SIZE $PADDLE_TRAINERS_NUM > $WHERE/rank-$RANK"),
         NULL);
     expect_exit(&run, 0);
     for (int rank = 0; rank < 4; rank++) {
@@ -263,7 +263,7 @@ static void test_run__a_command_that_fails_fails_the_job(void **state)
     struct run run;
 
     (void)state;
-    run_words(&run, "run", write_foreign_job("sleep 1000 & echo it broke; exit 3"), NULL);
+    run_words(&run, "run", write_own_job("sleep 1000 & echo it broke; exit 3"), NULL);
     expect_exit(&run, 1);
     expect_words(&run.out, "1 restarts are used up; the last cause was TrainerFailed: it broke");
     expect_nothing_left(&run);
@@ -280,7 +280,7 @@ static void test_run__a_rank_that_fails_after_others_have_finished_fails_the_job
         char script[128];
         struct run run;
         (void)snprintf(script, sizeof(script), "[ $RANK != %s ] || { sleep 1; exit 5; }", ranks[i]);
-        run_words(&run, "run", write_foreign_job(script), NULL);
+        run_words(&run, "run", write_own_job(script), NULL);
         expect_exit(&run, 1);
         expect_words(&run.out, "1 restarts are used up; the last cause was TrainerFailed");
         expect_nothing_left(&run);

@@ -35,7 +35,7 @@ struct world {
     enum message_level level;
     struct fleet_strbuf log; /* what the supervisor did */
     int processes;
-    bool is_foreign;
+    bool has_own_trainer;
     bool cannot_start;
     bool is_refused; /* the trainer never ran: its failure has no log */
     double now;
@@ -51,13 +51,13 @@ static inline void expect_trainer(const struct world *w, int local_rank)
     assert_in_range(local_rank, 0, w->processes - 1);
 }
 
-/* A foreign trainer is started for the newest generation, at the place of this pod in it; the
+/* An own trainer is started for the newest generation, at the place of this pod in it; the
  * built-in one learns both later. */
 static inline void expect_place(const struct world *w, const struct supervisor_place *place)
 {
     int first_rank = 0;
 
-    assert_true(w->is_foreign == (place != NULL));
+    assert_true(w->has_own_trainer == (place != NULL));
     if (!place)
         return;
     assert_int_equal(place->assign->generation.counter, w->counter);
@@ -92,7 +92,7 @@ static inline void host_send(void *user, int local_rank, const struct link_messa
     struct world *w = user;
 
     expect_trainer(w, local_rank);
-    assert_false(w->is_foreign); /* it has no link */
+    assert_false(w->has_own_trainer); /* it has no link */
     fleet_strbuf_appendf(&w->log, "send %d %s", local_rank, link_kind_name(m->kind));
     if (m->kind == LINK_ASSIGN)
         fleet_strbuf_appendf(&w->log, " %d/%d %s", m->assign.rank, m->assign.world,
@@ -154,7 +154,7 @@ static inline struct member *host_member(void *user, enum message_level level)
                                    .devices = "cpu",
                                    .level = level,
                                    .version = "1",
-                                   .own_trainer = w->is_foreign};
+                                   .own_trainer = w->has_own_trainer};
     struct message heartbeat = {.type = MESSAGE_HEARTBEAT, .heartbeat = {.interval_ms = 500}};
     struct member_output out = {0};
 
@@ -200,11 +200,11 @@ static inline void host_failed(void *user, const struct member_failure *failure,
 
 /* ---- driving it ------------------------------------------------------------------------------ */
 
-static inline void open_pod(struct world *w, bool is_foreign, int processes)
+static inline void open_pod(struct world *w, bool has_own_trainer, int processes)
 {
     static const int ports[] = {4000, 4001};
     struct supervisor_config config = {.processes = processes,
-                                       .is_foreign = is_foreign,
+                                       .has_own_trainer = has_own_trainer,
                                        .grace_ms = 30000,
                                        .ports = ports,
                                        .seed = 7};
@@ -221,13 +221,13 @@ static inline void open_pod(struct world *w, bool is_foreign, int processes)
                                    .user = w};
 
     *w = (struct world){
-        .now = 1000, .processes = processes, .is_foreign = is_foreign, .ranks = {-1, -1}};
+        .now = 1000, .processes = processes, .has_own_trainer = has_own_trainer, .ranks = {-1, -1}};
     w->supervisor = supervisor_new(&config, &host);
 }
 
-static inline void open_world(struct world *w, bool is_foreign)
+static inline void open_world(struct world *w, bool has_own_trainer)
 {
-    open_pod(w, is_foreign, 1);
+    open_pod(w, has_own_trainer, 1);
 }
 
 static inline void close_world(struct world *w)

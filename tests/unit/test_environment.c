@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a foreign trainer finds in its environment (agent/environment.h), for 2 pods of 2 processes,
+ * What an own trainer finds in its environment (agent/environment.h), for 2 pods of 2 processes,
  * and what the termination message says (agent/reporter.h).
  */
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "agent/environment.h"
-#include "agent/foreign_files.h"
+#include "agent/own_files.h"
 #include "agent/reporter.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -277,50 +277,50 @@ int fsync(int fd)
 }
 
 /* The agent writes them between two heartbeats, on a disk that may be busy for seconds. */
-static void test_foreign_files__wait_for_no_disk(void **state)
+static void test_own_files__wait_for_no_disk(void **state)
 {
-    struct foreign_files files;
+    struct own_files files;
     char path[32], *table = NULL, *backup = NULL;
 
     (void)state;
     write_job(path, "{\"strategy\": {\"amp\": true}}");
     syncs = 0;
-    assert_int_equal(foreign_files_open(path, &files, NULL), 0);
-    assert_int_equal(foreign_files_rank_table(&files, &assign, &table, NULL), 0);
-    assert_int_equal(foreign_files_backup(&files, 0, "{}", &backup, NULL), 0);
+    assert_int_equal(own_files_open(path, &files, NULL), 0);
+    assert_int_equal(own_files_rank_table(&files, &assign, &table, NULL), 0);
+    assert_int_equal(own_files_backup(&files, 0, "{}", &backup, NULL), 0);
     assert_int_equal(syncs, 0);
     free(table);
     free(backup);
-    foreign_files_release(&files);
+    own_files_release(&files);
     (void)unlink(path);
 }
 
 /* Paddle uses one communicator where there is one rank, or batch norm is synchronized. */
-static void test_foreign_files__nccl_rings_are_those_that_take_effect(void **state)
+static void test_own_files__nccl_rings_are_those_that_take_effect(void **state)
 {
-    struct foreign_files files;
+    struct own_files files;
     char path[32];
 
     (void)state;
     write_job(path, "{\"strategy\": {\"nccl_comm_num\": 3}, \"strategyPolicy\": \"Full\"}");
-    assert_int_equal(foreign_files_open(path, &files, NULL), 0);
-    assert_int_equal(foreign_files_nccl_rings(&files, 4), 3);
-    assert_int_equal(foreign_files_nccl_rings(&files, 1), 1);
+    assert_int_equal(own_files_open(path, &files, NULL), 0);
+    assert_int_equal(own_files_nccl_rings(&files, 4), 3);
+    assert_int_equal(own_files_nccl_rings(&files, 1), 1);
     assert_null(files.auto_parallel_json);
-    foreign_files_release(&files);
+    own_files_release(&files);
     (void)unlink(path);
     write_job(path, "{\"strategy\": {\"nccl_comm_num\": 3, \"sync_batch_norm\": true}, "
                     "\"autoParallel\": {\"parallel_mode\": \"data_parallel\"}}");
-    assert_int_equal(foreign_files_open(path, &files, NULL), 0);
-    assert_int_equal(foreign_files_nccl_rings(&files, 4), 1);
+    assert_int_equal(own_files_open(path, &files, NULL), 0);
+    assert_int_equal(own_files_nccl_rings(&files, 4), 1);
     assert_string_equal(files.auto_parallel_json, "{\"parallel_mode\":\"data_parallel\"}");
-    foreign_files_release(&files);
+    own_files_release(&files);
     (void)unlink(path);
 }
 
 static void test_environment__rank_table_lists_every_rank_once(void **state)
 {
-    FLEET_AUTO_FREE char *text = foreign_files_format_rank_table(&assign);
+    FLEET_AUTO_FREE char *text = own_files_format_rank_table(&assign);
 
     (void)state;
     assert_string_equal(text, "{\"version\":\"1.0\",\"server_count\":\"2\",\"server_list\":["
@@ -381,8 +381,8 @@ int main(void)
         cmocka_unit_test(test_environment__keeps_a_master_the_user_has_set),
         cmocka_unit_test(test_environment__names_the_files_of_the_job),
         cmocka_unit_test(test_environment__every_variable_is_documented),
-        cmocka_unit_test(test_foreign_files__wait_for_no_disk),
-        cmocka_unit_test(test_foreign_files__nccl_rings_are_those_that_take_effect),
+        cmocka_unit_test(test_own_files__wait_for_no_disk),
+        cmocka_unit_test(test_own_files__nccl_rings_are_those_that_take_effect),
         cmocka_unit_test(test_environment__rank_table_lists_every_rank_once),
         cmocka_unit_test(test_environment__puts_aside_what_is_too_long),
         cmocka_unit_test(test_reporter__says_cause_code_and_last_lines),

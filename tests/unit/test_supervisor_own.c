@@ -4,7 +4,7 @@
  * generation, they report by lines. */
 #include "tests/support/supervisor_world.h"
 
-static void test_supervisor__starts_a_foreign_trainer_for_each_generation(void **state)
+static void test_supervisor__starts_an_own_trainer_for_each_generation(void **state)
 {
     struct world w;
 
@@ -27,7 +27,7 @@ static void test_supervisor__starts_a_foreign_trainer_for_each_generation(void *
     close_world(&w);
 }
 
-static void test_supervisor__a_failed_foreign_trainer_waits_for_the_next_generation(void **state)
+static void test_supervisor__a_failed_own_trainer_waits_for_the_next_generation(void **state)
 {
     struct world w;
 
@@ -43,7 +43,7 @@ static void test_supervisor__a_failed_foreign_trainer_waits_for_the_next_generat
 }
 
 /* Another rank has failed after it: all ranks run again, this one too. */
-static void test_supervisor__starts_a_finished_foreign_trainer_again_with_the_others(void **state)
+static void test_supervisor__starts_a_finished_own_trainer_again_with_the_others(void **state)
 {
     struct world w;
 
@@ -68,7 +68,7 @@ static void test_supervisor__starts_a_finished_foreign_trainer_again_with_the_ot
 }
 
 /* Of two trainers of one pod, the second fails after the first has finished. */
-static void test_supervisor__a_finished_foreign_trainer_waits_with_its_pod(void **state)
+static void test_supervisor__a_finished_own_trainer_waits_with_its_pod(void **state)
 {
     struct world w;
 
@@ -225,10 +225,10 @@ test_supervisor__an_own_trainer_that_does_not_end_is_killed_after_its_grace(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_supervisor__starts_a_foreign_trainer_for_each_generation),
-        cmocka_unit_test(test_supervisor__a_failed_foreign_trainer_waits_for_the_next_generation),
-        cmocka_unit_test(test_supervisor__starts_a_finished_foreign_trainer_again_with_the_others),
-        cmocka_unit_test(test_supervisor__a_finished_foreign_trainer_waits_with_its_pod),
+        cmocka_unit_test(test_supervisor__starts_an_own_trainer_for_each_generation),
+        cmocka_unit_test(test_supervisor__a_failed_own_trainer_waits_for_the_next_generation),
+        cmocka_unit_test(test_supervisor__starts_a_finished_own_trainer_again_with_the_others),
+        cmocka_unit_test(test_supervisor__a_finished_own_trainer_waits_with_its_pod),
         cmocka_unit_test(test_supervisor__passes_on_what_an_own_trainer_reports),
         cmocka_unit_test(test_supervisor__a_restarted_own_trainer_trains_when_it_reports),
         cmocka_unit_test(

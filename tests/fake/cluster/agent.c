@@ -242,7 +242,7 @@ void cluster_agent_start(struct cluster *c, int node, const cJSON *pod)
                    a->number % 250 + 1);
     cluster_trace(c, "agent %s (%s) starts on node %d", a->pod, a->uid + 30, node);
     config.processes = c->jobs[a->job].processes;
-    config.is_foreign = c->jobs[a->job].is_own;
+    config.has_own_trainer = c->jobs[a->job].is_own;
     config.seed = cluster_random(c);
     for (int i = 0; i < CLUSTER_PROCESSES; i++)
         a->trainers[i] = (struct cluster_trainer){.run = -1, .step = -1};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef AGENT_FOREIGN_FILES_H
-#define AGENT_FOREIGN_FILES_H
+#ifndef AGENT_OWN_FILES_H
+#define AGENT_OWN_FILES_H
 
 /*
- * Files that a foreign trainer is pointed to by its environment, in a private folder of the agent:
+ * Files that an own trainer is pointed to by its environment, in a private folder of the agent:
  *
  *   strategy.prototxt        the job's strategy as fleet.DistributedStrategy loads it
  *   rank_table.json          MindSpore's table of servers, devices and ranks, for each generation
@@ -15,7 +15,7 @@
 
 struct fleet_error;
 
-struct foreign_files {
+struct own_files {
     char *folder;        /* NULL = none */
     char *strategy_json; /* the job's strategy; NULL without a job file */
     char *strategy_file; /* path of strategy.prototxt; NULL as well if it cannot be said in one */
@@ -29,21 +29,21 @@ struct foreign_files {
  * `job_file` as link.h's FLEET_JOB_FILE, NULL = none. -errno; -EINVAL names what is wrong in the
  * file. *out can be released whatever the result.
  */
-int foreign_files_open(const char *job_file, struct foreign_files *out, struct fleet_error *err);
-void foreign_files_release(struct foreign_files *files); /* removes the folder, too */
+int own_files_open(const char *job_file, struct own_files *out, struct fleet_error *err);
+void own_files_release(struct own_files *files); /* removes the folder, too */
 
 /* The nccl_comm_num that takes effect with so many ranks, 1 … 8: 1 with one rank, for instance. */
-int foreign_files_nccl_rings(const struct foreign_files *files, int world);
+int own_files_nccl_rings(const struct own_files *files, int world);
 
 /* Write the table of this generation: path as heap text in *out_path. -errno with the path. */
-int foreign_files_rank_table(const struct foreign_files *files, const struct message_assign *assign,
-                             char **out_path, struct fleet_error *err);
-
-/* Write backup_env.<rank>.json: path as heap text in *out_path. -errno with the path. */
-int foreign_files_backup(const struct foreign_files *files, int rank, const char *json,
+int own_files_rank_table(const struct own_files *files, const struct message_assign *assign,
                          char **out_path, struct fleet_error *err);
 
+/* Write backup_env.<rank>.json: path as heap text in *out_path. -errno with the path. */
+int own_files_backup(const struct own_files *files, int rank, const char *json, char **out_path,
+                     struct fleet_error *err);
+
 /* The text of the table, heap. */
-char *foreign_files_format_rank_table(const struct message_assign *assign);
+char *own_files_format_rank_table(const struct message_assign *assign);
 
 #endif

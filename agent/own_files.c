@@ -4,7 +4,7 @@
  * Files for trainers of other frameworks, written into a folder that only this user can enter and
  * that goes with the agent.
  */
-#include "agent/foreign_files.h"
+#include "agent/own_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -70,7 +70,7 @@ static void remove_folder(const char *folder)
  * (all workers start a framework of gigabytes at the same time) an fsync takes seconds, the hub
  * hears no heartbeat meanwhile, and healthy workers are lost.
  */
-static int write_file(const struct foreign_files *files, const char *name, const char *text,
+static int write_file(const struct own_files *files, const char *name, const char *text,
                       char **out_path, struct fleet_error *err)
 {
     char *path = fleet_file_join(files->folder, name);
@@ -86,7 +86,7 @@ static int write_file(const struct foreign_files *files, const char *name, const
 
 /* ---- the strategy ---------------------------------------------------------------------------- */
 
-static int write_strategy(struct foreign_files *files, const struct strategy *strategy,
+static int write_strategy(struct own_files *files, const struct strategy *strategy,
                           struct fleet_error *err)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -97,7 +97,7 @@ static int write_strategy(struct foreign_files *files, const struct strategy *st
                       err);
 }
 
-static int read_strategy(struct foreign_files *files, const char *job_file, const cJSON *json,
+static int read_strategy(struct own_files *files, const char *job_file, const cJSON *json,
                          struct fleet_error *err)
 {
     struct fleet_errors errors = {0};
@@ -117,7 +117,7 @@ static int read_strategy(struct foreign_files *files, const char *job_file, cons
     return rc;
 }
 
-static int read_job(struct foreign_files *files, const char *job_file, struct fleet_error *err)
+static int read_job(struct own_files *files, const char *job_file, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *text = NULL;
     FLEET_AUTO_JSON cJSON *root = NULL;
@@ -137,7 +137,7 @@ static int read_job(struct foreign_files *files, const char *job_file, struct fl
     return strategy ? read_strategy(files, job_file, strategy, err) : 0;
 }
 
-int foreign_files_nccl_rings(const struct foreign_files *files, int world)
+int own_files_nccl_rings(const struct own_files *files, int world)
 {
     struct select_options options = {.policy = files->policy, .world_size = world};
     struct fleet_errors errors = {0};
@@ -153,18 +153,18 @@ int foreign_files_nccl_rings(const struct foreign_files *files, int world)
     return rings;
 }
 
-int foreign_files_open(const char *job_file, struct foreign_files *out, struct fleet_error *err)
+int own_files_open(const char *job_file, struct own_files *out, struct fleet_error *err)
 {
     int rc;
 
-    *out = (struct foreign_files){0};
+    *out = (struct own_files){0};
     rc = make_folder(&out->folder, err);
     if (rc == 0 && job_file)
         rc = read_job(out, job_file, err);
     return rc;
 }
 
-void foreign_files_release(struct foreign_files *files)
+void own_files_release(struct own_files *files)
 {
     if (files->folder)
         remove_folder(files->folder);
@@ -175,7 +175,7 @@ void foreign_files_release(struct foreign_files *files)
     if (files->strategy)
         strategy_release(files->strategy);
     free(files->strategy);
-    *files = (struct foreign_files){0};
+    *files = (struct own_files){0};
 }
 
 /* ---- of a generation ------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ static void add_server(cJSON *servers, const struct message_member *member, int 
     fleet_assert(cJSON_AddStringToObject(server, "host_nic_ip", "reserve"));
 }
 
-char *foreign_files_format_rank_table(const struct message_assign *assign)
+char *own_files_format_rank_table(const struct message_assign *assign)
 {
     FLEET_AUTO_JSON cJSON *root = cJSON_CreateObject();
     cJSON *servers;
@@ -222,16 +222,16 @@ char *foreign_files_format_rank_table(const struct message_assign *assign)
     return fleet_json_print(root);
 }
 
-int foreign_files_rank_table(const struct foreign_files *files, const struct message_assign *assign,
-                             char **out_path, struct fleet_error *err)
+int own_files_rank_table(const struct own_files *files, const struct message_assign *assign,
+                         char **out_path, struct fleet_error *err)
 {
-    FLEET_AUTO_FREE char *text = foreign_files_format_rank_table(assign);
+    FLEET_AUTO_FREE char *text = own_files_format_rank_table(assign);
 
     return write_file(files, "rank_table.json", text, out_path, err);
 }
 
-int foreign_files_backup(const struct foreign_files *files, int rank, const char *json,
-                         char **out_path, struct fleet_error *err)
+int own_files_backup(const struct own_files *files, int rank, const char *json, char **out_path,
+                     struct fleet_error *err)
 {
     char name[40];
 
