@@ -82,7 +82,7 @@ changes_by() { # changes_by POD FIRST LAST
 @test "the API server restarts: nothing notices" {
     start_job restarted
     before=$(pods_of restarted)
-    "$cluster" restart apiserver
+    restart_api_server
     ends_like_reference restarted
     nothing_noticed restarted "$before"
     remove_job restarted
@@ -106,7 +106,7 @@ holder() {
     before=$(holder)
     "$cluster" stop apiserver
     kill -KILL "$pid"
-    "$cluster" restart apiserver
+    restart_api_server
     ends_like_reference alone
     if [ "$(holder)" = "$before" ]; then
         field_is alone 'restarts.history[*].lostSteps' 0

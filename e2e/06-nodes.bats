@@ -44,11 +44,12 @@ workers_on() { # workers_on JOB NODE: whether some run there
 
 @test "a node is cut off: its workers are replaced; it comes back: nothing of the job stays there" {
     eventually "$LIMIT" controllers_apart
+    eventually "$LIMIT" one_of_them_leads
     lost=$(other_than "$(node_of "$system" "$(leader)")")
-    start_job cut
+    start_job cut steps="$LONG"
     workers_on cut "$lost"
     "$cluster" lose-node "$lost"
-    ends_like_reference cut
+    ends_like_reference cut "$LONG"
     field_is cut 'restarts.history[0].cause' MemberLost
     "$cluster" restore-node "$lost"
     remove_job cut
@@ -59,10 +60,10 @@ workers_on() { # workers_on JOB NODE: whether some run there
     eventually "$LIMIT" controllers_apart
     eventually "$LIMIT" one_of_them_leads
     lost=$(node_of "$system" "$(leader)")
-    start_job power worker='minReplicas: 1'
+    start_job power steps="$LONG" worker='minReplicas: 1'
     workers_on power "$lost"
     "$cluster" crash-node "$lost"
-    ends_like_reference power
+    ends_like_reference power "$LONG"
     "$cluster" restore-node "$lost"
     remove_job power
 }

@@ -101,20 +101,20 @@ failed_because() { # failed_because JOB
 
 @test "a static ENTRYPOINT is found out at once: one failure that says what to do" {
     entry_job static busybox 'args: [sleep, "100000"]'
-    becomes static Failed 60
+    becomes static Failed
     echo "$(failed_because static)"
     [[ "$(failed_because static)" == "BadEntrypoint: "*"spec.worker.template.spec.containers[0].command: required for this image: its ENTRYPOINT is a static program"*'["/bin/busybox"]; args stay as they are' ]]
     field_is static restarts.count 0
     field_is static attempts ''
     remove_job static
-    eventually 60 nothing_left_of static
+    eventually "$LIMIT" nothing_left_of static
 }
 
 # The kubelet would wait ten minutes for a program that does not hear SIGTERM.
 @test "one that works is ended at once, whatever its grace period" {
     entry_job busy busybox 'args: [sh, -c, "while :; do :; done"]' 'terminationGracePeriodSeconds: 600'
-    becomes busy Failed 60
-    eventually 60 none_runs busy
+    becomes busy Failed
+    eventually "$LIMIT" none_runs busy
     remove_job busy
 }
 

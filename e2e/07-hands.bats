@@ -28,19 +28,19 @@ is_whole() { # is_whole JOB GENERATION: it is recorded, and nothing was restarte
 }
 
 @test "a status removed by hand is written again, and no step is lost" {
-    start_job lost replicas=2 steps="$LONG"
+    start_endless lost '' replicas=2
     before=$(pod_uids lost)
     generation=$(field lost rendezvous.generation)
     eventually "$LIMIT" remove_status lost
     eventually "$LIMIT" is_whole lost "$generation"
     becomes lost Running
     [ "$(pod_uids lost)" = "$before" ]
-    ends_like_reference lost "$LONG"
+    stops_like_reference lost
     remove_job lost
 }
 
 @test "status and Lease lost together: the greater epoch of the workers is adopted" {
-    start_job older replicas=2 steps="$LONG"
+    start_endless older '' replicas=2
     for _ in 1 2; do # epochs grow with each leader
         was=$(leader)
         kubectl delete pod "$was" -n "$system" --wait
@@ -48,14 +48,16 @@ is_whole() { # is_whole JOB GENERATION: it is recorded, and nothing was restarte
     done
     before=$(pod_uids older)
     kubectl scale deployment/fleetjob-controller -n "$system" --replicas=0
-    kubectl wait pods -n "$system" -l app.kubernetes.io/component=controller --for=delete --timeout="${LIMIT}s"
+    eventually "$LIMIT" controllers_are_gone
     remove_status older
     kubectl delete lease fleetjob-controller -n "$system"
     kubectl scale deployment/fleetjob-controller -n "$system" --replicas=1
     eventually "$LIMIT" one_of_them_leads
-    ends_like_reference older "$LONG"
+    becomes older Running
+    eventually "$LIMIT" field_at_least older progress.step 1
     [[ "$(field older restarts.count)" =~ ^0?$ ]]
     [ "$(pod_uids older)" = "$before" ]
+    stops_like_reference older
     remove_job older
 }
 
@@ -64,15 +66,17 @@ label_is_back() { # label_is_back POD
 }
 
 @test "labels of a worker that are changed or taken off make no second worker" {
-    start_job labels replicas=2 steps="$LONG"
+    start_endless labels '' replicas=2
     before=$(pod_uids labels)
     pod=$(worker labels)
     kubectl label pod "$pod" --overwrite app.kubernetes.io/managed-by=Helm fleetjob.dev/worker-attempt=7
     kubectl label pod "$pod" fleetjob.dev/job-uid-
     eventually "$LIMIT" label_is_back "$pod"
-    ends_like_reference labels "$LONG"
+    step=$(field labels progress.step)
+    eventually "$LIMIT" field_at_least labels progress.step $((${step:-0} + 1))
     [[ "$(field labels restarts.count)" =~ ^0?$ ]]
     [ "$(pod_uids labels)" = "$before" ]
+    stops_like_reference labels
     remove_job labels
 }
 

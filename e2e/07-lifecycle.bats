@@ -154,7 +154,7 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     { job_file held steps=40 replicas=1 | sed 's/symbols: 64}/symbols: 64, validation: 0.1}/' &&
         printf '    evaluation: {everySteps: 20, batches: 2}\n'; } | kubectl apply -f -
     becomes held Succeeded
-    field_is held progress.heldOutStep 40
+    eventually "$LIMIT" field_is held progress.heldOutStep 40
     [[ "$(field held progress.heldOutLoss)" =~ ^[0-9]+\.[0-9]+$ ]]
     kubectl get fj held -o wide | tee /dev/stderr | grep -F "$(field held progress.heldOutLoss | cut -c1-5)"
     remove_job held
@@ -174,17 +174,22 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     eventually "$LIMIT" shows mounts 'Pending  *MissingConfigMap'
     eventually "$LIMIT" describes mounts Warning MissingConfigMap 'Worker 0 cannot start: FailedMount' \
         'configmap "nowhere" not found'
-    condition_says mounts Blocked MissingConfigMap nowhere
+    eventually "$LIMIT" condition_says mounts Blocked MissingConfigMap nowhere
     kubectl create configmap nowhere --from-literal=a=b
-    becomes mounts Succeeded
+    becomes mounts Succeeded $((3 * LIMIT)) # the kubelet asks again after two minutes at most
     [ "$(kubectl get fj mounts -o 'jsonpath={.status.conditions[?(@.type=="Blocked")].status}')" = False ]
     field_is mounts reason ''
     kubectl delete configmap nowhere
     remove_job mounts
 }
 
+pods_are_refused() { # an API server that has just got the quota may not know it yet
+    kubectl run probe --image=none --restart=Never --dry-run=server 2>&1 | grep -F 'exceeded quota'
+}
+
 @test "a quota that is used up has a word" {
     kubectl create quota none --hard=count/pods=0
+    eventually "$LIMIT" pods_are_refused
     job_file quota replicas=1 | kubectl apply -f -
     eventually "$LIMIT" shows quota 'Pending  *QuotaExceeded'
     kubectl delete quota none
@@ -196,11 +201,11 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     job_file full steps=60 replicas=1 checkpoint='path: /checkpoints, everySteps: 20' \
         worker='volumes: [{name: checkpoints, mountPath: /checkpoints, emptyDir: {medium: Memory, sizeLimit: 2Mi}}]' \
         policy='progressDeadlineSeconds: 60' | kubectl apply -f -
-    becomes full Failed
+    becomes full Failed $((3 * LIMIT))
     [ "$(kubectl get fj full -o 'jsonpath={.status.conditions[?(@.type=="Failed")].reason}')" = CheckpointFailed ]
-    condition_says full CheckpointFailed 'No space left on device' 'there is no checkpoint yet'
+    eventually "$LIMIT" condition_says full CheckpointFailed 'No space left on device' 'there is no checkpoint yet'
     eventually "$LIMIT" describes full 'Warning' 'CheckpointFailed' 'failed and is tried again'
-    [ "$(field full progress.step)" = 60 ]
+    eventually "$LIMIT" field_is full progress.step 60
     remove_job full
 }
 
@@ -229,10 +234,17 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
     eventually "$LIMIT" kubectl create -f "$BATS_TEST_TMPDIR/again.yaml"
     ends_like_reference again "$SHORT"
     field_is again restarts.count 0
-    while read -r pod uid; do
-        [[ "$(pods_of again)" != *"$uid"* ]] || { echo "$pod of the first job is still there"; return 1; }
-    done <<<"$first"
+    eventually "$LIMIT" none_is_left_of again "$first"
     remove_job again
+}
+
+none_is_left_of() { # none_is_left_of JOB PODS: that a former job of the name had
+    local pod uid now
+    now=$(pods_of "$1")
+    [ -n "$now" ] || return
+    while read -r pod uid; do
+        [[ $now != *"$uid"* ]] || { echo "$pod of the first job is still there"; return 1; }
+    done <<<"$2"
 }
 
 @test "a finished job goes by itself after its time" {

@@ -31,22 +31,30 @@ teardown_file() {
 }
 
 teardown() {
-    [ -z "${forwarder:-}" ] || kill "$forwarder" 2>/dev/null || true
-    forwarder=
+    stop_forwarding
     [ -n "${BATS_TEST_COMPLETED:-}" ] || diagnose 2>&1 | sed 's/^/| /'
 }
 
-# Ports of the leader's pod on this machine: sets `https` and `http`. The pod is asked for, and the
-# old log emptied, before the child begins: killed while it still is a shell, it would report the
-# test as failed.
+stop_forwarding() {
+    [ -z "${forwarder:-}" ] || kill "$forwarder" 2>/dev/null || true
+    forwarder=
+}
+
+# Ports of the leader's pod on this machine: sets `https` and `http`. False if kubectl ends first.
+# It ends with the first connection that the pod refuses, too: ask all by a forwarder of its own,
+# `eventually`. The pod is asked for, and the old log emptied, before the child begins: killed while
+# it still is a shell, it would report the test as failed.
 forward() {
     local log=$BATS_TEST_TMPDIR/forward pod
-    [ -z "${forwarder:-}" ] || kill "$forwarder" 2>/dev/null || true
+    stop_forwarding
     pod=$(leader) || return 1
     : >"$log"
     kubectl port-forward -n "$system" "pod/$pod" :8443 :8080 >"$log" 2>&1 3>&- &
     forwarder=$!
-    eventually "$LIMIT" grep -q '127.0.0.1:.* -> 8080' "$log"
+    until grep -q '127.0.0.1:.* -> 8080' "$log"; do
+        kill -0 "$forwarder" 2>/dev/null || { cat "$log"; return 1; }
+        sleep 0.1
+    done
     https=$(sed -n 's/.*127.0.0.1:\([0-9]*\) -> 8443/\1/p' "$log")
     http=$(sed -n 's/.*127.0.0.1:\([0-9]*\) -> 8080/\1/p' "$log")
 }
@@ -70,29 +78,36 @@ answers() { # answers STATUS WORDS TOKEN
     said=$(scrape "$3") && [[ $said == "$1"* && $said == *"$2"* ]] || { echo "${said:0:500}"; return 1; }
 }
 
-# As answers, by a forwarder of its own: kubectl's ends with the first connection that the pod
-# refuses.
 answers_anew() {
-    forward
-    answers "$@"
+    forward && answers "$@"
+}
+
+only_the_scraper_may() { # only_the_scraper_may TOKEN TOKEN-OF-A-STRANGER
+    forward && answers 200 'fleetjob_leader 1' "$1" &&
+        answers 403 'system:serviceaccount:fleetjob-system:stranger" may not get' "$2" &&
+        answers 401 'does not know this bearer token' nonsense &&
+        answers 401 'a bearer token is needed' '' &&
+        answers 200 'fleetjob_metrics_requests_total{code="403"}' "$1" &&
+        grep 'requests_total{code="403"} [1-9]' "$BATS_TEST_TMPDIR/body"
 }
 
 @test "a ServiceAccount with the right gets the metrics, others do not" {
     ca_of fleetjob-identity
-    forward
-    eventually "$LIMIT" answers 200 'fleetjob_leader 1' "$(token scraper)"
-    answers 403 'system:serviceaccount:fleetjob-system:stranger" may not get' "$(token stranger)"
-    answers 401 'does not know this bearer token' nonsense
-    answers 401 'a bearer token is needed' ''
-    answers 200 'fleetjob_metrics_requests_total{code="403"} 1' "$(token scraper)"
+    eventually "$LIMIT" only_the_scraper_may "$(token scraper)" "$(token stranger)"
+}
+
+get() { # get PORT PATH [OPTION…]: in clear text
+    curl -s --max-time 30 "${@:3}" "http://127.0.0.1:$1$2"
+}
+
+clear_text_is_refused() {
+    forward && [ "$(get "$http" /metrics -o "$BATS_TEST_TMPDIR/body" -w '%{http_code}')" = 404 ] &&
+        grep 'use https:// and port 8443' "$BATS_TEST_TMPDIR/body" &&
+        [ "$(get "$http" /readyz)" = ok ] && get "$https" /metrics | grep 'this port speaks HTTPS'
 }
 
 @test "no token travels in clear text" {
-    forward
-    [ "$(curl -s -o "$BATS_TEST_TMPDIR/body" -w '%{http_code}' "http://127.0.0.1:$http/metrics")" = 404 ]
-    grep -q 'use https:// and port 8443' "$BATS_TEST_TMPDIR/body"
-    [ "$(curl -s "http://127.0.0.1:$http/readyz")" = ok ]
-    curl -s "http://127.0.0.1:$https/metrics" | grep -q 'this port speaks HTTPS'
+    eventually "$LIMIT" clear_text_is_refused
 }
 
 @test "the certificate may be a Secret's, made after the controller and renewed" {
@@ -129,28 +144,28 @@ END
 
 # docs/install.md, "Certificates".
 @test "another CA and key: jobs train on, their workers find the new hub" {
-    local before uid
+    local before uid step
     start_job rotated replicas=2 steps=1000000
     eventually "$LIMIT" lines_are_json rotated
     before=$(pods_of rotated)
     uid=$(kubectl get secret fleetjob-identity -n "$system" -o jsonpath='{.metadata.uid}')
     kubectl -n "$system" scale deployment/fleetjob-controller --replicas=0
-    kubectl -n "$system" wait --for=delete pod -l app.kubernetes.io/component=controller --timeout="${LIMIT}s"
+    eventually "$LIMIT" controllers_are_gone
+    step=$(field rotated progress.step)
     kubectl -n "$system" delete secret fleetjob-identity
     kubectl -n "$system" scale deployment/fleetjob-controller --replicas=1
     eventually "$LIMIT" one_of_them_leads
-    [ "$(kubectl get secret fleetjob-identity -n "$system" -o jsonpath='{.metadata.uid}')" != "$uid" ]
-    eventually "$LIMIT" steps_grow rotated
+    eventually "$LIMIT" has_another_identity "$uid"
+    # the new controller hears of steps: the workers have found it
+    eventually "$LIMIT" field_at_least rotated progress.step $((${step:-0} + 1))
+    eventually "$LIMIT" field_is rotated workers.ready 2
     [ "$(pods_of rotated)" = "$before" ]
     field_is rotated restarts.count 0
     kubectl delete fj rotated -n "$namespace" --timeout="${LIMIT}s"
 }
 
-# The new controller hears of steps: the workers have found it. (A step of before stands in the
-# status, too.)
-steps_grow() { # steps_grow JOB
-    local first
-    first=$(field "$1" progress.step)
-    sleep 5
-    [ "$(field "$1" progress.step)" -gt "${first:-0}" ] && [ "$(field "$1" workers.ready)" = 2 ]
+has_another_identity() { # has_another_identity UID
+    local now
+    now=$(kubectl get secret fleetjob-identity -n "$system" -o jsonpath='{.metadata.uid}') &&
+        [ -n "$now" ] && [ "$now" != "$1" ]
 }

@@ -45,9 +45,9 @@ fails_after_restarts() { # fails_after_restarts JOB COUNT
 }
 
 @test "the pod of a rank that has not finished is deleted: the job runs again and succeeds" {
-    own_job deleted 'if [ $FLEET_INDEX = 0 ]; then /bin/busybox sleep 1; else /bin/busybox sleep 15; fi'
+    own_job deleted '[ $FLEET_INDEX$FLEET_GENERATION != 11 ] || exec /bin/busybox sleep 100000; echo it ends'
     becomes deleted Running
-    sleep 3 # worker 0 has ended by then, on most machines: what is asked below holds anyway
+    eventually "$LIMIT" log_has deleted-worker-0-0 'it ends'
     kubectl delete pod -n "$namespace" -l fleetjob.dev/job-name=deleted,fleetjob.dev/worker-index=1 --wait=false
     eventually "$LIMIT" field_at_least deleted rendezvous.generation 2
     becomes deleted Succeeded
@@ -61,9 +61,15 @@ says_when() { # says_when JOB: the wait for the next restart can be read
 
 @test "restarts back off, say when the next one comes, and end in Failed" {
     own_job storm 'exit 3' 1 'restart: {maxRestarts: 4}'
-    eventually "$LIMIT" says_when storm
-    kubectl get fj storm -n "$namespace"
+    own_job slower 'exit 3' 1 'restart: {maxRestarts: 1000}' # its waits grow until they are seen
+    eventually "$LIMIT" says_when slower
+    kubectl delete fj slower -n "$namespace"
     fails_after_restarts storm 4
+}
+
+events_say() { # events_say JOB WORDS: an Event is written after the status
+    kubectl get events -n "$namespace" --field-selector "involvedObject.name=$1" \
+        -o jsonpath='{.items[*].message}' | grep -F "$2"
 }
 
 # tail keeps all of a line that does not end. The kernel may kill it alone, or the container with
@@ -92,7 +98,7 @@ END
     field_is memory restarts.history[0].cause OOMKilled
     [[ "$(field memory restarts.history[0].message)" == *"memory limit of 64Mi (67108864 bytes)"* ]]
     [[ "$(kubectl get fj memory -n "$namespace" -o jsonpath='{.status.conditions[?(@.type=="Failed")].message}')" == *"64Mi (67108864 bytes)"* ]]
-    [[ "$(kubectl get events -n "$namespace" --field-selector involvedObject.name=memory -o jsonpath='{.items[*].message}')" == *"64Mi (67108864 bytes)"* ]]
+    eventually "$LIMIT" events_say memory '64Mi (67108864 bytes)'
     kubectl delete fj memory -n "$namespace"
 }
 
@@ -118,15 +124,12 @@ END
     kubectl delete fj ignored -n "$namespace"
 }
 
-has_new_worker() { # has_new_worker JOB INDEX: its second pod is a member, and three train
-    field_at_least "$1" rendezvous.generation 2 && field_is "$1" "attempts.$2" 1 && field_is "$1" state Running && field_is "$1" workers.ready 3
-}
-
 @test "a drained worker costs its job one restart, that does not count" {
-    own_job drained '/bin/busybox sleep 1000' 3 'restart: {maxRestarts: 0}' 'minReplicas: 1'
+    own_job drained '/bin/busybox sleep 100000' 3 \
+        'restart: {maxRestarts: 0}, elastic: {waitForReplacementSeconds: 1000}' 'minReplicas: 1'
     becomes drained Running
     kubectl delete pod -n "$namespace" -l fleetjob.dev/job-name=drained,fleetjob.dev/worker-index=1 --wait=false
-    eventually "$LIMIT" has_new_worker drained 1
+    eventually "$LIMIT" has_new_worker drained 1 3
     field_is drained rendezvous.generation 2
     [[ "$(field drained restarts.count)" =~ ^0?$ ]]
     kubectl delete fj drained -n "$namespace" --wait=false
@@ -137,19 +140,20 @@ caused_by() { # caused_by JOB CAUSE: the last restart
 }
 
 @test "an evicted worker is called so, and does not count" {
-    own_job evicted '/bin/busybox sleep 1000' 2 'restart: {maxRestarts: 0}'
+    own_job evicted '/bin/busybox sleep 100000' 2 'restart: {maxRestarts: 0}'
     becomes evicted Running
     kubectl create --raw "/api/v1/namespaces/$namespace/pods/evicted-worker-1-0/eviction" -f - <<END
 {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "evicted-worker-1-0", "namespace": "$namespace"}}
 END
     eventually "$LIMIT" caused_by evicted Evicted
-    field_is evicted state Running
+    eventually "$LIMIT" field_is evicted state Running
     [[ "$(field evicted restarts.count)" =~ ^0?$ ]]
     kubectl delete fj evicted -n "$namespace" --wait=false
 }
 
 says_until_when() { # says_until_when JOB
-    [[ "$(field "$1" waiting)" == "waits for the other workers; "*" (until "* ]]
+    [[ "$(field "$1" waiting)" == "waits for the other workers; "*" (until "* ]] &&
+        [[ "$(kubectl get fj "$1" -n "$namespace")" == *WAITING*"waits for the other workers"* ]]
 }
 
 @test "a start with fewer workers says what it waits for, and until when" {
@@ -172,8 +176,6 @@ spec:
           - {name: trainer, image: fleet.local/busybox:1, imagePullPolicy: IfNotPresent, command: [/bin/busybox, sleep, "1000"]}
 END
     eventually "$LIMIT" says_until_when apart
-    kubectl get fj apart -n "$namespace"
-    [[ "$(kubectl get fj apart -n "$namespace")" == *WAITING*"waits for the other workers"* ]]
     kubectl delete fj apart -n "$namespace" --wait=false
 }
 
@@ -202,12 +204,11 @@ exit_codes_are() { # exit_codes_are JOB CODES
     own_job orphan 'exec sleep 100000'
     becomes orphan Running
     kubectl scale deployment fleetjob-controller -n "$system" --replicas=0
-    kubectl wait pods -n "$system" -l app.kubernetes.io/component=controller --for=delete \
-        --timeout="${LIMIT}s"
+    eventually "$LIMIT" controllers_are_gone
     kubectl delete fj orphan -n "$namespace" --cascade=orphan
     [ "$(pods_of orphan | wc -l)" = 2 ]
     kubectl scale deployment fleetjob-controller -n "$system" --replicas=1
-    eventually "$LIMIT" exit_codes_are orphan '1 1'
+    eventually $((3 * LIMIT)) exit_codes_are orphan '1 1' # they believe it after a minute
     kubectl delete pods,secrets -n "$namespace" -l fleetjob.dev/job-name=orphan
 }
 

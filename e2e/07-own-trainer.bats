@@ -40,7 +40,7 @@ spec:
                   [ \$((step % 20)) != 0 ] || say "{\"checkpoint\": \$step, \"path\": \"/c/\$step\"}"
                   /bin/busybox sleep 0.1
                 done
-  runPolicy: {progressDeadlineSeconds: 60}
+  runPolicy: {progressDeadlineSeconds: 600}
 END
 }
 
@@ -52,10 +52,10 @@ log_says() { # log_says JOB INDEX WORDS: some pod of the worker has printed them
 }
 
 @test "what an own trainer reports is the job's progress" {
-    reporting_job own 3000 | kubectl apply -n "$namespace" -f -
+    reporting_job own 1000000 | kubectl apply -n "$namespace" -f -
     eventually "$LIMIT" field_at_least own checkpoint.step 20
     eventually "$LIMIT" field_at_least own progress.step 21
-    field_is own progress.steps 3000
+    field_is own progress.steps 1000000
     [[ $(field own progress.loss) == *.5 ]]
     [[ $(field own checkpoint.path) == /c/* ]]
 }
@@ -83,7 +83,7 @@ log_says() { # log_says JOB INDEX WORDS: some pod of the worker has printed them
 
 @test "one that reports nothing meets no progress deadline, and nothing is claimed" {
     reporting_job quiet 1 | sed -e 's/say() {.*/say() { :; }/' -e 's/sleep 0.1/sleep 20/' \
-        -e 's/progressDeadlineSeconds: 60/progressDeadlineSeconds: 5/' | kubectl apply -n "$namespace" -f -
+        -e 's/progressDeadlineSeconds: 600/progressDeadlineSeconds: 5/' | kubectl apply -n "$namespace" -f -
     becomes quiet Succeeded
     field_is quiet progress.step ''
     remove_job quiet

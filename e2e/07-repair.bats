@@ -75,7 +75,7 @@ other_pod() { # other_pod JOB UID: a worker with another UID runs
     job_file two replicas=1 steps="$SHORT" | kubectl apply -n "$namespace" -f -
     eventually "$LIMIT" refused_with two 'exceeded quota'
     remove_job one
-    becomes two Succeeded
+    becomes two Succeeded $((3 * LIMIT))
     none_was_restarted
     remove_job two
     eventually "$LIMIT" nothing_left_of two
@@ -98,17 +98,17 @@ refused_with() { # refused_with JOB WORDS
 }
 
 @test "a deleted Service is back at once, a deleted Secret with the next pod" {
-    start_job mended replicas=2 steps="$LONG" worker='hostnames: true'
+    start_endless mended 'hostnames: true' replicas=2
     service=$(kubectl get service mended-workers -n "$namespace" -o jsonpath='{.metadata.uid}')
     kubectl delete service mended-workers -n "$namespace"
     eventually "$LIMIT" is_there service mended-workers
     [ "$(kubectl get service mended-workers -n "$namespace" -o jsonpath='{.metadata.uid}')" != "$service" ]
     name=$(secret_of mended)
     kubectl delete secret "$name" -n "$namespace"
-    before=$(kubectl get pod mended-worker-1-0 -n "$namespace" -o jsonpath='{.metadata.uid}')
     kubectl delete pod mended-worker-1-0 -n "$namespace" --wait=false
     eventually "$LIMIT" is_there secret "$name"
-    ends_like_reference mended "$LONG"
+    eventually "$LIMIT" has_new_worker mended 1 2
+    stops_like_reference mended
     remove_job mended
     eventually "$LIMIT" nothing_left_of mended
 }
@@ -125,7 +125,7 @@ takes_over() { # takes_over JOB: its Service selects the pods of this one
     kubectl delete secrets -n "$namespace" -l fleetjob.dev/job-name=heir
     job_file heir replicas=1 steps="$SHORT" worker='hostnames: true' | kubectl apply -n "$namespace" -f -
     eventually "$LIMIT" takes_over heir
-    becomes heir Succeeded
+    becomes heir Succeeded $((3 * LIMIT))
     kubectl delete pods -n "$namespace" -l fleetjob.dev/job-name=heir --wait=false
     remove_job heir
     eventually "$LIMIT" nothing_left_of heir

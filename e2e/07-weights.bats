@@ -18,14 +18,6 @@ with_plug_in() {
     PATH=$BATS_FILE_TMPDIR/bin:$PATH
 }
 
-volume_folder() { # volume_folder NAME: a fresh one that all may write, which both nodes see
-    local folder
-    folder=$(dirname "$(dirname "$KUBECONFIG")")/volumes/$1
-    rm -rf "$folder"
-    install -d -m 777 "$folder"
-    echo "$folder"
-}
-
 has_saved() { # has_saved JOB
     [ -n "$(field "$1" checkpoint.path)" ]
 }
@@ -155,7 +147,9 @@ by_hand() { # by_hand CLAIM: the pod of docs/weights.md
     job_file missing steps="$SHORT" replicas=1 checkpoint='path: /checkpoints' \
         worker="$(checkpoints "$folder")" | kubectl apply -f -
     becomes missing Succeeded
-    refuses 'cannot be scheduled' missing "$BATS_TEST_TMPDIR/x" --node nowhere --timeout 3
+    # the scheduler may need longer to say so
+    eventually "$LIMIT" refuses 'cannot be scheduled' missing "$BATS_TEST_TMPDIR/x" \
+        --node nowhere --timeout 3
     refuses 'cannot start' missing "$BATS_TEST_TMPDIR/x" --image 127.0.0.1:1/nowhere:1
     eventually "$LIMIT" no_export_pods # of those before
     kubectl fleetjob export missing "$BATS_TEST_TMPDIR/x" --node nowhere 2>"$BATS_TEST_TMPDIR/said" &

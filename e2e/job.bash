@@ -33,9 +33,9 @@ END
 }
 
 # How long the small job is: its workers are faster on other machines, and what a scenario does to
-# it must come before its end. Four seconds of the speed that most steps have here, and what takes
+# it must come before its end. Eight seconds of the speed that most steps have here, and what takes
 # longer on a slow machine anyway; LONG is for what takes several changes, or a whole upgrade, SHORT
-# for what is left alone.
+# for what is left alone. What takes longer than that has an endless job (lib.bash).
 measure_steps() {
     local speed
     [ ! -s "$references/steps" ] || return 0
@@ -44,7 +44,7 @@ measure_steps() {
         >"$references/measured.log" ||
         { cat "$references/measured.log"; return 1; }
     speed=$(grep -oE '"tokensPerSecond":[0-9]+' "$references/measured.log" | cut -d: -f2 | sort -n | sed -n 30p) # of 60 steps
-    STEPS=$((4 * ${speed:-0} / (8 * 128) / 10 * 10))
+    STEPS=$((8 * ${speed:-0} / (8 * 128) / 10 * 10))
     [ "$STEPS" -ge 150 ] || STEPS=150
     echo "$STEPS" >"$references/steps"
 }

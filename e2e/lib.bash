@@ -33,9 +33,11 @@ start_installation() { # start_installation [CONTROLLERS]
     eventually "$LIMIT" one_of_them_leads
 }
 
-# Not one that an upgrade has ended, and whose Lease stands until it runs out.
+# Not one that an upgrade is about to end, nor one that it has ended and whose Lease stands until it
+# runs out.
 one_of_them_leads() {
     local name
+    kubectl rollout status deployment/fleetjob-controller -n "$system" --timeout=5s || return
     name=$(leader)
     [ -n "$name" ] &&
         [ -z "$(kubectl get pod "$name" -n "$system" -o jsonpath='{.metadata.deletionTimestamp}')" \
@@ -47,6 +49,18 @@ somebody_leads_but() { # somebody_leads_but POD
     local now
     now=$(leader)
     [ -n "$now" ] && [ "$now" != "$1" ]
+}
+
+controllers_are_gone() {
+    local left
+    left=$(kubectl get pods -n "$system" -l app.kubernetes.io/component=controller -o name) &&
+        [ -z "$left" ]
+}
+
+# Stopped and started with the same data. Ready, it may not serve FleetJobs yet.
+restart_api_server() {
+    "$cluster" restart apiserver
+    eventually "$LIMIT" kubectl get fj -A
 }
 
 stop_installation() {
@@ -72,6 +86,29 @@ leader() {
 start_job() { # start_job NAME [setting…]: and wait until it trains
     job_file "$@" | kubectl apply -n "$namespace" -f -
     becomes "$1" Running
+}
+
+# A job that trains until it is stopped, however long it takes what a scenario does to it. It saves
+# then, into a folder that both nodes see. WORKER: lines of its worker, '' for none.
+start_endless() { # start_endless NAME WORKER [setting…]
+    local name=$1 worker=$2 folder
+    shift 2
+    folder=$(volume_folder "$name")
+    start_job "$name" steps=1000000 checkpoint='path: /checkpoints, everySteps: 1000000' \
+        worker="${worker:+$worker, }volumes: [{name: checkpoints, mountPath: /checkpoints, hostPath: $folder}]" \
+        "$@"
+}
+
+volumes() {
+    printf '%s/volumes\n' "$(dirname "$(dirname "$KUBECONFIG")")"
+}
+
+volume_folder() { # volume_folder NAME: a fresh one that all may write, which both nodes see
+    local folder
+    folder=$(volumes)/$1
+    rm -rf "$folder"
+    install -d -m 777 "$folder"
+    echo "$folder"
 }
 
 becomes() { # becomes JOB CONDITION [SECONDS]
@@ -110,6 +147,19 @@ field_at_least() { # field_at_least JOB PATH NUMBER
         printf '%s of %s: expected at least %s, actual "%s"\n' "$2" "$1" "$3" "$actual"; return 1; }
 }
 
+# It trains, and so many generations have followed the first: each is in the history once it has
+# done a step.
+restarts_are_over() { # restarts_are_over JOB COUNT
+    field_is "$1" state Running &&
+        [ "$(field "$1" 'restarts.history[*].generation' | wc -w)" = "$2" ]
+}
+
+# The next pod of the worker is a member, and so many train.
+has_new_worker() { # has_new_worker JOB INDEX COUNT
+    field_at_least "$1" rendezvous.generation 2 && field_is "$1" "attempts.$2" 1 &&
+        field_is "$1" state Running && field_is "$1" workers.ready "$3"
+}
+
 pods_of() { # pods_of JOB: NAME UID a line
     kubectl get pods -n "$namespace" -l "fleetjob.dev/job-name=$1" \
         -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.uid}{"\n"}{end}'
@@ -144,6 +194,22 @@ ends_like_reference() { # ends_like_reference JOB [STEPS]
     becomes "$1" Succeeded $((3 * LIMIT)) || return
     field_is "$1" result.steps "${2:-$STEPS}" || return
     field_is "$1" result.weightsSha256 "$(reference "${2:-$STEPS}")"
+}
+
+# An endless job is suspended: it has saved the weights of the reference after as many steps.
+stops_like_reference() { # stops_like_reference JOB
+    local step weights said=$BATS_TEST_TMPDIR/stopped
+    kubectl patch fj "$1" -n "$namespace" --type merge \
+        -p '{"spec": {"runPolicy": {"suspend": true}}}' || return
+    becomes "$1" Suspended || return
+    step=$(field "$1" checkpoint.step)
+    echo "suspended after step $step"
+    [ "${step:-0}" -gt 0 ] || return
+    weights=$(reference "$step") || return
+    "$repository/build/bin/fleetjob" export "$(volumes)/$1" - 2>"$said" >/dev/null || {
+        cat "$said"; return 1; }
+    [[ $(cat "$said") == *" of step $step "*"weights SHA-256 $weights"* ]] || {
+        printf 'expected weights %s\n' "$weights"; cat "$said"; return 1; }
 }
 
 # Kubernetes takes seconds to clear up after a job. Nobody waits for it but the last test of a file:
