@@ -259,7 +259,9 @@ static void test_controller_metrics__tell_about_process_hub_and_jobs(void **stat
         for (int i = 0; i < 10; i++)
             turn(w);
         assert_true(fleet_monotonic_ms() < end_ms);
-        if (!strstr(text, "\nfleetjob_jobs{namespace=\"team\","))
+        if (!strstr(text, "\nfleetjob_jobs{namespace=\"team\",") ||
+            !strstr(text, "\nfleetjob_job_step{namespace=\"team\",fleetjob=\"one\"}") ||
+            !strstr(text, "\nfleetjob_leader 1\n"))
             continue;
         assert_true(value_of(text, "fleetjob_build_info{version=\"" FLEET_VERSION "\"}") > 0);
         assert_true(value_of(text, "process_resident_memory_bytes") > 1e6);

@@ -51,8 +51,8 @@ static void start_own_job(struct run *run, const char *path)
 
 /* ---- shell ----------------------------------------------------------------------------------- */
 
-/* Rank 0 writes steps to the descriptor and checkpoints to the file; rank 1 fails at step 8,
- * once. */
+/* Rank 0 writes steps to the descriptor and checkpoints to the file, and waits after step 8. Rank 1
+ * fails then, once, when the file `told` says that step 8 was heard of. */
 #define SHELL_TRAINER                                                                    \
     "step=${FLEET_RESUME_STEP:-0}\n"                                                     \
     "echo from $step of $FLEET_RESUME_PATH\n"                                            \
@@ -65,21 +65,31 @@ static void start_own_job(struct run *run, const char *path)
     ">&$FLEET_PROGRESS_FD\"\n"                                                           \
     "    [ $((step % 5)) = 0 ] && say \"{\\\"checkpoint\\\": $step, \\\"path\\\": "      \
     "\\\"/c/$step\\\"}\"\n"                                                              \
-    "    echo $step > $WHERE/step.$FLEET_GENERATION\n"                                   \
     "    while [ $step = 8 ] && [ $FLEET_GENERATION = 1 ]; do sleep 0.1; done\n"         \
     "  elif [ $RANK$FLEET_GENERATION = 11 ]; then\n"                                     \
-    "    until grep -q 8 $WHERE/step.1 2>/dev/null; do sleep 0.1; done\n"                \
+    "    until [ -e $WHERE/told ]; do sleep 0.1; done\n"                                 \
     "    exit 3\n"                                                                       \
     "  fi\n"                                                                             \
     "done\n"
+
+static void run_shell_trainer(struct run *run, const char *name)
+{
+    char told[128];
+
+    (void)snprintf(told, sizeof(told), "%s/told", folder);
+    (void)unlink(told);
+    start_own_job(run, write_own_job(name, "[bash, -c]", SHELL_TRAINER));
+    wait_for_step(run, 8);
+    write_text("told", 0);
+    wait_for_end(run);
+}
 
 static void test_own_trainer__a_shell_script_reports_and_resumes(void **state)
 {
     struct run run;
 
     (void)state;
-    start_own_job(&run, write_own_job("shell", "[bash, -c]", SHELL_TRAINER));
-    wait_for_end(&run);
+    run_shell_trainer(&run, "shell");
     expect_exit(&run, 0);
     expect_words(&run.out, "{\"event\":\"step\",\"step\":8,\"loss\":8.5,\"generation\":1}");
     expect_words(&run.out, "{\"event\":\"checkpoint\",\"step\":5,\"path\":\"/c/5\"}");
@@ -99,9 +109,8 @@ static void test_own_trainer__one_of_several_in_a_worker_reports(void **state)
 
     (void)state;
     processes = 2;
-    start_own_job(&run, write_own_job("several", "[bash, -c]", SHELL_TRAINER));
+    run_shell_trainer(&run, "several");
     processes = 1;
-    wait_for_end(&run);
     expect_exit(&run, 0);
     expect_words(&run.out, "\"lostSteps\":3}");
     expect_words(&run.out, "\"state\":\"Succeeded\",\"steps\":12,\"loss\":12.5,\"restarts\":1");

@@ -35,7 +35,7 @@ static void test_run_faults__two_killed_trainers_change_nothing(void **state)
     strike(&run, 2, false, SIGKILL);
     wait_for_end(&run);
     story = expect_success(&run, atoi(few_steps));
-    assert_in_range(story.restarts, 1, 2);
+    assert_in_range(story.restarts, 1, 4); /* at most two for each, as above */
     expect_undisturbed(&story, few_steps);
     release(&run);
 }
@@ -67,7 +67,7 @@ static void test_run_faults__a_stopped_trainer_is_replaced(void **state)
     strike(&run, 1, false, SIGSTOP);
     wait_for_end(&run);
     story = expect_success(&run, atoi(few_steps));
-    assert_int_equal(story.restarts, 1);
+    assert_in_range(story.restarts, 1, 2);
     expect_undisturbed(&story, few_steps);
     release(&run);
 }

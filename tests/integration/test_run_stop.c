@@ -190,8 +190,7 @@ static void test_run_stop__a_sole_worker_that_is_frozen_comes_back_with_its_stat
     start_small_job(&run, write_job("frozen", "", ""), "1", few_steps);
     wait_for_step(&run, 10);
     strike(&run, 0, false, SIGSTOP);
-    for (double end_ms = fleet_monotonic_ms() + 6000; fleet_monotonic_ms() < end_ms;)
-        listen_to(&run, 100);
+    wait_for_words(&run, "holds the state of step"); /* and does not answer: it was missed */
     strike(&run, 0, false, SIGCONT);
     wait_for_end(&run);
     story = expect_success(&run, atoi(few_steps));
@@ -229,12 +228,12 @@ static void wait_for_acknowledgement(struct run *run)
     }
 }
 
-static void test_run_stop__the_second_interrupt_does_not_wait(void **state)
+/* Milliseconds from the second interrupt to the end. */
+static double interrupt_twice(void)
 {
+    double second_ms, took_ms;
     struct run run;
-    double second_ms;
 
-    (void)state;
     start_small_job(&run, write_job("twice", "", ""), "2", "100000");
     wait_for_step(&run, 5);
     strike(&run, 0, false, SIGSTOP); /* it cannot leave */
@@ -244,10 +243,22 @@ static void test_run_stop__the_second_interrupt_does_not_wait(void **state)
     second_ms = fleet_monotonic_ms();
     (void)kill(run.pid, SIGTERM);
     wait_for_end(&run);
+    took_ms = fleet_monotonic_ms() - second_ms;
     expect_exit(&run, 130);
-    assert_true(fleet_monotonic_ms() - second_ms < 25000); /* less than the grace of 30 s */
     expect_nothing_left(&run);
     release(&run);
+    return took_ms;
+}
+
+/* One that waits never ends before the grace of 30 s. One that does not may take as long now and
+ * then, on a busy machine. */
+static void test_run_stop__the_second_interrupt_does_not_wait(void **state)
+{
+    int tries = 1;
+
+    (void)state;
+    while (interrupt_twice() > 25000)
+        assert_true(tries++ < 10);
 }
 
 static void test_run_stop__nothing_is_left_when_it_is_stopped_as_it_starts(void **state)
