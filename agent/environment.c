@@ -17,6 +17,7 @@
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 
 static const char *const hidden[] = {"http_proxy",
@@ -248,10 +249,9 @@ static size_t count_of(char *const *environment)
 
 char **environment_shorten(char **environment, char **out_json)
 {
-    cJSON *json = cJSON_CreateObject();
+    cJSON *json = fleet_json_new_object();
     size_t kept = 0;
 
-    fleet_assert(json);
     for (size_t i = 0; environment[i]; i++) {
         char *entry = environment[i];
         if (strlen(entry) <= ENVIRONMENT_VALUE_SIZE_MAX) {
@@ -259,7 +259,7 @@ char **environment_shorten(char **environment, char **out_json)
             continue;
         }
         entry[name_size(entry)] = '\0';
-        fleet_assert(cJSON_AddStringToObject(json, entry, entry + strlen(entry) + 1));
+        fleet_json_set_string(json, entry, entry + strlen(entry) + 1);
         free(entry);
     }
     environment[kept] = NULL;

@@ -21,6 +21,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/prototxt.h"
 #include "libfleet/strategy/strategy_json.h"
@@ -185,40 +186,39 @@ static void add_number_text(cJSON *json, const char *key, int number)
     char text[16];
 
     (void)snprintf(text, sizeof(text), "%d", number);
-    fleet_assert(cJSON_AddStringToObject(json, key, text));
+    fleet_json_set_string(json, key, text);
 }
 
 static void add_server(cJSON *servers, const struct message_member *member, int first_rank)
 {
-    cJSON *server = cJSON_CreateObject(), *devices;
+    cJSON *server = fleet_json_new_object(), *devices;
 
-    fleet_assert(cJSON_AddItemToArray(servers, server) &&
-                 cJSON_AddStringToObject(server, "server_id", member->address));
-    devices = cJSON_AddArrayToObject(server, "device");
+    fleet_json_add(servers, server);
+    fleet_json_set_string(server, "server_id", member->address);
+    devices = fleet_json_set_list(server, "device");
     for (int p = 0; p < member->processes; p++) {
-        cJSON *device = cJSON_CreateObject();
-        fleet_assert(cJSON_AddItemToArray(devices, device));
+        cJSON *device = fleet_json_add_object(devices);
         add_number_text(device, "device_id", p);
-        fleet_assert(cJSON_AddStringToObject(device, "device_ip", member->address));
+        fleet_json_set_string(device, "device_ip", member->address);
         add_number_text(device, "rank_id", first_rank + p);
     }
-    fleet_assert(cJSON_AddStringToObject(server, "host_nic_ip", "reserve"));
+    fleet_json_set_string(server, "host_nic_ip", "reserve");
 }
 
 char *own_files_format_rank_table(const struct message_assign *assign)
 {
-    FLEET_AUTO_JSON cJSON *root = cJSON_CreateObject();
+    FLEET_AUTO_JSON cJSON *root = fleet_json_new_object();
     cJSON *servers;
     int rank = 0;
 
-    fleet_assert(root && cJSON_AddStringToObject(root, "version", "1.0"));
+    fleet_json_set_string(root, "version", "1.0");
     add_number_text(root, "server_count", (int)assign->member_count);
-    servers = cJSON_AddArrayToObject(root, "server_list");
+    servers = fleet_json_set_list(root, "server_list");
     for (size_t m = 0; m < assign->member_count; m++) {
         add_server(servers, &assign->members[m], rank);
         rank += assign->members[m].processes;
     }
-    fleet_assert(cJSON_AddStringToObject(root, "status", "completed"));
+    fleet_json_set_string(root, "status", "completed");
     return fleet_json_print(root);
 }
 

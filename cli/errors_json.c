@@ -4,19 +4,20 @@
 #include <stdio.h>
 
 #include "libfleet/base/errors.h"
+#include "libfleet/base/json_build.h"
 
 static void add(cJSON *list, const char *path, const char *message)
 {
-    cJSON *error = cJSON_CreateObject();
+    cJSON *error = fleet_json_new_object();
 
-    cJSON_AddStringToObject(error, "path", path);
-    cJSON_AddStringToObject(error, "message", message);
-    cJSON_AddItemToArray(list, error);
+    fleet_json_set_string(error, "path", path);
+    fleet_json_set_string(error, "message", message);
+    fleet_json_add(list, error);
 }
 
 cJSON *errors_json(const struct fleet_errors *errors)
 {
-    cJSON *json = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(json, "errors");
+    cJSON *json = fleet_json_new_object(), *list = fleet_json_set_list(json, "errors");
     char more[48];
 
     for (size_t i = 0; i < errors->count && i < FLEET_ERRORS_MAX; i++)

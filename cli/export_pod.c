@@ -14,6 +14,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 
 /* What is known of the volume that holds the checkpoints, and of the others. */
@@ -40,8 +41,7 @@ static const char *text_of(const cJSON *object, const char *path)
 
 static void add_copy(cJSON *to, const char *key, const cJSON *item)
 {
-    if (item)
-        fleet_assert(cJSON_AddItemToObject(to, key, cJSON_Duplicate(item, true)));
+    fleet_json_set(to, key, fleet_json_copy(item));
 }
 
 /* ---- the job --------------------------------------------------------------------------------- */
@@ -49,11 +49,10 @@ static void add_copy(cJSON *to, const char *key, const cJSON *item)
 /* Without its status, which another version may have written. */
 static int decode_job(struct build *b, struct fleet_error *err)
 {
-    FLEET_AUTO_JSON cJSON *spec = cJSON_Duplicate(b->request->job, true);
+    FLEET_AUTO_JSON cJSON *spec = fleet_json_copy(b->request->job);
     struct fleet_errors errors = {0};
     int rc;
 
-    fleet_assert(spec != NULL);
     cJSON_DeleteItemFromObjectCaseSensitive(spec, "status");
     (void)fleetjob_decode(spec, &b->job, &errors);
     rc = fleet_errors_result(&errors, err);
@@ -278,8 +277,8 @@ static bool is_repeated(const struct build *b, size_t index)
 /* Read-only: nothing of a job can be harmed by an export. */
 static void add_volumes(const struct build *b, cJSON *spec, cJSON *container)
 {
-    cJSON *volumes = cJSON_AddArrayToObject(spec, "volumes");
-    cJSON *mounts = cJSON_AddArrayToObject(container, "volumeMounts");
+    cJSON *volumes = fleet_json_set_list(spec, "volumes");
+    cJSON *mounts = fleet_json_set_list(container, "volumeMounts");
 
     for (size_t i = 0; i < FLEET_COUNT(b->mounts); i++) {
         const cJSON *from = b->mounts[i], *volume = from ? lasting_volume(b, from) : NULL;
@@ -287,11 +286,10 @@ static void add_volumes(const struct build *b, cJSON *spec, cJSON *container)
         if (!from || is_repeated(b, i))
             continue;
         if (!is_listed(volumes, text_of(volume, "name")))
-            cJSON_AddItemToArray(volumes, cJSON_Duplicate(volume, true));
-        mount = cJSON_Duplicate(from, true);
-        cJSON_DeleteItemFromObjectCaseSensitive(mount, "readOnly");
-        (void)cJSON_AddBoolToObject(mount, "readOnly", true);
-        cJSON_AddItemToArray(mounts, mount);
+            fleet_json_add(volumes, fleet_json_copy(volume));
+        mount = fleet_json_copy(from);
+        fleet_json_set_bool(mount, "readOnly", true);
+        fleet_json_add(mounts, mount);
     }
 }
 
@@ -301,52 +299,49 @@ static void add_node(cJSON *spec, const char *node)
     static const char required[] = "requiredDuringSchedulingIgnoredDuringExecution";
     cJSON *affinity = cJSON_GetObjectItemCaseSensitive(spec, "affinity"), *part, *terms, *term;
 
-    affinity = affinity ? affinity : cJSON_AddObjectToObject(spec, "affinity");
+    affinity = affinity ? affinity : fleet_json_set_object(spec, "affinity");
     part = cJSON_GetObjectItemCaseSensitive(affinity, "nodeAffinity");
-    part = part ? part : cJSON_AddObjectToObject(affinity, "nodeAffinity");
+    part = part ? part : fleet_json_set_object(affinity, "nodeAffinity");
     terms = cJSON_GetObjectItemCaseSensitive(part, required);
-    terms = terms ? terms : cJSON_AddObjectToObject(part, required);
+    terms = terms ? terms : fleet_json_set_object(part, required);
     if (!get(terms, "nodeSelectorTerms"))
-        (void)cJSON_AddItemToArray(cJSON_AddArrayToObject(terms, "nodeSelectorTerms"),
-                                   cJSON_CreateObject());
+        fleet_json_add_object(fleet_json_set_list(terms, "nodeSelectorTerms"));
     cJSON_ArrayForEach(term, get(terms, "nodeSelectorTerms"))
     {
         cJSON *fields = cJSON_GetObjectItemCaseSensitive(term, "matchFields"), *field;
-        fields = fields ? fields : cJSON_AddArrayToObject(term, "matchFields");
-        field = cJSON_CreateObject();
-        (void)cJSON_AddStringToObject(field, "key", "metadata.name");
-        (void)cJSON_AddStringToObject(field, "operator", "In");
-        (void)cJSON_AddItemToArray(cJSON_AddArrayToObject(field, "values"),
-                                   cJSON_CreateString(node));
-        (void)cJSON_AddItemToArray(fields, field);
+        fields = fields ? fields : fleet_json_set_list(term, "matchFields");
+        field = fleet_json_new_object();
+        fleet_json_set_string(field, "key", "metadata.name");
+        fleet_json_set_string(field, "operator", "In");
+        fleet_json_add_string(fleet_json_set_list(field, "values"), node);
+        fleet_json_add(fields, field);
     }
 }
 
 static void add_resources(cJSON *container)
 {
-    cJSON *resources = cJSON_AddObjectToObject(container, "resources"), *amounts;
+    cJSON *resources = fleet_json_set_object(container, "resources"), *amounts;
 
-    amounts = cJSON_AddObjectToObject(resources, "requests");
-    (void)cJSON_AddStringToObject(amounts, "cpu", "50m");
-    (void)cJSON_AddStringToObject(amounts, "memory", "64Mi");
-    amounts = cJSON_AddObjectToObject(resources, "limits"); /* a quota may want them */
-    (void)cJSON_AddStringToObject(amounts, "cpu", "1");
-    (void)cJSON_AddStringToObject(amounts, "memory", "256Mi");
+    amounts = fleet_json_set_object(resources, "requests");
+    fleet_json_set_string(amounts, "cpu", "50m");
+    fleet_json_set_string(amounts, "memory", "64Mi");
+    amounts = fleet_json_set_object(resources, "limits"); /* a quota may want them */
+    fleet_json_set_string(amounts, "cpu", "1");
+    fleet_json_set_string(amounts, "memory", "256Mi");
 }
 
 static void add_container(const struct build *b, const char *image, cJSON *spec)
 {
     const cJSON *from = get(b->worker, "spec");
     const cJSON *worker = cJSON_GetArrayItem(get(from, "containers"), 0);
-    cJSON *container = cJSON_CreateObject(), *command;
+    cJSON *container = fleet_json_new_object(), *command;
 
-    fleet_assert(container != NULL);
-    (void)cJSON_AddItemToArray(cJSON_AddArrayToObject(spec, "containers"), container);
-    (void)cJSON_AddStringToObject(container, "name", EXPORT_POD_CONTAINER);
-    (void)cJSON_AddStringToObject(container, "image", image);
-    command = cJSON_AddArrayToObject(container, "command");
-    (void)cJSON_AddItemToArray(command, cJSON_CreateString(EXPORT_POD_PROGRAM));
-    (void)cJSON_AddItemToArray(command, cJSON_CreateString("hold"));
+    fleet_json_add(fleet_json_set_list(spec, "containers"), container);
+    fleet_json_set_string(container, "name", EXPORT_POD_CONTAINER);
+    fleet_json_set_string(container, "image", image);
+    command = fleet_json_set_list(container, "command");
+    fleet_json_add_string(command, EXPORT_POD_PROGRAM);
+    fleet_json_add_string(command, "hold");
     add_copy(container, "securityContext", get(worker, "securityContext"));
     add_resources(container);
     add_volumes(b, spec, container);
@@ -354,23 +349,21 @@ static void add_container(const struct build *b, const char *image, cJSON *spec)
 
 static cJSON *new_pod(const struct build *b)
 {
-    cJSON *pod = cJSON_CreateObject(), *metadata, *item;
+    cJSON *pod = fleet_json_new_object(), *metadata, *item;
     const struct fleetjob_metadata *job = &b->job.metadata;
 
-    fleet_assert(pod != NULL);
-    (void)cJSON_AddStringToObject(pod, "apiVersion", "v1");
-    (void)cJSON_AddStringToObject(pod, "kind", "Pod");
-    metadata = cJSON_AddObjectToObject(pod, "metadata");
-    (void)cJSON_AddStringToObject(metadata, "name", b->request->name);
-    (void)cJSON_AddStringToObject(metadata, "namespace", job->namespace_);
-    (void)cJSON_AddStringToObject(cJSON_AddObjectToObject(metadata, "labels"), EXPORT_POD_LABEL,
-                                  job->name);
-    item = cJSON_CreateObject(); /* deleted with the job, at the latest */
-    (void)cJSON_AddItemToArray(cJSON_AddArrayToObject(metadata, "ownerReferences"), item);
-    (void)cJSON_AddStringToObject(item, "apiVersion", WELLKNOWN_API_VERSION);
-    (void)cJSON_AddStringToObject(item, "kind", WELLKNOWN_KIND);
-    (void)cJSON_AddStringToObject(item, "name", job->name);
-    (void)cJSON_AddStringToObject(item, "uid", job->uid ? job->uid : "");
+    fleet_json_set_string(pod, "apiVersion", "v1");
+    fleet_json_set_string(pod, "kind", "Pod");
+    metadata = fleet_json_set_object(pod, "metadata");
+    fleet_json_set_string(metadata, "name", b->request->name);
+    fleet_json_set_string(metadata, "namespace", job->namespace_);
+    fleet_json_set_string(fleet_json_set_object(metadata, "labels"), EXPORT_POD_LABEL, job->name);
+    item = fleet_json_new_object(); /* deleted with the job, at the latest */
+    fleet_json_add(fleet_json_set_list(metadata, "ownerReferences"), item);
+    fleet_json_set_string(item, "apiVersion", WELLKNOWN_API_VERSION);
+    fleet_json_set_string(item, "kind", WELLKNOWN_KIND);
+    fleet_json_set_string(item, "name", job->name);
+    fleet_json_set_string(item, "uid", job->uid ? job->uid : "");
     return pod;
 }
 
@@ -381,17 +374,17 @@ static cJSON *make_pod(const struct build *b, const char *image)
                                        "imagePullSecrets", "serviceAccountName"};
     const cJSON *from = get(b->worker, "spec");
     const cJSON *affinity = fleet_json_at(from, "affinity.nodeAffinity");
-    cJSON *pod = new_pod(b), *spec = cJSON_AddObjectToObject(pod, "spec");
+    cJSON *pod = new_pod(b), *spec = fleet_json_set_object(pod, "spec");
 
-    (void)cJSON_AddStringToObject(spec, "restartPolicy", "Never");
-    (void)cJSON_AddBoolToObject(spec, "automountServiceAccountToken", false);
-    (void)cJSON_AddBoolToObject(spec, "enableServiceLinks", false);
-    (void)cJSON_AddNumberToObject(spec, "terminationGracePeriodSeconds", 5);
-    (void)cJSON_AddNumberToObject(spec, "activeDeadlineSeconds", EXPORT_POD_SECONDS);
+    fleet_json_set_string(spec, "restartPolicy", "Never");
+    fleet_json_set_bool(spec, "automountServiceAccountToken", false);
+    fleet_json_set_bool(spec, "enableServiceLinks", false);
+    fleet_json_set_number(spec, "terminationGracePeriodSeconds", 5);
+    fleet_json_set_number(spec, "activeDeadlineSeconds", EXPORT_POD_SECONDS);
     for (size_t i = 0; i < FLEET_COUNT(kept); i++)
         add_copy(spec, kept[i], get(from, kept[i]));
     if (affinity)
-        add_copy(cJSON_AddObjectToObject(spec, "affinity"), "nodeAffinity", affinity);
+        add_copy(fleet_json_set_object(spec, "affinity"), "nodeAffinity", affinity);
     if (b->node)
         add_node(spec, b->node);
     add_container(b, image, spec);

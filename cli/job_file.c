@@ -19,6 +19,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/base/yaml.h"
 
@@ -48,14 +49,7 @@ static cJSON *object_at(cJSON *parent, const char *key)
 
     if (cJSON_IsObject(item))
         return item;
-    cJSON_DeleteItemFromObjectCaseSensitive(parent, key);
-    return cJSON_AddObjectToObject(parent, key);
-}
-
-static void set_number(cJSON *object, const char *key, double value)
-{
-    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
-    (void)cJSON_AddNumberToObject(object, key, value);
+    return fleet_json_set_object(parent, key);
 }
 
 static void set_workers(cJSON *worker, double workers)
@@ -63,11 +57,11 @@ static void set_workers(cJSON *worker, double workers)
     const cJSON *min = cJSON_GetObjectItemCaseSensitive(worker, "minReplicas");
     const cJSON *max = cJSON_GetObjectItemCaseSensitive(worker, "maxReplicas");
 
-    set_number(worker, "replicas", workers);
+    fleet_json_set_number(worker, "replicas", workers);
     if (cJSON_IsNumber(min) && min->valuedouble > workers)
-        set_number(worker, "minReplicas", workers);
+        fleet_json_set_number(worker, "minReplicas", workers);
     if (cJSON_IsNumber(max) && max->valuedouble < workers)
-        set_number(worker, "maxReplicas", workers);
+        fleet_json_set_number(worker, "maxReplicas", workers);
 }
 
 static void set_path(cJSON *training, const char *block, const char *key, const char *path)
@@ -76,8 +70,7 @@ static void set_path(cJSON *training, const char *block, const char *key, const 
     FLEET_AUTO_FREE char *full = fleet_file_join(current, path);
     cJSON *object = object_at(training, block);
 
-    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
-    (void)cJSON_AddStringToObject(object, key, full);
+    fleet_json_set_string(object, key, full);
 }
 
 /* Changes of a block that an own trainer does not have; each would make half a block. */
@@ -96,7 +89,7 @@ static void refuse_changes(const struct job_file_changes *changes, struct fleet_
 static void change_training(cJSON *training, const struct job_file_changes *changes)
 {
     if (changes->steps > 0)
-        set_number(training, "steps", (double)changes->steps);
+        fleet_json_set_number(training, "steps", (double)changes->steps);
     if (changes->data_path)
         set_path(training, "data", "path", changes->data_path);
     if (changes->checkpoint_path)

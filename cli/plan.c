@@ -16,6 +16,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/program/print.h"
 
 static const char usage[] =
@@ -90,10 +91,10 @@ static void print_plan(const struct document *document, const struct plan *plan,
     if (arguments->is_json) {
         FLEET_AUTO_JSON cJSON *json = plan_encode_whole(plan);
         if (arguments->rank >= 0)
-            cJSON_AddItemToObject(json, "rank", plan_encode_rank(plan, (int)arguments->rank));
+            fleet_json_set(json, "rank", plan_encode_rank(plan, (int)arguments->rank));
         if (arguments->with_program) {
             print_program(&plan->program, &program);
-            (void)cJSON_AddStringToObject(json, "program", fleet_strbuf_text(&program));
+            fleet_json_set_string(json, "program", fleet_strbuf_text(&program));
         }
         print_json(json);
     } else {

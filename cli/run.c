@@ -28,13 +28,13 @@
 #include "cli/system/processors.h"
 #include "controller/fleetjob/job_secret.h"
 #include "libfleet/api/wellknown.h"
-#include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/log.h"
 
 #define RECORD_MS_MIN    10e3 /* between two writes of the losses */
@@ -234,7 +234,7 @@ static void print_plan(struct run *run)
         plan_table_headline(&run->job, &run->plan, &text);
         plan_table_print(&run->plan, &text);
     } else {
-        json = cJSON_CreateObject();
+        json = fleet_json_new_object();
         fleet_strbuf_appendf(&text, "%s: %d trainers of its own command\n", run->job.metadata.name,
                              job_file_world(&run->job));
     }

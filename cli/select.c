@@ -14,6 +14,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/plan/support.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/strategy/topology.h"
@@ -83,14 +84,14 @@ static cJSON *names_json(const struct select_names *names)
 
 static cJSON *notes_json(const struct select_notes *notes)
 {
-    cJSON *list = cJSON_CreateArray();
+    cJSON *list = fleet_json_new_list();
 
     for (size_t i = 0; i < notes->count; i++) {
-        cJSON *note = cJSON_CreateObject();
+        cJSON *note = fleet_json_new_object();
 
-        cJSON_AddStringToObject(note, "knob", notes->items[i].knob);
-        cJSON_AddStringToObject(note, "because", notes->items[i].because);
-        cJSON_AddItemToArray(list, note);
+        fleet_json_set_string(note, "knob", notes->items[i].knob);
+        fleet_json_set_string(note, "because", notes->items[i].because);
+        fleet_json_add(list, note);
     }
     return list;
 }
@@ -113,7 +114,7 @@ static void add_refused(cJSON *json, const struct document *document, int world,
     if (topology_build(&result->final, world, "", &topology, &ignored) == 0)
         support_list(&question, &refused);
     if (refused.count > 0)
-        cJSON_AddItemToObject(json, "cannotRun", notes_json(&refused));
+        fleet_json_set(json, "cannotRun", notes_json(&refused));
     select_notes_release(&refused);
     fleet_errors_release(&ignored);
 }
@@ -121,17 +122,17 @@ static void add_refused(cJSON *json, const struct document *document, int world,
 static cJSON *result_json(const struct document *document, int world,
                           const struct select_result *result)
 {
-    cJSON *json = cJSON_CreateObject();
+    cJSON *json = fleet_json_new_object();
 
-    cJSON_AddItemToObject(json, "applied", names_json(&result->applied));
-    cJSON_AddItemToObject(json, "dropped", notes_json(&result->dropped));
-    cJSON_AddItemToObject(json, "withoutEffect", notes_json(&result->without_effect));
-    cJSON_AddItemToObject(json, "dependsOnWorkers", names_json(&result->depends_on_workers));
-    cJSON_AddItemToObject(json, "notes", notes_json(&result->notes));
+    fleet_json_set(json, "applied", names_json(&result->applied));
+    fleet_json_set(json, "dropped", notes_json(&result->dropped));
+    fleet_json_set(json, "withoutEffect", notes_json(&result->without_effect));
+    fleet_json_set(json, "dependsOnWorkers", names_json(&result->depends_on_workers));
+    fleet_json_set(json, "notes", notes_json(&result->notes));
     if (result->warnings.count > 0)
-        cJSON_AddItemToObject(json, "warnings", notes_json(&result->warnings));
+        fleet_json_set(json, "warnings", notes_json(&result->warnings));
     add_refused(json, document, world, result);
-    cJSON_AddItemToObject(json, "final", strategy_json_encode(&result->final));
+    fleet_json_set(json, "final", strategy_json_encode(&result->final));
     return json;
 }
 

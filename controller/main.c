@@ -36,6 +36,7 @@
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/log.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/kube/config.h"
@@ -323,8 +324,7 @@ static void on_service(void *user, const cJSON *object, const struct fleet_error
     fleet_strbuf_appendf(&address, strchr(ip, ':') ? "[%s]:%lld" : "%s:%lld", ip,
                          (long long)p->arguments.hub_port);
     p->hub_address = fleet_strbuf_take(&address);
-    p->service = cJSON_Duplicate(object, true);
-    fleet_assert(p->service);
+    p->service = fleet_json_copy(object);
     load_identity(p);
 }
 

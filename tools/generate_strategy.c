@@ -19,6 +19,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/base/yaml.h"
 #include "libfleet/plan/support.h"
@@ -301,8 +302,8 @@ static void append_generated(struct fleet_strbuf *out, const char *path,
     if (!example)
         return;
     if (!has_section(prose, "## Example")) {
-        cJSON *wrapped = cJSON_CreateObject();
-        cJSON_AddItemToObject(wrapped, "strategy", cJSON_Duplicate(example, true));
+        cJSON *wrapped = fleet_json_new_object();
+        fleet_json_set(wrapped, "strategy", fleet_json_copy(example));
         fleet_strbuf_append(out, "## Example\n\n```yaml\n");
         yaml_print(wrapped, out);
         fleet_strbuf_append(out, "```\n\n");

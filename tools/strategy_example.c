@@ -8,6 +8,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/plan/plan.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/strategy_json.h"
@@ -101,31 +102,31 @@ static cJSON *text_for(const struct knob_field *field)
     char word[64];
 
     if (!words)
-        return cJSON_CreateString("name");
+        return fleet_json_new_string("name");
     if (bar)
         words = bar + 1;
     (void)snprintf(word, sizeof(word), "%.*s", (int)strcspn(words, "|"), words);
-    return cJSON_CreateString(word);
+    return fleet_json_new_string(word);
 }
 
 static cJSON *value_for(const struct knob_field *field)
 {
-    cJSON *list = cJSON_CreateArray(), *value = list;
+    cJSON *list = fleet_json_new_list(), *value = list;
 
     if (field->kind == KNOB_STRINGS) {
-        cJSON_AddItemToArray(list, text_for(field));
+        fleet_json_add(list, text_for(field));
     } else if (field->kind == KNOB_INTS) {
-        cJSON_AddItemToArray(list, cJSON_CreateNumber(2));
+        fleet_json_add_number(list, 2);
     } else if (field->kind == KNOB_FLOATS) {
-        cJSON_AddItemToArray(list, cJSON_CreateNumber(0.5));
+        fleet_json_add_number(list, 0.5);
     } else if (field->kind == KNOB_MESSAGES) {
-        cJSON_AddItemToArray(list, cJSON_CreateObject());
+        fleet_json_add_object(list);
     } else {
         cJSON_Delete(list);
-        value = field->kind == KNOB_BOOL ? cJSON_CreateBool(field->number == 0)
+        value = field->kind == KNOB_BOOL ? fleet_json_new_bool(field->number == 0)
                 : field->kind == KNOB_STRING || field->kind == KNOB_WORD
                     ? text_for(field)
-                    : cJSON_CreateNumber(number_for(field));
+                    : fleet_json_new_number(number_for(field));
     }
     return value;
 }
@@ -144,7 +145,7 @@ static void add_switch(cJSON *strategy, const char *top)
     (void)snprintf(name, sizeof(name), "%.*s", (int)(length - 8), top);
     field = knobs_find(knobs_root(), name, NULL);
     if (field && field->kind == KNOB_BOOL)
-        cJSON_AddTrueToObject(strategy, name);
+        fleet_json_set_bool(strategy, name, true);
 }
 
 static cJSON *object_at(cJSON *parent, const char *name, const struct knob_field *field)
@@ -152,10 +153,9 @@ static cJSON *object_at(cJSON *parent, const char *name, const struct knob_field
     cJSON *object, *list;
 
     if (field->kind != KNOB_MESSAGES)
-        return cJSON_AddObjectToObject(parent, name);
-    list = cJSON_AddArrayToObject(parent, name);
-    object = cJSON_CreateObject();
-    cJSON_AddItemToArray(list, object);
+        return fleet_json_set_object(parent, name);
+    list = fleet_json_set_list(parent, name);
+    object = fleet_json_add_object(list);
     return object;
 }
 
@@ -170,7 +170,7 @@ cJSON *strategy_example(const char *path, const struct knob_field *field)
     for (size_t i = 0; i < FLEET_COUNT(chosen); i++)
         if (strcmp(path, chosen[i].path) == 0)
             return cJSON_Parse(chosen[i].strategy);
-    strategy = at = cJSON_CreateObject();
+    strategy = at = fleet_json_new_object();
     (void)snprintf(copy, sizeof(copy), "%s", path);
     name = strtok_r(copy, ".", &state);
     add_switch(strategy, name);
@@ -179,7 +179,7 @@ cJSON *strategy_example(const char *path, const struct knob_field *field)
 
         fleet_assert(step != NULL);
         if (!step->message) {
-            cJSON_AddItemToObject(at, step->name, value_for(step));
+            fleet_json_set(at, step->name, value_for(step));
             break;
         }
         at = object_at(at, step->name, step);
@@ -236,11 +236,11 @@ cJSON *strategy_example_plan(const cJSON *json)
 static void refusal_beside(const cJSON *strategy, enum unit unit, struct fleet_strbuf *out)
 {
     SELECT_AUTO_RESULT struct select_result result = {0};
-    FLEET_AUTO_JSON cJSON *both = cJSON_Duplicate(strategy, true);
+    FLEET_AUTO_JSON cJSON *both = fleet_json_copy(strategy);
     struct fleet_errors errors = {0};
 
     if (!cJSON_GetObjectItemCaseSensitive(both, unit_name(unit)))
-        cJSON_AddTrueToObject(both, unit_name(unit));
+        fleet_json_set_bool(both, unit_name(unit), true);
     if (select_example(both, STRATEGY_FULL, &result, &errors) < 0)
         fleet_strbuf_append(out, errors.items[0].message);
     fleet_errors_release(&errors);

@@ -13,6 +13,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/strategy/strategy_options.h"
 #include "libfleet/training/training.h"
 
@@ -100,17 +101,16 @@ void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool
 cJSON *ledger_encode(const struct ledger *ledger)
 {
     int64_t kept = ledger->loss_count < ledger->window ? ledger->loss_count : ledger->window;
-    cJSON *root = cJSON_CreateObject(), *scaling = cJSON_AddObjectToObject(root, "lossScaling");
+    cJSON *root = fleet_json_new_object(), *scaling = fleet_json_set_object(root, "lossScaling");
 
-    fleet_assert(scaling &&
-                 cJSON_AddNumberToObject(scaling, "scale", (double)ledger->scaling.scale) &&
-                 cJSON_AddNumberToObject(scaling, "good", ledger->scaling.good) &&
-                 cJSON_AddNumberToObject(scaling, "bad", ledger->scaling.bad) &&
-                 cJSON_AddNumberToObject(root, "skipped", (double)ledger->skipped));
+    fleet_json_set_number(scaling, "scale", (double)ledger->scaling.scale);
+    fleet_json_set_number(scaling, "good", ledger->scaling.good);
+    fleet_json_set_number(scaling, "bad", ledger->scaling.bad);
+    fleet_json_set_number(root, "skipped", (double)ledger->skipped);
     if (ledger->window > 0) {
-        cJSON *losses = cJSON_AddArrayToObject(root, "losses");
+        cJSON *losses = fleet_json_set_list(root, "losses");
         for (int64_t i = 0; i < kept; i++)
-            cJSON_AddItemToArray(losses, cJSON_CreateNumber(kept_loss(ledger, i)));
+            fleet_json_add_number(losses, kept_loss(ledger, i));
     }
     return root;
 }

@@ -13,6 +13,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/field.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/checkpoint/vocabulary.h"
 #include "libfleet/strategy/strategy_json.h"
@@ -82,42 +83,40 @@ void origin_tokenizer_release(struct origin_tokenizer *tokenizer)
 
 static cJSON *encode_tokenizer(const struct origin_tokenizer *tokenizer)
 {
-    cJSON *object = cJSON_CreateObject();
+    cJSON *object = fleet_json_new_object();
 
-    fleet_assert(object != NULL);
-    (void)cJSON_AddStringToObject(object, "vocabulary", tokenizer->vocabulary.path);
-    (void)cJSON_AddStringToObject(object, "vocabularySha256", tokenizer->vocabulary.sha256);
-    (void)cJSON_AddStringToObject(object, "merges", tokenizer->merges.path);
-    (void)cJSON_AddStringToObject(object, "mergesSha256", tokenizer->merges.sha256);
+    fleet_json_set_string(object, "vocabulary", tokenizer->vocabulary.path);
+    fleet_json_set_string(object, "vocabularySha256", tokenizer->vocabulary.sha256);
+    fleet_json_set_string(object, "merges", tokenizer->merges.path);
+    fleet_json_set_string(object, "mergesSha256", tokenizer->merges.sha256);
     return object;
 }
 
 /* Not compared: what those who use the weights need besides. */
 static void encode_use(const struct origin *origin, cJSON *root)
 {
-    (void)cJSON_AddStringToObject(root, "strategyPolicy",
-                                  origin->policy == STRATEGY_PADDLE ? "Paddle" : "Full");
+    fleet_json_set_string(root, "strategyPolicy",
+                          origin->policy == STRATEGY_PADDLE ? "Paddle" : "Full");
     if (origin->training->has_evaluation)
-        (void)cJSON_AddNumberToObject(root, "evaluationBatches",
-                                      (double)origin->training->evaluation.batches);
+        fleet_json_set_number(root, "evaluationBatches",
+                              (double)origin->training->evaluation.batches);
     if (origin->tokenizer)
-        cJSON_AddItemToObject(root, "tokenizer", encode_tokenizer(origin->tokenizer));
+        fleet_json_set(root, "tokenizer", encode_tokenizer(origin->tokenizer));
 }
 
 cJSON *origin_encode(const struct origin *origin)
 {
-    cJSON *root = cJSON_CreateObject();
+    cJSON *root = fleet_json_new_object();
     char data[FLEET_SHA256_HEX_SIZE];
 
-    fleet_assert(root != NULL);
     fleet_hex_encode(origin->data, FLEET_SHA256_SIZE, data);
-    (void)cJSON_AddStringToObject(root, "uid", origin->uid);
-    (void)cJSON_AddStringToObject(root, "name", origin->name);
-    (void)cJSON_AddStringToObject(root, "dataSha256", data);
-    cJSON_AddItemToObject(root, "training", encode_training(origin->training));
-    cJSON_AddItemToObject(root, "strategy", strategy_json_encode(origin->strategy));
-    cJSON_AddItemToObject(root, "strategyOptions",
-                          fleet_object_encode(&strategy_options_type, origin->options));
+    fleet_json_set_string(root, "uid", origin->uid);
+    fleet_json_set_string(root, "name", origin->name);
+    fleet_json_set_string(root, "dataSha256", data);
+    fleet_json_set(root, "training", encode_training(origin->training));
+    fleet_json_set(root, "strategy", strategy_json_encode(origin->strategy));
+    fleet_json_set(root, "strategyOptions",
+                   fleet_object_encode(&strategy_options_type, origin->options));
     encode_use(origin, root);
     return root;
 }

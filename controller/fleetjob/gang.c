@@ -12,6 +12,7 @@
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
 
@@ -88,20 +89,19 @@ cJSON *gang_build(const struct fleetjob *job, enum gang_scheduler scheduler)
     const struct kube_resource *resource = gang_resource(scheduler);
     FLEET_AUTO_FREE char *name = gang_group_name(job);
     struct fleet_strbuf version = {0};
-    cJSON *group = cJSON_CreateObject(), *metadata, *spec;
+    cJSON *group = fleet_json_new_object(), *metadata, *spec;
 
     fleet_assert(group && resource);
     kube_resource_api_version(resource, &version);
-    metadata = cJSON_AddObjectToObject(group, "metadata");
-    spec = cJSON_AddObjectToObject(group, "spec");
-    fleet_assert(
-        cJSON_AddStringToObject(group, "apiVersion", version.text) &&
-        cJSON_AddStringToObject(group, "kind", resource->kind) &&
-        cJSON_AddStringToObject(metadata, "name", name) &&
-        cJSON_AddStringToObject(metadata, "namespace", job->metadata.namespace_) &&
-        cJSON_AddItemToArray(cJSON_AddArrayToObject(metadata, "ownerReferences"),
-                             kube_owner_reference(WELLKNOWN_API_VERSION, WELLKNOWN_KIND, &owner)) &&
-        cJSON_AddNumberToObject(spec, "minMember", (double)job->spec.worker.min_replicas));
+    metadata = fleet_json_set_object(group, "metadata");
+    spec = fleet_json_set_object(group, "spec");
+    fleet_json_set_string(group, "apiVersion", version.text);
+    fleet_json_set_string(group, "kind", resource->kind);
+    fleet_json_set_string(metadata, "name", name);
+    fleet_json_set_string(metadata, "namespace", job->metadata.namespace_);
+    fleet_json_add(fleet_json_set_list(metadata, "ownerReferences"),
+                   kube_owner_reference(WELLKNOWN_API_VERSION, WELLKNOWN_KIND, &owner));
+    fleet_json_set_number(spec, "minMember", (double)job->spec.worker.min_replicas);
     fleet_strbuf_release(&version);
     kube_meta_set_label(group, WELLKNOWN_LABEL_JOB, job->metadata.name);
     kube_meta_set_label(group, WELLKNOWN_LABEL_MANAGED_BY, WELLKNOWN_FIELD_MANAGER);
@@ -120,6 +120,5 @@ void gang_join(const struct fleetjob *job, enum gang_scheduler scheduler, cJSON 
     if (schedulers[scheduler].annotation)
         kube_meta_set_annotation(pod, schedulers[scheduler].annotation, name);
     if (!cJSON_GetObjectItemCaseSensitive(spec, "schedulerName"))
-        fleet_assert(
-            cJSON_AddStringToObject(spec, "schedulerName", schedulers[scheduler].scheduler_name));
+        fleet_json_set_string(spec, "schedulerName", schedulers[scheduler].scheduler_name);
 }

@@ -16,6 +16,7 @@
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 #include "libfleet/kube/rest.h"
@@ -143,23 +144,22 @@ static void add_value(cJSON *data, const char *key, const char *text)
 
     fleet_assert(base64);
     (void)EVP_EncodeBlock(base64, (const unsigned char *)text, (int)size);
-    fleet_assert(cJSON_AddStringToObject(data, key, (const char *)base64));
+    fleet_json_set_string(data, key, (const char *)base64);
 }
 
 cJSON *install_identity_build(const char *namespace_, const char *name,
                               const struct install_identity *identity)
 {
-    cJSON *secret = cJSON_CreateObject(), *metadata, *data;
+    cJSON *secret = fleet_json_new_object(), *metadata, *data;
     char hex[2 * INSTALL_IDENTITY_KEY_SIZE + 1];
 
-    fleet_assert(secret);
     fleet_hex_encode(identity->key, sizeof(identity->key), hex);
-    metadata = cJSON_AddObjectToObject(secret, "metadata");
-    data = cJSON_AddObjectToObject(secret, "data");
-    fleet_assert(data && cJSON_AddStringToObject(secret, "apiVersion", "v1") &&
-                 cJSON_AddStringToObject(secret, "kind", "Secret") &&
-                 cJSON_AddStringToObject(metadata, "name", name) &&
-                 cJSON_AddStringToObject(metadata, "namespace", namespace_));
+    metadata = fleet_json_set_object(secret, "metadata");
+    data = fleet_json_set_object(secret, "data");
+    fleet_json_set_string(secret, "apiVersion", "v1");
+    fleet_json_set_string(secret, "kind", "Secret");
+    fleet_json_set_string(metadata, "name", name);
+    fleet_json_set_string(metadata, "namespace", namespace_);
     add_value(data, "ca.crt", identity->ca.certificate_pem);
     add_value(data, "ca.key", identity->ca.key_pem);
     add_value(data, "install-key", hex);

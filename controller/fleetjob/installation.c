@@ -20,6 +20,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 #include "libfleet/kube/rest.h"
@@ -95,14 +96,12 @@ static void make_secret(struct installation *in)
 /* A former version hung it on the Service. */
 static void free_secret(struct installation *in, const cJSON *found)
 {
-    FLEET_AUTO_JSON cJSON *patch = cJSON_CreateObject();
-    cJSON *metadata = cJSON_AddObjectToObject(patch, "metadata");
+    FLEET_AUTO_JSON cJSON *patch = fleet_json_new_object();
+    cJSON *metadata = fleet_json_set_object(patch, "metadata");
     struct kube_rest_request request = on_secret(in, KUBE_MERGE_PATCH);
 
-    fleet_assert(
-        metadata &&
-        cJSON_AddStringToObject(metadata, "uid", fleet_json_text_at(found, "metadata.uid")) &&
-        cJSON_AddNullToObject(metadata, "ownerReferences"));
+    fleet_json_set_string(metadata, "uid", fleet_json_text_at(found, "metadata.uid"));
+    fleet_json_set_null(metadata, "ownerReferences");
     request.body = patch;
     in->call = kube_rest_start(in->io, &request, on_secret_written, in);
 }
@@ -171,19 +170,17 @@ static void note_service(struct installation *in, const cJSON *service)
         return;
     cJSON_Delete(in->service);
     cJSON_Delete(in->owner);
-    in->service = cJSON_Duplicate(service, true);
+    in->service = fleet_json_copy(service);
     in->owner = kube_owner_reference("v1", "Service", &meta);
     fleet_assert(in->service && in->owner);
 }
 
 static cJSON *build_ports(const struct installation *in)
 {
-    cJSON *ports = cJSON_CreateArray(), *port = cJSON_CreateObject();
-
-    fleet_assert(ports && port && cJSON_AddItemToArray(ports, port) &&
-                 cJSON_AddStringToObject(port, "name", "hub") &&
-                 cJSON_AddStringToObject(port, "protocol", "TCP") &&
-                 cJSON_AddNumberToObject(port, "port", in->options.port));
+    cJSON *ports = fleet_json_new_list(), *port = fleet_json_add_object(ports);
+    fleet_json_set_string(port, "name", "hub");
+    fleet_json_set_string(port, "protocol", "TCP");
+    fleet_json_set_number(port, "port", in->options.port);
     return ports;
 }
 
@@ -192,26 +189,26 @@ static void copy_member(cJSON *to, const cJSON *from, const char *key)
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(from, key);
 
     if (value)
-        fleet_assert(cJSON_AddItemToObject(to, key, cJSON_Duplicate(value, true)));
+        fleet_json_set(to, key, fleet_json_copy(value));
 }
 
 /* The one that was there, with what makes it part of a Helm release. `address` "": any. */
 static cJSON *build_service(const struct installation *in, const char *address)
 {
-    cJSON *service = cJSON_CreateObject();
-    cJSON *metadata = cJSON_AddObjectToObject(service, "metadata");
-    cJSON *spec = cJSON_AddObjectToObject(service, "spec");
+    cJSON *service = fleet_json_new_object();
+    cJSON *metadata = fleet_json_set_object(service, "metadata");
+    cJSON *spec = fleet_json_set_object(service, "spec");
     const cJSON *before = fleet_json_at(in->service, "metadata");
 
-    fleet_assert(spec && cJSON_AddStringToObject(service, "apiVersion", "v1") &&
-                 cJSON_AddStringToObject(service, "kind", "Service") &&
-                 cJSON_AddStringToObject(metadata, "name", in->options.service) &&
-                 cJSON_AddStringToObject(metadata, "namespace", in->options.namespace_) &&
-                 cJSON_AddItemToObject(spec, "ports", build_ports(in)));
+    fleet_json_set_string(service, "apiVersion", "v1");
+    fleet_json_set_string(service, "kind", "Service");
+    fleet_json_set_string(metadata, "name", in->options.service);
+    fleet_json_set_string(metadata, "namespace", in->options.namespace_);
+    fleet_json_set(spec, "ports", build_ports(in));
     copy_member(metadata, before, "labels");
     copy_member(metadata, before, "annotations");
     if (address[0])
-        fleet_assert(cJSON_AddStringToObject(spec, "clusterIP", address));
+        fleet_json_set_string(spec, "clusterIP", address);
     return service;
 }
 
@@ -283,16 +280,14 @@ static bool is_right(const struct installation *in, const cJSON *service)
 
 static void mend_service(struct installation *in, const cJSON *found)
 {
-    FLEET_AUTO_JSON cJSON *patch = cJSON_CreateObject();
-    cJSON *metadata = cJSON_AddObjectToObject(patch, "metadata");
-    cJSON *spec = cJSON_AddObjectToObject(patch, "spec");
+    FLEET_AUTO_JSON cJSON *patch = fleet_json_new_object();
+    cJSON *metadata = fleet_json_set_object(patch, "metadata");
+    cJSON *spec = fleet_json_set_object(patch, "spec");
     struct kube_rest_request request = on_service(in, KUBE_MERGE_PATCH);
 
-    fleet_assert(
-        spec &&
-        cJSON_AddStringToObject(metadata, "uid", fleet_json_text_at(found, "metadata.uid")) &&
-        cJSON_AddNullToObject(spec, "selector") &&
-        cJSON_AddItemToObject(spec, "ports", build_ports(in)));
+    fleet_json_set_string(metadata, "uid", fleet_json_text_at(found, "metadata.uid"));
+    fleet_json_set_null(spec, "selector");
+    fleet_json_set(spec, "ports", build_ports(in));
     request.body = patch;
     in->call = kube_rest_start(in->io, &request, on_service_written, in);
 }

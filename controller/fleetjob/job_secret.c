@@ -5,9 +5,9 @@
 
 #include "controller/fleetjob/pod_builder.h"
 #include "libfleet/api/wellknown.h"
-#include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
 #include "libfleet/strategy/strategy_json.h"
@@ -35,24 +35,20 @@ void job_secret_digest(const cJSON *secret, char out[FLEET_SHA256_HEX_SIZE])
 
 char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folder)
 {
-    FLEET_AUTO_JSON cJSON *root = cJSON_CreateObject();
+    FLEET_AUTO_JSON cJSON *root = fleet_json_new_object();
     const struct fleetjob_spec *spec = &job->spec;
     bool is_paddle = spec->strategy_policy == FLEETJOB_POLICY_PADDLE;
 
-    fleet_assert(root);
-    fleet_assert(
-        cJSON_AddItemToObject(root, "training",
-                              spec->training_json ? cJSON_Duplicate(spec->training_json, true)
-                                                  : cJSON_CreateObject()) &&
-        cJSON_AddItemToObject(root, "strategy", strategy_json_encode(&spec->strategy)) &&
-        cJSON_AddStringToObject(root, "strategyPolicy", is_paddle ? "Paddle" : "Full") &&
-        cJSON_AddItemToObject(
-            root, "strategyOptions",
-            fleet_object_encode(&strategy_options_type, &spec->strategy_options)) &&
-        (!spec->auto_parallel ||
-         cJSON_AddItemToObject(root, "autoParallel", cJSON_Duplicate(spec->auto_parallel, true))) &&
-        cJSON_AddStringToObject(root, "jobName", job->metadata.name) &&
-        cJSON_AddStringToObject(root, "baseDir", base_folder));
+    fleet_json_set(root, "autoParallel", fleet_json_copy(spec->auto_parallel));
+    fleet_json_set(root, "training",
+                   spec->training_json ? fleet_json_copy(spec->training_json)
+                                       : fleet_json_new_object());
+    fleet_json_set(root, "strategy", strategy_json_encode(&spec->strategy));
+    fleet_json_set_string(root, "strategyPolicy", is_paddle ? "Paddle" : "Full");
+    fleet_json_set(root, "strategyOptions",
+                   fleet_object_encode(&strategy_options_type, &spec->strategy_options));
+    fleet_json_set_string(root, "jobName", job->metadata.name);
+    fleet_json_set_string(root, "baseDir", base_folder);
     return fleet_json_print(root);
 }
 
@@ -76,24 +72,22 @@ cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, con
     FLEET_AUTO_FREE char *name = job_secret_name(job);
     FLEET_AUTO_FREE char *file = job_secret_trainer_file(job, "/");
     FLEET_AUTO_FREE char *environment = environment_file(job);
-    cJSON *secret = cJSON_CreateObject(), *metadata, *owners, *data;
+    cJSON *secret = fleet_json_new_object(), *metadata, *owners, *data;
 
-    fleet_assert(secret);
-    metadata = cJSON_AddObjectToObject(secret, "metadata");
-    owners = cJSON_AddArrayToObject(metadata, "ownerReferences");
-    data = cJSON_AddObjectToObject(secret, "stringData");
-    fleet_assert(cJSON_AddStringToObject(secret, "apiVersion", "v1") &&
-                 cJSON_AddStringToObject(secret, "kind", "Secret") &&
-                 cJSON_AddStringToObject(secret, "type", "Opaque") &&
-                 cJSON_AddStringToObject(metadata, "name", name) &&
-                 cJSON_AddStringToObject(metadata, "namespace", job->metadata.namespace_) &&
-                 cJSON_AddItemToArray(
-                     owners, kube_owner_reference(WELLKNOWN_API_VERSION, WELLKNOWN_KIND, &owner)) &&
-                 cJSON_AddStringToObject(data, "hub", hub_address) &&
-                 cJSON_AddStringToObject(data, "token", token) &&
-                 cJSON_AddStringToObject(data, "ca.crt", ca_pem) &&
-                 cJSON_AddStringToObject(data, "job.json", file) &&
-                 cJSON_AddStringToObject(data, "environment", environment));
+    metadata = fleet_json_set_object(secret, "metadata");
+    owners = fleet_json_set_list(metadata, "ownerReferences");
+    data = fleet_json_set_object(secret, "stringData");
+    fleet_json_set_string(secret, "apiVersion", "v1");
+    fleet_json_set_string(secret, "kind", "Secret");
+    fleet_json_set_string(secret, "type", "Opaque");
+    fleet_json_set_string(metadata, "name", name);
+    fleet_json_set_string(metadata, "namespace", job->metadata.namespace_);
+    fleet_json_add(owners, kube_owner_reference(WELLKNOWN_API_VERSION, WELLKNOWN_KIND, &owner));
+    fleet_json_set_string(data, "hub", hub_address);
+    fleet_json_set_string(data, "token", token);
+    fleet_json_set_string(data, "ca.crt", ca_pem);
+    fleet_json_set_string(data, "job.json", file);
+    fleet_json_set_string(data, "environment", environment);
     kube_meta_set_label(secret, WELLKNOWN_LABEL_JOB, job->metadata.name);
     kube_meta_set_label(secret, WELLKNOWN_LABEL_MANAGED_BY, WELLKNOWN_FIELD_MANAGER);
     return secret;

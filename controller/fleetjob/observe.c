@@ -14,6 +14,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/plan/plan.h"
 
@@ -332,7 +333,7 @@ void observe_complete(const struct observation *o, struct actions *actions)
     if (fleet_json_equal(o->plan->json, actions->status.plan))
         return;
     cJSON_Delete(actions->status.plan);
-    actions->status.plan = cJSON_Duplicate(o->plan->json, true);
+    actions->status.plan = fleet_json_copy(o->plan->json);
     fleet_assert(actions->status.plan);
     actions->is_status_changed = true;
 }

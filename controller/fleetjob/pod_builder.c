@@ -15,6 +15,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/log.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
@@ -30,28 +31,6 @@
 
 /* ---- JSON by hand ---------------------------------------------------------------------------- */
 
-/* `value` may be the one that is there. */
-static void text(cJSON *object, const char *key, const char *value)
-{
-    cJSON *item = cJSON_CreateString(value);
-
-    fleet_assert(item);
-    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
-    fleet_assert(cJSON_AddItemToObject(object, key, item));
-}
-
-static void number(cJSON *object, const char *key, double value)
-{
-    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
-    fleet_assert(cJSON_AddNumberToObject(object, key, value));
-}
-
-static void truth(cJSON *object, const char *key, bool value)
-{
-    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
-    fleet_assert(cJSON_AddBoolToObject(object, key, value));
-}
-
 static cJSON *get(const cJSON *object, const char *key)
 {
     return cJSON_GetObjectItemCaseSensitive(object, key);
@@ -64,50 +43,33 @@ static cJSON *child(cJSON *object, const char *key, bool is_list)
 
     if (is_list ? cJSON_IsArray(item) : cJSON_IsObject(item))
         return item;
-    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
-    item = is_list ? cJSON_AddArrayToObject(object, key) : cJSON_AddObjectToObject(object, key);
-    fleet_assert(item);
+    item = is_list ? fleet_json_set_list(object, key) : fleet_json_set_object(object, key);
     return item;
-}
-
-static cJSON *append(cJSON *list)
-{
-    cJSON *item = cJSON_CreateObject();
-
-    fleet_assert(item && cJSON_AddItemToArray(list, item));
-    return item;
-}
-
-static cJSON *copy(const cJSON *item)
-{
-    cJSON *duplicate = cJSON_Duplicate(item, true);
-
-    fleet_assert(duplicate);
-    return duplicate;
 }
 
 /* ---- the user's part ------------------------------------------------------------------------- */
 
 static void add_user_volume(cJSON *spec, cJSON *container, const struct fleetjob_volume *volume)
 {
-    cJSON *source = append(child(spec, "volumes", true));
-    cJSON *mount = append(child(container, "volumeMounts", true));
+    cJSON *source = fleet_json_add_object(child(spec, "volumes", true));
+    cJSON *mount = fleet_json_add_object(child(container, "volumeMounts", true));
 
-    text(source, "name", volume->name);
+    fleet_json_set_string(source, "name", volume->name);
     if (volume->claim)
-        text(child(source, "persistentVolumeClaim", false), "claimName", volume->claim);
+        fleet_json_set_string(child(source, "persistentVolumeClaim", false), "claimName",
+                              volume->claim);
     else if (volume->config_map)
-        text(child(source, "configMap", false), "name", volume->config_map);
+        fleet_json_set_string(child(source, "configMap", false), "name", volume->config_map);
     else if (volume->host_path)
-        text(child(source, "hostPath", false), "path", volume->host_path);
+        fleet_json_set_string(child(source, "hostPath", false), "path", volume->host_path);
     else
-        fleet_assert(cJSON_AddItemToObject(source, "emptyDir",
-                                           volume->empty_dir ? copy(volume->empty_dir)
-                                                             : cJSON_CreateObject()));
-    text(mount, "name", volume->name);
-    text(mount, "mountPath", volume->mount_path);
+        fleet_json_set(source, "emptyDir",
+                       volume->empty_dir ? fleet_json_copy(volume->empty_dir)
+                                         : fleet_json_new_object());
+    fleet_json_set_string(mount, "name", volume->name);
+    fleet_json_set_string(mount, "mountPath", volume->mount_path);
     if (volume->read_only)
-        truth(mount, "readOnly", true);
+        fleet_json_set_bool(mount, "readOnly", true);
 }
 
 /* The image of the first container: as frozen, as asked for, or the runtime's own. */
@@ -151,22 +113,21 @@ static bool keeps_entrypoint(const struct pod_builder_request *r, const cJSON *c
 static cJSON *user_part(const struct pod_builder_request *r)
 {
     const struct fleetjob_worker *worker = &r->job->spec.worker;
-    cJSON *pod = worker->template_ ? copy(worker->template_) : cJSON_CreateObject();
+    cJSON *pod = worker->template_ ? fleet_json_copy(worker->template_) : fleet_json_new_object();
     cJSON *spec, *containers, *container;
 
-    fleet_assert(pod);
     spec = child(pod, "spec", false);
     containers = child(spec, "containers", true);
-    container =
-        cJSON_GetArraySize(containers) > 0 ? cJSON_GetArrayItem(containers, 0) : append(containers);
+    container = cJSON_GetArraySize(containers) > 0 ? cJSON_GetArrayItem(containers, 0)
+                                                   : fleet_json_add_object(containers);
     if (!get(container, "name"))
-        text(container, "name", "worker");
+        fleet_json_set_string(container, "name", "worker");
     if (worker->template_)
         return pod;
     if (worker->image && worker->image[0])
-        text(container, "image", worker->image);
+        fleet_json_set_string(container, "image", worker->image);
     if (worker->resources)
-        fleet_assert(cJSON_AddItemToObject(container, "resources", copy(worker->resources)));
+        fleet_json_set(container, "resources", fleet_json_copy(worker->resources));
     for (size_t i = 0; i < worker->volumes.count; i++)
         add_user_volume(spec, container, &worker->volumes.items[i]);
     return pod;
@@ -176,15 +137,15 @@ static cJSON *user_part(const struct pod_builder_request *r)
 
 static cJSON *new_variable(cJSON *env, const char *name)
 {
-    cJSON *item = append(env);
+    cJSON *item = fleet_json_add_object(env);
 
-    text(item, "name", name);
+    fleet_json_set_string(item, "name", name);
     return item;
 }
 
 static void variable(cJSON *env, const char *name, const char *value)
 {
-    text(new_variable(env, name), "value", value);
+    fleet_json_set_string(new_variable(env, name), "value", value);
 }
 
 static void number_variable(cJSON *env, const char *name, int64_t value)
@@ -199,7 +160,7 @@ static void field_variable(cJSON *env, const char *name, const char *path)
 {
     cJSON *from = child(new_variable(env, name), "valueFrom", false);
 
-    text(child(from, "fieldRef", false), "fieldPath", path);
+    fleet_json_set_string(child(from, "fieldRef", false), "fieldPath", path);
 }
 
 static int64_t grace_seconds(const struct fleetjob *job)
@@ -214,9 +175,8 @@ static int64_t grace_seconds(const struct fleetjob *job)
 
 cJSON *pod_builder_common_variables(const struct fleetjob *job)
 {
-    cJSON *env = cJSON_CreateArray();
+    cJSON *env = fleet_json_new_list();
 
-    fleet_assert(env);
     variable(env, "FLEET_JOB_NAME", job->metadata.name);
     variable(env, "FLEET_JOB_UID", job->metadata.uid);
     number_variable(env, "FLEET_PROCESSES", job->spec.worker.processes_per_pod);
@@ -247,7 +207,7 @@ static void add_missing(cJSON *env, const cJSON *others, const cJSON *from)
     {
         const char *name = cJSON_GetStringValue(get(item, "name"));
         if (!has_variable(env, name) && !has_variable(others, name))
-            fleet_assert(cJSON_AddItemToArray(env, copy(item)));
+            fleet_json_add(env, fleet_json_copy(item));
     }
 }
 
@@ -260,9 +220,8 @@ static void add_missing(cJSON *env, const cJSON *others, const cJSON *from)
 static void set_environment(const struct pod_builder_request *r, cJSON *container)
 {
     FLEET_AUTO_JSON cJSON *common = pod_builder_common_variables(r->job);
-    cJSON *env = cJSON_CreateArray();
+    cJSON *env = fleet_json_new_list();
 
-    fleet_assert(env);
     field_variable(env, "FLEET_POD_NAME", "metadata.name");
     field_variable(env, "FLEET_POD_UID", "metadata.uid");
     field_variable(env, "FLEET_ADDRESS", "status.podIP");
@@ -275,8 +234,7 @@ static void set_environment(const struct pod_builder_request *r, cJSON *containe
     if (r->has_json_logs && !has_variable(get(container, "env"), FLEET_LOG_FORMAT_ENV))
         variable(env, FLEET_LOG_FORMAT_ENV, "json");
     add_missing(env, common, get(container, "env"));
-    cJSON_DeleteItemFromObjectCaseSensitive(container, "env");
-    fleet_assert(cJSON_AddItemToObject(container, "env", env));
+    fleet_json_set(container, "env", env);
 }
 
 /* The agent brings its own C library, for which what the user preloads may not be made: it gives
@@ -289,7 +247,7 @@ static void keep_preload(cJSON *container)
     {
         const char *name = cJSON_GetStringValue(get(item, "name"));
         if (name && strcmp(name, "LD_PRELOAD") == 0)
-            text(item, "name", WELLKNOWN_ENV_PRELOAD);
+            fleet_json_set_string(item, "name", WELLKNOWN_ENV_PRELOAD);
     }
 }
 
@@ -307,39 +265,39 @@ static void preload_agent(cJSON *container)
     fleet_strbuf_appendf(&arguments, "%d", cJSON_GetArraySize(get(container, "args")));
     hook = child(child(container, "lifecycle", false), "postStart", false);
     command = child(child(hook, "exec", false), "command", true);
-    fleet_assert(cJSON_AddItemToArray(command, cJSON_CreateString(POD_BUILDER_AGENT)) &&
-                 cJSON_AddItemToArray(command, cJSON_CreateString("--check-entrypoint")) &&
-                 cJSON_AddItemToArray(command, cJSON_CreateString(arguments.text)));
+    fleet_json_add_string(command, POD_BUILDER_AGENT);
+    fleet_json_add_string(command, "--check-entrypoint");
+    fleet_json_add_string(command, arguments.text);
 }
 
 /* The agent is the command; without a training block it runs the template's own one. */
 static void set_command(const struct pod_builder_request *r, cJSON *container)
 {
-    cJSON *command = cJSON_CreateArray();
+    cJSON *command = fleet_json_new_list();
     const char *const keys[] = {"command", "args"};
     const cJSON *item;
 
-    fleet_assert(command && cJSON_AddItemToArray(command, cJSON_CreateString(POD_BUILDER_AGENT)));
+    fleet_json_add_string(command, POD_BUILDER_AGENT);
     if (!r->job->spec.has_training)
-        fleet_assert(cJSON_AddItemToArray(command, cJSON_CreateString("--")));
+        fleet_json_add_string(command, "--");
     for (size_t i = 0; i < FLEET_COUNT(keys); i++) {
         if (!r->job->spec.has_training)
             cJSON_ArrayForEach(item, get(container, keys[i]))
-                fleet_assert(cJSON_AddItemToArray(command, copy(item)));
+                fleet_json_add(command, fleet_json_copy(item));
         cJSON_DeleteItemFromObjectCaseSensitive(container, keys[i]);
     }
-    fleet_assert(cJSON_AddItemToObject(container, "command", command));
+    fleet_json_set(container, "command", command);
 }
 
 /* A mount in place of whatever the user had there. */
 static void mount(cJSON *container, const char *volume, const char *path, bool is_read_only)
 {
-    cJSON *item = append(child(container, "volumeMounts", true));
+    cJSON *item = fleet_json_add_object(child(container, "volumeMounts", true));
 
-    text(item, "name", volume);
-    text(item, "mountPath", path);
+    fleet_json_set_string(item, "name", volume);
+    fleet_json_set_string(item, "mountPath", path);
     if (is_read_only)
-        truth(item, "readOnly", true);
+        fleet_json_set_bool(item, "readOnly", true);
 }
 
 static bool is_mounted(const cJSON *container, const char *path)
@@ -357,17 +315,17 @@ static bool is_mounted(const cJSON *container, const char *path)
 
 static void add_volumes(const struct pod_builder_request *r, cJSON *spec, cJSON *container)
 {
-    cJSON *volume = append(child(spec, "volumes", true));
+    cJSON *volume = fleet_json_add_object(child(spec, "volumes", true));
 
-    text(volume, "name", VOLUME_JOB);
-    text(child(volume, "secret", false), "secretName", r->secret);
-    number(child(volume, "secret", false), "defaultMode", JOB_FILES_MODE);
+    fleet_json_set_string(volume, "name", VOLUME_JOB);
+    fleet_json_set_string(child(volume, "secret", false), "secretName", r->secret);
+    fleet_json_set_number(child(volume, "secret", false), "defaultMode", JOB_FILES_MODE);
     mount(container, VOLUME_JOB, POD_BUILDER_JOB_FOLDER, true);
     if (is_mounted(container, "/dev/shm"))
         return;
-    volume = append(child(spec, "volumes", true));
-    text(volume, "name", VOLUME_SHARED_MEMORY);
-    text(child(volume, "emptyDir", false), "medium", "Memory");
+    volume = fleet_json_add_object(child(spec, "volumes", true));
+    fleet_json_set_string(volume, "name", VOLUME_SHARED_MEMORY);
+    fleet_json_set_string(child(volume, "emptyDir", false), "medium", "Memory");
     mount(container, VOLUME_SHARED_MEMORY, "/dev/shm", false);
 }
 
@@ -380,12 +338,12 @@ static void restrict_pod(cJSON *spec)
     if (security)
         return; /* the user has said */
     security = child(spec, "securityContext", false);
-    truth(security, "runAsNonRoot", true);
-    number(security, "runAsUser", POD_BUILDER_USER);
-    number(security, "runAsGroup", POD_BUILDER_USER);
-    number(security, "fsGroup", POD_BUILDER_USER);
-    text(security, "fsGroupChangePolicy", "OnRootMismatch");
-    text(child(security, "seccompProfile", false), "type", "RuntimeDefault");
+    fleet_json_set_bool(security, "runAsNonRoot", true);
+    fleet_json_set_number(security, "runAsUser", POD_BUILDER_USER);
+    fleet_json_set_number(security, "runAsGroup", POD_BUILDER_USER);
+    fleet_json_set_number(security, "fsGroup", POD_BUILDER_USER);
+    fleet_json_set_string(security, "fsGroupChangePolicy", "OnRootMismatch");
+    fleet_json_set_string(child(security, "seccompProfile", false), "type", "RuntimeDefault");
 }
 
 static void restrict_container(cJSON *container)
@@ -395,9 +353,8 @@ static void restrict_container(cJSON *container)
     if (get(container, "securityContext"))
         return;
     security = child(container, "securityContext", false);
-    truth(security, "allowPrivilegeEscalation", false);
-    fleet_assert(cJSON_AddItemToArray(child(child(security, "capabilities", false), "drop", true),
-                                      cJSON_CreateString("ALL")));
+    fleet_json_set_bool(security, "allowPrivilegeEscalation", false);
+    fleet_json_add_string(child(child(security, "capabilities", false), "drop", true), "ALL");
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -415,7 +372,8 @@ static void request_amount(cJSON *container, const char *resource, int64_t amoun
     FLEET_AUTO_STRBUF struct fleet_strbuf quantity = {0};
 
     fleet_strbuf_appendf(&quantity, "%lld%s", (long long)amount, unit);
-    text(child(child(container, "resources", false), "requests", false), resource, quantity.text);
+    fleet_json_set_string(child(child(container, "resources", false), "requests", false), resource,
+                          quantity.text);
 }
 
 static void request_resources(const struct pod_builder_request *r, cJSON *container)
@@ -433,9 +391,9 @@ static void request_resources(const struct pod_builder_request *r, cJSON *contai
 
 static void set_image(const struct pod_builder_request *r, cJSON *item, const char *image)
 {
-    text(item, "image", image);
+    fleet_json_set_string(item, "image", image);
     if (r->pull_policy && r->pull_policy[0] && !get(item, "imagePullPolicy"))
-        text(item, "imagePullPolicy", r->pull_policy);
+        fleet_json_set_string(item, "imagePullPolicy", r->pull_policy);
 }
 
 /* A quota wants them of every container, and the pod's sum counts the larger of both: as the
@@ -449,28 +407,28 @@ static void take_resources(const cJSON *container, cJSON *init)
         for (size_t i = 0; i < FLEET_COUNT(names); i++) {
             const cJSON *amount = get(get(get(container, "resources"), kinds[k]), names[i]);
             if (amount)
-                fleet_assert(
-                    cJSON_AddItemToObject(child(child(init, "resources", false), kinds[k], false),
-                                          names[i], copy(amount)));
+                fleet_json_set(child(child(init, "resources", false), kinds[k], false), names[i],
+                               fleet_json_copy(amount));
         }
 }
 
 /* An init container of the runtime's image copies the closure to where it lies in its own. */
 static void bring_agent(const struct pod_builder_request *r, cJSON *spec, cJSON *container)
 {
-    cJSON *volume = append(child(spec, "volumes", true)), *init = cJSON_CreateObject(), *command;
+    cJSON *volume = fleet_json_add_object(child(spec, "volumes", true)),
+          *init = fleet_json_new_object(), *command;
     cJSON *list = child(spec, "initContainers", true);
 
-    text(volume, "name", VOLUME_AGENT);
+    fleet_json_set_string(volume, "name", VOLUME_AGENT);
     (void)child(volume, "emptyDir", false);
     mount(container, VOLUME_AGENT, POD_BUILDER_AGENT_FOLDER, true);
-    fleet_assert(init && cJSON_InsertItemInArray(list, 0, init));
-    text(init, "name", WELLKNOWN_AGENT_CONTAINER);
+    fleet_json_add_first(list, init);
+    fleet_json_set_string(init, "name", WELLKNOWN_AGENT_CONTAINER);
     set_image(r, init, agent_image(r));
     command = child(init, "command", true);
-    fleet_assert(cJSON_AddItemToArray(command, cJSON_CreateString(POD_BUILDER_AGENT)) &&
-                 cJSON_AddItemToArray(command, cJSON_CreateString("--install")) &&
-                 cJSON_AddItemToArray(command, cJSON_CreateString("/target")));
+    fleet_json_add_string(command, POD_BUILDER_AGENT);
+    fleet_json_add_string(command, "--install");
+    fleet_json_add_string(command, "/target");
     mount(init, VOLUME_AGENT, "/target", false);
     take_resources(container, init);
     restrict_container(init);
@@ -489,23 +447,25 @@ static void tolerate(cJSON *spec, const char *key)
         if (!other || strcmp(other, key) == 0)
             return;
     }
-    item = append(list);
-    text(item, "key", key);
-    text(item, "operator", "Exists");
-    text(item, "effect", "NoExecute");
-    number(item, "tolerationSeconds", UNREACHABLE_SECONDS);
+    item = fleet_json_add_object(list);
+    fleet_json_set_string(item, "key", key);
+    fleet_json_set_string(item, "operator", "Exists");
+    fleet_json_set_string(item, "effect", "NoExecute");
+    fleet_json_set_number(item, "tolerationSeconds", UNREACHABLE_SECONDS);
 }
 
 static void avoid(cJSON *spec, const char *node)
 {
     cJSON *affinity = child(child(spec, "affinity", false), "nodeAffinity", false);
-    cJSON *term = append(child(affinity, "preferredDuringSchedulingIgnoredDuringExecution", true));
-    cJSON *field = append(child(child(term, "preference", false), "matchFields", true));
+    cJSON *term = fleet_json_add_object(
+        child(affinity, "preferredDuringSchedulingIgnoredDuringExecution", true));
+    cJSON *field =
+        fleet_json_add_object(child(child(term, "preference", false), "matchFields", true));
 
-    number(term, "weight", 50);
-    text(field, "key", "metadata.name");
-    text(field, "operator", "NotIn");
-    fleet_assert(cJSON_AddItemToArray(child(field, "values", true), cJSON_CreateString(node)));
+    fleet_json_set_number(term, "weight", 50);
+    fleet_json_set_string(field, "key", "metadata.name");
+    fleet_json_set_string(field, "operator", "NotIn");
+    fleet_json_add_string(child(field, "values", true), node);
 }
 
 static void queue(const struct pod_builder_request *r, cJSON *pod)
@@ -533,16 +493,15 @@ static void set_metadata(const struct pod_builder_request *r, cJSON *pod)
 
     fleet_strbuf_appendf(&index, "%d", r->index);
     fleet_strbuf_appendf(&attempt, "%d", r->attempt);
-    text(metadata, "name", name);
-    text(metadata, "namespace", job->namespace_);
+    fleet_json_set_string(metadata, "name", name);
+    fleet_json_set_string(metadata, "namespace", job->namespace_);
     kube_meta_set_label(pod, WELLKNOWN_LABEL_JOB, job->name);
     kube_meta_set_label(pod, WELLKNOWN_LABEL_JOB_UID, job->uid);
     kube_meta_set_label(pod, WELLKNOWN_LABEL_INDEX, index.text);
     kube_meta_set_label(pod, WELLKNOWN_LABEL_ATTEMPT, attempt.text);
     kube_meta_set_label(pod, WELLKNOWN_LABEL_MANAGED_BY, WELLKNOWN_FIELD_MANAGER);
-    fleet_assert(
-        cJSON_AddItemToArray(child(metadata, "ownerReferences", true),
-                             kube_owner_reference(WELLKNOWN_API_VERSION, WELLKNOWN_KIND, &owner)));
+    fleet_json_add(child(metadata, "ownerReferences", true),
+                   kube_owner_reference(WELLKNOWN_API_VERSION, WELLKNOWN_KIND, &owner));
 }
 
 static void set_defaults(const struct pod_builder_request *r, cJSON *spec)
@@ -550,16 +509,16 @@ static void set_defaults(const struct pod_builder_request *r, cJSON *spec)
     FLEET_AUTO_FREE char *service = pod_builder_service_name(r->job->metadata.name);
     FLEET_AUTO_FREE char *name = reconcile_pod_name(r->job->metadata.name, r->index, r->attempt);
 
-    text(spec, "restartPolicy", "Never");
+    fleet_json_set_string(spec, "restartPolicy", "Never");
     if (!get(spec, "automountServiceAccountToken"))
-        truth(spec, "automountServiceAccountToken", false);
+        fleet_json_set_bool(spec, "automountServiceAccountToken", false);
     if (!get(spec, "enableServiceLinks"))
-        truth(spec, "enableServiceLinks", false);
+        fleet_json_set_bool(spec, "enableServiceLinks", false);
     if (!get(spec, "terminationGracePeriodSeconds"))
-        number(spec, "terminationGracePeriodSeconds", GRACE_SECONDS);
+        fleet_json_set_number(spec, "terminationGracePeriodSeconds", GRACE_SECONDS);
     if (r->job->spec.worker.hostnames && !get(spec, "subdomain") && !get(spec, "hostname")) {
-        text(spec, "hostname", name);
-        text(spec, "subdomain", service);
+        fleet_json_set_string(spec, "hostname", name);
+        fleet_json_set_string(spec, "subdomain", service);
     }
     tolerate(spec, "node.kubernetes.io/not-ready");
     tolerate(spec, "node.kubernetes.io/unreachable");
@@ -583,8 +542,8 @@ cJSON *pod_builder_build(const struct pod_builder_request *r)
     const char *asked = cJSON_GetStringValue(get(container, "image"));
     bool is_runtime = has_agent(r, asked);
 
-    text(pod, "apiVersion", "v1");
-    text(pod, "kind", "Pod");
+    fleet_json_set_string(pod, "apiVersion", "v1");
+    fleet_json_set_string(pod, "kind", "Pod");
     set_metadata(r, pod);
     set_defaults(r, spec);
     set_image(r, container, choose_image(r, asked));
@@ -596,8 +555,8 @@ cJSON *pod_builder_build(const struct pod_builder_request *r)
         set_command(r, container);
     request_resources(r, container);
     add_volumes(r, spec, container);
-    text(container, "terminationMessagePath", TERMINATION_FILE);
-    text(container, "terminationMessagePolicy", "FallbackToLogsOnError");
+    fleet_json_set_string(container, "terminationMessagePath", TERMINATION_FILE);
+    fleet_json_set_string(container, "terminationMessagePolicy", "FallbackToLogsOnError");
     if (!is_runtime)
         bring_agent(r, spec, container);
     restrict_pod(spec);

@@ -23,6 +23,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
@@ -178,7 +179,7 @@ static void on_written(void *user, const cJSON *pod, const struct fleet_error *e
 static void write_labels(struct pod_query *query)
 {
     const char *slash = strchr(query->key, '/');
-    FLEET_AUTO_JSON cJSON *body = cJSON_CreateObject();
+    FLEET_AUTO_JSON cJSON *body = fleet_json_new_object();
     char index[16], attempt[16];
     struct kube_rest_request patch = {.verb = KUBE_MERGE_PATCH,
                                       .resource = &kube_pods,
@@ -189,9 +190,8 @@ static void write_labels(struct pod_query *query)
 
     (void)snprintf(index, sizeof(index), "%d", query->index);
     (void)snprintf(attempt, sizeof(attempt), "%d", query->attempt);
-    fleet_assert(
-        body && slash &&
-        cJSON_AddStringToObject(cJSON_AddObjectToObject(body, "metadata"), "uid", query->uid));
+    fleet_assert(slash);
+    fleet_json_set_string(fleet_json_set_object(body, "metadata"), "uid", query->uid);
     kube_meta_set_label(body, WELLKNOWN_LABEL_JOB, slash + 1);
     kube_meta_set_label(body, WELLKNOWN_LABEL_JOB_UID, query->job_uid);
     kube_meta_set_label(body, WELLKNOWN_LABEL_INDEX, index);

@@ -14,6 +14,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
 
@@ -46,17 +47,16 @@ static void job_release(void *projected)
 /* The object without its managedFields, which are longer than the rest: references into it. */
 static cJSON *without_managed_fields(const cJSON *object)
 {
-    cJSON *copy = cJSON_CreateObject(), *metadata = cJSON_CreateObject();
+    cJSON *copy = fleet_json_new_object(), *metadata = fleet_json_new_object();
     cJSON *item;
 
-    fleet_assert(copy && metadata);
     cJSON_ArrayForEach(item, object) if (strcmp(item->string, "metadata") != 0)
-        fleet_assert(cJSON_AddItemReferenceToObject(copy, item->string, item));
+        fleet_json_set_reference(copy, item);
     cJSON_ArrayForEach(item,
                        cJSON_GetObjectItemCaseSensitive(
                            object, "metadata")) if (strcmp(item->string, "managedFields") != 0)
-        fleet_assert(cJSON_AddItemReferenceToObject(metadata, item->string, item));
-    fleet_assert(cJSON_AddItemToObject(copy, "metadata", metadata));
+        fleet_json_set_reference(metadata, item);
+    fleet_json_set(copy, "metadata", metadata);
     return copy;
 }
 

@@ -12,6 +12,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
@@ -98,8 +99,8 @@ static struct kube_rest_call *send_patch(struct status_writer *w, const char *ve
                                          cJSON *status, double timeout_ms, bool is_urgent,
                                          kube_rest_done *done)
 {
-    FLEET_AUTO_JSON cJSON *body = cJSON_CreateObject();
-    cJSON *metadata = cJSON_AddObjectToObject(body, "metadata");
+    FLEET_AUTO_JSON cJSON *body = fleet_json_new_object();
+    cJSON *metadata = fleet_json_set_object(body, "metadata");
     struct kube_rest_request request = {.verb = KUBE_MERGE_PATCH,
                                         .resource = &projection_fleetjobs,
                                         .namespace_ = w->namespace_,
@@ -110,9 +111,9 @@ static struct kube_rest_call *send_patch(struct status_writer *w, const char *ve
                                         .urgent = is_urgent,
                                         .field_manager = WELLKNOWN_FIELD_MANAGER};
 
-    fleet_assert(metadata && cJSON_AddStringToObject(metadata, "uid", w->uid) &&
-                 cJSON_AddStringToObject(metadata, "resourceVersion", version) &&
-                 cJSON_AddItemToObject(body, "status", status));
+    fleet_json_set_string(metadata, "uid", w->uid);
+    fleet_json_set_string(metadata, "resourceVersion", version);
+    fleet_json_set(body, "status", status);
     return kube_rest_start(w->io, &request, done, w);
 }
 
@@ -182,8 +183,7 @@ static void keep_unknown(cJSON *patch, const cJSON *old, const cJSON *raw)
             {
                 if (!cJSON_HasObjectItem(cJSON_GetArrayItem(old_list, index), member->string) &&
                     !cJSON_HasObjectItem(item, member->string))
-                    fleet_assert(
-                        cJSON_AddItemToObject(item, member->string, cJSON_Duplicate(member, true)));
+                    fleet_json_set(item, member->string, fleet_json_copy(member));
             }
         }
     }
@@ -295,9 +295,8 @@ static void on_recorded(void *user, const cJSON *object, const struct fleet_erro
 
 static void try_record(struct status_writer *w)
 {
-    cJSON *status = cJSON_Duplicate(w->record_status, true);
+    cJSON *status = fleet_json_copy(w->record_status);
 
-    fleet_assert(status);
     w->record_tries++;
     w->record_call = send_patch(w, w->version, status, RECORD_TIMEOUT_MS, true, on_recorded);
 }
@@ -306,13 +305,13 @@ static void try_record(struct status_writer *w)
 static cJSON *encode_begun(const cJSON *restarts)
 {
     static const char *const optional[] = {"member", "exitCode", "message"};
-    cJSON *begun = cJSON_Duplicate(fleet_json_at(restarts, "begun"), true);
+    cJSON *begun = fleet_json_copy(fleet_json_at(restarts, "begun"));
 
     if (!begun)
         return cJSON_CreateNull();
     for (size_t i = 0; i < FLEET_COUNT(optional); i++)
         if (!cJSON_HasObjectItem(begun, optional[i]))
-            fleet_assert(cJSON_AddNullToObject(begun, optional[i]));
+            fleet_json_set_null(begun, optional[i]);
     return begun;
 }
 
@@ -327,16 +326,14 @@ static cJSON *encode_record(const struct hub_record *record, const struct fleetj
         .restarts = {.has_begun = record->cause[0] != '\0',
                      .begun = hub_view_begun(record, now_wall_ms, message)}};
     FLEET_AUTO_JSON cJSON *all = fleetjob_status_encode(&status);
-    cJSON *patch = cJSON_CreateObject(), *restarts = cJSON_AddObjectToObject(patch, "restarts");
+    cJSON *patch = fleet_json_new_object(), *restarts = fleet_json_set_object(patch, "restarts");
 
-    fleet_assert(
-        restarts && cJSON_AddNumberToObject(restarts, "count", record->restarts_total) &&
-        cJSON_AddNumberToObject(restarts, "sinceReset", record->restarts) &&
-        cJSON_AddItemToObject(restarts, "begun", encode_begun(fleet_json_at(all, "restarts"))));
+    fleet_json_set_number(restarts, "count", record->restarts_total);
+    fleet_json_set_number(restarts, "sinceReset", record->restarts);
+    fleet_json_set(restarts, "begun", encode_begun(fleet_json_at(all, "restarts")));
     if (record->restarts_ignored > 0)
-        fleet_assert(cJSON_AddNumberToObject(restarts, "ignored", record->restarts_ignored));
-    fleet_assert(cJSON_AddItemToObject(patch, "rendezvous",
-                                       cJSON_DetachItemFromObjectCaseSensitive(all, "rendezvous")));
+        fleet_json_set_number(restarts, "ignored", record->restarts_ignored);
+    fleet_json_set(patch, "rendezvous", cJSON_DetachItemFromObjectCaseSensitive(all, "rendezvous"));
     return patch;
 }
 

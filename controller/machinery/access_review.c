@@ -12,6 +12,7 @@
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/kube/rest.h"
 
 #define TROUBLE_MS 60000.0
@@ -94,23 +95,15 @@ static void fail(struct entry *entry, const struct fleet_error *err)
 
 /* ---- reviews -------------------------------------------------------------------------------- */
 
-static void set_text(cJSON *object, const char *key, const char *text)
-{
-    const cJSON *item = cJSON_AddStringToObject(object, key, text);
-
-    fleet_assert(item);
-}
-
 static cJSON *new_review(const struct kube_resource *resource, cJSON **out_spec)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf version = {0};
-    cJSON *object = cJSON_CreateObject();
+    cJSON *object = fleet_json_new_object();
 
     kube_resource_api_version(resource, &version);
-    set_text(object, "apiVersion", version.text);
-    set_text(object, "kind", resource->kind);
-    *out_spec = cJSON_AddObjectToObject(object, "spec");
-    fleet_assert(*out_spec);
+    fleet_json_set_string(object, "apiVersion", version.text);
+    fleet_json_set_string(object, "kind", resource->kind);
+    *out_spec = fleet_json_set_object(object, "spec");
     return object;
 }
 
@@ -142,11 +135,8 @@ static void copy_user(cJSON *spec, const cJSON *user)
         {"username", "user"}, {"uid", "uid"}, {"groups", "groups"}, {"extra", "extra"}};
 
     for (size_t i = 0; i < FLEET_COUNT(keys); i++) {
-        const cJSON *value = cJSON_GetObjectItemCaseSensitive(user, keys[i][0]);
-        cJSON *copy = value ? cJSON_Duplicate(value, true) : NULL;
-        fleet_assert(!value || copy);
-        if (copy)
-            (void)cJSON_AddItemToObject(spec, keys[i][1], copy);
+        fleet_json_set(spec, keys[i][1],
+                       fleet_json_copy(cJSON_GetObjectItemCaseSensitive(user, keys[i][0])));
     }
 }
 
@@ -172,9 +162,9 @@ static void on_authenticated(void *user, const cJSON *object, const struct fleet
     (void)snprintf(entry->verdict.user, sizeof(entry->verdict.user), "%s", name);
     body = new_review(&subject_access_reviews, &spec);
     copy_user(spec, who);
-    url = cJSON_AddObjectToObject(spec, "nonResourceAttributes");
-    set_text(url, "path", options->path);
-    set_text(url, "verb", options->verb);
+    url = fleet_json_set_object(spec, "nonResourceAttributes");
+    fleet_json_set_string(url, "path", options->path);
+    fleet_json_set_string(url, "verb", options->verb);
     send(entry, &subject_access_reviews, body, on_authorized);
 }
 
@@ -185,7 +175,7 @@ static void start(struct entry *entry, const char *token)
 
     entry->verdict = (struct access_verdict){.access = ACCESS_PENDING};
     body = new_review(&token_reviews, &spec);
-    set_text(spec, "token", token);
+    fleet_json_set_string(spec, "token", token);
     send(entry, &token_reviews, body, on_authenticated);
 }
 

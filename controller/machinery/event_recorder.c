@@ -16,6 +16,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/map.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/api_error.h"
@@ -89,45 +90,45 @@ static void add_micro_time(cJSON *object, const char *name, int64_t wall_ms)
 
     fleet_rfc3339_format(wall_ms - wall_ms % 1000, seconds);
     snprintf(text, sizeof(text), "%.19s.%03d000Z", seconds, (int)(wall_ms % 1000));
-    cJSON_AddStringToObject(object, name, text);
+    fleet_json_set_string(object, name, text);
 }
 
 static cJSON *event_build(const struct event_recorder *r, const struct event *event,
                           const struct event_object *about, enum event_type type,
                           const char *reason, const char *action, const char *note)
 {
-    cJSON *root = cJSON_CreateObject(), *meta, *regarding;
+    cJSON *root = fleet_json_new_object(), *meta, *regarding;
 
-    cJSON_AddStringToObject(root, "apiVersion", "events.k8s.io/v1");
-    cJSON_AddStringToObject(root, "kind", "Event");
-    meta = cJSON_AddObjectToObject(root, "metadata");
-    cJSON_AddStringToObject(meta, "name", event->name);
-    cJSON_AddStringToObject(meta, "namespace", event->namespace_);
+    fleet_json_set_string(root, "apiVersion", "events.k8s.io/v1");
+    fleet_json_set_string(root, "kind", "Event");
+    meta = fleet_json_set_object(root, "metadata");
+    fleet_json_set_string(meta, "name", event->name);
+    fleet_json_set_string(meta, "namespace", event->namespace_);
     add_micro_time(root, "eventTime", event->last_wall_ms);
-    cJSON_AddStringToObject(root, "reportingController", r->controller);
-    cJSON_AddStringToObject(root, "reportingInstance", r->instance);
-    cJSON_AddStringToObject(root, "type", type == EVENT_WARNING ? "Warning" : "Normal");
-    cJSON_AddStringToObject(root, "reason", reason);
-    cJSON_AddStringToObject(root, "action", action);
-    cJSON_AddStringToObject(root, "note", note);
-    regarding = cJSON_AddObjectToObject(root, "regarding");
-    cJSON_AddStringToObject(regarding, "apiVersion", about->api_version);
-    cJSON_AddStringToObject(regarding, "kind", about->kind);
+    fleet_json_set_string(root, "reportingController", r->controller);
+    fleet_json_set_string(root, "reportingInstance", r->instance);
+    fleet_json_set_string(root, "type", type == EVENT_WARNING ? "Warning" : "Normal");
+    fleet_json_set_string(root, "reason", reason);
+    fleet_json_set_string(root, "action", action);
+    fleet_json_set_string(root, "note", note);
+    regarding = fleet_json_set_object(root, "regarding");
+    fleet_json_set_string(regarding, "apiVersion", about->api_version);
+    fleet_json_set_string(regarding, "kind", about->kind);
     if (*about->namespace_)
-        cJSON_AddStringToObject(regarding, "namespace", about->namespace_);
-    cJSON_AddStringToObject(regarding, "name", about->name);
-    cJSON_AddStringToObject(regarding, "uid", about->uid);
+        fleet_json_set_string(regarding, "namespace", about->namespace_);
+    fleet_json_set_string(regarding, "name", about->name);
+    fleet_json_set_string(regarding, "uid", about->uid);
     if (*about->resource_version)
-        cJSON_AddStringToObject(regarding, "resourceVersion", about->resource_version);
+        fleet_json_set_string(regarding, "resourceVersion", about->resource_version);
     return root;
 }
 
 static cJSON *series_build(const struct event *event)
 {
-    cJSON *root = cJSON_CreateObject();
-    cJSON *series = cJSON_AddObjectToObject(root, "series");
+    cJSON *root = fleet_json_new_object();
+    cJSON *series = fleet_json_set_object(root, "series");
 
-    cJSON_AddNumberToObject(series, "count", (double)event->count);
+    fleet_json_set_number(series, "count", (double)event->count);
     add_micro_time(series, "lastObservedTime", event->last_wall_ms);
     return root;
 }

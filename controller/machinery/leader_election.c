@@ -35,6 +35,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/rest.h"
@@ -99,33 +100,28 @@ static int64_t transitions(const cJSON *lease)
 /* The Lease as we want it: ours, renewed now. What others put into it stays. */
 static cJSON *lease_build(const struct leader_election *e, bool acquire)
 {
-    cJSON *lease = e->lease ? cJSON_Duplicate(e->lease, true) : cJSON_CreateObject();
+    cJSON *lease = e->lease ? fleet_json_copy(e->lease) : fleet_json_new_object();
     cJSON *spec, *meta;
     char now[FLEET_RFC3339_SIZE + 8];
 
     micro_time(kube_wall_ms(e->io), now);
     if (!e->lease) {
-        cJSON_AddStringToObject(lease, "apiVersion", "coordination.k8s.io/v1");
-        cJSON_AddStringToObject(lease, "kind", "Lease");
-        meta = cJSON_AddObjectToObject(lease, "metadata");
-        cJSON_AddStringToObject(meta, "name", e->name);
-        cJSON_AddStringToObject(meta, "namespace", e->namespace_);
+        fleet_json_set_string(lease, "apiVersion", "coordination.k8s.io/v1");
+        fleet_json_set_string(lease, "kind", "Lease");
+        meta = fleet_json_set_object(lease, "metadata");
+        fleet_json_set_string(meta, "name", e->name);
+        fleet_json_set_string(meta, "namespace", e->namespace_);
     }
     spec = cJSON_GetObjectItemCaseSensitive(lease, "spec");
     if (!spec)
-        spec = cJSON_AddObjectToObject(lease, "spec");
-    cJSON_DeleteItemFromObjectCaseSensitive(spec, "holderIdentity");
-    cJSON_DeleteItemFromObjectCaseSensitive(spec, "leaseDurationSeconds");
-    cJSON_DeleteItemFromObjectCaseSensitive(spec, "renewTime");
-    cJSON_AddStringToObject(spec, "holderIdentity", e->identity);
-    cJSON_AddNumberToObject(spec, "leaseDurationSeconds", e->options.lease_duration_ms / 1000);
-    cJSON_AddStringToObject(spec, "renewTime", now);
+        spec = fleet_json_set_object(lease, "spec");
+    fleet_json_set_string(spec, "holderIdentity", e->identity);
+    fleet_json_set_number(spec, "leaseDurationSeconds", e->options.lease_duration_ms / 1000);
+    fleet_json_set_string(spec, "renewTime", now);
     if (acquire) {
         int64_t epoch = transitions(e->lease) + 1;
-        cJSON_DeleteItemFromObjectCaseSensitive(spec, "acquireTime");
-        cJSON_DeleteItemFromObjectCaseSensitive(spec, "leaseTransitions");
-        cJSON_AddStringToObject(spec, "acquireTime", now);
-        cJSON_AddNumberToObject(spec, "leaseTransitions", (double)epoch);
+        fleet_json_set_string(spec, "acquireTime", now);
+        fleet_json_set_number(spec, "leaseTransitions", (double)epoch);
     }
     return lease;
 }
@@ -143,7 +139,7 @@ static void see(struct leader_election *e, const cJSON *lease)
     }
     fleet_set_text(&e->holder, holder);
     cJSON_Delete(e->lease);
-    e->lease = lease ? cJSON_Duplicate(lease, true) : NULL;
+    e->lease = fleet_json_copy(lease);
 }
 
 /* It can be claimed: absent, released, or unchanged for as long as its holder asked for. */
@@ -389,8 +385,8 @@ static void give_back(struct leader_election *e)
         .urgent = true,
     };
 
-    cJSON_ReplaceItemInObjectCaseSensitive(spec, "holderIdentity", cJSON_CreateString(""));
-    cJSON_ReplaceItemInObjectCaseSensitive(spec, "leaseDurationSeconds", cJSON_CreateNumber(1));
+    fleet_json_set_string(spec, "holderIdentity", "");
+    fleet_json_set_number(spec, "leaseDurationSeconds", 1);
     e->call = kube_rest_start(e->io, &request, on_given_back, e);
 }
 

@@ -8,6 +8,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/field_internal.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 
 /* ---- copy ----------------------------------------------------------------------------------- */
@@ -40,9 +41,8 @@ static void own_item(const struct fleet_field *field, enum fleet_field_kind kind
         own_text(item);
     } else if (kind == FLEET_FIELD_OBJECT) {
         own_object(field->object, item);
-    } else if (kind == FLEET_FIELD_JSON && *json) {
-        *json = cJSON_Duplicate(*json, 1);
-        fleet_assert(*json != NULL);
+    } else if (kind == FLEET_FIELD_JSON) {
+        *json = fleet_json_copy(*json);
     }
 }
 

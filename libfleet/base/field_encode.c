@@ -10,34 +10,19 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/field_internal.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 
 /* ---- encode -------------------------------------------------------------------------------- */
-
-static cJSON *encode_number(double value)
-{
-    cJSON *json = cJSON_CreateNumber(value);
-
-    fleet_assert(json != NULL);
-    return json;
-}
-
-static cJSON *encode_text(const char *text)
-{
-    cJSON *json = cJSON_CreateString(text);
-
-    fleet_assert(json != NULL);
-    return json;
-}
 
 static cJSON *encode_seed(uint64_t seed)
 {
     char text[24];
 
     if ((double)seed <= FLEET_EXACT_MAX)
-        return encode_number((double)seed);
+        return fleet_json_new_number((double)seed);
     (void)snprintf(text, sizeof(text), "%" PRIu64, seed);
-    return encode_text(text);
+    return fleet_json_new_string(text);
 }
 
 static cJSON *encode_time(int64_t wall_ms)
@@ -47,7 +32,7 @@ static cJSON *encode_time(int64_t wall_ms)
     if (wall_ms == 0)
         return NULL;
     fleet_rfc3339_format(wall_ms, text);
-    return encode_text(text);
+    return fleet_json_new_string(text);
 }
 
 /* NULL: there is nothing to write. */
@@ -56,27 +41,28 @@ static cJSON *encode_item(const struct fleet_field *field, enum fleet_field_kind
 {
     switch (kind) {
     case FLEET_FIELD_BOOL:
-        return cJSON_CreateBool(*(const bool *)in);
+        return fleet_json_new_bool(*(const bool *)in);
     case FLEET_FIELD_INT:
-        return encode_number((double)*(const int64_t *)in);
+        return fleet_json_new_number((double)*(const int64_t *)in);
     case FLEET_FIELD_NUMBER:
-        return encode_number(*(const double *)in);
+        return fleet_json_new_number(*(const double *)in);
     case FLEET_FIELD_STRING:
-        return *(char *const *)in ? encode_text(*(char *const *)in) : NULL;
+        return *(char *const *)in ? fleet_json_new_string(*(char *const *)in) : NULL;
     case FLEET_FIELD_ENUM: {
         const char *text = field->choices[*(const int *)in];
-        return text[0] ? encode_text(text) : NULL;
+        return text[0] ? fleet_json_new_string(text) : NULL;
     }
     case FLEET_FIELD_INT_OR_CHOICE: {
         int64_t value = *(const int64_t *)in;
-        return value < 0 ? encode_text(field->choices[-1 - value]) : encode_number((double)value);
+        return value < 0 ? fleet_json_new_string(field->choices[-1 - value])
+                         : fleet_json_new_number((double)value);
     }
     case FLEET_FIELD_SEED:
         return encode_seed(*(const uint64_t *)in);
     case FLEET_FIELD_TIME:
         return encode_time(*(const int64_t *)in);
     case FLEET_FIELD_JSON:
-        return *(cJSON *const *)in ? cJSON_Duplicate(*(cJSON *const *)in, 1) : NULL;
+        return fleet_json_copy(*(cJSON *const *)in);
     case FLEET_FIELD_OBJECT:
         return fleet_object_encode(field->object, in);
     case FLEET_FIELD_LIST:
@@ -95,10 +81,9 @@ static cJSON *encode_list(const struct fleet_field *field, const struct fleet_an
 
     if (list->count == 0)
         return NULL;
-    json = cJSON_CreateArray();
-    fleet_assert(json != NULL);
+    json = fleet_json_new_list();
     for (size_t i = 0; i < list->count; i++)
-        cJSON_AddItemToArray(json, encode_item(field, field->item, (char *)list->items + i * size));
+        fleet_json_add(json, encode_item(field, field->item, (char *)list->items + i * size));
     return json;
 }
 
@@ -108,10 +93,9 @@ static cJSON *encode_map(const struct fleet_string_map *map)
 
     if (map->count == 0)
         return NULL;
-    json = cJSON_CreateObject();
-    fleet_assert(json != NULL);
+    json = fleet_json_new_object();
     for (size_t i = 0; i < map->count; i++)
-        cJSON_AddItemToObject(json, map->items[i].key, encode_text(map->items[i].value));
+        fleet_json_set(json, map->items[i].key, fleet_json_new_string(map->items[i].value));
     return json;
 }
 
@@ -121,10 +105,9 @@ static cJSON *encode_int_map(const struct fleet_int_map *map)
 
     if (map->count == 0)
         return NULL;
-    json = cJSON_CreateObject();
-    fleet_assert(json != NULL);
+    json = fleet_json_new_object();
     for (size_t i = 0; i < map->count; i++)
-        cJSON_AddItemToObject(json, map->items[i].key, encode_number((double)map->items[i].value));
+        fleet_json_set(json, map->items[i].key, fleet_json_new_number((double)map->items[i].value));
     return json;
 }
 
@@ -158,16 +141,13 @@ cJSON *fleet_object_encode(const struct fleet_object *type, const void *object)
 {
     const char *in = object;
     uint32_t mask = fleet_object_choice(type, in);
-    cJSON *json = cJSON_CreateObject();
+    cJSON *json = fleet_json_new_object();
 
-    fleet_assert(json != NULL);
     for (const struct fleet_field *field = type->fields; field->name; field++) {
         if (!fleet_field_belongs(field, mask) ||
             (field->presence && !*(const bool *)(in + field->presence - 1)))
             continue;
-        cJSON *value = encode_member(field, in + field->offset);
-        if (value)
-            cJSON_AddItemToObject(json, field->name, value);
+        fleet_json_set(json, field->name, encode_member(field, in + field->offset));
     }
     return json;
 }

@@ -18,6 +18,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/field_internal.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
@@ -142,10 +143,13 @@ static const regex_t *compile(const char *pattern)
     } compiled[PATTERNS_MAX];
     size_t i = 0;
 
-    while (compiled[i].pattern && compiled[i].pattern != pattern)
-        fleet_assert(++i < PATTERNS_MAX);
-    if (!compiled[i].pattern)
-        fleet_assert(regcomp(&compiled[i].regex, pattern, REG_EXTENDED | REG_NOSUB) == 0);
+    while (i < PATTERNS_MAX && compiled[i].pattern && compiled[i].pattern != pattern)
+        i++;
+    fleet_assert(i < PATTERNS_MAX);
+    if (!compiled[i].pattern) {
+        int rc = regcomp(&compiled[i].regex, pattern, REG_EXTENDED | REG_NOSUB);
+        fleet_assert(rc == 0);
+    }
     compiled[i].pattern = pattern;
     return &compiled[i].regex;
 }
@@ -281,8 +285,7 @@ static void decode_json(const struct fleet_field *field, const cJSON *json, cJSO
                            fleet_field_count_max(field), strlen(text));
         return;
     }
-    *out = cJSON_Duplicate(json, 1);
-    fleet_assert(*out != NULL);
+    *out = fleet_json_copy(json);
 }
 
 void fleet_field_decode_scalar(const struct fleet_field *field, enum fleet_field_kind kind,

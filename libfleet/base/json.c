@@ -18,6 +18,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/json_scan.h"
 #include "libfleet/base/map.h"
 #include "libfleet/base/memory.h"
@@ -610,20 +611,19 @@ bool fleet_json_equal(const cJSON *a, const cJSON *b)
 
 cJSON *fleet_json_merge_patch(const cJSON *before, const cJSON *after)
 {
-    cJSON *patch = cJSON_CreateObject();
+    cJSON *patch = fleet_json_new_object();
 
-    fleet_assert(patch != NULL);
     for (const cJSON *old = before ? before->child : NULL; old; old = old->next)
         if (!cJSON_GetObjectItemCaseSensitive(after, old->string))
-            cJSON_AddNullToObject(patch, old->string);
+            fleet_json_set_null(patch, old->string);
     for (const cJSON *now = after->child; now; now = now->next) {
         const cJSON *old = before ? cJSON_GetObjectItemCaseSensitive(before, now->string) : NULL;
         if (old && fleet_json_equal(old, now))
             continue;
         if (cJSON_IsObject(old) && cJSON_IsObject(now))
-            cJSON_AddItemToObject(patch, now->string, fleet_json_merge_patch(old, now));
+            fleet_json_set(patch, now->string, fleet_json_merge_patch(old, now));
         else
-            cJSON_AddItemToObject(patch, now->string, cJSON_Duplicate(now, 1));
+            fleet_json_set(patch, now->string, fleet_json_copy(now));
     }
     return patch;
 }

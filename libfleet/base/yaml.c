@@ -20,6 +20,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/map.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
@@ -210,20 +211,11 @@ static char *without_underscores(const char *text)
     return fleet_strbuf_take(&out);
 }
 
-static cJSON *create_string(const char *text)
-{
-    cJSON *json = cJSON_CreateString(text);
-
-    fleet_assert(json != NULL);
-    return json;
-}
-
 /* Spelled with a point or an exponent; kept for fleet_json_float_spelling(). */
 static cJSON *create_float(double value, const char *text)
 {
-    cJSON *json = cJSON_CreateNumber(value);
+    cJSON *json = fleet_json_new_number(value);
 
-    fleet_assert(json != NULL);
     fleet_json_set_float_spelling(json, text, strlen(text));
     return json;
 }
@@ -231,9 +223,8 @@ static cJSON *create_float(double value, const char *text)
 /* Spelled as YAML 1.1 does; kept for fleet_json_bool_spelling(). */
 static cJSON *create_bool(bool value, const char *text)
 {
-    cJSON *json = cJSON_CreateBool(value);
+    cJSON *json = fleet_json_new_bool(value);
 
-    fleet_assert(json != NULL);
     if (strcasecmp(text, value ? "true" : "false") != 0)
         fleet_json_set_bool_spelling(json, text);
     return json;
@@ -262,12 +253,12 @@ static cJSON *resolve_plain(const char *text)
     if (is_one_of(text, not_finite))
         return NULL;
     if (!isdigit((unsigned char)*text) && !strchr("+-.", *text))
-        return create_string(text);
+        return fleet_json_new_string(text);
     digits = without_underscores(text);
     if (read_integer(digits, &value))
-        return cJSON_CreateNumber(value);
+        return fleet_json_new_number(value);
     if (!is_decimal(digits))
-        return create_string(text);
+        return fleet_json_new_string(text);
     value = strtod(digits, NULL);
     return isfinite(value) ? create_float(value, text) : NULL;
 }
@@ -334,14 +325,14 @@ static int place_value(struct reader *reader, cJSON *value, yaml_mark_t mark,
         return 0;
     }
     if (cJSON_IsArray(open->node)) {
-        cJSON_AddItemToArray(open->node, value);
+        fleet_json_add(open->node, value);
         return 0;
     }
     if (!open->key) {
         cJSON_Delete(value);
         return refuse_at(mark, err, "a key must be a single word or text", NULL);
     }
-    cJSON_AddItemToObject(open->node, open->key, value);
+    fleet_json_set_new(open->node, open->key, value);
     free(open->key);
     open->key = NULL;
     return 0;
@@ -413,7 +404,7 @@ static int read_scalar(struct reader *reader, const yaml_event_t *event, struct 
     if (tag && !is_tag_of(tag, NULL))
         return refuse_at(event->start_mark, err, "unknown tag", tag);
     if (tag ? is_string_tag(tag) : event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
-        value = create_string(text);
+        value = fleet_json_new_string(text);
     else
         value = resolve_plain(text);
     if (tag && value && !is_tag_of(tag, value)) {
@@ -440,8 +431,7 @@ static int read_alias(struct reader *reader, const yaml_event_t *event, struct f
         return refuse_at(event->start_mark, err, "no complete value has the anchor", name);
     if (count_more(reader, count_nodes(named), event->start_mark, err) < 0)
         return -EINVAL;
-    copy = cJSON_Duplicate(named, 1);
-    fleet_assert(copy != NULL);
+    copy = fleet_json_copy(named);
     return place_value(reader, copy, event->start_mark, err);
 }
 
@@ -476,9 +466,7 @@ static bool merge(cJSON *mapping, const cJSON *from)
     {
         if (cJSON_GetObjectItemCaseSensitive(mapping, item->string))
             continue;
-        cJSON *copy = cJSON_Duplicate(item, 1);
-        fleet_assert(copy != NULL);
-        cJSON_AddItemToObject(mapping, item->string, copy);
+        fleet_json_set(mapping, item->string, fleet_json_copy(item));
     }
     return true;
 }
@@ -493,7 +481,7 @@ static int apply_merges(struct reader *reader, cJSON *mapping, yaml_mark_t mark,
 
     if (!from)
         return 0;
-    cJSON_AddItemToArray(reader->merged, from);
+    fleet_json_add(reader->merged, from);
     if (cJSON_IsArray(from))
         cJSON_ArrayForEach(element, from) good = good && merge(mapping, element);
     else
@@ -533,7 +521,7 @@ static int close_document(struct reader *reader, yaml_mark_t mark, struct fleet_
             return refuse_at(reader->document, err, "a second document; one is expected", NULL);
         if (cJSON_GetArraySize(reader->documents) >= FLEET_YAML_DOCUMENT_MAX)
             return refuse_at(mark, err, "more than 1000 documents", NULL);
-        cJSON_AddItemToArray(reader->documents, reader->root);
+        fleet_json_add(reader->documents, reader->root);
     } else {
         cJSON_Delete(reader->root);
     }
@@ -554,12 +542,12 @@ static int read_event(struct reader *reader, const yaml_event_t *event, struct f
     case YAML_MAPPING_START_EVENT:
         if (count_more(reader, 1, event->start_mark, err) < 0)
             return -EINVAL;
-        return open_container(reader, cJSON_CreateObject(), event->data.mapping_start.anchor,
+        return open_container(reader, fleet_json_new_object(), event->data.mapping_start.anchor,
                               event->start_mark, err);
     case YAML_SEQUENCE_START_EVENT:
         if (count_more(reader, 1, event->start_mark, err) < 0)
             return -EINVAL;
-        return open_container(reader, cJSON_CreateArray(), event->data.sequence_start.anchor,
+        return open_container(reader, fleet_json_new_list(), event->data.sequence_start.anchor,
                               event->start_mark, err);
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:
@@ -642,9 +630,8 @@ static int read_documents(const char *text, size_t size, bool is_single, cJSON *
 
     if (!yaml_parser_initialize(&reader.parser))
         return fleet_error(err, -ENOMEM, "no memory for the YAML parser");
-    reader.merged = cJSON_CreateArray();
-    reader.documents = cJSON_CreateArray();
-    fleet_assert(reader.merged && reader.documents);
+    reader.merged = fleet_json_new_list();
+    reader.documents = fleet_json_new_list();
     yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, size);
     rc = read_events(&reader, text, size, err);
@@ -672,8 +659,8 @@ int fleet_yaml_documents(const char *text, size_t size, cJSON **out, struct flee
         return -EINVAL;
     if (!read_json(text, size, &json))
         return read_documents(text, size, false, out, err);
-    *out = cJSON_CreateArray();
-    fleet_assert(*out && cJSON_AddItemToArray(*out, json));
+    *out = fleet_json_new_list();
+    fleet_json_add(*out, json);
     return 0;
 }
 

@@ -5,9 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/checkpoint/vocabulary.h"
 #include "libfleet/program/models/gpt.h"
 #include "libfleet/program/models/llama.h"
@@ -17,7 +17,7 @@
 
 static void add_int(cJSON *to, const char *key, int64_t value)
 {
-    (void)cJSON_AddNumberToObject(to, key, (double)value);
+    fleet_json_set_number(to, key, (double)value);
 }
 
 static void add_id(cJSON *to, const char *key, int64_t id)
@@ -25,17 +25,16 @@ static void add_id(cJSON *to, const char *key, int64_t id)
     if (id >= 0)
         add_int(to, key, id);
     else
-        (void)cJSON_AddNullToObject(to, key);
+        fleet_json_set_null(to, key);
 }
 
 static cJSON *begin(const char *type, const char *architecture)
 {
-    cJSON *config = cJSON_CreateObject(), *list;
+    cJSON *config = fleet_json_new_object(), *list;
 
-    fleet_assert(config != NULL);
-    list = cJSON_AddArrayToObject(config, "architectures");
-    (void)cJSON_AddItemToArray(list, cJSON_CreateString(architecture));
-    (void)cJSON_AddStringToObject(config, "model_type", type);
+    list = fleet_json_set_list(config, "architectures");
+    fleet_json_add_string(list, architecture);
+    fleet_json_set_string(config, "model_type", type);
     return config;
 }
 
@@ -43,12 +42,12 @@ static cJSON *begin(const char *type, const char *architecture)
 static cJSON *end(cJSON *config, const struct training_model *model, int64_t end_of_text)
 {
     add_int(config, "vocab_size", model->vocabulary);
-    (void)cJSON_AddBoolToObject(config, "tie_word_embeddings", model->tie_embeddings);
+    fleet_json_set_bool(config, "tie_word_embeddings", model->tie_embeddings);
     add_id(config, "bos_token_id", end_of_text);
     add_id(config, "eos_token_id", end_of_text);
-    (void)cJSON_AddNumberToObject(config, "initializer_range", 0.02);
-    (void)cJSON_AddStringToObject(config, "torch_dtype", "float32");
-    (void)cJSON_AddBoolToObject(config, "use_cache", true);
+    fleet_json_set_number(config, "initializer_range", 0.02);
+    fleet_json_set_string(config, "torch_dtype", "float32");
+    fleet_json_set_bool(config, "use_cache", true);
     return config;
 }
 
@@ -62,12 +61,12 @@ static cJSON *gpt_config(const struct training_model *model, int64_t end_of_text
     add_int(config, "n_inner", model->hidden);
     add_int(config, "n_positions", model->context);
     add_int(config, "n_ctx", model->context);
-    (void)cJSON_AddStringToObject(config, "activation_function", "gelu_new");
-    (void)cJSON_AddNumberToObject(config, "layer_norm_epsilon", GPT_EPSILON);
-    (void)cJSON_AddNumberToObject(config, "embd_pdrop", model->dropout);
-    (void)cJSON_AddNumberToObject(config, "resid_pdrop", model->dropout);
-    (void)cJSON_AddNumberToObject(config, "attn_pdrop", 0);
-    (void)cJSON_AddBoolToObject(config, "scale_attn_weights", true);
+    fleet_json_set_string(config, "activation_function", "gelu_new");
+    fleet_json_set_number(config, "layer_norm_epsilon", GPT_EPSILON);
+    fleet_json_set_number(config, "embd_pdrop", model->dropout);
+    fleet_json_set_number(config, "resid_pdrop", model->dropout);
+    fleet_json_set_number(config, "attn_pdrop", 0);
+    fleet_json_set_bool(config, "scale_attn_weights", true);
     return end(config, model, end_of_text);
 }
 
@@ -82,15 +81,15 @@ static cJSON *llama_config(const struct training_model *model, int64_t end_of_te
     add_int(config, "hidden_size", model->width);
     add_int(config, "intermediate_size", model->hidden);
     add_int(config, "max_position_embeddings", model->context);
-    (void)cJSON_AddStringToObject(config, "hidden_act", "silu");
-    (void)cJSON_AddNumberToObject(config, "rms_norm_eps", LLAMA_EPSILON);
-    (void)cJSON_AddNumberToObject(config, "rope_theta", LLAMA_ROPE_BASE); /* transformers < 5 */
-    rope = cJSON_AddObjectToObject(config, "rope_parameters");            /* since 5 */
-    (void)cJSON_AddStringToObject(rope, "rope_type", "default");
-    (void)cJSON_AddNumberToObject(rope, "rope_theta", LLAMA_ROPE_BASE);
-    (void)cJSON_AddBoolToObject(config, "attention_bias", false);
-    (void)cJSON_AddBoolToObject(config, "mlp_bias", false);
-    (void)cJSON_AddNumberToObject(config, "attention_dropout", 0);
+    fleet_json_set_string(config, "hidden_act", "silu");
+    fleet_json_set_number(config, "rms_norm_eps", LLAMA_EPSILON);
+    fleet_json_set_number(config, "rope_theta", LLAMA_ROPE_BASE); /* transformers < 5 */
+    rope = fleet_json_set_object(config, "rope_parameters");      /* since 5 */
+    fleet_json_set_string(rope, "rope_type", "default");
+    fleet_json_set_number(rope, "rope_theta", LLAMA_ROPE_BASE);
+    fleet_json_set_bool(config, "attention_bias", false);
+    fleet_json_set_bool(config, "mlp_bias", false);
+    fleet_json_set_number(config, "attention_dropout", 0);
     return end(config, model, end_of_text);
 }
 
@@ -109,20 +108,19 @@ cJSON *huggingface_config(const struct training_model *model, int64_t end_of_tex
 static void add_special(cJSON *to, const char *key, bool has_end_of_text)
 {
     if (has_end_of_text)
-        (void)cJSON_AddStringToObject(to, key, HUGGINGFACE_END_OF_TEXT);
+        fleet_json_set_string(to, key, HUGGINGFACE_END_OF_TEXT);
     else
-        (void)cJSON_AddNullToObject(to, key);
+        fleet_json_set_null(to, key);
 }
 
 cJSON *huggingface_tokenizer_config(int64_t context, bool has_end_of_text)
 {
-    cJSON *config = cJSON_CreateObject();
+    cJSON *config = fleet_json_new_object();
 
-    fleet_assert(config != NULL);
-    (void)cJSON_AddStringToObject(config, "tokenizer_class", "GPT2Tokenizer");
-    (void)cJSON_AddBoolToObject(config, "add_prefix_space", false);
-    (void)cJSON_AddBoolToObject(config, "add_bos_token", false);
-    (void)cJSON_AddBoolToObject(config, "clean_up_tokenization_spaces", false);
+    fleet_json_set_string(config, "tokenizer_class", "GPT2Tokenizer");
+    fleet_json_set_bool(config, "add_prefix_space", false);
+    fleet_json_set_bool(config, "add_bos_token", false);
+    fleet_json_set_bool(config, "clean_up_tokenization_spaces", false);
     add_special(config, "bos_token", has_end_of_text);
     add_special(config, "eos_token", has_end_of_text);
     add_special(config, "unk_token", has_end_of_text);

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/field.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/strategy/strategy_json.h"
 
 #define STEPS_NEUTRAL 1000000000.0 /* no warm-up, ramp or boundary lies behind it */
@@ -19,25 +19,23 @@
 /* Values for the fields that the record leaves out and that a training block must have. */
 static cJSON *complete_training(const cJSON *recorded)
 {
-    cJSON *training = cJSON_Duplicate(recorded, true), *data;
+    cJSON *training = fleet_json_copy(recorded), *data;
     const char *tokenizer;
 
-    fleet_assert(training != NULL);
     if (!cJSON_GetObjectItemCaseSensitive(training, "steps"))
-        (void)cJSON_AddNumberToObject(training, "steps", STEPS_NEUTRAL);
+        fleet_json_set_number(training, "steps", STEPS_NEUTRAL);
     if (!cJSON_GetObjectItemCaseSensitive(training, "optimizer"))
-        (void)cJSON_AddNumberToObject(cJSON_AddObjectToObject(training, "optimizer"),
-                                      "learningRate", 1);
+        fleet_json_set_number(fleet_json_set_object(training, "optimizer"), "learningRate", 1);
     data = cJSON_GetObjectItemCaseSensitive(training, "data");
     if (!cJSON_IsObject(data))
         return training; /* the decoder says that it is missing */
     tokenizer = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(data, "tokenizer"));
     if (tokenizer && strcmp(tokenizer, "synthetic-markov") == 0)
         return training;
-    (void)cJSON_AddStringToObject(data, "path", "-");
+    fleet_json_set_string(data, "path", "-");
     if (tokenizer && strcmp(tokenizer, "bpe") == 0) {
-        (void)cJSON_AddStringToObject(data, "vocabulary", "-");
-        (void)cJSON_AddStringToObject(data, "merges", "-");
+        fleet_json_set_string(data, "vocabulary", "-");
+        fleet_json_set_string(data, "merges", "-");
     }
     return training;
 }
@@ -128,15 +126,12 @@ void job_record_release(struct job_record *record)
 
 static void keep(const cJSON *from, const char *key, cJSON *to)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(from, key);
-
-    if (item)
-        cJSON_AddItemToObject(to, key, cJSON_Duplicate(item, true));
+    fleet_json_set(to, key, fleet_json_copy(cJSON_GetObjectItemCaseSensitive(from, key)));
 }
 
 static void keep_training(const cJSON *training, cJSON *to)
 {
-    cJSON *kept = cJSON_AddObjectToObject(to, "training");
+    cJSON *kept = fleet_json_set_object(to, "training");
     const char *tokenizer = cJSON_GetStringValue(fleet_json_at(training, "data.tokenizer"));
 
     keep(training, "model", kept);
@@ -155,16 +150,15 @@ static void keep_strategy(const cJSON *strategy, cJSON *to)
 
     if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(strategy, "amp")))
         return;
-    kept = cJSON_AddObjectToObject(to, "strategy");
+    kept = fleet_json_set_object(to, "strategy");
     keep(strategy, "amp", kept);
     keep(strategy, "amp_configs", kept);
 }
 
 char *job_record_metadata(const cJSON *job)
 {
-    FLEET_AUTO_JSON cJSON *kept = cJSON_CreateObject();
+    FLEET_AUTO_JSON cJSON *kept = fleet_json_new_object();
 
-    fleet_assert(kept != NULL);
     if (!cJSON_IsObject(fleet_json_at(job, "training")))
         return NULL;
     keep_training(fleet_json_at(job, "training"), kept);

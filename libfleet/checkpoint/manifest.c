@@ -23,6 +23,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 
 #define FORMAT      "fleetjob.checkpoint.v1"
@@ -227,8 +228,7 @@ static int take_object(const cJSON *root, const char *key, cJSON **out, struct f
     if (object && !cJSON_IsObject(object))
         return fleet_error(err, -EINVAL, "%s: not an object", key);
     if (object) {
-        *out = cJSON_Duplicate(object, 1);
-        fleet_assert(*out != NULL);
+        *out = fleet_json_copy(object);
     }
     return 0;
 }

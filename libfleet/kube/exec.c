@@ -22,6 +22,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/kube/config.h"
 
@@ -77,23 +78,23 @@ static char **build_environment(const struct kube_exec *exec, char *info)
 static void add_text(cJSON *object, const char *name, const char *text)
 {
     if (text)
-        fleet_assert(cJSON_AddStringToObject(object, name, text));
+        fleet_json_set_string(object, name, text);
 }
 
 /* What the plug-in is asked, for $KUBERNETES_EXEC_INFO. */
 static char *build_info(const struct kube_config *config)
 {
-    FLEET_AUTO_JSON cJSON *info = cJSON_CreateObject();
+    FLEET_AUTO_JSON cJSON *info = fleet_json_new_object();
     FLEET_AUTO_FREE unsigned char *ca = calloc(1, (config->ca.size + 2) / 3 * 4 + 1);
     cJSON *spec, *cluster;
 
     fleet_assert(info && ca);
     add_text(info, "apiVersion", config->exec.api_version);
     add_text(info, "kind", "ExecCredential");
-    spec = cJSON_AddObjectToObject(info, "spec");
-    fleet_assert(spec && cJSON_AddBoolToObject(spec, "interactive", false));
+    spec = fleet_json_set_object(info, "spec");
+    fleet_json_set_bool(spec, "interactive", false);
     if (config->exec.wants_cluster) {
-        cluster = cJSON_AddObjectToObject(spec, "cluster");
+        cluster = fleet_json_set_object(spec, "cluster");
         add_text(cluster, "server", config->server);
         add_text(cluster, "tls-server-name", config->tls_server_name);
         add_text(cluster, "proxy-url", config->proxy);

@@ -16,6 +16,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 
 /* ---- metadata -------------------------------------------------------------------------------- */
@@ -74,11 +75,8 @@ static cJSON *child_object(cJSON *parent, const char *name)
 {
     cJSON *child = cJSON_GetObjectItemCaseSensitive(parent, name);
 
-    if (!cJSON_IsObject(child)) {
-        cJSON_DeleteItemFromObjectCaseSensitive(parent, name);
-        child = cJSON_AddObjectToObject(parent, name);
-        fleet_assert(child != NULL);
-    }
+    if (!cJSON_IsObject(child))
+        child = fleet_json_set_object(parent, name);
     return child;
 }
 
@@ -86,9 +84,10 @@ static void set_entry(cJSON *object, const char *map, const char *key, const cha
 {
     cJSON *entries = child_object(child_object(object, "metadata"), map);
 
-    cJSON_DeleteItemFromObjectCaseSensitive(entries, key);
     if (value)
-        fleet_assert(cJSON_AddStringToObject(entries, key, value) != NULL);
+        fleet_json_set_string(entries, key, value);
+    else
+        cJSON_DeleteItemFromObjectCaseSensitive(entries, key);
 }
 
 void kube_meta_set_label(cJSON *object, const char *key, const char *value)
@@ -124,15 +123,15 @@ bool kube_meta_is_controlled_by(const cJSON *object, const char *uid)
 cJSON *kube_owner_reference(const char *api_version, const char *kind,
                             const struct kube_meta *owner)
 {
-    cJSON *reference = cJSON_CreateObject();
+    cJSON *reference = fleet_json_new_object();
 
     fleet_assert(*owner->name && *owner->uid);
-    fleet_assert(cJSON_AddStringToObject(reference, "apiVersion", api_version) &&
-                 cJSON_AddStringToObject(reference, "kind", kind) &&
-                 cJSON_AddStringToObject(reference, "name", owner->name) &&
-                 cJSON_AddStringToObject(reference, "uid", owner->uid) &&
-                 cJSON_AddTrueToObject(reference, "controller") &&
-                 cJSON_AddTrueToObject(reference, "blockOwnerDeletion"));
+    fleet_json_set_string(reference, "apiVersion", api_version);
+    fleet_json_set_string(reference, "kind", kind);
+    fleet_json_set_string(reference, "name", owner->name);
+    fleet_json_set_string(reference, "uid", owner->uid);
+    fleet_json_set_bool(reference, "controller", true);
+    fleet_json_set_bool(reference, "blockOwnerDeletion", true);
     return reference;
 }
 
@@ -187,16 +186,15 @@ char *kube_message_cut(const char *message)
 static cJSON *condition_build(const struct kube_condition *c, const char *message,
                               const char *since)
 {
-    cJSON *item = cJSON_CreateObject();
+    cJSON *item = fleet_json_new_object();
 
-    fleet_assert(cJSON_AddStringToObject(item, "type", c->type) &&
-                 cJSON_AddStringToObject(item, "status", c->status) &&
-                 cJSON_AddStringToObject(item, "reason", c->reason) &&
-                 cJSON_AddStringToObject(item, "message", message) &&
-                 cJSON_AddStringToObject(item, "lastTransitionTime", since));
+    fleet_json_set_string(item, "type", c->type);
+    fleet_json_set_string(item, "status", c->status);
+    fleet_json_set_string(item, "reason", c->reason);
+    fleet_json_set_string(item, "message", message);
+    fleet_json_set_string(item, "lastTransitionTime", since);
     if (c->observed_generation > 0)
-        fleet_assert(
-            cJSON_AddNumberToObject(item, "observedGeneration", (double)c->observed_generation));
+        fleet_json_set_number(item, "observedGeneration", (double)c->observed_generation);
     return item;
 }
 
@@ -214,9 +212,9 @@ bool kube_condition_set(cJSON *conditions, const struct kube_condition *c, int64
     if (old && fleet_json_equal(old, item))
         return false;
     if (old)
-        fleet_assert(cJSON_ReplaceItemViaPointer(conditions, (cJSON *)old, item));
+        fleet_json_replace(conditions, old, item);
     else
-        fleet_assert(cJSON_AddItemToArray(conditions, item));
+        fleet_json_add(conditions, item);
     item = NULL; /* moved into the list */
     return true;
 }

@@ -15,6 +15,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/slim.h"
 
@@ -148,17 +149,17 @@ static char *delete_options(const struct kube_rest_request *r)
 
     if (!r->uid && !r->propagation && !r->grace_period_s && !r->dry_run)
         return NULL;
-    options = cJSON_CreateObject();
-    cJSON_AddStringToObject(options, "kind", "DeleteOptions");
-    cJSON_AddStringToObject(options, "apiVersion", "v1");
+    options = fleet_json_new_object();
+    fleet_json_set_string(options, "kind", "DeleteOptions");
+    fleet_json_set_string(options, "apiVersion", "v1");
     if (r->uid)
-        cJSON_AddStringToObject(cJSON_AddObjectToObject(options, "preconditions"), "uid", r->uid);
+        fleet_json_set_string(fleet_json_set_object(options, "preconditions"), "uid", r->uid);
     if (r->propagation)
-        cJSON_AddStringToObject(options, "propagationPolicy", r->propagation);
+        fleet_json_set_string(options, "propagationPolicy", r->propagation);
     if (r->grace_period_s)
-        cJSON_AddNumberToObject(options, "gracePeriodSeconds", (double)*r->grace_period_s);
+        fleet_json_set_number(options, "gracePeriodSeconds", (double)*r->grace_period_s);
     if (r->dry_run)
-        cJSON_AddItemToArray(cJSON_AddArrayToObject(options, "dryRun"), cJSON_CreateString("All"));
+        fleet_json_add_string(fleet_json_set_list(options, "dryRun"), "All");
     return fleet_json_print(options);
 }
 

@@ -12,6 +12,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/strategy/knobs.h"
 
 #define SHOWN_SIZE 80  /* bytes of a value in an error */
@@ -337,38 +338,37 @@ static cJSON *float_item(float number)
     char text[32];
 
     if (isnan(number))
-        return cJSON_CreateString("nan");
+        return fleet_json_new_string("nan");
     if (isinf(number))
-        return cJSON_CreateString(number > 0 ? "inf" : "-inf");
+        return fleet_json_new_string(number > 0 ? "inf" : "-inf");
     knob_print_float(number, text);
-    return cJSON_CreateNumber(strtod(text, NULL));
+    return fleet_json_new_number(strtod(text, NULL));
 }
 
 static cJSON *encode_message(const struct knob_message *message, const void *value);
 
 static cJSON *encode_list(const struct knob_field *field, const void *value)
 {
-    cJSON *array = cJSON_CreateArray();
+    cJSON *array = fleet_json_new_list();
 
-    fleet_assert(array);
     if (field->kind == KNOB_STRINGS) {
         const struct strategy_strings *list = value;
         for (size_t i = 0; i < list->count; i++)
-            cJSON_AddItemToArray(array, cJSON_CreateString(list->items[i]));
+            fleet_json_add_string(array, list->items[i]);
     } else if (field->kind == KNOB_INTS) {
         const struct strategy_ints *list = value;
         for (size_t i = 0; i < list->count; i++)
-            cJSON_AddItemToArray(array, cJSON_CreateNumber(list->items[i]));
+            fleet_json_add_number(array, list->items[i]);
     } else if (field->kind == KNOB_FLOATS) {
         const struct strategy_floats *list = value;
         for (size_t i = 0; i < list->count; i++)
-            cJSON_AddItemToArray(array, float_item(list->items[i]));
+            fleet_json_add(array, float_item(list->items[i]));
     } else {
         const struct strategy_messages *list = value;
         const struct knob_message *message = field->message();
         for (size_t i = 0; i < list->count; i++)
-            cJSON_AddItemToArray(
-                array, encode_message(message, (const char *)list->items + i * message->size));
+            fleet_json_add(array,
+                           encode_message(message, (const char *)list->items + i * message->size));
     }
     return array;
 }
@@ -377,16 +377,16 @@ static cJSON *encode_value(const struct knob_field *field, const void *value)
 {
     switch (field->kind) {
     case KNOB_BOOL:
-        return cJSON_CreateBool(*(const bool *)value);
+        return fleet_json_new_bool(*(const bool *)value);
     case KNOB_INT:
-        return cJSON_CreateNumber(*(const int32_t *)value);
+        return fleet_json_new_number(*(const int32_t *)value);
     case KNOB_FLOAT:
         return float_item(*(const float *)value);
     case KNOB_STRING:
     case KNOB_WORD:
-        return cJSON_CreateString(*(char *const *)value);
+        return fleet_json_new_string(*(char *const *)value);
     case KNOB_MODE:
-        return cJSON_CreateString(knob_mode_name(*(const int32_t *)value));
+        return fleet_json_new_string(knob_mode_name(*(const int32_t *)value));
     case KNOB_MESSAGE:
         return encode_message(field->message(), value);
     case KNOB_STRINGS:
@@ -400,19 +400,16 @@ static cJSON *encode_value(const struct knob_field *field, const void *value)
 
 static cJSON *encode_message(const struct knob_message *message, const void *value)
 {
-    cJSON *object = cJSON_CreateObject();
+    cJSON *object = fleet_json_new_object();
 
-    fleet_assert(object);
     for (size_t i = 0; i < message->count; i++) {
         const struct knob_field *field = &message->fields[i];
         uint8_t has = *knob_has(field, value);
 
         if (has & KNOB_BY_NAME)
-            cJSON_AddItemToObject(object, field->name,
-                                  encode_value(field, knob_value(field, value)));
+            fleet_json_set(object, field->name, encode_value(field, knob_value(field, value)));
         if (has & KNOB_BY_ALIAS)
-            cJSON_AddItemToObject(object, field->alias,
-                                  encode_value(field, knob_value(field, value)));
+            fleet_json_set(object, field->alias, encode_value(field, knob_value(field, value)));
     }
     return object;
 }

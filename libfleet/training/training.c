@@ -16,6 +16,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 
 /* ---- presets ------------------------------------------------------------------------------- */
@@ -59,7 +60,7 @@ static cJSON *find_preset(const cJSON *model)
  */
 static cJSON *apply_preset(const cJSON *json, const char *path, struct fleet_errors *errors)
 {
-    cJSON *copy = cJSON_Duplicate(json, 1);
+    cJSON *copy = fleet_json_copy(json);
     cJSON *model = cJSON_GetObjectItemCaseSensitive(copy, "model");
     FLEET_AUTO_JSON cJSON *preset = find_preset(model);
     FLEET_AUTO_STRBUF struct fleet_strbuf where = {0};
@@ -83,7 +84,7 @@ static cJSON *apply_preset(const cJSON *json, const char *path, struct fleet_err
             continue;
         }
         cJSON_DeleteItemFromObjectCaseSensitive(model, field->string);
-        cJSON_AddItemToObject(model, field->string, field);
+        fleet_json_set(model, field->string, field);
     }
     return copy;
 }

@@ -11,6 +11,7 @@
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/json_build.h"
 #include "tools/crd/schema.h"
 
 struct column {
@@ -35,29 +36,15 @@ static const struct column columns[] = {
     {"Generation", "integer", ".status.rendezvous.generation", "Number of the newest agreement", 1},
 };
 
-static cJSON *put_object(cJSON *parent, const char *key)
-{
-    cJSON *json = cJSON_AddObjectToObject(parent, key);
-
-    fleet_assert(json != NULL);
-    return json;
-}
-
-static void put_text(cJSON *parent, const char *key, const char *text)
-{
-    fleet_assert(cJSON_AddStringToObject(parent, key, text) != NULL);
-}
-
 static void put_rule(cJSON *list, const char *cel, const char *message, const char *field)
 {
-    cJSON *rule = cJSON_CreateObject();
+    cJSON *rule = fleet_json_new_object();
 
-    fleet_assert(rule != NULL);
-    put_text(rule, "rule", cel);
-    put_text(rule, "message", message);
+    fleet_json_set_string(rule, "rule", cel);
+    fleet_json_set_string(rule, "message", message);
     if (field)
-        put_text(rule, "fieldPath", field);
-    cJSON_AddItemToArray(list, rule);
+        fleet_json_set_string(rule, "fieldPath", field);
+    fleet_json_add(list, rule);
 }
 
 /* Optional fields are equal if both are absent or both are there with the same value. */
@@ -93,10 +80,9 @@ static void put_fixed_rules(cJSON *list)
 /* What spans metadata, spec and status. */
 static void put_root_rules(cJSON *schema)
 {
-    cJSON *list = cJSON_AddArrayToObject(schema, "x-kubernetes-validations");
+    cJSON *list = fleet_json_set_list(schema, "x-kubernetes-validations");
     char length[64];
 
-    fleet_assert(list != NULL);
     (void)snprintf(length, sizeof(length), "size(self.metadata.name) <= %d", FLEETJOB_NAME_MAX);
     put_rule(list, length,
              "metadata.name is too long: pods are called <name>-worker-<index>-<attempt> within 63 "
@@ -118,86 +104,82 @@ static void put_root_rules(cJSON *schema)
 
 static cJSON *build_schema(void)
 {
-    cJSON *schema = cJSON_CreateObject(), *properties, *spec;
+    cJSON *schema = fleet_json_new_object(), *properties, *spec;
 
-    fleet_assert(schema != NULL);
-    put_text(schema, "type", "object");
-    put_text(schema, "description",
-             "A training job: what to train, on how many workers, with which strategy.");
-    cJSON_AddItemToArray(cJSON_AddArrayToObject(schema, "required"), cJSON_CreateString("spec"));
+    fleet_json_set_string(schema, "type", "object");
+    fleet_json_set_string(
+        schema, "description",
+        "A training job: what to train, on how many workers, with which strategy.");
+    fleet_json_add_string(fleet_json_set_list(schema, "required"), "spec");
     put_root_rules(schema);
-    properties = put_object(schema, "properties");
-    put_text(put_object(properties, "apiVersion"), "type", "string");
-    put_text(put_object(properties, "kind"), "type", "string");
-    put_text(put_object(properties, "metadata"), "type", "object");
+    properties = fleet_json_set_object(schema, "properties");
+    fleet_json_set_string(fleet_json_set_object(properties, "apiVersion"), "type", "string");
+    fleet_json_set_string(fleet_json_set_object(properties, "kind"), "type", "string");
+    fleet_json_set_string(fleet_json_set_object(properties, "metadata"), "type", "object");
     spec = schema_of_object(&fleetjob_spec_type);
     cJSON *strategy = schema_of_strategy();
-    put_text(strategy, "description",
-             fleet_object_field(&fleetjob_spec_type, "strategy")->description);
-    cJSON_ReplaceItemInObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(spec, "properties"),
-                                           "strategy", strategy);
-    cJSON_AddItemToObject(properties, "spec", spec);
-    cJSON_AddItemToObject(properties, "status", schema_of_object(&fleetjob_status_type));
+    fleet_json_set_string(strategy, "description",
+                          fleet_object_field(&fleetjob_spec_type, "strategy")->description);
+    fleet_json_set(cJSON_GetObjectItemCaseSensitive(spec, "properties"), "strategy", strategy);
+    fleet_json_set(properties, "spec", spec);
+    fleet_json_set(properties, "status", schema_of_object(&fleetjob_status_type));
     return schema;
 }
 
 static cJSON *build_columns(void)
 {
-    cJSON *list = cJSON_CreateArray();
+    cJSON *list = fleet_json_new_list();
 
-    fleet_assert(list != NULL);
     for (size_t i = 0; i < FLEET_COUNT(columns); i++) {
-        cJSON *column = cJSON_CreateObject();
-        fleet_assert(column != NULL);
-        put_text(column, "name", columns[i].name);
-        put_text(column, "type", columns[i].type);
-        put_text(column, "jsonPath", columns[i].path);
+        cJSON *column = fleet_json_new_object();
+        fleet_json_set_string(column, "name", columns[i].name);
+        fleet_json_set_string(column, "type", columns[i].type);
+        fleet_json_set_string(column, "jsonPath", columns[i].path);
         if (columns[i].description[0])
-            put_text(column, "description", columns[i].description);
+            fleet_json_set_string(column, "description", columns[i].description);
         if (columns[i].priority)
-            cJSON_AddNumberToObject(column, "priority", columns[i].priority);
-        cJSON_AddItemToArray(list, column);
+            fleet_json_set_number(column, "priority", columns[i].priority);
+        fleet_json_add(list, column);
     }
     return list;
 }
 
 static cJSON *build_version(void)
 {
-    cJSON *version = cJSON_CreateObject(), *subresources, *scale;
+    cJSON *version = fleet_json_new_object(), *subresources, *scale;
 
-    fleet_assert(version != NULL);
-    put_text(version, "name", WELLKNOWN_VERSION);
-    cJSON_AddTrueToObject(version, "served");
-    cJSON_AddTrueToObject(version, "storage");
-    subresources = put_object(version, "subresources");
-    (void)put_object(subresources, "status");
-    scale = put_object(subresources, "scale");
-    put_text(scale, "specReplicasPath", ".spec.worker.replicas");
-    put_text(scale, "statusReplicasPath", ".status.workers.active");
-    put_text(scale, "labelSelectorPath", ".status.workers.selector");
-    cJSON_AddItemToObject(version, "additionalPrinterColumns", build_columns());
-    cJSON_AddItemToObject(put_object(version, "schema"), "openAPIV3Schema", build_schema());
+    fleet_json_set_string(version, "name", WELLKNOWN_VERSION);
+    fleet_json_set_bool(version, "served", true);
+    fleet_json_set_bool(version, "storage", true);
+    subresources = fleet_json_set_object(version, "subresources");
+    (void)fleet_json_set_object(subresources, "status");
+    scale = fleet_json_set_object(subresources, "scale");
+    fleet_json_set_string(scale, "specReplicasPath", ".spec.worker.replicas");
+    fleet_json_set_string(scale, "statusReplicasPath", ".status.workers.active");
+    fleet_json_set_string(scale, "labelSelectorPath", ".status.workers.selector");
+    fleet_json_set(version, "additionalPrinterColumns", build_columns());
+    fleet_json_set(fleet_json_set_object(version, "schema"), "openAPIV3Schema", build_schema());
     return version;
 }
 
 cJSON *crd_build(void)
 {
-    cJSON *crd = cJSON_CreateObject(), *spec, *names;
+    cJSON *crd = fleet_json_new_object(), *spec, *names;
 
-    fleet_assert(crd != NULL);
-    put_text(crd, "apiVersion", "apiextensions.k8s.io/v1");
-    put_text(crd, "kind", "CustomResourceDefinition");
-    put_text(put_object(crd, "metadata"), "name", WELLKNOWN_PLURAL "." WELLKNOWN_GROUP);
-    spec = put_object(crd, "spec");
-    put_text(spec, "group", WELLKNOWN_GROUP);
-    put_text(spec, "scope", "Namespaced");
-    names = put_object(spec, "names");
-    put_text(names, "kind", WELLKNOWN_KIND);
-    put_text(names, "listKind", WELLKNOWN_KIND "List");
-    put_text(names, "plural", WELLKNOWN_PLURAL);
-    put_text(names, "singular", "fleetjob");
-    cJSON_AddItemToArray(cJSON_AddArrayToObject(names, "shortNames"), cJSON_CreateString("fj"));
-    cJSON_AddItemToArray(cJSON_AddArrayToObject(names, "categories"), cJSON_CreateString("all"));
-    cJSON_AddItemToArray(cJSON_AddArrayToObject(spec, "versions"), build_version());
+    fleet_json_set_string(crd, "apiVersion", "apiextensions.k8s.io/v1");
+    fleet_json_set_string(crd, "kind", "CustomResourceDefinition");
+    fleet_json_set_string(fleet_json_set_object(crd, "metadata"), "name",
+                          WELLKNOWN_PLURAL "." WELLKNOWN_GROUP);
+    spec = fleet_json_set_object(crd, "spec");
+    fleet_json_set_string(spec, "group", WELLKNOWN_GROUP);
+    fleet_json_set_string(spec, "scope", "Namespaced");
+    names = fleet_json_set_object(spec, "names");
+    fleet_json_set_string(names, "kind", WELLKNOWN_KIND);
+    fleet_json_set_string(names, "listKind", WELLKNOWN_KIND "List");
+    fleet_json_set_string(names, "plural", WELLKNOWN_PLURAL);
+    fleet_json_set_string(names, "singular", "fleetjob");
+    fleet_json_add_string(fleet_json_set_list(names, "shortNames"), "fj");
+    fleet_json_add_string(fleet_json_set_list(names, "categories"), "all");
+    fleet_json_add(fleet_json_set_list(spec, "versions"), build_version());
     return crd;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/json_build.h"
 
 #define ITEMS_MAX 4096
 #define TEXT_MAX  4096
@@ -120,61 +121,47 @@ static const struct known plan[] = {
 
 /* ---- schemas --------------------------------------------------------------------------------- */
 
-static void add_text(cJSON *object, const char *key, const char *text)
-{
-    fleet_assert(cJSON_AddStringToObject(object, key, text));
-}
-
-static cJSON *add_object(cJSON *object, const char *key)
-{
-    cJSON *child = cJSON_AddObjectToObject(object, key);
-
-    fleet_assert(child);
-    return child;
-}
-
 static void add_string(cJSON *schema, double length_max)
 {
-    add_text(schema, "type", "string");
-    fleet_assert(cJSON_AddNumberToObject(schema, "maxLength", length_max));
+    fleet_json_set_string(schema, "type", "string");
+    fleet_json_set_number(schema, "maxLength", length_max);
 }
 
 static cJSON *properties_of(const struct known *fields);
 
 static void add_open_object(cJSON *schema, const struct known *fields)
 {
-    add_text(schema, "type", "object");
-    fleet_assert(cJSON_AddTrueToObject(schema, "x-kubernetes-preserve-unknown-fields"));
+    fleet_json_set_string(schema, "type", "object");
+    fleet_json_set_bool(schema, "x-kubernetes-preserve-unknown-fields", true);
     if (fields)
-        fleet_assert(cJSON_AddItemToObject(schema, "properties", properties_of(fields)));
+        fleet_json_set(schema, "properties", properties_of(fields));
 }
 
 /* The schema of the list's items, empty. */
 static cJSON *add_list(cJSON *schema)
 {
-    add_text(schema, "type", "array");
-    fleet_assert(cJSON_AddNumberToObject(schema, "maxItems", ITEMS_MAX));
-    return add_object(schema, "items");
+    fleet_json_set_string(schema, "type", "array");
+    fleet_json_set_number(schema, "maxItems", ITEMS_MAX);
+    return fleet_json_set_object(schema, "items");
 }
 
 /* The schema of the map's values, empty. */
 static cJSON *add_map(cJSON *schema)
 {
-    add_text(schema, "type", "object");
-    return add_object(schema, "additionalProperties");
+    fleet_json_set_string(schema, "type", "object");
+    return fleet_json_set_object(schema, "additionalProperties");
 }
 
 static void add_quantity(cJSON *schema)
 {
-    fleet_assert(cJSON_AddTrueToObject(schema, "x-kubernetes-int-or-string"));
+    fleet_json_set_bool(schema, "x-kubernetes-int-or-string", true);
 }
 
 static cJSON *schema_of(const struct known *field)
 {
-    cJSON *schema = cJSON_CreateObject();
+    cJSON *schema = fleet_json_new_object();
 
-    fleet_assert(schema);
-    add_text(schema, "description", field->description);
+    fleet_json_set_string(schema, "description", field->description);
     switch (field->kind) {
     case KNOWN_TEXT:
         add_string(schema, TEXT_MAX);
@@ -189,17 +176,17 @@ static cJSON *schema_of(const struct known *field)
         add_quantity(add_map(schema));
         break;
     case KNOWN_NUMBERS:
-        add_text(add_map(schema), "type", "number");
+        fleet_json_set_string(add_map(schema), "type", "number");
         break;
     case KNOWN_NUMBER:
-        add_text(schema, "type", "number");
+        fleet_json_set_string(schema, "type", "number");
         break;
     case KNOWN_INTEGER:
-        add_text(schema, "type", "integer");
-        add_text(schema, "format", "int64");
+        fleet_json_set_string(schema, "type", "integer");
+        fleet_json_set_string(schema, "format", "int64");
         break;
     case KNOWN_BOOL:
-        add_text(schema, "type", "boolean");
+        fleet_json_set_string(schema, "type", "boolean");
         break;
     case KNOWN_OBJECT:
         add_open_object(schema, field->fields);
@@ -213,11 +200,10 @@ static cJSON *schema_of(const struct known *field)
 
 static cJSON *properties_of(const struct known *fields)
 {
-    cJSON *properties = cJSON_CreateObject();
+    cJSON *properties = fleet_json_new_object();
 
-    fleet_assert(properties);
     for (; fields->name; fields++)
-        fleet_assert(cJSON_AddItemToObject(properties, fields->name, schema_of(fields)));
+        fleet_json_set(properties, fields->name, schema_of(fields));
     return properties;
 }
 

@@ -9,32 +9,10 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/field.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/knobs.h"
 #include "tools/crd/known.h"
-
-static cJSON *new_object(void)
-{
-    cJSON *json = cJSON_CreateObject();
-
-    fleet_assert(json != NULL);
-    return json;
-}
-
-static void add_text(cJSON *schema, const char *key, const char *text)
-{
-    fleet_assert(cJSON_AddStringToObject(schema, key, text) != NULL);
-}
-
-static void add_number(cJSON *schema, const char *key, double number)
-{
-    fleet_assert(cJSON_AddNumberToObject(schema, key, number) != NULL);
-}
-
-static void add_true(cJSON *schema, const char *key)
-{
-    fleet_assert(cJSON_AddTrueToObject(schema, key) != NULL);
-}
 
 /* The member `key`, made as a list or object if it is not there yet. */
 static cJSON *at_key(cJSON *schema, const char *key, bool list)
@@ -42,23 +20,22 @@ static cJSON *at_key(cJSON *schema, const char *key, bool list)
     cJSON *item = cJSON_GetObjectItemCaseSensitive(schema, key);
 
     if (!item)
-        item = list ? cJSON_AddArrayToObject(schema, key) : cJSON_AddObjectToObject(schema, key);
-    fleet_assert(item != NULL);
+        item = list ? fleet_json_set_list(schema, key) : fleet_json_set_object(schema, key);
     return item;
 }
 
 static void add_rule(cJSON *schema, const struct fleet_rule *from)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
-    cJSON *rule = new_object();
+    cJSON *rule = fleet_json_new_object();
 
-    add_text(rule, "rule", from->cel);
-    add_text(rule, "message", from->message);
+    fleet_json_set_string(rule, "rule", from->cel);
+    fleet_json_set_string(rule, "message", from->message);
     if (from->field) {
         fleet_strbuf_appendf(&path, ".%s", from->field);
-        add_text(rule, "fieldPath", path.text);
+        fleet_json_set_string(rule, "fieldPath", path.text);
     }
-    cJSON_AddItemToArray(at_key(schema, "x-kubernetes-validations", true), rule);
+    fleet_json_add(at_key(schema, "x-kubernetes-validations", true), rule);
 }
 
 /* ---- fields of a table ----------------------------------------------------------------------- */
@@ -66,23 +43,23 @@ static void add_rule(cJSON *schema, const struct fleet_rule *from)
 static void add_bounds(cJSON *schema, const struct fleet_field *field)
 {
     if (field->flags & (FLEET_MIN | FLEET_ABOVE))
-        add_number(schema, "minimum", field->min);
+        fleet_json_set_number(schema, "minimum", field->min);
     if (field->flags & FLEET_ABOVE)
-        add_true(schema, "exclusiveMinimum");
+        fleet_json_set_bool(schema, "exclusiveMinimum", true);
     if (field->flags & (FLEET_MAX | FLEET_BELOW))
-        add_number(schema, "maximum", field->max);
+        fleet_json_set_number(schema, "maximum", field->max);
     if (field->flags & FLEET_BELOW)
-        add_true(schema, "exclusiveMaximum");
+        fleet_json_set_bool(schema, "exclusiveMaximum", true);
 }
 
 static void add_string(cJSON *schema, const struct fleet_field *field, size_t max)
 {
-    add_text(schema, "type", "string");
-    add_number(schema, "maxLength", (double)max);
+    fleet_json_set_string(schema, "type", "string");
+    fleet_json_set_number(schema, "maxLength", (double)max);
     if (field->flags & FLEET_NOT_EMPTY)
-        add_number(schema, "minLength", 1);
+        fleet_json_set_number(schema, "minLength", 1);
     if (field->pattern)
-        add_text(schema, "pattern", field->pattern);
+        fleet_json_set_string(schema, "pattern", field->pattern);
     if (field->flags & FLEET_PATH)
         add_rule(schema, &(struct fleet_rule){.cel = "self == '' || self.startsWith('/')",
                                               .message = "must be an absolute path in a cluster"});
@@ -92,10 +69,10 @@ static void add_choices(cJSON *schema, const struct fleet_field *field)
 {
     cJSON *list = at_key(schema, "enum", true);
 
-    add_text(schema, "type", "string");
+    fleet_json_set_string(schema, "type", "string");
     for (const char *const *choice = field->choices; *choice; choice++)
         if ((*choice)[0])
-            cJSON_AddItemToArray(list, cJSON_CreateString(*choice));
+            fleet_json_add_string(list, *choice);
 }
 
 static void add_int_or_choice(cJSON *schema, const struct fleet_field *field)
@@ -105,9 +82,9 @@ static void add_int_or_choice(cJSON *schema, const struct fleet_field *field)
     for (const char *const *choice = field->choices; *choice; choice++)
         fleet_strbuf_appendf(&pattern, "%s%s", pattern.length ? "|" : "^(", *choice);
     fleet_strbuf_append(&pattern, ")$");
-    add_true(schema, "x-kubernetes-int-or-string");
-    add_text(schema, "pattern", pattern.text);
-    add_number(schema, "maxLength", 64);
+    fleet_json_set_bool(schema, "x-kubernetes-int-or-string", true);
+    fleet_json_set_string(schema, "pattern", pattern.text);
+    fleet_json_set_number(schema, "maxLength", 64);
     add_bounds(schema, field);
 }
 
@@ -115,14 +92,14 @@ static void add_map(cJSON *schema, const struct fleet_field *field)
 {
     cJSON *value = at_key(schema, "additionalProperties", false);
 
-    add_text(schema, "type", "object");
-    add_number(schema, "maxProperties", (double)fleet_field_count_max(field));
+    fleet_json_set_string(schema, "type", "object");
+    fleet_json_set_number(schema, "maxProperties", (double)fleet_field_count_max(field));
     if (field->kind == FLEET_FIELD_INT_MAP) {
-        add_text(value, "type", "integer");
-        add_text(value, "format", "int64");
+        fleet_json_set_string(value, "type", "integer");
+        fleet_json_set_string(value, "format", "int64");
     } else {
-        add_text(value, "type", "string");
-        add_number(value, "maxLength", FLEET_FIELD_STRING_MAX);
+        fleet_json_set_string(value, "type", "string");
+        fleet_json_set_number(value, "maxLength", FLEET_FIELD_STRING_MAX);
     }
 }
 
@@ -133,15 +110,15 @@ static void add_item(cJSON *schema, const struct fleet_field *field, enum fleet_
 
     switch (kind) {
     case FLEET_FIELD_BOOL:
-        add_text(schema, "type", "boolean");
+        fleet_json_set_string(schema, "type", "boolean");
         break;
     case FLEET_FIELD_INT:
-        add_text(schema, "type", "integer");
-        add_text(schema, "format", "int64");
+        fleet_json_set_string(schema, "type", "integer");
+        fleet_json_set_string(schema, "format", "int64");
         add_bounds(schema, field);
         break;
     case FLEET_FIELD_NUMBER:
-        add_text(schema, "type", "number");
+        fleet_json_set_string(schema, "type", "number");
         add_bounds(schema, field);
         break;
     case FLEET_FIELD_STRING:
@@ -156,21 +133,21 @@ static void add_item(cJSON *schema, const struct fleet_field *field, enum fleet_
         add_int_or_choice(schema, field);
         break;
     case FLEET_FIELD_SEED:
-        add_true(schema, "x-kubernetes-int-or-string");
-        add_text(schema, "pattern", "^[0-9]{1,20}$");
-        add_number(schema, "maxLength", 20);
-        add_number(schema, "minimum", 0);
+        fleet_json_set_bool(schema, "x-kubernetes-int-or-string", true);
+        fleet_json_set_string(schema, "pattern", "^[0-9]{1,20}$");
+        fleet_json_set_number(schema, "maxLength", 20);
+        fleet_json_set_number(schema, "minimum", 0);
         break;
     case FLEET_FIELD_TIME:
-        add_text(schema, "type", "string");
-        add_text(schema, "format", "date-time");
+        fleet_json_set_string(schema, "type", "string");
+        fleet_json_set_string(schema, "format", "date-time");
         break;
     case FLEET_FIELD_JSON:
-        add_text(schema, "type", "object");
-        add_true(schema, "x-kubernetes-preserve-unknown-fields");
+        fleet_json_set_string(schema, "type", "object");
+        fleet_json_set_bool(schema, "x-kubernetes-preserve-unknown-fields", true);
         properties = known_properties(field->name);
         if (properties)
-            cJSON_AddItemToObject(schema, "properties", properties);
+            fleet_json_set(schema, "properties", properties);
         break;
     case FLEET_FIELD_MAP:
     case FLEET_FIELD_INT_MAP:
@@ -193,9 +170,8 @@ static void add_list_type(cJSON *schema, const struct fleet_field *field)
         const struct fleet_field *key = fleet_object_field(field->object, keys[i]);
         if (!key || !(key->flags & FLEET_REQUIRED))
             continue;
-        add_text(schema, "x-kubernetes-list-type", "map");
-        cJSON_AddItemToArray(at_key(schema, "x-kubernetes-list-map-keys", true),
-                             cJSON_CreateString(keys[i]));
+        fleet_json_set_string(schema, "x-kubernetes-list-type", "map");
+        fleet_json_add_string(at_key(schema, "x-kubernetes-list-map-keys", true), keys[i]);
         return;
     }
 }
@@ -212,33 +188,33 @@ static void describe(cJSON *schema, const struct fleet_field *field)
              strcmp(field->default_text, "\"\"") != 0)
         fleet_strbuf_appendf(&text, " Default: %s.", field->default_text);
     cJSON_DeleteItemFromObjectCaseSensitive(schema, "description");
-    add_text(schema, "description", text.text);
+    fleet_json_set_string(schema, "description", text.text);
 }
 
 static cJSON *schema_of_field(const struct fleet_field *field)
 {
     cJSON *schema = field->object && field->kind != FLEET_FIELD_LIST
                         ? schema_of_object(field->object)
-                        : new_object();
+                        : fleet_json_new_object();
 
     describe(schema, field);
     if (field->kind == FLEET_FIELD_LIST) {
-        cJSON *items = field->object ? schema_of_object(field->object) : new_object();
+        cJSON *items = field->object ? schema_of_object(field->object) : fleet_json_new_object();
         if (!field->object)
             add_item(items, field, field->item);
-        add_text(schema, "type", "array");
-        add_number(schema, "maxItems", (double)fleet_field_count_max(field));
+        fleet_json_set_string(schema, "type", "array");
+        fleet_json_set_number(schema, "maxItems", (double)fleet_field_count_max(field));
         if (field->flags & FLEET_NOT_EMPTY)
-            add_number(schema, "minItems", 1);
+            fleet_json_set_number(schema, "minItems", 1);
         add_list_type(schema, field);
-        cJSON_AddItemToObject(schema, "items", items);
+        fleet_json_set(schema, "items", items);
     } else if (!field->object) {
         add_item(schema, field, field->kind);
     }
     if (field->default_text && field->only == 0) {
         cJSON *value = cJSON_Parse(field->default_text);
         fleet_assert(value != NULL);
-        cJSON_AddItemToObject(schema, "default", value);
+        fleet_json_set(schema, "default", value);
     }
     return schema;
 }
@@ -306,18 +282,18 @@ static void add_choice_rules(cJSON *schema, const struct fleet_object *type,
 
 cJSON *schema_of_object(const struct fleet_object *type)
 {
-    cJSON *schema = new_object(), *properties;
+    cJSON *schema = fleet_json_new_object(), *properties;
     bool preset = fleet_object_field(type, "preset") != NULL; /* stands in for all the others */
 
-    add_text(schema, "description", type->description);
-    add_text(schema, "type", "object");
+    fleet_json_set_string(schema, "description", type->description);
+    fleet_json_set_string(schema, "type", "object");
     properties = at_key(schema, "properties", false);
     for (const struct fleet_field *field = type->fields; field->name; field++) {
-        cJSON_AddItemToObject(properties, field->name, schema_of_field(field));
+        fleet_json_set(properties, field->name, schema_of_field(field));
         if (field->only)
             add_choice_rules(schema, type, field);
         else if (field->flags & FLEET_REQUIRED && !preset)
-            cJSON_AddItemToArray(at_key(schema, "required", true), cJSON_CreateString(field->name));
+            fleet_json_add_string(at_key(schema, "required", true), field->name);
     }
     for (const struct fleet_rule *rule = type->rules; rule && rule->cel; rule++)
         add_rule(schema, rule);
@@ -335,24 +311,24 @@ static void add_knob_range(cJSON *schema, const struct knob_field *field)
     case KNOB_ONE_OF:
         break;
     case KNOB_AT_LEAST:
-        add_number(schema, "minimum", range->low);
+        fleet_json_set_number(schema, "minimum", range->low);
         break;
     case KNOB_ABOVE:
-        add_number(schema, "minimum", range->low);
-        add_true(schema, "exclusiveMinimum");
+        fleet_json_set_number(schema, "minimum", range->low);
+        fleet_json_set_bool(schema, "exclusiveMinimum", true);
         break;
     case KNOB_FROM_TO:
-        add_number(schema, "minimum", range->low);
-        add_number(schema, "maximum", range->high);
+        fleet_json_set_number(schema, "minimum", range->low);
+        fleet_json_set_number(schema, "maximum", range->high);
         break;
     case KNOB_BETWEEN:
-        add_number(schema, "minimum", range->low);
-        add_true(schema, "exclusiveMinimum");
-        add_number(schema, "maximum", range->high);
-        add_true(schema, "exclusiveMaximum");
+        fleet_json_set_number(schema, "minimum", range->low);
+        fleet_json_set_bool(schema, "exclusiveMinimum", true);
+        fleet_json_set_number(schema, "maximum", range->high);
+        fleet_json_set_bool(schema, "exclusiveMaximum", true);
         break;
     case KNOB_DEGREE_OR_REST:
-        add_number(schema, "minimum", -1);
+        fleet_json_set_number(schema, "minimum", -1);
         break;
     }
 }
@@ -365,29 +341,29 @@ static void add_knob_words(cJSON *schema, const char *words)
 
     fleet_assert(copy != NULL);
     while ((word = strsep(&rest, "|")))
-        cJSON_AddItemToArray(list, cJSON_CreateString(word));
+        fleet_json_add_string(list, word);
 }
 
 static void add_knob_scalar(cJSON *schema, const struct knob_field *field)
 {
     switch (field->kind) {
     case KNOB_BOOL:
-        add_text(schema, "type", "boolean");
+        fleet_json_set_string(schema, "type", "boolean");
         break;
     case KNOB_INT:
     case KNOB_INTS:
-        add_text(schema, "type", "integer");
-        add_text(schema, "format", "int32");
+        fleet_json_set_string(schema, "type", "integer");
+        fleet_json_set_string(schema, "format", "int32");
         add_knob_range(schema, field);
         break;
     case KNOB_FLOAT:
     case KNOB_FLOATS:
-        add_text(schema, "type", "number");
+        fleet_json_set_string(schema, "type", "number");
         add_knob_range(schema, field);
         break;
     default:
-        add_text(schema, "type", "string");
-        add_number(schema, "maxLength", KNOB_STRING_MAX);
+        fleet_json_set_string(schema, "type", "string");
+        fleet_json_set_number(schema, "maxLength", KNOB_STRING_MAX);
         if (field->range.kind == KNOB_ONE_OF)
             add_knob_words(schema, field->range.words);
         break;
@@ -407,7 +383,7 @@ static void describe_knob(cJSON *schema, const struct knob_field *field)
         fleet_strbuf_appendf(&text, " Default: %.9g.", field->number);
     else if (field->kind == KNOB_STRING && field->text && field->text[0])
         fleet_strbuf_appendf(&text, " Default: %s.", field->text);
-    add_text(schema, "description", text.text);
+    fleet_json_set_string(schema, "description", text.text);
 }
 
 static cJSON *schema_of_message(const struct knob_message *message);
@@ -415,17 +391,17 @@ static cJSON *schema_of_message(const struct knob_message *message);
 static cJSON *schema_of_knob(const struct knob_field *field)
 {
     cJSON *schema =
-        field->kind == KNOB_MESSAGE ? schema_of_message(field->message()) : new_object();
+        field->kind == KNOB_MESSAGE ? schema_of_message(field->message()) : fleet_json_new_object();
 
     describe_knob(schema, field);
     if (knob_is_list(field)) {
-        cJSON *items =
-            field->kind == KNOB_MESSAGES ? schema_of_message(field->message()) : new_object();
+        cJSON *items = field->kind == KNOB_MESSAGES ? schema_of_message(field->message())
+                                                    : fleet_json_new_object();
         if (field->kind != KNOB_MESSAGES)
             add_knob_scalar(items, field);
-        add_text(schema, "type", "array");
-        add_number(schema, "maxItems", KNOB_LIST_MAX);
-        cJSON_AddItemToObject(schema, "items", items);
+        fleet_json_set_string(schema, "type", "array");
+        fleet_json_set_number(schema, "maxItems", KNOB_LIST_MAX);
+        fleet_json_set(schema, "items", items);
     } else if (field->kind != KNOB_MESSAGE) {
         add_knob_scalar(schema, field);
     }
@@ -435,18 +411,18 @@ static cJSON *schema_of_knob(const struct knob_field *field)
 /* Messages nest five deep. */
 static cJSON *schema_of_message(const struct knob_message *message)
 {
-    cJSON *schema = new_object(), *properties;
+    cJSON *schema = fleet_json_new_object(), *properties;
 
-    add_text(schema, "type", "object");
-    add_true(schema, "x-kubernetes-preserve-unknown-fields");
+    fleet_json_set_string(schema, "type", "object");
+    fleet_json_set_bool(schema, "x-kubernetes-preserve-unknown-fields", true);
     properties = at_key(schema, "properties", false);
     for (size_t i = 0; i < message->count; i++) {
         const struct knob_field *field = &message->fields[i];
         if (field->kind == KNOB_MODE)
             continue; /* not for users: the controller refuses it with the reason */
-        cJSON_AddItemToObject(properties, field->name, schema_of_knob(field));
+        fleet_json_set(properties, field->name, schema_of_knob(field));
         if (field->alias)
-            cJSON_AddItemToObject(properties, field->alias, schema_of_knob(field));
+            fleet_json_set(properties, field->alias, schema_of_knob(field));
     }
     return schema;
 }

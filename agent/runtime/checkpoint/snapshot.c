@@ -27,6 +27,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 
 /* How long the first rank waits for the other shards, when its own is written. */
@@ -273,8 +274,8 @@ int snapshot_begin_shard(struct snapshot *snapshot, const struct checkpoint_stat
     s->about = *about;
     s->about.files = NULL;
     s->about.file_count = 0;
-    s->about.job = about->job ? cJSON_Duplicate(about->job, 1) : NULL;
-    s->about.extra = about->extra ? cJSON_Duplicate(about->extra, 1) : NULL;
+    s->about.job = fleet_json_copy(about->job);
+    s->about.extra = fleet_json_copy(about->extra);
     s->result = (struct snapshot_result){.step = about->step, .shard = part->shard};
     (void)snprintf(s->result.folder, sizeof(s->result.folder), "%s", part->folder);
     s->position = 0;

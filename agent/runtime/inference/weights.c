@@ -13,6 +13,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/checkpoint/export.h"
 #include "libfleet/checkpoint/huggingface.h"
 #include "libfleet/checkpoint/safetensors.h"
@@ -84,28 +85,27 @@ static int choose_tokenizer(struct weights *weights, const char *given, struct f
  * be. */
 static cJSON *invent_job(const struct training_model *model, const char *folder)
 {
-    cJSON *job = cJSON_CreateObject(), *training, *block;
+    cJSON *job = fleet_json_new_object(), *training, *block;
     const char *tokenizer = has_tokenizer(folder)      ? "bpe"
                             : model->vocabulary == 256 ? "bytes"
                                                        : "tokens-u32";
 
-    fleet_assert(job != NULL);
-    training = cJSON_AddObjectToObject(job, "training");
-    block = cJSON_AddObjectToObject(training, "model");
-    (void)cJSON_AddStringToObject(block, "name", training_model_text(model->name));
-    (void)cJSON_AddNumberToObject(block, "layers", (double)model->layers);
-    (void)cJSON_AddNumberToObject(block, "heads", (double)model->heads);
-    (void)cJSON_AddNumberToObject(block, "width", (double)model->width);
-    (void)cJSON_AddNumberToObject(block, "hidden", (double)model->hidden);
-    (void)cJSON_AddNumberToObject(block, "context", (double)model->context);
-    (void)cJSON_AddNumberToObject(block, "vocabulary", (double)model->vocabulary);
-    (void)cJSON_AddBoolToObject(block, "tieEmbeddings", model->tie_embeddings);
-    block = cJSON_AddObjectToObject(training, "data");
-    (void)cJSON_AddStringToObject(block, "tokenizer", tokenizer);
-    block = cJSON_AddObjectToObject(training, "optimizer");
-    (void)cJSON_AddNumberToObject(block, "learningRate", 1);
-    (void)cJSON_AddNumberToObject(training, "globalBatchSize", 1);
-    (void)cJSON_AddNumberToObject(training, "microBatchSize", 1);
+    training = fleet_json_set_object(job, "training");
+    block = fleet_json_set_object(training, "model");
+    fleet_json_set_string(block, "name", training_model_text(model->name));
+    fleet_json_set_number(block, "layers", (double)model->layers);
+    fleet_json_set_number(block, "heads", (double)model->heads);
+    fleet_json_set_number(block, "width", (double)model->width);
+    fleet_json_set_number(block, "hidden", (double)model->hidden);
+    fleet_json_set_number(block, "context", (double)model->context);
+    fleet_json_set_number(block, "vocabulary", (double)model->vocabulary);
+    fleet_json_set_bool(block, "tieEmbeddings", model->tie_embeddings);
+    block = fleet_json_set_object(training, "data");
+    fleet_json_set_string(block, "tokenizer", tokenizer);
+    block = fleet_json_set_object(training, "optimizer");
+    fleet_json_set_number(block, "learningRate", 1);
+    fleet_json_set_number(training, "globalBatchSize", 1);
+    fleet_json_set_number(training, "microBatchSize", 1);
     return job;
 }
 
