@@ -14,7 +14,7 @@
 
 #include "cli/launcher.h"
 #include "cli/state_file.h"
-#include "controller/fleetjob/hub_view.h"
+#include "controller/fleetjob/hub_host.h"
 #include "controller/fleetjob/reconcile.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
@@ -50,9 +50,7 @@ struct local_job {
     uv_timer_t state_timer;     /* the state file is due */
     struct launcher *launcher;
     struct hub_server *server;
-    struct hub_server_job *hub; /* NULL = none hosted */
-    bool hub_is_over;           /* it knows that the job has ended */
-    struct hub_view view;
+    struct hub_host *host; /* of the job's hub */
     bool is_stopping, was_stopped;
     int64_t step_since_wall_ms; /* the step at hand began, or its generation did; 0 = none */
     int64_t long_step_ms;       /* when to report that it is under way */
@@ -89,10 +87,11 @@ static void reconcile_after(struct local_job *lj, uint64_t ms)
 static void on_state_due(uv_timer_t *timer)
 {
     struct local_job *lj = timer->data;
+    const struct hub_view *view = hub_host_view(lj->host);
     struct fleet_error err;
 
-    if (state_file_write(lj->config.state_file, lj->job->metadata.name, lj->view.generation.counter,
-                         lj->view.progress.step, lj->launcher, &err) < 0)
+    if (state_file_write(lj->config.state_file, lj->job->metadata.name, view->generation.counter,
+                         view->progress.step, lj->launcher, &err) < 0)
         note(lj, "warning: %s", err.text);
 }
 
@@ -115,13 +114,12 @@ static bool on_record(void *user, const struct hub_record *record)
     return true;
 }
 
-static void on_hub_event(void *user, const struct hub_event *event)
+static void on_hub_event(void *user, const struct hub_event *event, bool is_step)
 {
     struct local_job *lj = user;
 
-    if (event->type == HUB_EVENT_DEFECT)
+    if (hub_host_defect(lj->host))
         abort(); /* this process has one job; stderr has the words */
-    hub_view_event(&lj->view, event, fleet_wall_ms());
     lj->config.event(lj->config.user, event);
     if (event->type == HUB_EVENT_STEP || event->type == HUB_EVENT_ASSIGNED) {
         lj->step_since_wall_ms = fleet_wall_ms();
@@ -130,7 +128,7 @@ static void on_hub_event(void *user, const struct hub_event *event)
     if (event->type == HUB_EVENT_RESTART)
         fleet_strbuf_clear(&lj->told);
     state_changed(lj);
-    if (event->type != HUB_EVENT_STEP)
+    if (!is_step)
         reconcile_after(lj, 0);
 }
 
@@ -139,79 +137,13 @@ static void on_refused(void *user, const struct hub_server_refusal *refusal)
     note(user, "warning: refused a connection of %s: %s", refusal->peer, refusal->reason);
 }
 
-static int host_hub(struct local_job *lj, const struct hub_policy *policy, struct fleet_error *err)
-{
-    const struct fleetjob_status *status = &lj->job->status;
-    struct hub_server_handlers handlers = {.record = on_record, .event = on_hub_event, .user = lj};
-    struct hub_start start = {
-        .job_uid = lj->uid,
-        .plan_digest = lj->config.plan_digest,
-        .epoch = fleet_wall_ms(), /* newer than any earlier run with the same checkpoints */
-        .recorded = {status->rendezvous.epoch, status->rendezvous.generation},
-        .progress_step = status->has_progress ? status->progress.step : 0,
-        .checkpoint_step = status->has_checkpoint ? status->checkpoint.step : 0,
-        .checkpoint_path = status->has_checkpoint ? status->checkpoint.path : NULL,
-    };
-    struct hub *hub;
-    int rc;
-
-    fleet_random_bytes(start.secret, sizeof(start.secret));
-    hub = hub_new(&start, policy, fleet_monotonic_ms());
-    rc = hub_server_add(lj->server, lj->uid, hub, &handlers, &lj->hub, err);
-    if (rc < 0) {
-        hub_free(hub);
-        return rc;
-    }
-    lj->hub_is_over = false;
-    lj->view.is_hosted = true;
-    return 0;
-}
-
-static void apply_hub(struct local_job *lj, const struct action_hub *wanted)
-{
-    double now_ms = fleet_monotonic_ms();
-    struct hub_output out = {0};
-    struct fleet_error err;
-
-    if (lj->hub && (!wanted->is_wanted || (lj->hub_is_over && !wanted->is_over))) {
-        hub_server_remove(lj->hub);
-        lj->hub = NULL;
-        hub_view_release(&lj->view);
-    }
-    if (!wanted->is_wanted)
-        return;
-    if (!lj->hub) {
-        if (!wanted->is_over && host_hub(lj, &wanted->policy, &err) < 0)
-            note(lj, "error: %s", err.text);
-        return;
-    }
-    if (wanted->is_over && !lj->hub_is_over) {
-        lj->hub_is_over = true;
-        hub_end(hub_server_hub(lj->hub), wanted->has_succeeded, wanted->reason, now_ms, &out);
-    } else if (!wanted->is_over && wanted->policy.min > 0 &&
-               !hub_has_policy(hub_server_hub(lj->hub), &wanted->policy)) {
-        hub_configure(hub_server_hub(lj->hub), &wanted->policy, now_ms, &out);
-    }
-    hub_server_apply(lj->hub, &out);
-}
-
-static void tell_gone(struct local_job *lj, const char *uid)
-{
-    struct hub_output out = {0};
-
-    if (!lj->hub)
-        return;
-    hub_member_gone(hub_server_hub(lj->hub), uid, "MemberLost", fleet_monotonic_ms(), &out);
-    hub_server_apply(lj->hub, &out);
-}
-
 /* ---- the pods -------------------------------------------------------------------------------- */
 
 static void on_pod_ended(void *user, const struct launcher_pod *pod)
 {
     struct local_job *lj = user;
 
-    tell_gone(lj, pod->uid);
+    hub_host_gone(lj->host, pod->uid);
     reconcile_after(lj, 0);
     state_changed(lj);
 }
@@ -297,7 +229,7 @@ static struct observed_pod observe_pod(const struct launcher_pod *pod)
 
 static void note_members(struct local_job *lj)
 {
-    const struct hub *hub = lj->hub ? hub_server_hub(lj->hub) : NULL;
+    const struct hub *hub = hub_host_hub(lj->host);
     size_t count = hub ? hub_members(hub, NULL, 0) : 0;
     FLEET_AUTO_FREE struct hub_member *members = calloc(count + 1, sizeof(*members));
 
@@ -332,25 +264,26 @@ static void tell_missing(struct local_job *lj)
 static void tell_long_step(struct local_job *lj)
 {
     const struct training_config *training = &lj->job->spec.training;
+    const struct hub_view *view = hub_host_view(lj->host);
     int64_t now_ms = fleet_wall_ms(), since_ms = lj->step_since_wall_ms;
     int64_t micro = training->micro_batch_size > 0 ? training->micro_batch_size : 1;
     FLEET_AUTO_STRBUF struct fleet_strbuf step = {0};
 
-    if (!lj->job->spec.has_training || lj->is_stopping || !lj->hub || lj->hub_is_over ||
-        since_ms == 0 || lj->view.progress.step >= training->steps)
+    if (!lj->job->spec.has_training || lj->is_stopping || !hub_host_is_active(lj->host) ||
+        since_ms == 0 || view->progress.step >= training->steps)
         return;
     if (now_ms < since_ms + lj->long_step_ms) {
         reconcile_after(lj, (uint64_t)(since_ms + lj->long_step_ms - now_ms));
         return;
     }
-    if (lj->view.has_progress)
-        fleet_strbuf_appendf(&step, "step %lld", (long long)lj->view.progress.step + 1);
+    if (view->has_progress)
+        fleet_strbuf_appendf(&step, "step %lld", (long long)view->progress.step + 1);
     else
         fleet_strbuf_append(&step, "the first step of this run");
     note(lj, "%s is under way for %lld s: %lld micro-batches of %lld samples on %d worker%s",
          step.text, (long long)(now_ms - since_ms) / 1000,
-         (long long)(training->global_batch_size / micro), (long long)micro, lj->view.members,
-         lj->view.members == 1 ? "" : "s");
+         (long long)(training->global_batch_size / micro), (long long)micro, view->members,
+         view->members == 1 ? "" : "s");
     lj->long_step_ms = 2 * (now_ms - since_ms);
     reconcile_after(lj, (uint64_t)(since_ms + lj->long_step_ms - now_ms));
 }
@@ -375,15 +308,16 @@ static bool is_at_rest(const struct local_job *lj)
 
 static void apply(struct local_job *lj, struct actions *actions)
 {
+    struct fleet_error err;
+
     for (size_t i = 0; i < actions->event_count; i++)
         if (lj->config.is_verbose)
             note(lj, "%s: %s", actions->events[i].reason, actions->events[i].message);
     fleetjob_status_release(&lj->job->status);
-    lj->job->status = actions->status;
+    lj->job->status = actions->status; /* before the hub asks to record a generation in it */
+    if (hub_host_apply(lj->host, actions, lj->config.plan_digest, &err) < 0)
+        note(lj, "error: %s", err.text);
     actions->status = (struct fleetjob_status){0};
-    apply_hub(lj, &actions->hub);
-    for (size_t i = 0; i < actions->gone_count; i++)
-        tell_gone(lj, actions->gone_uids[i]);
     for (size_t i = 0; i < actions->delete_count; i++)
         launcher_delete(lj->launcher, actions->deletes[i].name, actions->deletes[i].at_once);
     for (size_t i = 0; i < actions->create_count; i++)
@@ -406,9 +340,7 @@ static void reconcile_now(struct local_job *lj)
     fleet_assert(pods);
     for (size_t i = 0; i < count; i++)
         pods[i] = observe_pod(launcher_at(lj->launcher, i));
-    if (lj->hub)
-        hub_view_refresh(&lj->view, hub_server_hub(lj->hub));
-    observed.hub = lj->view;
+    observed.hub = *hub_host_view(lj->host);
     reconcile(&observed, &actions);
     apply(lj, &actions);
     actions_release(&actions);
@@ -437,12 +369,8 @@ void local_job_stop(struct local_job *lj)
 /* By hand: a checkpoint now, and training goes on. */
 static void save_now(struct local_job *lj)
 {
-    struct hub_output out = {0};
-
-    if (!lj->hub || lj->is_stopping)
-        return;
-    hub_checkpoint(hub_server_hub(lj->hub), fleet_monotonic_ms(), &out);
-    hub_server_apply(lj->hub, &out);
+    if (!lj->is_stopping)
+        hub_host_checkpoint(lj->host);
 }
 
 static void on_signal(uv_signal_t *handle, int signal_number)
@@ -507,6 +435,16 @@ static int open_server(struct local_job *lj, struct fleet_error *err)
     return rc < 0 ? fleet_error_wrap(err, "start the hub") : 0;
 }
 
+/* In an epoch that is newer than any earlier run with the same checkpoints. */
+static void open_host(struct local_job *lj)
+{
+    struct hub_network network = hub_host_server_network(lj->server);
+    struct hub_host_handlers handlers = {.record = on_record, .event = on_hub_event, .user = lj};
+
+    network.is_local = true;
+    lj->host = hub_host_new(&network, lj->uid, fleet_wall_ms(), &handlers);
+}
+
 static int open_launcher(struct local_job *lj, struct fleet_error *err)
 {
     struct launcher_config config = {.loop = &lj->loop,
@@ -556,8 +494,10 @@ int local_job_new(const struct local_job_config *config, struct local_job **out,
     fleet_hex_encode(uid, sizeof(uid), lj->uid);
     open_handles(lj);
     rc = open_server(lj, err);
-    if (rc == 0)
+    if (rc == 0) {
+        open_host(lj);
         rc = open_launcher(lj, err);
+    }
     if (rc < 0) {
         local_job_free(lj);
         return rc;
@@ -587,8 +527,7 @@ void local_job_free(struct local_job *lj)
     if (!lj)
         return;
     launcher_free(lj->launcher);
-    if (lj->hub)
-        hub_server_remove(lj->hub);
+    hub_host_free(lj->host);
     hub_server_free(lj->server);
     uv_close((uv_handle_t *)&lj->reconcile_timer, NULL);
     uv_close((uv_handle_t *)&lj->state_timer, NULL);
@@ -597,7 +536,6 @@ void local_job_free(struct local_job *lj)
     finish_loop(lj);
     if (lj->config.state_file)
         (void)unlink(lj->config.state_file);
-    hub_view_release(&lj->view);
     fleet_strbuf_release(&lj->told);
     fleet_map_release(&lj->known);
     free(lj);

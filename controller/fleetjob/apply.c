@@ -320,18 +320,12 @@ static void command_hub(struct reconciler_pass *pass)
 
     if (job->secret_digest[0]) /* written, or made again, by this replica */
         hub_host_note_moved(job->host);
-    if (hub_host_apply(job->host, &actions->hub, &actions->status, job->plan.digest, &err) < 0) {
+    if (hub_host_apply(job->host, actions, job->plan.digest, &err) < 0) {
         pass->has_failed = true;
         pass->err = err;
     }
     if (hub_host_is_superseded(job->host))
         reconciler_requeue(pass, SUPERSEDED_MS);
-    if (actions->order_count > 0)
-        hub_host_order(job->host, actions->order, actions->order_count);
-    for (size_t i = 0; i < actions->departure_count; i++)
-        hub_host_departs(job->host, &actions->departures[i]);
-    for (size_t i = 0; i < actions->gone_count; i++)
-        hub_host_gone(job->host, actions->gone_uids[i]);
     for (size_t i = 0; i < job->gone_count; i++) {
         if (i >= pass->observation.observed.gone_count) /* vanished since */
             hub_host_gone(job->host, job->gone_uids[i]);

@@ -28,6 +28,7 @@ struct hub_host {
     char *job_uid;
     int64_t epoch, used_epoch; /* of the Lease; of our newest hub, 0 = none yet */
     void *job;                 /* in the network; NULL = none hosted */
+    struct hub *hub;           /* while one is hosted; the network's */
     struct hub_policy policy;
     int64_t foreign_epoch;            /* the greatest seen that is not ours, 0 = none … */
     double foreign_ms;                /* … when */
@@ -39,7 +40,7 @@ struct hub_host {
     struct hub_view view;
 };
 
-/* ---- the network of the controller ----------------------------------------------------------- */
+/* ---- the network of the programs ------------------------------------------------------------- */
 
 static int server_add(void *user, const char *job_uid, struct hub *hub,
                       const struct hub_server_handlers *handlers, void **out_job,
@@ -57,24 +58,14 @@ static void server_remove(void *job)
     hub_server_remove(job);
 }
 
-static struct hub *server_hub(void *job)
-{
-    return hub_server_hub(job);
-}
-
 static void server_apply(void *job, struct hub_output *out)
 {
     hub_server_apply(job, out);
 }
 
-static void server_record_done(void *job, struct fleet_generation generation)
+static void server_answer_record(void *job, struct fleet_generation generation, bool is_done)
 {
-    hub_server_record_done(job, generation);
-}
-
-static void server_record_failed(void *job, struct fleet_generation generation)
-{
-    hub_server_record_failed(job, generation);
+    hub_server_answer_record(job, generation, is_done);
 }
 
 static double server_now_ms(void *user)
@@ -94,10 +85,8 @@ struct hub_network hub_host_server_network(struct hub_server *server)
     return (struct hub_network){.user = server,
                                 .add = server_add,
                                 .remove = server_remove,
-                                .hub = server_hub,
                                 .apply = server_apply,
-                                .record_done = server_record_done,
-                                .record_failed = server_record_failed,
+                                .answer_record = server_answer_record,
                                 .now_ms = server_now_ms,
                                 .wall_ms = server_wall_ms};
 }
@@ -107,13 +96,13 @@ struct hub_network hub_host_server_network(struct hub_server *server)
 static bool on_record(void *user, const struct hub_record *record)
 {
     struct hub_host *host = user;
+    bool is_done = host->handlers.record(host->handlers.user, record);
 
-    host->handlers.record(host->handlers.user, record);
     if (fleet_generation_compare(record->generation, host->recorded) > 0)
         host->recorded = record->generation;
     if (fleet_generation_compare(record->generation, host->numbered) > 0)
         host->numbered = record->generation;
-    return false;
+    return is_done;
 }
 
 /* Some other hub has worked in `epoch`, or an earlier one of ours whose trace was lost. */
@@ -141,8 +130,8 @@ static void take_event(void *user)
 static void on_event(void *user, const struct hub_event *event)
 {
     struct hub_host *host = user;
-    bool is_routine = (event->type == HUB_EVENT_STEP || event->type == HUB_EVENT_EVALUATION) &&
-                      host->view.has_run;
+    bool is_step = (event->type == HUB_EVENT_STEP || event->type == HUB_EVENT_EVALUATION) &&
+                   host->view.has_run;
     struct view_change change = {host, event};
 
     if (event->type == HUB_EVENT_DEFECT)
@@ -153,15 +142,13 @@ static void on_event(void *user, const struct hub_event *event)
         host->view = (struct hub_view){.is_hosted = true}; /* what it held is lost */
     if (event->type == HUB_EVENT_SUPERSEDED)
         note_foreign(host, event->generation.epoch);
-    if (event->type == HUB_EVENT_ISOLATED)
-        host->handlers.evicted(host->handlers.user, event->pod_uid);
-    host->handlers.changed(host->handlers.user, is_routine);
+    host->handlers.event(host->handlers.user, event, is_step);
 }
 
 const struct hub_view *hub_host_view(struct hub_host *host)
 {
     if (host->job && !host->defect[0])
-        hub_view_refresh(&host->view, host->network.hub(host->job));
+        hub_view_refresh(&host->view, host->hub);
     return &host->view;
 }
 
@@ -172,9 +159,10 @@ const char *hub_host_defect(const struct hub_host *host)
 
 /* ---- what its owner says --------------------------------------------------------------------- */
 
-static struct hub_policy with_interval(struct hub_policy policy)
+static struct hub_policy with_interval(const struct hub_host *host, struct hub_policy policy)
 {
-    policy.progress_interval_ms = PROGRESS_MIN_MS + PROGRESS_MS_PER_MEMBER * policy.desired;
+    if (!host->network.is_local)
+        policy.progress_interval_ms = PROGRESS_MIN_MS + PROGRESS_MS_PER_MEMBER * policy.desired;
     return policy;
 }
 
@@ -182,7 +170,7 @@ void hub_host_drop(struct hub_host *host)
 {
     if (host->job)
         host->network.remove(host->job);
-    host->job = NULL;
+    host->job = host->hub = NULL;
     host->is_over = false;
     host->defect[0] = '\0';
     hub_view_release(&host->view);
@@ -244,6 +232,7 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
         hub_free(hub);
         return rc;
     }
+    host->hub = hub;
     host->recorded = start.recorded;
     host->is_over = false;
     host->view.is_hosted = true;
@@ -274,18 +263,19 @@ static void outrank(struct hub_host *host, const struct fleetjob_rendezvous *ren
     if (host->job && rendezvous->epoch > host->used_epoch)
         note_foreign(host, rendezvous->epoch);
     if (!hub_host_is_superseded(host) ||
-        !host->handlers.leads_since(host->handlers.user, host->foreign_ms))
+        (host->handlers.leads_since &&
+         !host->handlers.leads_since(host->handlers.user, host->foreign_ms)))
         return;
     hub_host_drop(host);
     host->epoch = host->foreign_epoch + 1;
 }
 
-int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
-                   const struct fleetjob_status *status, const char *plan_digest,
-                   struct fleet_error *err)
+static int host_as_wanted(struct hub_host *host, const struct action_hub *wanted,
+                          const struct fleetjob_status *status, const char *plan_digest,
+                          struct fleet_error *err)
 {
     double now_ms = host->network.now_ms(host->network.user);
-    struct hub_policy policy = with_interval(wanted->policy);
+    struct hub_policy policy = with_interval(host, wanted->policy);
     struct hub_output out = {0};
 
     if (host->job && (!wanted->is_wanted || (host->is_over && !wanted->is_over)))
@@ -302,26 +292,12 @@ int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
         return make(host, &policy, wanted, status, plan_digest, err);
     if (wanted->is_over && !host->is_over) {
         host->is_over = true;
-        hub_end(host->network.hub(host->job), wanted->has_succeeded, wanted->reason, now_ms, &out);
-    } else if (!wanted->is_over && wanted->policy.min > 0 &&
-               !hub_has_policy(host->network.hub(host->job), &policy)) {
-        hub_configure(host->network.hub(host->job), &policy, now_ms, &out);
+        hub_end(host->hub, wanted->has_succeeded, wanted->reason, now_ms, &out);
+    } else if (!wanted->is_over && wanted->policy.min > 0 && !hub_has_policy(host->hub, &policy)) {
+        hub_configure(host->hub, &policy, now_ms, &out);
     }
     host->network.apply(host->job, &out);
     return 0;
-}
-
-void hub_host_order(struct hub_host *host, const char *const *pod_uids, size_t count)
-{
-    if (host->job)
-        hub_order(host->network.hub(host->job), pod_uids, count);
-}
-
-void hub_host_departs(struct hub_host *host, const struct action_departure *departure)
-{
-    if (host->job)
-        hub_member_departs(host->network.hub(host->job), departure->uid, departure->index,
-                           departure->attempt, departure->cause);
 }
 
 void hub_host_gone(struct hub_host *host, const char *pod_uid)
@@ -330,9 +306,46 @@ void hub_host_gone(struct hub_host *host, const char *pod_uid)
 
     if (!host->job)
         return;
-    hub_member_gone(host->network.hub(host->job), pod_uid, "PodGone",
+    hub_member_gone(host->hub, pod_uid, host->network.is_local ? "MemberLost" : "PodGone",
                     host->network.now_ms(host->network.user), &out);
     host->network.apply(host->job, &out);
+}
+
+int hub_host_apply(struct hub_host *host, const struct actions *actions, const char *plan_digest,
+                   struct fleet_error *err)
+{
+    int rc = host_as_wanted(host, &actions->hub, &actions->status, plan_digest, err);
+
+    if (host->job && actions->order_count > 0)
+        hub_order(host->hub, actions->order, actions->order_count);
+    for (size_t i = 0; host->job && i < actions->departure_count; i++) {
+        const struct action_departure *departure = &actions->departures[i];
+        hub_member_departs(host->hub, departure->uid, departure->index, departure->attempt,
+                           departure->cause);
+    }
+    for (size_t i = 0; i < actions->gone_count; i++)
+        hub_host_gone(host, actions->gone_uids[i]);
+    return rc;
+}
+
+void hub_host_checkpoint(struct hub_host *host)
+{
+    struct hub_output out = {0};
+
+    if (!host->job)
+        return;
+    hub_checkpoint(host->hub, host->network.now_ms(host->network.user), &out);
+    host->network.apply(host->job, &out);
+}
+
+bool hub_host_is_active(const struct hub_host *host)
+{
+    return host->job && !host->is_over;
+}
+
+const struct hub *hub_host_hub(const struct hub_host *host)
+{
+    return host->hub;
 }
 
 struct fleet_generation hub_host_recorded(const struct hub_host *host)
@@ -340,16 +353,10 @@ struct fleet_generation hub_host_recorded(const struct hub_host *host)
     return host->recorded;
 }
 
-void hub_host_record_done(struct hub_host *host, struct fleet_generation generation)
+void hub_host_answer_record(struct hub_host *host, struct fleet_generation generation, bool is_done)
 {
     if (host->job)
-        host->network.record_done(host->job, generation);
-}
-
-void hub_host_record_failed(struct hub_host *host, struct fleet_generation generation)
-{
-    if (host->job)
-        host->network.record_failed(host->job, generation);
+        host->network.answer_record(host->job, generation, is_done);
 }
 
 size_t hub_host_lineage(const struct hub_host *host, const struct hub_record *record,
@@ -360,7 +367,7 @@ size_t hub_host_lineage(const struct hub_host *host, const struct hub_record *re
 
     if (!host->job)
         return 0;
-    count = hub_record_lineage(host->network.hub(host->job), record, lineage);
+    count = hub_record_lineage(host->hub, record, lineage);
     for (size_t i = 0; i < count; i++)
         out[i] = (struct fleetjob_lineage){.generation = lineage[i].generation.counter,
                                            .first_step = lineage[i].first_step,
@@ -396,6 +403,6 @@ void hub_host_end(struct hub_host *host)
     struct action_hub over = {.is_wanted = true, .is_over = true, .reason = "Deleted"};
 
     if (host->job)
-        (void)hub_host_apply(host, &over, NULL, NULL, NULL);
+        (void)host_as_wanted(host, &over, NULL, NULL, NULL);
     hub_host_drop(host);
 }

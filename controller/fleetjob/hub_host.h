@@ -3,23 +3,26 @@
 #define CONTROLLER_FLEETJOB_HUB_HOST_H
 
 /*
- * The hub of one job in the controller: made when reconcile() wants one, told what it decided,
- * asked what it knows, and kept from assigning anybody before its generation stands in the status.
+ * The hub of one job, in the controller and in `fleetjob run`: made when reconcile() wants one,
+ * told what it decided, asked what it knows, and kept from assigning anybody before its generation
+ * is recorded.
  *
- *  (1) A generation is recorded before it is assigned: the hub asks, status_writer.h writes with
- *      the resourceVersion it has seen, and only then hub_record_done().
+ *  (1) A generation is recorded before it is assigned: the hub asks, the owner writes (in the
+ *      controller status_writer.h, with the resourceVersion it has seen), and only then
+ *      hub_record_done().
  *  (2) A replica that does not lead any more records nothing.
  *  (3) If a member or the status holds a greater epoch than the hub's, and this replica led after
  *      that was seen, the epochs were lost or restored (the Lease was deleted, the status
  *      replaced). The hub is made anew in an epoch greater than that, and goes on from what its
  *      members hold.
- *  (4) A hub with a broken invariant (HUB_EVENT_DEFECT) does nothing any more. `changed` is called;
+ *  (4) A hub with a broken invariant (HUB_EVENT_DEFECT) does nothing any more. `event` is called;
  *      the owner drops it when hub_host_defect() says so, and hub_host_apply() makes another one.
  *      Hubs of one epoch give no number of a generation twice.
  *  (5) Without a policy (the spec is not valid any more) a hosted hub goes on with its last
  *      policy, and none is made.
  *
- * The network is a table of functions: hub_server.h in the controller, memory in tests.
+ * The network is a table of functions: hub_server.h in programs, memory in tests
+ * (tests/fake/hub_network.h).
  */
 
 #include <stdbool.h>
@@ -34,14 +37,14 @@ struct hub_host;
 
 struct hub_network {
     void *user;
+    bool is_local; /* members run on this machine: each step is reported, and one that is gone is
+                      "MemberLost", as no pod is */
     /* As hub_server_add() … ; `job` is what add gave. */
     int (*add)(void *user, const char *job_uid, struct hub *hub,
                const struct hub_server_handlers *handlers, void **out_job, struct fleet_error *err);
     void (*remove)(void *job);
-    struct hub *(*hub)(void *job);
     void (*apply)(void *job, struct hub_output *out);
-    void (*record_done)(void *job, struct fleet_generation generation);
-    void (*record_failed)(void *job, struct fleet_generation generation);
+    void (*answer_record)(void *job, struct fleet_generation generation, bool is_done);
     double (*now_ms)(void *user);
     int64_t (*wall_ms)(void *user);
 };
@@ -50,17 +53,17 @@ struct hub_network {
 struct hub_network hub_host_server_network(struct hub_server *server);
 
 struct hub_host_handlers {
-    /* Write it down; then hub_host_record_done() or _failed(), later. */
-    void (*record)(void *user, const struct hub_record *record);
-    /* Something happened that reconcile() should see: `is_step` if it was only a step. */
-    void (*changed)(void *user, bool is_step);
-    /* Does this replica lead, by a Lease that was renewed at `since_ms` or later? */
+    /* Write it down. True = it is durable already; else hub_host_answer_record(), later. */
+    bool (*record)(void *user, const struct hub_record *record);
+    /* The view has taken this event in, and reconcile() should see it: `is_step` if it was only a
+     * step like those before. */
+    void (*event)(void *user, const struct hub_event *event, bool is_step);
+    /* Does this replica lead, by a Lease that was renewed at `since_ms` or later? NULL = it does:
+     * there is no other. */
     bool (*leads_since)(void *user, double since_ms);
-    /* The member has the order to leave for good: its pod is to be replaced. */
-    void (*evicted)(void *user, const char *pod_uid);
     void *user;
-    const char *namespace_,
-        *name; /* as in hub_server_handlers; borrowed as long as the host lives */
+    /* As in hub_server_handlers; borrowed as long as the host lives. */
+    const char *namespace_, *name;
 };
 
 /* Strings are copied; nothing is hosted yet. */
@@ -84,11 +87,11 @@ void hub_host_end(struct hub_host *host);
 const struct hub_view *hub_host_view(struct hub_host *host);
 
 /*
- * Make it so: host one, configure it, tell it that the job is over, host none. `status` is what was
- * written before, from which a new hub goes on. -errno if none can be hosted.
+ * Carry out what reconcile() decided of the hub: host one, configure it, give it the order of its
+ * ranks, why members go and which will not come back, tell it that the job is over, host none.
+ * `actions->status` was written before; a new hub goes on from it. -errno if none can be hosted.
  */
-int hub_host_apply(struct hub_host *host, const struct action_hub *wanted,
-                   const struct fleetjob_status *status, const char *plan_digest,
+int hub_host_apply(struct hub_host *host, const struct actions *actions, const char *plan_digest,
                    struct fleet_error *err);
 
 /* The job's Secret has changed under this replica: a hub that is made from now on waits
@@ -101,19 +104,22 @@ void hub_host_note_moved(struct hub_host *host);
  * be called again soon. */
 bool hub_host_is_superseded(const struct hub_host *host);
 
-/* The order in which ranks begin (hub_order()). */
-void hub_host_order(struct hub_host *host, const char *const *pod_uids, size_t count);
-
-/* Why this member goes (hub_member_departs()). */
-void hub_host_departs(struct hub_host *host, const struct action_departure *departure);
-
 /* This member will not come back. */
 void hub_host_gone(struct hub_host *host, const char *pod_uid);
 
+/* Ask the members for a checkpoint now; training goes on. Nothing without a hub. */
+void hub_host_checkpoint(struct hub_host *host);
+
 /* What became of a record that was asked for by the handler `record` (hub_record_done(),
  * _failed()). */
-void hub_host_record_done(struct hub_host *host, struct fleet_generation generation);
-void hub_host_record_failed(struct hub_host *host, struct fleet_generation generation);
+void hub_host_answer_record(struct hub_host *host, struct fleet_generation generation,
+                            bool is_done);
+
+/* Is a hub hosted that does not know yet that the job is over? */
+bool hub_host_is_active(const struct hub_host *host);
+
+/* The hosted hub, to be asked; NULL = none. Borrowed until the next call. */
+const struct hub *hub_host_hub(const struct hub_host *host);
 
 /* The newest generation that the hub was made from, or has asked to record: none but these may
  * stand in the status; one made from an older status is dropped by hub_host_apply(). */

@@ -235,11 +235,11 @@ static void on_record_written(void *user, struct fleet_generation generation,
     if (!manager_is_leading(job->reconciler->manager))
         return; /* what a majority may do while nothing can be written is the leader's alone */
     if (result == STATUS_WRITER_RECORDED)
-        hub_host_record_done(job->host, generation);
+        hub_host_answer_record(job->host, generation, true);
     else if (result == STATUS_WRITER_OUTDATED)
         hub_host_drop(job->host); /* the next look makes one from what stands there */
     else
-        hub_host_record_failed(job->host, generation);
+        hub_host_answer_record(job->host, generation, false);
     manager_enqueue(job->reconciler->manager, job->key);
 }
 
@@ -260,31 +260,21 @@ static bool is_outdated(const struct reconciler_job *job, const struct hub_recor
            fleet_generation_compare(there, hub_host_recorded(job->host)) > 0;
 }
 
-static void on_hub_record(void *user, const struct hub_record *record)
+static bool on_hub_record(void *user, const struct hub_record *record)
 {
     struct reconciler_job *job = user;
     struct fleetjob_lineage lineage[FLEETJOB_HISTORY_MAX];
     size_t count = hub_host_lineage(job->host, record, lineage);
 
     if (!manager_is_leading(job->reconciler->manager))
-        return; /* the leader will make generations; this process is about to end */
+        return false; /* the leader will make generations; this process is about to end */
     if (is_outdated(job, record)) {
         manager_enqueue(job->reconciler->manager, job->key); /* which replaces the hub */
-        return;
+        return false;
     }
     status_writer_record(job->writer, record, lineage, count, hub_host_recorded(job->host),
                          on_record_written, job);
-}
-
-static void on_hub_changed(void *user, bool is_step)
-{
-    struct reconciler_job *job = user;
-    struct reconciler *r = job->reconciler;
-
-    if (is_step && kube_now_ms(r->io) < status_pace_due_ms(&job->pace))
-        manager_enqueue_at(r->manager, job->key, status_pace_due_ms(&job->pace));
-    else
-        manager_enqueue(r->manager, job->key);
+    return false;
 }
 
 /* The delete of an evicted worker's pod. Its job may be gone before the answer. */
@@ -306,9 +296,8 @@ static void on_evicted_deleted(void *user, const cJSON *object, const struct fle
 }
 
 /* Its pod goes; the missing worker is then made anew like any other. */
-static void on_hub_evicted(void *user, const char *pod_uid)
+static void evict(const struct reconciler_job *job, const char *pod_uid)
 {
-    struct reconciler_job *job = user;
     struct reconciler *r = job->reconciler;
     const struct store *pods = manager_store(r->manager, r->pods_informer);
     const struct store_entry *entry;
@@ -333,6 +322,19 @@ static void on_hub_evicted(void *user, const char *pod_uid)
     }
 }
 
+static void on_hub_event(void *user, const struct hub_event *event, bool is_step)
+{
+    struct reconciler_job *job = user;
+    struct reconciler *r = job->reconciler;
+
+    if (event->type == HUB_EVENT_ISOLATED)
+        evict(job, event->pod_uid);
+    if (is_step && kube_now_ms(r->io) < status_pace_due_ms(&job->pace))
+        manager_enqueue_at(r->manager, job->key, status_pace_due_ms(&job->pace));
+    else
+        manager_enqueue(r->manager, job->key);
+}
+
 static bool leads_since(void *user, double since_ms)
 {
     const struct reconciler_job *job = user;
@@ -344,11 +346,8 @@ static struct reconciler_job *new_job(struct reconciler *r, const char *key, con
 {
     struct reconciler_job *job = calloc(1, sizeof(*job));
     const char *slash = strchr(key, '/');
-    struct hub_host_handlers handlers = {.record = on_hub_record,
-                                         .changed = on_hub_changed,
-                                         .leads_since = leads_since,
-                                         .evicted = on_hub_evicted,
-                                         .user = job};
+    struct hub_host_handlers handlers = {
+        .record = on_hub_record, .event = on_hub_event, .leads_since = leads_since, .user = job};
 
     fleet_assert(job && slash);
     job->reconciler = r;

@@ -165,19 +165,15 @@ static void on_timer(uv_timer_t *timer)
     hub_server_apply(job, &out);
 }
 
-void hub_server_record_done(struct hub_server_job *job, struct fleet_generation generation)
+void hub_server_answer_record(struct hub_server_job *job, struct fleet_generation generation,
+                              bool is_done)
 {
     struct hub_output out = {0};
 
-    hub_record_done(job->hub, generation, fleet_monotonic_ms(), &out);
-    hub_server_apply(job, &out);
-}
-
-void hub_server_record_failed(struct hub_server_job *job, struct fleet_generation generation)
-{
-    struct hub_output out = {0};
-
-    hub_record_failed(job->hub, generation, fleet_monotonic_ms(), &out);
+    if (is_done)
+        hub_record_done(job->hub, generation, fleet_monotonic_ms(), &out);
+    else
+        hub_record_failed(job->hub, generation, fleet_monotonic_ms(), &out);
     hub_server_apply(job, &out);
 }
 

@@ -87,8 +87,8 @@ struct hub_server_config {
 };
 
 struct hub_server_handlers {
-    /* Write the record; true = it is durable already. Else call hub_server_record_done() or
-     * hub_server_record_failed() later. NULL = nothing to write. */
+    /* Write the record; true = it is durable already. Else call hub_server_answer_record() later.
+     * NULL = nothing to write. */
     bool (*record)(void *user, const struct hub_record *record);
     /* `event` is borrowed. The handler may call anything but hub_server_remove() and
      * hub_server_free(). */
@@ -140,8 +140,10 @@ struct hub *hub_server_hub(struct hub_server_job *job);
  */
 void hub_server_apply(struct hub_server_job *job, struct hub_output *out);
 
-void hub_server_record_done(struct hub_server_job *job, struct fleet_generation generation);
-void hub_server_record_failed(struct hub_server_job *job, struct fleet_generation generation);
+/* The record of this generation is written (hub_record_done()), or could not be
+ * (hub_record_failed()). */
+void hub_server_answer_record(struct hub_server_job *job, struct fleet_generation generation,
+                              bool is_done);
 
 /* The token of a job: hexadecimal HMAC-SHA256(install key, job uid). */
 void hub_server_token(const void *install_key, size_t install_key_size, const char *job_uid,

@@ -19,6 +19,7 @@
 #include "libfleet/base/json.h"
 #include "tests/fake/apiserver.h"
 #include "tests/fake/apiserver_io.h"
+#include "tests/fake/hub_network.h"
 
 #define JOBS     "/apis/fleetjob.dev/v1alpha1/namespaces/team/fleetjobs"
 #define PODS     "/api/v1/namespaces/team/pods"
@@ -31,55 +32,11 @@ struct world {
     struct metrics *metrics;
     struct event_recorder *events;
     struct reconciler *reconciler;
-    struct hub *hub; /* of the one job; NULL = none */
-    struct hub_server_handlers handlers;
-    char job_uid[64];
-    int64_t sequence; /* of messages */
+    struct fake_hub_network network; /* one hub: of the one job */
+    int64_t sequence;                /* of messages */
 };
 
 /* ---- the hub's network, in memory ------------------------------------------------------------ */
-
-static int network_add(void *user, const char *job_uid, struct hub *hub,
-                       const struct hub_server_handlers *handlers, void **out_job,
-                       struct fleet_error *err)
-{
-    struct world *w = user;
-
-    (void)err;
-    fleet_assert(!w->hub);
-    w->hub = hub;
-    w->handlers = *handlers;
-    (void)snprintf(w->job_uid, sizeof(w->job_uid), "%s", job_uid);
-    *out_job = w;
-    return 0;
-}
-
-static void network_remove(void *user)
-{
-    struct world *w = user;
-
-    hub_free(w->hub);
-    w->hub = NULL;
-}
-
-static struct hub *network_hub(void *user)
-{
-    return ((struct world *)user)->hub;
-}
-
-static void network_apply(void *user, struct hub_output *out)
-{
-    struct world *w = user;
-
-    for (size_t i = 0; i < out->count; i++) {
-        const struct hub_action *action = &out->items[i];
-        if (action->type == HUB_RECORD)
-            (void)w->handlers.record(w->handlers.user, &action->record);
-        else if (action->type == HUB_EVENT)
-            w->handlers.event(w->handlers.user, action->event);
-    }
-    hub_output_release(out);
-}
 
 static double network_now(void *user)
 {
@@ -91,34 +48,14 @@ static int64_t network_wall(void *user)
     return kube_wall_ms(fake_io_kube(((struct world *)user)->io));
 }
 
-static void network_record_done(void *user, struct fleet_generation generation)
-{
-    struct world *w = user;
-    struct hub_output out = {0};
-
-    hub_record_done(w->hub, generation, network_now(w), &out);
-    network_apply(w, &out);
-}
-
-static void network_record_failed(void *user, struct fleet_generation generation)
-{
-    (void)user;
-    (void)generation;
-    fleet_assert(!"the record can be written");
-}
-
 static int open_network(void *user, struct hub_network *out, struct fleet_error *err)
 {
+    struct world *w = user;
+
     (void)err;
-    *out = (struct hub_network){.user = user,
-                                .add = network_add,
-                                .remove = network_remove,
-                                .hub = network_hub,
-                                .apply = network_apply,
-                                .record_done = network_record_done,
-                                .record_failed = network_record_failed,
-                                .now_ms = network_now,
-                                .wall_ms = network_wall};
+    w->network =
+        (struct fake_hub_network){.now_ms = network_now, .wall_ms = network_wall, .user = w};
+    *out = fake_hub_network_table(&w->network);
     return 0;
 }
 
@@ -203,8 +140,8 @@ static void say(struct world *w, int member, struct message message)
     struct hub_output out = {0};
 
     message.sequence = ++w->sequence;
-    hub_receive(w->hub, (uint64_t)member + 1, &message, network_now(w), &out);
-    network_apply(w, &out);
+    hub_receive(w->network.hubs[0].hub, (uint64_t)member + 1, &message, network_now(w), &out);
+    fake_hub_apply(&w->network.hubs[0], &out);
 }
 
 static void say_hello(struct world *w, int member)
@@ -216,11 +153,11 @@ static void say_hello(struct world *w, int member)
 
     (void)snprintf(path, sizeof(path), PODS "/gpt-worker-%d-0", member);
     (void)fleet_json_opt_string(fake_apiserver_get(w->server, path), "metadata.uid", &uid, NULL);
-    hub_connected(w->hub, (uint64_t)member + 1, network_now(w), &out);
-    network_apply(w, &out);
+    hub_connected(w->network.hubs[0].hub, (uint64_t)member + 1, network_now(w), &out);
+    fake_hub_apply(&w->network.hubs[0], &out);
     say(w, member,
         (struct message){.type = MESSAGE_HELLO,
-                         .hello = {.job_uid = w->job_uid,
+                         .hello = {.job_uid = w->network.hubs[0].job_uid,
                                    .pod_uid = uid,
                                    .index = member,
                                    .address = "10.0.0.2",
@@ -235,7 +172,7 @@ static void say_hello(struct world *w, int member)
 
 static void reach(struct world *w, int workers, enum message_phase phase, int64_t step)
 {
-    struct fleet_generation generation = hub_generation(w->hub);
+    struct fleet_generation generation = hub_generation(w->network.hubs[0].hub);
 
     for (int i = 0; i < workers; i++)
         say(w, i,
@@ -256,13 +193,14 @@ static void train(struct world *w, int workers)
     fake_io_run(w->io, 500);
     reach(w, workers, MESSAGE_PHASE_CONNECTED, -1);
     reach(w, workers, MESSAGE_PHASE_RESTORED, 0);
-    step.generation = hub_generation(w->hub).counter;
+    step.generation = hub_generation(w->network.hubs[0].hub).counter;
     say(w, 0,
-        (struct message){
-            .type = MESSAGE_PROGRESS,
-            .progress = {.generation = hub_generation(w->hub), .steps = &step, .count = 1}});
+        (struct message){.type = MESSAGE_PROGRESS,
+                         .progress = {.generation = hub_generation(w->network.hubs[0].hub),
+                                      .steps = &step,
+                                      .count = 1}});
     reach(w, workers, MESSAGE_PHASE_FIRST_STEP, 1);
-    fleet_assert(hub_phase(w->hub) == HUB_RUNNING);
+    fleet_assert(hub_phase(w->network.hubs[0].hub) == HUB_RUNNING);
     fake_io_run(w->io, 60000);
 }
 
@@ -301,6 +239,7 @@ static void measure(int workers)
     double before, median_ms, p99_ms;
     size_t requests;
     struct world w;
+    const struct fake_hub *hub = &w.network.hubs[0];
 
     start(&w);
     make_job(&w, workers);
@@ -310,7 +249,7 @@ static void measure(int workers)
     requests = fake_apiserver_requests(w.server, "");
     for (int i = 0; i < LOOKS; i++) {
         double started = processor_ms();
-        w.handlers.event(w.handlers.user, &nothing_new);
+        hub->handlers.event(hub->handlers.user, &nothing_new);
         fake_io_run(w.io, 0);
         ms[i] = processor_ms() - started;
     }

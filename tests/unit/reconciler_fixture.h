@@ -27,6 +27,7 @@
 #include "libfleet/kube/meta.h"
 #include "tests/fake/apiserver.h"
 #include "tests/fake/apiserver_io.h"
+#include "tests/fake/hub_network.h"
 
 #define JOBS           "/apis/fleetjob.dev/v1alpha1/namespaces/team/fleetjobs"
 #define VOLCANO_GROUPS "/apis/scheduling.volcano.sh/v1beta1/namespaces/team/podgroups"
@@ -43,14 +44,6 @@
     "\"/data/train.txt\"},\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001},"            \
     "\"globalBatchSize\":8,\"microBatchSize\":1,\"steps\":300}}}"
 
-/* One hub in memory. */
-struct network_job {
-    struct world *world;
-    struct hub *hub; /* NULL = free place */
-    struct hub_server_handlers handlers;
-    char uid[64];
-};
-
 struct world {
     struct fake_apiserver *server;
     struct fake_io *io;
@@ -58,7 +51,7 @@ struct world {
     struct event_recorder *events;
     struct install_identity identity;
     struct reconciler *reconciler;
-    struct network_job jobs[128];
+    struct fake_hub_network network;
     int hubs;                         /* made so far */
     int assigns;                      /* messages with ranks that were sent */
     int64_t recorded_at_first_assign; /* status.rendezvous.generation then */
@@ -83,56 +76,19 @@ static int64_t number_at(const struct world *w, const char *object, const char *
     return number;
 }
 
-static inline void network_apply(void *user, struct hub_output *out)
+static inline void on_hub_added(void *user, struct fake_hub *hub)
 {
-    struct network_job *job = user;
-    struct world *w = job->world;
-
-    for (size_t i = 0; i < out->count; i++) {
-        const struct hub_action *action = &out->items[i];
-        if (action->type == HUB_SEND && strstr(action->text->text, "\"assign\"") &&
-            w->assigns++ == 0)
-            w->recorded_at_first_assign = number_at(w, JOBS "/gpt", "status.rendezvous.generation");
-        if (action->type == HUB_RECORD)
-            assert_false(job->handlers.record(job->handlers.user, &action->record));
-        if (action->type == HUB_EVENT)
-            job->handlers.event(job->handlers.user, action->event);
-    }
-    hub_output_release(out);
+    (void)hub;
+    ((struct world *)user)->hubs++;
 }
 
-static inline int network_add(void *user, const char *job_uid, struct hub *hub,
-                              const struct hub_server_handlers *handlers, void **out_job,
-                              struct fleet_error *err)
+static inline void on_hub_action(void *user, struct fake_hub *hub, const struct hub_action *action)
 {
     struct world *w = user;
 
-    (void)err;
-    for (size_t i = 0; i < FLEET_COUNT(w->jobs); i++) {
-        struct network_job *job = &w->jobs[i];
-        if (job->hub)
-            continue;
-        *job = (struct network_job){.world = w, .hub = hub, .handlers = *handlers};
-        snprintf(job->uid, sizeof(job->uid), "%s", job_uid);
-        w->hubs++;
-        *out_job = job;
-        return 0;
-    }
-    fail_msg("more hubs than there is room for");
-    return -1;
-}
-
-static inline void network_remove(void *user)
-{
-    struct network_job *job = user;
-
-    hub_free(job->hub);
-    job->hub = NULL;
-}
-
-static inline struct hub *network_hub(void *user)
-{
-    return ((struct network_job *)user)->hub;
+    (void)hub;
+    if (action->type == HUB_SEND && strstr(action->text->text, "\"assign\"") && w->assigns++ == 0)
+        w->recorded_at_first_assign = number_at(w, JOBS "/gpt", "status.rendezvous.generation");
 }
 
 static inline double network_now(void *user)
@@ -145,36 +101,17 @@ static int64_t network_wall(void *user)
     return 1767225600000 + (int64_t)network_now(user);
 }
 
-static inline void network_record_done(void *user, struct fleet_generation generation)
-{
-    struct network_job *job = user;
-    struct hub_output out = {0};
-
-    hub_record_done(job->hub, generation, network_now(job->world), &out);
-    network_apply(job, &out);
-}
-
-static inline void network_record_failed(void *user, struct fleet_generation generation)
-{
-    struct network_job *job = user;
-    struct hub_output out = {0};
-
-    hub_record_failed(job->hub, generation, network_now(job->world), &out);
-    network_apply(job, &out);
-}
-
 static inline int open_network(void *user, struct hub_network *out, struct fleet_error *err)
 {
+    struct world *w = user;
+
     (void)err;
-    *out = (struct hub_network){.user = user,
-                                .add = network_add,
-                                .remove = network_remove,
-                                .hub = network_hub,
-                                .apply = network_apply,
-                                .record_done = network_record_done,
-                                .record_failed = network_record_failed,
-                                .now_ms = network_now,
-                                .wall_ms = network_wall};
+    w->network = (struct fake_hub_network){.now_ms = network_now,
+                                           .wall_ms = network_wall,
+                                           .added = on_hub_added,
+                                           .action = on_hub_action,
+                                           .user = w};
+    *out = fake_hub_network_table(&w->network);
     return 0;
 }
 
@@ -360,7 +297,7 @@ static inline struct message_status member_status(const struct world *w)
 /* The agent of a pod says hello, with its trainers up. */
 static inline void say_hello(struct world *w, int index)
 {
-    struct network_job *job = &w->jobs[0];
+    struct fake_hub *job = &w->network.hubs[0];
     static const int ports[] = {4000};
     struct hub_output out = {0};
     const char *uid = "";
@@ -370,7 +307,7 @@ static inline void say_hello(struct world *w, int index)
     snprintf(name, sizeof(name), "gpt-worker-%d-0", index);
     (void)fleet_json_opt_string(find_pod(w, name), "metadata.uid", &uid, NULL);
     hello.hello = (struct message_hello){
-        .job_uid = job->uid,
+        .job_uid = job->job_uid,
         .pod_uid = uid,
         .index = index,
         .address = "10.0.0.2",
@@ -389,20 +326,20 @@ static inline void say_hello(struct world *w, int index)
     w->connection++;
     hub_connected(job->hub, w->connection, network_now(w), &out);
     hub_receive(job->hub, w->connection, &hello, network_now(w), &out);
-    network_apply(job, &out);
+    fake_hub_apply(job, &out);
 }
 
 /* All members that said hello still live. */
 static inline void beat(struct world *w)
 {
     struct message heartbeat = {.type = MESSAGE_HEARTBEAT, .sequence = ++w->sequence};
-    struct network_job *job = &w->jobs[0];
+    struct fake_hub *job = &w->network.hubs[0];
 
     heartbeat.heartbeat.status = member_status(w);
     for (uint64_t i = 1; job->hub && i <= w->connection; i++) {
         struct hub_output out = {0};
         hub_receive(job->hub, i, &heartbeat, network_now(w), &out);
-        network_apply(job, &out);
+        fake_hub_apply(job, &out);
     }
 }
 
@@ -411,12 +348,12 @@ static inline void tick(struct world *w, double duration_ms)
     for (double t = 0; t < duration_ms; t += 50) {
         fake_io_run(w->io, 50);
         beat(w);
-        for (size_t i = 0; i < FLEET_COUNT(w->jobs); i++) {
+        for (size_t i = 0; i < FLEET_COUNT(w->network.hubs); i++) {
             struct hub_output out = {0};
-            if (!w->jobs[i].hub)
+            if (!w->network.hubs[i].hub)
                 continue;
-            hub_tick(w->jobs[i].hub, network_now(w), &out);
-            network_apply(&w->jobs[i], &out);
+            hub_tick(w->network.hubs[i].hub, network_now(w), &out);
+            fake_hub_apply(&w->network.hubs[i], &out);
         }
     }
 }

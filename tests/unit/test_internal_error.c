@@ -144,9 +144,10 @@ static void plant_in_hub(struct world *w)
 {
     struct hub_output out = {0};
 
-    for (size_t i = 0; i < FLEET_COUNT(w->jobs); i++)
-        if (w->jobs[i].hub && strcmp(w->jobs[i].uid, text_at(w, JOBS "/gpt", "metadata.uid")) == 0)
-            hub_tick(w->jobs[i].hub, network_now(w) + 1e9, &out);
+    for (size_t i = 0; i < FLEET_COUNT(w->network.hubs); i++)
+        if (w->network.hubs[i].hub &&
+            strcmp(w->network.hubs[i].job_uid, text_at(w, JOBS "/gpt", "metadata.uid")) == 0)
+            hub_tick(w->network.hubs[i].hub, network_now(w) + 1e9, &out);
     hub_output_release(&out); /* nobody hears what it says from then */
 }
 
@@ -154,8 +155,8 @@ static int count_hubs(const struct world *w)
 {
     int count = 0;
 
-    for (size_t i = 0; i < FLEET_COUNT(w->jobs); i++)
-        count += w->jobs[i].hub != NULL && !hub_defect(w->jobs[i].hub);
+    for (size_t i = 0; i < FLEET_COUNT(w->network.hubs); i++)
+        count += w->network.hubs[i].hub != NULL && !hub_defect(w->network.hubs[i].hub);
     return count;
 }
 

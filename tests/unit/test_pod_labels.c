@@ -23,14 +23,14 @@ static void start_training(struct world *w)
     for (int i = 0; i < 3; i++)
         say_hello(w, i);
     tick(w, 5000);
-    assert_int_equal(hub_generation(w->jobs[0].hub).counter, 1);
+    assert_int_equal(hub_generation(w->network.hubs[0].hub).counter, 1);
 }
 
 static void expect_undisturbed(struct world *w)
 {
     tick(w, 60000);
     expect_pods(w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
-    assert_int_equal(hub_generation(w->jobs[0].hub).counter, 1);
+    assert_int_equal(hub_generation(w->network.hubs[0].hub).counter, 1);
     assert_int_equal(number_at(w, JOBS "/gpt", "status.restarts.count"), 0);
     assert_int_equal(number_at(w, JOBS "/gpt", "status.workers.active"), 3);
 }

@@ -485,7 +485,7 @@ static void test_reconciler__a_deleted_job_leaves_no_hub_and_its_name_is_free(vo
     start(&w, 1);
     make_job(&w);
     fake_io_run(w.io, 2000);
-    assert_non_null(w.jobs[0].hub);
+    assert_non_null(w.network.hubs[0].hub);
     assert_int_equal(fake_apiserver_do(w.server, "DELETE", JOBS "/gpt", NULL), 200);
     make_job(&w); /* at once: the pods of the first are still there */
     fake_io_run(w.io, 5000);
@@ -495,8 +495,8 @@ static void test_reconciler__a_deleted_job_leaves_no_hub_and_its_name_is_free(vo
     assert_int_equal(fake_apiserver_count(w.server, SECRETS), 2); /* of different names */
     assert_int_equal(fake_apiserver_do(w.server, "DELETE", JOBS "/gpt", NULL), 200);
     fake_io_run(w.io, 2000);
-    assert_null(w.jobs[0].hub);
-    assert_null(w.jobs[1].hub);
+    assert_null(w.network.hubs[0].hub);
+    assert_null(w.network.hubs[1].hub);
     stop(&w);
 }
 

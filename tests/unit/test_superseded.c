@@ -82,7 +82,7 @@ static void test_superseded__a_greater_epoch_of_the_members_is_adopted(void **st
     assert_int_equal(w.hubs, 2); /* made anew */
     all_say_hello(&w);           /* their connections were closed */
     tick(&w, 15000);
-    assert_int_equal(hub_epoch(w.jobs[0].hub), 6);
+    assert_int_equal(hub_epoch(w.network.hubs[0].hub), 6);
     expect_undisturbed(&w, 5, 3);
     assert_true(events_with(&w, "epoch 5") > 0);
     stop(&w);
@@ -114,7 +114,7 @@ static void test_superseded__a_job_that_is_not_accepted_gets_no_hub_from_nothing
         200);
     tick(&w, 5000);
     assert_string_equal(condition(&w, "Accepted"), "True");
-    assert_int_equal(hub_epoch(w.jobs[0].hub), 6);
+    assert_int_equal(hub_epoch(w.network.hubs[0].hub), 6);
     all_say_hello(&w);
     tick(&w, 15000);
     expect_undisturbed(&w, 5, 3);

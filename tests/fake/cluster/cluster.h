@@ -35,6 +35,7 @@
 #include "libfleet/kube/io.h"
 #include "libfleet/rendezvous/hub.h"
 #include "libfleet/rendezvous/member.h"
+#include "tests/fake/hub_network.h"
 
 struct fake_apiserver;
 struct fake_io;
@@ -115,7 +116,6 @@ struct cluster_hosted { /* a hub of a replica */
     struct cluster *cluster;
     int replica;
     struct hub *hub; /* NULL = free place */
-    struct hub_server_handlers handlers;
     int job;
     int64_t told;         /* newest STEP event */
     bool has_assigned;    /* a generation of its own */
@@ -142,7 +142,8 @@ struct cluster_replica {
     struct event_recorder *events;
     struct leader_election_options election;
     struct reconciler *reconciler;
-    struct cluster_hosted hubs[CLUSTER_JOBS];
+    struct fake_hub_network network;
+    struct cluster_hosted hubs[CLUSTER_JOBS];  /* by their place in the network */
     char address[24];                          /* in the EndpointSlice, once it has led */
     struct leaf_certificate *certificate;      /* while it leads, … */
     struct installation *installation;         /* … in a whole world */

@@ -73,32 +73,6 @@ static const struct kube_io_ops spy_ops = {.now_ms = spy_now,
 
 /* ---- the network of its hubs ----------------------------------------------------------------- */
 
-static int network_add(void *user, const char *job_uid, struct hub *hub,
-                       const struct hub_server_handlers *handlers, void **out_job,
-                       struct fleet_error *err)
-{
-    struct cluster_spy *spy = user;
-    struct cluster_replica *replica = &spy->cluster->replicas[spy->replica];
-    int job = cluster_job_find(spy->cluster, job_uid);
-
-    (void)err;
-    fleet_assert(job >= 0);
-    for (int i = 0; i < CLUSTER_JOBS; i++) {
-        struct cluster_hosted *hosted = &replica->hubs[i];
-        if (hosted->hub)
-            continue;
-        *hosted = (struct cluster_hosted){.cluster = spy->cluster,
-                                          .replica = spy->replica,
-                                          .hub = hub,
-                                          .handlers = *handlers,
-                                          .job = job};
-        cluster_trace(spy->cluster, "replica %d hosts a hub of job %d", spy->replica, job);
-        *out_job = hosted;
-        return 0;
-    }
-    cluster_broken(spy->cluster, "more hubs than jobs");
-}
-
 static void close_connections(struct cluster_hosted *hosted)
 {
     struct cluster *c = hosted->cluster;
@@ -114,25 +88,87 @@ static void close_connections(struct cluster_hosted *hosted)
         }
 }
 
-static void network_remove(void *user)
+static struct cluster_hosted *hosted_of(struct cluster_spy *spy, const struct fake_hub *hub)
 {
-    struct cluster_hosted *hosted = user;
+    struct cluster_replica *replica = &spy->cluster->replicas[spy->replica];
+    ptrdiff_t place = hub - replica->network.hubs;
+
+    fleet_assert(place < CLUSTER_JOBS);
+    return &replica->hubs[place];
+}
+
+static void on_hub_added(void *user, struct fake_hub *hub)
+{
+    struct cluster_spy *spy = user;
+    int job = cluster_job_find(spy->cluster, hub->job_uid);
+
+    fleet_assert(job >= 0);
+    *hosted_of(spy, hub) = (struct cluster_hosted){
+        .cluster = spy->cluster, .replica = spy->replica, .hub = hub->hub, .job = job};
+    cluster_trace(spy->cluster, "replica %d hosts a hub of job %d", spy->replica, job);
+}
+
+static void on_hub_removing(void *user, struct fake_hub *hub)
+{
+    struct cluster_hosted *hosted = hosted_of(user, hub);
 
     cluster_trace(hosted->cluster, "replica %d ends the hub of job %d", hosted->replica,
                   hosted->job);
     close_connections(hosted);
-    hub_free(hosted->hub);
     hosted->hub = NULL;
 }
 
-static struct hub *network_hub(void *user)
+static void on_hub_answering(void *user, struct fake_hub *hub, struct fleet_generation generation,
+                             bool is_done)
 {
-    return ((struct cluster_hosted *)user)->hub;
+    struct cluster_hosted *hosted = hosted_of(user, hub);
+
+    if (is_done)
+        return;
+    cluster_trace(hosted->cluster, "generation %lld.%lld of job %d cannot be recorded",
+                  (long long)generation.epoch, (long long)generation.counter, hosted->job);
+    hosted->is_record_stuck = true;
 }
 
-static void network_apply(void *user, struct hub_output *out)
+static void send_text(struct cluster_hosted *hosted, const struct hub_action *action)
 {
-    cluster_hub_apply(user, out);
+    struct cluster *c = hosted->cluster;
+    struct message message;
+
+    if (!c->connections[action->connection].is_open)
+        return;
+    if (strncmp(action->text->text, "{\"type\":\"assign\"", 16) == 0) {
+        int rc = message_decode(action->text->text, action->text->size, &message, NULL);
+        fleet_assert(rc == 0);
+        cluster_check_assign(c, hosted, &message.assign);
+        message_release(&message);
+    }
+    cluster_transmit(c, &c->agents[c->connections[action->connection].agent], CLUSTER_TO_MEMBER,
+                     action->connection, action->text);
+}
+
+static void close_connection(struct cluster *c, uint64_t connection)
+{
+    if (!c->connections[connection].is_open)
+        return;
+    c->connections[connection].is_open = false;
+    cluster_transmit(c, &c->agents[c->connections[connection].agent], CLUSTER_CUT_MEMBER,
+                     connection, NULL);
+}
+
+static void on_hub_action(void *user, struct fake_hub *hub, const struct hub_action *action)
+{
+    struct cluster_hosted *hosted = hosted_of(user, hub);
+
+    if (action->type == HUB_SEND) {
+        send_text(hosted, action);
+    } else if (action->type == HUB_CLOSE) {
+        cluster_trace(hosted->cluster, "hub of job %d closes connection %llu: %s", hosted->job,
+                      (unsigned long long)action->connection, action->reason);
+        close_connection(hosted->cluster, action->connection);
+    } else if (action->type == HUB_EVENT) {
+        cluster_check_event(hosted->cluster, hosted, action->event);
+    }
 }
 
 int64_t cluster_wall_ms(const struct cluster *c)
@@ -152,42 +188,21 @@ static int64_t network_wall(void *user)
     return cluster_wall_ms(spy->cluster) + spy->cluster->replicas[spy->replica].wall_skew_ms;
 }
 
-static void network_record_done(void *user, struct fleet_generation generation)
-{
-    struct cluster_hosted *hosted = user;
-    struct hub_output out = {0};
-
-    hub_record_done(hosted->hub, generation, hosted->cluster->now_ms, &out);
-    cluster_hub_apply(hosted, &out);
-}
-
-static void network_record_failed(void *user, struct fleet_generation generation)
-{
-    struct cluster_hosted *hosted = user;
-    struct hub_output out = {0};
-
-    cluster_trace(hosted->cluster, "generation %lld.%lld of job %d cannot be recorded",
-                  (long long)generation.epoch, (long long)generation.counter, hosted->job);
-    hosted->is_record_stuck = true;
-    hub_record_failed(hosted->hub, generation, hosted->cluster->now_ms, &out);
-    cluster_hub_apply(hosted, &out);
-}
-
 static int open_network(void *user, struct hub_network *out, struct fleet_error *err)
 {
     struct cluster_spy *spy = user;
     struct cluster *c = spy->cluster;
+    struct fake_hub_network *network = &c->replicas[spy->replica].network;
 
     (void)err;
-    *out = (struct hub_network){.user = spy,
-                                .add = network_add,
-                                .remove = network_remove,
-                                .hub = network_hub,
-                                .apply = network_apply,
-                                .record_done = network_record_done,
-                                .record_failed = network_record_failed,
-                                .now_ms = network_now,
-                                .wall_ms = network_wall};
+    *network = (struct fake_hub_network){.now_ms = network_now,
+                                         .wall_ms = network_wall,
+                                         .added = on_hub_added,
+                                         .removing = on_hub_removing,
+                                         .action = on_hub_action,
+                                         .answering = on_hub_answering,
+                                         .user = spy};
+    *out = fake_hub_network_table(network);
     c->leaders++;
     cluster_trace(c, "replica %d leads", spy->replica);
     if (c->world.is_whole) {
@@ -219,55 +234,11 @@ int cluster_hub_find(const struct cluster *c, int replica, int job)
     return -1;
 }
 
-static void send_text(struct cluster_hosted *hosted, const struct hub_action *action)
-{
-    struct cluster *c = hosted->cluster;
-    struct message message;
-
-    if (!c->connections[action->connection].is_open)
-        return;
-    if (strncmp(action->text->text, "{\"type\":\"assign\"", 16) == 0) {
-        int rc = message_decode(action->text->text, action->text->size, &message, NULL);
-        fleet_assert(rc == 0);
-        cluster_check_assign(c, hosted, &message.assign);
-        message_release(&message);
-    }
-    cluster_transmit(c, &c->agents[c->connections[action->connection].agent], CLUSTER_TO_MEMBER,
-                     action->connection, action->text);
-}
-
-static void close_connection(struct cluster *c, uint64_t connection)
-{
-    if (!c->connections[connection].is_open)
-        return;
-    c->connections[connection].is_open = false;
-    cluster_transmit(c, &c->agents[c->connections[connection].agent], CLUSTER_CUT_MEMBER,
-                     connection, NULL);
-}
-
 void cluster_hub_apply(struct cluster_hosted *hosted, struct hub_output *out)
 {
-    for (size_t i = 0; i < out->count && hosted->hub; i++) {
-        const struct hub_action *action = &out->items[i];
-        switch (action->type) {
-        case HUB_SEND:
-            send_text(hosted, action);
-            break;
-        case HUB_CLOSE:
-            cluster_trace(hosted->cluster, "hub of job %d closes connection %llu: %s", hosted->job,
-                          (unsigned long long)action->connection, action->reason);
-            close_connection(hosted->cluster, action->connection);
-            break;
-        case HUB_RECORD:
-            (void)hosted->handlers.record(hosted->handlers.user, &action->record);
-            break;
-        case HUB_EVENT:
-            cluster_check_event(hosted->cluster, hosted, action->event);
-            hosted->handlers.event(hosted->handlers.user, action->event);
-            break;
-        }
-    }
-    hub_output_release(out);
+    struct cluster_replica *replica = &hosted->cluster->replicas[hosted->replica];
+
+    fake_hub_apply(&replica->network.hubs[hosted - replica->hubs], out);
 }
 
 static void tick_hubs(struct cluster *c, struct cluster_replica *replica)
