@@ -15,13 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/environment.h"
 #include "agent/link.h"
 #include "agent/memory_events.h"
 #include "agent/reporter.h"
+#include "libfleet/base/child.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
@@ -245,7 +245,7 @@ static void child_ended(struct host_child *child, pid_t pid)
     close_progress(child);
     unwatch(child);
     if (pid > 0)
-        (void)waitpid(pid, &child->wait_status, 0);
+        child->wait_status = fleet_child_reap(pid);
     child->is_leader_gone = false;
     supervisor_exited(child->host->supervisor, child->local_rank, child->wait_status,
                       fleet_monotonic_ms());
@@ -265,7 +265,7 @@ static void leader_ended(struct host_child *child, pid_t pid)
         child_ended(child, pid);
         return;
     }
-    (void)waitpid(pid, &child->wait_status, 0);
+    child->wait_status = fleet_child_reap(pid);
     child->is_leader_gone = true; /* the group's number is not used again while somebody is in it */
 }
 
@@ -298,17 +298,14 @@ void host_tick(struct host *host)
 /* Everybody's children, since PID 1 inherits orphans. */
 void host_reap(struct host *host)
 {
-    for (;;) {
-        siginfo_t info = {0};
-        struct host_child *child;
+    pid_t pid;
 
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
-            return;
-        child = child_of(host, info.si_pid);
+    while ((pid = fleet_child_ended()) > 0) {
+        struct host_child *child = child_of(host, pid);
         if (child)
-            leader_ended(child, info.si_pid);
+            leader_ended(child, pid);
         else
-            (void)waitpid(info.si_pid, NULL, 0);
+            (void)fleet_child_reap(pid);
         host_tick(host);
     }
 }
@@ -388,7 +385,7 @@ static int host_start(void *user, int local_rank, const struct supervisor_place 
         pid_t pid = child->process.pid;
         unwatch(child);
         trainer_process_ended(&child->process);
-        (void)waitpid(pid, NULL, 0);
+        (void)fleet_child_reap(pid);
     }
     if (rc < 0)
         close_progress(child);

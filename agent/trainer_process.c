@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/*
- * fork, prctl, exec. That exec failed travels back over a close-on-exec pipe: end of file means it
- * worked, an errno means it did not, so the caller learns it before this function returns.
- */
 #include "agent/trainer_process.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/child.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
@@ -27,16 +21,6 @@
 /* "NAME=number" of each descriptor that the child inherits. */
 #define NUMBERS     3
 #define NUMBER_SIZE 40
-
-/* What the child needs between fork and exec; prepared before, so that it only makes system
- * calls. */
-struct child_plan {
-    const struct trainer_launch *launch;
-    pid_t parent;
-    int out, error, link; /* -1 = none */
-    int failed;           /* write errno here */
-    char **environment;
-};
 
 static void close_pipe(int fds[2])
 {
@@ -69,74 +53,25 @@ static void set_number(char number[NUMBER_SIZE], const char *name, int fd)
         (void)snprintf(number, NUMBER_SIZE, "%s=%d", name, fd);
 }
 
-static bool keep_open(int fd)
+/* `ours`: its stdout, stderr, and end of the link (-1 = none). A shell can only name descriptors of
+ * one digit (>&N), so that for progress has a number of its own. */
+static int start_child(const struct trainer_launch *launch, const int ours[3],
+                       char (*numbers)[NUMBER_SIZE], pid_t *out_pid, struct fleet_error *err)
 {
-    return fd < 0 || fcntl(fd, F_SETFD, 0) == 0;
-}
+    FLEET_AUTO_FREE char **environment = environment_with(launch->environment, numbers);
+    const struct fleet_child child = {.path = launch->path,
+                                      .arguments = launch->arguments,
+                                      .environment = environment,
+                                      .fds = {{ours[0], STDOUT_FILENO},
+                                              {ours[1], STDERR_FILENO},
+                                              {ours[2], FLEET_CHILD_SAME},
+                                              {launch->listener, FLEET_CHILD_SAME},
+                                              {launch->progress, TRAINER_PROGRESS_FD}},
+                                      .fd_count = 5,
+                                      .dies_with_us = true};
+    int rc = fleet_child_start(&child, out_pid);
 
-/* The descriptor for progress where the child expects it: in a shell, >&N takes one digit. Moves
- * the pipe for our failure out of its way. */
-static bool place_progress(int progress, int *failed)
-{
-    if (progress < 0)
-        return true;
-    if (*failed == TRAINER_PROGRESS_FD)
-        *failed = fcntl(*failed, F_DUPFD_CLOEXEC, TRAINER_PROGRESS_FD + 1);
-    return *failed >= 0 && dup2(progress, TRAINER_PROGRESS_FD) >= 0 &&
-           keep_open(TRAINER_PROGRESS_FD);
-}
-
-__attribute__((noreturn)) static void run_child(const struct child_plan *plan)
-{
-    int number, failed = plan->failed;
-    sigset_t none;
-
-    /* (2): the parent may have died before prctl, then nobody would tell us. */
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != plan->parent)
-        _exit(127);
-    (void)setpgid(0, 0);
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)signal(SIGPIPE, SIG_DFL);
-    (void)close_range(STDERR_FILENO + 1, ~0U,
-                      CLOSE_RANGE_CLOEXEC); /* what we inherited ourselves */
-    if (dup2(plan->out, STDOUT_FILENO) < 0 || dup2(plan->error, STDERR_FILENO) < 0 ||
-        !keep_open(plan->link) || !keep_open(plan->launch->listener) ||
-        !place_progress(plan->launch->progress, &failed))
-        _exit(127);
-    (void)execvpe(plan->launch->path, plan->launch->arguments, plan->environment);
-    number = errno;
-    (void)!write(failed, &number, sizeof(number));
-    _exit(127);
-}
-
-static int fork_child(struct child_plan *plan, pid_t *out_pid, struct fleet_error *err)
-{
-    int failed[2], number = 0;
-    pid_t pid;
-
-    if (pipe2(failed, O_CLOEXEC) < 0)
-        return fleet_error(err, -errno, "make a pipe: %s", strerror(errno));
-    plan->parent = getpid();
-    plan->failed = failed[1];
-    pid = fork();
-    if (pid == 0)
-        run_child(plan);
-    if (pid > 0)
-        (void)setpgid(
-            pid, pid); /* parent and child both do it: a signal to the group finds it at once */
-    (void)close(failed[1]);
-    if (pid < 0)
-        number = errno;
-    else
-        (void)!read(failed[0], &number, sizeof(number));
-    (void)close(failed[0]);
-    if (number && pid > 0)
-        (void)waitpid(pid, NULL, 0);
-    if (number)
-        return fleet_error(err, -number, "start \"%s\": %s", plan->launch->path, strerror(number));
-    *out_pid = pid;
-    return 0;
+    return rc < 0 ? fleet_error(err, rc, "start \"%s\": %s", launch->path, strerror(-rc)) : 0;
 }
 
 void trainer_process_init(struct trainer_process *process)
@@ -165,7 +100,6 @@ void trainer_process_release(struct trainer_process *process)
 int trainer_process_start(struct trainer_process *process, const struct trainer_launch *launch,
                           struct fleet_error *err)
 {
-    struct child_plan plan = {.launch = launch, .link = -1};
     int out[2] = {-1, -1}, error[2] = {-1, -1}, ends[2] = {-1, -1};
     char numbers[NUMBERS][NUMBER_SIZE] = {"", "", ""};
     int rc = 0;
@@ -182,14 +116,9 @@ int trainer_process_start(struct trainer_process *process, const struct trainer_
     set_number(numbers[1], LINK_LISTEN_FD_ENV, launch->listener);
     set_number(numbers[2], TRAINER_PROGRESS_FD_ENV,
                launch->progress < 0 ? -1 : TRAINER_PROGRESS_FD);
-    if (rc == 0) {
-        plan.out = out[1];
-        plan.error = error[1];
-        plan.link = ends[1];
-        plan.environment = environment_with(launch->environment, numbers);
-        rc = fork_child(&plan, &process->pid, err);
-        free(plan.environment);
-    }
+    if (rc == 0)
+        rc = start_child(launch, (const int[]){out[1], error[1], ends[1]}, numbers, &process->pid,
+                         err);
     if (rc < 0) {
         close_pipe(out);
         close_pipe(error);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/child.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
@@ -56,6 +57,13 @@ static void close_end(int *fd)
     *fd = -1;
 }
 
+static void close_ends(struct process *process)
+{
+    close_end(&process->in);
+    close_end(&process->out);
+    close_end(&process->err);
+}
+
 static void make_arguments(const struct kubectl *kubectl, const char *const *arguments,
                            const char *out[KUBECTL_ARGUMENTS_MAX])
 {
@@ -77,40 +85,34 @@ static void make_arguments(const struct kubectl *kubectl, const char *const *arg
     out[count] = NULL;
 }
 
-/* In the child. A group of its own: the terminal's Ctrl-C comes to us, and we end it. */
-static void become(const char *const *arguments, const int in[2], int out, int err)
-{
-    (void)setpgid(0, 0);
-    (void)signal(SIGPIPE, SIG_DFL);
-    if (dup2(in[0], STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 ||
-        (err >= 0 && dup2(err, STDERR_FILENO) < 0))
-        _exit(126);
-    (void)execvp("kubectl", (char *const *)arguments);
-    _exit(127);
-}
-
 /* `out_fd`: where its standard output goes, -1: a pipe; `with_err`: a pipe for its standard
  * error. */
 static int start(const struct kubectl *kubectl, const char *const *arguments, int out_fd,
                  bool with_err, struct process *process, struct fleet_error *err)
 {
     const char *all[KUBECTL_ARGUMENTS_MAX];
-    int in[2], out[2] = {-1, -1}, said[2] = {-1, -1};
+    struct fleet_child child = {.path = "kubectl", .arguments = (char *const *)all, .fd_count = 3};
+    int in[2], out[2] = {-1, -1}, said[2] = {-1, -1}, rc;
 
     make_arguments(kubectl, arguments, all);
     if (pipe2(in, O_CLOEXEC) < 0 || (out_fd < 0 && pipe2(out, O_CLOEXEC) < 0) ||
         (with_err && pipe2(said, O_CLOEXEC) < 0))
         return fleet_error(err, -errno, "make a pipe: %s", strerror(errno));
-    process->pid = fork();
-    if (process->pid == 0)
-        become(all, in, out_fd < 0 ? out[1] : out_fd, said[1]);
+    child.fds[0] = (struct fleet_child_fd){in[0], STDIN_FILENO};
+    child.fds[1] = (struct fleet_child_fd){out_fd < 0 ? out[1] : out_fd, STDOUT_FILENO};
+    child.fds[2] = (struct fleet_child_fd){said[1], STDERR_FILENO};
+    rc = fleet_child_start(&child, &process->pid);
     close_end(&in[0]);
     close_end(&out[1]);
     close_end(&said[1]);
     process->in = in[1];
     process->out = out[0];
     process->err = said[0];
-    return process->pid < 0 ? fleet_error(err, -errno, "start kubectl: %s", strerror(errno)) : 0;
+    if (rc == 0)
+        return 0;
+    close_ends(process);
+    return rc == -ENOENT ? fleet_error(err, rc, "kubectl is not in the PATH")
+                         : fleet_error(err, rc, "start kubectl: %s", strerror(-rc));
 }
 
 /* Its exit code, 128 + signal. An interrupt ends it first, unless `is_patient`. */
@@ -118,9 +120,7 @@ static int finish(struct process *process, bool is_patient)
 {
     int status = 0;
 
-    close_end(&process->in);
-    close_end(&process->out);
-    close_end(&process->err);
+    close_ends(process);
     for (;;) {
         if (interrupted && !is_patient)
             (void)kill(process->pid, SIGTERM);
@@ -129,7 +129,7 @@ static int finish(struct process *process, bool is_patient)
         if (errno != EINTR)
             return 126;
     }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return fleet_child_exit_code(status);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -182,8 +182,6 @@ static int refuse(int code, const char *command, struct fleet_strbuf *said, stru
 
     while (length > 0 && text[length - 1] == '\n')
         length--;
-    if (code == 127 && length == 0)
-        return fleet_error(err, -ENOENT, "kubectl is not in the PATH");
     return fleet_error(err, -EIO, "kubectl %s: exit code %d: %.*s", command, code,
                        (int)(length < SAID_MAX ? length : SAID_MAX), text);
 }

@@ -15,12 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "cli/system/processes.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/child.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
@@ -251,51 +251,22 @@ static char **make_arguments(const struct launcher *l)
     return argv;
 }
 
-__attribute__((noreturn)) static void run_child(pid_t parent, const int fds[3], int failed,
-                                                char **argv, char **environment)
-{
-    int number;
-
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* (2) */
-    if (getppid() != parent)
-        _exit(127);
-    (void)setsid(); /* (1) */
-    for (int i = 0; i < 3; i++)
-        if (dup2(fds[i], i) < 0)
-            _exit(127);
-    (void)signal(SIGPIPE, SIG_DFL);
-    (void)execve(argv[0], argv, environment);
-    number = errno;
-    (void)!write(failed, &number, sizeof(number));
-    _exit(127);
-}
-
 /* 0 and *out_pid, or -errno. */
-static int fork_agent(const struct pod *pod, const int fds[3], pid_t *out_pid)
+static int start_agent(const struct pod *pod, const int stdio[3], pid_t *out_pid)
 {
     struct variables environment = make_environment(pod);
-    char **argv = make_arguments(pod->launcher);
-    pid_t parent = getpid(), pid = -1;
-    int failed[2], number = 0;
+    FLEET_AUTO_FREE char **argv = make_arguments(pod->launcher);
+    const struct fleet_child child = {.path = argv[0],
+                                      .arguments = argv,
+                                      .environment = environment.items,
+                                      .fds = {{stdio[0], 0}, {stdio[1], 1}, {stdio[2], 2}},
+                                      .fd_count = 3,
+                                      .is_session = true,    /* (1) */
+                                      .dies_with_us = true}; /* (2) */
+    int rc = fleet_child_start(&child, out_pid);
 
-    if (pipe2(failed, O_CLOEXEC) < 0) {
-        number = errno;
-    } else {
-        pid = fork();
-        if (pid == 0)
-            run_child(parent, fds, failed[1], argv, environment.items);
-        number = pid < 0 ? errno : 0;
-        (void)close(failed[1]);
-        if (pid > 0)
-            (void)!read(failed[0], &number, sizeof(number));
-        (void)close(failed[0]);
-    }
-    if (pid > 0 && number)
-        (void)waitpid(pid, NULL, 0);
     free_variables(&environment);
-    free(argv);
-    *out_pid = pid;
-    return -number;
+    return rc;
 }
 
 static int start(struct pod *pod)
@@ -305,7 +276,7 @@ static int start(struct pod *pod)
 
     if (rc == 0) {
         const int fds[3] = {null, out[1], error[1]};
-        rc = fork_agent(pod, fds, &pod->public.pid);
+        rc = start_agent(pod, fds, &pod->public.pid);
     }
     if (rc == 0) {
         open_stream(pod, false, out[0]);
@@ -386,7 +357,7 @@ static void pod_ended(struct pod *pod, int status)
     struct launcher_config *config = &pod->launcher->config;
 
     pod->public.pid = 0;
-    pod->public.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    pod->public.exit_code = fleet_child_exit_code(status);
     pod->public.finished_wall_ms = fleet_wall_ms();
     drain_stream(&pod->streams[0]);
     drain_stream(&pod->streams[1]);
@@ -396,18 +367,17 @@ static void pod_ended(struct pod *pod, int status)
 /* Pods, and orphans of pods that this process has inherited. */
 static void reap(struct launcher *l)
 {
-    for (;;) {
-        siginfo_t info = {0};
-        struct pod *pod = NULL;
-        int status = 0;
+    pid_t pid;
 
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
-            break;
+    while ((pid = fleet_child_ended()) > 0) {
+        struct pod *pod = NULL;
+        int status;
+
         for (size_t i = 0; i < l->count && !pod; i++)
-            pod = l->pods[i]->public.pid == info.si_pid ? l->pods[i] : NULL;
+            pod = l->pods[i]->public.pid == pid ? l->pods[i] : NULL;
         if (pod) /* (1), while it is a zombie: nobody else can have its number */
-            processes_kill_session(info.si_pid);
-        (void)waitpid(info.si_pid, &status, 0);
+            processes_kill_session(pid);
+        status = fleet_child_reap(pid);
         if (pod)
             pod_ended(pod, status);
     }
@@ -514,7 +484,7 @@ void launcher_free(struct launcher *l)
         pid_t pid = l->pods[i]->public.pid;
         if (pid > 0) {
             (void)kill(pid, SIGKILL);
-            (void)waitpid(pid, NULL, 0);
+            (void)fleet_child_reap(pid);
             processes_kill_session(pid);
         }
         drop_pod(l, i);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/child.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
@@ -106,6 +107,8 @@ static char *build_info(const struct kube_config *config)
     return fleet_json_print(info);
 }
 
+/* posix_spawn(), unlike base/child.h: this is a thread of a large process, which fork() would copy,
+ * and the plug-in needs no group of its own. */
 static int spawn(const struct kube_exec_run *run, int out_fd, pid_t *pid, struct fleet_error *err)
 {
     posix_spawn_file_actions_t actions;
@@ -245,8 +248,7 @@ static int perform(struct kube_exec_run *run, struct fleet_error *err)
     rc = read_answer(run, read_end, err);
     if (rc < 0)
         (void)kill(pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    status = fleet_child_reap(pid);
     if (rc == 0 && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
         rc = fleet_error(err, -EACCES, "it failed with %s %d",
                          WIFSIGNALED(status) ? "signal" : "exit code",
