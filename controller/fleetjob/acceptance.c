@@ -4,7 +4,8 @@
  * Accepted: a spec that makes no sense gets no pods; one that made sense before keeps what it has.
  * What is only odd about a spec stands in the message of an accepted one.
  */
-#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/policy.h"
+#include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/errors.h"
 

@@ -5,7 +5,7 @@
  * the hub has told them that the job is over; only those that do not, or do not listen, are
  * deleted.
  */
-#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/policy.h"
 
 #define END_GRACE_MS 30000 /* for a last checkpoint */
 

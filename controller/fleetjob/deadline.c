@@ -2,7 +2,8 @@
 
 /* runPolicy.activeDeadlineSeconds and progressDeadlineSeconds: a job that takes too long has
  * failed. */
-#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/policy.h"
+#include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
 
 static void check_active(struct pass *pass)

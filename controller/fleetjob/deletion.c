@@ -4,7 +4,7 @@
  * metadata.deletionTimestamp: nothing new is made, the members get the order to go, and the pods
  * are deleted (the garbage collector would do it, too; this way they go at once and in order).
  */
-#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/policy.h"
 
 bool deletion_apply(struct pass *pass)
 {

@@ -6,7 +6,7 @@
  */
 #include <limits.h>
 
-#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/policy.h"
 
 #define OWN_TRAINER_WAIT_S 60 /* a pod is replaced in that time where there is room for it */
 

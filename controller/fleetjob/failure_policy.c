@@ -13,7 +13,8 @@
 #include <string.h>
 
 #include "controller/fleetjob/oom.h"
-#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/policy.h"
+#include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"

@@ -25,9 +25,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "controller/fleetjob/pass.h"
 #include "controller/fleetjob/projection.h"
 #include "controller/fleetjob/reconciler_internal.h"
+#include "controller/fleetjob/status.h"
 #include "controller/machinery/metrics.h"
 #include "controller/machinery/ratelimiter.h"
 #include "libfleet/api/wellknown.h"

@@ -20,9 +20,9 @@
 
 #include "controller/fleetjob/gang.h"
 #include "controller/fleetjob/job_objects.h"
-#include "controller/fleetjob/pass.h"
 #include "controller/fleetjob/pod_errors.h"
 #include "controller/fleetjob/reconciler_internal.h"
+#include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"

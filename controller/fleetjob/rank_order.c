@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/policy.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 

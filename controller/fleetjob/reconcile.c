@@ -11,7 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/policy.h"
+#include "controller/fleetjob/status.h"
+#include "controller/fleetjob/status_compare.h"
+#include "controller/fleetjob/status_observe.h"
+#include "controller/fleetjob/status_restarts.h"
+#include "controller/fleetjob/status_words.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/memory.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/fleetjob/status_pods.h"
 
-/* What pods say, as the status has it: how many there are, what keeps those that do not start. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/fleetjob/pass.h"
 #include "controller/fleetjob/pod_cause.h"
+#include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/fleetjob/status_words.h"
 
-/* The words of `kubectl get`: STATE, and REASON, the one cause that says most about it now. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/fleetjob/pass.h"
 #include "controller/fleetjob/pod_cause.h"
+#include "controller/fleetjob/status.h"
+#include "controller/fleetjob/status_pods.h"
+#include "controller/fleetjob/status_restarts.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"

@@ -10,7 +10,8 @@
  * Asking for all pods instead would be wrong: a pod that is lost after the word is no failure any
  * more.
  */
-#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/policy.h"
+#include "controller/fleetjob/status.h"
 
 static bool has_worker_succeeded(const struct pass *pass)
 {

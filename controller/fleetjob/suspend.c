@@ -4,7 +4,9 @@
  * runPolicy.suspend: the members get the order to end for now (they save a checkpoint if the job
  * has them), the pods are deleted, and the clock of activeDeadlineSeconds starts anew on resume.
  */
-#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/policy.h"
+#include "controller/fleetjob/status.h"
+#include "controller/fleetjob/status_restarts.h"
 #include "libfleet/api/wellknown.h"
 
 #define WORDS "runPolicy.suspend is set: all workers are stopped"

@@ -2,7 +2,7 @@
 
 /* runPolicy.ttlSecondsAfterFinished: a terminal job is deleted when it is that old. Without the
  * field it stays. */
-#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/policy.h"
 
 void ttl_after_finished_apply(struct pass *pass)
 {

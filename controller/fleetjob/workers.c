@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "controller/fleetjob/oom.h"
-#include "controller/fleetjob/pass.h"
+#include "controller/fleetjob/policy.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"

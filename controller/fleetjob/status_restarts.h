@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_STATUS_RESTARTS_H
+#define CONTROLLER_FLEETJOB_STATUS_RESTARTS_H
+
+/*
+ * The history of restarts in the status: each restart once, with its cause, and an Event about it.
+ * The hub reports a restart when it is over. The status holds the one that has begun, so that its
+ * cause survives the loss of a controller.
+ */
+
+#include "controller/fleetjob/pass.h"
+
+/* Take in what the hub reports of restarts: history, counts, Events. Only of a hub that knows the
+ * newest generation. */
+void status_observe_restarts(struct pass *pass);
+
+/* Note the restart that led to a generation whose record was not written: any write of the status
+ * that names the generation must hold it, too. */
+void status_observe_begun(struct pass *pass);
+
+/* Nobody can tell any more how the newest restart went: the history gets it as it was begun, if it
+ * has not got it yet. */
+void status_close_restart(struct pass *pass);
+/* The same if our hub, or none, will not tell it. */
+void status_close_lost_restart(struct pass *pass);
+/* The same of a job that is over: an Event only about a restart of another hub, because the end
+ * says what became of one of ours. */
+void status_close_restart_at_end(struct pass *pass);
+
+/* The member or trainer that failed last, or NULL. Borrowed from the hub's view. */
+const struct hub_view_failure *status_last_failure(const struct pass *pass);
+
+/* Why the last member was lost, or its trainer ended; NULL = none was. */
+const char *status_last_cause(const struct pass *pass);
+
+#endif
