@@ -17,6 +17,8 @@
  * needs no memory for bodies that wait, and stops when one is refused, the job changes or the lease
  * is lost.
  */
+#include "controller/fleetjob/apply.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +26,10 @@
 #include "controller/fleetjob/job_objects.h"
 #include "controller/fleetjob/job_secret.h"
 #include "controller/fleetjob/pod_builder.h"
+#include "controller/fleetjob/pod_labels.h"
 #include "controller/fleetjob/projection.h"
-#include "controller/fleetjob/reconciler_internal.h"
+#include "controller/fleetjob/reconciler_pass.h"
+#include "controller/machinery/expectations.h"
 #include "controller/machinery/metrics.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"

@@ -21,12 +21,14 @@
  *  (4) A hub is healthy again when it has lived for CALM. One that breaks before that is made later
  *      each time.
  */
+#include "controller/fleetjob/internal_error.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "controller/fleetjob/projection.h"
-#include "controller/fleetjob/reconciler_internal.h"
+#include "controller/fleetjob/reconciler_pass.h"
 #include "controller/fleetjob/status.h"
 #include "controller/machinery/metrics.h"
 #include "controller/machinery/ratelimiter.h"

@@ -7,7 +7,7 @@
 
 #include "controller/fleetjob/pod_cause.h"
 #include "controller/fleetjob/projection.h"
-#include "controller/fleetjob/reconciler_internal.h"
+#include "controller/fleetjob/reconciler_pass.h"
 #include "controller/machinery/manager.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"

@@ -12,13 +12,16 @@
  * policy takes the label off again and again, an Event says so, and it is put back less and less
  * often.
  */
+#include "controller/fleetjob/pod_labels.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/fleetjob/projection.h"
-#include "controller/fleetjob/reconciler_internal.h"
+#include "controller/fleetjob/reconciler_pass.h"
 #include "controller/machinery/event_recorder.h"
+#include "controller/machinery/expectations.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"

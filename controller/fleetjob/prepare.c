@@ -15,13 +15,16 @@
  * and this is tried again when refusal.h says so. Once all of it is done, only objects that were
  * deleted since are made again.
  */
+#include "controller/fleetjob/prepare.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/apply.h"
 #include "controller/fleetjob/gang.h"
 #include "controller/fleetjob/job_objects.h"
 #include "controller/fleetjob/pod_errors.h"
-#include "controller/fleetjob/reconciler_internal.h"
+#include "controller/fleetjob/reconciler_pass.h"
 #include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"

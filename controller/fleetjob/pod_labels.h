@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_POD_LABELS_H
+#define CONTROLLER_FLEETJOB_POD_LABELS_H
+
+/* Our labels on pods: the watch finds a pod by them, so a pod that loses them gets them back. */
+
+#include "libfleet/base/json.h"
+
+struct projection_pod;
+struct reconciler;
+struct reconciler_job;
+
+/* Does the watch select this pod? */
+bool pod_labels_are_seen(const cJSON *pod);
+
+/* Put our labels back on this pod of the job, if it has lost them; NULL: nothing. An Event tells if
+ * that fails. */
+void pod_labels_restore(const struct reconciler_job *job, const cJSON *pod);
+
+/* The pod has left the cache, and nobody was seen to delete it: ask whether it is gone
+ * (reconciler_pod_gone()), or has only lost its labels (they are put back). The job is left alone
+ * until then. */
+void pod_labels_doubt(struct reconciler_job *job, const struct projection_pod *pod);
+
+/* Forget all that is under way. */
+void pod_labels_forget(struct reconciler *reconciler);
+
+#endif
