@@ -3,7 +3,8 @@
 /*
  * fleetjob-controller: one loop, on which requests, watches, hubs and probes take turns.
  *
- *   configuration ─▶ hub address ─▶ identity ─▶ reconciler ─▶ leads: hub server, installation
+ *   configuration ─▶ hub address, identity ─▶ reconciler ─▶ leads: hub server, installation
+ *                    (startup.c)                             (leadership.c)
  *
  * SIGTERM and SIGINT give the lease back and end it. Exit codes: 0 ended as asked, 1 the lease was
  * lost or something needed is missing, 2 wrong usage.
@@ -19,33 +20,25 @@
 #include <uv.h>
 
 #include "controller/command_line.h"
-#include "controller/fleetjob/gone_jobs.h"
-#include "controller/fleetjob/install_identity.h"
-#include "controller/fleetjob/installation.h"
-#include "controller/fleetjob/leaf_certificate.h"
 #include "controller/fleetjob/reconciler.h"
+#include "controller/leadership.h"
 #include "controller/machinery/event_recorder.h"
 #include "controller/machinery/metrics.h"
 #include "controller/machinery/probe_server.h"
 #include "controller/metrics_page.h"
 #include "controller/metrics_server.h"
 #include "controller/refusal_log.h"
+#include "controller/startup.h"
 #include "libfleet/api/wellknown.h"
-#include "libfleet/base/assert.h"
-#include "libfleet/base/cleanup.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
-#include "libfleet/base/json.h"
-#include "libfleet/base/json_build.h"
 #include "libfleet/base/log.h"
-#include "libfleet/base/memory.h"
+#include "libfleet/base/strbuf.h"
 #include "libfleet/kube/config.h"
 #include "libfleet/kube/http.h"
-#include "libfleet/kube/meta.h"
-#include "libfleet/kube/rest.h"
+#include "libfleet/rendezvous/hub_server.h"
 
-#define RETRY_MS 2000.0 /* between attempts to get what the start needs */
-#define SIGNALS  2
+#define SIGNALS 2
 
 struct program {
     struct command_line arguments;
@@ -58,18 +51,11 @@ struct program {
     struct probe_server *probes;
     struct metrics_server *metrics_server; /* NULL: /metrics is the probe server's */
     char identity_text[256];               /* of this process, for the Lease */
-    struct install_identity identity;
-    struct install_identity_load *identity_load;
-    struct kube_rest_call *call; /* reads the Service */
-    struct kube_call *timer;     /* before it is tried again */
-    char *hub_address;
-    cJSON *service;                       /* the hub's; NULL without one */
-    struct leaf_certificate *certificate; /* while this replica leads */
-    struct gone_jobs *gone_jobs;          /* while this replica leads */
-    struct installation *installation;    /* while this replica leads */
-    struct reconciler *reconciler;        /* NULL before, and after its end */
-    struct hub_server *hub_server;        /* while this replica leads */
-    struct refusal_log refusals;          /* of the hub's */
+    struct startup *startup;
+    struct startup_result start;   /* all zero before it is known */
+    struct reconciler *reconciler; /* NULL before, and after its end */
+    struct leadership *leadership; /* NULL: this replica does not lead */
+    struct refusal_log refusals;   /* of the hub's */
     bool is_stopping;
     int exit_code;
 };
@@ -126,18 +112,6 @@ static void on_signal(uv_signal_t *handle, int number)
 
 /* ---- leading --------------------------------------------------------------------------------- */
 
-static void on_refused(void *user, const struct hub_server_refusal *refusal)
-{
-    struct program *p = user;
-
-    refusal_log_add(&p->refusals, refusal);
-}
-
-static bool is_gone(void *user, const char *job_uid, const char *job_name)
-{
-    return gone_jobs_ask(((struct program *)user)->gone_jobs, job_uid, job_name);
-}
-
 static bool leads(void *user)
 {
     const struct program *p = user;
@@ -151,72 +125,28 @@ static void on_moved(void *user, const struct fleet_error *err)
     give_up(user, "Hub has another address: the controller must begin anew", err);
 }
 
-static void keep_installation(struct program *p)
-{
-    struct installation_options options = {.io = p->io,
-                                           .namespace_ = p->arguments.namespace_,
-                                           .service = p->arguments.hub_service,
-                                           .address = p->arguments.pod_address,
-                                           .port = hub_server_port(p->hub_server),
-                                           .identity_secret = p->arguments.identity_secret,
-                                           .identity = &p->identity,
-                                           .may_write = leads,
-                                           .on_moved = on_moved,
-                                           .on_trouble = on_trouble,
-                                           .user = p};
-
-    p->installation = installation_new(&options, p->service);
-}
-
-static int renew_certificate(void *user, const struct tls_identity *leaf, struct fleet_error *err)
-{
-    struct program *p = user;
-    int rc = hub_server_renew(p->hub_server, leaf->certificate_pem, leaf->key_pem, err);
-
-    if (rc == 0)
-        fleet_log_info("Renewed the hub's certificate");
-    return rc;
-}
-
-static int open_server(struct program *p, struct fleet_error *err)
-{
-    struct leaf_certificate_options certificate = {.io = p->io,
-                                                   .name = TLS_IDENTITY_HUB_NAME,
-                                                   .ca = &p->identity.ca,
-                                                   .warns_of_ca = true,
-                                                   .renew = renew_certificate,
-                                                   .on_trouble = on_trouble,
-                                                   .user = p};
-    struct hub_server_config config = {.loop = &p->loop,
-                                       .port = p->arguments.hub_port,
-                                       .install_key = p->identity.key,
-                                       .install_key_size = sizeof(p->identity.key),
-                                       .is_gone = is_gone,
-                                       .refused = on_refused,
-                                       .user = p};
-    int rc = leaf_certificate_new(&certificate, &p->certificate, err);
-
-    if (rc < 0)
-        return rc;
-    p->gone_jobs = gone_jobs_new(p->io, p->arguments.watched, p->arguments.watched_count);
-    config.certificate_pem = leaf_certificate_get(p->certificate)->certificate_pem;
-    config.key_pem = leaf_certificate_get(p->certificate)->key_pem;
-    return hub_server_new(&config, &p->hub_server, err);
-}
-
 static int open_network(void *user, struct hub_network *out, struct fleet_error *err)
 {
     struct program *p = user;
-    int rc = open_server(p, err);
+    struct leadership_options options = {.loop = &p->loop,
+                                         .io = p->io,
+                                         .arguments = &p->arguments,
+                                         .identity = &p->start.identity,
+                                         .service = p->start.service,
+                                         .refusals = &p->refusals,
+                                         .leads = leads,
+                                         .on_moved = on_moved,
+                                         .on_trouble = on_trouble,
+                                         .user = p};
+    int rc = leadership_new(&options, &p->leadership, err);
 
     if (rc < 0) {
         p->exit_code = 1;
         return rc;
     }
-    *out = hub_host_server_network(p->hub_server);
+    *out = leadership_network(p->leadership);
     fleet_log_info("Leading", FLEET_STR("identity", p->identity_text),
-                   FLEET_INT("hubPort", hub_server_port(p->hub_server)));
-    keep_installation(p);
+                   FLEET_INT("hubPort", hub_server_port(leadership_hub_server(p->leadership))));
     return 0;
 }
 
@@ -236,8 +166,8 @@ static void start_reconciler(struct program *p)
                                             .runtime_image = p->arguments.runtime_image,
                                             .has_json_logs = p->arguments.is_json,
                                             .pull_policy = p->arguments.pull_policy,
-                                            .hub_address = p->hub_address,
-                                            .identity = &p->identity,
+                                            .hub_address = p->start.hub_address,
+                                            .identity = &p->start.identity,
                                             .events = p->events,
                                             .open_network = open_network,
                                             .on_end = on_end,
@@ -256,7 +186,7 @@ static int open_metrics_server(struct program *p, struct fleet_error *err)
                                              .requests = p->page.scrapes,
                                              .port = p->arguments.metrics_port,
                                              .name = p->arguments.metrics_name,
-                                             .ca = &p->identity.ca,
+                                             .ca = &p->start.identity.ca,
                                              .certificate_folder = p->arguments.metrics_certificate,
                                              .print = print_metrics,
                                              .on_trouble = on_trouble,
@@ -267,87 +197,37 @@ static int open_metrics_server(struct program *p, struct fleet_error *err)
                : 0;
 }
 
-static void load_identity(void *user);
-
-static void on_identity(void *user, struct install_identity *identity,
-                        const struct fleet_error *err)
+static void on_ready(void *user, struct startup_result *result)
 {
     struct program *p = user;
-    struct fleet_error own;
+    struct fleet_error err;
 
-    p->identity_load = NULL;
-    if (err) {
-        on_trouble(p, "Install identity was not loaded", err);
-        p->timer = kube_after(p->io, RETRY_MS, load_identity, p);
-        return;
-    }
-    p->identity = *identity;
-    if (open_metrics_server(p, &own) < 0)
-        give_up(p, "Could not start", &own);
+    p->start = *result;
+    if (open_metrics_server(p, &err) < 0)
+        give_up(p, "Could not start", &err);
     else
         start_reconciler(p);
 }
 
-static void load_identity(void *user)
+static void on_failed(void *user, const char *what, const struct fleet_error *err)
 {
-    struct program *p = user;
-
-    p->timer = NULL;
-    p->identity_load = install_identity_start(p->io, p->arguments.namespace_,
-                                              p->arguments.identity_secret, on_identity, p);
-}
-
-static void read_service(void *user);
-
-/* Its address is read once and passed to the jobs. While this replica leads, the Service keeps it
- * (installation.h). */
-static void on_service(void *user, const cJSON *object, const struct fleet_error *err)
-{
-    struct program *p = user;
-    struct fleet_strbuf address = {0};
-    struct fleet_error own;
-    const char *ip = "";
-
-    p->call = NULL;
-    if (err) {
-        on_trouble(p, "Hub's Service was not read", err);
-        p->timer = kube_after(p->io, RETRY_MS, read_service, p);
-        return;
-    }
-    (void)fleet_json_opt_string(object, "spec.clusterIP", &ip, NULL);
-    if (!ip[0] || strcmp(ip, "None") == 0) {
-        (void)fleet_error(&own, -EINVAL, "Service %s/%s has no cluster IP", p->arguments.namespace_,
-                          p->arguments.hub_service);
-        give_up(p, "Hub has no address", &own);
-        return;
-    }
-    fleet_strbuf_appendf(&address, strchr(ip, ':') ? "[%s]:%lld" : "%s:%lld", ip,
-                         (long long)p->arguments.hub_port);
-    p->hub_address = fleet_strbuf_take(&address);
-    p->service = fleet_json_copy(object);
-    load_identity(p);
-}
-
-static void read_service(void *user)
-{
-    struct program *p = user;
-    struct kube_rest_request request = {.verb = KUBE_GET,
-                                        .resource = &kube_services,
-                                        .namespace_ = p->arguments.namespace_,
-                                        .name = p->arguments.hub_service};
-
-    p->timer = NULL;
-    p->call = kube_rest_start(p->io, &request, on_service, p);
+    give_up(user, what, err);
 }
 
 static void begin(struct program *p)
 {
-    if (p->arguments.hub_service) {
-        read_service(p);
-        return;
-    }
-    p->hub_address = fleet_dup_text(p->arguments.hub_address);
-    load_identity(p);
+    struct startup_options options = {.io = p->io,
+                                      .namespace_ = p->arguments.namespace_,
+                                      .hub_service = p->arguments.hub_service,
+                                      .hub_address = p->arguments.hub_address,
+                                      .hub_port = p->arguments.hub_port,
+                                      .identity_secret = p->arguments.identity_secret,
+                                      .on_ready = on_ready,
+                                      .on_failed = on_failed,
+                                      .on_trouble = on_trouble,
+                                      .user = p};
+
+    p->startup = startup_new(&options);
 }
 
 /* ---- probes ---------------------------------------------------------------------------------- */
@@ -356,11 +236,10 @@ static void print_metrics(void *user, struct fleet_strbuf *out)
 {
     struct program *p = user;
     struct metrics_page_parts parts = {.reconciler = p->reconciler,
-                                       .hub_server = p->hub_server,
-                                       .ca_pem = p->identity.ca.certificate_pem};
+                                       .hub_server = leadership_hub_server(p->leadership),
+                                       .certificate_pem = leadership_certificate_pem(p->leadership),
+                                       .ca_pem = p->start.identity.ca.certificate_pem};
 
-    if (p->certificate)
-        parts.certificate_pem = leaf_certificate_get(p->certificate)->certificate_pem;
     metrics_page_print(&p->page, &parts, out);
 }
 
@@ -447,15 +326,10 @@ static int open_program(struct program *p, struct fleet_error *err)
 
 static void close_program(struct program *p)
 {
-    install_identity_cancel(&p->identity_load);
-    kube_rest_cancel(&p->call);
-    if (p->io)
-        kube_cancel(p->io, &p->timer);
-    installation_free(p->installation);
-    leaf_certificate_free(p->certificate);
+    startup_free(p->startup);
     reconciler_free(p->reconciler);
-    hub_server_free(p->hub_server);
-    gone_jobs_free(p->gone_jobs);
+    p->reconciler = NULL;
+    leadership_free(p->leadership);
     refusal_log_close(&p->refusals);
     event_recorder_free(p->events);
     metrics_server_free(p->metrics_server);
@@ -467,10 +341,10 @@ static void close_program(struct program *p)
     (void)uv_run(&p->loop, UV_RUN_DEFAULT); /* close callbacks */
     (void)uv_loop_close(&p->loop);
     metrics_page_release(&p->page);
-    install_identity_release(&p->identity);
+    install_identity_release(&p->start.identity);
     kube_config_release(&p->config);
-    free(p->hub_address);
-    cJSON_Delete(p->service);
+    free(p->start.hub_address);
+    cJSON_Delete(p->start.service);
     free(p->arguments.watch_list);
 }
 
