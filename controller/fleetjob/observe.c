@@ -224,6 +224,7 @@ int observe(const struct observe_input *input, struct observation *out, struct f
     out->observed.errors = &out->errors;
     out->observed.warnings = &out->warnings;
     out->observed.refusal = input->refusal;
+    out->observed.refusal_kind = input->refusal_kind;
     out->observed.refused = input->refused;
     out->observed.refused_count = input->refused_count;
     out->observed.vanished = input->vanished;

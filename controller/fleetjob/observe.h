@@ -48,6 +48,7 @@ struct observe_input { /* all borrowed */
         *pod_errors; /* what the API server has against the job's pods; NULL = nothing */
     const struct pod_events *said; /* what Events said of pods that do not start; NULL = nothing */
     const char *refusal;           /* and against those it would not make; NULL = nothing */
+    enum kube_error refusal_kind;
     const struct observed_attempt *refused; /* [refused_count] these */
     size_t refused_count;
     const struct observed_vanished *vanished; /* [vanished_count] */

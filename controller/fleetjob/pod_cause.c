@@ -84,10 +84,10 @@ const char *pod_cause_of_event(bool is_warning, const char *reason, const char *
     return "";
 }
 
-const char *pod_cause_of_refusal(const char *message)
+const char *pod_cause_of_refusal(enum kube_error kind)
 {
-    return strstr(message, "exceeded quota") ? WELLKNOWN_REASON_QUOTA_EXCEEDED
-                                             : WELLKNOWN_REASON_CREATE_REFUSED;
+    return kind == KUBE_ERROR_QUOTA ? WELLKNOWN_REASON_QUOTA_EXCEEDED
+                                    : WELLKNOWN_REASON_CREATE_REFUSED;
 }
 
 bool pod_cause_blocks(const char *cause)

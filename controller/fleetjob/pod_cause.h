@@ -13,6 +13,8 @@
 
 #include <stdbool.h>
 
+#include "libfleet/kube/api_error.h"
+
 #define POD_CAUSE_PULLING "PullingImage" /* takes its time; nothing is wrong */
 
 /* The condition PodScheduled is False: Unschedulable, SchedulingGated, MissingVolumeClaim,
@@ -28,7 +30,7 @@ const char *pod_cause_of_container(const char *reason, const char *message);
 const char *pod_cause_of_event(bool is_warning, const char *reason, const char *message);
 
 /* The API server would not make a pod: QuotaExceeded, or CreateRefused. */
-const char *pod_cause_of_refusal(const char *message);
+const char *pod_cause_of_refusal(enum kube_error kind);
 
 /* Does somebody have to act? False: "", or it takes its time. */
 bool pod_cause_blocks(const char *cause);

@@ -9,6 +9,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
+#include "libfleet/kube/api_error.h"
 
 /* Fields of a pod that people write, for "did you mean"; the API server alone knows them all. */
 static const char *const names[] = {
@@ -193,7 +194,7 @@ void pod_errors_explain(const struct fleetjob *job, const cJSON *pod,
     const char *text = strstr(refusal->text, "422 ");
     size_t count = 0;
 
-    if (strstr(refusal->text, "strict decoding error"))
+    if (kube_error_kind(refusal) == KUBE_ERROR_UNKNOWN_FIELD)
         count = add_fields(job, pod, refusal->text, "unknown field \"", out) +
                 add_fields(job, pod, refusal->text, "duplicate field \"", out);
     if (count == 0)

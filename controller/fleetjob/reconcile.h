@@ -22,6 +22,7 @@
 
 #include "controller/fleetjob/hub_view.h"
 #include "libfleet/api/fleetjob.h"
+#include "libfleet/kube/api_error.h"
 
 struct fleet_errors;
 
@@ -87,6 +88,7 @@ struct observed {
                                            * an index at most */
     size_t taken_count;
     const char *refusal; /* what the API server said when it would not make a pod; NULL = nothing */
+    enum kube_error refusal_kind;           /* why it would not; NONE = no refusal */
     const struct observed_attempt *refused; /* [refused_count] those it did not make */
     size_t refused_count;
     const struct observed_vanished *vanished; /* [vanished_count], one an index at most */

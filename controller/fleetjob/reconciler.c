@@ -85,6 +85,7 @@ static int observe_job(struct reconciler_pass *pass, const struct projection_job
                                   .pod_errors = error_ms > 0 ? &job->pod_errors : NULL,
                                   .said = &job->pod_events,
                                   .refusal = job->refusal.text,
+                                  .refusal_kind = job->refusal.kind,
                                   .refused = job->refused,
                                   .refused_count = job->refused_count,
                                   .vanished = job->vanished,

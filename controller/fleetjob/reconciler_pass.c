@@ -32,7 +32,7 @@ void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *e
     if (pass->is_refused)
         return; /* one of many pods is enough */
     pass->is_refused = true;
-    is_news = refusal_note(&job->refusal, err->text, generation, now_ms, kube_random(r->io));
+    is_news = refusal_note(&job->refusal, err, generation, now_ms, kube_random(r->io));
     if (!kube_is_retryable(err) || job->refusal.count >= TROUBLE_TRIES)
         reconciler_event(pass, true, WELLKNOWN_EVENT_CREATE_REFUSED, err->text);
     if (is_news)

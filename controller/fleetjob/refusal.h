@@ -14,14 +14,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "libfleet/kube/api_error.h"
+
 struct fleet_error;
 
 #define REFUSAL_RETRY_MIN_MS 250.0
 #define REFUSAL_RETRY_MAX_MS 30000.0
 #define REFUSAL_WORDS_MS     15000.0 /* some messages are new every time: the words stay so long */
 
-struct refusal { /* all zero = nothing is refused */
-    char *text;  /* heap; NULL = nothing is refused */
+struct refusal {          /* all zero = nothing is refused */
+    char *text;           /* heap; NULL = nothing is refused */
+    enum kube_error kind; /* of that text */
     double text_until_ms;
     unsigned int count; /* in a row */
     int64_t generation; /* metadata.generation of the job then */
@@ -33,8 +36,8 @@ struct refusal { /* all zero = nothing is refused */
 void refusal_clear(struct refusal *refusal);
 
 /* One more. `random` is uniform in [0, 1). True if the words are new: log them. */
-bool refusal_note(struct refusal *refusal, const char *text, int64_t generation, double now_ms,
-                  double random);
+bool refusal_note(struct refusal *refusal, const struct fleet_error *err, int64_t generation,
+                  double now_ms, double random);
 
 /* Milliseconds until the next attempt for this generation of the spec; 0 = now. */
 double refusal_wait_ms(const struct refusal *refusal, int64_t generation, double now_ms);

@@ -88,7 +88,7 @@ static const char *choose_reason(const struct pass *pass)
                                 reason_of(pass, WELLKNOWN_CONDITION_ACCEPTED, "False"),
                                 reason_of(pass, WELLKNOWN_CONDITION_SUSPENDED, "True")};
     const char *const now[] = {
-        pass->in->refusal ? pod_cause_of_refusal(pass->in->refusal) : NULL,
+        pass->in->refusal ? pod_cause_of_refusal(pass->in->refusal_kind) : NULL,
         pod_cause_blocks(pods) ? pods : reason_of(pass, WELLKNOWN_CONDITION_BLOCKED, "True"),
         reason_of(pass, WELLKNOWN_CONDITION_STALLED, "True"),
         reason_of(pass, WELLKNOWN_CONDITION_RESTARTING, "True"),

@@ -6,12 +6,12 @@
  */
 #include "controller/machinery/led_io.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/kube/api_error.h"
 
 /* A request that was refused and does not know it yet: no callback runs inside send. */
 struct refusal {
@@ -50,7 +50,8 @@ static void on_refused(void *user)
     struct kube_response response = {.body = "", .retry_after_ms = -1};
     struct fleet_error err;
 
-    (void)fleet_error(&err, -EACCES, "%s: this replica does not lead any more", own.what);
+    (void)kube_error(&err, KUBE_ERROR_NOT_LEADER, "%s: this replica does not lead any more",
+                     own.what);
     response.err = &err;
     free_refusal(refusal);
     own.on_done(own.user, &response);

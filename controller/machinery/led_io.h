@@ -24,7 +24,7 @@ struct led_io *led_io_new(struct kube_io *inner, bool (*may_write)(void *user), 
 /* Free it after its callers: pending refusals are not delivered any more. NULL is fine. */
 void led_io_free(struct led_io *io);
 
-/* The io to give away. A write that is refused ends with -EACCES. */
+/* The io to give away. A write that is refused ends with KUBE_ERROR_NOT_LEADER. */
 struct kube_io *led_io_kube(struct led_io *io);
 
 #endif

@@ -122,7 +122,8 @@ static void finish_list(struct reflector *r, const char *version)
 
 static void list_failed(struct reflector *r, const struct fleet_error *err)
 {
-    if (err->code == -EFBIG) /* large objects: fewer of them at once */
+    if (kube_error_kind(err) ==
+        KUBE_ERROR_ANSWER_TOO_LARGE) /* large objects: fewer of them at once */
         r->options.page = r->page = r->page > PAGE_STEP ? r->page / PAGE_STEP : 1;
     else if (kube_is_gone(err) && *r->token) /* so many pages take too long, all at once too much */
         r->page =

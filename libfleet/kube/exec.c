@@ -25,6 +25,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
+#include "libfleet/kube/api_error.h"
 #include "libfleet/kube/config.h"
 
 #define ENV_MAX  1024
@@ -120,7 +121,7 @@ static int spawn(const struct kube_exec_run *run, int out_fd, pid_t *pid, struct
     rc = posix_spawnp(pid, run->argv[0], &actions, NULL, run->argv, run->env);
     posix_spawn_file_actions_destroy(&actions);
     if (rc != 0)
-        return fleet_error(err, -EACCES, "run %s: %s", run->argv[0], strerror(rc));
+        return kube_error(err, KUBE_ERROR_CREDENTIAL, "run %s: %s", run->argv[0], strerror(rc));
     return 0;
 }
 
@@ -137,8 +138,9 @@ static int read_answer(struct kube_exec_run *run, int fd, struct fleet_error *er
         if (atomic_load(&run->is_stopped))
             return fleet_error(err, -ECANCELED, "its answer is not needed any more");
         if (fleet_monotonic_ms() >= deadline || run->answer.length > KUBE_CONFIG_SIZE_MAX)
-            return fleet_error(err, -ETIMEDOUT, "it did not end within %d s or wrote over %u bytes",
-                               KUBE_EXEC_TIMEOUT_MS / 1000, KUBE_CONFIG_SIZE_MAX);
+            return kube_error(err, KUBE_ERROR_CREDENTIAL,
+                              "it did not end within %d s or wrote over %u bytes",
+                              KUBE_EXEC_TIMEOUT_MS / 1000, KUBE_CONFIG_SIZE_MAX);
         if (poll(&wait, 1, LOOK_MS) <= 0)
             continue;
         got = read(fd, chunk, sizeof(chunk));
@@ -147,7 +149,7 @@ static int read_answer(struct kube_exec_run *run, int fd, struct fleet_error *er
         if (got > 0)
             fleet_strbuf_append_bytes(&run->answer, chunk, (size_t)got);
         else if (errno != EINTR)
-            return fleet_error(err, -EACCES, "read its answer: %s", strerror(errno));
+            return kube_error(err, KUBE_ERROR_CREDENTIAL, "read its answer: %s", strerror(errno));
     }
 }
 
@@ -250,9 +252,9 @@ static int perform(struct kube_exec_run *run, struct fleet_error *err)
         (void)kill(pid, SIGKILL);
     status = fleet_child_reap(pid);
     if (rc == 0 && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
-        rc = fleet_error(err, -EACCES, "it failed with %s %d",
-                         WIFSIGNALED(status) ? "signal" : "exit code",
-                         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        rc = kube_error(err, KUBE_ERROR_CREDENTIAL, "it failed with %s %d",
+                        WIFSIGNALED(status) ? "signal" : "exit code",
+                        WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     return rc;
 }
 

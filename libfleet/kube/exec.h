@@ -34,9 +34,9 @@ void kube_exec_perform(struct kube_exec_run *run);
 void kube_exec_stop(struct kube_exec_run *run);
 
 /*
- * Put its token or client certificate into `config`, with the time when that expires. -EACCES: it
- * failed; its words are on stderr; -ETIMEDOUT: it was killed; -EINVAL: its answer is not an
- * ExecCredential, or holds neither. Nothing is changed then.
+ * Put its token or client certificate into `config`, with the time when that expires. A
+ * negative value of kind KUBE_ERROR_CREDENTIAL: it failed (its words are on stderr) or was killed;
+ * -EINVAL: its answer is not an ExecCredential, or holds neither. Nothing is changed then.
  */
 int kube_exec_take(struct kube_exec_run *run, struct kube_config *config, struct fleet_error *err);
 

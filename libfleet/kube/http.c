@@ -12,7 +12,6 @@
  */
 #include "libfleet/kube/http.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
+#include "libfleet/kube/api_error.h"
 #include "libfleet/kube/config.h"
 #include "libfleet/kube/exec.h"
 #include "libfleet/kube/http_internal.h"
@@ -87,13 +87,15 @@ void kube_call_make_ready(struct kube_call *call)
         list_append(&call->http->ready, &call->ready);
 }
 
-static int error_code(const struct kube_call *call)
+static enum kube_error kind_of(const struct kube_call *call)
 {
     if (call->result == CURLE_ABORTED_BY_CALLBACK)
-        return -EACCES;
+        return KUBE_ERROR_NOT_LEADER;
+    if (call->result == CURLE_LOGIN_DENIED)
+        return KUBE_ERROR_CREDENTIAL;
     if (call->body && call->body_taken == 0)
-        return -ENOTCONN; /* no byte of its body has left */
-    return call->result == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT : -EHOSTUNREACH;
+        return KUBE_ERROR_NOT_SENT; /* no byte of its body has left */
+    return call->result == CURLE_OPERATION_TIMEDOUT ? KUBE_ERROR_TIMED_OUT : KUBE_ERROR_UNREACHABLE;
 }
 
 /* What curl says of its own ways, in words of ours. */
@@ -114,10 +116,10 @@ static void fill_error(const struct kube_call *call, struct fleet_error *err)
     const char *server = call->http->config->server;
 
     if (call->too_large)
-        (void)fleet_error(err, -EFBIG, "%s: the answer is over %u bytes", server,
-                          KUBE_RESPONSE_MAX);
+        (void)kube_error(err, KUBE_ERROR_ANSWER_TOO_LARGE, "%s: the answer is over %u bytes",
+                         server, KUBE_RESPONSE_MAX);
     else
-        (void)fleet_error(err, error_code(call), "%s: %s", server, why(call));
+        (void)kube_error(err, kind_of(call), "%s: %s", server, why(call));
 }
 
 /* The last callback of a call; it is freed before, so that on_done may do anything. */

@@ -42,7 +42,7 @@ struct kube_request {
     bool streaming;    /* the body goes to on_data as it comes; does not count as in flight */
     bool urgent;       /* does not wait behind the cap on requests in flight: lease renewal */
     /* Called each time before the request leaves, also after a wait. False ends the request with
-     * -EACCES. NULL: it may always leave. */
+     * KUBE_ERROR_NOT_LEADER. NULL: it may always leave. */
     bool (*may_leave)(void *user);
     void *may_leave_user;
     /* streaming only: bytes of an answer with status 2xx */

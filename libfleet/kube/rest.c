@@ -247,7 +247,8 @@ static bool try_again(struct kube_rest_call *call, const struct kube_response *r
  * caller has to find out whether a request that changes something was carried out. */
 static bool read_again(struct kube_rest_call *call, const struct kube_response *response)
 {
-    if (call->reread || strcmp(call->method, "GET") != 0 || response->err->code != -EHOSTUNREACH ||
+    if (call->reread || strcmp(call->method, "GET") != 0 ||
+        kube_error_kind(response->err) != KUBE_ERROR_UNREACHABLE ||
         kube_now_ms(call->io) >= call->deadline_ms)
         return false;
     call->reread = true;

@@ -102,8 +102,8 @@ static int feed(struct kube_watch_parser *parser, const char *p, size_t size,
         p = newline + 1;
     }
     if (parser->line.length + (size_t)(end - p) > KUBE_WATCH_LINE_MAX)
-        return fleet_error(err, -EFBIG, "decode watch event: a line is over %u bytes",
-                           KUBE_WATCH_LINE_MAX);
+        return kube_error(err, KUBE_ERROR_ANSWER_TOO_LARGE,
+                          "decode watch event: a line is over %u bytes", KUBE_WATCH_LINE_MAX);
     if (p < end)
         fleet_strbuf_append_bytes(&parser->line, p, (size_t)(end - p));
     return 0;

@@ -50,7 +50,7 @@ void kube_watch_parser_release(struct kube_watch_parser *parser);
  * Take `size` bytes and call `event` for each line completed by them, in order.
  *
  * An ERROR event is returned as its error (kube_is_gone() and so on). -EINVAL: a line that is not
- * an event, with the reason; -EFBIG: a line over the limit.
+ * an event, with the reason; KUBE_ERROR_ANSWER_TOO_LARGE: a line over the limit.
  */
 int kube_watch_feed(struct kube_watch_parser *parser, const void *bytes, size_t size,
                     kube_watch_event *event, void *user, struct fleet_error *err);

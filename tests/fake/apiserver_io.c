@@ -10,7 +10,6 @@
  */
 #include "tests/fake/apiserver_io.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/random.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/kube/api_error.h"
 #include "tests/fake/apiserver.h"
 
 #define WALL_START   INT64_C(1767225600000) /* 2026-01-01T00:00:00Z */
@@ -107,13 +107,13 @@ static struct kube_call *call_new(struct fake_io *io, enum step step, double due
 
 /* ---- what a call goes through ---------------------------------------------------------------- */
 
-static void end_with_error(struct kube_call *call, int code, const char *why)
+static void end_with_error(struct kube_call *call, enum kube_error kind, const char *why)
 {
     struct kube_request request = call->request;
     struct kube_response response = {.retry_after_ms = -1, .body = ""};
     struct fleet_error err;
 
-    (void)fleet_error(&err, code, "fake: %s", why);
+    (void)kube_error(&err, kind, "fake: %s", why);
     response.err = &err;
     call_free(call);
     request.on_done(request.user, &response);
@@ -162,7 +162,7 @@ static void stream(struct fake_io *io, struct kube_call *call)
         if (call->unreachable_since_ms < 0)
             call->unreachable_since_ms = io->now_ms;
         if (io->now_ms - call->unreachable_since_ms >= SILENT_PEER)
-            end_with_error(call, -EHOSTUNREACH, "the stream was silent");
+            end_with_error(call, KUBE_ERROR_UNREACHABLE, "the stream was silent");
         return;
     }
     call->unreachable_since_ms = -1;
@@ -178,7 +178,7 @@ static void stream(struct fake_io *io, struct kube_call *call)
         return;
     }
     if (uniform(io) < io->weather.cut_stream) {
-        end_with_error(call, -EHOSTUNREACH, "the stream broke");
+        end_with_error(call, KUBE_ERROR_UNREACHABLE, "the stream broke");
         return;
     }
     size = 1 + (size_t)(uniform(io) * PIECE_MAX);
@@ -195,7 +195,7 @@ static void run_call(struct fake_io *io, struct kube_call *call)
     void *user = call->on_time_user;
 
     if (call->step != STEP_TIMER && io->now_ms >= call->deadline_ms) {
-        end_with_error(call, -ETIMEDOUT, "timed out");
+        end_with_error(call, KUBE_ERROR_TIMED_OUT, "timed out");
         return;
     }
     switch (call->step) {
@@ -213,12 +213,12 @@ static void run_call(struct fake_io *io, struct kube_call *call)
         break;
     case STEP_RETURNS:
         if (io->weather.answer_max > 0 && call->response.body.length > io->weather.answer_max)
-            end_with_error(call, -EFBIG, "the answer is too large");
+            end_with_error(call, KUBE_ERROR_ANSWER_TOO_LARGE, "the answer is too large");
         else
             end_with_answer(call);
         break;
     case STEP_FAILS:
-        end_with_error(call, -EHOSTUNREACH, "connection lost");
+        end_with_error(call, KUBE_ERROR_UNREACHABLE, "connection lost");
         break;
     case STEP_STREAMS:
         stream(io, call);

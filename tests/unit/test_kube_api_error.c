@@ -75,10 +75,59 @@ static void test_kube_api_error__each_refusal_is_one_kind(void **state)
     }
 }
 
+/* The server says Forbidden and BadRequest for several things; only its words tell them apart. A
+ * text that a user wrote into a name does not. */
+static void test_kube_api_error__tells_a_quota_and_unknown_fields_from_other_refusals(void **state)
+{
+    static const struct {
+        int http_status;
+        const char *body;
+        enum kube_error kind;
+    } finer[] = {
+        {403, "{\"reason\":\"Forbidden\",\"message\":\"pods are forbidden: exceeded quota: q\"}",
+         KUBE_ERROR_QUOTA},
+        {403, "{\"reason\":\"Forbidden\",\"message\":\"no PriorityClass with name x\"}",
+         KUBE_ERROR_FORBIDDEN},
+        {400,
+         "{\"reason\":\"BadRequest\",\"message\":\"Pod: strict decoding error: unknown field\"}",
+         KUBE_ERROR_UNKNOWN_FIELD},
+        {400, "{\"reason\":\"BadRequest\",\"message\":\"no\"}", KUBE_ERROR_INVALID},
+        {409, "{\"reason\":\"AlreadyExists\",\"message\":\"exceeded quota\"}",
+         KUBE_ERROR_ALREADY_EXISTS},
+        {418, "", KUBE_ERROR_OTHER_ANSWER},
+    };
+    struct fleet_error err;
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(finer); i++) {
+        (void)kube_api_error_decode(finer[i].http_status, finer[i].body, strlen(finer[i].body),
+                                    &err);
+        if (kube_error_kind(&err) != finer[i].kind)
+            fail_msg("case %zu (%s): kind %d, not %d", i, err.text, err.kind, finer[i].kind);
+    }
+}
+
+/* An error that is filled anew is of no kind, and one that is wrapped keeps its kind. */
+static void test_kube_api_error__a_kind_goes_with_its_error(void **state)
+{
+    struct fleet_error err;
+
+    (void)state;
+    assert_true(kube_error(&err, KUBE_ERROR_NOT_LEADER, "no") < 0);
+    (void)fleet_error_wrap(&err, "write");
+    assert_int_equal(kube_error_kind(&err), KUBE_ERROR_NOT_LEADER);
+    assert_false(kube_is_forbidden(&err)); /* it is nothing that the server refused */
+    (void)fleet_error(&err, -EACCES, "another");
+    assert_int_equal(kube_error_kind(&err), KUBE_ERROR_NONE);
+    assert_int_equal(kube_error_kind(NULL), KUBE_ERROR_NONE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kube_api_error__each_refusal_is_one_kind),
+        cmocka_unit_test(test_kube_api_error__tells_a_quota_and_unknown_fields_from_other_refusals),
+        cmocka_unit_test(test_kube_api_error__a_kind_goes_with_its_error),
     };
     return cmocka_run_group_tests_name("kube_api_error", tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "libfleet/base/error.h"
+#include "libfleet/kube/api_error.h"
 #include "libfleet/kube/config.h"
 #include "libfleet/kube/http.h"
 
@@ -26,7 +27,7 @@ struct world {
     struct kube_config config;
     struct kube_io *io;
     int answers, turns;
-    int codes[4]; /* of the answers */
+    enum kube_error kinds[4]; /* of the answers */
     char words[512];
 };
 
@@ -74,7 +75,7 @@ static void on_done(void *user, const struct kube_response *response)
 {
     struct world *w = user;
 
-    w->codes[w->answers++] = response->err ? response->err->code : 0;
+    w->kinds[w->answers++] = kube_error_kind(response->err);
     snprintf(w->words, sizeof(w->words), "%s", response->err ? response->err->text : "");
 }
 
@@ -137,7 +138,7 @@ static void test_kube_plug_in__requests_that_wait_for_it_time_out_and_are_cancel
     ask(&w, 20, false);
     call = ask(&w, 0, false);
     run_until(&w, w.answers == 1);
-    assert_int_equal(w.codes[0], -ETIMEDOUT);
+    assert_int_equal(w.kinds[0], KUBE_ERROR_TIMED_OUT);
     kube_cancel(w.io, &call);
     stop(&w); /* which ends the plug-in, too */
 }
@@ -153,6 +154,7 @@ static void test_kube_plug_in__its_failure_ends_those_that_wait(void **state)
     run_until(&w, w.answers == 2);
     if (!strstr(w.words, "failed with exit code 3"))
         fail_msg("%s", w.words);
+    assert_int_equal(w.kinds[0], KUBE_ERROR_CREDENTIAL);
     stop(&w);
 }
 

@@ -24,7 +24,10 @@ static void expect(const char *worker, const char *pod, const char *refusal, con
                          worker);
     assert_int_equal(fleet_json_parse(text.text, text.length, 1 << 20, &json, NULL), 0);
     (void)fleetjob_decode(json, &job, &ignored);
-    (void)fleet_error(&err, -1, "%s", refusal);
+    (void)kube_error(&err,
+                     strncmp(refusal, STRICT, strlen(STRICT)) == 0 ? KUBE_ERROR_UNKNOWN_FIELD
+                                                                   : KUBE_ERROR_INVALID,
+                     "%s", refusal);
     pod_errors_explain(&job, pod_json, &err, &errors);
     fleet_errors_print(&errors, &actual);
     assert_string_equal(actual.text, expected);

@@ -89,9 +89,8 @@ static void test_pod_events__an_event_has_a_word(void **state)
     assert_true(pod_cause_blocks("MissingConfigMap"));
     assert_false(pod_cause_blocks("PullingImage"));
     assert_false(pod_cause_blocks(""));
-    assert_string_equal(pod_cause_of_refusal("pods \"p\" is forbidden: exceeded quota: q"),
-                        "QuotaExceeded");
-    assert_string_equal(pod_cause_of_refusal("no PriorityClass with name x"), "CreateRefused");
+    assert_string_equal(pod_cause_of_refusal(KUBE_ERROR_QUOTA), "QuotaExceeded");
+    assert_string_equal(pod_cause_of_refusal(KUBE_ERROR_FORBIDDEN), "CreateRefused");
 }
 
 /* ---- a list of Events ----------------------------------------------------------------------- */

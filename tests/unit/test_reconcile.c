@@ -300,6 +300,10 @@ static void read_refusal(struct scenario *s)
                                   cJSON_GetArrayItem(item, 1)->valueint};
     s->observed.refused = s->refused;
     s->observed.refusal = text_at(s->root, "refusal", NULL);
+    s->observed.refusal_kind = !s->observed.refusal ? KUBE_ERROR_NONE
+                               : cJSON_IsTrue(fleet_json_at(s->root, "overQuota"))
+                                   ? KUBE_ERROR_QUOTA
+                                   : KUBE_ERROR_FORBIDDEN;
     s->observed.asks_why = cJSON_IsTrue(fleet_json_at(s->root, "asksWhy"));
     s->observed.is_blocked = cJSON_IsTrue(fleet_json_at(s->root, "blocked"));
 }
