@@ -382,7 +382,7 @@ static void show_restart(struct progress *p, const struct hub_event *event)
     if (t->resume_ms >= 0)
         fleet_strbuf_appendf(&text, " = %.0f ms", t->resume_ms);
     append_phase(&text, "first step", t->first_step_ms);
-    if (event->lost_steps == 0 && p->step == 0)
+    if (event->lost_steps == 0 && event->is_before_first_step)
         fleet_strbuf_append(&text, "; no step had been made yet");
     else if (event->lost_steps >= 0)
         fleet_strbuf_appendf(&text, "; %lld step%s lost", (long long)event->lost_steps,

@@ -69,6 +69,8 @@ static void take_restart(struct hub_view *view, const struct hub_event *event, i
     fleet_set_text(&restart.cause, event->cause);
     view->history = fleet_grow(view->history, view->history_count, sizeof(restart));
     view->history[view->history_count++] = restart;
+    if (event->is_before_first_step)
+        view->untrained = event->generation.counter;
     if (t->resume_ms > 0)
         view->lost_ms += t->resume_ms;
 }

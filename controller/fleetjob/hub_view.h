@@ -70,6 +70,8 @@ struct hub_view {
     struct fleetjob_restart
         *history; /* [history_count], at most FLEETJOB_HISTORY_MAX; newest last */
     size_t history_count;
+    int64_t
+        untrained; /* restarts up to this generation came before the job's first step; 0 = none */
     struct hub_view_failure
         *failures; /* [failure_count], at most HUB_VIEW_FAILURES_MAX; newest last */
     size_t failure_count;

@@ -51,7 +51,9 @@ static void tell_restart(struct pass *pass, const struct fleetjob_restart *resta
         fleet_strbuf_appendf(&text, " of worker %lld", (long long)restart->member);
     if (restart->exit_code >= 0)
         fleet_strbuf_appendf(&text, ", exit code %lld", (long long)restart->exit_code);
-    if (restart->lost_steps >= 0)
+    if (restart->lost_steps == 0 && restart->generation <= pass->in->hub.untrained)
+        fleet_strbuf_append(&text, ", no step had been made yet");
+    else if (restart->lost_steps >= 0)
         fleet_strbuf_appendf(&text, ", %lld step%s lost", (long long)restart->lost_steps,
                              restart->lost_steps == 1 ? "" : "s");
     if (restart->message)

@@ -140,6 +140,7 @@ struct hub_event {
     /* RESTART: steps reported before that are computed again; -1 = unknown: an own trainer did not
      * say where it goes on */
     int64_t lost_steps;
+    bool is_before_first_step;    /* RESTART: the job had made no step, so none could be lost */
     struct hub_timeline timeline; /* RESTART */
     struct message_step step;
     bool weights_differ;     /* FINISHED: two members told different digests */

@@ -128,4 +128,5 @@ void hub_timeline_tell(struct hub *hub, bool is_over, struct hub_output *out)
     event->timeline = measure(restart);
     forget_unreported(hub, &event->timeline);
     event->lost_steps = lost_steps(hub);
+    event->is_before_first_step = incident->progress_step == 0 && hub->checkpoint_step == 0;
 }

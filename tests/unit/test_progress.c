@@ -222,6 +222,7 @@ static void test_progress__a_restart_is_told_with_its_phases(void **state)
     struct hub_event e = restart_event();
 
     (void)state;
+    e.is_before_first_step = true;
     open_screen(&s, (struct progress_config){.steps = 300});
     progress_event(s.progress, &e, 0);
     expect(&s, "restart 1: MemberLost of worker 3, noticed in 4 ms, agreed in 2 ms, connected in 9 "
