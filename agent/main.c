@@ -103,7 +103,7 @@ static int run(struct agent *agent)
 
     if (agent->refusal) {
         give_up_ms = fleet_monotonic_ms() + REFUSAL_TIMEOUT_MS;
-        supervisor_refuse(agent->host.supervisor, "BadEntrypoint", agent->refusal,
+        supervisor_refuse(agent->host.supervisor, FLEET_CAUSE_BAD_ENTRYPOINT, agent->refusal,
                           fleet_monotonic_ms());
     } else {
         supervisor_start(agent->host.supervisor, fleet_monotonic_ms());

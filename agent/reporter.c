@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
@@ -23,7 +24,9 @@ static int exit_code_of(const struct member_failure *failure)
 
 static const char *cause_of(const struct member_failure *failure)
 {
-    return failure->cause[0] ? failure->cause : failure->signal ? "Killed" : "TrainerFailed";
+    return failure->cause[0] ? failure->cause
+           : failure->signal ? fleet_cause_word(FLEET_CAUSE_KILLED)
+                             : fleet_cause_word(FLEET_CAUSE_TRAINER_FAILED);
 }
 
 static void format_with_lines(const struct member_failure *failure, const char *text,

@@ -45,6 +45,7 @@
 
 #include "agent/supervisor_internal.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/random.h"
 
@@ -176,8 +177,10 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
     }
     if (s->host.start(s->host.user, local_rank, s->config.has_own_trainer ? &s->place : NULL,
                       &err) < 0) {
-        struct member_failure failure = {
-            .exit_code = 127, .cause = "CannotStart", .fatal = true, .lines = err.text};
+        struct member_failure failure = {.exit_code = 127,
+                                         .cause = fleet_cause_word(FLEET_CAUSE_CANNOT_START),
+                                         .fatal = true,
+                                         .lines = err.text};
         (void)snprintf(t->words, sizeof(t->words), "%s", err.text);
         supervisor_trainer_failed(s, local_rank, &failure, now_ms);
         return;
@@ -188,10 +191,12 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
     t->state = s->config.has_own_trainer ? TRAINER_RUNNING : TRAINER_STARTING;
 }
 
-void supervisor_refuse(struct supervisor *s, const char *cause, const char *text, double now_ms)
+void supervisor_refuse(struct supervisor *s, enum fleet_cause cause, const char *text,
+                       double now_ms)
 {
     struct trainer *t = &s->trainers[0];
-    struct member_failure failure = {.exit_code = -1, .cause = cause, .fatal = true, .lines = text};
+    struct member_failure failure = {
+        .exit_code = -1, .cause = fleet_cause_word(cause), .fatal = true, .lines = text};
 
     (void)snprintf(t->words, sizeof(t->words), "%s", text);
     supervisor_trainer_failed(s, 0, &failure, now_ms);
@@ -294,7 +299,8 @@ static void judge_silence(struct supervisor *s, int local_rank, double now_ms)
         return;
     t->is_silent = true;
     abort.generation = member_generation(s->member);
-    (void)snprintf(abort.abort.cause, sizeof(abort.abort.cause), "MemberLost");
+    (void)snprintf(abort.abort.cause, sizeof(abort.abort.cause), "%s",
+                   fleet_cause_word(FLEET_CAUSE_MEMBER_LOST));
     s->host.send(s->host.user, local_rank, &abort);
     member_trainer_silent(s->member, local_rank, supervisor_clock(s), &out);
     supervisor_apply(s, &out);

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "agent/link.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/rendezvous/member.h"
 
 struct supervisor;
@@ -71,7 +72,7 @@ void supervisor_start(struct supervisor *supervisor, double now_ms);
 
 /* Begin without ever starting a trainer: tell the hub that it cannot be done here, and that no
  * restart helps. It is over when the hub has heard it. */
-void supervisor_refuse(struct supervisor *supervisor, const char *cause, const char *text,
+void supervisor_refuse(struct supervisor *supervisor, enum fleet_cause cause, const char *text,
                        double now_ms);
 
 /* A trainer said something. */

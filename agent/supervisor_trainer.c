@@ -9,6 +9,7 @@
 
 #include "agent/progress_line.h"
 #include "agent/supervisor_internal.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/strbuf.h"
 
@@ -327,7 +328,7 @@ static void explain_kill(struct supervisor *s, int local_rank, struct member_fai
         return;
     if (t->words[0] || !s->host.is_out_of_memory(s->host.user))
         return;
-    failure->cause = "OOMKilled";
+    failure->cause = fleet_cause_word(FLEET_CAUSE_OOM_KILLED);
     (void)snprintf(t->words, sizeof(t->words), "the kernel killed it for lack of memory");
 }
 
@@ -349,7 +350,7 @@ void supervisor_exited(struct supervisor *s, int local_rank, int wait_status, do
         finish_own(s, local_rank);
     else {
         if (exit_code == EXIT_RESTART || exit_code == EXIT_RESTART_PLAN)
-            failure.cause = "RestartRequested";
+            failure.cause = fleet_cause_word(FLEET_CAUSE_RESTART_REQUESTED);
         if (t->cause[0])
             failure.cause = t->cause;
         explain_kill(s, local_rank, &failure);

@@ -24,6 +24,7 @@
 #include "agent/runtime/train.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/log.h"
@@ -51,7 +52,8 @@ static void say_failed(struct control *control, const struct fleet_error *err, b
     struct link_message message = {.kind = LINK_FAILED};
 
     if (err->code == -ENOTRECOVERABLE)
-        (void)snprintf(message.failed.cause, sizeof(message.failed.cause), "CheckpointFailed");
+        (void)snprintf(message.failed.cause, sizeof(message.failed.cause), "%s",
+                       fleet_cause_word(FLEET_CAUSE_CHECKPOINT_FAILED));
 
     (void)snprintf(message.failed.text, sizeof(message.failed.text), "%s", err->text);
     message.failed.permanent = permanent;

@@ -17,6 +17,7 @@
 #include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 
 struct failure_rules failure_policy_rules(const struct fleetjob_spec *spec)
@@ -60,7 +61,7 @@ static void fail_by_rule(struct pass *pass, const struct failure_rule *rule, int
 
     if (!rule || rule->action != FAILURE_FAIL)
         return;
-    if (strcmp(reason, OOM_CAUSE) == 0) {
+    if (fleet_cause_find(reason) == FLEET_CAUSE_OOM_KILLED) {
         fleet_strbuf_append(&memory, "; ");
         oom_describe(pass, member, &memory);
     }
@@ -92,7 +93,6 @@ static void apply_rules(struct pass *pass)
 void failure_policy_apply(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
-    bool used_up = hub->restarts >= pass->spec->run_policy.restart.max_restarts;
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
     apply_rules(pass);
@@ -103,8 +103,6 @@ void failure_policy_apply(struct pass *pass)
         fleet_strbuf_append(&text, "; OOMKilled: ");
         oom_describe(pass, hub->end.member, &text);
     }
-    status_fail(pass,
-                used_up && strstr(hub->end.message, "used up") ? WELLKNOWN_REASON_RESTARTS_EXCEEDED
-                                                               : hub->end.cause,
+    status_fail(pass, hub->restarts_used_up ? WELLKNOWN_REASON_RESTARTS_EXCEEDED : hub->end.cause,
                 "%s", text.text);
 }

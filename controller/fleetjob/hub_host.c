@@ -306,7 +306,8 @@ void hub_host_gone(struct hub_host *host, const char *pod_uid)
 
     if (!host->job)
         return;
-    hub_member_gone(host->hub, pod_uid, host->network.is_local ? "MemberLost" : "PodGone",
+    hub_member_gone(host->hub, pod_uid,
+                    host->network.is_local ? FLEET_CAUSE_MEMBER_LOST : FLEET_CAUSE_POD_GONE,
                     host->network.now_ms(host->network.user), &out);
     host->network.apply(host->job, &out);
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/memory.h"
 
@@ -90,13 +91,17 @@ static const char *last_line(const char *text, size_t *out_size)
 
 static struct hub_view_failure to_failure(const struct hub_event *event)
 {
-    struct hub_view_failure failure = {
-        .member = event->member, .attempt = event->attempt, .exit_code = event->exit_code};
+    struct hub_view_failure failure = {.member = event->member,
+                                       .attempt = event->attempt,
+                                       .exit_code = event->exit_code,
+                                       .names_worker =
+                                           event->type == HUB_EVENT_TRAINER_FAILED ||
+                                           fleet_cause_find(event->cause) == FLEET_CAUSE_ISOLATED};
     size_t size;
     const char *line = last_line(event->text, &size);
 
     (void)snprintf(failure.cause, sizeof(failure.cause), "%s",
-                   event->cause[0] ? event->cause : "Failed");
+                   event->cause[0] ? event->cause : fleet_cause_word(FLEET_CAUSE_FAILED));
     (void)snprintf(failure.message, sizeof(failure.message), "%s%s%.*s", event->message,
                    size > 0 ? ": " : "",
                    (int)(size < MESSAGE_REASON_MAX ? size : MESSAGE_REASON_MAX), line);
@@ -137,6 +142,14 @@ static void take_lost(struct hub_view *view, const struct hub_event *event, int6
                    "%s", event->pod_uid);
 }
 
+/* It was asked to, and says goodbye. */
+static bool is_going(const struct hub_event *event)
+{
+    enum fleet_cause cause = fleet_cause_find(event->cause);
+
+    return cause == FLEET_CAUSE_MEMBER_LEFT || cause == FLEET_CAUSE_RESIZE;
+}
+
 static void take_waiting(struct hub_view *view, const struct hub_event *event, int64_t wall_ms)
 {
     memcpy(view->waiting, event->message, sizeof(view->waiting));
@@ -161,9 +174,9 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
         take_joined(view, event);
         break;
     case HUB_EVENT_LOST:
-        if (strcmp(event->cause, "MemberLeft") == 0 || strcmp(event->cause, "Resize") == 0)
-            break; /* it was asked to, and says goodbye */
-        if (!message_cause_is_wanted(event->cause))
+        if (is_going(event))
+            break;
+        if (!fleet_cause_is_wanted(fleet_cause_find(event->cause)))
             take_lost(view, event, wall_ms);
         take_failure(view, event); /* a rule may be about it */
         break;
@@ -185,7 +198,7 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
         memcpy(view->state_lost, event->message, sizeof(view->state_lost));
         break;
     case HUB_EVENT_STALLED:
-        memcpy(view->stalled_cause, event->cause, sizeof(view->stalled_cause));
+        view->stall = event->stall;
         memcpy(view->stalled, event->message, sizeof(view->stalled));
         break;
     case HUB_EVENT_WAITING:
@@ -196,6 +209,7 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
         break;
     case HUB_EVENT_FAILED:
         view->end = to_failure(event);
+        view->restarts_used_up = event->restarts_used_up;
         break;
     case HUB_EVENT_FINISHED:
         view->result.steps = event->step.step;
@@ -204,7 +218,7 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
         break;
     case HUB_EVENT_SUPERSEDED:
         view->is_superseded = true;
-        memcpy(view->stalled_cause, event->cause, sizeof(view->stalled_cause));
+        view->stall = event->stall;
         memcpy(view->stalled, event->message, sizeof(view->stalled));
         break;
     default:

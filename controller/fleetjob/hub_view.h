@@ -26,6 +26,7 @@ struct hub_view_failure {
     int exit_code; /* 128 + signal if ended by one; -1 = unknown */
     char cause[MESSAGE_CAUSE_MAX + 1];
     char message[2 * MESSAGE_REASON_MAX + 1]; /* with the last line of its log, if there is one */
+    bool names_worker;                        /* the message does */
 };
 
 /* A member that does not answer; its pod may or may not live. */
@@ -49,7 +50,7 @@ struct hub_view {
     double lost_ms;               /* time in restarts since then */
     int restarts, restarts_total; /* counted: since the last reset, ever */
     int restarts_ignored;         /* that do not count by a rule, ever */
-    char stalled_cause[MESSAGE_CAUSE_MAX + 1];
+    enum hub_stall stall;
     char stalled[MESSAGE_REASON_MAX + 1]; /* what it waits for, "" = not stalled */
     char
         state_lost[MESSAGE_REASON_MAX + 1]; /* steps are being made again: why; "" = they are not */
@@ -82,6 +83,7 @@ struct hub_view {
     size_t lineage_count;
 
     struct hub_view_failure end;   /* the hub gave up: the first cause; "" = it did not */
+    bool restarts_used_up;         /* that is why it gave up */
     struct fleetjob_result result; /* phase HUB_FINISHED */
 };
 

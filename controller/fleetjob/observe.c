@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/pod_cause.h"
 #include "controller/fleetjob/pod_events.h"
 #include "controller/fleetjob/projection.h"
 #include "libfleet/api/judge.h"
@@ -139,6 +140,8 @@ static struct observed_pod copy_pod(const struct projection_pod *pod, const stru
                                  .message = put_text(end, pod->message),
                                  .waiting = put_text(end, note ? note->text : pod->waiting),
                                  .cause = put_text(end, note ? note->cause : pod->cause),
+                                 .counts_nodes =
+                                     pod_cause_counts_nodes(note ? note->text : pod->waiting),
                                  .is_stuck = is_stuck(pod),
                                  .memory_limit = put_text(end, pod->memory_limit),
                                  .created_wall_ms = pod->created_wall_ms,

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "controller/fleetjob/oom.h"
 
-#include <string.h>
-
-#include "libfleet/api/wellknown.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/json.h"
 #include "libfleet/kube/meta.h"
 
@@ -29,12 +27,12 @@ bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *
 {
     const struct observed_pod *pod;
 
-    if (strcmp(cause, OOM_CAUSE) == 0)
+    if (fleet_cause_find(cause) == FLEET_CAUSE_OOM_KILLED)
         return true;
-    if (member < 0 || strcmp(cause, WELLKNOWN_REASON_MEMBER_LOST) != 0)
+    if (member < 0 || fleet_cause_find(cause) != FLEET_CAUSE_MEMBER_LOST)
         return false;
     pod = find_ended(pass, member, attempt);
-    return pod && strcmp(pod->reason, OOM_CAUSE) == 0 &&
+    return pod && fleet_cause_find(pod->reason) == FLEET_CAUSE_OOM_KILLED &&
            pod->finished_wall_ms + SECOND_MS > since_wall_ms &&
            pod->finished_wall_ms <= until_wall_ms + SECOND_MS;
 }

@@ -13,8 +13,6 @@
 
 #include "controller/fleetjob/pass.h"
 
-#define OOM_CAUSE "OOMKilled"
-
 /* Was the loss of this member, for the hub of this cause, lack of memory? By its pod of this
  * attempt; -1: its newest that has ended, in this time. */
 bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *cause,

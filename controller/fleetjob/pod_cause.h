@@ -15,11 +15,13 @@
 
 #include "libfleet/kube/api_error.h"
 
-#define POD_CAUSE_PULLING "PullingImage" /* takes its time; nothing is wrong */
-
 /* The condition PodScheduled is False: Unschedulable, SchedulingGated, MissingVolumeClaim,
  * VolumeNotBound. */
 const char *pod_cause_of_scheduler(const char *reason, const char *message);
+
+/* Does the scheduler's message count the nodes? Else it may only say that the whole gang was turned
+ * down for the sake of one pod. */
+bool pod_cause_counts_nodes(const char *message);
 
 /* A container waits: ImagePullBackOff (ErrImagePull, too: the two alternate), MissingConfigMap,
  * MissingSecret …; "" if it only starts. */

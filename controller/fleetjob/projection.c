@@ -10,6 +10,7 @@
 #include "controller/fleetjob/pod_cause.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
@@ -259,15 +260,16 @@ static void read_images(const cJSON *object, const cJSON *worker, struct project
 static const char *disruption_cause(const char *reason)
 {
     static const struct {
-        const char *reason, *cause;
-    } causes[] = {{"PreemptionByScheduler", WELLKNOWN_CAUSE_PREEMPTED},
-                  {"EvictionByEvictionAPI", WELLKNOWN_CAUSE_EVICTED},
-                  {"DeletionByTaintManager", WELLKNOWN_CAUSE_EVICTED},
-                  {"TerminationByKubelet", WELLKNOWN_CAUSE_EVICTED}};
+        const char *reason;
+        enum fleet_cause cause;
+    } causes[] = {{"PreemptionByScheduler", FLEET_CAUSE_PREEMPTED},
+                  {"EvictionByEvictionAPI", FLEET_CAUSE_EVICTED},
+                  {"DeletionByTaintManager", FLEET_CAUSE_EVICTED},
+                  {"TerminationByKubelet", FLEET_CAUSE_EVICTED}};
 
     for (size_t i = 0; i < FLEET_COUNT(causes); i++)
         if (strcmp(reason, causes[i].reason) == 0)
-            return causes[i].cause;
+            return fleet_cause_word(causes[i].cause);
     return reason;
 }
 

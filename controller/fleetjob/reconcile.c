@@ -18,6 +18,7 @@
 #include "controller/fleetjob/status_restarts.h"
 #include "controller/fleetjob/status_words.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
@@ -181,14 +182,14 @@ static void tell_departures(struct pass *pass)
 
     for (size_t i = 0; i < in->pod_count && in->hub.is_hosted; i++) {
         const struct observed_pod *pod = &in->pods[i];
-        if ((strcmp(pod->reason, WELLKNOWN_CAUSE_PREEMPTED) != 0 &&
-             strcmp(pod->reason, WELLKNOWN_CAUSE_EVICTED) != 0) ||
+        enum fleet_cause cause = fleet_cause_find(pod->reason);
+        if ((cause != FLEET_CAUSE_PREEMPTED && cause != FLEET_CAUSE_EVICTED) ||
             pod->phase == OBSERVED_SUCCEEDED)
             continue;
         out->departures =
             fleet_grow(out->departures, out->departure_count, sizeof(*out->departures));
         out->departures[out->departure_count++] =
-            (struct action_departure){pod->uid, pod->index, pod->attempt, pod->reason};
+            (struct action_departure){pod->uid, pod->index, pod->attempt, cause};
     }
 }
 

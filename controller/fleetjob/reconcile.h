@@ -22,6 +22,7 @@
 
 #include "controller/fleetjob/hub_view.h"
 #include "libfleet/api/fleetjob.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/kube/api_error.h"
 
 struct fleet_errors;
@@ -50,6 +51,7 @@ struct observed_pod {
     const char *message; /* for people, "" = none */
     const char *waiting; /* why it has no node or does not start; "" = not known */
     const char *cause;   /* that in one word (pod_cause.h); "" = not known, or it only starts */
+    bool counts_nodes;   /* `waiting` says how many nodes fit, and why the others do not */
     bool is_stuck;       /* it has a node and does not start, and its status does not say why */
     const char *memory_limit; /* of its container, as written; "" = none, or not known */
     int64_t created_wall_ms;  /* 0 = not known */
@@ -115,7 +117,7 @@ struct action_delete {
 struct action_departure {
     const char *uid;
     int index, attempt;
-    const char *cause; /* WELLKNOWN_CAUSE_… */
+    enum fleet_cause cause; /* PREEMPTED, EVICTED */
 };
 
 struct action_event {

@@ -17,6 +17,7 @@
 #include "controller/fleetjob/policy.h"
 #include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 
 #define SHORT_LIFE_MS    5000 /* a pod that lived longer has started properly */
@@ -54,7 +55,7 @@ int restart_policy_in_a_row(const struct pass *pass)
     for (size_t i = restarts->history.count;
          i-- > 0 && next - restarts->history.items[i].at_wall_ms <= IN_A_ROW_MS;) {
         next = restarts->history.items[i].at_wall_ms;
-        count += !message_cause_is_wanted(restarts->history.items[i].cause);
+        count += !fleet_cause_is_wanted(fleet_cause_find(restarts->history.items[i].cause));
     }
     return count;
 }
@@ -69,7 +70,9 @@ void restart_policy_apply(struct pass *pass)
         pass->status->rendezvous.generation > 0)
         return;
     if (hopeless) {
-        status_fail(pass, hopeless->reason[0] ? hopeless->reason : "CannotStart",
+        status_fail(pass,
+                    hopeless->reason[0] ? hopeless->reason
+                                        : fleet_cause_word(FLEET_CAUSE_CANNOT_START),
                     "worker %d cannot be started: %s", hopeless->index, hopeless->message);
         return;
     }
@@ -80,7 +83,7 @@ void restart_policy_apply(struct pass *pass)
             remade += pass->status->attempts.items[i].value;
     if (remade < max)
         return;
-    if (strcmp(last->reason, OOM_CAUSE) == 0) {
+    if (fleet_cause_find(last->reason) == FLEET_CAUSE_OOM_KILLED) {
         fleet_strbuf_append(&memory, "; OOMKilled: ");
         oom_describe(pass, last->index, &memory);
     }

@@ -29,6 +29,20 @@ bool status_is_true(const struct fleetjob_status *status, const char *type)
     return condition && strcmp(condition->status, "True") == 0;
 }
 
+bool status_is_false(const struct fleetjob_status *status, const char *type)
+{
+    const struct fleetjob_condition *condition = status_find(status, type);
+
+    return condition && strcmp(condition->status, "False") == 0;
+}
+
+bool status_has_reason(const struct fleetjob_status *status, const char *type, const char *reason)
+{
+    const struct fleetjob_condition *condition = status_find(status, type);
+
+    return condition && condition->reason && strcmp(condition->reason, reason) == 0;
+}
+
 bool status_is_terminal(const struct fleetjob_status *status)
 {
     return status_is_true(status, WELLKNOWN_CONDITION_SUCCEEDED) ||

@@ -15,6 +15,12 @@ struct fleetjob_condition *status_find(const struct fleetjob_status *status, con
 /* The condition `type` exists and is True. */
 bool status_is_true(const struct fleetjob_status *status, const char *type);
 
+/* … and is False. */
+bool status_is_false(const struct fleetjob_status *status, const char *type);
+
+/* The condition `type` exists and has this reason, whatever its status. */
+bool status_has_reason(const struct fleetjob_status *status, const char *type, const char *reason);
+
 /* Set a condition; the time of transition moves only if its status does. True if that happened. */
 bool status_set(struct pass *pass, const char *type, bool is_true, const char *reason,
                 const char *message);

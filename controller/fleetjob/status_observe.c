@@ -12,6 +12,7 @@
 #include "controller/fleetjob/status_restarts.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/memory.h"
@@ -113,11 +114,11 @@ static void describe_cause(const struct pass *pass, struct fleet_strbuf *out)
 
     if (hub->state_lost[0])
         fleet_strbuf_append(out, hub->state_lost);
-    else if (last && last->member >= 0 && !strstr(last->message, "worker "))
+    else if (last && last->member >= 0 && !last->names_worker)
         fleet_strbuf_appendf(out, "worker %d: %s", last->member, last->message);
     else
         fleet_strbuf_append(out, last ? last->message : "the workers form a new generation");
-    if (cause && strcmp(cause, OOM_CAUSE) == 0) {
+    if (fleet_cause_find(cause) == FLEET_CAUSE_OOM_KILLED) {
         fleet_strbuf_append(out, "; OOMKilled: ");
         oom_describe(pass, last->member, out);
     }
@@ -182,8 +183,8 @@ static void observe_running(struct pass *pass)
     bool was_running =
         hub->has_run || pass->before->has_progress || pass->status->rendezvous.trained > 0;
     bool is_suspended = pass->spec->run_policy.suspend;
-    const char *cause =
-        hub->failure_count > 0 ? status_last_cause(pass) : WELLKNOWN_REASON_MEMBER_LOST;
+    const char *cause = hub->failure_count > 0 ? status_last_cause(pass)
+                                               : fleet_cause_word(FLEET_CAUSE_MEMBER_LOST);
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
     if (hub->phase == HUB_RUNNING) {
@@ -220,10 +221,9 @@ static void observe_running(struct pass *pass)
 static void observe_stalled(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
-    const char *reason = strcmp(hub->stalled_cause, "TooFewMembers") == 0
-                             ? WELLKNOWN_REASON_TOO_FEW_WORKERS
-                         : hub->is_superseded ? WELLKNOWN_REASON_HUB_SUPERSEDED
-                                              : WELLKNOWN_REASON_NO_PROGRESS;
+    const char *reason = hub->stall == HUB_STALL_TOO_FEW_MEMBERS ? WELLKNOWN_REASON_TOO_FEW_WORKERS
+                         : hub->is_superseded                    ? WELLKNOWN_REASON_HUB_SUPERSEDED
+                                                                 : WELLKNOWN_REASON_NO_PROGRESS;
 
     if (!hub->stalled[0])
         (void)status_clear(pass, WELLKNOWN_CONDITION_STALLED, WELLKNOWN_REASON_TRAINING,

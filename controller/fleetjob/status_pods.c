@@ -44,13 +44,6 @@ void status_count_workers(struct pass *pass)
     workers->selector = fleet_strbuf_take(&selector);
 }
 
-/* The scheduler's count of nodes, and not only that the whole gang was turned down for the sake of
- * one pod. */
-static bool counts_nodes(const struct observed_pod *pod)
-{
-    return strstr(pod->waiting, "nodes are available") != NULL;
-}
-
 /* Of the pods that have a node, or have none, the first that says why it does not go on, best with
  * a count. */
 static const struct observed_pod *find_waiting(const struct pass *pass, bool is_scheduled)
@@ -62,8 +55,8 @@ static const struct observed_pod *find_waiting(const struct pass *pass, bool is_
         if (!pass_is_living(pod) || pod->is_deleting || pod->is_scheduled != is_scheduled ||
             !pod->waiting || !pod->waiting[0])
             continue;
-        if (!first || (counts_nodes(pod) && !counts_nodes(first)) ||
-            (counts_nodes(pod) == counts_nodes(first) && pod->index < first->index))
+        if (!first || (pod->counts_nodes && !first->counts_nodes) ||
+            (pod->counts_nodes == first->counts_nodes && pod->index < first->index))
             first = pod;
     }
     return first;
@@ -123,8 +116,8 @@ static const struct observed_pod *find_blocked(const struct pass *pass)
             !pod_cause_blocks(pod->cause))
             continue;
         if (!best || (best->is_scheduled && !pod->is_scheduled) ||
-            (best->is_scheduled == pod->is_scheduled && counts_nodes(pod) && !counts_nodes(best)) ||
-            (best->is_scheduled == pod->is_scheduled && counts_nodes(pod) == counts_nodes(best) &&
+            (best->is_scheduled == pod->is_scheduled && pod->counts_nodes && !best->counts_nodes) ||
+            (best->is_scheduled == pod->is_scheduled && pod->counts_nodes == best->counts_nodes &&
              pod->index < best->index))
             best = pod;
     }
@@ -146,10 +139,8 @@ const char *status_pod_cause(const struct pass *pass)
 
 static bool is_told(const struct pass *pass, const char *cause)
 {
-    const struct fleetjob_condition *told = status_find(pass->status, WELLKNOWN_CONDITION_BLOCKED);
-
-    return told && strcmp(told->status, "True") == 0 && told->reason &&
-           strcmp(told->reason, cause) == 0;
+    return status_is_true(pass->status, WELLKNOWN_CONDITION_BLOCKED) &&
+           status_has_reason(pass->status, WELLKNOWN_CONDITION_BLOCKED, cause);
 }
 
 void status_observe_blocked(struct pass *pass)

@@ -8,6 +8,7 @@
 #include "controller/fleetjob/oom.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
@@ -44,7 +45,7 @@ void status_observe_begun(struct pass *pass)
 static void tell_restart(struct pass *pass, const struct fleetjob_restart *restart)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-    bool is_resize = strcmp(restart->cause, "Resize") == 0;
+    bool is_resize = fleet_cause_find(restart->cause) == FLEET_CAUSE_RESIZE;
 
     fleet_strbuf_appendf(&text, "After %s", restart->cause);
     if (restart->member >= 0)
@@ -58,7 +59,8 @@ static void tell_restart(struct pass *pass, const struct fleetjob_restart *resta
                              restart->lost_steps == 1 ? "" : "s");
     if (restart->message)
         fleet_strbuf_appendf(&text, "; %s", restart->message);
-    pass_event(pass, !message_cause_is_wanted(restart->cause) || restart->lost_steps > 0,
+    pass_event(pass,
+               !fleet_cause_is_wanted(fleet_cause_find(restart->cause)) || restart->lost_steps > 0,
                is_resize ? WELLKNOWN_EVENT_RESIZED : WELLKNOWN_EVENT_RESTARTED, "%s", text.text);
 }
 
@@ -74,13 +76,13 @@ static void explain_newest(struct pass *pass)
 
     if (!restart || restart->message || restart->member < 0)
         return;
-    if (restart->exit_code >= 0 && strcmp(restart->cause, OOM_CAUSE) != 0)
+    if (restart->exit_code >= 0 && fleet_cause_find(restart->cause) != FLEET_CAUSE_OOM_KILLED)
         return; /* its agent lived to tell */
     if (!oom_is_cause(pass, (int)restart->member, -1, restart->cause, since,
                       restart->at_wall_ms + SKEW_MS))
         return;
     oom_describe(pass, (int)restart->member, &text);
-    fleet_set_text(&restart->cause, OOM_CAUSE);
+    fleet_set_text(&restart->cause, fleet_cause_word(FLEET_CAUSE_OOM_KILLED));
     fleet_set_text(&restart->message, text.text);
 }
 
@@ -129,7 +131,8 @@ static void close_restart(struct pass *pass, bool is_told)
         return;
     added = append_restart(pass, begun);
     if (is_told)
-        pass_event(pass, !message_cause_is_wanted(begun->cause), WELLKNOWN_EVENT_RESTARTED,
+        pass_event(pass, !fleet_cause_is_wanted(fleet_cause_find(begun->cause)),
+                   WELLKNOWN_EVENT_RESTARTED,
                    "After %s: how it went was lost with the controller that led then%s%s",
                    added->cause, begun->message ? "; " : "", begun->message ? begun->message : "");
 }
@@ -200,6 +203,6 @@ const char *status_last_cause(const struct pass *pass)
     const struct hub_view_failure *last = status_last_failure(pass);
 
     if (last && oom_is_cause(pass, last->member, last->attempt, last->cause, 0, pass->now))
-        return OOM_CAUSE;
+        return fleet_cause_word(FLEET_CAUSE_OOM_KILLED);
     return last ? last->cause : NULL;
 }

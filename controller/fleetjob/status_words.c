@@ -2,7 +2,6 @@
 #include "controller/fleetjob/status_words.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "controller/fleetjob/pod_cause.h"
 #include "controller/fleetjob/status.h"
@@ -19,30 +18,26 @@ void status_name_state(struct pass *pass)
         WELLKNOWN_CONDITION_FAILED,  WELLKNOWN_CONDITION_SUCCEEDED,  WELLKNOWN_CONDITION_SUSPENDED,
         WELLKNOWN_CONDITION_STALLED, WELLKNOWN_CONDITION_RESTARTING, WELLKNOWN_CONDITION_RUNNING,
     };
-    const struct fleetjob_condition *accepted =
-        status_find(pass->status, WELLKNOWN_CONDITION_ACCEPTED);
-    const struct fleetjob_condition *suspended =
-        status_find(pass->status, WELLKNOWN_CONDITION_SUSPENDED);
-    const char *state = "Pending";
+    const char *state =
+        status_is_false(pass->status, WELLKNOWN_CONDITION_ACCEPTED) ? "Refused" : "Pending";
 
     for (size_t i = FLEET_COUNT(order); i-- > 0;)
         if (status_is_true(pass->status, order[i]))
             state = order[i];
-    if (accepted && strcmp(accepted->status, "False") == 0 && strcmp(state, "Pending") == 0)
-        state = "Refused";
-    if (suspended && suspended->reason &&
-        strcmp(suspended->reason, WELLKNOWN_REASON_SUSPENDING) == 0 &&
+    if (status_has_reason(pass->status, WELLKNOWN_CONDITION_SUSPENDED,
+                          WELLKNOWN_REASON_SUSPENDING) &&
         !status_is_terminal(pass->status))
         state = WELLKNOWN_REASON_SUSPENDING;
     fleet_set_text(&pass->status->state, state);
 }
 
-/* The reason of the condition, if that has this status. */
-static const char *reason_of(const struct pass *pass, const char *type, const char *status)
+/* The reason of the condition, if that is true, or false. */
+static const char *reason_of(const struct pass *pass, const char *type, bool is_true)
 {
     const struct fleetjob_condition *condition = status_find(pass->status, type);
 
-    return condition && strcmp(condition->status, status) == 0 ? condition->reason : NULL;
+    return (is_true ? status_is_true : status_is_false)(pass->status, type) ? condition->reason
+                                                                            : NULL;
 }
 
 static const char *first_of(const char *const *reasons, size_t count)
@@ -84,14 +79,14 @@ static const char *choose_reason(const struct pass *pass)
 {
     bool is_running = status_is_true(pass->status, WELLKNOWN_CONDITION_RUNNING);
     const char *pods = status_pod_cause(pass);
-    const char *const over[] = {reason_of(pass, WELLKNOWN_CONDITION_FAILED, "True"),
-                                reason_of(pass, WELLKNOWN_CONDITION_ACCEPTED, "False"),
-                                reason_of(pass, WELLKNOWN_CONDITION_SUSPENDED, "True")};
+    const char *const over[] = {reason_of(pass, WELLKNOWN_CONDITION_FAILED, true),
+                                reason_of(pass, WELLKNOWN_CONDITION_ACCEPTED, false),
+                                reason_of(pass, WELLKNOWN_CONDITION_SUSPENDED, true)};
     const char *const now[] = {
         pass->in->refusal ? pod_cause_of_refusal(pass->in->refusal_kind) : NULL,
-        pod_cause_blocks(pods) ? pods : reason_of(pass, WELLKNOWN_CONDITION_BLOCKED, "True"),
-        reason_of(pass, WELLKNOWN_CONDITION_STALLED, "True"),
-        reason_of(pass, WELLKNOWN_CONDITION_RESTARTING, "True"),
+        pod_cause_blocks(pods) ? pods : reason_of(pass, WELLKNOWN_CONDITION_BLOCKED, true),
+        reason_of(pass, WELLKNOWN_CONDITION_STALLED, true),
+        reason_of(pass, WELLKNOWN_CONDITION_RESTARTING, true),
         status_is_true(pass->status, WELLKNOWN_CONDITION_CHECKPOINT_FAILED)
             ? WELLKNOWN_CONDITION_CHECKPOINT_FAILED
             : NULL,

@@ -20,6 +20,7 @@
 #include "controller/fleetjob/policy.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 
 #define SILENCE_MS 10000
@@ -147,7 +148,7 @@ static void tell_replaced(struct pass *pass, const struct observed_pod *failed, 
     bool has_trained = pass->status->has_progress || pass->status->rendezvous.trained > 0;
     FLEET_AUTO_STRBUF struct fleet_strbuf memory = {0};
 
-    if (strcmp(failed->reason, OOM_CAUSE) == 0) {
+    if (fleet_cause_find(failed->reason) == FLEET_CAUSE_OOM_KILLED) {
         fleet_strbuf_append(&memory, "; ");
         oom_describe(pass, failed->index, &memory);
     }

@@ -106,7 +106,6 @@
 #define WELLKNOWN_REASON_PODS_SCHEDULED    "PodsScheduled"   /* Scheduled=True */
 #define WELLKNOWN_REASON_TRAINING          "Training"        /* Running=True */
 #define WELLKNOWN_REASON_NOT_STARTED       "NotStarted"      /* Running=False */
-#define WELLKNOWN_REASON_MEMBER_LOST       "MemberLost"      /* Restarting; causes of the hub */
 #define WELLKNOWN_REASON_SUSPENDED         "SuspendedByUser" /* Suspended=True */
 #define WELLKNOWN_REASON_SUSPENDING        "Suspending"      /* Suspended=False, soon True */
 #define WELLKNOWN_REASON_RESUMED           "Resumed"         /* Suspended=False */
@@ -131,15 +130,6 @@
 #define WELLKNOWN_REASON_WAITING_FOR_WORKERS \
     "WaitingForWorkers"                      /* some are ready, others are not */
 #define WELLKNOWN_REASON_STARTING "Starting" /* pods are being made and started */
-
-/* ---- reasons of failures and restarts -------------------------------------------------------- */
-/* status.restarts.history[].cause, failurePolicy.rules[].reasons (docs/failures.md). Written by
- * hub, agent and controller; read by rules and people. Only those that two of them know are
- * here. */
-
-#define WELLKNOWN_CAUSE_PREEMPTED \
-    "Preempted" /* the scheduler needs the room for a pod that matters more */
-#define WELLKNOWN_CAUSE_EVICTED "Evicted" /* a drain, a taint, a node under pressure */
 
 /* ---- reasons of events ----------------------------------------------------------------------- */
 /* Written by the controller on the FleetJob; read by people (`kubectl describe`). What keeps a

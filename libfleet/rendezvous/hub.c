@@ -54,6 +54,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/error.h"
 #include "libfleet/rendezvous/hub_internal.h"
 #include "libfleet/rendezvous/kv.h"
@@ -323,8 +324,8 @@ void hub_machine_record_failed(struct hub *hub, struct fleet_generation generati
     leave(hub, out);
 }
 
-void hub_machine_member_gone(struct hub *hub, const char *pod_uid, const char *cause, double now_ms,
-                             struct hub_output *out)
+void hub_machine_member_gone(struct hub *hub, const char *pod_uid, enum fleet_cause cause,
+                             double now_ms, struct hub_output *out)
 {
     struct hub_peer *peer = fleet_map_get(&hub->by_uid, pod_uid);
 
@@ -333,7 +334,7 @@ void hub_machine_member_gone(struct hub *hub, const char *pod_uid, const char *c
     if (peer && hub_finish_is_over(hub))
         hub_peer_remove(hub, peer, "its pod is gone", out);
     else if (peer && !hub->is_superseded)
-        hub_peer_lose(hub, peer, cause, "its pod is gone", true, now_ms, out);
+        hub_peer_lose(hub, peer, fleet_cause_word(cause), "its pod is gone", true, now_ms, out);
     leave(hub, out);
 }
 
@@ -421,7 +422,7 @@ static void lose_overdue(struct hub *hub, struct hub_output *out)
     }
     while (!hub_finish_is_over(hub) && (peer = find_overdue(hub, reason)) != NULL) {
         hub_holder_miss(hub, peer);
-        hub_peer_lose(hub, peer, "MemberLost", reason, true,
+        hub_peer_lose(hub, peer, fleet_cause_word(FLEET_CAUSE_MEMBER_LOST), reason, true,
                       peer->is_connected ? peer->heard_ms : peer->disconnected_ms, out);
     }
 }
@@ -431,7 +432,7 @@ static void lose_overdue(struct hub *hub, struct hub_output *out)
 static void lose_unheard(struct hub *hub, struct hub_output *out)
 {
     double due_ms = fmax(hub->quiet_until_ms, hub->progress_ms + hub->unheard_ms); /* (4) */
-    struct hub_cause cause = {.cause = "MemberLost",
+    struct hub_cause cause = {.cause = fleet_cause_word(FLEET_CAUSE_MEMBER_LOST),
                               .is_failure = true,
                               .is_explained = true,
                               .exit_code = -1,
@@ -463,8 +464,9 @@ static void watch_progress(struct hub *hub, struct hub_output *out)
         return;
     }
     hub->is_stalled = true;
-    event = hub_output_event(out, hub, HUB_EVENT_STALLED, NULL);
-    hub_output_text(event->cause, hub->phase == HUB_FORMING ? "Forming" : "StepTooLong");
+    event =
+        hub_output_stall(out, hub, HUB_EVENT_STALLED,
+                         hub->phase == HUB_FORMING ? HUB_STALL_FORMING : HUB_STALL_STEP_TOO_LONG);
     hub_output_text(event->message, "no progress since step %" PRId64 " for %.1f s",
                     hub->progress_step, (hub->now_ms - hub->progress_ms) / 1000);
 }

@@ -27,6 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/base/cause.h"
 #include "libfleet/base/generation.h"
 #include "libfleet/rendezvous/failure_rules.h"
 #include "libfleet/rendezvous/message.h"
@@ -122,6 +123,17 @@ struct hub_timeline {
     double first_step_ms; /* restored → first step committed */
 };
 
+/* Why nothing goes on; hub_stall_word() has the words. */
+enum hub_stall {
+    HUB_STALL_NONE,
+    HUB_STALL_TOO_FEW_MEMBERS,
+    HUB_STALL_FORMING,       /* a generation was assigned, and not all members join it */
+    HUB_STALL_STEP_TOO_LONG, /* a step takes much longer than those before */
+    HUB_STALL_HOLDER_AWAY,   /* one that alone holds the newest state does not answer */
+    HUB_STALL_SUPERSEDED,    /* a member holds a greater epoch */
+    HUB_STALLS
+};
+
 struct hub_event {
     enum hub_event_type type;
     struct fleet_generation generation; /* the newest; for RESTART the one that was made */
@@ -133,8 +145,10 @@ struct hub_event {
     char pod_uid[MESSAGE_UID_MAX + 1];
     char cause[MESSAGE_CAUSE_MAX + 1]; /* CamelCase: MemberLost, TrainerFailed, Resize, … */
     char message[MESSAGE_REASON_MAX + 1];
+    enum hub_stall stall;              /* STALLED, SUPERSEDED; `cause` is its word */
     int local_rank, exit_code, signal; /* exit_code: 128 + signal if ended by one; -1 unknown */
     bool counted;                      /* RESTART: counts against maxRestarts */
+    bool restarts_used_up;             /* FAILED: that is why */
     int restarts;                      /* counted so far, since the last reset */
     int members, world;                /* of `generation` */
     /* RESTART: steps reported before that are computed again; -1 = unknown: an own trainer did not
@@ -232,16 +246,16 @@ void hub_record_failed(struct hub *hub, struct fleet_generation generation, doub
                        struct hub_output *out);
 
 /* The owner knows that the pod is gone for good (deleted, its agent's process has ended). */
-void hub_member_gone(struct hub *hub, const char *pod_uid, const char *cause, double now_ms,
+void hub_member_gone(struct hub *hub, const char *pod_uid, enum fleet_cause cause, double now_ms,
                      struct hub_output *out);
 
 /*
- * Kubernetes takes the pod away: what ends with it is called `cause` (Preempted, Evicted) and no
+ * Kubernetes takes the pod away: what ends with it is called `cause` (PREEMPTED, EVICTED) and no
  * failure. Also once the member has left, as long as the restart that follows has not been
  * reported; a call that comes too late changes nothing.
  */
 void hub_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
-                        const char *cause);
+                        enum fleet_cause cause);
 
 /*
  * In which order the members of a first generation get their ranks: by their place in this list of
@@ -308,8 +322,9 @@ size_t hub_lineage(const struct hub *hub, struct message_lineage out[MESSAGE_LIN
  * are. */
 size_t hub_members(const struct hub *hub, struct hub_member *out, size_t capacity);
 
-/* Words for logs and tests: "Gathering", "TrainerFailed", …. Static. */
+/* Words for logs and tests: "Gathering", "TrainerFailed", "TooFewMembers", …. Static. */
 const char *hub_phase_name(enum hub_phase phase);
 const char *hub_event_name(enum hub_event_type type);
+const char *hub_stall_word(enum hub_stall stall);
 
 #endif

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libfleet/base/cause.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
@@ -79,7 +80,8 @@ void hub_accuse_judge(struct hub *hub, struct hub_output *out)
     hub_output_text(hub_output_event(out, hub, HUB_EVENT_ISOLATED, guilty)->message, "%s", reason);
     leave.leave.reason = reason;
     hub_output_message(out, guilty, &leave);
-    hub_peer_lose(hub, guilty, "Isolated", reason, false, hub->now_ms, out);
+    hub_peer_lose(hub, guilty, fleet_cause_word(FLEET_CAUSE_ISOLATED), reason, false, hub->now_ms,
+                  out);
 }
 
 void hub_accuse_forget(struct hub *hub, const char *pod_uid)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/rendezvous/hub_internal.h"
@@ -126,7 +127,7 @@ static void tell_lost_state(struct hub *hub, struct hub_output *out)
     if (is_held || hub->policy.own_trainer || hub->progress_step <= from)
         return;
     event = hub_output_event(out, hub, HUB_EVENT_STATE_LOST, NULL);
-    hub_output_text(event->cause, "StateLost");
+    hub_output_text(event->cause, "%s", fleet_cause_word(FLEET_CAUSE_STATE_LOST));
     event->lost_steps = hub->progress_step - from;
     if (hub->chosen_step >= 0)
         hub_output_text(event->message,

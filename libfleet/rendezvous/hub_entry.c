@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
 /* ---- the guard ------------------------------------------------------------------------------- */
@@ -49,7 +50,8 @@ struct call {
     const struct message *message;
     uint64_t connection;
     struct fleet_generation generation;
-    const char *pod_uid, *text; /* cause, reason */
+    const char *pod_uid, *text; /* reason */
+    enum fleet_cause cause;
     const char *const *pod_uids;
     size_t count;
     int index, attempt;
@@ -85,10 +87,10 @@ static void run(void *user)
         hub_machine_record_failed(c->hub, c->generation, c->now_ms, &c->out);
         break;
     case CALL_MEMBER_GONE:
-        hub_machine_member_gone(c->hub, c->pod_uid, c->text, c->now_ms, &c->out);
+        hub_machine_member_gone(c->hub, c->pod_uid, c->cause, c->now_ms, &c->out);
         break;
     case CALL_MEMBER_DEPARTS:
-        hub_machine_member_departs(c->hub, c->pod_uid, c->index, c->attempt, c->text);
+        hub_machine_member_departs(c->hub, c->pod_uid, c->index, c->attempt, c->cause);
         break;
     case CALL_ORDER:
         hub_machine_order(c->hub, c->pod_uids, c->count);
@@ -221,26 +223,26 @@ void hub_record_failed(struct hub *hub, struct fleet_generation generation, doub
         out);
 }
 
-void hub_member_gone(struct hub *hub, const char *pod_uid, const char *cause, double now_ms,
+void hub_member_gone(struct hub *hub, const char *pod_uid, enum fleet_cause cause, double now_ms,
                      struct hub_output *out)
 {
     guard(&(struct call){.kind = CALL_MEMBER_GONE,
                          .hub = hub,
                          .pod_uid = pod_uid,
-                         .text = cause,
+                         .cause = cause,
                          .now_ms = now_ms},
           out);
 }
 
 void hub_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
-                        const char *cause)
+                        enum fleet_cause cause)
 {
     guard(&(struct call){.kind = CALL_MEMBER_DEPARTS,
                          .hub = hub,
                          .pod_uid = pod_uid,
                          .index = index,
                          .attempt = attempt,
-                         .text = cause},
+                         .cause = cause},
           NULL);
 }
 
@@ -389,4 +391,12 @@ const char *hub_event_name(enum hub_event_type type)
         "Stalled", "Failed", "Finished",      "Waiting",    "Superseded",       "Defect"};
 
     return type < FLEET_COUNT(names) ? names[type] : "Unknown";
+}
+
+const char *hub_stall_word(enum hub_stall stall)
+{
+    static const char *const words[HUB_STALLS] = {
+        "", "TooFewMembers", "Forming", "StepTooLong", "HolderAway", "HubSuperseded"};
+
+    return words[stall];
 }

@@ -37,6 +37,7 @@ void hub_finish_fail(struct hub *hub, const struct hub_cause *cause, struct hub_
     event = hub_output_event(out, hub, HUB_EVENT_FAILED, cause->peer);
     hub_output_text(event->cause, "%s",
                     hub->incident.is_open && !cause->message ? hub->incident.cause : cause->cause);
+    event->restarts_used_up = !cause->message;
     if (cause->message) /* it is final by itself, whatever came before */
         hub_output_text(reason, "%s", cause->message);
     else

@@ -23,6 +23,7 @@
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/rendezvous/hub_internal.h"
 #include "libfleet/rendezvous/rank_assign.h"
@@ -34,7 +35,8 @@ void hub_form_abort(struct hub *hub, struct hub_peer *peer, struct hub_output *o
     struct message message = {
         .type = MESSAGE_ABORT,
         .abort = {.generation = peer->place >= 0 ? hub->newest : peer->status.generation,
-                  .cause = hub->incident.is_open ? hub->incident.cause : "Superseded",
+                  .cause = hub->incident.is_open ? hub->incident.cause
+                                                 : fleet_cause_word(FLEET_CAUSE_SUPERSEDED),
                   .member = hub->incident.is_open ? hub->incident.member : -1}};
 
     hub_output_message(out, peer, &message);
@@ -195,8 +197,7 @@ static void tell_stalled(struct hub *hub, const struct tally *tally, struct hub_
     if (hub->is_stalled || !has_come(hub, hub->gather_ms + hub->policy.timeout_ms))
         return;
     hub->is_stalled = true;
-    event = hub_output_event(out, hub, HUB_EVENT_STALLED, NULL);
-    hub_output_text(event->cause, "TooFewMembers");
+    event = hub_output_stall(out, hub, HUB_EVENT_STALLED, HUB_STALL_TOO_FEW_MEMBERS);
     hub_output_text(
         event->message,
         "%d worker%s ready, at least %d are needed (%d have trainers that do not start)",
@@ -205,7 +206,7 @@ static void tell_stalled(struct hub *hub, const struct tally *tally, struct hub_
 }
 
 /* True once `at_ms` has come; else that is what the job waits for. */
-static bool is_over(struct hub *hub, const char *cause, double at_ms)
+static bool is_over(struct hub *hub, enum hub_wait_cause cause, double at_ms)
 {
     if (has_come(hub, at_ms))
         return true;
@@ -381,7 +382,7 @@ static void choose(struct hub *hub)
 /* A generation that trained under a hub before us, and no member of it has come. */
 static void lose_all(struct hub *hub, struct hub_output *out)
 {
-    struct hub_cause cause = {.cause = "MemberLost",
+    struct hub_cause cause = {.cause = fleet_cause_word(FLEET_CAUSE_MEMBER_LOST),
                               .is_failure = true,
                               .is_explained = true,
                               .exit_code = -1,
@@ -428,8 +429,10 @@ static void try_resize(struct hub *hub, struct hub_output *out)
     double settle_ms =
         hub->policy.own_trainer ? fmax(HUB_SETTLE_MS, hub->policy.replacement_ms) : HUB_SETTLE_MS;
     double last_ready_ms = -INFINITY;
-    struct hub_cause cause = {
-        .cause = "Resize", .is_explained = true, .exit_code = -1, .fault_ms = hub->now_ms};
+    struct hub_cause cause = {.cause = fleet_cause_word(FLEET_CAUSE_RESIZE),
+                              .is_explained = true,
+                              .exit_code = -1,
+                              .fault_ms = hub->now_ms};
 
     if (hub->is_finishing || hub->newest_members == 0 || hub->newest_heard < hub->newest_members ||
         !is_whole(hub))

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libfleet/base/cause.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
 static void refuse(uint64_t connection, const char *reason, struct hub_output *out)
@@ -48,7 +49,8 @@ static bool claim_index(struct hub *hub, const struct message_hello *hello, uint
         }
         hub_output_text(reason, "attempt %d of index %d takes its place", hello->attempt,
                         hello->index);
-        hub_peer_lose(hub, other, "MemberLost", reason, true, hub->now_ms, out);
+        hub_peer_lose(hub, other, fleet_cause_word(FLEET_CAUSE_MEMBER_LOST), reason, true,
+                      hub->now_ms, out);
         break;
     }
     return true;
@@ -76,13 +78,11 @@ static void learn_generation(struct hub *hub, const struct message_hello *hello,
 
     hub->restarts += more > 0 ? more : 0;
     hub->restarts_total += more > 0 ? more : 0;
-    hub->restart = (struct hub_restart){.incident = {.is_open = more > 0,
-                                                     .is_failure = true,
-                                                     .cause = "Unknown",
-                                                     .member = -1,
-                                                     .exit_code = -1},
-                                        .step = -1,
-                                        .restored_step = -1};
+    hub->restart = (struct hub_restart){
+        .incident = {.is_open = more > 0, .is_failure = true, .member = -1, .exit_code = -1},
+        .step = -1,
+        .restored_step = -1};
+    hub_output_text(hub->restart.incident.cause, "%s", fleet_cause_word(FLEET_CAUSE_UNKNOWN));
     hub->newest = hello->status.generation;
     hub->newest_members = hello->members;
     hub->newest_heard = 0;
@@ -147,12 +147,12 @@ static void receive_late(struct hub *hub, uint64_t connection, const struct mess
  * or restored, or another replica leads. Only the owner can tell which. */
 static void supersede(struct hub *hub, const struct message_hello *hello, struct hub_output *out)
 {
-    struct hub_event *event = hub_output_event(out, hub, HUB_EVENT_SUPERSEDED, NULL);
+    struct hub_event *event =
+        hub_output_stall(out, hub, HUB_EVENT_SUPERSEDED, HUB_STALL_SUPERSEDED);
 
     hub->is_superseded = true;
     event->generation = hello->status.generation;
     event->member = hello->index;
-    hub_output_text(event->cause, "HubSuperseded");
     hub_output_text(event->message,
                     "worker %d holds generation %" PRId64 " of epoch %" PRId64
                     ", but the status and the Lease give this hub epoch %" PRId64,

@@ -92,8 +92,7 @@ static void tell_waiting(struct hub *hub, int index, int64_t step, bool is_quiet
     if (hub->is_stalled || is_quiet)
         return;
     hub->is_stalled = true;
-    event = hub_output_event(out, hub, HUB_EVENT_STALLED, NULL);
-    hub_output_text(event->cause, "HolderAway");
+    event = hub_output_stall(out, hub, HUB_EVENT_STALLED, HUB_STALL_HOLDER_AWAY);
     hub_output_text(event->message,
                     "worker %d alone holds the state of step %" PRId64
                     " and does not answer; if it does not come back within %.0f s, training goes "

@@ -10,6 +10,7 @@
  * hub_finish.c (the end), hub_output.c (what goes out). Nobody else includes this.
  */
 
+#include "libfleet/base/cause.h"
 #include "libfleet/base/map.h"
 #include "libfleet/rendezvous/hub.h"
 
@@ -107,16 +108,20 @@ struct hub_absent {
 };
 
 /* What a generation that cannot be made yet waits for. */
-#define HUB_WAIT_BACK_OFF    "BackOff"
-#define HUB_WAIT_FEW         "TooFewWorkers"
-#define HUB_WAIT_START       "FewerWorkers"
-#define HUB_WAIT_REPLACEMENT "Replacement"
-#define HUB_WAIT_TRAINERS    "Trainers"
-#define HUB_WAIT_LEAVING     "Leaving"
-#define HUB_WAIT_HOLDER      "HolderAway"
+enum hub_wait_cause {
+    HUB_WAIT_NONE,
+    HUB_WAIT_BACK_OFF,
+    HUB_WAIT_FEW,
+    HUB_WAIT_START,
+    HUB_WAIT_REPLACEMENT,
+    HUB_WAIT_TRAINERS,
+    HUB_WAIT_LEAVING,
+    HUB_WAIT_HOLDER,
+    HUB_WAIT_CAUSES
+};
 
 struct hub_wait {
-    char cause[MESSAGE_CAUSE_MAX + 1]; /* "" = nothing */
+    enum hub_wait_cause cause;
     char message[MESSAGE_REASON_MAX + 1];
     double until_ms; /* INFINITY = not known */
 };
@@ -181,15 +186,15 @@ struct hub {
     double restart_ms;   /* no generation before; -INFINITY = no matter */
     double failed_ms;    /* when that was decided */
 
-    double gather_ms;                       /* GATHERING since */
-    double changed_ms;                      /* the members last changed */
-    bool is_stalled;                        /* and said so */
-    struct hub_wait wait, wait_told;        /* now, and as people know it */
-    char wait_cause[MESSAGE_CAUSE_MAX + 1]; /* what was waited for last, told or not, … */
-    double wait_since_ms;                   /* … and since when */
-    double heartbeat_ms;                    /* when to send the next */
-    double progress_ms;                     /* of the last progress, or of assign */
-    double step_ms_mean;                    /* between progresses, 0 = not known */
+    double gather_ms;                /* GATHERING since */
+    double changed_ms;               /* the members last changed */
+    bool is_stalled;                 /* and said so */
+    struct hub_wait wait, wait_told; /* now, and as people know it */
+    enum hub_wait_cause wait_cause;  /* what was waited for last, told or not, … */
+    double wait_since_ms;            /* … and since when */
+    double heartbeat_ms;             /* when to send the next */
+    double progress_ms;              /* of the last progress, or of assign */
+    double step_ms_mean;             /* between progresses, 0 = not known */
     int64_t progress_step;
     int64_t progress_floor; /* the newest generation began from a checkpoint of this step */
     double progress_gap_ms; /* since when steps in between are missing, INFINITY = none are */
@@ -240,6 +245,9 @@ void hub_output_record(struct hub_output *out, struct hub *hub, struct fleet_gen
 /* Borrowed until the output is released; the caller may fill in more. `peer` may be NULL. */
 struct hub_event *hub_output_event(struct hub_output *out, const struct hub *hub,
                                    enum hub_event_type type, const struct hub_peer *peer);
+/* HUB_EVENT_STALLED or _SUPERSEDED with its cause; the caller fills in the message. */
+struct hub_event *hub_output_stall(struct hub_output *out, const struct hub *hub,
+                                   enum hub_event_type type, enum hub_stall stall);
 /* All actions of `from`, which is empty afterwards, come after those of `to`. */
 void hub_output_move(struct hub_output *to, struct hub_output *from);
 /* HUB_EVENT_DEFECT in these words, of a hub that is not looked into. */
@@ -276,7 +284,7 @@ bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer);
 /* ---- hub_wait.c ------------------------------------------------------------------------------ */
 
 /* hub_form.c: this is what is waited for now. */
-void hub_wait_note(struct hub *hub, const char *cause, double until_ms);
+void hub_wait_note(struct hub *hub, enum hub_wait_cause cause, double until_ms);
 /* Tell people if that is something else than before. */
 void hub_wait_tell(struct hub *hub, struct hub_output *out);
 
@@ -348,10 +356,10 @@ void hub_machine_record_done(struct hub *hub, struct fleet_generation generation
                              struct hub_output *out);
 void hub_machine_record_failed(struct hub *hub, struct fleet_generation generation, double now_ms,
                                struct hub_output *out);
-void hub_machine_member_gone(struct hub *hub, const char *pod_uid, const char *cause, double now_ms,
-                             struct hub_output *out);
+void hub_machine_member_gone(struct hub *hub, const char *pod_uid, enum fleet_cause cause,
+                             double now_ms, struct hub_output *out);
 void hub_machine_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
-                                const char *cause); /* hub_leave.c */
+                                enum fleet_cause cause); /* hub_leave.c */
 void hub_machine_order(struct hub *hub, const char *const *pod_uids, size_t count);
 void hub_machine_checkpoint(struct hub *hub, double now_ms, struct hub_output *out);
 void hub_machine_end(struct hub *hub, bool succeeded, const char *reason, double now_ms,

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libfleet/base/cause.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
 const struct hub_peer *hub_leave_find(const struct hub *hub)
@@ -25,9 +26,10 @@ const struct hub_peer *hub_leave_find(const struct hub *hub)
 
 struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *peer)
 {
-    return (struct hub_cause){.cause = peer->departs_for[0]                 ? peer->departs_for
-                                       : peer->index >= hub->policy.desired ? "Resize"
-                                                                            : "MemberLeft",
+    return (struct hub_cause){.cause = peer->departs_for[0] ? peer->departs_for
+                                       : peer->index >= hub->policy.desired
+                                           ? fleet_cause_word(FLEET_CAUSE_RESIZE)
+                                           : fleet_cause_word(FLEET_CAUSE_MEMBER_LEFT),
                               .peer = peer,
                               .is_explained = true,
                               .exit_code = -1,
@@ -35,20 +37,20 @@ struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *p
 }
 
 static void rename_incident(struct hub_incident *incident, int index, int attempt,
-                            const char *cause)
+                            enum fleet_cause cause)
 {
     if (incident->is_open && incident->member == index && incident->attempt == attempt &&
-        strcmp(incident->cause, "MemberLeft") == 0)
-        hub_output_text(incident->cause, "%s", cause);
+        fleet_cause_find(incident->cause) == FLEET_CAUSE_MEMBER_LEFT)
+        hub_output_text(incident->cause, "%s", fleet_cause_word(cause));
 }
 
 void hub_machine_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
-                                const char *cause)
+                                enum fleet_cause cause)
 {
     struct hub_peer *peer = fleet_map_get(&hub->by_uid, pod_uid);
 
     if (peer)
-        hub_output_text(peer->departs_for, "%s", cause);
+        hub_output_text(peer->departs_for, "%s", fleet_cause_word(cause));
     rename_incident(&hub->incident, index, attempt, cause);
     if (hub->restart.is_open)
         rename_incident(&hub->restart.incident, index, attempt, cause);

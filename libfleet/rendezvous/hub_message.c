@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "libfleet/base/cause.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/hub_internal.h"
@@ -124,8 +125,8 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
 {
     struct hub_event *event = hub_output_event(out, hub, HUB_EVENT_TRAINER_FAILED, peer);
     struct hub_cause cause = {.cause = m->cause[0] ? m->cause
-                                       : m->signal ? "MemberLost"
-                                                   : "TrainerFailed",
+                                       : m->signal ? fleet_cause_word(FLEET_CAUSE_MEMBER_LOST)
+                                                   : fleet_cause_word(FLEET_CAUSE_TRAINER_FAILED),
                               .peer = peer,
                               .is_failure = true,
                               .is_explained = true,
@@ -200,7 +201,7 @@ static void on_peer_lost(struct hub *hub, struct hub_peer *peer, const struct me
                          struct hub_output *out)
 {
     struct hub_peer *accused;
-    struct hub_cause cause = {.cause = "PeerUnreachable",
+    struct hub_cause cause = {.cause = fleet_cause_word(FLEET_CAUSE_PEER_UNREACHABLE),
                               .is_failure = true,
                               .exit_code = -1,
                               .fault_ms = hub->now_ms - m->age_ms};
@@ -210,8 +211,8 @@ static void on_peer_lost(struct hub *hub, struct hub_peer *peer, const struct me
         return; /* (8), and what follows an abort is its echo */
     accused = peer_with_rank(hub, m->rank);
     if (accused && !accused->is_connected) {
-        hub_peer_lose(hub, accused, "MemberLost", "its connection is broken and a peer lost it",
-                      true, cause.fault_ms, out);
+        hub_peer_lose(hub, accused, fleet_cause_word(FLEET_CAUSE_MEMBER_LOST),
+                      "its connection is broken and a peer lost it", true, cause.fault_ms, out);
         return;
     }
     if (hub_leave_find(hub)) { /* it went, as it said it would */
@@ -362,7 +363,8 @@ void hub_message_take(struct hub *hub, struct hub_peer *peer, const struct messa
         break;
     case MESSAGE_LEFT:
         hub_output_text(reason, "it has left: %s", message->left.reason);
-        hub_peer_lose(hub, peer, "MemberLeft", reason, false, hub->now_ms, out);
+        hub_peer_lose(hub, peer, fleet_cause_word(FLEET_CAUSE_MEMBER_LEFT), reason, false,
+                      hub->now_ms, out);
         break;
     case MESSAGE_PUT:
         on_put(hub, peer, &message->put, out);

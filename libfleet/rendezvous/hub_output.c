@@ -33,6 +33,16 @@ void hub_output_release(struct hub_output *out)
     *out = (struct hub_output){0};
 }
 
+struct hub_event *hub_output_stall(struct hub_output *out, const struct hub *hub,
+                                   enum hub_event_type type, enum hub_stall stall)
+{
+    struct hub_event *event = hub_output_event(out, hub, type, NULL);
+
+    event->stall = stall;
+    hub_output_text(event->cause, "%s", hub_stall_word(stall));
+    return event;
+}
+
 void hub_output_move(struct hub_output *to, struct hub_output *from)
 {
     if (to->capacity == 0) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/rendezvous/hub_internal.h"
 #include "libfleet/rendezvous/kv.h"
 
@@ -113,7 +114,7 @@ void hub_peer_lose(struct hub *hub, struct hub_peer *peer, const char *cause, co
     struct hub_event *event;
 
     if (peer->is_dropped || peer->departs_for[0] ||
-        strcmp(cause, "MemberLeft") == 0) /* however it ends: it was to go */
+        fleet_cause_find(cause) == FLEET_CAUSE_MEMBER_LEFT) /* however it ends: it was to go */
         c = hub_leave_cause(hub, peer);
     event = hub_output_event(out, hub, HUB_EVENT_LOST, peer);
     hub_output_text(event->cause, "%s", c.cause);

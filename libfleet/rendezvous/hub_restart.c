@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "libfleet/base/cause.h"
 #include "libfleet/base/random.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
@@ -71,7 +72,7 @@ bool hub_restart_ends_by_rule(struct hub *hub, const struct hub_cause *cause,
     hub_output_text(message, "worker %d ended with exit code %d (%s), which rule %s calls final",
                     cause->peer ? cause->peer->index : -1, cause->exit_code, cause->cause,
                     rule->name ? rule->name : "without a name");
-    end.cause = "FailurePolicy";
+    end.cause = fleet_cause_word(FLEET_CAUSE_FAILURE_POLICY);
     end.message = message;
     hub_finish_fail(hub, &end, out);
     return true;

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "libfleet/base/cause.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
 void hub_status_running(struct hub *hub, struct hub_output *out)
@@ -54,7 +55,8 @@ static bool refuse_wrong_step(struct hub *hub, struct hub_peer *peer, struct hub
                     peer->status.step,
                     hub->restart.step >= 0 ? hub->restart.step : hub->checkpoint_step);
     hub_output_message(out, peer, &refused);
-    hub_peer_lose(hub, peer, "WrongState", reason, true, hub->now_ms, out);
+    hub_peer_lose(hub, peer, fleet_cause_word(FLEET_CAUSE_WRONG_STATE), reason, true, hub->now_ms,
+                  out);
     return true;
 }
 
@@ -85,14 +87,15 @@ static void note_former_cause(struct hub_cause *cause, const char *left_for)
     cause->cause = left_for;
     cause->peer = NULL; /* which member it was about is not known any more */
     cause->is_explained = true;
-    cause->is_failure = !message_cause_is_wanted(left_for);
+    cause->is_failure = !fleet_cause_is_wanted(fleet_cause_find(left_for));
 }
 
 /* It is not in the newest generation although it should be: lost trainers or a lost peer. */
 static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
 {
     bool is_down = peer->status.state == MESSAGE_STATE_STARTING;
-    struct hub_cause cause = {.cause = is_down ? "MemberLost" : "PeerUnreachable",
+    struct hub_cause cause = {.cause = is_down ? fleet_cause_word(FLEET_CAUSE_MEMBER_LOST)
+                                               : fleet_cause_word(FLEET_CAUSE_PEER_UNREACHABLE),
                               .peer = peer,
                               .is_failure = true,
                               .is_explained = is_down,
@@ -112,7 +115,7 @@ static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_ou
 /* It knows of a failure that this hub has not heard of, or has taken for a departure. */
 static bool knows_failure(const struct hub *hub, const struct hub_peer *peer)
 {
-    return peer->left_for[0] && !message_cause_is_wanted(peer->left_for) &&
+    return peer->left_for[0] && !fleet_cause_is_wanted(fleet_cause_find(peer->left_for)) &&
            (hub->incident.is_open ? !hub->incident.is_failure : !hub->is_broken);
 }
 

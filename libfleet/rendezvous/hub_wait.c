@@ -19,9 +19,9 @@
  * (agent/supervisor.c). */
 #define SILENT_TRAINER_MS 60000.0
 
-void hub_wait_note(struct hub *hub, const char *cause, double until_ms)
+void hub_wait_note(struct hub *hub, enum hub_wait_cause cause, double until_ms)
 {
-    hub_output_text(hub->wait.cause, "%s", cause);
+    hub->wait.cause = cause;
     hub->wait.until_ms = until_ms;
 }
 
@@ -74,45 +74,48 @@ static void describe_few(struct hub *hub, char *out, size_t size)
     hub->wait.until_ms = fmin(hub->wait.until_ms, silent->down_ms + SILENT_TRAINER_MS);
 }
 
+/* The word of the event, and what is said of it; describe() says more of some. */
+static const struct {
+    const char *word, *text;
+} waits[HUB_WAIT_CAUSES] = {
+    [HUB_WAIT_NONE] = {"", ""},
+    [HUB_WAIT_BACK_OFF] = {"BackOff", ""},
+    [HUB_WAIT_FEW] = {"TooFewWorkers", ""},
+    [HUB_WAIT_START] = {"FewerWorkers", "waits for the other workers; training begins without them "
+                                        "if they do not come"},
+    [HUB_WAIT_REPLACEMENT] = {"Replacement", "waits for the replacement of a worker; the others go "
+                                             "on without it if it does not come"},
+    [HUB_WAIT_TRAINERS] = {"Trainers",
+                           "waits for trainers that are being started; the others go on "
+                           "without them if they do not come"},
+    [HUB_WAIT_LEAVING] = {"Leaving",
+                          "waits for trainers that have not left the last generation yet"},
+    [HUB_WAIT_HOLDER] = {"HolderAway", ""}, /* hub_holder.c has written the message */
+};
+
 /* Fills hub->wait.message; may know better until when. */
 static void describe(struct hub *hub)
 {
     struct hub_wait *wait = &hub->wait;
-    size_t size = sizeof(wait->message);
 
-    if (strcmp(wait->cause, HUB_WAIT_BACK_OFF) == 0)
-        describe_back_off(hub, wait->message, size);
-    else if (strcmp(wait->cause, HUB_WAIT_FEW) == 0)
-        describe_few(hub, wait->message, size);
-    else if (strcmp(wait->cause, HUB_WAIT_START) == 0)
-        (void)snprintf(
-            wait->message, size,
-            "waits for the other workers; training begins without them if they do not come");
-    else if (strcmp(wait->cause, HUB_WAIT_REPLACEMENT) == 0)
-        (void)snprintf(
-            wait->message, size,
-            "waits for the replacement of a worker; the others go on without it if it does not "
-            "come");
-    else if (strcmp(wait->cause, HUB_WAIT_TRAINERS) == 0)
-        (void)snprintf(
-            wait->message, size,
-            "waits for trainers that are being started; the others go on without them if they do "
-            "not come");
-    else if (strcmp(wait->cause, HUB_WAIT_LEAVING) == 0)
-        (void)snprintf(wait->message, size,
-                       "waits for trainers that have not left the last generation yet");
+    if (wait->cause == HUB_WAIT_BACK_OFF)
+        describe_back_off(hub, wait->message, sizeof(wait->message));
+    else if (wait->cause == HUB_WAIT_FEW)
+        describe_few(hub, wait->message, sizeof(wait->message));
+    else if (waits[wait->cause].text[0])
+        hub_output_text(wait->message, "%s", waits[wait->cause].text);
 }
 
 /* A back-off is reported at once, because its length is known; other waits when they have lasted,
  * and will last, for a while. */
 static bool is_worth_a_word(struct hub *hub)
 {
-    bool is_start = strcmp(hub->wait.cause, HUB_WAIT_FEW) == 0 && isinf(hub->wait.until_ms);
+    bool is_start = hub->wait.cause == HUB_WAIT_FEW && isinf(hub->wait.until_ms);
     double since_ms = hub->wait_since_ms + (is_start ? TELL_FEW_MS : TELL_MS);
 
     if (hub->wait.until_ms - hub->now_ms <= TELL_MS)
         return false;
-    if (strcmp(hub->wait.cause, HUB_WAIT_BACK_OFF) == 0 || hub->now_ms >= since_ms)
+    if (hub->wait.cause == HUB_WAIT_BACK_OFF || hub->now_ms >= since_ms)
         return true;
     hub_wake_at(hub, since_ms);
     return false;
@@ -123,20 +126,20 @@ void hub_wait_tell(struct hub *hub, struct hub_output *out)
     struct hub_wait *wait = &hub->wait, *told = &hub->wait_told;
     struct hub_event *event;
 
-    if (strcmp(wait->cause, hub->wait_cause) != 0) {
-        hub_output_text(hub->wait_cause, "%s", wait->cause);
+    if (wait->cause != hub->wait_cause) {
+        hub->wait_cause = wait->cause;
         hub->wait_since_ms = hub->now_ms;
     }
-    if (wait->cause[0])
+    if (wait->cause != HUB_WAIT_NONE)
         describe(hub);
-    if (!wait->cause[0] || (!is_worth_a_word(hub) && strcmp(told->cause, wait->cause) != 0))
+    if (wait->cause == HUB_WAIT_NONE || (!is_worth_a_word(hub) && told->cause != wait->cause))
         *wait = (struct hub_wait){0};
     if (strcmp(wait->message, told->message) == 0 &&
         (wait->until_ms == told->until_ms || fabs(wait->until_ms - told->until_ms) < TELL_MS))
         return;
     *told = *wait;
     event = hub_output_event(out, hub, HUB_EVENT_WAITING, NULL);
-    hub_output_text(event->cause, "%s", wait->cause);
+    hub_output_text(event->cause, "%s", waits[wait->cause].word);
     hub_output_text(event->message, "%s", wait->message);
     event->until_ms = wait->until_ms;
 }

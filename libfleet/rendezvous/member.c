@@ -39,6 +39,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/rendezvous/member_internal.h"
 
 #define HEARTBEAT_MS        500.0   /* until the hub says another interval */
@@ -297,7 +298,7 @@ static void on_assign(struct member *member, const struct message *message,
         member->is_leaving)
         return; /* (1) */
     if (member->is_joined && !member->is_pending)
-        member_abort_trainers(member, "Superseded", out);
+        member_abort_trainers(member, fleet_cause_word(FLEET_CAUSE_SUPERSEDED), out);
     if (member->has_assignment)
         message_release(&member->assignment);
     message_copy(message, &member->assignment);

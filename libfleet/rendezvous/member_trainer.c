@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/rendezvous/member_internal.h"
 
 static struct member_process *process_at(struct member *member, int local_rank)
@@ -40,7 +41,7 @@ void member_trainer_up(struct member *member, int local_rank, int64_t step, doub
     member_enter(member, now_ms);
     if (process->state == PROCESS_RUNNING && !member->is_pending) {
         process->state = PROCESS_WAITING; /* before the others hear of it */
-        leave_generation(member, "PeerUnreachable", out);
+        leave_generation(member, fleet_cause_word(FLEET_CAUSE_PEER_UNREACHABLE), out);
     }
     process->state = PROCESS_WAITING;
     process->is_finished = member->is_finished = false; /* it would have ended otherwise */
@@ -141,7 +142,7 @@ static void leave_for_failure(struct member *member, const char *cause, struct m
 {
     if (member->is_joined)
         (void)snprintf(member->left_for, sizeof(member->left_for), "%s", cause);
-    leave_generation(member, "MemberLost", out);
+    leave_generation(member, fleet_cause_word(FLEET_CAUSE_MEMBER_LOST), out);
 }
 
 void member_trainer_silent(struct member *member, int local_rank, double now_ms,
@@ -152,7 +153,7 @@ void member_trainer_silent(struct member *member, int local_rank, double now_ms,
     member_enter(member, now_ms);
     process->state = PROCESS_DOWN;
     process->phase = MESSAGE_PHASE_WAITING;
-    leave_for_failure(member, "MemberLost", out);
+    leave_for_failure(member, fleet_cause_word(FLEET_CAUSE_MEMBER_LOST), out);
     member_report_heartbeat(member, out);
 }
 
@@ -178,8 +179,8 @@ void member_trainer_failed(struct member *member, const struct member_failure *f
     member_report_failures(member, out);
     leave_for_failure(member,
                       failure->cause[0] ? failure->cause
-                      : failure->signal ? "MemberLost"
-                                        : "TrainerFailed",
+                      : failure->signal ? fleet_cause_word(FLEET_CAUSE_MEMBER_LOST)
+                                        : fleet_cause_word(FLEET_CAUSE_TRAINER_FAILED),
                       out);
 }
 

@@ -414,16 +414,6 @@ int message_level_parse(const char *name, enum message_level *out_level, struct 
                        name);
 }
 
-bool message_cause_is_wanted(const char *cause)
-{
-    static const char *const wanted[] = {"Resize", "MemberLeft", "Preempted", "Evicted"};
-
-    for (size_t i = 0; i < FLEET_COUNT(wanted); i++)
-        if (strcmp(cause, wanted[i]) == 0)
-            return true;
-    return false;
-}
-
 int message_first_rank(const struct message_assign *assign, int place)
 {
     int rank = 0;

@@ -356,10 +356,6 @@ const char *message_type_name(enum message_type type);
 const char *message_level_name(enum message_level level);
 int message_level_parse(const char *name, enum message_level *out_level, struct fleet_error *err);
 
-/* A generation that ended so was ended on purpose, and counts for no restart: a resize, a worker
- * that was asked to go, or that Kubernetes has taken away (Preempted, Evicted). */
-bool message_cause_is_wanted(const char *cause);
-
 /* First rank of member `place` of an assignment: the sum of the processes before it. */
 int message_first_rank(const struct message_assign *assign, int place);
 

@@ -181,7 +181,7 @@ static void handle(struct sim *sim, const struct event *event)
         break;
     case EVENT_POD_GONE:
         if (sim->hub) {
-            hub_member_gone(sim->hub, pod->uid, "MemberLost", sim->now_ms, &hub_out);
+            hub_member_gone(sim->hub, pod->uid, FLEET_CAUSE_MEMBER_LOST, sim->now_ms, &hub_out);
             sim_apply_hub(sim, &hub_out);
         }
         break;

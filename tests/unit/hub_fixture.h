@@ -375,7 +375,7 @@ static inline void gone(int index)
     struct hub_output out = {0};
 
     (void)snprintf(uid, sizeof(uid), "pod-%d-%d", index, w.peers[index].attempt);
-    hub_member_gone(w.hub, uid, "MemberLost", w.now_ms, &out);
+    hub_member_gone(w.hub, uid, FLEET_CAUSE_MEMBER_LOST, w.now_ms, &out);
     w.peers[index].connection = 0;
     carry_out(&out);
 }

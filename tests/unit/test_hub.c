@@ -507,7 +507,7 @@ static void test_defect__ends_the_hub_and_is_told_once(void **state)
     assert_string_equal(hub_defect(w.hub), out.items[0].event->message);
     hub_output_release(&out);
     w.now_ms += 5000;
-    hub_member_gone(w.hub, "pod-0-0", "PodGone", w.now_ms, &out);
+    hub_member_gone(w.hub, "pod-0-0", FLEET_CAUSE_POD_GONE, w.now_ms, &out);
     hub_end(w.hub, true, "", w.now_ms, &out);
     hub_configure(w.hub, &(struct hub_policy){.min = 1, .max = 1, .desired = 1}, w.now_ms, &out);
     hub_order(w.hub, NULL, 0);

@@ -803,7 +803,7 @@ static void test_hub_members__stops_when_a_member_knows_a_newer_hub(void **state
 
 /* ---- pods that Kubernetes takes away --------------------------------------------------------- */
 
-static void departs(int index, const char *cause)
+static void departs(int index, enum fleet_cause cause)
 {
     char uid[32];
 
@@ -819,12 +819,12 @@ static void test_hub_members__a_preempted_worker_is_called_so(void **state)
         start(1, 3, NULL);
         form(3);
         if (!is_late)
-            departs(1, "Preempted");
+            departs(1, FLEET_CAUSE_PREEMPTED);
         w.peers[1].status.is_leaving = true;
         heartbeat(1);
         leave(1);
         if (is_late)
-            departs(1, "Preempted");
+            departs(1, FLEET_CAUSE_PREEMPTED);
         restart_all(3, 1);
         assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "Preempted");
         assert_int_equal(hub_restarts_total(w.hub), 0);
@@ -838,7 +838,7 @@ static void test_hub_members__an_evicted_worker_that_dies_is_no_failure(void **s
     (void)state;
     start(1, 3, NULL);
     form(3);
-    departs(1, "Evicted");
+    departs(1, FLEET_CAUSE_EVICTED);
     gone(1);
     restart_all(3, 1);
     assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "Evicted");

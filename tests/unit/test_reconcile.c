@@ -43,6 +43,7 @@
 
 #include <cmocka.h>
 
+#include "controller/fleetjob/pod_cause.h"
 #include "controller/fleetjob/reconcile.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -159,6 +160,7 @@ static void read_pods(struct scenario *s)
             .message = text_at(item, "message", ""),
             .waiting = text_at(item, "waiting", ""),
             .cause = text_at(item, "cause", ""),
+            .counts_nodes = pod_cause_counts_nodes(text_at(item, "waiting", "")),
             .memory_limit = text_at(item, "memoryLimit", ""),
             .created_wall_ms = time_at(item, "created"),
             .topology = text_at(item, "topology", ""),
@@ -179,6 +181,7 @@ static void read_failure(const cJSON *json, struct hub_view_failure *out)
     out->exit_code = (int)int_at(json, "exitCode", -1);
     (void)snprintf(out->cause, sizeof(out->cause), "%s", text_at(json, "cause", ""));
     (void)snprintf(out->message, sizeof(out->message), "%s", text_at(json, "message", ""));
+    out->names_worker = strncmp(out->message, "the trainer of worker ", 22) == 0;
 }
 
 static double number_at(const cJSON *json, const char *path)
@@ -235,8 +238,9 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
     hub->first_step_wall_ms = time_at(json, "firstStepAt");
     hub->lost_ms = (double)int_at(json, "lostMs", 0);
     (void)snprintf(hub->stalled, sizeof(hub->stalled), "%s", text_at(json, "stalled", ""));
-    (void)snprintf(hub->stalled_cause, sizeof(hub->stalled_cause), "%s",
-                   text_at(json, "stalledCause", ""));
+    while (hub->stall < HUB_STALLS - 1 &&
+           strcmp(hub_stall_word(hub->stall), text_at(json, "stalledCause", "")) != 0)
+        hub->stall++;
     (void)snprintf(hub->waiting, sizeof(hub->waiting), "%s", text_at(json, "waiting", ""));
     hub->waiting_until_wall_ms = time_at(json, "waitingUntil");
     hub->restarts_ignored = (int)int_at(json, "restartsIgnored", 0);
@@ -278,6 +282,8 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
                                  cJSON_GetArrayItem(item, 1)->valueint};
     if (fleet_json_at(json, "end"))
         read_failure(fleet_json_at(json, "end"), &hub->end);
+    hub->restarts_used_up = cJSON_IsTrue(fleet_json_at(json, "restartsUsedUp"));
+    hub->restarts_used_up = cJSON_IsTrue(fleet_json_at(json, "restartsUsedUp"));
     hub->result.steps = int_at(json, "result.steps", 0);
     hub->result.loss = 2.0;
     hub->result.weights_sha256 = (char *)text_at(json, "result.weightsSha256", NULL);
@@ -422,7 +428,8 @@ static cJSON *to_json(const struct scenario *s, const struct actions *a)
     if (a->departure_count > 0)
         list = cJSON_AddObjectToObject(json, "departures");
     for (size_t i = 0; i < a->departure_count; i++)
-        cJSON_AddStringToObject(list, a->departures[i].uid, a->departures[i].cause);
+        cJSON_AddStringToObject(list, a->departures[i].uid,
+                                fleet_cause_word(a->departures[i].cause));
     list = cJSON_AddArrayToObject(json, "gone");
     for (size_t i = 0; i < a->gone_count; i++)
         cJSON_AddItemToArray(list, cJSON_CreateString(a->gone_uids[i]));

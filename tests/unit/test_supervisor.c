@@ -173,7 +173,7 @@ static void test_supervisor__refuses_for_good(void **state)
     (void)state;
     open_world(&w, true);
     w.is_refused = true;
-    supervisor_refuse(w.supervisor, "BadEntrypoint", "it is static", w.now);
+    supervisor_refuse(w.supervisor, FLEET_CAUSE_BAD_ENTRYPOINT, "it is static", w.now);
     expect(&w, "failed -1 0 BadEntrypoint for good: it is static\nmember level 4\n"
                "hub hello\nhub failed\n");
     assert_false(supervisor_is_over(w.supervisor, &exit_code));
