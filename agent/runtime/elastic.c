@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/evaluate.h"
 #include "agent/runtime/trainer.h"
 #include "agent/runtime/update.h"

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/runtime/backend/cpu/backend_level.h"
 #include "agent/runtime/elastic.h"
 #include "agent/runtime/train.h"
 #include "agent/runtime/trainer.h"

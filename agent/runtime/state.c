@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/backend/cpu/thread_pool.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/evaluate.h"
 #include "agent/runtime/origin.h"
 #include "libfleet/base/assert.h"

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/runtime/backend/cpu/backend_level.h"
 #include "agent/runtime/comm/comm.h"
 #include "agent/runtime/control.h"
 #include "agent/runtime/data/prefetch.h"

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "agent/runtime/backend/backend.h"
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/program/program.h"

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "agent/runtime/backend/backend.h"
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "libfleet/base/error.h"
 #include "libfleet/program/program.h"
 #include "tests/numerics/rig_fail.h"

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/executor/executor.h"
 #include "agent/runtime/state.h"
 #include "libfleet/base/cleanup.h"

@@ -20,6 +20,7 @@
 
 #include <cmocka.h>
 
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/executor/executor.h"
 #include "agent/runtime/state.h"
 #include "libfleet/base/cleanup.h"

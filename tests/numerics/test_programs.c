@@ -22,6 +22,7 @@
 
 #include <cmocka.h>
 
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/executor/executor.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"

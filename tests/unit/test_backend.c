@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "agent/runtime/backend/backend.h"
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "libfleet/base/error.h"
 
 static void test_backend__levels_have_names(void **state)

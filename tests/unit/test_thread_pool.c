@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "agent/runtime/backend/backend.h"
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/backend/cpu/thread_pool.h"
 #include "libfleet/base/error.h"
 

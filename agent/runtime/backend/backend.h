@@ -70,47 +70,11 @@ struct backend {
     const struct backend_vtable *vtable;
 };
 
-/* Instruction-set levels of the CPU back end, ascending; equal bits are promised per level. */
-enum backend_level {
-    BACKEND_LEVEL_PLAIN,  /* plain C loops, no library: the reference, and for thread sanitizer */
-    BACKEND_LEVEL_AVX2,   /* AVX2 + FMA + F16C */
-    BACKEND_LEVEL_AVX512, /* AVX-512 F, BW, DQ, VL */
-    BACKEND_LEVEL_AVX512BF16, /* and BF16 */
-    BACKEND_LEVEL_AMX,        /* and AMX tiles with BF16 */
-    BACKEND_LEVEL_COUNT,
-};
-
-/* "plain", "avx2", "avx512", …: as in FLEET_ISA, messages and checkpoints. */
-const char *backend_level_name(enum backend_level level);
-
-/* BACKEND_LEVEL_COUNT if `name` is none of them. */
-enum backend_level backend_level_parse(const char *name);
-
-/* The highest level this machine has (CPUID and what the kernel lets us use, which for AMX is
- * asked for here). */
-enum backend_level backend_level_of_machine(void);
-
-/* -EINVAL with the names of all levels if the environment variable FLEET_ISA is none of them. */
-int backend_level_check(struct fleet_error *err);
-
-/* The machine's, lowered by FLEET_ISA if that is set to a lower one. */
-enum backend_level backend_level_detect(void);
-
-/*
- * The CPU back end at `level` with `threads` threads (0: as many as the CPU quota allows).
- * -ENOTSUP if the machine lacks the level, naming both. A process may make several, of any levels.
- */
-int backend_cpu_new(enum backend_level level, int threads, struct backend **out,
-                    struct fleet_error *err);
-
-/* The memory of the processor alone: allocates and copies like the CPU back end, has no kernels.
- * `threads` (as above) clear what is allocated. */
-struct backend *backend_cpu_memory_new(int threads);
-
-/* Threads the cgroup quota, the affinity mask and the number of processors leave us; >= 1. */
-int backend_cpu_thread_count(void);
-
 /* All its memory must have been given back. NULL is fine. */
-void backend_free(struct backend *backend);
+static inline void backend_free(struct backend *backend)
+{
+    if (backend)
+        backend->vtable->free(backend);
+}
 
 #endif

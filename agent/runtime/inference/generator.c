@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/inference/forward.h"
 #include "agent/runtime/inference/weights.h"
 #include "libfleet/base/assert.h"

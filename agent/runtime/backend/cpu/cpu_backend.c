@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 

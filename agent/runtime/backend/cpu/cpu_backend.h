@@ -12,6 +12,7 @@
  */
 
 #include "agent/runtime/backend/backend.h"
+#include "agent/runtime/backend/cpu/backend_level.h"
 #include "agent/runtime/backend/cpu/thread_pool.h"
 #include "libfleet/plan/runtime_memory.h"
 

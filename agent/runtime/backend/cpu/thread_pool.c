@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "agent/runtime/backend/backend.h"
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"

@@ -5,10 +5,12 @@
  * kernel saves at a context switch, arch_prctl whether we may use AMX tiles (Intel SDM volume 1,
  * 13.1 to 13.3; Linux Documentation/arch/x86/xstate.rst).
  */
-#include "agent/runtime/backend/backend.h"
+#include "agent/runtime/backend/cpu/backend_level.h"
 
 #include <cpuid.h>
 #include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -120,10 +122,4 @@ enum backend_level backend_level_detect(void)
     if (wanted && backend_level_parse(wanted) < level)
         return backend_level_parse(wanted);
     return level;
-}
-
-void backend_free(struct backend *backend)
-{
-    if (backend)
-        backend->vtable->free(backend);
 }
