@@ -40,7 +40,7 @@ static void list_obstacles(const struct plan_request *request, struct plan *plan
     struct support_question question = {
         .selection = &plan->selection, .topology = &plan->topology, .training = request->training};
 
-    support_list(&question, &plan->cannot_run);
+    plan->formula_units = support_list(&question, &plan->cannot_run);
 }
 
 /* The user wrote `auto` and no knob that it chose: name the choice. */

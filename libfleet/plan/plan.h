@@ -91,6 +91,7 @@ struct plan {
     struct program program; /* of every rank; without the knobs in cannot_run */
     struct memory_plan memory;
     struct select_result selection; /* applied, dropped, without_effect, depends_on_workers */
+    unsigned int formula_units;     /* the units in cannot_run, a set of UNIT_BIT() */
     struct select_notes cannot_run; /* in effect, but the built-in runtime has no pass for it */
     struct topology topology;       /* degrees */
     struct plan_parts parts;

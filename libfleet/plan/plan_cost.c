@@ -33,29 +33,26 @@ int plan_replica_of(const struct plan *plan, int rank)
     return at[TOPOLOGY_DATA] * degree(plan, TOPOLOGY_SHARDING) + at[TOPOLOGY_SHARDING];
 }
 
-static bool is_applied(const struct plan *plan, const char *knob)
+static bool is_applied(const struct plan *plan, enum unit unit)
 {
-    for (size_t i = 0; i < plan->selection.applied.count; i++)
-        if (strcmp(plan->selection.applied.items[i], knob) == 0)
-            return true;
-    return false;
+    return select_is_applied(&plan->selection, unit);
 }
 
 /* In effect, and nothing in the program stands for it. */
-static bool is_by_formula(const struct plan *plan, const char *knob)
+static bool is_by_formula(const struct plan *plan, enum unit unit)
 {
-    return select_has_note(&plan->cannot_run, knob);
+    return (plan->formula_units & UNIT_BIT(unit)) != 0;
 }
 
 static bool is_divided(const struct plan *plan)
 {
-    return is_by_formula(plan, "sharding") || is_by_formula(plan, "pipeline") ||
-           is_by_formula(plan, "tensor_parallel");
+    return is_by_formula(plan, UNIT_SHARDING) || is_by_formula(plan, UNIT_PIPELINE) ||
+           is_by_formula(plan, UNIT_TENSOR_PARALLEL);
 }
 
 static bool is_local(const struct plan *plan)
 {
-    return is_applied(plan, "localsgd") || is_applied(plan, "adaptive_localsgd");
+    return is_applied(plan, UNIT_LOCALSGD) || is_applied(plan, UNIT_ADAPTIVE_LOCALSGD);
 }
 
 int64_t plan_cost_micro_batches(const struct plan *plan)
@@ -74,7 +71,7 @@ static double micro_batches_of_update(const struct plan *plan)
 /* Bytes of a weight, a gradient and the optimizer's state of one element, by the formulas. */
 static double weight_bytes(const struct plan *plan)
 {
-    return plan->is_16_bit && is_by_formula(plan, "sharding") ? 2 : 4;
+    return plan->is_16_bit && is_by_formula(plan, UNIT_SHARDING) ? 2 : 4;
 }
 
 static double optimizer_bytes(const struct plan *plan)
@@ -166,7 +163,7 @@ static void divide_bytes(const struct plan *plan, int stage, int shard, size_t *
     double own = shard == PLAN_COST_EQUAL_SHARDS
                      ? elements / plan->parts.division.shards
                      : (double)plan_parts_shard_elements(&plan->parts, stage, shard);
-    bool is_sharded = is_by_formula(plan, "sharding");
+    bool is_sharded = is_by_formula(plan, UNIT_SHARDING);
 
     set_formula(bytes, by_formula, PLAN_BYTES_PARAMETERS,
                 weight * (is_sharded && g->stage >= 3 ? own : elements));
@@ -187,12 +184,11 @@ static void divide_bytes(const struct plan *plan, int stage, int shard, size_t *
 static void stage_activations(const struct plan *plan, int stage, size_t *bytes, bool *by_formula)
 {
     const struct plan_stage *part = &plan->parts.stages[stage];
-    struct pipeline_shape shape = {
-        .stages = plan->parts.division.stages,
-        .micro_batches = (int)fmin((double)plan_cost_micro_batches(plan), 1 << 20),
-        .chunks = 1,
-        .all_forward =
-            strcmp(plan->selection.final.pipeline_configs.schedule_mode, "F-then-B") == 0};
+    struct pipeline_shape shape = {.stages = plan->parts.division.stages,
+                                   .micro_batches =
+                                       (int)fmin((double)plan_cost_micro_batches(plan), 1 << 20),
+                                   .chunks = 1,
+                                   .all_forward = pipeline_is_all_forward(&plan->selection.final)};
     double share = (double)(part->end_layer - part->first_layer) / (double)plan->parts.layers;
     int left = shape.stages - stage;
     int live = shape.all_forward || shape.micro_batches < left ? shape.micro_batches : left;
@@ -210,19 +206,19 @@ void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes
     bytes_of_program(plan, bytes);
     if (is_divided(plan))
         divide_bytes(plan, stage, shard, bytes, by_formula);
-    if (is_by_formula(plan, "pipeline"))
+    if (is_by_formula(plan, UNIT_PIPELINE))
         stage_activations(plan, stage, bytes, by_formula);
-    if (is_by_formula(plan, "localsgd") || is_by_formula(plan, "adaptive_localsgd"))
+    if (is_by_formula(plan, UNIT_LOCALSGD) || is_by_formula(plan, UNIT_ADAPTIVE_LOCALSGD))
         set_formula(bytes, by_formula, PLAN_BYTES_BUFFERS,
                     (double)bytes[PLAN_BYTES_BUFFERS] + 4 * elements);
-    if (is_by_formula(plan, "dgc")) {
+    if (is_by_formula(plan, UNIT_DGC)) {
         struct dgc_size size = dgc_size_of(plan);
         set_formula(bytes, by_formula, PLAN_BYTES_OPTIMIZER,
                     (double)bytes[PLAN_BYTES_OPTIMIZER] + 4 * size.compressed);
         set_formula(bytes, by_formula, PLAN_BYTES_EXCHANGE,
                     (double)bytes[PLAN_BYTES_EXCHANGE] + 8 * size.sent * (plan->world + 1));
     }
-    if (is_by_formula(plan, "fp16_allreduce"))
+    if (is_by_formula(plan, UNIT_FP16_ALLREDUCE))
         set_formula(bytes, by_formula, PLAN_BYTES_EXCHANGE,
                     (double)bytes[PLAN_BYTES_EXCHANGE] +
                         2 * (double)largest_bucket(&plan->program));
@@ -254,7 +250,7 @@ static void add_sharding(const struct plan *plan, double elements, struct plan_t
     const struct strategy_sharding_config *g = &plan->selection.final.sharding_configs;
     int ranks = degree(plan, TOPOLOGY_SHARDING), groups = degree(plan, TOPOLOGY_DATA);
     double bytes = weight_bytes(plan) * elements;
-    double width = is_applied(plan, "fp16_allreduce") ? fmin(1, 2 / weight_bytes(plan)) : 1;
+    double width = is_applied(plan, UNIT_FP16_ALLREDUCE) ? fmin(1, 2 / weight_bytes(plan)) : 1;
 
     add(traffic, (struct plan_transfer){.kind = "reduce",
                                         .what = "gradients, to the owner",
@@ -283,7 +279,7 @@ static void add_sharding(const struct plan *plan, double elements, struct plan_t
 static void add_averaging(const struct plan *plan, double elements, struct plan_traffic *traffic)
 {
     const struct strategy *s = &plan->selection.final;
-    bool adapts = is_applied(plan, "adaptive_localsgd");
+    bool adapts = is_applied(plan, UNIT_ADAPTIVE_LOCALSGD);
     int every = adapts ? s->adaptive_localsgd_configs.init_k_steps : s->localsgd_configs.k_steps;
     int ranks = plan_replicas(plan);
 
@@ -320,8 +316,8 @@ static void add_sparse(const struct plan *plan, struct plan_traffic *traffic)
 static void add_all_reduce(const struct plan *plan, double elements, struct plan_traffic *traffic)
 {
     int ranks = plan_replicas(plan);
-    bool is_half = is_applied(plan, "fp16_allreduce");
-    bool from_program = !is_divided(plan) && !is_by_formula(plan, "fp16_allreduce");
+    bool is_half = is_applied(plan, UNIT_FP16_ALLREDUCE);
+    bool from_program = !is_divided(plan) && !is_by_formula(plan, UNIT_FP16_ALLREDUCE);
     int64_t total;
     int nodes = tree_slots_max(plan->leaves, ranks, &total).nodes;
     double bytes = is_divided(plan) ? 4 * elements : (double)plan->memory.bytes[MEMORY_GRADIENTS];
@@ -425,11 +421,11 @@ void plan_cost_traffic(const struct plan *plan, int stage, struct plan_traffic *
     double elements = (double)plan->parts.stages[stage].elements;
 
     *out = (struct plan_traffic){.count = 0};
-    if (is_by_formula(plan, "sharding"))
+    if (is_by_formula(plan, UNIT_SHARDING))
         add_sharding(plan, elements, out);
     else if (is_local(plan))
         add_averaging(plan, elements, out);
-    else if (is_applied(plan, "dgc"))
+    else if (is_applied(plan, UNIT_DGC))
         add_sparse(plan, out);
     else
         add_all_reduce(plan, elements, out);

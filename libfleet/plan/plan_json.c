@@ -246,11 +246,10 @@ cJSON *plan_encode_whole(const struct plan *plan)
 static void add_rank_stage(cJSON *root, const struct plan *plan, int stage)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-    const struct strategy_pipeline_config *p = &plan->selection.final.pipeline_configs;
     struct pipeline_shape shape = {.stages = plan->parts.division.stages,
                                    .micro_batches = 1,
                                    .chunks = 1,
-                                   .all_forward = strcmp(p->schedule_mode, "F-then-B") == 0};
+                                   .all_forward = pipeline_is_all_forward(&plan->selection.final)};
     int64_t micro_batches = plan_cost_micro_batches(plan);
     cJSON *object = fleet_json_set_object(root, "stage");
 

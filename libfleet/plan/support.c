@@ -10,33 +10,23 @@
 
 /* ---- when a row is hit ----------------------------------------------------------------------- */
 
-static bool is_applied(const struct support_question *q, const char *knob)
+static bool is_unit(const struct support_question *q, const struct support_gap *gap)
 {
-    const struct select_names *applied = &q->selection->applied;
-
-    for (size_t i = 0; i < applied->count; i++)
-        if (strcmp(applied->items[i], knob) == 0)
-            return true;
-    return false;
+    return (q->selection->units & gap->unit) != 0;
 }
 
 /* Paddle's policy keeps a unit whose axis has one rank: nothing is divided, nothing has to run. */
 static bool is_divided(const struct support_question *q, const struct support_gap *gap)
 {
     enum topology_axis axis =
-        strcmp(gap->knob, "pipeline") == 0 ? TOPOLOGY_PIPELINE : TOPOLOGY_SHARDING;
+        gap->unit == UNIT_BIT(UNIT_PIPELINE) ? TOPOLOGY_PIPELINE : TOPOLOGY_SHARDING;
 
-    return is_applied(q, gap->knob) && q->topology->degree[axis] > 1;
+    return is_unit(q, gap) && q->topology->degree[axis] > 1;
 }
 
 static bool is_exchanged(const struct support_question *q, const struct support_gap *gap)
 {
-    return is_applied(q, gap->knob) && q->topology->world > 1;
-}
-
-static bool is_unit(const struct support_question *q, const struct support_gap *gap)
-{
-    return is_applied(q, gap->knob);
+    return is_unit(q, gap) && q->topology->world > 1;
 }
 
 /* A knob of the built-in runtime that is simply on. */
@@ -98,60 +88,69 @@ const struct support_gap support_gaps[] = {
      {"hybrid_configs.pp_degree", "sharding_configs.pp_degree"},
      "with more than one stage",
      NO_PASS,
-     is_divided},
+     is_divided,
+     UNIT_BIT(UNIT_PIPELINE)},
     {"sharding",
      {"hybrid_configs.sharding_degree"},
      "with more than one rank in a sharding group",
      NO_PASS,
-     is_divided},
+     is_divided,
+     UNIT_BIT(UNIT_SHARDING)},
     {"tensor_parallel",
      {"hybrid_configs.mp_degree", "sharding_configs.mp_degree",
       "tensor_parallel_configs.tensor_parallel_degree"},
      "with a degree above 1",
      NO_PASS,
-     is_unit},
-    {"fp16_allreduce", {NULL}, MANY, NO_PASS, is_exchanged},
-    {"localsgd", {NULL}, MANY, NO_PASS, is_exchanged},
-    {"adaptive_localsgd", {NULL}, MANY, NO_PASS, is_exchanged},
-    {"dgc", {NULL}, MANY, NO_PASS, is_exchanged},
+     is_unit,
+     UNIT_BIT(UNIT_TENSOR_PARALLEL)},
+    {"fp16_allreduce", {NULL}, MANY, NO_PASS, is_exchanged, UNIT_BIT(UNIT_FP16_ALLREDUCE)},
+    {"localsgd", {NULL}, MANY, NO_PASS, is_exchanged, UNIT_BIT(UNIT_LOCALSGD)},
+    {"adaptive_localsgd", {NULL}, MANY, NO_PASS, is_exchanged, UNIT_BIT(UNIT_ADAPTIVE_LOCALSGD)},
+    {"dgc", {NULL}, MANY, NO_PASS, is_exchanged, UNIT_BIT(UNIT_DGC)},
     {"hybrid_configs.sep_degree",
      {NULL},
      "above 1",
      "the built-in trainer cannot divide sequences over ranks yet",
-     has_sequence_degree},
+     has_sequence_degree,
+     0},
     {"sync_batch_norm",
      {NULL},
      "on more than one worker, with a model that has batch normalization",
      "the built-in trainer cannot run this yet: statistics are those of a micro-batch",
-     normalizes_over_workers},
+     normalizes_over_workers,
+     0},
     {"gradient_scale_configs.scale_strategy",
      {NULL},
      "on more than one worker, with another value than avg",
      "the built-in runtime averages gradients (avg)",
-     scales_otherwise},
+     scales_otherwise,
+     0},
     {"sharding_configs.gradient_merge_acc_step",
      {NULL},
      "above 1, with sharding",
      "it merges gradients inside the sharding unit, which the built-in runtime does not have; "
      "gradient_merge with gradient_merge_configs.k_steps merges them without it",
-     merges_inside_sharding},
+     merges_inside_sharding,
+     0},
     {"build_strategy.reduce_strategy",
      {NULL},
      "with the value 2, on more than one worker",
      "2 leaves gradients unsummed, and the built-in runtime always sums them over all workers",
-     exchanges_nothing},
+     exchanges_nothing,
+     0},
     {"amp_configs.use_optimizer_fp16",
      {NULL},
      "when it is on, with amp",
      "the built-in runtime keeps optimizer state in fp32",
-     is_on_with_amp},
-    {"asp", {NULL}, ON, "the built-in runtime has no structured sparsity", is_on},
-    {"qat", {NULL}, ON, "the built-in runtime has no quantization-aware training", is_on},
-    {"adam_d2sum", {NULL}, ON, NO_SERVER, is_on},
-    {"is_fl_ps_mode", {NULL}, ON, NO_SERVER, is_on},
-    {"with_coordinator", {NULL}, ON, NO_SERVER, is_on},
-    {"semi_auto", {NULL}, ON, OWN_SEARCH, is_on},
-    {"auto_search", {NULL}, ON, OWN_SEARCH, is_on},
+     is_on_with_amp,
+     0},
+    {"asp", {NULL}, ON, "the built-in runtime has no structured sparsity", is_on, 0},
+    {"qat", {NULL}, ON, "the built-in runtime has no quantization-aware training", is_on, 0},
+    {"adam_d2sum", {NULL}, ON, NO_SERVER, is_on, 0},
+    {"is_fl_ps_mode", {NULL}, ON, NO_SERVER, is_on, 0},
+    {"with_coordinator", {NULL}, ON, NO_SERVER, is_on, 0},
+    {"semi_auto", {NULL}, ON, OWN_SEARCH, is_on, 0},
+    {"auto_search", {NULL}, ON, OWN_SEARCH, is_on, 0},
     {0},
 };
 
@@ -173,11 +172,16 @@ static void note(const struct strategy *s, const struct support_gap *gap, struct
         select_note(out, gap->knob, "%s", gap->because);
 }
 
-void support_list(const struct support_question *question, struct select_notes *out)
+unsigned int support_list(const struct support_question *question, struct select_notes *out)
 {
+    unsigned int units = 0;
+
     for (const struct support_gap *gap = support_gaps; gap->knob; gap++)
-        if (gap->is_hit(question, gap))
+        if (gap->is_hit(question, gap)) {
             note(&question->selection->final, gap, out);
+            units |= gap->unit;
+        }
+    return units;
 }
 
 static bool is_above_one(const struct strategy *asked, const char *degree)

@@ -36,13 +36,16 @@ struct support_gap {
 
     /* It takes effect in this job. */
     bool (*is_hit)(const struct support_question *question, const struct support_gap *gap);
+
+    unsigned int unit; /* the unit that the knob is, as UNIT_BIT(); 0 = it is none */
 };
 
 /* The table; ends with knob NULL. */
 extern const struct support_gap support_gaps[];
 
-/* Append a note for each row that the job hits. */
-void support_list(const struct support_question *question, struct select_notes *out);
+/* Append a note for each row that the job hits. Returns the units among them, a set of
+ * UNIT_BIT(). */
+unsigned int support_list(const struct support_question *question, struct select_notes *out);
 
 /*
  * The field that the user wrote to get the knob of a row: the knob itself, a degree, or "auto".

@@ -8,9 +8,16 @@
 #include "libfleet/strategy/pipeline_schedule.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/strategy/strategy.h"
+
+bool pipeline_is_all_forward(const struct strategy *s)
+{
+    return strcmp(s->pipeline_configs.schedule_mode, "F-then-B") == 0;
+}
 
 size_t pipeline_step_count(const struct pipeline_shape *shape)
 {

@@ -18,6 +18,7 @@
 #include <stddef.h>
 
 struct fleet_strbuf;
+struct strategy;
 
 struct pipeline_shape {
     int stages;        /* P >= 1 */
@@ -30,6 +31,9 @@ struct pipeline_step {
     bool is_backward;
     int micro_batch, chunk;
 };
+
+/* pipeline_configs.schedule_mode is F-then-B; else 1F1B. */
+bool pipeline_is_all_forward(const struct strategy *s);
 
 /* Steps of one stage: 2·M·V. */
 size_t pipeline_step_count(const struct pipeline_shape *shape);

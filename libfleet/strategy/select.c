@@ -165,37 +165,37 @@ static void select_full(struct selection *x)
     refuse_amp_contradictions(x);
 }
 
-static void list_if_busy(const char *name, const struct select_notes *idle,
-                         struct select_names *applied)
+static void list_if_busy(enum unit unit, struct select_result *out)
 {
-    if (!select_has_note(idle, name))
-        select_name(applied, name);
+    if (!select_has_note(&out->without_effect, unit_name(unit)))
+        select_apply(out, unit);
 }
 
 /* The units that are on and have something to do, by containment. */
-static void list_applied(const struct strategy *s, const struct select_notes *idle,
-                         struct select_names *applied)
+static void list_applied(struct select_result *out)
 {
     for (size_t i = 0; i < FLEET_COUNT(containment); i++) {
-        if (containment[i] == UNIT_FP16_ALLREDUCE && s->tensor_parallel)
-            list_if_busy("tensor_parallel", idle, applied);
-        if (unit_is_on(s, containment[i]))
-            list_if_busy(unit_name(containment[i]), idle, applied);
+        if (containment[i] == UNIT_FP16_ALLREDUCE && out->final.tensor_parallel)
+            list_if_busy(UNIT_TENSOR_PARALLEL, out);
+        if (unit_is_on(&out->final, containment[i]))
+            list_if_busy(containment[i], out);
     }
 }
 
 /* Paddle 2.0 has no tensor parallelism; later it stands behind what divides the ranks. */
-static void insert_tensor_parallel(struct select_names *applied)
+static void insert_tensor_parallel(struct select_result *out)
 {
+    struct select_names *applied = &out->applied;
+    const char *name = unit_name(UNIT_TENSOR_PARALLEL);
     size_t place = 0;
 
-    while (place < applied->count && (strcmp(applied->items[place], "pipeline") == 0 ||
-                                      strcmp(applied->items[place], "sharding") == 0))
+    while (place < applied->count && (applied->items[place] == unit_name(UNIT_PIPELINE) ||
+                                      applied->items[place] == unit_name(UNIT_SHARDING)))
         place++;
-    select_name(applied, "tensor_parallel");
+    select_apply(out, UNIT_TENSOR_PARALLEL);
     for (size_t i = applied->count - 1; i > place; i--)
         applied->items[i] = applied->items[i - 1];
-    applied->items[place] = "tensor_parallel";
+    applied->items[place] = name;
 }
 
 /* ---- forced values ------------------------------------------------------------------------- */
@@ -348,9 +348,9 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
     }
     select_explain(s, options, &topology, &result);
     if (options->policy == STRATEGY_FULL)
-        list_applied(&result.final, &result.without_effect, &result.applied);
+        list_applied(&result);
     else if (topology.degree[TOPOLOGY_MODEL] > 1)
-        insert_tensor_parallel(&result.applied);
+        insert_tensor_parallel(&result);
     force_values(&result.final, options->world_size);
     warn_of_double_decay(&result.final, options->has_decay, &result.warnings);
     warn_of_a_rest(&result.final, options->steps, &result.warnings);
@@ -402,10 +402,21 @@ void select_roughly(const struct strategy *s, const struct select_options *optio
         guess_topology(&x.strategy, options->world_size, out_topology);
     out->final = x.strategy; /* moved */
     if (options->policy == STRATEGY_FULL)
-        list_applied(&out->final, &out->without_effect, &out->applied);
+        list_applied(out);
     if (out_topology->degree[TOPOLOGY_MODEL] > 1 && !out->final.tensor_parallel)
-        insert_tensor_parallel(&out->applied);
+        insert_tensor_parallel(out);
     fleet_errors_release(&ignored);
+}
+
+bool select_is_applied(const struct select_result *result, enum unit unit)
+{
+    return (result->units & UNIT_BIT(unit)) != 0;
+}
+
+void select_apply(struct select_result *result, enum unit unit)
+{
+    select_name(&result->applied, unit_name(unit));
+    result->units |= UNIT_BIT(unit);
 }
 
 bool select_has_note(const struct select_notes *notes, const char *knob)

@@ -34,6 +34,28 @@ enum strategy_policy {
     STRATEGY_PADDLE,
 };
 
+/*
+ * Units: switches that rewrite the program, and may contain another unit. First Paddle 2.0's, in
+ * the order in which it lists candidates: by the name of their classes.
+ */
+enum unit {
+    UNIT_AMP,
+    UNIT_ADAPTIVE_LOCALSGD,
+    UNIT_DGC,
+    UNIT_FP16_ALLREDUCE,
+    UNIT_GRADIENT_MERGE,
+    UNIT_LAMB,
+    UNIT_LARS,
+    UNIT_LOCALSGD,
+    UNIT_PIPELINE,
+    UNIT_RECOMPUTE,
+    UNIT_SHARDING,
+    UNITS,
+    UNIT_TENSOR_PARALLEL = UNITS, /* not in Paddle 2.0; applied like the others */
+};
+
+#define UNIT_BIT(unit) (1U << (unit))
+
 struct select_options {
     enum strategy_policy policy;
     int world_size; /* ranks; SELECT_UNKNOWN_WORLD: nothing is selected, only contradictions told */
@@ -61,6 +83,7 @@ struct select_notes {
 
 struct select_result {
     struct select_names applied;            /* outermost first */
+    unsigned int units;                     /* the same, as a set of UNIT_BIT() */
     struct select_notes dropped;            /* Paddle would drop it and so do we */
     struct select_notes without_effect;     /* accepted, nothing to do here */
     struct select_names depends_on_workers; /* the result depends on the world size because of … */
@@ -92,6 +115,9 @@ bool select_knows_grid(const struct fleet_errors *unread, const char *path);
 
 /* `auto` is on and nothing else is set: the selection chooses the units. */
 bool select_is_auto(const struct strategy *s);
+
+/* The unit is in `applied`. */
+bool select_is_applied(const struct select_result *result, enum unit unit);
 
 /* What an error begins with that asks for another optimizer. */
 #define SELECT_NEEDS_OPTIMIZER "needs training.optimizer.name: "

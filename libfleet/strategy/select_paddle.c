@@ -125,9 +125,9 @@ static void list_applied(const struct chain *chain, unsigned int by_degree,
     out->graph_executor = by_degree == 0;
     for (size_t i = 0; i < sizeof(outermost) / sizeof(outermost[0]); i++)
         if (by_degree & UNIT_BIT(outermost[i]))
-            select_name(&out->applied, unit_name(outermost[i]));
+            select_apply(out, outermost[i]);
     for (size_t i = 0; i < chain->count; i++) {
-        select_name(&out->applied, unit_name(chain->units[i]));
+        select_apply(out, chain->units[i]);
         if (unit_bars_graph_executor(chain->units[i]))
             out->graph_executor = false;
     }

@@ -46,7 +46,7 @@ static const struct row rows[UNITS] = {
 
 const char *unit_name(enum unit unit)
 {
-    return rows[unit].name;
+    return unit == UNIT_TENSOR_PARALLEL ? "tensor_parallel" : rows[unit].name;
 }
 
 bool unit_is_on(const struct strategy *s, enum unit unit)

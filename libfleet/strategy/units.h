@@ -11,25 +11,7 @@
 
 #include "libfleet/strategy/select.h"
 
-/* In the order in which Paddle lists candidates: by the name of their classes. */
-enum unit {
-    UNIT_AMP,
-    UNIT_ADAPTIVE_LOCALSGD,
-    UNIT_DGC,
-    UNIT_FP16_ALLREDUCE,
-    UNIT_GRADIENT_MERGE,
-    UNIT_LAMB,
-    UNIT_LARS,
-    UNIT_LOCALSGD,
-    UNIT_PIPELINE,
-    UNIT_RECOMPUTE,
-    UNIT_SHARDING,
-    UNITS,
-};
-
-#define UNIT_BIT(unit) (1U << (unit))
-
-/* The field that switches it: "amp". */
+/* The field that switches it: "amp". Static. */
 const char *unit_name(enum unit unit);
 
 /* Read and change the unit's switch in `s`; a changed one counts as set by its name. */
@@ -65,6 +47,9 @@ void select_expand_auto(struct strategy *s);
 /* Fill without_effect, depends_on_workers and notes. `asked` is what the user wrote. */
 void select_explain(const struct strategy *asked, const struct select_options *options,
                     const struct topology *topology, struct select_result *out);
+
+/* Add the unit to `applied`, innermost. */
+void select_apply(struct select_result *result, enum unit unit);
 
 /* Append a copy of `name`. */
 void select_name(struct select_names *names, const char *name);
