@@ -109,7 +109,7 @@ int diagnose_micro_batch(struct executor *executor, const struct program *progra
     return executor_inspect(executor, bases, scalars, stop, look, &search, err);
 }
 
-/* ---- a group --------------------------------------------------------------------------------- */
+/* ---- an update ------------------------------------------------------------------------------- */
 
 /* What a rank has found; plain bytes between equal builds. */
 struct report {
@@ -133,15 +133,15 @@ static void find_in_flat(struct trainer *trainer, const float *flat, struct find
     }
 }
 
-static int find_in_leaves(struct trainer *trainer, int64_t group, const struct share *share,
+static int find_in_leaves(struct trainer *trainer, int64_t update, const struct leaf_range *range,
                           struct report *report, struct fleet_error *err)
 {
     struct executor_bases bases = trainer->state.bases;
 
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
-    for (int64_t leaf = share->first; leaf < share->end && !report->micro_batch.is_found; leaf++) {
-        struct run_scalars scalars = train_leaf_scalars(trainer, group, leaf);
-        if (train_load_leaf(trainer, group, leaf, err) < 0 ||
+    for (int64_t leaf = range->first; leaf < range->end && !report->micro_batch.is_found; leaf++) {
+        struct run_scalars scalars = train_leaf_scalars(trainer, update, leaf);
+        if (train_load_leaf(trainer, update, leaf, err) < 0 ||
             diagnose_micro_batch(trainer->device.executor, &trainer->job.plan.program,
                                  trainer->device.backend, &bases, &scalars,
                                  control_stop(trainer->control), &report->micro_batch, err) < 0)
@@ -172,28 +172,28 @@ static int describe(const struct finding *finding, const struct program *program
                     program->vars[finding->var].name);
 }
 
-static void say_parameter(const struct trainer *trainer, int64_t group,
+static void say_parameter(const struct trainer *trainer, int64_t update,
                           const struct finding *finding, char *out)
 {
     const struct program *program = &trainer->job.plan.program;
-    int used = describe(finding, program, trainer_steps(trainer, group - 1) + 1, out);
+    int used = describe(finding, program, trainer_steps(trainer, update - 1) + 1, out);
 
-    if (group == 1)
+    if (update == 1)
         (void)snprintf(out + used, (size_t)(DIAGNOSE_TEXT_SIZE - used),
                        " before the first update: training.model.initialWeights holds it");
     else
         (void)snprintf(out + used, (size_t)(DIAGNOSE_TEXT_SIZE - used),
                        ", written by operator %s of step %" PRId64,
-                       updater_of(program, finding->var), trainer_steps(trainer, group - 1));
+                       updater_of(program, finding->var), trainer_steps(trainer, update - 1));
 }
 
-static void say_leaf(const struct trainer *trainer, int64_t group, const struct report *report,
+static void say_leaf(const struct trainer *trainer, int64_t update, const struct report *report,
                      int rank, char *out)
 {
     const struct program *program = &trainer->job.plan.program;
     const struct program_op *op = &program->ops[report->micro_batch.op];
     int64_t step =
-        trainer_steps(trainer, group - 1) + 1 + report->leaf / trainer->job.micro_batches;
+        trainer_steps(trainer, update - 1) + 1 + report->leaf / trainer->job.micro_batches;
     int used = describe(&report->micro_batch, program, step, out);
 
     (void)snprintf(out + used, (size_t)(DIAGNOSE_TEXT_SIZE - used),
@@ -202,7 +202,7 @@ static void say_leaf(const struct trainer *trainer, int64_t group, const struct 
                    report->leaf % trainer->job.micro_batches, rank);
 }
 
-static void say_sum(const struct trainer *trainer, int64_t group, const struct finding *finding,
+static void say_sum(const struct trainer *trainer, int64_t update, const struct finding *finding,
                     char *out)
 {
     const struct program *program = &trainer->job.plan.program;
@@ -211,31 +211,31 @@ static void say_sum(const struct trainer *trainer, int64_t group, const struct f
                    "step %" PRId64 ": %s in %" PRId64 " of %" PRId64
                    " values of the gradient of %.200s, first written by operator all_reduce: every "
                    "micro-batch is finite, their sum is not",
-                   trainer_steps(trainer, group), finding->is_nan ? "NaN" : "infinity",
+                   trainer_steps(trainer, update), finding->is_nan ? "NaN" : "infinity",
                    finding->wrong, finding->values, program->vars[finding->var].name);
 }
 
 /* Micro-batches are handed out in order: the lowest rank that found one has the first one. */
-static void say(const struct trainer *trainer, int64_t group, const struct report *all, char *out)
+static void say(const struct trainer *trainer, int64_t update, const struct report *all, char *out)
 {
     (void)snprintf(out, DIAGNOSE_TEXT_SIZE, "step %" PRId64 ": the gradient is not finite",
-                   trainer_steps(trainer, group));
+                   trainer_steps(trainer, update));
     for (int r = 0; r < trainer->generation.world; r++)
         if (all[r].parameter.is_found) {
-            say_parameter(trainer, group, &all[r].parameter, out);
+            say_parameter(trainer, update, &all[r].parameter, out);
             return;
         }
     for (int r = 0; r < trainer->generation.world; r++)
         if (all[r].micro_batch.is_found) {
-            say_leaf(trainer, group, &all[r], r, out);
+            say_leaf(trainer, update, &all[r], r, out);
             return;
         }
     if (all[0].sum.is_found)
-        say_sum(trainer, group, &all[0].sum, out);
+        say_sum(trainer, update, &all[0].sum, out);
 }
 
-int diagnose_group(struct trainer *trainer, int64_t group, const struct share *share,
-                   char out[DIAGNOSE_TEXT_SIZE], struct fleet_error *err)
+int diagnose_update(struct trainer *trainer, int64_t update, const struct leaf_range *range,
+                    char out[DIAGNOSE_TEXT_SIZE], struct fleet_error *err)
 {
     FLEET_AUTO_FREE struct report *all = calloc((size_t)trainer->generation.world, sizeof(*all));
     struct report mine;
@@ -244,11 +244,11 @@ int diagnose_group(struct trainer *trainer, int64_t group, const struct share *s
     memset(&mine, 0, sizeof(mine)); /* padding is sent, too */
     find_in_flat(trainer, trainer->state.slots[0], &mine.sum);
     find_in_flat(trainer, trainer->state.bases.segment[MEMORY_PARAMETERS], &mine.parameter);
-    if (!mine.parameter.is_found && find_in_leaves(trainer, group, share, &mine, err) < 0)
+    if (!mine.parameter.is_found && find_in_leaves(trainer, update, range, &mine, err) < 0)
         return err->code;
     if (comm_all_gather(trainer->net.comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
                         err) < 0)
         return fleet_error_wrap(err, "find out where the gradient went wrong");
-    say(trainer, group, all, out);
+    say(trainer, update, all, out);
     return 0;
 }

@@ -5,9 +5,9 @@
 /*
  * Where a NaN or an infinity in a gradient came from.
  *
- * Asked when the complete gradient of a group is not finite; nothing of the group has been applied
- * yet, so its micro-batches can be run again, exactly as before, with a look at every tensor after
- * every operator. In this order:
+ * Asked when the complete gradient of an update is not finite; nothing of the update has been
+ * applied yet, so its micro-batches can be run again, exactly as before, with a look at every
+ * tensor after every operator. In this order:
  *
  *     parameters       not finite before the step: an update, or the file they came from, did it
  *     micro-batches    the first operator that wrote one, of the first micro-batch that has one
@@ -21,7 +21,7 @@
 #include "agent/runtime/executor/executor.h"
 
 struct fleet_error;
-struct share;
+struct leaf_range;
 struct trainer;
 
 #define DIAGNOSE_TEXT_SIZE 384
@@ -48,12 +48,12 @@ int diagnose_micro_batch(struct executor *executor, const struct program *progra
                          struct finding *out, struct fleet_error *err);
 
 /*
- * Say where the gradient of `group`, just voted to be not finite, went wrong, in words:
+ * Say where the gradient of `update`, just voted to be not finite, went wrong, in words:
  * "step 12: NaN in 3 of 64 values of h.0.mlp.out, first written by operator linear (forward) for
  * micro-batch 2 on rank 1". All ranks call it at the same point and get the same text. slots[0] is
  * overwritten. Errors as train_run().
  */
-int diagnose_group(struct trainer *trainer, int64_t group, const struct share *share,
-                   char out[DIAGNOSE_TEXT_SIZE], struct fleet_error *err);
+int diagnose_update(struct trainer *trainer, int64_t update, const struct leaf_range *range,
+                    char out[DIAGNOSE_TEXT_SIZE], struct fleet_error *err);
 
 #endif

@@ -8,7 +8,7 @@
  *                                          └─ nobody does: rank 0 reads the checkpoint or starts
  *                                             afresh, then as above
  *
- * Survivors need nothing from each other: a rank that has committed group c has seen every vote
+ * Survivors need nothing from each other: a rank that has committed update c has seen every vote
  * for c, so every other survivor holds c's complete gradient (trainer.h (2)) and is at c - 1
  * or c. Anything else is a newcomer, whatever it remembers.
  */
@@ -35,9 +35,9 @@
 /* What a rank tells the others about itself; plain bytes between equal builds. */
 struct ballot {
     int64_t committed, voted;
-    int64_t saved;      /* groups in the newest checkpoint it knows of */
-    int64_t evaluated;  /* groups whose evaluation it has told */
-    int64_t has_jumped; /* its newest group asks to go back to a checkpoint */
+    int64_t saved;      /* updates in the newest checkpoint it knows of */
+    int64_t evaluated;  /* updates whose evaluation it has told */
+    int64_t has_jumped; /* its newest update asks to go back to a checkpoint */
     int64_t is_initial; /* its state is the one that the seed alone gives */
     uint8_t digest[FLEET_SHA256_SIZE];
 };
@@ -70,17 +70,17 @@ static int use_level(struct trainer *trainer, enum backend_level level, struct f
 
 static int use_memory(struct trainer *trainer, struct fleet_error *err)
 {
-    size_t wanted = tree_sum_workspace(trainer->generation.share.leaves, trainer->generation.world,
+    size_t wanted = tree_sum_workspace(trainer->generation.range.leaves, trainer->generation.world,
                                        trainer->job.bucket_elements);
     int rc;
 
     free(trainer->progress.vote_workspace);
     trainer->progress.vote_workspace =
-        calloc(1, vote_workspace(trainer->generation.world, trainer->generation.share.leaves,
+        calloc(1, vote_workspace(trainer->generation.world, trainer->generation.range.leaves,
                                  trainer->job.row));
     fleet_assert(trainer->progress.vote_workspace != NULL);
     evaluate_reserve(trainer);
-    rc = state_reserve_slots(&trainer->state, trainer->generation.share.slots, err);
+    rc = state_reserve_slots(&trainer->state, trainer->generation.range.slots, err);
     if (rc < 0)
         return rc;
     if (wanted > trainer->net.workspace_bytes) {
@@ -114,13 +114,14 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
         trainer->generation.lineage[i] = (struct manifest_lineage_entry){
             .generation = assign->assign.lineage[i].generation,
             .first_step = assign->assign.lineage[i].first_step - 1}; /* committed before it */
-    share_release(&trainer->generation.share);
-    share_init(&trainer->generation.share, trainer->job.merge * trainer->job.micro_batches,
-               trainer->generation.world, trainer->generation.rank);
-    share_release(&trainer->generation.last_share);
-    share_init_unsummed(&trainer->generation.last_share,
-                        trainer->job.config.steps % trainer->job.merge * trainer->job.micro_batches,
-                        trainer->generation.world, trainer->generation.rank);
+    leaf_range_release(&trainer->generation.range);
+    leaf_range_init(&trainer->generation.range, trainer->job.merge * trainer->job.micro_batches,
+                    trainer->generation.world, trainer->generation.rank);
+    leaf_range_release(&trainer->generation.last_range);
+    leaf_range_init_unsummed(&trainer->generation.last_range,
+                             trainer->job.config.steps % trainer->job.merge *
+                                 trainer->job.micro_batches,
+                             trainer->generation.world, trainer->generation.rank);
     return use_memory(trainer, err);
 }
 
@@ -187,7 +188,7 @@ static int newest_holder(const struct ballot *all, int world)
     return holder;
 }
 
-/* One group behind with that group's gradient in hand. */
+/* One update behind with that update's gradient in hand. */
 static bool can_catch_up(const struct ballot *ballot, int64_t newest)
 {
     return ballot->committed != TRAINER_NO_STATE && ballot->committed == newest - 1 &&
@@ -226,7 +227,7 @@ static int transfer_state(struct trainer *trainer, const struct ballot *all, int
     return 0;
 }
 
-/* The newest group asks to go back. A rank that has done so does it again, so that all have. */
+/* The newest update asks to go back. A rank that has done so does it again, so that all have. */
 static bool has_jumped(const struct ballot *all, int world, int64_t newest)
 {
     for (int r = 0; r < world; r++)
@@ -245,7 +246,7 @@ static int64_t newest_evaluation(const struct ballot *all, int world)
     return newest;
 }
 
-/* Bring this rank to the holder's group. */
+/* Bring this rank to the holder's update. */
 static int catch_up(struct trainer *trainer, const struct ballot *all, int holder,
                     struct fleet_error *err)
 {
@@ -264,7 +265,7 @@ static int catch_up(struct trainer *trainer, const struct ballot *all, int holde
             return err->code;
         trainer->report.times = (struct step_times){
             .total_s = (fleet_monotonic_ms() - trainer->report.step_started_ms) * 1e-3};
-        report_group(trainer, trainer->progress.committed);
+        report_update(trainer, trainer->progress.committed);
     }
     if (!newest->is_initial && transfer_state(trainer, all, holder, err) < 0)
         return err->code;

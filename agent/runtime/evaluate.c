@@ -116,7 +116,7 @@ static bool is_due(const struct trainer *trainer)
     int64_t now = trainer_steps(trainer, trainer->progress.committed);
 
     return trainer->data.evaluation && trainer->progress.committed > trainer->report.evaluated &&
-           (before / every != now / every || trainer->progress.committed == trainer->job.groups);
+           (before / every != now / every || trainer->progress.committed == trainer->job.updates);
 }
 
 int evaluate_if_due(struct trainer *trainer, struct fleet_error *err)

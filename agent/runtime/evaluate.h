@@ -11,7 +11,7 @@ struct fleet_error;
 struct trainer;
 
 /*
- * If an evaluation is due after the newest committed group and has not been reported: compute
+ * If an evaluation is due after the newest committed update and has not been reported: compute
  * the loss on held-out data, with the micro-batches shared between the ranks. Errors as
  * train_run().
  */

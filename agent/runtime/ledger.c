@@ -80,12 +80,12 @@ enum ledger_verdict ledger_judge(const struct ledger *ledger, const struct ledge
                                                                      : LEDGER_SPIKE;
 }
 
-void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool has_update,
+void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool is_complete,
                    enum ledger_verdict verdict, bool is_finite, const double *losses, int64_t count)
 {
     fleet_assert(verdict != LEDGER_FATAL);
-    ledger->has_jumped = ledger->owes_rollback = has_update && verdict == LEDGER_ROLLBACK;
-    if (has_update) {
+    ledger->has_jumped = ledger->owes_rollback = is_complete && verdict == LEDGER_ROLLBACK;
+    if (is_complete) {
         bool applied = verdict == LEDGER_APPLY || verdict == LEDGER_ZERO;
         ledger->updates += applied;
         ledger->skipped += !applied;

@@ -3,15 +3,15 @@
 #define AGENT_RUNTIME_LEDGER_H
 
 /*
- * State of the committed groups besides the flat spaces: the number of applied updates, the loss
+ * State of the committed updates besides the flat spaces: the number of applied updates, the loss
  * scale, the losses that a new loss is compared with. Every rank has the same ledger: judge and
  * commit use only values that all ranks share.
  *
  * It is plain bytes of ledger_bytes(), so that it can be sent to a newcomer as it is, and JSON in a
  * checkpoint's manifest.
  *
- *     verdict = ledger_judge(…)     what becomes of a voted group's gradient
- *     ledger_commit(…, verdict)     the group is part of the state
+ *     verdict = ledger_judge(…)     what becomes of a voted update's gradient
+ *     ledger_commit(…, verdict)     the update is part of the state
  */
 
 #include <stdbool.h>
@@ -36,9 +36,9 @@ struct ledger_rules {
 
 struct ledger {
     int64_t updates; /* optimizer updates applied: the powers of beta */
-    int64_t skipped; /* groups whose update was left out */
+    int64_t skipped; /* updates that did not change the weights */
     struct loss_scaling scaling;
-    int64_t has_jumped;    /* 1: the newest group was judged LEDGER_ROLLBACK */
+    int64_t has_jumped;    /* 1: the newest update was judged LEDGER_ROLLBACK */
     int64_t owes_rollback; /* 1: and the state has not gone back yet */
     int64_t window;        /* capacity of `losses`; 0 = nobody watches the loss */
     int64_t loss_count;    /* finite losses seen; the last `window` of them are kept */
@@ -59,16 +59,15 @@ struct ledger *ledger_new(const struct ledger_rules *rules);
 size_t ledger_bytes(const struct ledger *ledger);
 
 /*
- * What becomes of a group that ends in an update: `is_finite` = its gradient has no inf or nan;
- * losses[count] of its batches. A loss jumps when it lies more than `factor` standard deviations
+ * What becomes of a complete update. `is_finite`: its gradient has no inf or nan. losses[count]
+ * are those of its batches. A loss jumps when it lies more than `factor` standard deviations
  * above the mean of the last `window` losses, once there are so many; one that is not finite, too.
  */
 enum ledger_verdict ledger_judge(const struct ledger *ledger, const struct ledger_rules *rules,
                                  bool is_finite, const double *losses, int64_t count);
 
-/* The group is committed as judged; `has_update` false: it ended without one, only its losses
- * count. */
-void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool has_update,
+/* The update is committed as judged. An incomplete one adds only its losses. */
+void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool is_complete,
                    enum ledger_verdict verdict, bool is_finite, const double *losses,
                    int64_t count);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a committed group tells: the agent of its steps, the pod's log and TensorBoard of rank 0's.
+ * What a committed update tells: the agent of its steps, the pod's log and TensorBoard of rank 0's.
  * Nothing here can fail the training; what cannot be written is a warning, once.
  */
 #include "agent/runtime/report.h"
@@ -17,26 +17,26 @@
 
 #define MEAN_KEEP 0.95 /* weight of the past in the mean time of a step */
 
-/* ---- the steps of a group -------------------------------------------------------------------- */
+/* ---- the steps of an update ------------------------------------------------------------------ */
 
-static bool has_applied(const struct trainer *trainer, int64_t group)
+static bool has_applied(const struct trainer *trainer, int64_t update)
 {
-    return trainer_has_update(trainer, group) &&
+    return trainer_is_complete(trainer, update) &&
            (trainer->progress.verdict == LEDGER_APPLY || trainer->progress.verdict == LEDGER_ZERO);
 }
 
-static struct link_step step_of(const struct trainer *trainer, int64_t group, int64_t batch)
+static struct link_step step_of(const struct trainer *trainer, int64_t update, int64_t batch)
 {
-    int64_t batches = trainer_batches(trainer, group);
+    int64_t batches = trainer_batches(trainer, update);
     int64_t tokens =
         trainer->job.config.global_batch_size * trainer->job.plan.program.tokens_per_sample;
     double seconds = trainer->report.times.total_s;
     struct link_step step = {
-        .step = (group - 1) * trainer->job.merge + 1 + batch,
+        .step = (update - 1) * trainer->job.merge + 1 + batch,
         .loss = trainer->progress.batch_losses[batch],
         .tokens = tokens,
         .tokens_per_second = seconds > 0 ? (double)(tokens * batches) / seconds : 0.0,
-        .has_update = batch == batches - 1 && has_applied(trainer, group),
+        .has_update = batch == batches - 1 && has_applied(trainer, update),
         .times = {.data = trainer->report.times.data_s / (double)batches,
                   .forward = trainer->report.times.forward_s / (double)batches,
                   .backward = trainer->report.times.backward_s / (double)batches,
@@ -46,7 +46,7 @@ static struct link_step step_of(const struct trainer *trainer, int64_t group, in
 
     if (step.has_update) {
         step.gradient_norm = update_norm(trainer);
-        step.learning_rate = update_rate(trainer, group);
+        step.learning_rate = update_rate(trainer, update);
     }
     return step;
 }
@@ -89,7 +89,7 @@ int report_join(struct trainer *trainer, int holder, struct fleet_error *err)
     return 0;
 }
 
-/* The times are of the whole group: its last step shows them. */
+/* The times are of the whole update: its last step shows them. */
 static void chart_times(const struct step_times *times, struct chart_point *point)
 {
     point->values[CHART_STEP] = times->total_s;
@@ -100,7 +100,7 @@ static void chart_times(const struct step_times *times, struct chart_point *poin
     point->values[CHART_OPTIMIZER] = times->optimizer_s;
 }
 
-static void chart_step(struct trainer *trainer, int64_t group, const struct link_step *step)
+static void chart_step(struct trainer *trainer, int64_t update, const struct link_step *step)
 {
     struct chart_point point = chart_point_now(step->step);
 
@@ -110,7 +110,7 @@ static void chart_step(struct trainer *trainer, int64_t group, const struct link
         point.values[CHART_NORM] = step->gradient_norm;
         point.values[CHART_RATE] = step->learning_rate;
     }
-    if (step->step == trainer_steps(trainer, group))
+    if (step->step == trainer_steps(trainer, update))
         chart_times(&trainer->report.times, &point);
     if (loss_scaling_is_on(trainer->job.rules.strategy)) {
         point.values[CHART_LOSS_SCALE] = (double)trainer->progress.ledger->scaling.scale;
@@ -137,7 +137,7 @@ void report_evaluation(struct trainer *trainer, int64_t step, double loss)
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-static void log_step(struct trainer *trainer, int64_t group, const struct link_step *step)
+static void log_step(struct trainer *trainer, int64_t update, const struct link_step *step)
 {
     struct step_line line = {.step = step->step,
                              .steps = trainer->job.config.steps,
@@ -149,8 +149,9 @@ static void log_step(struct trainer *trainer, int64_t group, const struct link_s
                                           ? (double)(trainer->job.config.steps - step->step) *
                                                 trainer->report.step_mean_s
                                           : NAN,
-                             .is_skipped = step->step == trainer_steps(trainer, group) &&
-                                           trainer_has_update(trainer, group) && !step->has_update};
+                             .is_skipped = step->step == trainer_steps(trainer, update) &&
+                                           trainer_is_complete(trainer, update) &&
+                                           !step->has_update};
 
     fleet_strbuf_clear(&trainer->report.line);
     step_line_append(&line, &trainer->report.line);
@@ -159,11 +160,11 @@ static void log_step(struct trainer *trainer, int64_t group, const struct link_s
 }
 
 /* Tell of an update that was not made, once for the whole job. */
-static void tell_skipped(struct trainer *trainer, int64_t group)
+static void tell_skipped(struct trainer *trainer, int64_t update)
 {
-    int64_t step = trainer_steps(trainer, group);
+    int64_t step = trainer_steps(trainer, update);
 
-    if (trainer->generation.rank != 0 || !trainer_has_update(trainer, group) ||
+    if (trainer->generation.rank != 0 || !trainer_is_complete(trainer, update) ||
         trainer->progress.verdict == LEDGER_APPLY)
         return;
     if (trainer->health.diagnosis[0])
@@ -176,10 +177,10 @@ static void tell_skipped(struct trainer *trainer, int64_t group)
                      trainer->progress.verdict == LEDGER_ZERO ? "a zero gradient was applied"
                                                               : "update skipped",
                      (double)trainer->progress.ledger->scaling.scale,
-                     trainer->progress.ledger->skipped, group);
+                     trainer->progress.ledger->skipped, update);
     else
         trainer_warn(trainer, "step %" PRId64 ": the loss jumped to %g, update skipped%s", step,
-                     trainer->progress.batch_losses[trainer_batches(trainer, group) - 1],
+                     trainer->progress.batch_losses[trainer_batches(trainer, update) - 1],
                      trainer->progress.verdict == LEDGER_ROLLBACK ? ", back to the last checkpoint"
                                                                   : "");
 }
@@ -196,14 +197,14 @@ static void measure_mean(struct trainer *trainer, int64_t batches)
             : step_s;
 }
 
-void report_group(struct trainer *trainer, int64_t group)
+void report_update(struct trainer *trainer, int64_t update)
 {
     struct link_message message = {.kind = LINK_PROGRESS, .generation = trainer->generation.id};
-    int64_t batches = trainer_batches(trainer, group), every = trainer->job.config.log.every_steps;
+    int64_t batches = trainer_batches(trainer, update), every = trainer->job.config.log.every_steps;
 
     measure_mean(trainer, batches);
     for (int64_t b = 0; b < batches; b++) {
-        struct link_step step = step_of(trainer, group, b);
+        struct link_step step = step_of(trainer, update, b);
         message.progress.steps[message.progress.count++] = step;
         trainer->report.last_loss = step.loss;
         if (message.progress.count == LINK_STEPS_MAX || b == batches - 1) {
@@ -211,11 +212,11 @@ void report_group(struct trainer *trainer, int64_t group)
             message.progress.count = 0;
         }
         if (step.step % every == 0 || step.step == trainer->job.config.steps) {
-            chart_step(trainer, group, &step);
+            chart_step(trainer, update, &step);
             if (trainer->generation.rank == 0)
-                log_step(trainer, group, &step);
+                log_step(trainer, update, &step);
         }
     }
     write_charts(trainer);
-    tell_skipped(trainer, group);
+    tell_skipped(trainer, update);
 }

@@ -17,32 +17,32 @@
 struct fleet_error;
 struct trainer;
 
-/* Where the time of a group went, on this rank; what is left over is bookkeeping. */
+/* Where the time of an update went, on this rank; what is left over is bookkeeping. */
 struct step_times {
     double data_s, forward_s, backward_s, exchange_s, optimizer_s, total_s;
 };
 
 /* The part of a trainer that this file keeps. */
 struct trainer_report {
-    struct step_times times; /* of the group at work, then of the newest committed one */
-    struct executor_times executor_before; /* when the group at work was begun */
-    double step_started_ms;                /* when the group at work was begun */
-    double step_longest_ms;                /* of this process so far, by a group */
+    struct step_times times; /* of the update at work, then of the newest committed one */
+    struct executor_times executor_before; /* when the update at work was begun */
+    double step_started_ms;                /* when the update at work was begun */
+    double step_longest_ms;                /* of this process so far, by an update */
     double step_mean_s;       /* mean time of a batch, for what is left; 0 = not known */
     struct charts charts;     /* of all ranks; rank 0 writes them */
     struct fleet_strbuf line; /* of the log */
     double last_loss;         /* of the newest step that was reported */
     int64_t evaluation_step;  /* newest evaluation of this process, 0 = none */
     double evaluation_loss;
-    int64_t evaluated; /* newest group whose evaluation has been reported */
+    int64_t evaluated; /* newest update whose evaluation has been reported */
 };
 
 /* A generation is being joined, `holder` has had the newest state: the charts go on from there. All
  * ranks call it; errors as train_run(). */
 int report_join(struct trainer *trainer, int holder, struct fleet_error *err);
 
-/* Tell of the steps of the group just committed: the agent, the log, TensorBoard. */
-void report_group(struct trainer *trainer, int64_t group);
+/* Tell of the steps of the update just committed: the agent, the log, TensorBoard. */
+void report_update(struct trainer *trainer, int64_t update);
 void report_evaluation(struct trainer *trainer, int64_t step, double loss);
 
 #endif

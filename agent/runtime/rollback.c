@@ -4,10 +4,10 @@
  * health.lossSpike rollback: the state goes back to the last scheduled checkpoint, the data and the
  * numbers of the steps go on, so the batches in between are passed over and nothing is repeated.
  *
- * The commit of the group that jumped only notes in the ledger that a rollback is owed; here it is
+ * The commit of the update that jumped only notes in the ledger that a rollback is owed; here it is
  * paid, before anything else happens. Rank 0 reads the checkpoint and sends it to all. A generation
  * that breaks on the way is no harm: a rank whose state is torn has none, and in the next one all
- * go back, those who had already done so, too (elastic.c): a rank that was one group behind may be
+ * go back, those who had already done so, too (elastic.c): a rank that was one update behind may be
  * among them. Which checkpoint it is depends on the step alone, not on the speed of the disk or
  * on the rank that was interrupted.
  */
@@ -28,14 +28,14 @@ struct offer {
     struct loss_scaling scaling;
 };
 
-/* The newest step at or before the end of `group` after which a checkpoint was due; 0 = none. */
-static int64_t scheduled_step(const struct trainer *trainer, int64_t group)
+/* The newest step at or before the end of `update` after which a checkpoint was due; 0 = none. */
+static int64_t scheduled_step(const struct trainer *trainer, int64_t update)
 {
     int64_t every = trainer->job.config.checkpoint.every_steps;
 
-    for (; group > 0 && every > 0; group--) {
-        int64_t steps = trainer_steps(trainer, group);
-        if (steps / every != trainer_steps(trainer, group - 1) / every)
+    for (; update > 0 && every > 0; update--) {
+        int64_t steps = trainer_steps(trainer, update);
+        if (steps / every != trainer_steps(trainer, update - 1) / every)
             return steps;
     }
     return 0;
@@ -44,12 +44,12 @@ static int64_t scheduled_step(const struct trainer *trainer, int64_t group)
 /* Rank 0: fill the state from the newest scheduled checkpoint that is there. */
 static void read_checkpoint(struct trainer *trainer, struct offer *out)
 {
-    int64_t group = trainer->progress.committed - 1; /* not what the jump itself has left */
+    int64_t update = trainer->progress.committed - 1; /* not what the jump itself has left */
     int64_t step;
 
     *out = (struct offer){0};
     save_finish(trainer);
-    while ((step = scheduled_step(trainer, group)) > 0) {
+    while ((step = scheduled_step(trainer, update)) > 0) {
         struct manifest manifest;
         struct fleet_error err;
         if (save_read(trainer, step, &manifest, &err) == 0) {
@@ -60,7 +60,7 @@ static void read_checkpoint(struct trainer *trainer, struct offer *out)
             manifest_release(&manifest);
             return;
         }
-        group = (step - 1) / trainer->job.merge;
+        update = (step - 1) / trainer->job.merge;
     }
 }
 
@@ -85,7 +85,7 @@ int rollback_if_due(struct trainer *trainer, struct fleet_error *err)
         return 0;
     trainer->progress.committed = TRAINER_NO_STATE; /* until all of it has arrived */
     if (trainer->generation.rank == 0) {
-        trainer->progress.committed = committed; /* names the group */
+        trainer->progress.committed = committed; /* names the update */
         read_checkpoint(trainer, &offer);
         trainer->progress.committed = TRAINER_NO_STATE;
     }

@@ -8,7 +8,7 @@
  * the commit, in their order: r = (1 - momentum) · r + momentum · stat (spec/training.md 2).
  *
  *     running_take()    after a micro-batch: its statistics as a row of floats
- *     running_fold()    at the commit: the rows of all micro-batches of the group
+ *     running_fold()    at the commit: the rows of all micro-batches of the update
  */
 
 #include <stdint.h>

@@ -263,7 +263,7 @@ static int agree_on_folder(struct trainer *trainer, const struct manifest *about
     return 0;
 }
 
-/* All ranks write the newest committed group, each a part. */
+/* All ranks write the newest committed update, each a part. */
 static int save_together(struct trainer *trainer, struct fleet_error *err)
 {
     struct plan_of_save plan;
@@ -295,7 +295,7 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
     return rc;
 }
 
-/* Several ranks write when all come here for the same group: a scheduled checkpoint. */
+/* Several ranks write when all come here for the same update: a scheduled checkpoint. */
 static int save_scheduled(struct trainer *trainer, struct fleet_error *err)
 {
     if (trainer->generation.world == 1 ||
@@ -387,12 +387,12 @@ int save_if_due(struct trainer *trainer, struct fleet_error *err)
     collect(trainer, false);
     before = trainer_steps(trainer, trainer->progress.committed - 1);
     now = trainer_steps(trainer, trainer->progress.committed);
-    if (trainer->progress.committed == trainer->job.groups ||
+    if (trainer->progress.committed == trainer->job.updates ||
         (config->every_steps > 0 && before / config->every_steps != now / config->every_steps))
         rc = save_scheduled(trainer, err);
     else if (trainer->save.failures > 0 && fleet_monotonic_ms() >= trainer->save.retry_at_ms)
         save_now(trainer);
-    if (trainer->progress.committed == trainer->job.groups && rc == 0)
+    if (trainer->progress.committed == trainer->job.updates && rc == 0)
         rc = save_last(trainer, err);
     return rc;
 }
@@ -421,11 +421,11 @@ static void tell_origin(struct trainer *trainer, const struct manifest *manifest
             folder, name, fields.text);
 }
 
-/* Take up what the checkpoint says; its step must end a group of this job. */
+/* Take up what the checkpoint says; its step must end an update of this job. */
 static int resume_from(struct trainer *trainer, const struct manifest *manifest, const char *folder,
                        struct fleet_error *err)
 {
-    int64_t group = (manifest->step + trainer->job.merge - 1) / trainer->job.merge;
+    int64_t update = (manifest->step + trainer->job.merge - 1) / trainer->job.merge;
 
     if (manifest->step > trainer->job.config.steps)
         return fleet_error(err, -EINVAL,
@@ -434,7 +434,7 @@ static int resume_from(struct trainer *trainer, const struct manifest *manifest,
                            ": give more steps, an earlier step as checkpoint.resume, or another "
                            "checkpoint.path",
                            folder, manifest->step, trainer->job.config.steps);
-    if (trainer_steps(trainer, group) != manifest->step || group > trainer->job.groups)
+    if (trainer_steps(trainer, update) != manifest->step || update > trainer->job.updates)
         return fleet_error(
             err, -EINVAL,
             "spec.training.checkpoint: %s is of step %" PRId64
@@ -449,7 +449,7 @@ static int resume_from(struct trainer *trainer, const struct manifest *manifest,
                      backend_level_name(trainer->generation.level), manifest->instruction_set);
     tell_origin(trainer, manifest, folder);
     remember_newest(trainer, manifest->step, folder);
-    trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = group;
+    trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = update;
     return 0;
 }
 
@@ -458,7 +458,7 @@ static void tell_resumed(struct trainer *trainer, const char *folder)
     FLEET_AUTO_FREE char *place = fleet_file_join(trainer->job.config.checkpoint.path, folder);
     int64_t step = trainer_steps(trainer, trainer->progress.committed);
 
-    if (trainer->progress.committed == trainer->job.groups)
+    if (trainer->progress.committed == trainer->job.updates)
         trainer_note(trainer, "all %" PRId64 " steps are done (%s): nothing is left to do", step,
                      place);
     else

@@ -21,7 +21,7 @@ struct trainer;
 struct trainer_save {
     struct snapshot *snapshot;        /* writes checkpoints beside the training; NULL without */
     struct fleet_generation begun_in; /* in which the newest save began */
-    int64_t saved;                    /* groups in the newest checkpoint begun or read here */
+    int64_t saved;                    /* updates in the newest checkpoint begun or read here */
     int64_t began_at;   /* step of another run's checkpoint that this one went on from; 0 = none */
     bool is_shared;     /* reported that another run writes into our folder */
     int failures;       /* saves that failed since the last complete one; first rank */
@@ -38,10 +38,10 @@ struct trainer_save {
 int save_open(struct trainer *trainer, struct fleet_error *err);
 
 /*
- * Begin to save a checkpoint if one is due after the group just committed, rank 0 alone or all
+ * Begin to save a checkpoint if one is due after the update just committed, rank 0 alone or all
  * ranks together as training.checkpoint.format says, and report one that has been written. Rank
  * 0 reports a failed save and tries again after a back-off; until then the older checkpoint
- * stays. The checkpoint of the last group is on disk when this returns: -ENOTRECOVERABLE with
+ * stays. The checkpoint of the last update is on disk when this returns: -ENOTRECOVERABLE with
  * the steps that are lost if it could not be written for LINK_SAVE_PATIENCE_ENV. Other errors as
  * train_run(): a peer was lost while the ranks agreed.
  */

@@ -7,7 +7,7 @@
  * what is remade every step (gradient slots of the summation tree, inputs, arena, scratch).
  *
  * It outlives generations: a survivor keeps every byte; only the number of gradient slots follows
- * the rank's share of the micro-batches. All of it comes from one back end's allocator.
+ * the rank's range of the micro-batches. All of it comes from one back end's allocator.
  */
 
 #include <stddef.h>

@@ -23,27 +23,27 @@
 
 #define LAST_WRITES_MS 3600e3 /* a disk may be slow; a rank that dies breaks its connection */
 
-/* The number, in the endless sequence of samples, of the first one of leaf `leaf` of `group`. */
-static int64_t first_sample(const struct trainer *trainer, int64_t group, int64_t leaf)
+/* The number, in the endless sequence of samples, of the first one of leaf `leaf` of `update`. */
+static int64_t first_sample(const struct trainer *trainer, int64_t update, int64_t leaf)
 {
-    int64_t batch = (group - 1) * trainer->job.merge + leaf / trainer->job.micro_batches;
+    int64_t batch = (update - 1) * trainer->job.merge + leaf / trainer->job.micro_batches;
 
     return batch * trainer->job.config.global_batch_size +
            leaf % trainer->job.micro_batches * trainer->job.config.micro_batch_size;
 }
 
-/* Count the time since `started_ms` to a part of the group's. */
+/* Count the time since `started_ms` to a part of the update's. */
 static void times_add(double *part_s, double started_ms)
 {
     *part_s += (fleet_monotonic_ms() - started_ms) * 1e-3;
 }
 
-int train_load_leaf(struct trainer *trainer, int64_t group, int64_t leaf, struct fleet_error *err)
+int train_load_leaf(struct trainer *trainer, int64_t update, int64_t leaf, struct fleet_error *err)
 {
-    int64_t batch = (group - 1) * trainer->job.merge + leaf / trainer->job.micro_batches;
+    int64_t batch = (update - 1) * trainer->job.merge + leaf / trainer->job.micro_batches;
     double started_ms = fleet_monotonic_ms();
 
-    if (prefetch_take(trainer->data.prefetch, first_sample(trainer, group, leaf),
+    if (prefetch_take(trainer->data.prefetch, first_sample(trainer, update, leaf),
                       state_address(&trainer->state, trainer->job.inputs),
                       state_address(&trainer->state, trainer->job.targets), err) < 0)
         return fleet_error_wrap(err, "step %" PRId64, batch + 1);
@@ -51,48 +51,48 @@ int train_load_leaf(struct trainer *trainer, int64_t group, int64_t leaf, struct
     return 0;
 }
 
-struct run_scalars train_leaf_scalars(const struct trainer *trainer, int64_t group, int64_t leaf)
+struct run_scalars train_leaf_scalars(const struct trainer *trainer, int64_t update, int64_t leaf)
 {
     return (struct run_scalars){
         .seed = trainer->job.config.seed,
-        .step = (group - 1) * trainer->job.merge + leaf / trainer->job.micro_batches,
+        .step = (update - 1) * trainer->job.merge + leaf / trainer->job.micro_batches,
         .first_sample = leaf % trainer->job.micro_batches * trainer->job.config.micro_batch_size,
     };
 }
 
 /* Have the data of the next leaf we run after instruction `after` read meanwhile. */
-static void want_next(struct trainer *trainer, int64_t group, const struct share *share,
+static void want_next(struct trainer *trainer, int64_t update, const struct leaf_range *range,
                       int64_t after)
 {
     double started_ms = fleet_monotonic_ms();
 
-    for (int64_t i = after + 1; i < share->count; i++)
-        if (share->instructions[i].kind == TREE_RUN) {
+    for (int64_t i = after + 1; i < range->count; i++)
+        if (range->instructions[i].kind == TREE_RUN) {
             prefetch_want(trainer->data.prefetch,
-                          first_sample(trainer, group, share->instructions[i].leaf));
+                          first_sample(trainer, update, range->instructions[i].leaf));
             times_add(&trainer->report.times.data_s, started_ms);
             return;
         }
-    if (group < trainer->job.groups && share->count > 0) /* the first one of the next group */
+    if (update < trainer->job.updates && range->count > 0) /* the first one of the next update */
         prefetch_want(trainer->data.prefetch,
-                      first_sample(trainer, group + 1, share->instructions[0].leaf));
+                      first_sample(trainer, update + 1, range->instructions[0].leaf));
     times_add(&trainer->report.times.data_s, started_ms);
 }
 
 /* Forward and backward of the leaf of instruction `number`: its gradient into the instruction's
  * slot, its loss and statistics into its row. */
-static int run_leaf(struct trainer *trainer, int64_t group, const struct share *share,
+static int run_leaf(struct trainer *trainer, int64_t update, const struct leaf_range *range,
                     int64_t number, struct fleet_error *err)
 {
-    int64_t leaf = share->instructions[number].leaf;
+    int64_t leaf = range->instructions[number].leaf;
     float *row = trainer->progress.leaves + leaf * trainer->job.row;
     struct executor_bases bases = trainer->state.bases;
-    struct run_scalars scalars = train_leaf_scalars(trainer, group, leaf);
+    struct run_scalars scalars = train_leaf_scalars(trainer, update, leaf);
 
-    if (train_load_leaf(trainer, group, leaf, err) < 0)
+    if (train_load_leaf(trainer, update, leaf, err) < 0)
         return err->code;
-    want_next(trainer, group, share, number);
-    bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[share->instructions[number].slot];
+    want_next(trainer, update, range, number);
+    bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[range->instructions[number].slot];
     if (executor_run(trainer->device.executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars,
                      control_stop(trainer->control), err) < 0)
         return err->code;
@@ -101,7 +101,7 @@ static int run_leaf(struct trainer *trainer, int64_t group, const struct share *
     return 0;
 }
 
-/* What the gradient of the loss starts from: the same for all leaves of a group. */
+/* What the gradient of the loss starts from: the same for all leaves of an update. */
 static void set_loss_scale(struct trainer *trainer)
 {
     int var = trainer->job.plan.program.loss_scaling;
@@ -110,15 +110,15 @@ static void set_loss_scale(struct trainer *trainer)
         *(float *)state_address(&trainer->state, var) = trainer->progress.ledger->scaling.scale;
 }
 
-/* Fold our leaves into the partial sums we owe: slot i holds node i of our share. */
-static int compute_gradient(struct trainer *trainer, int64_t group, const struct share *share,
+/* Fold our leaves into the partial sums we owe: slot i holds node i of our range. */
+static int compute_gradient(struct trainer *trainer, int64_t update, const struct leaf_range *range,
                             struct fleet_error *err)
 {
     int64_t count = trainer->job.plan.program.flat_count;
 
     set_loss_scale(trainer);
-    for (int64_t i = 0; i < share->count; i++) {
-        const struct tree_instruction *in = &share->instructions[i];
+    for (int64_t i = 0; i < range->count; i++) {
+        const struct tree_instruction *in = &range->instructions[i];
         if (in->kind == TREE_ADD) {
             double started_ms = fleet_monotonic_ms();
             trainer->device.backend->vtable->add(trainer->device.backend,
@@ -127,20 +127,20 @@ static int compute_gradient(struct trainer *trainer, int64_t group, const struct
             times_add(&trainer->report.times.backward_s, started_ms);
             continue;
         }
-        if (run_leaf(trainer, group, share, i, err) < 0)
+        if (run_leaf(trainer, update, range, i, err) < 0)
             return err->code;
     }
     return 0;
 }
 
 /* Finish the summation tree over all ranks, bucket by bucket: the sum lands in slot 0. */
-static int exchange_gradient(struct trainer *trainer, const struct share *share,
+static int exchange_gradient(struct trainer *trainer, const struct leaf_range *range,
                              struct fleet_error *err)
 {
     const struct program *program = &trainer->job.plan.program;
     float *slots[TREE_NODES_MAX];
     struct tree_node nodes[TREE_NODES_MAX];
-    int node_count = tree_nodes(share->leaves, share->first, share->end, nodes);
+    int node_count = tree_nodes(range->leaves, range->first, range->end, nodes);
     int used = node_count > 0 ? node_count : 1;
 
     for (int i = 0; i < program->op_count; i++) {
@@ -149,7 +149,7 @@ static int exchange_gradient(struct trainer *trainer, const struct share *share,
             continue;
         for (int n = 0; n < used; n++)
             slots[n] = trainer->state.slots[n] + op->attributes.flat_first;
-        if (comm_tree_sum(trainer->net.comm, share->leaves, slots, op->attributes.flat_count,
+        if (comm_tree_sum(trainer->net.comm, range->leaves, slots, op->attributes.flat_count,
                           trainer->net.workspace, trainer_deadline_ms(trainer), err) < 0)
             return fleet_error_wrap(err, "sum the gradients");
     }
@@ -157,17 +157,17 @@ static int exchange_gradient(struct trainer *trainer, const struct share *share,
 }
 
 /* From here on our complete gradient counts; it stays in slot 0 until the commit. */
-static int vote(struct trainer *trainer, int64_t group, bool is_finite, int64_t leaves,
+static int vote(struct trainer *trainer, int64_t update, bool is_finite, int64_t leaves,
                 struct fleet_error *err)
 {
-    struct vote ballot = {.group = group,
+    struct vote ballot = {.update = update,
                           .is_finite = is_finite,
                           .leaves = leaves,
                           .row = trainer->job.row,
                           .rows = trainer->progress.leaves,
                           .workspace = trainer->progress.vote_workspace};
 
-    trainer->progress.voted = group;
+    trainer->progress.voted = update;
     trainer->progress.voted_finite = is_finite;
     return vote_cast(trainer->net.comm, &ballot, trainer_deadline_ms(trainer), err);
 }
@@ -185,7 +185,7 @@ static bool is_worth_diagnosing(const struct trainer *trainer)
     return !may_shrink && (skipped & (skipped - 1)) == 0;
 }
 
-/* ---- where the time of a group goes ---------------------------------------------------------- */
+/* ---- where the time of an update goes -------------------------------------------------------- */
 
 static void times_begin(struct trainer *trainer)
 {
@@ -219,32 +219,32 @@ static void times_end(struct trainer *trainer)
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-static int train_group(struct trainer *trainer, int64_t group, const struct share *share,
-                       struct fleet_error *err)
+static int train_update(struct trainer *trainer, int64_t update, const struct leaf_range *range,
+                        struct fleet_error *err)
 {
-    bool is_finite = true, has_update = trainer_has_update(trainer, group);
+    bool is_finite = true, is_complete = trainer_is_complete(trainer, update);
 
     times_begin(trainer);
     trainer->health.diagnosis[0] = '\0';
-    if (compute_gradient(trainer, group, share, err) < 0)
+    if (compute_gradient(trainer, update, range, err) < 0)
         return err->code;
     times_exchange(trainer, true);
-    if (has_update && exchange_gradient(trainer, share, err) < 0)
+    if (is_complete && exchange_gradient(trainer, range, err) < 0)
         return err->code;
     times_exchange(trainer, false);
-    if (has_update && update_check(trainer, group, &is_finite, err) < 0)
+    if (is_complete && update_check(trainer, update, &is_finite, err) < 0)
         return err->code;
     times_exchange(trainer, true);
-    if (vote(trainer, group, is_finite, share->leaves, err) < 0)
+    if (vote(trainer, update, is_finite, range->leaves, err) < 0)
         return err->code;
     times_exchange(trainer, false);
     if (!is_finite && is_worth_diagnosing(trainer) &&
-        diagnose_group(trainer, group, share, trainer->health.diagnosis, err) < 0)
+        diagnose_update(trainer, update, range, trainer->health.diagnosis, err) < 0)
         return err->code;
-    if (update_commit(trainer, group, trainer->progress.leaves, err) < 0)
+    if (update_commit(trainer, update, trainer->progress.leaves, err) < 0)
         return err->code;
     times_end(trainer);
-    report_group(trainer, group);
+    report_update(trainer, update);
     if (trainer->generation.first_step_pending)
         trainer_announce(trainer, LINK_PHASE_FIRST_STEP);
     trainer->generation.first_step_pending = false;
@@ -274,18 +274,18 @@ int train_run(struct trainer *trainer, struct fleet_error *err)
 {
     if (after_commit(trainer, err) < 0)
         return err->code;
-    while (trainer->progress.committed < trainer->job.groups) {
-        int64_t group = trainer->progress.committed + 1;
+    while (trainer->progress.committed < trainer->job.updates) {
+        int64_t update = trainer->progress.committed + 1;
         int rc;
 
         if (control_leaving(trainer->control))
             return fleet_error(err, -EINTR, "asked to leave");
         if (control_take_checkpoint(trainer->control))
             save_now(trainer);
-        rc = train_group(trainer, group,
-                         trainer_has_update(trainer, group) ? &trainer->generation.share
-                                                            : &trainer->generation.last_share,
-                         err);
+        rc = train_update(trainer, update,
+                          trainer_is_complete(trainer, update) ? &trainer->generation.range
+                                                               : &trainer->generation.last_range,
+                          err);
         if (rc < 0 || (rc = after_commit(trainer, err)) < 0)
             return rc;
     }

@@ -3,7 +3,7 @@
 #define AGENT_RUNTIME_TRAIN_H
 
 /*
- * The steps of a generation, one group after the other.
+ * The steps of a generation, one update after the other.
  * `err` may not be NULL anywhere here.
  */
 
@@ -21,10 +21,10 @@ struct trainer;
  */
 int train_run(struct trainer *trainer, struct fleet_error *err);
 
-/* What leaf `leaf` of group `group` is run with. */
-struct run_scalars train_leaf_scalars(const struct trainer *trainer, int64_t group, int64_t leaf);
+/* What leaf `leaf` of `update` is run with. */
+struct run_scalars train_leaf_scalars(const struct trainer *trainer, int64_t update, int64_t leaf);
 
 /* Put its samples into the program's input variables. Errors as dataset_read(). */
-int train_load_leaf(struct trainer *trainer, int64_t group, int64_t leaf, struct fleet_error *err);
+int train_load_leaf(struct trainer *trainer, int64_t update, int64_t leaf, struct fleet_error *err);
 
 #endif

@@ -191,8 +191,9 @@ static int plan_job(struct trainer *trainer, struct fleet_error *err)
         return rc;
     trainer->job.merge = program->merge_steps;
     trainer->job.micro_batches = training_micro_batches(&trainer->job.config);
-    trainer->job.updates = training_updates(&trainer->job.config, trainer->job.merge);
-    trainer->job.groups = (trainer->job.config.steps + trainer->job.merge - 1) / trainer->job.merge;
+    trainer->job.complete_updates = training_updates(&trainer->job.config, trainer->job.merge);
+    trainer->job.updates =
+        (trainer->job.config.steps + trainer->job.merge - 1) / trainer->job.merge;
     leaves = trainer->job.merge * trainer->job.micro_batches;
     running_init(&trainer->progress.running, program);
     trainer->job.row = 1 + trainer->progress.running.row;
@@ -272,8 +273,8 @@ void trainer_close(struct trainer *trainer)
         trainer->device.memory_backend->vtable->deallocate(trainer->device.memory_backend,
                                                            trainer->net.workspace);
     backend_free(trainer->device.memory_backend);
-    share_release(&trainer->generation.share);
-    share_release(&trainer->generation.last_share);
+    leaf_range_release(&trainer->generation.range);
+    leaf_range_release(&trainer->generation.last_range);
     plan_release(&trainer->job.plan);
     evaluate_close(trainer);
     prefetch_free(trainer->data.prefetch); /* reads the dataset */
@@ -295,21 +296,21 @@ void trainer_close(struct trainer *trainer)
     *trainer = (struct trainer){.net.listener = -1, .progress.committed = TRAINER_NO_STATE};
 }
 
-int64_t trainer_steps(const struct trainer *trainer, int64_t groups)
+int64_t trainer_steps(const struct trainer *trainer, int64_t updates)
 {
-    int64_t steps = groups * trainer->job.merge;
+    int64_t steps = updates * trainer->job.merge;
 
     return steps < trainer->job.config.steps ? steps : trainer->job.config.steps;
 }
 
-int64_t trainer_batches(const struct trainer *trainer, int64_t group)
+int64_t trainer_batches(const struct trainer *trainer, int64_t update)
 {
-    return trainer_steps(trainer, group) - trainer_steps(trainer, group - 1);
+    return trainer_steps(trainer, update) - trainer_steps(trainer, update - 1);
 }
 
-bool trainer_has_update(const struct trainer *trainer, int64_t group)
+bool trainer_is_complete(const struct trainer *trainer, int64_t update)
 {
-    return trainer_batches(trainer, group) == trainer->job.merge;
+    return trainer_batches(trainer, update) == trainer->job.merge;
 }
 
 void trainer_announce(struct trainer *trainer, enum link_phase phase)

@@ -6,13 +6,13 @@
  * One rank of a job: what main.c opens, elastic.c joins to a generation and train.c steps. `err`
  * may not be NULL anywhere here.
  *
- * An update group is the unit of commitment: the k batches of gradient_merge, else one batch.
- * Groups count from 1; group g holds steps (g-1)·k + 1 … min(g·k, steps). The last one may be
- * unfinished: its losses are computed, but it makes no update (spec/training.md 1).
+ * An update is the unit of commitment: the k batches of gradient_merge, else one batch.
+ * Updates count from 1; update u holds steps (u-1)·k + 1 … min(u·k, steps). The last one may be
+ * incomplete: its losses are computed, but it does not change the weights.
  *
  * What must hold between calls (design.md 10):
- *  (1) `committed` groups are in the state, all of them and nothing else.
- *  (2) voted == committed + 1 means: state.slots[0] holds the complete reduced gradient of group
+ *  (1) `committed` updates are in the state, all of them and nothing else.
+ *  (2) voted == committed + 1 means: state.slots[0] holds the complete reduced gradient of update
  *      `voted`, the check section has run over it, and this rank's vote for it may have been seen.
  *  (3) The state is changed by update_commit() and by receiving a whole one (elastic.c), only. It
  *      is the flat spaces, the ledger, and the counts here.
@@ -27,11 +27,11 @@
 #include "agent/runtime/data/prefetch.h"
 #include "agent/runtime/diagnose.h"
 #include "agent/runtime/executor/executor.h"
+#include "agent/runtime/leaf_range.h"
 #include "agent/runtime/ledger.h"
 #include "agent/runtime/report.h"
 #include "agent/runtime/running.h"
 #include "agent/runtime/save.h"
-#include "agent/runtime/share.h"
 #include "agent/runtime/state.h"
 #include "libfleet/plan/plan.h"
 #include "libfleet/strategy/strategy_options.h"
@@ -52,9 +52,9 @@ struct trainer_job {
     int inputs, targets;       /* input variables: token ids or images; next tokens or labels */
     int64_t bucket_elements;   /* of the largest exchange */
     int64_t micro_batches;     /* of one batch */
-    int64_t merge;             /* batches of a full group */
-    int64_t groups;            /* of the whole job, an unfinished last one included */
-    int64_t updates;           /* of the whole job */
+    int64_t merge;             /* batches of a complete update */
+    int64_t updates;           /* of the whole job, an incomplete last one included */
+    int64_t complete_updates;  /* of the whole job */
     struct ledger_rules rules; /* what becomes of a gradient */
     int64_t row;               /* floats that a leaf leaves: its loss, its statistics */
     int threads;               /* compute threads, 0 = what the CPU quota allows */
@@ -85,10 +85,10 @@ struct trainer_generation {
     int lineage_count;
     int rank, world;
     enum backend_level level;
-    struct share share;      /* of a full group */
-    struct share last_share; /* of an unfinished last group; no leaves if there is none */
-    int failed_rank;         /* the peer that was lost first, -1 = none known */
-    bool first_step_pending; /* the generation has not committed a group yet */
+    struct leaf_range range;      /* of a complete update */
+    struct leaf_range last_range; /* of an incomplete last update; no leaves if there is none */
+    int failed_rank;              /* the peer that was lost first, -1 = none known */
+    bool first_step_pending;      /* the generation has not committed an update yet */
 };
 
 struct trainer_net {
@@ -100,16 +100,16 @@ struct trainer_net {
 
 /* How far the job is: what becomes part of the state, and what leads to it. */
 struct trainer_progress {
-    int64_t committed;       /* groups, or TRAINER_NO_STATE */
+    int64_t committed;       /* updates, or TRAINER_NO_STATE */
     int64_t voted;           /* see (2) */
     bool voted_finite;       /* the gradient that was voted for has no inf or nan */
-    struct ledger *ledger;   /* of the committed groups */
+    struct ledger *ledger;   /* of the committed updates */
     struct running running;  /* statistics that micro-batches leave */
-    float *leaves;           /* [micro_batches · merge][row] of the group at work */
-    float *committed_leaves; /* the same of the newest committed group, complete */
+    float *leaves;           /* [micro_batches · merge][row] of the update at work */
+    float *committed_leaves; /* the same of the newest committed update, complete */
     void *vote_workspace;
-    enum ledger_verdict verdict; /* on the newest committed group */
-    double *batch_losses;        /* [merge] of the newest committed group */
+    enum ledger_verdict verdict; /* on the newest committed update */
+    double *batch_losses;        /* [merge] of the newest committed update */
 };
 
 struct trainer_health {
@@ -137,12 +137,13 @@ struct trainer {
 int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_error *err);
 void trainer_close(struct trainer *trainer);
 
-/* Steps that `groups` committed groups hold. */
-int64_t trainer_steps(const struct trainer *trainer, int64_t groups);
+/* Steps that `updates` committed updates hold. */
+int64_t trainer_steps(const struct trainer *trainer, int64_t updates);
 
-/* Batches of group `group`, and whether it ends in an update. */
-int64_t trainer_batches(const struct trainer *trainer, int64_t group);
-bool trainer_has_update(const struct trainer *trainer, int64_t group);
+/* Batches of `update`, and whether they are all k: an incomplete one does not change the weights.
+ * */
+int64_t trainer_batches(const struct trainer *trainer, int64_t update);
+bool trainer_is_complete(const struct trainer *trainer, int64_t update);
 
 /* Tell the agent that a phase of joining or leaving a generation is complete. */
 void trainer_announce(struct trainer *trainer, enum link_phase phase);

@@ -16,14 +16,14 @@
 #include "libfleet/plan/tree.h"
 #include "libfleet/training/schedule.h"
 
-double update_rate(const struct trainer *trainer, int64_t group)
+double update_rate(const struct trainer *trainer, int64_t update)
 {
-    return schedule_rate(&trainer->job.config, trainer->job.updates, group);
+    return schedule_rate(&trainer->job.config, trainer->job.complete_updates, update);
 }
 
-/* The learning rate moves with every full group, applied or not; the powers of beta with updates
- * that were applied (spec/strategy.md 7.3). Gradients carry the loss scale. */
-static struct run_scalars scalars_of(const struct trainer *trainer, int64_t group)
+/* The learning rate moves with every complete update, applied or skipped; the powers of beta with
+ * those that were applied (spec/strategy.md 7.3). Gradients carry the loss scale. */
+static struct run_scalars scalars_of(const struct trainer *trainer, int64_t update)
 {
     const struct program *program = &trainer->job.plan.program;
     int64_t averaged =
@@ -31,20 +31,20 @@ static struct run_scalars scalars_of(const struct trainer *trainer, int64_t grou
 
     return (struct run_scalars){
         .seed = trainer->job.config.seed,
-        .step = trainer_steps(trainer, group) - 1,
+        .step = trainer_steps(trainer, update) - 1,
         .gradient_scale =
             1.0 / ((double)averaged * (double)trainer->progress.ledger->scaling.scale),
-        .learning_rate = update_rate(trainer, group),
+        .learning_rate = update_rate(trainer, update),
         .update_1based = trainer->progress.ledger->updates + 1,
     };
 }
 
-static int run_section(struct trainer *trainer, int64_t group, enum program_section section,
+static int run_section(struct trainer *trainer, int64_t update, enum program_section section,
                        struct fleet_error *err)
 {
     static const atomic_bool never; /* what was voted for is applied, whatever comes */
     struct executor_bases bases = trainer->state.bases;
-    struct run_scalars scalars = scalars_of(trainer, group);
+    struct run_scalars scalars = scalars_of(trainer, update);
 
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
     return executor_run(trainer->device.executor, section, &bases, &scalars, &never, err);
@@ -63,12 +63,12 @@ static const float *result_of(const struct trainer *trainer, enum op_kind kind, 
     return NULL;
 }
 
-int update_check(struct trainer *trainer, int64_t group, bool *out_is_finite,
+int update_check(struct trainer *trainer, int64_t update, bool *out_is_finite,
                  struct fleet_error *err)
 {
     int64_t count;
     const float *flag;
-    int rc = run_section(trainer, group, PROGRAM_SECTION_CHECK, err);
+    int rc = run_section(trainer, update, PROGRAM_SECTION_CHECK, err);
 
     if (rc < 0)
         return rc;
@@ -89,7 +89,7 @@ static float sum_of_losses(const float *leaves, int64_t row, int64_t count)
     return sum_of_losses(leaves, row, half) + sum_of_losses(leaves + half * row, row, count - half);
 }
 
-/* The loss of batch `batch` of a group, from its leaves' rows. */
+/* The loss of batch `batch` of an update, from its leaves' rows. */
 static double batch_loss(const struct trainer *trainer, const float *leaves, int64_t batch)
 {
     const float *first = leaves + batch * trainer->job.micro_batches * trainer->job.row;
@@ -99,13 +99,13 @@ static double batch_loss(const struct trainer *trainer, const float *leaves, int
 }
 
 /* overflowAction zeroGrad: the optimizer runs on zeros; their norms, too, have to be zero. */
-static int zero_gradient(struct trainer *trainer, int64_t group, struct fleet_error *err)
+static int zero_gradient(struct trainer *trainer, int64_t update, struct fleet_error *err)
 {
     memset(trainer->state.slots[0], 0, trainer->job.plan.memory.bytes[MEMORY_GRADIENTS]);
-    return run_section(trainer, group, PROGRAM_SECTION_CHECK, err);
+    return run_section(trainer, update, PROGRAM_SECTION_CHECK, err);
 }
 
-static int apply_update(struct trainer *trainer, int64_t group, enum ledger_verdict verdict,
+static int apply_update(struct trainer *trainer, int64_t update, enum ledger_verdict verdict,
                         struct fleet_error *err)
 {
     int rc = 0;
@@ -115,49 +115,49 @@ static int apply_update(struct trainer *trainer, int64_t group, enum ledger_verd
     if (trainer->save.snapshot)
         snapshot_guard(trainer->save.snapshot);
     if (verdict == LEDGER_ZERO)
-        rc = zero_gradient(trainer, group, err);
+        rc = zero_gradient(trainer, update, err);
     if (rc == 0)
-        rc = run_section(trainer, group, PROGRAM_SECTION_UPDATE, err);
-    return rc < 0 ? fleet_error_wrap(err, "update %" PRId64, group) : 0;
+        rc = run_section(trainer, update, PROGRAM_SECTION_UPDATE, err);
+    return rc < 0 ? fleet_error_wrap(err, "update %" PRId64, update) : 0;
 }
 
-static int refuse_infinite(const struct trainer *trainer, int64_t group, struct fleet_error *err)
+static int refuse_infinite(const struct trainer *trainer, int64_t update, struct fleet_error *err)
 {
     return fleet_error(
         err, -EDOM,
         "%s; training stopped after step %" PRId64
         ", try a smaller spec.training.optimizer.learningRate or spec.training.optimizer.clip",
-        trainer->health.diagnosis, trainer_steps(trainer, group - 1));
+        trainer->health.diagnosis, trainer_steps(trainer, update - 1));
 }
 
-int update_commit(struct trainer *trainer, int64_t group, const float *leaves,
+int update_commit(struct trainer *trainer, int64_t update, const float *leaves,
                   struct fleet_error *err)
 {
-    int64_t batches = trainer_batches(trainer, group),
+    int64_t batches = trainer_batches(trainer, update),
             leaf_count = batches * trainer->job.micro_batches;
     enum ledger_verdict verdict = LEDGER_APPLY;
-    bool has_update = trainer_has_update(trainer, group);
+    bool is_complete = trainer_is_complete(trainer, update);
 
-    fleet_assert(group == trainer->progress.committed + 1 && trainer->progress.voted == group);
+    fleet_assert(update == trainer->progress.committed + 1 && trainer->progress.voted == update);
     for (int64_t b = 0; b < batches; b++)
         trainer->progress.batch_losses[b] = batch_loss(trainer, leaves, b);
-    if (has_update) {
+    if (is_complete) {
         verdict =
             ledger_judge(trainer->progress.ledger, &trainer->job.rules,
                          trainer->progress.voted_finite, trainer->progress.batch_losses, batches);
         if (verdict == LEDGER_FATAL)
-            return refuse_infinite(trainer, group, err);
-        if (apply_update(trainer, group, verdict, err) < 0)
+            return refuse_infinite(trainer, update, err);
+        if (apply_update(trainer, update, verdict, err) < 0)
             return err->code;
     }
     running_fold(&trainer->progress.running, &trainer->state, leaves + 1, trainer->job.row,
                  leaf_count);
-    ledger_commit(trainer->progress.ledger, &trainer->job.rules, has_update, verdict,
+    ledger_commit(trainer->progress.ledger, &trainer->job.rules, is_complete, verdict,
                   trainer->progress.voted_finite, trainer->progress.batch_losses, batches);
     trainer->progress.verdict = verdict;
     memmove(trainer->progress.committed_leaves, leaves,
             (size_t)(leaf_count * trainer->job.row) * sizeof(*leaves));
-    trainer->progress.committed = group;
+    trainer->progress.committed = update;
     return 0;
 }
 

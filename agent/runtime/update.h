@@ -15,22 +15,22 @@ struct trainer;
 
 /* Run the check section over slots[0]. *out_is_finite: no NaN or infinity in it. -ECANCELED: the
  * generation was aborted meanwhile. */
-int update_check(struct trainer *trainer, int64_t group, bool *out_is_finite,
+int update_check(struct trainer *trainer, int64_t update, bool *out_is_finite,
                  struct fleet_error *err);
 
 /*
- * Make the group part of the state, the only place where that happens: judge its gradient, apply
+ * Make the update part of the state, the only place where that happens: judge its gradient, apply
  * the optimizer or leave it out, fold in running statistics, advance the ledger. `leaves` holds the
  * rows of all its leaves. -EDOM: the gradient is not finite and nothing says what to do about it;
  * nothing is committed.
  */
-int update_commit(struct trainer *trainer, int64_t group, const float *leaves,
+int update_commit(struct trainer *trainer, int64_t update, const float *leaves,
                   struct fleet_error *err);
 
-/* Of the newest committed group: the norm of its gradient before clipping. */
+/* Of the newest committed update: the norm of its gradient before clipping. */
 double update_norm(const struct trainer *trainer);
 
-/* The learning rate of the update of `group`. */
-double update_rate(const struct trainer *trainer, int64_t group);
+/* The learning rate of `update`. */
+double update_rate(const struct trainer *trainer, int64_t update);
 
 #endif

@@ -16,7 +16,7 @@
 /* On the wire, followed by the rows of the rank's leaves. Ranks of one generation run the same
  * build on the same kind of machine; the handshake of the communicator refuses others. */
 struct ballot {
-    int64_t group;
+    int64_t update;
     int64_t is_finite;
 };
 
@@ -31,15 +31,15 @@ static int count_ballots(const char *all, const size_t *bytes, struct comm *comm
     for (int r = 0; r < comm->world; r++) {
         struct ballot ballot;
         memcpy(&ballot, all, sizeof(ballot));
-        if (ballot.group != vote->group)
+        if (ballot.update != vote->update)
             return fleet_error(err, -EPROTO,
                                "rank %d votes for update %" PRId64 ", this one for %" PRId64, r,
-                               ballot.group, vote->group);
+                               ballot.update, vote->update);
         if ((ballot.is_finite != 0) != vote->is_finite)
             return fleet_error(err, -EPROTO,
                                "rank %d holds %s gradient of update %" PRId64
                                ", this one does not: memory or processor at fault",
-                               r, ballot.is_finite ? "a finite" : "an infinite", vote->group);
+                               r, ballot.is_finite ? "a finite" : "an infinite", vote->update);
         memcpy(vote->rows + tree_first_leaf(vote->leaves, comm->world, r) * vote->row,
                all + sizeof(ballot), bytes[r] - sizeof(ballot));
         all += bytes[r];
@@ -59,7 +59,7 @@ int vote_cast(struct comm *comm, struct vote *vote, double deadline_ms, struct f
 {
     size_t *bytes = vote->workspace;
     char *mine = (char *)(bytes + comm->world), *all;
-    struct ballot ballot = {.group = vote->group, .is_finite = vote->is_finite};
+    struct ballot ballot = {.update = vote->update, .is_finite = vote->is_finite};
     int64_t first = tree_first_leaf(vote->leaves, comm->world, comm->rank);
 
     for (int r = 0; r < comm->world; r++)
@@ -70,6 +70,6 @@ int vote_cast(struct comm *comm, struct vote *vote, double deadline_ms, struct f
     memcpy(mine + sizeof(ballot), vote->rows + first * vote->row,
            bytes[comm->rank] - sizeof(ballot));
     if (comm_all_gather_varying(comm, mine, bytes, all, deadline_ms, err) < 0)
-        return fleet_error_wrap(err, "vote on update %" PRId64, vote->group);
+        return fleet_error_wrap(err, "vote on update %" PRId64, vote->update);
     return count_ballots(all, bytes, comm, vote, err);
 }

@@ -4,9 +4,9 @@
 
 /*
  * The vote before an update (design.md 10): a small exchange between ALL ranks of the generation.
- * A rank that votes holds the complete reduced gradient of the group and keeps it until the commit.
- * Only a rank that has seen every vote applies the update; so, if one rank has applied it, every
- * survivor has voted and can apply it by itself. Nothing is ever rolled back.
+ * A rank that votes holds the complete reduced gradient of the update and keeps it until the
+ * commit. Only a rank that has seen every vote applies the update; so, if one rank has applied it,
+ * every survivor has voted and can apply it by itself. Nothing is ever rolled back.
  *
  * The votes also carry what every rank needs to know of the others' micro-batches: of each leaf a
  * row of floats (its loss, its batch statistics), and whether anything was infinite.
@@ -21,9 +21,9 @@
 struct fleet_error;
 
 struct vote {
-    int64_t group;   /* number of the update group, from 1 */
+    int64_t update;  /* number of the update, from 1 */
     bool is_finite;  /* the reduced gradient has no NaN or infinity */
-    int64_t leaves;  /* micro-batches of the group */
+    int64_t leaves;  /* micro-batches of the update */
     int64_t row;     /* floats of a leaf */
     float *rows;     /* [leaves][row]; own range filled in before, all of it afterwards */
     void *workspace; /* vote_workspace() bytes, 16-byte aligned */
@@ -34,7 +34,7 @@ size_t vote_workspace(int world, int64_t leaves, int64_t row);
 
 /*
  * Cast the own vote and wait for all others. On success vote->rows is complete. -EPROTO if a rank
- * votes for another group or the ranks disagree on is_finite (their gradients differ: a broken
+ * votes for another update or the ranks disagree on is_finite (their gradients differ: a broken
  * machine); otherwise as comm_exchange().
  */
 int vote_cast(struct comm *comm, struct vote *vote, double deadline_ms, struct fleet_error *err);

@@ -285,7 +285,7 @@ static void warn_of_double_decay(const struct strategy *s, bool has_decay,
         select_note(warnings, "lamb_configs.lamb_weight_decay", "%s", twice);
 }
 
-/* spec/training.md 1: what is left of an unfinished group is dropped. */
+/* The steps of an incomplete last update do not change the weights. */
 static void warn_of_a_rest(const struct strategy *s, int64_t steps, struct select_notes *warnings)
 {
     int k = s->gradient_merge_configs.k_steps;

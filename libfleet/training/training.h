@@ -314,7 +314,7 @@ bool training_has_batch_norm(const struct training_config *config);
 /* Micro-batches of one global batch. */
 int64_t training_micro_batches(const struct training_config *config);
 
-/* Optimizer updates of the whole job: steps / k, the rest of an unfinished group is dropped. */
+/* Complete optimizer updates of the whole job: steps / k, rounded down. */
 int64_t training_updates(const struct training_config *config, int64_t gradient_merge_k);
 
 /* Put `folder` before every relative path of the block (the job file's folder, for a local run). */

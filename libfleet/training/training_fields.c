@@ -317,7 +317,7 @@ static const struct fleet_field checkpoint_fields[] = {
      .min = 1,
      .default_words = "only at the end",
      .description =
-         "Steps between checkpoints; with gradient_merge moved to the end of the group."},
+         "Steps between checkpoints; with gradient_merge moved to the end of the update."},
     {.name = "keep",
      .kind = FLEET_FIELD_INT,
      .flags = FLEET_MIN | FLEET_MAX,

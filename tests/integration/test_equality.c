@@ -152,18 +152,18 @@ static void test_equality__nor_do_they_where_the_batch_does_not_divide(void **st
     compare_workers(14, 2, "", 4); /* 7 micro-batches: unaligned ranges of leaves */
 }
 
-static void test_equality__nor_with_gradient_merge_and_an_unfinished_group(void **state)
+static void test_equality__nor_with_gradient_merge_and_an_incomplete_update(void **state)
 {
     (void)state;
     compare_workers(6, 2,
                     "  strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 5}}\n",
-                    4); /* 12 steps: two groups of 5, and 2 steps without update */
+                    4); /* 12 steps: two updates of 5, and 2 steps without one */
 }
 
-/* What is left of a group falls on the ranks otherwise than a full one: in folding it, rank 2 of 4
+/* An incomplete update falls on the ranks otherwise than a complete one: in folding it, rank 2 of 4
  * would need more gradient buffers than it has for the full one; and some ranks may have nothing to
  * do. */
-static void test_equality__nor_where_the_unfinished_group_is_cut_otherwise(void **state)
+static void test_equality__nor_where_the_incomplete_update_is_cut_otherwise(void **state)
 {
     (void)state;
     compare_steps(11, 5, 1,
@@ -364,8 +364,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equality__weights_do_not_depend_on_the_number_of_workers),
         cmocka_unit_test(test_equality__nor_do_they_where_the_batch_does_not_divide),
-        cmocka_unit_test(test_equality__nor_with_gradient_merge_and_an_unfinished_group),
-        cmocka_unit_test(test_equality__nor_where_the_unfinished_group_is_cut_otherwise),
+        cmocka_unit_test(test_equality__nor_with_gradient_merge_and_an_incomplete_update),
+        cmocka_unit_test(test_equality__nor_where_the_incomplete_update_is_cut_otherwise),
         cmocka_unit_test(test_equality__killed_trainers_leave_no_trace),
         cmocka_unit_test(test_equality__two_at_once_leave_no_trace),
         cmocka_unit_test(test_equality__the_first_worker_is_not_special),

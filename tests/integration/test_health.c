@@ -166,8 +166,9 @@ static void test_health__nan_of_one_micro_batch(void **state)
     remove_folder(folder);
 }
 
-/* With gradient_merge the batch of the group counts: step 1 of a group that ends at step 2. */
-static void test_health__nan_within_a_group(void **state)
+/* With gradient_merge the batch within the update counts: step 1 of an update that ends at step 2.
+ * */
+static void test_health__nan_within_an_update(void **state)
 {
     char *folder = make_folder();
 
@@ -394,7 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_health__nan_of_one_micro_batch),
-        cmocka_unit_test(test_health__nan_within_a_group),
+        cmocka_unit_test(test_health__nan_within_an_update),
         cmocka_unit_test(test_health__nan_that_was_there_before),
         cmocka_unit_test(test_health__infinity_of_an_update),
         cmocka_unit_test(test_health__charts_through_kills),

@@ -34,7 +34,7 @@
 #define PRELOADED    "build/release/tests/preload/allocations.so"
 #define LIMIT_S      600.0
 #define STEPS        100000 /* never reached: the job is stopped once it has been measured */
-#define ARM_AT       4 /* step after which nothing may be allocated; of the second group of two */
+#define ARM_AT       4 /* step after which nothing may be allocated; of the second update of two */
 #define MEASURE_AT   10
 #define TRAINERS_MAX 8
 #define TOLERANCE    0.02
@@ -310,8 +310,8 @@ static void test_memory__is_what_was_planned_for_other_models(void **state)
     (void)expect_planned(JOB(.model = MLP, .has_images = true, .workers = 2), &planned);
 }
 
-/* What happens between steps or in some steps only: groups of batches, evaluation, a loss scale
- * that moves and skips updates, the watch over the loss, charts. */
+/* What happens between steps or in some steps only: updates of several batches, evaluation, a loss
+ * scale that moves and skips updates, the watch over the loss, charts. */
 static void test_memory__is_what_was_planned_with_more_in_a_step(void **state)
 {
     double planned;

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_LEAF_RANGE_H
+#define AGENT_RUNTIME_LEAF_RANGE_H
+
+/* A rank's range of an update's micro-batches: which leaves, and how it folds them
+ * (libfleet/plan/tree.h). */
+
+#include <stdint.h>
+
+#include "libfleet/plan/tree.h"
+
+struct leaf_range {
+    int64_t leaves;                        /* micro-batches of the update */
+    int64_t first, end;                    /* own ones: [first, end) */
+    struct tree_instruction *instructions; /* [count] */
+    int64_t count;
+    int slots; /* gradient buffers needed, at least 1: the sum arrives in the first */
+};
+
+/* The range of `rank` (tree_first_leaf() and tree_schedule()); and free it. */
+void leaf_range_init(struct leaf_range *range, int64_t leaves, int world, int rank);
+
+/* The range in an incomplete update: its leaves run for their losses alone. Their gradients
+ * overwrite each other in slot 0. */
+void leaf_range_init_unsummed(struct leaf_range *range, int64_t leaves, int world, int rank);
+void leaf_range_release(struct leaf_range *range);
+
+#endif
