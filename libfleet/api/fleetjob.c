@@ -12,6 +12,7 @@
 
 #include "libfleet/api/defaults.h"
 #include "libfleet/api/fleetjob_tables.h"
+#include "libfleet/api/known_elsewhere.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -142,6 +143,7 @@ int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors
         return -EINVAL;
     }
     read_values(json, out, &out->unread);
+    known_elsewhere_hint(&out->unread);
     fleet_errors_append(errors, &out->unread);
     defaults_apply(out);
     if (out->spec.training_json)

@@ -121,8 +121,17 @@ static const struct fleet_rule volume_rules[] = {
     {0},
 };
 
+static const struct fleet_hint volume_hints[] = {
+    {"persistentVolumeClaim", "claim, the claim's name"},
+    {"claimName", "claim"},
+    {"pvc", "claim"},
+    {"path", "mountPath"},
+    {NULL, NULL},
+};
+
 static const struct fleet_object volume_type = {
     .name = "volume",
+    .hints = volume_hints,
     .description = "A volume that is mounted into every worker: data, checkpoints.",
     .rules = volume_rules,
     .fields = volume_fields,
@@ -204,8 +213,28 @@ static const struct fleet_rule worker_rules[] = {
     {0},
 };
 
+/* Fields of a pod. */
+static const struct fleet_hint worker_hints[] = {
+    {"command", "template.spec.containers[0].command"},
+    {"args", "template.spec.containers[0].args"},
+    {"env", "template.spec.containers[0].env"},
+    {"envFrom", "template.spec.containers[0].envFrom"},
+    {"volumeMounts", "volumes, each with its mountPath"},
+    {"containers", "template.spec.containers"},
+    {"nodeSelector", "template.spec.nodeSelector"},
+    {"tolerations", "template.spec.tolerations"},
+    {"affinity", "template.spec.affinity"},
+    {"serviceAccountName", "template.spec.serviceAccountName"},
+    {"imagePullSecrets", "template.spec.imagePullSecrets"},
+    {"labels", "template.metadata.labels"},
+    {"annotations", "template.metadata.annotations"},
+    {"gpus", "resources: {limits: {nvidia.com/gpu: …}}"},
+    {NULL, NULL},
+};
+
 static const struct fleet_object worker_type = {
     .name = "worker",
+    .hints = worker_hints,
     .description = "The pods of the job.",
     .rules = worker_rules,
     .fields = worker_fields,
@@ -449,8 +478,17 @@ static const struct fleet_field run_policy_fields[] = {
     {0},
 };
 
+static const struct fleet_hint run_policy_hints[] = {
+    {"backoffLimit", "restart: {maxRestarts: …}"},
+    {"restartPolicy", "restart or failurePolicy"},
+    {"ttl", "ttlSecondsAfterFinished"},
+    {"timeout", "activeDeadlineSeconds or progressDeadlineSeconds"},
+    {NULL, NULL},
+};
+
 static const struct fleet_object run_policy_type = {
     .name = "runPolicy",
+    .hints = run_policy_hints,
     .description = "How the job is run.",
     .fields = run_policy_fields,
     .size = sizeof(struct fleetjob_run_policy),

@@ -21,14 +21,26 @@ static bool knows(const struct fleetjob *job, const char *const *fields)
     return true;
 }
 
-/* What the program itself is made of. */
-static const char *const program_fields[] = {
-    "spec.training.model",     "spec.training.data.tokenizer", "spec.training.optimizer",
-    "spec.training.precision", "spec.training.microBatchSize", "spec.strategy",
-    "spec.strategyText",       "spec.strategyOptions",         NULL};
+/* What the passes read and what names the program's tensors. */
+static const char *const program_fields[] = {"spec.training.model.preset",
+                                             "spec.training.model.name",
+                                             "spec.training.model.layers",
+                                             "spec.training.model.depths",
+                                             "spec.training.model.bottleneck",
+                                             "spec.training.model.tieEmbeddings",
+                                             "spec.training.model.sizes",
+                                             "spec.training.optimizer",
+                                             "spec.training.precision",
+                                             "spec.strategy",
+                                             "spec.strategyText",
+                                             "spec.strategyOptions",
+                                             NULL};
 
 /* What only its size, its costs and its digest depend on. */
-static const char *const cost_fields[] = {"spec.training.schedule",
+static const char *const cost_fields[] = {"spec.training.model",
+                                          "spec.training.data.tokenizer",
+                                          "spec.training.microBatchSize",
+                                          "spec.training.schedule",
                                           "spec.training.globalBatchSize",
                                           "spec.training.steps",
                                           "spec.training.seed",
@@ -36,18 +48,33 @@ static const char *const cost_fields[] = {"spec.training.schedule",
                                           "spec.worker.processesPerPod",
                                           NULL};
 
-/*
- * Build the program for its errors alone, where numbers are wrong that it does not depend on: with
- * a batch and steps that suit everybody.
- */
-static void try_program(const struct plan_request *request, struct fleet_errors *errors)
+/* Sizes of which every model can be made; no message of a pass names one. */
+static void use_sizes_that_fit(struct training_model *model)
 {
-    struct training_config training = *request->training; /* borrowed, but for two numbers */
+    model->heads = 1;
+    model->width = 8;
+    model->hidden = 32;
+    model->context = 8;
+    model->vocabulary = 256;
+    model->classes = 100;
+    model->base_width = 8;
+}
+
+/*
+ * Build the program for its errors alone, where numbers are wrong that they do not depend on: with
+ * a batch and steps that suit everybody, and with other sizes of the model if its own are wrong.
+ */
+static void try_program(const struct plan_request *request, bool has_sizes,
+                        struct fleet_errors *errors)
+{
+    struct training_config training = *request->training; /* borrowed, but for the numbers */
     struct plan_request small = *request;
     struct plan plan;
 
-    training.global_batch_size =
-        training.micro_batch_size * (request->world > 0 ? request->world : TOPOLOGY_WORLD_MAX);
+    if (!has_sizes)
+        use_sizes_that_fit(&training.model);
+    training.micro_batch_size = 1;
+    training.global_batch_size = request->world > 0 ? request->world : TOPOLOGY_WORLD_MAX;
     training.steps = INT32_MAX;
     small.training = &training;
     if (plan_build(&small, &plan, errors) == 0)
@@ -59,7 +86,7 @@ static bool build_plan(const struct fleetjob *job, const struct plan_request *re
                        struct plan *out, struct fleet_errors *errors)
 {
     struct fleet_errors wrong = {0};
-    bool has_plan = false, has_model;
+    bool has_plan = false, has_sizes, has_batch;
 
     if (!knows(job, program_fields))
         return false;
@@ -67,13 +94,16 @@ static bool build_plan(const struct fleetjob *job, const struct plan_request *re
         return request->world > 0 && knows(job, cost_fields) &&
                plan_build(request, out, errors) == 0;
     (void)training_config_relate(request->training, "spec.training", &job->unread, &wrong);
-    has_model = !fleet_errors_touch(&wrong, "spec.training.model") &&
-                !fleet_errors_touch(&wrong, "spec.training.data.tokenizer");
-    if (has_model && (fleet_errors_touch(&wrong, "spec.training.globalBatchSize") ||
-                      request->world < 1 || !knows(job, cost_fields)))
-        try_program(request, errors);
-    else if (has_model)
+    has_sizes = !fleet_errors_touch(&wrong, "spec.training.model") &&
+                !fleet_errors_touch(&job->unread, "spec.training.model");
+    has_batch = !fleet_errors_touch(&wrong, "spec.training.globalBatchSize") && request->world > 0;
+    if (fleet_errors_touch(&wrong, "spec.training.model.sizes"))
+        has_plan = false; /* without layers there are no names */
+    else if (has_sizes && has_batch && knows(job, cost_fields) &&
+             !fleet_errors_touch(&wrong, "spec.training.data.tokenizer"))
         has_plan = plan_build(request, out, errors) == 0;
+    else
+        try_program(request, has_sizes, errors);
     fleet_errors_release(&wrong);
     return has_plan;
 }

@@ -80,6 +80,19 @@ void fleet_errors_add_unknown(struct fleet_errors *errors, const char *path, con
     va_end(args);
 }
 
+void fleet_errors_reword(struct fleet_errors *errors, size_t index, const char *format, ...)
+{
+    struct fleet_strbuf message = {0};
+    va_list args;
+
+    fleet_assert(index < errors->count && index < FLEET_ERRORS_MAX);
+    va_start(args, format);
+    fleet_strbuf_appendv(&message, format, args);
+    va_end(args);
+    free(errors->items[index].message);
+    errors->items[index].message = escape_controls(fleet_strbuf_take(&message));
+}
+
 static size_t kept_count(const struct fleet_errors *errors)
 {
     return errors->count < FLEET_ERRORS_MAX ? errors->count : FLEET_ERRORS_MAX;
@@ -246,4 +259,13 @@ const char *fleet_closest_word(const char *word, const char *const *candidates, 
         }
     }
     return best;
+}
+
+bool fleet_same_word(const char *a, const char *b)
+{
+    char folded[2][WORD_MAX];
+    size_t length = fold(a, folded[0]);
+
+    return strnlen(a, WORD_MAX + 1) <= WORD_MAX && strnlen(b, WORD_MAX + 1) <= WORD_MAX &&
+           fold(b, folded[1]) == length && memcmp(folded[0], folded[1], length) == 0;
 }

@@ -40,6 +40,10 @@ void fleet_errors_add(struct fleet_errors *errors, const char *path, const char 
 void fleet_errors_add_unknown(struct fleet_errors *errors, const char *path, const char *format,
                               ...) __attribute__((format(printf, 3, 4)));
 
+/* Other words for entry `index` of those that are kept. */
+void fleet_errors_reword(struct fleet_errors *errors, size_t index, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* Append those of `from` that are not there yet, to the letter. */
 void fleet_errors_merge(struct fleet_errors *errors, const struct fleet_errors *from);
 
@@ -69,5 +73,8 @@ int fleet_errors_result(const struct fleet_errors *errors, struct fleet_error *e
  * a third of the word's length, at least 1; else NULL. Words over 64 bytes get NULL.
  */
 const char *fleet_closest_word(const char *word, const char *const *candidates, size_t count);
+
+/* Do both differ in case, '-' and '_' at most? Words over 64 bytes are like no other. */
+bool fleet_same_word(const char *a, const char *b);
 
 #endif

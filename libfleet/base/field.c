@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/field_internal.h"
@@ -119,6 +120,14 @@ int fleet_field_choice(const struct fleet_field *field, const char *text)
         if (strcmp(field->choices[i], text) == 0)
             return i;
     return -1;
+}
+
+const char *fleet_field_help(const struct fleet_hint *hints, const char *word)
+{
+    for (const struct fleet_hint *hint = hints; word && hint && hint->word; hint++)
+        if (strcasecmp(hint->word, word) == 0)
+            return hint->help;
+    return NULL;
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */

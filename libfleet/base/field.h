@@ -65,10 +65,10 @@ enum fleet_field_flags {
 #define FLEET_FIELD_LIST_MAX   256   /* elements of lists and maps, where count_max is 0 */
 #define FLEET_FIELD_JSON_MAX   65536 /* bytes of raw JSON printed compactly, where count_max is 0 */
 
-/* A word that other programs have for a choice, and what to write here. */
+/* A word that other programs have for a choice or a field, and what to write here. */
 struct fleet_hint {
     const char *word; /* NULL ends a list */
-    const char *help; /* "bf16", "polynomial with power 1" */
+    const char *help; /* "bf16", "polynomial with power 1", "learningRate" */
 };
 
 struct fleet_field {
@@ -109,6 +109,7 @@ struct fleet_object {
     size_t size;                      /* sizeof the C struct */
     const char *discriminator;        /* name of the ENUM field that `only` refers to, or NULL */
     const struct fleet_rule *rules;   /* NULL = none */
+    const struct fleet_hint *hints;   /* for names of fields that it does not have; NULL = none */
     bool open;                        /* unknown keys are left alone: objects that others own */
 };
 

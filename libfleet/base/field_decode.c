@@ -14,7 +14,8 @@
 #include "libfleet/base/field_internal.h"
 #include "libfleet/base/strbuf.h"
 
-#define CANDIDATE_MAX 128 /* keys of one object, for "did you mean" */
+#define CANDIDATE_MAX   128 /* keys of one object, for "did you mean" */
+#define SHOWN_FIELD_MAX 16  /* names of fields in one message */
 
 static bool is_absent(const cJSON *json)
 {
@@ -197,22 +198,75 @@ static uint32_t read_discriminator(const struct fleet_object *type, const cJSON 
     return choice < 0 ? UINT32_MAX : UINT32_C(1) << choice;
 }
 
+/* The names of the fields, "a, b, c", if they are few. */
+static void append_fields(const struct fleet_object *type, uint32_t mask, struct fleet_strbuf *out)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf names = {0};
+    size_t count = 0;
+
+    for (const struct fleet_field *f = type->fields; f->name; f++)
+        if (fleet_field_belongs(f, mask))
+            fleet_strbuf_appendf(&names, "%s%s", count++ ? ", " : "", f->name);
+    if (count > 0 && count <= SHOWN_FIELD_MAX)
+        fleet_strbuf_append(out, names.text);
+}
+
 /* A key that the table does not know. */
 static void refuse_key(const struct fleet_object *type, uint32_t mask, const char *key,
                        const struct fleet_place *place, struct fleet_errors *errors)
 {
+    FLEET_AUTO_STRBUF struct fleet_strbuf all = {0};
     struct fleet_place here = {.up = place, .name = key};
-    const char *names[CANDIDATE_MAX], *nearest;
+    const char *names[CANDIDATE_MAX], *nearest, *help = fleet_field_help(type->hints, key);
     size_t count = 0;
 
     for (const struct fleet_field *f = type->fields; f->name && count < CANDIDATE_MAX; f++)
         if (fleet_field_belongs(f, mask))
             names[count++] = f->name;
     nearest = fleet_closest_word(key, names, count);
-    if (nearest)
+    append_fields(type, mask, &all);
+    if (help)
+        fleet_field_refuse_unknown(errors, &here, "unknown field: write %s", help);
+    else if (nearest)
         fleet_field_refuse_unknown(errors, &here, "unknown field; did you mean \"%s\"?", nearest);
     else
-        fleet_field_refuse_unknown(errors, &here, "unknown field of %s", type->name);
+        fleet_field_refuse_unknown(errors, &here, "unknown field of %s%s%s", type->name,
+                                   all.length ? ", which has " : "", fleet_strbuf_text(&all));
+}
+
+/* What a word means that stands for a whole block: "cosine" is {name: cosine}, "ck" {path: ck}. */
+static void append_block(const struct fleet_object *type, const char *word,
+                         struct fleet_strbuf *out)
+{
+    const struct fleet_field *by =
+        type->discriminator ? fleet_object_field(type, type->discriminator) : NULL;
+
+    if (by && fleet_field_choice(by, word) >= 0) {
+        fleet_strbuf_appendf(out, "; write {%s: %s}", by->name, word);
+        return;
+    }
+    for (const struct fleet_field *f = type->fields; f->name && !by; f++)
+        if (f->flags & FLEET_PATH && f->flags & FLEET_REQUIRED)
+            fleet_strbuf_appendf(out, "; write {%s: %.*s}", f->name, FLEET_SHOWN_MAX, word);
+}
+
+/* Something else than the block that is wanted. */
+static void refuse_block(const struct fleet_object *type, const cJSON *json,
+                         const struct fleet_place *place, struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf help = {0}, all = {0}, wanted = {0};
+
+    if (cJSON_IsString(json))
+        append_block(type, json->valuestring, &help);
+    if (help.length > 0) {
+        fleet_field_refuse(errors, place, "must be an object, not \"%.*s\"%s", FLEET_SHOWN_MAX,
+                           json->valuestring, help.text);
+        return;
+    }
+    append_fields(type, UINT32_MAX, &all);
+    fleet_strbuf_appendf(&wanted, all.length ? "an object (%s)" : "an object%s",
+                         fleet_strbuf_text(&all));
+    fleet_field_refuse_value(errors, place, json, wanted.text);
 }
 
 /* A key that another choice of the discriminator would have. */
@@ -275,7 +329,7 @@ static void decode_object(const struct fleet_object *type, const cJSON *json, ch
 
     memset(out, 0, type->size);
     if (!is_absent(json) && !cJSON_IsObject(json)) {
-        fleet_field_refuse_value(errors, place, json, "an object");
+        refuse_block(type, json, place, errors);
         return;
     }
     mask = read_discriminator(type, json, out);

@@ -40,6 +40,9 @@ void fleet_field_bounds(const struct fleet_field *field, struct fleet_strbuf *ou
 /* The index of `text` among the field's choices, or -1. */
 int fleet_field_choice(const struct fleet_field *field, const char *text);
 
+/* What `word`, a string or NULL, is called here by the list `hints` (may be NULL), or NULL. */
+const char *fleet_field_help(const struct fleet_hint *hints, const char *word);
+
 /* ---- field_scalar.c -------------------------------------------------------------------------- */
 
 /* Append an error at `place`. */

@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -179,21 +178,12 @@ static void decode_string(const struct fleet_field *field, const cJSON *json, ch
     }
 }
 
-/* What a word of another program is called here, or NULL. */
-static const char *help_for(const struct fleet_field *field, const cJSON *json)
-{
-    for (const struct fleet_hint *hint = field->hints; hint && hint->word; hint++)
-        if (cJSON_IsString(json) && strcasecmp(hint->word, json->valuestring) == 0)
-            return hint->help;
-    return NULL;
-}
-
 /* A word that is no choice: list them, and the nearest. */
 static void refuse_choice(const struct fleet_field *field, const cJSON *json,
                           const struct fleet_place *place, struct fleet_errors *errors)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf wanted = {0};
-    const char *nearest = NULL, *help = help_for(field, json);
+    const char *nearest = NULL, *help = fleet_field_help(field->hints, cJSON_GetStringValue(json));
     size_t count = 0;
 
     while (field->choices[count])

@@ -282,10 +282,15 @@ void fleet_json_append_hint(struct fleet_strbuf *out, const cJSON *item, const c
     const char *spelling = fleet_json_bool_spelling(item);
     const char *text = cJSON_IsString(item) ? item->valuestring : "";
 
-    if (spelling)
-        fleet_strbuf_appendf(out, " (YAML reads %s as %s; quote it: \"%s\")", spelling,
-                             cJSON_IsTrue(item) ? "true" : "false", spelling);
-    else if (cJSON_IsNumber(item) && begins(wanted, "a string"))
+    if (spelling) {
+        fleet_strbuf_appendf(out, " (YAML reads %s as %s", spelling,
+                             cJSON_IsTrue(item) ? "true" : "false");
+        if (!begins(wanted, "an object") && !begins(wanted, "a list") &&
+            !begins(wanted, "an integer") && !begins(wanted, "a finite number"))
+            fleet_strbuf_appendf(out, "; quote it: \"%s\"", spelling);
+        fleet_strbuf_append(out, ")");
+    }
+    if (cJSON_IsNumber(item) && begins(wanted, "a string"))
         fleet_strbuf_append(out, "; quote it");
     else if ((begins(wanted, "an integer") || begins(wanted, "a finite number") ||
               begins(wanted, "a number")) &&

@@ -185,8 +185,29 @@ static const struct fleet_rule model_rules[] = {
     {0},
 };
 
+static const struct fleet_hint model_field_hints[] = {
+    {"type", "name"},
+    {"n_layer", "layers"},
+    {"num_layers", "layers"},
+    {"n_head", "heads"},
+    {"num_heads", "heads"},
+    {"n_embd", "width"},
+    {"hidden_size", "width"},
+    {"d_model", "width"},
+    {"block_size", "context"},
+    {"n_positions", "context"},
+    {"n_ctx", "context"},
+    {"seq_len", "context"},
+    {"vocab_size", "vocabulary"},
+    {"intermediate_size", "hidden"},
+    {"num_classes", "classes"},
+    {"pretrained", "initialWeights, a safetensors file"},
+    {NULL, NULL},
+};
+
 static const struct fleet_object model_type = {
     .name = "model",
+    .hints = model_field_hints,
     .description = "What is trained.",
     .rules = model_rules,
     .fields = model_fields,
@@ -351,8 +372,19 @@ static const struct fleet_field checkpoint_fields[] = {
     {0},
 };
 
+static const struct fleet_hint checkpoint_field_hints[] = {
+    {"dir", "path"},
+    {"folder", "path"},
+    {"interval", "everySteps"},
+    {"every", "everySteps"},
+    {"max_to_keep", "keep"},
+    {"save_total_limit", "keep"},
+    {NULL, NULL},
+};
+
 static const struct fleet_object checkpoint_type = {
     .name = "checkpoint",
+    .hints = checkpoint_field_hints,
     .description = "Where and how often the state is saved. Absent: never.",
     .fields = checkpoint_fields,
     .size = sizeof(struct training_checkpoint),
@@ -568,8 +600,22 @@ static const struct fleet_rule training_rules[] = {
     {0},
 };
 
+static const struct fleet_hint training_field_hints[] = {
+    {"epochs", "steps: one is an update from globalBatchSize samples"},
+    {"max_steps", "steps"},
+    {"iterations", "steps"},
+    {"batchSize", "globalBatchSize, the samples of a step on all workers, and microBatchSize"},
+    {"batch_size", "globalBatchSize, the samples of a step on all workers, and microBatchSize"},
+    {"lr", "optimizer.learningRate"},
+    {"dataset", "data"},
+    {"dtype", "precision"},
+    {"checkpoints", "checkpoint"},
+    {NULL, NULL},
+};
+
 const struct fleet_object training_type = {
     .name = "training",
+    .hints = training_field_hints,
     .description = "The built-in training runtime: model, data, optimizer and batch.",
     .rules = training_rules,
     .fields = training_fields,

@@ -188,8 +188,19 @@ static const struct fleet_field optimizer_fields[] = {
     {0},
 };
 
+static const struct fleet_hint optimizer_field_hints[] = {
+    {"lr", "learningRate"},
+    {"betas", "beta1 and beta2"},
+    {"eps", "epsilon"},
+    {"grad_clip", "clip: {globalNorm: …}"},
+    {"max_grad_norm", "clip: {globalNorm: …}"},
+    {"type", "name"},
+    {NULL, NULL},
+};
+
 const struct fleet_object training_optimizer_type = {
     .name = "optimizer",
+    .hints = optimizer_field_hints,
     .description = "How gradients become updates.",
     .fields = optimizer_fields,
     .size = sizeof(struct training_optimizer),
@@ -335,8 +346,20 @@ static const struct fleet_rule schedule_rules[] = {
     {0},
 };
 
+static const struct fleet_hint schedule_field_hints[] = {
+    {"warmup", "warmupSteps"},
+    {"warmupRatio", "warmupSteps, a number of updates"},
+    {"warmup_ratio", "warmupSteps, a number of updates"},
+    {"milestones", "boundaries and values"},
+    {"minLr", "minLearningRate"},
+    {"min_lr", "minLearningRate"},
+    {"type", "name"},
+    {NULL, NULL},
+};
+
 const struct fleet_object training_schedule_type = {
     .name = "schedule",
+    .hints = schedule_field_hints,
     .description = "Learning rate of every update.",
     .rules = schedule_rules,
     .fields = schedule_fields,

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -72,6 +73,20 @@ static void test_errors__are_taken_back_by_path_and_words(void **state)
 }
 
 /* A full list only counts, also when errors are merged or taken back. */
+static void test_errors__same_words_differ_in_case_and_separators(void **state)
+{
+    char longer[66];
+
+    (void)state;
+    memset(longer, 'a', sizeof(longer) - 1);
+    longer[sizeof(longer) - 1] = '\0';
+    assert_true(fleet_same_word("warmupSteps", "warmup_steps"));
+    assert_true(fleet_same_word("K-STEPS", "kSteps"));
+    assert_false(fleet_same_word("steps", "step"));
+    assert_false(fleet_same_word("", "a"));
+    assert_false(fleet_same_word(longer, longer));
+}
+
 static void test_errors__beyond_the_limit_are_counted(void **state)
 {
     struct fleet_errors errors = {0}, more = {0};
@@ -110,6 +125,7 @@ int main(void)
         cmocka_unit_test(test_errors__touch_what_they_are_about),
         cmocka_unit_test(test_errors__are_merged_without_repetition),
         cmocka_unit_test(test_errors__are_taken_back_by_path_and_words),
+        cmocka_unit_test(test_errors__same_words_differ_in_case_and_separators),
         cmocka_unit_test(test_errors__beyond_the_limit_are_counted),
         cmocka_unit_test(test_errors__huge_losses_have_exponents),
     };

@@ -140,7 +140,10 @@ static const struct fleet_field sample_fields[] = {
     {0},
 };
 
+static const struct fleet_hint sample_hints[] = {{"form", "shape"}, {NULL, NULL}};
+
 static const struct fleet_object sample_type = {.name = "sample",
+                                                .hints = sample_hints,
                                                 .fields = sample_fields,
                                                 .size = sizeof(struct sample),
                                                 .discriminator = "shape"};
@@ -289,7 +292,9 @@ static void test_field__unknown_keys_are_refused_with_the_nearest(void **state)
     assert_refused("{\"shape\":\"circle\",\"cuont\":3,\"zzzzzz\":1,\"origin\":{\"x\":1,\"y\":2}}",
                    "spec.origin.y: unknown field; did you mean \"x\"?\n"
                    "spec.cuont: unknown field; did you mean \"count\"?\n"
-                   "spec.zzzzzz: unknown field of sample\n");
+                   "spec.zzzzzz: unknown field of sample, which has shape, radius, count, loud, "
+                   "name, file, resume, seed, at, origin, points, numbers, labels, raw\n");
+    assert_refused("{\"shape\":\"circle\",\"form\":1}", "spec.form: unknown field: write shape\n");
 }
 
 static void test_field__words_that_are_no_choice_list_the_choices(void **state)

@@ -238,10 +238,12 @@ static void test_fleetjob__what_is_no_job_is_refused(void **state)
     assert_refused("[]", "a FleetJob must be an object with apiVersion, kind, metadata and spec\n");
     assert_refused("text",
                    "a FleetJob must be an object with apiVersion, kind, metadata and spec\n");
-    assert_refused(HEAD "  worker: 3\n  training: []\n  strategy: x\n",
-                   "spec.worker: must be an object, not 3\n"
-                   "spec.strategy: must be an object, not \"x\"\n"
-                   "spec.training: must be an object, not a list\n");
+    assert_refused(
+        HEAD "  worker: 3\n  training: []\n  strategy: x\n",
+        "spec.worker: must be an object (replicas, minReplicas, maxReplicas, processesPerPod, "
+        "image, resources, volumes, hostnames, template), not 3\n"
+        "spec.strategy: must be an object, not \"x\"\n"
+        "spec.training: must be an object, not a list\n");
 }
 
 static void test_fleetjob__a_status_is_read_and_written(void **state)

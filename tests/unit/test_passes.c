@@ -490,12 +490,14 @@ static void test_passes__amp_obeys_custom_lists(void **state)
 static void test_passes__amp_lists_name_operators(void **state)
 {
     (void)state;
-    expect_refused(
-        GPT(1, ADAMW), LISTS("\"custom_white_list\":[\"layer_nrom\"]"),
-        "amp_configs.custom_white_list: there is no operator \"layer_nrom\", did you mean "
-        "layer_norm");
+    expect_refused(GPT(1, ADAMW), LISTS("\"custom_white_list\":[\"layer_nrom\"]"),
+                   "amp_configs.custom_white_list[0]: no operator \"layer_nrom\" (did you mean "
+                   "\"layer_norm\"?)");
     expect_refused(GPT(1, ADAMW), LISTS("\"custom_black_list\":[\"no_such_operator\"]"),
-                   "amp_configs.custom_black_list: there is no operator \"no_such_operator\"");
+                   "amp_configs.custom_black_list[0]: no operator \"no_such_operator\"");
+    expect_refused(GPT(1, ADAMW), LISTS("\"custom_black_list\":[\"foo\",\"exp\",\"softmx\"]"),
+                   "amp_configs.custom_black_list: no operators \"foo\", \"softmx\" (did you mean "
+                   "\"softmax\"?)");
     expect_refused(GPT(1, ADAMW),
                    LISTS("\"custom_white_list\":[\"mul\"],\"custom_black_list\":[\"matmul_v2\"]"),
                    "amp_configs.custom_black_list: \"matmul_v2\" and \"mul\" of custom_white_list "

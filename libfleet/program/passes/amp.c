@@ -233,18 +233,29 @@ struct list {
     const struct strategy_strings *names;
 };
 
+/* All of them, in one message: a pass has one error. */
 static int refuse_unknown(const struct list *list, struct fleet_error *err)
 {
+    FLEET_AUTO_STRBUF struct fleet_strbuf unknown = {0};
+    size_t count = 0, first = 0;
+
     for (size_t i = 0; i < list->names->count; i++) {
         const char *name = list->names->items[i], *meant;
 
         if (amp_lists_knows(name))
             continue;
         meant = amp_lists_closest(name);
-        return fleet_error(err, -EINVAL, "%s: there is no operator \"%.60s\"%s%s", list->field,
-                           name, meant ? ", did you mean " : "", meant ? meant : "");
+        first = count++ == 0 ? i : first;
+        fleet_strbuf_appendf(&unknown, "%s\"%.60s\"%s%s%s", unknown.length ? ", " : "", name,
+                             meant ? " (did you mean \"" : "", meant ? meant : "",
+                             meant ? "\"?)" : "");
     }
-    return 0;
+    if (count == 0)
+        return 0;
+    if (count == 1)
+        return fleet_error(err, -EINVAL, "%s[%zu]: no operator %s", list->field, first,
+                           unknown.text);
+    return fleet_error(err, -EINVAL, "%s: no operators %s", list->field, unknown.text);
 }
 
 /* Two of Paddle's operators that are one here cannot be in both lists. */
