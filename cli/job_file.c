@@ -116,6 +116,7 @@ int job_file_read(const char *path, const struct job_file_changes *changes, stru
 {
     FLEET_AUTO_FREE char *text = NULL;
     FLEET_AUTO_JSON cJSON *root = NULL;
+    struct fleet_errors faults = {0};
     struct fleet_error err;
     size_t size;
 
@@ -124,12 +125,14 @@ int job_file_read(const char *path, const struct job_file_changes *changes, stru
         fleet_errors_add(errors, "", "%s", err.text);
         return -EINVAL;
     }
-    if (document_pick(text, size, &root, &err) < 0) {
+    if (document_pick(text, size, &root, &faults, &err) < 0) {
         fleet_errors_add(errors, "", "%s: %s", path, err.text);
         return -EINVAL;
     }
     change(root, changes, errors);
     (void)fleetjob_decode(root, out, errors);
+    document_tell_faults(path, &faults, errors);
+    fleet_errors_release(&faults);
     return 0;
 }
 

@@ -57,6 +57,7 @@ struct local_job {
     struct fleet_strbuf told;   /* errors of our trainers since the last restart, a line each */
     /* UIDs of pods that have come to the hub, or were reported as missing */
     struct fleet_map known;
+    bool state_file_fails; /* since the last warning */
 };
 
 static void note(struct local_job *lj, const char *format, ...)
@@ -91,8 +92,12 @@ static void on_state_due(uv_timer_t *timer)
     struct fleet_error err;
 
     if (state_file_write(lj->config.state_file, lj->job->metadata.name, view->generation.counter,
-                         view->progress.step, lj->launcher, &err) < 0)
-        note(lj, "warning: %s", err.text);
+                         view->progress.step, lj->launcher, &err) == 0)
+        lj->state_file_fails = false;
+    else if (!lj->state_file_fails) { /* told once */
+        lj->state_file_fails = true;
+        note(lj, "warning: --state-file: %s", err.text);
+    }
 }
 
 static void state_changed(struct local_job *lj)

@@ -116,6 +116,17 @@ static int cli_help(int argc, char **argv)
     return EXIT_GOOD;
 }
 
+/* Output that could not be written, on a full disk for instance, is no success. */
+static int check_output(const char *name, int code)
+{
+    bool is_written = fflush(stdout) == 0 && !ferror(stdout);
+
+    if (is_written || code != EXIT_GOOD)
+        return code;
+    (void)fprintf(stderr, "fleetjob %s: standard output: cannot be written\n", name);
+    return EXIT_NO;
+}
+
 int main(int argc, char **argv)
 {
     const struct command *command;
@@ -136,5 +147,7 @@ int main(int argc, char **argv)
         return EXIT_NO;
     }
     command = find(argv[1]);
-    return command ? command->run(argc - 1, argv + 1) : refuse_unknown(argv[1]);
+    if (!command)
+        return refuse_unknown(argv[1]);
+    return check_output(argv[1], command->run(argc - 1, argv + 1));
 }

@@ -435,12 +435,13 @@ static void show_place(struct progress *p, const struct hub_event *event)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
-    if (event->type == HUB_EVENT_CHECKPOINT)
+    if (event->type == HUB_EVENT_CHECKPOINT) {
         fleet_strbuf_appendf(&text, "checkpoint of step %lld: %s", (long long)event->step.step,
                              event->text ? event->text : "");
-    else
+    } else {
         fleet_strbuf_appendf(&text, "held-out loss after step %lld: ", (long long)event->step.step);
-    step_line_append_loss(event->step.loss, &text);
+        step_line_append_loss(event->step.loss, &text);
+    }
     say(p, &text);
 }
 

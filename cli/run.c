@@ -418,14 +418,17 @@ static bool draw_curve(struct run *run, const char *path)
 static void print_hints(const struct run *run, bool has_succeeded, bool has_failed)
 {
     const char *file = run->arguments.file, *self = program_invocation_name;
+    const struct training_config *training = &run->job.spec.training;
     int other = job_file_world(&run->job) > 1 ? job_file_world(&run->job) / 2 : 2;
+    bool would_resume =
+        training->has_checkpoint && training->checkpoint.resume != TRAINING_RESUME_NEVER;
 
     if (run->arguments.is_json || !run->job.spec.has_training)
         return;
     (void)printf("\nTry next:\n");
     if (has_succeeded && run->plan.selection.depends_on_workers.count == 0)
-        (void)printf("  %s run %s --workers %d    # the same weights, bit for bit\n", self, file,
-                     other);
+        (void)printf("  %s run %s --workers %d%s    # the same weights, bit for bit\n", self, file,
+                     other, would_resume ? " --checkpoint again" : "");
     if (has_succeeded)
         (void)printf("  %s plan %s --program     # what each rank runs\n", self, file);
     if (has_succeeded && run->job.status.has_checkpoint && run->job.status.checkpoint.path)

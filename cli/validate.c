@@ -143,6 +143,11 @@ static bool validate_one(const char *text, size_t size, int number, int jobs,
     (void)document_read_number(arguments->file, text, size, number, &document, &check.errors);
     if (cJSON_IsObject(document.json) || check.errors.count == 0)
         check_document(&document, arguments, &check);
+    else if (document.is_broken)
+        fleet_errors_add(&check.notes, "",
+                         "%s: nothing else was looked at: text that cannot be parsed hides what "
+                         "stands before and behind it",
+                         arguments->file);
     name_document(arguments, &document, jobs, &name);
     print_verdict(name.text, jobs, &check);
     is_valid = check.errors.count == 0;

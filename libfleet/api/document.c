@@ -144,22 +144,31 @@ static bool is_fleetjob(const cJSON *json)
     return kind && strcmp(kind, WELLKNOWN_KIND) == 0;
 }
 
-/* The one that is meant: of several documents the FleetJob with that number. */
-static int pick(cJSON *documents, int number, cJSON **out, struct fleet_error *err)
+/* The place of the one that is meant: of several documents the FleetJob with that number. */
+static int find_number(const cJSON *documents, int number, struct fleet_error *err)
 {
-    int count = cJSON_GetArraySize(documents), jobs = 0;
-    cJSON *item, *found = count == 1 ? documents->child : NULL;
+    int count = cJSON_GetArraySize(documents), jobs = 0, at = 0;
+    const cJSON *item;
 
-    if (count > 1)
-        cJSON_ArrayForEach(item, documents)
-        {
-            found = is_fleetjob(item) && jobs == number ? item : found;
-            jobs += is_fleetjob(item);
-        }
-    if (!found)
-        return fleet_error(err, -EINVAL, "%d documents, and none is a FleetJob", count);
-    *out = cJSON_DetachItemViaPointer(documents, found);
-    return 0;
+    if (count == 1)
+        return 0;
+    cJSON_ArrayForEach(item, documents)
+    {
+        if (is_fleetjob(item) && jobs++ == number)
+            return at;
+        at++;
+    }
+    return fleet_error(err, -ENOENT, "%d documents, and none is a FleetJob", count);
+}
+
+/* All documents, whatever is wrong with single values of them. */
+static int read_loosely(const char *text, size_t size, cJSON **out, struct fleet_error *err)
+{
+    struct fleet_errors ignored = {0};
+    int rc = fleet_yaml_tolerate(text, size, 0, out, &ignored, err);
+
+    fleet_errors_release(&ignored);
+    return rc;
 }
 
 int document_jobs(const char *text, size_t size)
@@ -168,7 +177,7 @@ int document_jobs(const char *text, size_t size)
     const cJSON *item;
     int count = 0;
 
-    if (fleet_yaml_documents(text, size, &documents, NULL) < 0)
+    if (read_loosely(text, size, &documents, NULL) < 0)
         return 0;
     cJSON_ArrayForEach(item, documents) count += is_fleetjob(item);
     return count;
@@ -179,7 +188,7 @@ void document_others(const char *text, size_t size, struct fleet_strbuf *out)
     FLEET_AUTO_JSON cJSON *documents = NULL;
     const cJSON *item;
 
-    if (fleet_yaml_documents(text, size, &documents, NULL) < 0 || cJSON_GetArraySize(documents) < 2)
+    if (read_loosely(text, size, &documents, NULL) < 0 || cJSON_GetArraySize(documents) < 2)
         return;
     cJSON_ArrayForEach(item, documents)
     {
@@ -196,22 +205,40 @@ void document_others(const char *text, size_t size, struct fleet_strbuf *out)
 
 /* The FleetJob of that number, or what the only document is. */
 static int read_number(const char *text, size_t size, int number, cJSON **out,
-                       struct fleet_error *err)
+                       struct fleet_errors *faults, struct fleet_error *err)
 {
-    FLEET_AUTO_JSON cJSON *documents = NULL;
+    FLEET_AUTO_JSON cJSON *documents = NULL, *again = NULL;
+    int place;
 
-    if (fleet_yaml_documents(text, size, &documents, err) < 0)
+    if (read_loosely(text, size, &documents, err) < 0)
         return -EINVAL;
-    return pick(documents, number, out, err);
+    place = find_number(documents, number, err);
+    if (place < 0)
+        return place;
+    if (fleet_yaml_tolerate(text, size, place, &again, faults, err) < 0)
+        return -EINVAL;
+    *out = cJSON_DetachItemFromArray(documents, place);
+    return 0;
 }
 
-int document_pick(const char *text, size_t size, cJSON **out, struct fleet_error *err)
+int document_pick(const char *text, size_t size, cJSON **out, struct fleet_errors *faults,
+                  struct fleet_error *err)
 {
     int jobs = document_jobs(text, size);
 
     if (jobs > 1)
         return fleet_error(err, -EINVAL, "the file has %d FleetJobs; one is expected", jobs);
-    return read_number(text, size, 0, out, err);
+    return read_number(text, size, 0, out, faults, err);
+}
+
+void document_tell_faults(const char *name, const struct fleet_errors *faults,
+                          struct fleet_errors *errors)
+{
+    for (size_t i = 0; i < faults->count && i < FLEET_ERRORS_MAX; i++) {
+        if (faults->items[i].path[0])
+            fleet_errors_drop(errors, faults->items[i].path, "");
+        fleet_errors_add(errors, "", "%s: %s", name, faults->items[i].message);
+    }
 }
 
 bool document_is_blank(const char *text, size_t size)
@@ -239,34 +266,62 @@ int document_read(const char *name, const char *text, size_t size, struct docume
     return document_read_number(name, text, size, 0, out, errors);
 }
 
+/* A job, or a strategy as YAML or JSON. */
+static int decode(const char *name, const char *text, size_t size, struct document *out,
+                  struct fleet_errors *errors)
+{
+    if (!is_job(out->json)) {
+        unwrap_strategy(&out->json);
+        return read_strategy(name, text, size, out, errors);
+    }
+    strategy_release(&out->job.spec.strategy);
+    return fleetjob_decode(out->json, &out->job, errors);
+}
+
+/* Neither an object nor the text format: which reader's words help? */
+static void refuse_text(const char *name, const char *text, size_t size, const cJSON *json,
+                        const struct fleet_error *yaml, const struct fleet_error *prototxt,
+                        struct fleet_errors *errors)
+{
+    if (!json && document_is_blank(text, size) && size > 0)
+        fleet_errors_add(errors, "", "%s: the file is empty, or has only comments", name);
+    else if (!json && (looks_like_job(text, size) || looks_like_yaml(text, size)))
+        fleet_errors_add(errors, "", "%s: %s", name, yaml->text);
+    else if (json && (looks_like_yaml(text, size) || !memchr(text, ':', size)))
+        fleet_errors_add(errors, "",
+                         "%s:1:1: not a FleetJob: a mapping (\"key: value\") is expected", name);
+    else
+        fleet_errors_add(errors, "", "%s", prototxt->text);
+}
+
 int document_read_number(const char *name, const char *text, size_t size, int number,
                          struct document *out, struct fleet_errors *errors)
 {
+    struct fleet_errors faults = {0};
     struct fleet_error yaml, prototxt;
+    bool is_parsed;
+    int rc;
 
     *out = (struct document){0};
     strategy_init(&out->strategy);
     strategy_init(&out->job.spec.strategy);
-    if (read_number(text, size, number, &out->json, &yaml) == 0 && cJSON_IsObject(out->json)) {
-        if (!is_job(out->json)) {
-            unwrap_strategy(&out->json);
-            return read_strategy(name, text, size, out, errors);
-        }
-        strategy_release(&out->job.spec.strategy);
-        return fleetjob_decode(out->json, &out->job, errors);
+    rc = read_number(text, size, number, &out->json, &faults, &yaml);
+    is_parsed = rc != -EINVAL;
+    if (rc == 0 && cJSON_IsObject(out->json)) {
+        rc = decode(name, text, size, out, errors);
+    } else if (read_text(name, text, size, out, &prototxt)) {
+        rc = 0;
+    } else {
+        rc = -EINVAL;
+        out->is_broken = !is_parsed && !document_is_blank(text, size);
+        refuse_text(name, text, size, out->json, &yaml, &prototxt, errors);
     }
-    if (read_text(name, text, size, out, &prototxt))
-        return 0;
-    if (!out->json && document_is_blank(text, size) && size > 0)
-        fleet_errors_add(errors, "", "%s: the file is empty, or has only comments", name);
-    else if (!out->json && (looks_like_job(text, size) || looks_like_yaml(text, size)))
-        fleet_errors_add(errors, "", "%s: %s", name, yaml.text);
-    else if (out->json && (looks_like_yaml(text, size) || !memchr(text, ':', size)))
-        fleet_errors_add(errors, "",
-                         "%s:1:1: not a FleetJob: a mapping (\"key: value\") is expected", name);
-    else
-        fleet_errors_add(errors, "", "%s", prototxt.text);
-    return -EINVAL;
+    if (out->kind != DOCUMENT_STRATEGY_TEXT && faults.count > 0) {
+        document_tell_faults(name, &faults, errors);
+        rc = -EINVAL;
+    }
+    fleet_errors_release(&faults);
+    return rc;
 }
 
 void document_release(struct document *document)

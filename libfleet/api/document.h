@@ -13,6 +13,7 @@
  *   else                                                           a strategy in text format
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "libfleet/api/fleetjob.h"
@@ -29,6 +30,7 @@ enum document_kind {
 struct document {
     enum document_kind kind;
     cJSON *json;              /* as read; NULL for text */
+    bool is_broken;           /* neither YAML nor text format: nothing of it was read */
     struct fleetjob job;      /* DOCUMENT_JOB */
     struct strategy strategy; /* the strategy alone; a job's is job.spec.strategy */
 };
@@ -51,9 +53,15 @@ int document_jobs(const char *text, size_t size);
 int document_read_number(const char *name, const char *text, size_t size, int number,
                          struct document *out, struct fleet_errors *errors);
 
-/* The only FleetJob of a file, or its only document, as JSON; owned by the caller. -EINVAL: not
- * YAML, none, several. */
-int document_pick(const char *text, size_t size, cJSON **out, struct fleet_error *err);
+/* The only FleetJob of a file, or its only document, as JSON; owned by the caller. `faults` gets
+ * what is wrong with single values (fleet_yaml_tolerate()). -EINVAL: not YAML, none, several. */
+int document_pick(const char *text, size_t size, cJSON **out, struct fleet_errors *faults,
+                  struct fleet_error *err);
+
+/* Add what document_pick() found to what decoding found, "NAME: line L, …". The same value is not
+ * told of twice. */
+void document_tell_faults(const char *name, const struct fleet_errors *faults,
+                          struct fleet_errors *errors);
 
 /* Of a file with several documents: those that are no FleetJobs, as "ConfigMap text, Secret
  * key"; nothing is appended if there are none. */

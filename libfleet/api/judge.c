@@ -48,7 +48,7 @@ static const char *const cost_fields[] = {"spec.training.model",
                                           "spec.worker.processesPerPod",
                                           NULL};
 
-/* Sizes of which every model can be made; no message of a pass names one. */
+/* Sizes that fit every model; no message of a pass names one. */
 static void use_sizes_that_fit(struct training_model *model)
 {
     model->heads = 1;

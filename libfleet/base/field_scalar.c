@@ -108,6 +108,18 @@ static bool check_bounds(const struct fleet_field *field, const cJSON *json,
     return false;
 }
 
+/* Not even a number of that kind: say the bounds, too. */
+static void refuse_number(const struct fleet_field *field, const char *kind, const cJSON *json,
+                          const struct fleet_place *place, struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf wanted = {0}, bounds = {0};
+
+    fleet_field_bounds(field, &bounds);
+    fleet_strbuf_appendf(&wanted, "%s%s%s", kind, bounds.length ? " " : "",
+                         fleet_strbuf_text(&bounds));
+    fleet_field_refuse_value(errors, place, json, wanted.text);
+}
+
 static void decode_int(const struct fleet_field *field, const cJSON *json, int64_t *out,
                        const struct fleet_place *place, struct fleet_errors *errors)
 {
@@ -116,9 +128,10 @@ static void decode_int(const struct fleet_field *field, const cJSON *json, int64
 
     if (is_whole && !check_bounds(field, json, place, errors))
         return;
-    if (fleet_json_item_int(json, &value) < 0)
-        fleet_field_refuse_value(errors, place, json,
-                                 is_whole ? "an integer within 2^53" : "an integer");
+    if (!is_whole)
+        refuse_number(field, "an integer", json, place, errors);
+    else if (fleet_json_item_int(json, &value) < 0)
+        fleet_field_refuse_value(errors, place, json, "an integer within 2^53");
     else
         *out = value;
 }
@@ -127,7 +140,7 @@ static void decode_number(const struct fleet_field *field, const cJSON *json, do
                           const struct fleet_place *place, struct fleet_errors *errors)
 {
     if (!cJSON_IsNumber(json) || !isfinite(json->valuedouble))
-        fleet_field_refuse_value(errors, place, json, "a finite number");
+        refuse_number(field, "a finite number", json, place, errors);
     else if (check_bounds(field, json, place, errors))
         *out = json->valuedouble;
 }

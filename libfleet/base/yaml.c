@@ -2,14 +2,17 @@
 
 /*
  * libyaml's events become a cJSON tree on an explicit stack of open containers, so nesting costs no
- * C stack. An alias is a copy of the subtree its anchor names; the copy is counted before it is
- * made, which bounds what a few lines of nested aliases can grow into.
+ * C stack. What is wrong with one value is a fault: reading goes on behind it if the caller takes
+ * faults. What libyaml refuses, and limits, end the reading. An alias is a copy of the subtree its
+ * anchor names; the copy is counted before it is made, which bounds what a few lines of nested
+ * aliases can grow into.
  */
 #include "libfleet/base/yaml.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +22,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/map.h"
@@ -34,17 +38,21 @@ struct open {
     int key_count;          /* mapping */
     struct fleet_map lines; /* mapping: key → the line that it stands on, as a pointer */
     char *anchor;           /* its own, usable once it is complete, or NULL */
+    bool is_duplicate;      /* mapping: `key` stood there before, so its value goes aside */
 };
 
 struct reader {
     yaml_parser_t parser;
     cJSON *root;      /* of the document that is being read */
     cJSON *documents; /* list of those that were read */
-    cJSON *merged;    /* list of the values of <<; kept, because anchors may stand in them */
+    cJSON *aside;     /* list of values of << and of duplicate keys: anchors may stand in them */
     struct open stack[FLEET_YAML_DEPTH_MAX];
     int depth;
     size_t node_count;
-    bool is_single;           /* a second document is an error */
+    bool is_single; /* a second document is an error */
+    struct fleet_errors
+        *faults; /* of document number `faulty`, from 0; NULL: the first is an error */
+    int faulty;
     yaml_mark_t document;     /* where the one that is being read begins */
     struct fleet_map anchors; /* name → cJSON * in the tree */
 };
@@ -296,18 +304,69 @@ static bool wants_key(struct reader *reader)
     return open && cJSON_IsObject(open->node) && !open->key;
 }
 
+static const char *last_key(const cJSON *mapping)
+{
+    return mapping->child ? mapping->child->prev->string : "";
+}
+
+/* Where the reader stands, as "spec.training.optimizer.learningRate". */
+static void append_path(const struct reader *reader, struct fleet_strbuf *path)
+{
+    for (int i = 0; i < reader->depth; i++) {
+        const struct open *open = &reader->stack[i];
+        if (cJSON_IsArray(open->node))
+            fleet_strbuf_appendf(path, "[%d]",
+                                 cJSON_GetArraySize(open->node) - (i + 1 < reader->depth));
+        else if (open->key || i + 1 < reader->depth)
+            fleet_strbuf_appendf(path, "%s%.100s", path->length > 0 ? "." : "",
+                                 open->key ? open->key : last_key(open->node));
+    }
+}
+
+/*
+ * One value is wrong: 0 if reading goes on, and `format` has been noted with the value's path, else
+ * -EINVAL. `path` is put before the words where the reader stands at a value.
+ */
+__attribute__((format(printf, 5, 6))) static int fault(struct reader *reader, yaml_mark_t mark,
+                                                       bool has_path, struct fleet_error *err,
+                                                       const char *format, ...)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0}, text = {0};
+    va_list args;
+
+    if (has_path)
+        append_path(reader, &path);
+    fleet_strbuf_appendf(&text, "line %zu, column %zu: %.200s%s", mark.line + 1, mark.column + 1,
+                         fleet_strbuf_text(&path), path.length > 0 ? ": " : "");
+    va_start(args, format);
+    fleet_strbuf_appendv(&text, format, args);
+    va_end(args);
+    if (!reader->faults)
+        return fleet_error(err, -EINVAL, "%s", text.text);
+    if (cJSON_GetArraySize(reader->documents) == reader->faulty)
+        fleet_errors_add(reader->faults, fleet_strbuf_text(&path), "%s", text.text);
+    return 0;
+}
+
+/* Stands for a value that could not be read: no decoder takes it. */
+static cJSON *create_unreadable(void)
+{
+    return fleet_json_new_number(INFINITY);
+}
+
 static int take_key(struct reader *reader, const char *text, yaml_mark_t mark,
                     struct fleet_error *err)
 {
     struct open *open = top(reader);
 
     fleet_assert(open);
-    if (cJSON_GetObjectItemCaseSensitive(open->node, text))
-        return fleet_error(err, -EINVAL,
-                           "line %zu, column %zu: duplicate key \"%.100s\", first on line %zu",
-                           mark.line + 1, mark.column + 1, text,
-                           (size_t)(uintptr_t)fleet_map_get(&open->lines, text));
-    (void)fleet_map_set(&open->lines, text, (void *)(uintptr_t)(mark.line + 1)); /* NOLINT */
+    open->is_duplicate = cJSON_GetObjectItemCaseSensitive(open->node, text) != NULL;
+    if (open->is_duplicate &&
+        fault(reader, mark, false, err, "duplicate key \"%.100s\", first on line %zu", text,
+              (size_t)(uintptr_t)fleet_map_get(&open->lines, text)) < 0)
+        return -EINVAL;
+    if (!open->is_duplicate)
+        (void)fleet_map_set(&open->lines, text, (void *)(uintptr_t)(mark.line + 1)); /* NOLINT */
     if (++open->key_count > FLEET_YAML_KEY_MAX)
         return refuse_at(mark, err, "more than 4096 keys in one mapping", NULL);
     open->key = fleet_dup_text(text);
@@ -332,7 +391,10 @@ static int place_value(struct reader *reader, cJSON *value, yaml_mark_t mark,
         cJSON_Delete(value);
         return refuse_at(mark, err, "a key must be a single word or text", NULL);
     }
-    fleet_json_set_new(open->node, open->key, value);
+    if (open->is_duplicate)
+        fleet_json_add(reader->aside, value);
+    else
+        fleet_json_set_new(open->node, open->key, value);
     free(open->key);
     open->key = NULL;
     return 0;
@@ -361,63 +423,53 @@ static bool is_tag_of(const char *tag, const cJSON *value)
     return strcmp(tag, TAG_PREFIX "null") == 0 && (!value || cJSON_IsNull(value));
 }
 
-static const char *last_key(const cJSON *mapping)
+/* The value of a scalar that is no key; NULL if it is wrong and reading ends. */
+static cJSON *make_scalar(struct reader *reader, const yaml_event_t *event, struct fleet_error *err)
 {
-    return mapping->child ? mapping->child->prev->string : "";
-}
+    const char *text = (const char *)event->data.scalar.value;
+    const char *tag = (const char *)event->data.scalar.tag;
+    yaml_mark_t mark = event->start_mark;
+    cJSON *value;
+    int rc = 0;
 
-/* Where the reader stands, as "spec.training.optimizer.learningRate". */
-static void append_path(const struct reader *reader, struct fleet_strbuf *path)
-{
-    for (int i = 0; i < reader->depth; i++) {
-        const struct open *open = &reader->stack[i];
-        if (cJSON_IsArray(open->node))
-            fleet_strbuf_appendf(path, "[%d]",
-                                 cJSON_GetArraySize(open->node) - (i + 1 < reader->depth));
-        else if (open->key || i + 1 < reader->depth)
-            fleet_strbuf_appendf(path, "%s%.100s", path->length > 0 ? "." : "",
-                                 open->key ? open->key : last_key(open->node));
-    }
-}
-
-static int refuse_scalar(const struct reader *reader, const yaml_event_t *event, const char *what,
-                         const char *value, struct fleet_error *err)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
-
-    append_path(reader, &path);
-    return fleet_error(err, -EINVAL, "line %zu, column %zu: %.200s%s%s%.100s",
-                       event->start_mark.line + 1, event->start_mark.column + 1,
-                       fleet_strbuf_text(&path), path.length > 0 ? ": " : "", what, value);
+    if (tag && !is_tag_of(tag, NULL))
+        return fault(reader, mark, true, err, "unknown tag \"%.100s\"", tag) == 0
+                   ? create_unreadable()
+                   : NULL;
+    if (tag ? is_string_tag(tag) : event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
+        value = fleet_json_new_string(text);
+    else
+        value = resolve_plain(text);
+    if (value && (!tag || is_tag_of(tag, value)))
+        return value;
+    if (value)
+        rc = fault(reader, mark, true, err, "the value is not what its tag says: \"%.100s\"", tag);
+    else
+        rc = fault(reader, mark, true, err, "must be a finite number, not %.100s", text);
+    cJSON_Delete(value);
+    return rc == 0 ? create_unreadable() : NULL;
 }
 
 static int read_scalar(struct reader *reader, const yaml_event_t *event, struct fleet_error *err)
 {
     const char *text = (const char *)event->data.scalar.value;
-    const char *tag = (const char *)event->data.scalar.tag;
+    const char *anchor = (const char *)event->data.scalar.anchor;
+    bool is_key = wants_key(reader);
     cJSON *value;
 
-    if (strlen(text) != event->data.scalar.length)
-        return refuse_scalar(reader, event, "a NUL character in a string: leave it out", "", err);
-    if (wants_key(reader) && !event->data.scalar.anchor)
+    if (strlen(text) != event->data.scalar.length &&
+        fault(reader, event->start_mark, true, err, "a NUL character in a string: leave it out") <
+            0)
+        return -EINVAL;
+    if (is_key && anchor &&
+        fault(reader, event->start_mark, false, err, "an anchor on a key is not supported") < 0)
+        return -EINVAL;
+    if (is_key)
         return take_key(reader, text, event->start_mark, err);
-    if (tag && !is_tag_of(tag, NULL))
-        return refuse_at(event->start_mark, err, "unknown tag", tag);
-    if (tag ? is_string_tag(tag) : event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
-        value = fleet_json_new_string(text);
-    else
-        value = resolve_plain(text);
-    if (tag && value && !is_tag_of(tag, value)) {
-        cJSON_Delete(value);
-        return refuse_at(event->start_mark, err, "the value is not what its tag says:", tag);
-    }
+    value = make_scalar(reader, event, err);
     if (!value)
-        return refuse_scalar(reader, event, "must be a finite number, not ", text, err);
-    if (wants_key(reader)) {
-        cJSON_Delete(value);
-        return refuse_at(event->start_mark, err, "an anchor on a key is not supported", NULL);
-    }
-    remember_anchor(reader, (const char *)event->data.scalar.anchor, value);
+        return -EINVAL;
+    remember_anchor(reader, anchor, value);
     return place_value(reader, value, event->start_mark, err);
 }
 
@@ -427,8 +479,12 @@ static int read_alias(struct reader *reader, const yaml_event_t *event, struct f
     const cJSON *named = fleet_map_get(&reader->anchors, name);
     cJSON *copy;
 
-    if (!named)
-        return refuse_at(event->start_mark, err, "no complete value has the anchor", name);
+    if (!named) {
+        if (fault(reader, event->start_mark, true, err,
+                  "no complete value has the anchor \"%.100s\"", name) < 0)
+            return -EINVAL;
+        return place_value(reader, create_unreadable(), event->start_mark, err);
+    }
     if (count_more(reader, count_nodes(named), event->start_mark, err) < 0)
         return -EINVAL;
     copy = fleet_json_copy(named);
@@ -481,13 +537,13 @@ static int apply_merges(struct reader *reader, cJSON *mapping, yaml_mark_t mark,
 
     if (!from)
         return 0;
-    fleet_json_add(reader->merged, from);
+    fleet_json_add(reader->aside, from);
     if (cJSON_IsArray(from))
         cJSON_ArrayForEach(element, from) good = good && merge(mapping, element);
     else
         good = merge(mapping, from);
     if (!good)
-        return refuse_at(mark, err, "<< must name a mapping or a list of mappings", NULL);
+        return fault(reader, mark, false, err, "<< must name a mapping or a list of mappings");
     if (cJSON_GetArraySize(mapping) > FLEET_YAML_KEY_MAX)
         return refuse_at(mark, err, "more than 4096 keys in one mapping", NULL);
     return 0;
@@ -622,15 +678,22 @@ static int skip_mark(const char **text, size_t *size, struct fleet_error *err)
     return 0;
 }
 
-static int read_documents(const char *text, size_t size, bool is_single, cJSON **out,
+struct wish {
+    bool is_single;
+    struct fleet_errors *faults; /* as in struct reader */
+    int faulty;
+};
+
+static int read_documents(const char *text, size_t size, const struct wish *wish, cJSON **out,
                           struct fleet_error *err)
 {
-    struct reader reader = {.is_single = is_single};
+    struct reader reader = {
+        .is_single = wish->is_single, .faults = wish->faults, .faulty = wish->faulty};
     int rc;
 
     if (!yaml_parser_initialize(&reader.parser))
         return fleet_error(err, -ENOMEM, "no memory for the YAML parser");
-    reader.merged = fleet_json_new_list();
+    reader.aside = fleet_json_new_list();
     reader.documents = fleet_json_new_list();
     yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, size);
@@ -638,7 +701,7 @@ static int read_documents(const char *text, size_t size, bool is_single, cJSON *
     while (reader.depth > 0)
         release_open(&reader.stack[--reader.depth]);
     fleet_map_release(&reader.anchors);
-    cJSON_Delete(reader.merged);
+    cJSON_Delete(reader.aside);
     cJSON_Delete(reader.root);
     yaml_parser_delete(&reader.parser);
     if (rc < 0)
@@ -648,7 +711,8 @@ static int read_documents(const char *text, size_t size, bool is_single, cJSON *
     return rc;
 }
 
-int fleet_yaml_documents(const char *text, size_t size, cJSON **out, struct fleet_error *err)
+static int read_all(const char *text, size_t size, const struct wish *wish, cJSON **out,
+                    struct fleet_error *err)
 {
     cJSON *json = NULL;
 
@@ -658,25 +722,28 @@ int fleet_yaml_documents(const char *text, size_t size, cJSON **out, struct flee
     if (skip_mark(&text, &size, err) < 0)
         return -EINVAL;
     if (!read_json(text, size, &json))
-        return read_documents(text, size, false, out, err);
+        return read_documents(text, size, wish, out, err);
     *out = fleet_json_new_list();
     fleet_json_add(*out, json);
     return 0;
 }
 
+int fleet_yaml_documents(const char *text, size_t size, cJSON **out, struct fleet_error *err)
+{
+    return read_all(text, size, &(struct wish){0}, out, err);
+}
+
+int fleet_yaml_tolerate(const char *text, size_t size, int number, cJSON **out,
+                        struct fleet_errors *faults, struct fleet_error *err)
+{
+    return read_all(text, size, &(struct wish){.faults = faults, .faulty = number}, out, err);
+}
+
 int fleet_yaml_to_json(const char *text, size_t size, cJSON **out, struct fleet_error *err)
 {
     FLEET_AUTO_JSON cJSON *documents = NULL;
-    int rc;
+    int rc = read_all(text, size, &(struct wish){.is_single = true}, &documents, err);
 
-    if (size > FLEET_YAML_SIZE_MAX)
-        return fleet_error(err, -EFBIG, "%zu bytes are more than the limit of %d", size,
-                           FLEET_YAML_SIZE_MAX);
-    if (skip_mark(&text, &size, err) < 0)
-        return -EINVAL;
-    if (read_json(text, size, out))
-        return 0;
-    rc = read_documents(text, size, true, &documents, err);
     if (rc == 0)
         *out = cJSON_DetachItemFromArray(documents, 0);
     return rc;

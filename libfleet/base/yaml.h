@@ -22,6 +22,7 @@
 #include <cjson/cJSON.h>
 
 struct fleet_error;
+struct fleet_errors;
 
 #define FLEET_YAML_SIZE_MAX     (1024 * 1024) /* bytes of text */
 #define FLEET_YAML_DEPTH_MAX    64            /* nesting */
@@ -35,6 +36,17 @@ struct fleet_error;
  * FLEET_YAML_DOCUMENT_MAX.
  */
 int fleet_yaml_documents(const char *text, size_t size, cJSON **out, struct fleet_error *err);
+
+/*
+ * The same, but go on behind what is wrong with one value: .inf and .nan, a duplicate key (the
+ * first one counts), an alias without an anchor, an unknown tag or one that does not fit, an anchor
+ * on a key, a NUL character, a << that names no mapping. In the tree stands a number there that is
+ * not finite, which no decoder takes. Such faults of document `number` (from 0) are appended to
+ * `faults`: the path of the value ("" where it is not known), "line L, column C: …". Errors are the
+ * others.
+ */
+int fleet_yaml_tolerate(const char *text, size_t size, int number, cJSON **out,
+                        struct fleet_errors *faults, struct fleet_error *err);
 
 /*
  * Read exactly one document. *out is owned by the caller. -EINVAL with "line L, column C: …": not

@@ -324,6 +324,11 @@ static int find_newest(const char *path, struct export_source *source, struct fl
     struct manifest_list list;
     int rc = manifest_scan(path, NULL, &list, NULL, err);
 
+    if (rc == -ENOTDIR)
+        return fleet_error(err, rc,
+                           "%s: not a checkpoint: a folder is expected, one of a single "
+                           "checkpoint or spec.training.checkpoint.path",
+                           path);
     if (rc < 0)
         return rc;
     rc = fleet_error(err, -ENOENT, "%s: there is no checkpoint", path);

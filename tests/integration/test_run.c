@@ -181,6 +181,19 @@ static void test_run__text_is_for_people(void **state)
     release(&run);
 }
 
+/* The rest of the line is the path of a folder and nothing else. */
+static void expect_folder_behind(const char *text, const char *words)
+{
+    const char *line = strstr(text, words);
+    FLEET_AUTO_FREE char *path = NULL;
+
+    assert_non_null(line);
+    line += strlen(words);
+    path = strndup(line, strcspn(line, "\n"));
+    if (access(path, X_OK) < 0)
+        fail_msg("there is no folder \"%s\"", path);
+}
+
 static void test_run__the_command_line_says_where_checkpoints_go(void **state)
 {
     struct run run;
@@ -194,6 +207,24 @@ static void test_run__the_command_line_says_where_checkpoints_go(void **state)
     expect_exit(&run, 0);
     expect_words(&run.out, path);
     assert_int_equal(access(path, R_OK), 0);
+    expect_folder_behind(run.out.text, "checkpoint of step 60: ");
+    expect_words(&run.out, "--checkpoint again    # the same weights, bit for bit");
+    release(&run);
+}
+
+static void test_run__output_that_cannot_be_written_is_no_success(void **state)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf command = {0};
+    char *arguments[] = {(char *)"sh", (char *)"-c", NULL, NULL};
+    struct run run;
+
+    (void)state;
+    fleet_strbuf_appendf(&command, "%s validate %s >/dev/full", program, write_job("full", "", ""));
+    arguments[2] = command.text;
+    start_program(&run, "/bin/sh", arguments);
+    wait_for_end(&run);
+    expect_exit(&run, 1);
+    expect_words(&run.err, "fleetjob validate: standard output: cannot be written");
     release(&run);
 }
 
@@ -332,6 +363,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_run__the_weights_are_the_same_on_any_number_of_workers),
         cmocka_unit_test(test_run__text_is_for_people),
         cmocka_unit_test(test_run__the_command_line_says_where_checkpoints_go),
+        cmocka_unit_test(test_run__output_that_cannot_be_written_is_no_success),
         cmocka_unit_test(test_run__a_reader_that_leaves_stops_the_run),
         cmocka_unit_test(test_run__a_command_of_ones_own_finds_its_rank),
         cmocka_unit_test(test_run__a_command_that_fails_fails_the_job),

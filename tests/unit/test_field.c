@@ -272,18 +272,19 @@ static void test_field__a_copy_is_equal_and_a_change_is_seen(void **state)
 static void test_field__all_errors_are_reported_at_once_with_their_paths(void **state)
 {
     (void)state;
-    assert_refused("{\"shape\":\"box\",\"side\":0,\"count\":1e18,\"loud\":1,\"name\":\"Abc\","
-                   "\"points\":[{\"x\":1},{}],\"numbers\":[3,\"4\",0],\"labels\":{\"a\":1},"
-                   "\"raw\":[]}",
-                   "spec.side: must be greater than 0, not 0\n"
-                   "spec.count: must be an integer within 2^53, not 1e+18\n"
-                   "spec.loud: must be true or false, not 1\n"
-                   "spec.name: must be lower-case letters, not \"Abc\"\n"
-                   "spec.points[1].x: required\n"
-                   "spec.numbers[1]: must be an integer, not \"4\"; write it without quotes\n"
-                   "spec.numbers[2]: must be at least 1, not 0\n"
-                   "spec.labels.a: must be a string, not 1; quote it\n"
-                   "spec.raw: must be an object, not a list\n");
+    assert_refused(
+        "{\"shape\":\"box\",\"side\":0,\"count\":1e18,\"loud\":1,\"name\":\"Abc\","
+        "\"points\":[{\"x\":1},{}],\"numbers\":[3,\"4\",0],\"labels\":{\"a\":1},"
+        "\"raw\":[]}",
+        "spec.side: must be greater than 0, not 0\n"
+        "spec.count: must be an integer within 2^53, not 1e+18\n"
+        "spec.loud: must be true or false, not 1\n"
+        "spec.name: must be lower-case letters, not \"Abc\"\n"
+        "spec.points[1].x: required\n"
+        "spec.numbers[1]: must be an integer at least 1, not \"4\"; write it without quotes\n"
+        "spec.numbers[2]: must be at least 1, not 0\n"
+        "spec.labels.a: must be a string, not 1; quote it\n"
+        "spec.raw: must be an object, not a list\n");
 }
 
 static void test_field__unknown_keys_are_refused_with_the_nearest(void **state)

@@ -189,8 +189,8 @@ static void test_training__every_error_is_reported_with_its_path(void **state)
         "spec.training.model.name: \"gtp\" is unknown; did you mean \"gpt\"? Must be one "
         "of gpt, llama, resnet, mlp\n"
         "spec.training.globalBatchSize: must be in [1, 16777216], not 1e+18\n"
-        "spec.training.microBatchSize: must be an integer, not 1.5\n"
-        "spec.training.steps: must be an integer, not \"ten\"\n"
+        "spec.training.microBatchSize: must be an integer in [1, 16777216], not 1.5\n"
+        "spec.training.steps: must be an integer in [1, 1000000000000], not \"ten\"\n"
         "spec.training.precison: unknown field; did you mean \"precision\"?\n");
     assert_refused(
         "model: {name: gpt, layers: 2, head: 4, width: 64, context: 0, dropout: 1}\n" DATA

@@ -2,6 +2,7 @@
 
 /* YAML becomes the JSON that kubectl would make of it; everything else is refused at its place. */
 #include <errno.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/base/yaml.h"
@@ -87,9 +89,9 @@ static void test_yaml__errors_name_line_and_column(void **state)
         {"", "line 1, column 1: the file is empty, or has only comments"},
         {"# nothing\n", "line 1, column 1: the file is empty, or has only comments"},
         {"a: [1, 2\n", "line 1, column 4: \"[\" is not closed: \",\" or \"]\" is expected"},
-        {"a: *nobody\n", "line 1, column 4: no complete value has the anchor \"nobody\""},
-        {"a: &x [1, *x]\n", "line 1, column 11: no complete value has the anchor \"x\""},
-        {"a: &x 1\nb: &x [*x]\n", "line 2, column 8: no complete value has the anchor \"x\""},
+        {"a: *nobody\n", "line 1, column 4: a: no complete value has the anchor \"nobody\""},
+        {"a: &x [1, *x]\n", "line 1, column 11: a[1]: no complete value has the anchor \"x\""},
+        {"a: &x 1\nb: &x [*x]\n", "line 2, column 8: b[0]: no complete value has the anchor \"x\""},
         {"a: .inf\n", "line 1, column 4: a: must be a finite number, not .inf"},
         {"[5e517]", "line 1, column 2: [0]: must be a finite number, not 5e517"},
         {"a:\n  b: [1, {c: 2, d: .nan}]\n",
@@ -99,9 +101,9 @@ static void test_yaml__errors_name_line_and_column(void **state)
          "the file is UTF-16; save it as UTF-8"},
         {"b: 1\na:\n  b: 2\n  a: 3\n  b: 4\n",
          "line 5, column 3: duplicate key \"b\", first on line 3"},
-        {"a: !!binary aGk=\n", "line 1, column 4: unknown tag \"tag:yaml.org,2002:binary\""},
+        {"a: !!binary aGk=\n", "line 1, column 4: a: unknown tag \"tag:yaml.org,2002:binary\""},
         {"a: !!int x\n",
-         "line 1, column 4: the value is not what its tag says: \"tag:yaml.org,2002:int\""},
+         "line 1, column 4: a: the value is not what its tag says: \"tag:yaml.org,2002:int\""},
         {"? [a]\n: 1\n", "line 1, column 3: a key must be a single word or text"},
         {"a: {<<: 1}\n", "line 1, column 10: << must name a mapping or a list of mappings"},
         {"{\"a\": \"\xff\"}", "line 1, column 8: bytes that are no UTF-8: save the file as UTF-8"},
@@ -137,7 +139,42 @@ static void test_yaml__reads_every_document_of_a_file(void **state)
     cJSON_Delete(list);
     list = NULL;
     assert_int_equal(fleet_yaml_documents("a: &x 1\n---\nb: *x\n", 18, &list, &err), -EINVAL);
-    assert_string_equal(err.text, "line 3, column 4: no complete value has the anchor \"x\"");
+    assert_string_equal(err.text, "line 3, column 4: b: no complete value has the anchor \"x\"");
+}
+
+/* Each of them would be the only error without a list for them. */
+static void test_yaml__faults_of_values_do_not_end_the_reading(void **state)
+{
+    static const char text[] = "x: 1\n---\n"
+                               "a: .nan\n"
+                               "b: {c: [1, *none], d: !odd 2}\n"
+                               "a: {f: &inside 3}\n"
+                               "&key e: *inside\n"
+                               "<<: 4\n"
+                               "g: 5\n";
+    FLEET_AUTO_JSON cJSON *list = NULL, *other = NULL;
+    FLEET_AUTO_STRBUF struct fleet_strbuf lines = {0};
+    struct fleet_errors faults = {0}, none = {0};
+    struct fleet_error err;
+    const cJSON *last;
+
+    (void)state;
+    assert_int_equal(fleet_yaml_tolerate(text, strlen(text), 1, &list, &faults, &err), 0);
+    fleet_errors_print(&faults, &lines);
+    assert_string_equal(
+        lines.text, "a: line 3, column 4: a: must be a finite number, not .nan\n"
+                    "b.c[1]: line 4, column 12: b.c[1]: no complete value has the anchor \"none\"\n"
+                    "b.d: line 4, column 23: b.d: unknown tag \"!odd\"\n"
+                    "line 5, column 1: duplicate key \"a\", first on line 3\n"
+                    "line 6, column 1: an anchor on a key is not supported\n"
+                    "line 9, column 1: << must name a mapping or a list of mappings\n");
+    last = cJSON_GetArrayItem(list, 1);
+    assert_true(isinf(cJSON_GetObjectItem(last, "a")->valuedouble)); /* the first one counts */
+    assert_true(cJSON_GetObjectItem(last, "e")->valuedouble == 3);
+    assert_true(cJSON_GetObjectItem(last, "g")->valuedouble == 5);
+    assert_int_equal(fleet_yaml_tolerate(text, strlen(text), 0, &other, &none, &err), 0);
+    assert_int_equal(none.count, 0); /* they are of the other document */
+    fleet_errors_release(&faults);
 }
 
 static void assert_limited(const char *yaml, size_t size, int code, const char *part)
@@ -184,6 +221,7 @@ int main(void)
         cmocka_unit_test(test_yaml__becomes_the_json_that_kubectl_makes),
         cmocka_unit_test(test_yaml__errors_name_line_and_column),
         cmocka_unit_test(test_yaml__reads_every_document_of_a_file),
+        cmocka_unit_test(test_yaml__faults_of_values_do_not_end_the_reading),
         cmocka_unit_test(test_yaml__what_grows_is_limited),
     };
     return cmocka_run_group_tests_name("yaml", tests, NULL, NULL);
