@@ -80,14 +80,15 @@ static bool is_on_volume(const struct fleetjob *job, const char *path)
     return false;
 }
 
-/* Does a path of the job mean something on this machine? If not, it is put on the list. */
+/* Is a path of the job to be looked at? What means nothing on this machine is put on the list; what
+ * has an error already needs no second one. */
 static bool is_ours(const struct check *c, const char *field, const char *path)
 {
     FLEET_AUTO_FREE char *folder = folder_of(path);
 
     if (c->options->will_run ||
         (!c->options->in_cluster && (!is_on_volume(c->job, path) || is_here(folder))))
-        return true;
+        return !fleet_errors_touch(c->errors, field);
     fleet_strbuf_appendf(c->elsewhere, "%s%s (%s)", c->elsewhere->length ? ", " : "", field, path);
     return false;
 }
@@ -135,12 +136,29 @@ static char *join(const struct check *c, const char *path)
     return path ? fleet_file_join(c->options->folder, path) : NULL;
 }
 
+/* That there is something to read does not depend on the model. */
+static void check_place(const struct check *c)
+{
+    static const char field[] = "spec.training.data.path";
+    const char *given = c->job->spec.training.data.path;
+    FLEET_AUTO_FREE char *path = join(c, given);
+
+    if (!given || !is_known(c, field) || strpbrk(given, "*?[") || !is_ours(c, field, given))
+        return;
+    if (access(path, R_OK) < 0)
+        fleet_errors_add(c->errors, field, "open %s: %s", path, strerror(errno)); /* NOLINT */
+}
+
 static void check_data(const struct check *c)
 {
     struct training_config config = c->job->spec.training; /* its paths are our own below */
     FLEET_AUTO_FREE char *path = NULL, *vocabulary = NULL, *merges = NULL;
 
-    if (!knows_data(c) || !config.data.path || !fits_model(&config) || !are_all_ours(c))
+    if (!knows_data(c) || !fits_model(&config)) {
+        check_place(c);
+        return;
+    }
+    if (!config.data.path || !are_all_ours(c))
         return;
     config.data.path = path = join(c, config.data.path);
     config.data.vocabulary = vocabulary = join(c, config.data.vocabulary);

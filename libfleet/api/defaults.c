@@ -44,8 +44,8 @@ static int64_t count_gpus(const cJSON *resources)
     int64_t count = 0;
 
     for (size_t i = 0; i < FLEET_COUNT(lists) && count == 0; i++)
-        cJSON_ArrayForEach(
-            item, cJSON_GetObjectItemCaseSensitive(resources, lists[i])) if (is_gpu(item->string))
+        cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(
+                                     resources, lists[i])) if (item->string && is_gpu(item->string))
             count += whole_number(item);
     return count;
 }

@@ -162,11 +162,14 @@ bool judge_job(const struct fleetjob *job, const struct judge_options *options,
                                             .without_image = options->without_image,
                                             .world_size = options->world_size,
                                             .policy = options->policy};
+    struct fleet_errors memory = {0};
     bool has_plan;
 
     (void)validation_check(job, &validation, errors, warnings);
     has_plan = try_plan(job, options, out_plan, errors);
     if (has_plan)
-        (void)memory_limit_check(job, out_plan, errors);
+        (void)memory_limit_check(job, out_plan, &memory);
+    fleet_errors_merge(errors, &memory);
+    fleet_errors_release(&memory);
     return has_plan;
 }

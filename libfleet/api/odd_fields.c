@@ -189,7 +189,7 @@ static void warn_of_gpus(const struct odd *o)
         {
             FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
 
-            if (!is_gpu(item->string) || is_nothing(item))
+            if (!item->string || !is_gpu(item->string) || is_nothing(item)) /* a list is refused */
                 continue;
             fleet_strbuf_appendf(&path, "%s.%s[%s]", front, lists[i], item->string);
             fleet_errors_add(

@@ -11,6 +11,7 @@
 #include "libfleet/api/idle_fields.h"
 #include "libfleet/api/odd_fields.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/api/worker_resources.h"
 #include "libfleet/autoparallel/context.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
@@ -45,6 +46,17 @@ static bool is_readable(const struct check *c, const char *block)
 }
 
 /* ---- metadata and worker --------------------------------------------------------------------- */
+
+static void check_namespace(const struct check *c)
+{
+    const char *name = c->job->metadata.namespace_;
+
+    if (name && is_known(c, "metadata.namespace") && !kube_name_is_label(name))
+        fleet_errors_add(c->errors, "metadata.namespace",
+                         "\"%.100s\" must be at most 63 lower-case letters, digits and '-', with a "
+                         "letter or digit at both ends",
+                         name);
+}
 
 static void check_name(const struct check *c)
 {
@@ -535,11 +547,24 @@ static const struct fleetjob_volume *volume_of(const struct fleetjob_worker *wor
     return best;
 }
 
+/* What a shell or a library would make of the text, and we do not; NULL if it is a path. */
+static const char *why_no_path(const char *text)
+{
+    if (strstr(text, "://"))
+        return "is an address: files are read and written by path; use a volume, or copy them";
+    if (text[0] == '~' || text[0] == '$' || strstr(text, "/$") || strstr(text, "${"))
+        return "is taken as it stands, ~ and variables are not expanded: write the whole path";
+    return NULL;
+}
+
 static void check_path(void *context, const char *name, char **value)
 {
     const struct check *c = context;
+    const char *why = why_no_path(*value);
 
-    if (!c->options->in_cluster)
+    if (why)
+        fleet_errors_add(c->errors, name, "\"%.200s\" %s", *value, why);
+    if (why || !c->options->in_cluster)
         return;
     if ((*value)[0] != '/')
         fleet_errors_add(c->errors, name,
@@ -603,7 +628,9 @@ int validation_check(const struct fleetjob *job, const struct validation_options
     struct check check = {.job = job, .options = options, .errors = errors, .warnings = warnings};
 
     check_name(&check);
+    check_namespace(&check);
     check_worker(&check);
+    worker_resources_check(job, errors);
     if (is_readable(&check, strategy_path(&check)) && nominal_world(&check) <= WORLD_MAX) {
         check_strategy(&check);
         check_elastic(&check);

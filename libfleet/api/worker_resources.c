@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/api/worker_resources.h"
+
+#include <string.h>
+
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/kube/meta.h"
+
+#define SCALE 1000 /* thousandths, so that CPUs can be compared */
+
+/* A quantity as a number or a text; its value in thousandths. */
+static int parse(const cJSON *item, int64_t *out, struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    if (cJSON_IsNumber(item))
+        fleet_json_append_number(&text, item->valuedouble);
+    else if (cJSON_IsString(item))
+        fleet_strbuf_append(&text, item->valuestring);
+    return kube_quantity_parse(fleet_strbuf_text(&text), SCALE, out, err);
+}
+
+/* Each value of `path`, "….limits", and that it is not above `most`, which may be NULL. */
+static void check_amounts(const cJSON *amounts, const cJSON *most, const char *path,
+                          struct fleet_errors *errors)
+{
+    const cJSON *item;
+
+    if (amounts && !cJSON_IsNull(amounts) && !cJSON_IsObject(amounts))
+        fleet_errors_add(errors, path, "must be an object, as {cpu: 2, memory: 4Gi}");
+    for (item = cJSON_IsObject(amounts) ? amounts->child : NULL; item; item = item->next) {
+        const cJSON *limit = cJSON_GetObjectItemCaseSensitive(most, item->string);
+        FLEET_AUTO_STRBUF struct fleet_strbuf where = {0};
+        struct fleet_error err;
+        int64_t amount, bound;
+
+        if (cJSON_IsNull(item))
+            continue;
+        fleet_strbuf_appendf(&where, "%s.%s", path, item->string);
+        if (parse(item, &amount, &err) < 0)
+            fleet_errors_add(errors, where.text, "%s", err.text);
+        else if (limit && parse(limit, &bound, NULL) == 0 && amount > bound) {
+            FLEET_AUTO_FREE char *asked = fleet_json_print(item),
+                                 *limited = fleet_json_print(limit);
+            fleet_errors_add(errors, where.text, "%s is more than the limit, %s", asked, limited);
+        }
+    }
+}
+
+/* "cpu: 2" without "limits:" before it. */
+static void refuse_unknown(const cJSON *resources, const char *path, struct fleet_errors *errors)
+{
+    static const char *const known[] = {"limits", "requests", "claims"};
+
+    for (const cJSON *item = resources->child; item; item = item->next) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf where = {0};
+        bool is_known = false;
+
+        for (size_t i = 0; i < FLEET_COUNT(known); i++)
+            is_known = is_known || strcmp(item->string, known[i]) == 0;
+        fleet_strbuf_appendf(&where, "%s.%s", path, item->string);
+        if (!is_known)
+            fleet_errors_add_unknown(errors, where.text,
+                                     "unknown field of resources, which has limits, requests, "
+                                     "claims: write limits: {%s: …}",
+                                     item->string);
+    }
+}
+
+void worker_resources_check(const struct fleetjob *job, struct fleet_errors *errors)
+{
+    const struct fleetjob_worker *worker = &job->spec.worker;
+    const char *path = worker->template_ ? "spec.worker.template.spec.containers[0].resources"
+                                         : "spec.worker.resources";
+    const cJSON *resources = worker->template_
+                                 ? fleet_json_at(worker->template_, "spec.containers[0].resources")
+                                 : worker->resources;
+    const cJSON *limits = cJSON_GetObjectItemCaseSensitive(resources, "limits");
+    FLEET_AUTO_STRBUF struct fleet_strbuf where = {0}, other = {0};
+
+    if (!cJSON_IsObject(resources))
+        return;
+    if (!worker->template_)
+        refuse_unknown(resources, path, errors);
+    fleet_strbuf_appendf(&where, "%s.limits", path);
+    check_amounts(limits, NULL, where.text, errors);
+    fleet_strbuf_appendf(&other, "%s.requests", path);
+    check_amounts(cJSON_GetObjectItemCaseSensitive(resources, "requests"), limits, other.text,
+                  errors);
+}
