@@ -56,6 +56,7 @@ struct world {
     int assigns;                      /* messages with ranks that were sent */
     int64_t recorded_at_first_assign; /* status.rendezvous.generation then */
     int ends, troubles;
+    int looks;           /* at any job */
     int planted;         /* assertions that fail in the next passes of the job "gpt" */
     uint64_t connection; /* of the member that came last; 1, 2, … */
     int64_t sequence;    /* of messages */
@@ -137,6 +138,7 @@ static inline void on_decide(void *user, const char *key)
 {
     struct world *w = user;
 
+    w->looks++;
     if (w->planted > 0 && strcmp(key, "team/gpt") == 0) {
         w->planted--;
         fleet_assert(!"planted by the test");
