@@ -261,7 +261,7 @@ static int decode(const struct kube_response *response, cJSON **out, struct flee
     FLEET_AUTO_STRBUF struct fleet_strbuf slim = {0};
     int rc;
 
-    kube_slim(response->body, response->size, &slim);
+    (void)kube_slim(response->body, response->size, &slim);
     rc = fleet_json_parse_foreign(fleet_strbuf_text(&slim), slim.length, SIZE_MAX, out, err);
     return rc < 0 ? fleet_error_wrap(err, "decode the answer") : 0;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/kube/slim.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 static const char key[] = "\"managedFields\":[";
@@ -37,42 +36,42 @@ static const char *skip_list(const char *p, const char *end)
     return NULL;
 }
 
-/* The member from *at on, up to *to, with one comma at its side; false: it is not written
- * compactly, or does not end. `from` is where the text that is kept begins. What is before the key
- * is looked at first: a text full of keys that only end like it costs no search for their lists. */
-static bool cut_member(const char *from, const char *end, const char **at, const char **to)
+/* The next key that follows a comma or a brace, from `at` on; NULL: there is none. A quote there is
+ * no escaped one, so it begins a key. `from` is where the text that is kept begins. */
+static const char *find_key(const char *from, const char *at, const char *end)
 {
-    char before = *at > from ? (*at)[-1] : '\0';
-
-    if (before != ',' && before != '{')
-        return false;
-    *to = skip_list(*at + KEY_SIZE, end);
-    if (!*to)
-        return false;
-    if (before == ',') {
-        --*at;
-        return true;
+    while ((at = memmem(at, (size_t)(end - at), key, KEY_SIZE))) {
+        char before = at > from ? at[-1] : '\0';
+        if (before == ',' || before == '{')
+            return at;
+        at += KEY_SIZE;
     }
-    if (*to < end && **to == ',') {
-        ++*to;
-        return true;
-    }
-    return *to < end && **to == '}';
+    return NULL;
 }
 
-/* A quote that follows a comma or a brace is no escaped one, so it begins a key. */
-void kube_slim(const char *text, size_t size, struct fleet_strbuf *out)
+/* Behind a list that is cut off or kept, the search goes on after it; behind one that does not end,
+ * there is no end to find: so each byte is looked at twice at most. */
+size_t kube_slim(const char *text, size_t size, struct fleet_strbuf *out)
 {
-    const char *end = text + size, *from = text, *at = text;
+    const char *end = text + size, *from = text, *at = text, *start, *to;
+    size_t in_lists = 0;
 
-    while ((at = memmem(at, (size_t)(end - at), key, KEY_SIZE))) {
-        const char *start = at, *to = NULL;
-        if (!cut_member(from, end, &start, &to)) {
-            at += KEY_SIZE;
-            continue;
-        }
+    while ((start = find_key(from, at, end))) {
+        at = start + KEY_SIZE;
+        to = skip_list(at, end);
+        in_lists += (size_t)((to ? to : end) - at);
+        if (!to)
+            break;
+        at = to;
+        if (start[-1] == ',')
+            start--;
+        else if (to < end && *to == ',')
+            to++;
+        else if (to == end || *to != '}')
+            continue; /* it is not written compactly */
         fleet_strbuf_append_bytes(out, from, (size_t)(start - from));
         from = at = to;
     }
     fleet_strbuf_append_bytes(out, from, (size_t)(end - from));
+    return size + in_lists;
 }

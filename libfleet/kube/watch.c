@@ -64,7 +64,7 @@ static int take_line(const char *line, size_t size, kube_watch_event *event, voi
 
     if (is_blank(line, size))
         return 0;
-    kube_slim(line, size, &slim);
+    (void)kube_slim(line, size, &slim);
     if (fleet_json_parse_foreign(fleet_strbuf_text(&slim), slim.length, KUBE_WATCH_LINE_MAX, &root,
                                  err) < 0)
         return fleet_error_wrap(err, "decode watch event");

@@ -19,7 +19,7 @@ static void expect(const char *text, const char *wanted)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
 
-    kube_slim(text, strlen(text), &out);
+    assert_in_range(kube_slim(text, strlen(text), &out), 0, 2 * strlen(text));
     if (strcmp(fleet_strbuf_text(&out), wanted) != 0)
         fail_msg("%s: expected %s, got %s", text, wanted, fleet_strbuf_text(&out));
 }
@@ -66,12 +66,39 @@ static void test_kube_slim__everything_else_stays(void **state)
         expect(texts[i], texts[i]);
 }
 
+/* Texts that made a search for the end of a list begin at each of their keys. */
+static void test_kube_slim__no_text_makes_more_work_than_its_size(void **state)
+{
+    static const char *const pieces[][2] = {
+        {",\"managedFields\":[", ""},     /* no list ends */
+        {"{\"managedFields\":[", "] "},   /* all end, none is compact */
+        {"{\"managedFields\":[", "]}"},   /* one in the other */
+        {"{\"managedFields\":[1] ,", ""}, /* one after the other */
+        {"x\"managedFields\":[", ""},     /* keys that only end like it */
+        {",\"managedFields\":[\"", ""},   /* in a string */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(pieces); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0}, out = {0};
+        size_t looked;
+        for (int n = 0; n < 1000; n++)
+            fleet_strbuf_append(&text, pieces[i][0]);
+        for (int n = 0; n < 1000; n++)
+            fleet_strbuf_append(&text, pieces[i][1]);
+        looked = kube_slim(text.text, text.length, &out);
+        if (looked > 2 * text.length)
+            fail_msg("%s: looked at %zu bytes of %zu", pieces[i][0], looked, text.length);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kube_slim__the_lists_go_wherever_they_are),
         cmocka_unit_test(test_kube_slim__brackets_in_strings_do_not_count),
         cmocka_unit_test(test_kube_slim__everything_else_stays),
+        cmocka_unit_test(test_kube_slim__no_text_makes_more_work_than_its_size),
     };
 
     return cmocka_run_group_tests_name("kube_slim", tests, NULL, NULL);
