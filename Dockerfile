@@ -3,7 +3,8 @@
 #   docker build --target controller -t fleet.local/fleetjob-controller:0.1.0 .
 #   docker build --target runtime    -t fleet.local/fleetjob-runtime:0.1.0 .
 #
-# The same recipes (images/) and the same script make the root folders; the images hold nothing else.
+# The same recipes (images/) and the same script make the root folders; the images hold nothing
+# else.
 FROM debian:12 AS build
 RUN apt-get update && apt-get install -y --no-install-recommends make
 COPY . /source

@@ -29,23 +29,27 @@ WARNINGS    += -Werror -Wshadow -Wvla -Wundef -Wformat=2 -Wpointer-arith -Wwrite
                -Wimplicit-fallthrough -fno-common
 endif
 CFLAGS_release := -O2 -g -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong
-CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all \
+    -fno-omit-frame-pointer
 CFLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 # -ffp-contract=off: a fused multiply-add appears only where the code asks for it, so that results
 # are the same bits whatever the compiler finds to fuse.
 CFLAGS   := -std=c17 -D_GNU_SOURCE -I. -I$(OUT) $(WARNINGS) $(CFLAGS_$(VARIANT)) -ffp-contract=off \
             -fno-math-errno -fPIE -DFLEET_VERSION='"$(VERSION)"' $(EXTRA_CFLAGS)
-LDFLAGS  := $(filter -fsanitize%,$(CFLAGS_$(VARIANT))) -pie -Wl,-z,relro,-z,now -Wl,--as-needed -rdynamic $(EXTRA_LDFLAGS)
+LDFLAGS  := $(filter -fsanitize%,$(CFLAGS_$(VARIANT))) -pie -Wl,-z,relro,-z,now -Wl,--as-needed \
+    -rdynamic $(EXTRA_LDFLAGS)
 LDLIBS   := -lcjson -lcrypto -lssl -lcurl -lwebsockets -luv -lyaml -lpthread -lm -ldl
 
-# Pictures (cli/drawing): only the command-line program draws, and its tests. The font goes into the program.
+# Pictures (cli/drawing): only the command-line program draws, and its tests. The font goes into the
+# program.
 FONT          ?= /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 FREETYPE      := $(patsubst -I%,-isystem %,$(shell pkg-config --cflags freetype2 2>/dev/null))
 DRAWING_CFLAGS = $(FREETYPE) -DFONT_FILE='"$(FONT)"'
 DRAWING_LDLIBS = -lfreetype -lpng16
 
 # ---- components: archive <- folders --------------------------------------------------------------
-sources   = $(shell find $(1) -name '*.c' $(foreach x,$(2),-not -path '$(x)') 2>/dev/null | LC_ALL=C sort)
+sources   = $(shell find $(1) -name '*.c' $(foreach x,$(2),-not -path '$(x)') 2>/dev/null | \
+    LC_ALL=C sort)
 LIBFLEET  := $(call sources,libfleet)
 RUNTIME   := $(call sources,agent/runtime,agent/runtime/main.c)
 AGENT     := $(call sources,agent,agent/runtime/* agent/main.c agent/entrypoint/preload.c)
@@ -59,10 +63,13 @@ objects = $(patsubst %.c,$(OUT)/%.o,$(1))
 # Kernels are compiled once a level: x_avx2.c, x_avx512.c, … get that level's instructions.
 %_avx2.o:       CFLAGS += -mavx2 -mfma -mf16c
 %_avx512.o:     CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
-%_avx512bf16.o: CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mprefer-vector-width=512
-%_amx.o:        CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mamx-tile -mamx-bf16 -mfma
+%_avx512bf16.o: CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma \
+    -mprefer-vector-width=512
+%_amx.o:        CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mamx-tile \
+    -mamx-bf16 -mfma
 
-ARCHIVES := $(addprefix $(OUT)/,libcli.a libcontroller.a libruntime.a libagent.a libfakes.a libcrd.a libfleet.a)
+ARCHIVES := $(addprefix $(OUT)/,libcli.a libcontroller.a libruntime.a libagent.a libfakes.a \
+    libcrd.a libfleet.a)
 $(OUT)/libfleet.a:      $(call objects,$(LIBFLEET))
 $(OUT)/libruntime.a:    $(call objects,$(RUNTIME))
 $(OUT)/libcrd.a:        $(call objects,$(CRD))
@@ -80,34 +87,44 @@ $(OUT)/%.o: %.c
 $(OUT)/cli/%.o: CFLAGS += $(DRAWING_CFLAGS)
 $(OUT)/cli/drawing/font.o: $(FONT)
 $(FONT):
-	@echo "$@ is missing: tools/prerequisites.sh build, or say where a TrueType font is: make FONT=/path/to/font.ttf" >&2; exit 1
+	@echo "$@ is missing: tools/prerequisites.sh build, or say where a TrueType font is:" \
+	    "make FONT=/path/to/font.ttf" >&2; exit 1
 
 # ---- programs ------------------------------------------------------------------------------------
 MAINS    := $(wildcard cli/main.c agent/main.c agent/runtime/main.c controller/main.c)
 name_of   = $(patsubst cli/main.c,fleetjob,$(patsubst agent/main.c,fleetjob-agent,$(patsubst \
-              agent/runtime/main.c,fleetjob-train,$(patsubst controller/main.c,fleetjob-controller,$(1)))))
+              agent/runtime/main.c,fleetjob-train,$(patsubst \
+              controller/main.c,fleetjob-controller,$(1)))))
 PROGRAMS := $(addprefix $(BIN)/,$(foreach m,$(MAINS),$(call name_of,$(m))))
 
-$(BIN)/fleetjob:            $(OUT)/cli/main.o $(OUT)/libcli.a $(OUT)/libcontroller.a $(OUT)/libruntime.a $(OUT)/libagent.a $(OUT)/libfleet.a
+$(BIN)/fleetjob:            $(OUT)/cli/main.o $(OUT)/libcli.a $(OUT)/libcontroller.a \
+    $(OUT)/libruntime.a $(OUT)/libagent.a $(OUT)/libfleet.a
 $(BIN)/fleetjob-agent:      $(OUT)/agent/main.o $(OUT)/libagent.a $(OUT)/libfleet.a
-$(BIN)/fleetjob-train:      $(OUT)/agent/runtime/main.o $(OUT)/libruntime.a $(OUT)/libagent.a $(OUT)/libfleet.a
+$(BIN)/fleetjob-train:      $(OUT)/agent/runtime/main.o $(OUT)/libruntime.a $(OUT)/libagent.a \
+    $(OUT)/libfleet.a
 $(BIN)/fleetjob-controller: $(OUT)/controller/main.o $(OUT)/libcontroller.a $(OUT)/libfleet.a
 $(BIN)/fleetjob: private LDLIBS += $(DRAWING_LDLIBS)
 $(PROGRAMS):
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LDLIBS)
 
-# Loaded into programs of any C library by their own loaders, so it has none, and nothing that older loaders do not know.
-# Its constructor comes before all others (initfirst): the program's own libraries need not begin in vain.
+# Loaded into programs of any C library by their own loaders, so it has none, and nothing that older
+# loaders do not know.
+# Its constructor comes before all others (initfirst): the program's own libraries need not begin in
+# vain.
 PRELOAD  := $(BIN)/fleetjob-preload.so
-$(PRELOAD): agent/entrypoint/preload.c agent/entrypoint/first_process.c $(wildcard agent/entrypoint/*.h) libfleet/api/wellknown.h
+$(PRELOAD): agent/entrypoint/preload.c agent/entrypoint/first_process.c \
+    $(wildcard agent/entrypoint/*.h) libfleet/api/wellknown.h
 	@mkdir -p $(@D)
-	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) -O2 -ffreestanding -fPIC -fvisibility=hidden \
+	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) -O2 -ffreestanding -fPIC \
+	    -fvisibility=hidden \
 	    -fno-stack-protector -U_FORTIFY_SOURCE -shared -nostdlib \
-	    -Wl,-z,defs,-z,initfirst,-z,noexecstack,-z,relro,-z,now,--hash-style=both,--build-id=none -o $@ $(filter %.c,$^)
+	    -Wl,-z,defs,-z,initfirst,-z,noexecstack,-z,relro,-z,now,--hash-style=both,--build-id=none \
+	    -o $@ $(filter %.c,$^)
 
 programs: $(PROGRAMS) $(PRELOAD)
-all: $(PROGRAMS) $(PRELOAD) $(if $(filter release,$(VARIANT)),build/man/fleetjob.1) ## build the programs into build/bin, the manual into build/man
+all: ## build the programs into build/bin, the manual into build/man
+all: $(PROGRAMS) $(PRELOAD) $(if $(filter release,$(VARIANT)),build/man/fleetjob.1)
 
 build/man/fleetjob.1: build/bin/fleetjob tools/man.sh
 	@rm -rf build/man && tools/man.sh $< build/man
@@ -115,16 +132,19 @@ build/man/fleetjob.1: build/bin/fleetjob tools/man.sh
 # kubectl finds kubectl-fleetjob in the PATH and runs it as `kubectl fleetjob`.
 PREFIX ?= /usr/local
 install: all ## programs, manual and bash completion below DESTDIR and PREFIX (/usr/local)
-	@install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	@install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
+	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	@install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	@ln -sf fleetjob $(DESTDIR)$(PREFIX)/bin/kubectl-fleetjob
 	@install -m 644 build/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
-	@install -m 644 cli/completion/fleetjob.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fleetjob
+	@install -m 644 cli/completion/fleetjob.bash \
+	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fleetjob
 	@echo "installed below $(DESTDIR)$(PREFIX)"
 
 
 # ---- tests ---------------------------------------------------------------------------------------
-TEST_SOURCES := $(wildcard tests/unit/test_*.c tests/numerics/test_*.c tests/integration/test_*.c tests/sim/test_*.c)
+TEST_SOURCES := $(wildcard tests/unit/test_*.c tests/numerics/test_*.c tests/integration/test_*.c \
+    tests/sim/test_*.c)
 TESTS        := $(patsubst tests/%.c,$(OUT)/tests/%,$(TEST_SOURCES))
 CHECKS       := $(filter $(OUT)/tests/unit/% $(OUT)/tests/numerics/%,$(TESTS))
 BENCHES      := $(patsubst tests/bench/%.c,$(OUT)/bench/%,$(wildcard tests/bench/bench_*.c))
@@ -134,15 +154,18 @@ FUZZERS      := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuz
 GOLDEN_DIR   ?= tests/golden
 # GOLDEN_FILES: a pattern of their names, all by default
 $(OUT)/golden: $(patsubst %.c,$(OUT)/%.o,$(wildcard tests/golden/*.c)) $(ARCHIVES)
-	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(LDLIBS)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(ARCHIVES) \
+	    -Wl,--end-group $(LDLIBS)
 
 .PRECIOUS: $(OUT)/%.o
 $(TESTS) $(BENCHES) $(OUT)/golden: private LDLIBS += $(DRAWING_LDLIBS)
 $(OUT)/tests/%: $(OUT)/tests/%.o $(ARCHIVES)
-	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(ARCHIVES) -Wl,--end-group -lcmocka $(LDLIBS)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(ARCHIVES) -Wl,--end-group \
+	    -lcmocka $(LDLIBS)
 $(OUT)/bench/%: $(OUT)/tests/bench/%.o $(ARCHIVES)
 	@mkdir -p $(@D)
-	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(LDLIBS)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(ARCHIVES) -Wl,--end-group \
+	    $(LDLIBS)
 
 $(OUT)/tests/integration/test_golden: $(OUT)/golden
 
@@ -151,7 +174,8 @@ $(OUT)/tests/integration/test_golden: $(OUT)/golden
 PRELOADED := build/release/tests/preload/allocations.so
 $(PRELOADED): tests/preload/allocations.c tests/preload/allocations.h
 	@mkdir -p $(@D)
-	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) $(CFLAGS_release) -fPIC -shared -o $@ $< -ldl
+	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) $(CFLAGS_release) -fPIC \
+	    -shared -o $@ $< -ldl
 build/release/tests/integration/test_memory: $(PRELOADED)
 
 tests: $(PROGRAMS) $(PRELOAD) $(TESTS) ## build everything that `check` and `test` run
@@ -160,13 +184,16 @@ check: check-format check-width check-prose check-tests check-docs check-include
 check: $(PROGRAMS) $(PRELOAD) $(CHECKS) ## unit and numerics tests, form of the sources: a minute
 	@tests/run.sh --variant $(VARIANT) $(CHECKS)
 
-check-all: $(PROGRAMS) $(PRELOAD) $(TESTS) ## unit, numerics, integration and simulation on the release build
+check-all: ## unit, numerics, integration and simulation on the release build
+check-all: $(PROGRAMS) $(PRELOAD) $(TESTS)
 	@tests/run.sh --variant $(VARIANT) $(TESTS)
 
-golden: $(PROGRAMS) $(OUT)/golden ## every recording of other systems below GOLDEN_DIR (tests/golden)
+golden: ## every recording of other systems below GOLDEN_DIR (tests/golden)
+golden: $(PROGRAMS) $(OUT)/golden
 	@LSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers/lsan.supp:print_suppressions=0 \
 	TSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers/tsan.supp:halt_on_error=1 \
-	FLEET_BIN=$(abspath $(BIN)) FLEET_TEST_VARIANT=$(VARIANT) $(OUT)/golden '$(GOLDEN_DIR)' $(if $(GOLDEN_FILES),'$(GOLDEN_FILES)')
+	FLEET_BIN=$(abspath $(BIN)) FLEET_TEST_VARIANT=$(VARIANT) $(OUT)/golden '$(GOLDEN_DIR)' \
+	    $(if $(GOLDEN_FILES),'$(GOLDEN_FILES)')
 
 check-levels: $(PROGRAMS) $(TESTS) ## the numbers again with every instruction-set level forced
 	@tests/levels.sh $(filter $(OUT)/tests/numerics/%,$(TESTS))
@@ -182,9 +209,11 @@ check-asan: ## unit, numerics, integration under address and undefined sanitizer
 	@tests/run.sh --variant asan $(patsubst $(OUT)/%,build/asan/%,$(TESTS))
 
 # What runs threads; the rest of the code has none to race.
-THREADED := $(filter $(OUT)/tests/numerics/test_programs $(OUT)/tests/numerics/test_initial_state $(OUT)/tests/integration/test_equality $(OUT)/tests/integration/test_faults \
-              $(addprefix $(OUT)/tests/unit/test_,thread_pool backend executor comm comm_faults comm_connect tree_sum prefetch snapshot checkpoint \
-              dataset hub_server hub_server_limits hub_server_tls trainer_process line_writer),$(TESTS))
+THREADED := $(filter $(OUT)/tests/numerics/test_programs $(OUT)/tests/numerics/test_initial_state \
+    $(OUT)/tests/integration/test_equality $(OUT)/tests/integration/test_faults \
+    $(addprefix $(OUT)/tests/unit/test_,thread_pool backend executor comm comm_faults comm_connect \
+    tree_sum prefetch snapshot checkpoint dataset hub_server hub_server_limits hub_server_tls \
+    trainer_process line_writer),$(TESTS))
 threaded: $(PROGRAMS) $(THREADED)
 check-tsan: ## what runs threads under the thread sanitizer, with plain kernels
 	@$(MAKE) VARIANT=tsan threaded
@@ -196,9 +225,12 @@ check-valgrind: $(PROGRAMS) ## trainers under memcheck at the levels it knows (n
 # ---- fuzzing (clang's libFuzzer; sources compiled anew with coverage) ----------------------------
 FUZZ_SECONDS ?= 10
 FUZZ_CFLAGS := -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer-no-link,address,undefined \
-               -fno-sanitize-recover=all -ffp-contract=off -DFLEET_VERSION='"$(VERSION)"' -Wno-unknown-warning-option
-FUZZ_OBJECTS := $(patsubst %.c,build/fuzz/%.o,$(LIBFLEET) agent/link.c agent/link_message.c agent/progress_line.c $(call sources,agent/runtime/checkpoint agent/runtime/data agent/runtime/tensorboard) \
-                $(addprefix cli/curves/,curve.c loss_decode.c loss_record.c event_losses.c json_losses.c))
+               -fno-sanitize-recover=all -ffp-contract=off -DFLEET_VERSION='"$(VERSION)"' \
+               -Wno-unknown-warning-option
+FUZZ_OBJECTS := $(patsubst %.c,build/fuzz/%.o,$(LIBFLEET) agent/link.c agent/link_message.c \
+    agent/progress_line.c \
+    $(call sources,agent/runtime/checkpoint agent/runtime/data agent/runtime/tensorboard) \
+    $(addprefix cli/curves/,curve.c loss_decode.c loss_record.c event_losses.c json_losses.c))
 build/fuzz/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  fuzz-cc $<"; $(CLANG) $(FUZZ_CFLAGS) -MMD -MP -c -o $@ $<
@@ -208,12 +240,14 @@ build/fuzz/fuzz_%: build/fuzz/tests/fuzz/fuzz_%.o build/fuzz/libfuzzed.a
 	@$(CLANG) -fsanitize=fuzzer,address,undefined -o $@ $< build/fuzz/libfuzzed.a $(LDLIBS)
 
 fuzzers: $(FUZZERS)
-fuzz: fuzzers ## every fuzz target for FUZZ_SECONDS (10) on its committed corpus, from FUZZ_SEED (1; 0: a new one)
+fuzz: ## every fuzz target for FUZZ_SECONDS (10) on its corpus, from FUZZ_SEED (1; 0: a new one)
+fuzz: fuzzers
 	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZERS)
 
 HISTORIES ?= 100000
 FIRST     ?= 1
-soak: $(OUT)/tests/sim/test_cluster ## HISTORIES (100000) of a whole cluster with faults, by seeds from FIRST (1), on all processors
+soak: ## HISTORIES (100000) of a whole cluster with faults, by seeds from FIRST (1)
+soak: $(OUT)/tests/sim/test_cluster
 	@HISTORIES=$(HISTORIES) FIRST=$(FIRST) JOBS=$$(nproc) $<
 
 benches: $(PROGRAMS) $(BENCHES)
@@ -229,8 +263,10 @@ bench-cluster: prerequisites-test ## a thousand pods on a real API server, besid
 prerequisites: ; @tools/prerequisites.sh build
 prerequisites-test: ; @tools/prerequisites.sh test
 DATA ?=
-demo: prerequisites ## a real Kubernetes on this machine, a job trained in it, a worker killed on the way
-	@e2e/cluster/cluster check || { echo "'make demo-local' does without a cluster, and without root"; exit 1; }
+demo: ## a real Kubernetes on this machine, a job trained in it, a worker killed on the way
+demo: prerequisites
+	@e2e/cluster/cluster check || { \
+	    echo "'make demo-local' does without a cluster, and without root"; exit 1; }
 	@$(MAKE) -s --no-print-directory -j2 all image
 	@tools/demo.sh $(if $(DATA),--data "$(DATA)")
 demo-down: ## stop the demo's Kubernetes
@@ -257,7 +293,8 @@ image: closure ## image archives below build/images, without a daemon
 	@tools/image.sh $(OUT)/closure $(IMAGE_FOLDER) $(IMAGE_REGISTRY) $(VERSION)
 check-image: image ## start every program in an otherwise empty root, train a job in the image
 	@tests/image/run.sh $(IMAGE_FOLDER)
-check-transformers: $(PROGRAMS) ## exports in Hugging Face's transformers; gets it and torch from PyPI (gigabytes)
+check-transformers: ## exports in Hugging Face's transformers; gets it from PyPI (gigabytes)
+check-transformers: $(PROGRAMS)
 	@tests/transformers/run.sh --install
 check-chart: ## lint the chart and render it for all kinds of values
 	@tests/chart/run.sh
@@ -265,19 +302,27 @@ check-chart: ## lint the chart and render it for all kinds of values
 # ---- generated files -----------------------------------------------------------------------------
 GENERATED := crds/fleetjobs.fleetjob.dev.yaml \
              $(addprefix docs/reference/,fleetjob.md training.md status.md)
-$(OUT)/tools/generate: $(OUT)/tools/generate.o $(OUT)/cli/yaml_print.o $(OUT)/libcrd.a $(OUT)/libfleet.a
+$(OUT)/tools/generate: $(OUT)/tools/generate.o $(OUT)/cli/yaml_print.o $(OUT)/libcrd.a \
+    $(OUT)/libfleet.a
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-$(OUT)/tools/generate_strategy: $(OUT)/tools/generate_strategy.o $(OUT)/tools/strategy_example.o $(OUT)/cli/yaml_print.o $(OUT)/libfleet.a
+$(OUT)/tools/generate_strategy: $(OUT)/tools/generate_strategy.o $(OUT)/tools/strategy_example.o \
+    $(OUT)/cli/yaml_print.o $(OUT)/libfleet.a
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 CHART_CRD := charts/fleetjob/files/fleetjobs.fleetjob.dev.yaml
-generate: $(OUT)/tools/generate $(OUT)/tools/generate_strategy ## write crds/ and docs/reference/ from the tables
+generate: ## write crds/ and docs/reference/ from the tables
+generate: $(OUT)/tools/generate $(OUT)/tools/generate_strategy
 	@rm -rf docs/reference/strategy && $(OUT)/tools/generate_strategy docs/reference/strategy
 	@for file in $(GENERATED); do $< $$file >$$file.new && mv $$file.new $$file; done
 	@cp crds/fleetjobs.fleetjob.dev.yaml $(CHART_CRD)
-verify: $(OUT)/tools/generate $(OUT)/tools/generate_strategy ## do the generated files agree with the tables?
-	@rm -rf $(OUT)/generated && $(OUT)/tools/generate_strategy $(OUT)/generated && diff -ru docs/reference/strategy $(OUT)/generated || { echo "docs/reference/strategy is stale: make generate"; exit 1; }
-	@for file in $(GENERATED); do $< $$file | diff -u $$file - || { echo "$$file is stale: make generate"; exit 1; }; done
-	@diff -u crds/fleetjobs.fleetjob.dev.yaml $(CHART_CRD) || { echo "$(CHART_CRD) is stale: make generate"; exit 1; }
+verify: ## do the generated files agree with the tables?
+verify: $(OUT)/tools/generate $(OUT)/tools/generate_strategy
+	@rm -rf $(OUT)/generated && $(OUT)/tools/generate_strategy $(OUT)/generated && \
+	    diff -ru docs/reference/strategy $(OUT)/generated || { \
+	    echo "docs/reference/strategy is stale: make generate"; exit 1; }
+	@for file in $(GENERATED); do $< $$file | diff -u $$file - || { \
+	    echo "$$file is stale: make generate"; exit 1; }; done
+	@diff -u crds/fleetjobs.fleetjob.dev.yaml $(CHART_CRD) || { \
+	    echo "$(CHART_CRD) is stale: make generate"; exit 1; }
 
 # ---- hygiene -------------------------------------------------------------------------------------
 C_FILES := $(shell git ls-files '*.c' '*.h' 2>/dev/null)
@@ -293,15 +338,18 @@ LINT_CFLAGS = -std=c17 -D_GNU_SOURCE -I. -DFLEET_VERSION='"lint"' \
               $(if $(filter cli/%,$<),$(DRAWING_CFLAGS))
 # Left to the sanitizers: gcc 12 takes an assertion's end for a leak, and a half named initializer
 # for an unset one.
-NOT_ANALYZED := -Wno-analyzer-malloc-leak -Wno-analyzer-use-of-uninitialized-value
-LINTED      := $(filter-out tests/%,$(filter %.c,$(C_FILES)))
+ANALYZED := -O1 -fanalyzer -Wno-analyzer-malloc-leak \
+    -Wno-analyzer-use-of-uninitialized-value -Werror
+LINTED   := $(filter-out tests/%,$(filter %.c,$(C_FILES)))
 build/lint/%.ok: %.c .clang-tidy
 	@mkdir -p $(@D)
 	@clang-tidy --quiet --warnings-as-errors='*' $< -- $(LINT_CFLAGS) 2>/dev/null
-	@$(CC) $(LINT_CFLAGS) $(if $(filter libfleet/%,$<),-O1 -fanalyzer $(NOT_ANALYZED) -Werror -c -o $(@:.ok=.o),-fsyntax-only) \
+	@$(CC) $(LINT_CFLAGS) \
+	    $(if $(filter libfleet/%,$<),$(ANALYZED) -c -o $(@:.ok=.o),-fsyntax-only) \
 	    -MMD -MP -MT $@ -MF $(@:.ok=.d) $<
 	@rm -f $(@:.ok=.o); touch $@
-lint: $(LINTED:%.c=build/lint/%.ok) ## clang-tidy and gcc's analyzer; shellcheck, yamllint, codespell
+lint: ## clang-tidy and gcc's analyzer; shellcheck, yamllint, codespell
+lint: $(LINTED:%.c=build/lint/%.ok)
 	@tools/lint.sh
 check-width: ## no line is wider than 100 columns
 	@tools/check-width.sh
@@ -322,11 +370,15 @@ clean: ## remove build/
 	@rm -rf build
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | LC_ALL=C sort | awk -F'\t' '{printf "  %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | LC_ALL=C sort | \
+	    awk -F'\t' '{printf "  %-18s %s\n", $$1, $$2}'
 
 # Those of the fuzz targets where they are asked for: another make may be writing them.
 FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
 LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
 -include $(shell find $(OUT) $(FUZZED) $(LINT_DEPENDENCIES) -type f -name '*.d' 2>/dev/null)
-.PHONY: check-transformers check-valgrind install golden threaded check-chart check-image closure image generate verify all programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench benches bench-cluster format check-format check-width check-prose \
+.PHONY: check-transformers check-valgrind install golden threaded check-chart check-image closure \
+    image generate verify all programs tests test e2e check check-all check-levels prerequisites \
+    prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench \
+    benches bench-cluster format check-format check-width check-prose \
         check-tests check-docs lint pictures stats check-includes check-headers clean help

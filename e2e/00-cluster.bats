@@ -25,7 +25,8 @@ run_pod() { # run_pod NAME NODE ARGUMENT…: busybox with the arguments, on that
     local name=$1 node=$2
     shift 2
     kubectl run "$name" --image=fleet.local/busybox:1 --restart=Never --overrides \
-        "{\"spec\": {\"nodeName\": \"$node\", \"terminationGracePeriodSeconds\": 0, \"dnsPolicy\": \"Default\"}}" -- "$@"
+        '{"spec": {"nodeName": "'"$node"'", "terminationGracePeriodSeconds": 0,
+          "dnsPolicy": "Default"}}' -- "$@"
 }
 
 finished() { # finished POD: wait until it has ended, then print its log

@@ -11,7 +11,8 @@ setup_file() {
     fi
     cd "$BATS_TEST_DIRNAME/.."
     [ -n "${FLEETJOB_WHOLE:-}" ] || # then they are built, and another make may be at work
-        make -s build/release/tests/integration/test_kube_cluster build/release/tests/integration/test_kube_machinery
+        make -s build/release/tests/integration/test_kube_cluster \
+            build/release/tests/integration/test_kube_machinery
 }
 
 setup() {

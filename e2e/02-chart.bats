@@ -182,7 +182,8 @@ spec:
 END
     becomes own Succeeded
     # The hub knows of the end before the kubelet has told that the containers ran.
-    kubectl wait -n "$namespace" pods -l fleetjob.dev/job-name=own --for=jsonpath='{.status.phase}'=Succeeded --timeout="${LIMIT}s"
+    kubectl wait -n "$namespace" pods -l fleetjob.dev/job-name=own \
+        --for=jsonpath='{.status.phase}'=Succeeded --timeout="${LIMIT}s"
     run kubectl logs -n "$namespace" -l fleetjob.dev/job-name=own --tail=-1
     echo "$output"
     [[ $output == *"rank 0 of 2"* && $output == *"rank 1 of 2"* ]]
@@ -294,6 +295,7 @@ service_has_no_selector() {
     eventually "$LIMIT" controllers_are_gone # the last one would make them again
     kubectl get crd fleetjobs.fleetjob.dev
     kubectl delete service/fleetjob-hub secret/fleetjob-identity -n "$system"
-    eventually "$LIMIT" nothing_left_in "$system" all,endpointslices,leases,secrets,configmaps,roles,rolebindings
+    eventually "$LIMIT" nothing_left_in "$system" \
+        all,endpointslices,leases,secrets,configmaps,roles,rolebindings
     [ -z "$(kubectl get clusterroles,clusterrolebindings -o name | grep fleetjob)" ]
 }

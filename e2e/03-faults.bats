@@ -34,7 +34,8 @@ setup_file() {
     eventually "$LIMIT" kubectl get pod deleted-worker-1-1
     ends_like_reference deleted
     run pods_of deleted
-    [[ $output == *deleted-worker-0-0* && $output == *deleted-worker-2-0* && $output == *deleted-worker-3-0* ]]
+    [[ $output == *deleted-worker-0-0* && $output == *deleted-worker-2-0* &&
+        $output == *deleted-worker-3-0* ]]
     field_is deleted 'restarts.history[0].lostSteps' 0
     remove_job deleted
 }

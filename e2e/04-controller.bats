@@ -90,7 +90,8 @@ changes_by() { # changes_by POD FIRST LAST
 
 @test "the machinery alone outlives the API server" {
     [ -n "${FLEETJOB_WHOLE:-}" ] || make -s build/release/tests/integration/test_kube_machinery
-    FLEET_CLUSTER=$cluster FLEET_TEST_KUBECONFIG=$KUBECONFIG build/release/tests/integration/test_kube_machinery '*outlives*'
+    FLEET_CLUSTER=$cluster FLEET_TEST_KUBECONFIG=$KUBECONFIG \
+        build/release/tests/integration/test_kube_machinery '*outlives*'
 }
 
 # The process that leads: a pod may hold several, one after the other.

@@ -15,7 +15,8 @@ worker() { # worker JOB: the name of its worker 0
 }
 
 pod_uids() { # pod_uids JOB: by the pods' names, whatever their labels
-    kubectl get pods -o custom-columns=NAME:.metadata.name,UID:.metadata.uid --no-headers | grep "^$1-worker-" | sort
+    kubectl get pods -o custom-columns=NAME:.metadata.name,UID:.metadata.uid --no-headers |
+        grep "^$1-worker-" | sort
 }
 
 remove_status() { # remove_status JOB
@@ -69,7 +70,8 @@ label_is_back() { # label_is_back POD
     start_endless labels '' replicas=2
     before=$(pod_uids labels)
     pod=$(worker labels)
-    kubectl label pod "$pod" --overwrite app.kubernetes.io/managed-by=Helm fleetjob.dev/worker-attempt=7
+    kubectl label pod "$pod" --overwrite app.kubernetes.io/managed-by=Helm \
+        fleetjob.dev/worker-attempt=7
     kubectl label pod "$pod" fleetjob.dev/job-uid-
     eventually "$LIMIT" label_is_back "$pod"
     step=$(field labels progress.step)

@@ -114,7 +114,10 @@ spec:
     template:
       spec:
         containers:
-          - {name: trainer, image: fleet.local/fleetjob-runtime:0.1.0, command: [x], volumeMounts: [{name: nowhere, mountPath: /x}]}
+          - name: trainer
+            image: fleet.local/fleetjob-runtime:0.1.0
+            command: [x]
+            volumeMounts: [{name: nowhere, mountPath: /x}]
 END
     not_accepted template nowhere
     remove_job template

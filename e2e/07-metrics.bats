@@ -115,7 +115,8 @@ clear_text_is_refused() {
         --set metrics.auth.certificateSecret=metrics-tls --wait --timeout "${LIMIT}s"
     eventually "$LIMIT" one_of_them_leads
     for _ in 1 2; do
-        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=metrics \
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
+            -subj /CN=metrics \
             -addext 'subjectAltName=DNS:fleetjob-metrics.fleetjob-system.svc' \
             -keyout "$BATS_TEST_TMPDIR/tls.key" -out "$BATS_TEST_TMPDIR/ca.crt"
         kubectl create secret tls metrics-tls -n "$system" --cert="$BATS_TEST_TMPDIR/ca.crt" \

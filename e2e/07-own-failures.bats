@@ -48,7 +48,8 @@ fails_after_restarts() { # fails_after_restarts JOB COUNT
     own_job deleted '[ $FLEET_INDEX$FLEET_GENERATION != 11 ] || exec /bin/busybox sleep 100000; echo it ends'
     becomes deleted Running
     eventually "$LIMIT" log_has deleted-worker-0-0 'it ends'
-    kubectl delete pod -n "$namespace" -l fleetjob.dev/job-name=deleted,fleetjob.dev/worker-index=1 --wait=false
+    kubectl delete pod -n "$namespace" \
+        -l fleetjob.dev/job-name=deleted,fleetjob.dev/worker-index=1 --wait=false
     eventually "$LIMIT" field_at_least deleted rendezvous.generation 2
     becomes deleted Succeeded
     [ "$(kubectl get fj deleted -n "$namespace" -o jsonpath='{.status.conditions[?(@.type=="Succeeded")].message}')" = "every worker exited with 0" ]
@@ -111,7 +112,8 @@ END
     field_is final restarts.count 0
     kubectl get fj final -n "$namespace" | tee /dev/stderr | grep -q 'Failed  *FailurePolicy'
     [ "$(kubectl get fj final -n "$namespace" -o jsonpath='{.status.conditions[?(@.type=="Failed")].reason}')" = FailurePolicy ]
-    run kubectl get events -n "$namespace" --field-selector involvedObject.name=final -o jsonpath='{.items[*].reason}'
+    run kubectl get events -n "$namespace" --field-selector involvedObject.name=final \
+        -o jsonpath='{.items[*].reason}'
     echo "$output"
     [[ $output != *Restarted* ]]
     kubectl delete fj missing final -n "$namespace"
@@ -128,7 +130,8 @@ END
     own_job drained '/bin/busybox sleep 100000' 3 \
         'restart: {maxRestarts: 0}, elastic: {waitForReplacementSeconds: 1000}' 'minReplicas: 1'
     becomes drained Running
-    kubectl delete pod -n "$namespace" -l fleetjob.dev/job-name=drained,fleetjob.dev/worker-index=1 --wait=false
+    kubectl delete pod -n "$namespace" \
+        -l fleetjob.dev/job-name=drained,fleetjob.dev/worker-index=1 --wait=false
     eventually "$LIMIT" has_new_worker drained 1 3
     field_is drained rendezvous.generation 2
     [[ "$(field drained restarts.count)" =~ ^0?$ ]]
@@ -173,7 +176,10 @@ spec:
               - topologyKey: kubernetes.io/hostname
                 labelSelector: {matchLabels: {fleetjob.dev/job-name: apart}}
         containers:
-          - {name: trainer, image: fleet.local/busybox:1, imagePullPolicy: IfNotPresent, command: [/bin/busybox, sleep, "1000"]}
+          - name: trainer
+            image: fleet.local/busybox:1
+            imagePullPolicy: IfNotPresent
+            command: [/bin/busybox, sleep, "100000"]
 END
     eventually "$LIMIT" says_until_when apart
     kubectl delete fj apart -n "$namespace" --wait=false

@@ -3,7 +3,8 @@
 # was killed. Method: what is left compared with what was before the cluster came up (traces.bash).
 
 setup_file() {
-    export CLUSTER="$BATS_TEST_DIRNAME/cluster/cluster" FLEETJOB_TRACES=${FLEETJOB_TRACES:-$BATS_FILE_TMPDIR/traces}
+    export CLUSTER="$BATS_TEST_DIRNAME/cluster/cluster"
+    export FLEETJOB_TRACES=${FLEETJOB_TRACES:-$BATS_FILE_TMPDIR/traces}
     # shellcheck source=e2e/traces.bash
     . "$BATS_TEST_DIRNAME/traces.bash"
     [ ! -e "$FLEETJOB_TRACES" ] || return 0

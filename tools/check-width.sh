@@ -8,7 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C.UTF-8
 
-mapfile -t files < <(git ls-files '*.c' '*.h' '*.def' '*.md' '*.sh' '*.bash' '*.yaml' \
+mapfile -t files < <(git ls-files '*.c' '*.h' '*.def' '*.md' '*.sh' '*.bash' '*.bats' '*.yaml' \
+    Makefile Dockerfile .ci/run e2e/cluster/cluster images \
     ':!docs/reference/fleetjob.md' ':!docs/reference/training.md' ':!docs/reference/status.md' \
     ':!docs/reference/strategy' ':!crds' ':!charts/fleetjob/files' ':!tests/golden/*.yaml')
 
@@ -24,7 +25,8 @@ while IFS=: read -r file line text; do
     *.md) # between fences?
         [ $(($(head -n "$line" "$file" | grep -c '^ *```') % 2)) = 0 ] || continue
         ;;
-    *.sh | *.bash) # what stands outside of quotes counts; a document is not the script's
+    *.sh | *.bash | *.bats | .ci/run | e2e/cluster/cluster)
+        # what stands outside of quotes counts; a document is not the script's
         outside=$(sed -E "s/'[^']*'|\"[^\"]*\"//g" <<<"$text")
         [[ $text =~ ^\ *# ]] || [ ${#outside} -ge 80 ] || continue
         [[ ! $text =~ ^\ *[a-z]+:\ [\[\{] ]] || continue

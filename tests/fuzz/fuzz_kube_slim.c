@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* JSON without managedFields is JSON still, and nothing more is to be taken out of it. No text makes
- * more work than its size allows. */
+/* JSON without managedFields is JSON still, and nothing more is to be taken out of it. No text
+ * makes more work than its size allows. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
