@@ -29,6 +29,7 @@ size_t fleet_field_item_size(const struct fleet_field *field)
     case FLEET_FIELD_BOOL:
         return sizeof(bool);
     case FLEET_FIELD_ENUM:
+    case FLEET_FIELD_INT32:
         return sizeof(int);
     case FLEET_FIELD_INT:
     case FLEET_FIELD_INT_OR_CHOICE:
@@ -43,12 +44,15 @@ size_t fleet_field_item_size(const struct fleet_field *field)
         return sizeof(cJSON *);
     case FLEET_FIELD_OBJECT:
         return field->object->size;
+    case FLEET_FIELD_CHARS:
+    case FLEET_FIELD_HEX:
+    case FLEET_FIELD_BASE64:
     case FLEET_FIELD_LIST:
     case FLEET_FIELD_MAP:
     case FLEET_FIELD_INT_MAP:
         break;
     }
-    fleet_assert(!"lists of lists or maps have no C type");
+    fleet_assert(!"lists of these have no C type");
     return 0;
 }
 
@@ -62,6 +66,37 @@ size_t fleet_field_count_max(const struct fleet_field *field)
                    field->kind == FLEET_FIELD_INT_MAP
                ? FLEET_FIELD_LIST_MAX
                : FLEET_FIELD_STRING_MAX;
+}
+
+/* Where the count of a list is. */
+static void *list_count(const struct fleet_field *field, void *member)
+{
+    return (char *)member + (field->flags & FLEET_INLINE
+                                 ? field->count_max * fleet_field_item_size(field)
+                                 : offsetof(struct fleet_any_list, count));
+}
+
+struct fleet_any_list fleet_field_list(const struct fleet_field *field, const void *member)
+{
+    void *count = list_count(field, (void *)member);
+    bool is_int = field->flags & (FLEET_INLINE | FLEET_INT_COUNT);
+
+    return (struct fleet_any_list){
+        .items = field->flags & FLEET_INLINE ? (void *)member : *(void *const *)member,
+        .count = is_int ? (size_t) * (int *)count : *(size_t *)count,
+    };
+}
+
+void fleet_field_set_list(const struct fleet_field *field, void *member, struct fleet_any_list list)
+{
+    void *count = list_count(field, member);
+
+    if (!(field->flags & FLEET_INLINE))
+        *(void **)member = list.items;
+    if (field->flags & (FLEET_INLINE | FLEET_INT_COUNT))
+        *(int *)count = (int)list.count;
+    else
+        *(size_t *)count = list.count;
 }
 
 void fleet_field_bounds(const struct fleet_field *field, struct fleet_strbuf *out)

@@ -31,17 +31,22 @@
 
 struct fleet_errors;
 struct fleet_object;
+struct fleet_strbuf;
 
 /* Kind of value → type of the member at `offset`. */
 enum fleet_field_kind {
     FLEET_FIELD_BOOL,          /* bool */
     FLEET_FIELD_INT,           /* int64_t; a number without fraction within ±2^53 */
+    FLEET_FIELD_INT32,         /* int; the same, within its bounds */
     FLEET_FIELD_NUMBER,        /* double; finite, NaN for "absent" is not written */
     FLEET_FIELD_STRING,        /* char *, heap; NULL while absent without default */
+    FLEET_FIELD_CHARS,         /* char[count_max + 1]; a string */
     FLEET_FIELD_ENUM,          /* int or an enum: index into `choices`; "" as first choice = none */
     FLEET_FIELD_INT_OR_CHOICE, /* int64_t; a number, or choices[i] as -1 - i */
     FLEET_FIELD_SEED,          /* uint64_t; a number below 2^53 or a string of decimal digits */
     FLEET_FIELD_TIME,          /* int64_t, wall milliseconds; RFC 3339 in JSON; 0 = absent */
+    FLEET_FIELD_HEX,           /* uint8_t[count_max]; hexadecimal digits */
+    FLEET_FIELD_BASE64,        /* struct { void *bytes; size_t size; }, heap; at most count_max */
     FLEET_FIELD_OBJECT,        /* the struct itself, inline; `object` says which */
     FLEET_FIELD_LIST,          /* struct { T *items; size_t count; }; `item` (and `object`) say T */
     FLEET_FIELD_MAP,           /* struct fleet_string_map: string → string */
@@ -51,14 +56,22 @@ enum fleet_field_kind {
 
 enum fleet_field_flags {
     FLEET_REQUIRED = 1 << 0,
-    FLEET_MIN = 1 << 1,       /* `min` is a bound, itself allowed */
-    FLEET_MAX = 1 << 2,       /* `max` is a bound, itself allowed */
-    FLEET_ABOVE = 1 << 3,     /* greater than `min` */
-    FLEET_BELOW = 1 << 4,     /* less than `max` */
-    FLEET_PATH = 1 << 5,      /* a string that names a file or folder where the trainer runs */
-    FLEET_IMMUTABLE = 1 << 6, /* may not change once the job has started */
-    FLEET_NOT_EMPTY = 1 << 7, /* strings and lists */
-    FLEET_ANY_JSON = 1 << 8,  /* FLEET_FIELD_JSON: a list is welcome too */
+    FLEET_MIN = 1 << 1,        /* `min` is a bound, itself allowed */
+    FLEET_MAX = 1 << 2,        /* `max` is a bound, itself allowed */
+    FLEET_ABOVE = 1 << 3,      /* greater than `min` */
+    FLEET_BELOW = 1 << 4,      /* less than `max` */
+    FLEET_PATH = 1 << 5,       /* a string that names a file or folder where the trainer runs */
+    FLEET_IMMUTABLE = 1 << 6,  /* may not change once the job has started */
+    FLEET_NOT_EMPTY = 1 << 7,  /* strings and lists */
+    FLEET_ANY_JSON = 1 << 8,   /* FLEET_FIELD_JSON: a list is welcome too */
+    FLEET_NULL = 1 << 9,       /* NUMBER: null is `unset`; NaN and infinities are written as null */
+    FLEET_CLAMP = 1 << 10,     /* NUMBER: the nearest of `min` and `max` is written */
+    FLEET_CUT = 1 << 11,       /* longer texts are cut: a STRING when written, CHARS when read */
+    FLEET_CUT_FRONT = 1 << 12, /* STRING: the same, but the end is kept */
+    FLEET_INT_COUNT = 1 << 13, /* LIST: the count is an int */
+    FLEET_INLINE =
+        1 << 15, /* LIST: T[count_max] in the struct, and right behind it the count, an int */
+    FLEET_MAY_MISS = 1 << 14, /* OBJECT: may be absent although a field of it is required */
 };
 
 #define FLEET_FIELD_STRING_MAX 1024  /* bytes, where count_max is 0 */
@@ -74,12 +87,12 @@ struct fleet_hint {
 struct fleet_field {
     const char *name; /* key in JSON; NULL ends a table */
     enum fleet_field_kind kind;
-    unsigned int flags;             /* enum fleet_field_flags */
-    size_t offset;                  /* of the member */
-    size_t presence;                /* FLEET_PRESENCE() of a bool that is set when given, or 0 */
-    const char *default_text;       /* JSON of the default, e.g. "0.9", "\"relu\""; NULL = none */
-    double unset;                   /* INT, NUMBER, INT_OR_CHOICE: stored when absent, no default */
-    double min, max;                /* read as `flags` say */
+    unsigned int flags;       /* enum fleet_field_flags */
+    size_t offset;            /* of the member */
+    size_t presence;          /* FLEET_PRESENCE() of a bool that is set when given, or 0 */
+    const char *default_text; /* JSON of the default, e.g. "0.9", "\"relu\""; NULL = none */
+    double unset;    /* INT, INT32, NUMBER, INT_OR_CHOICE: stored when absent, no default */
+    double min, max; /* read as `flags` say */
     const char *const *choices;     /* ENUM, INT_OR_CHOICE: texts, NULL at the end */
     const struct fleet_hint *hints; /* ENUM: for words that are no choice; NULL = none */
     uint32_t only;              /* choices of the discriminator it belongs to, 1 << i; 0 = all */
@@ -152,10 +165,20 @@ int fleet_object_decode(const struct fleet_object *type, const cJSON *json, cons
                         void *out, struct fleet_errors *errors);
 
 /*
- * The object as JSON, keys in the table's order, owned by the caller. Left out: unset values, NULL
- * strings, empty lists and maps, objects whose presence flag is false, and fields that do not
- * belong to the discriminator's choice. Decoding the result gives an equal object.
+ * Append the object as JSON, keys in the table's order. Left out: unset values, NULL strings, empty
+ * lists and maps, objects whose presence flag is false, and fields that do not belong to the
+ * discriminator's choice; but required fields and those with a default are written. Decoding the
+ * result gives an equal object. Allocates nothing if `out` has room and no text must be cut.
  */
+void fleet_object_append(const struct fleet_object *type, const void *object,
+                         struct fleet_strbuf *out);
+
+/* The same without braces and with a comma before each field, for an object that begins with other
+ * keys. */
+void fleet_object_append_fields(const struct fleet_object *type, const void *object,
+                                struct fleet_strbuf *out);
+
+/* The same as a tree, owned by the caller. */
 cJSON *fleet_object_encode(const struct fleet_object *type, const void *object);
 
 /* Make `*to`, which is overwritten without being released, the same with memory of its own. */
@@ -192,7 +215,6 @@ size_t fleet_field_item_size(const struct fleet_field *field);
 size_t fleet_field_count_max(const struct fleet_field *field);
 
 /* "≥ 1", "in (0, 1)", "one of a, b": what is allowed, for errors and pages; "" if anything is. */
-struct fleet_strbuf;
 void fleet_field_allowed(const struct fleet_field *field, struct fleet_strbuf *out);
 
 #endif

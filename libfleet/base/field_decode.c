@@ -60,11 +60,11 @@ static bool check_count(const struct fleet_field *field, size_t count,
     return false;
 }
 
-static void decode_list(const struct fleet_field *field, const cJSON *json,
-                        struct fleet_any_list *out, const struct fleet_place *place,
-                        struct fleet_errors *errors)
+static void decode_list(const struct fleet_field *field, const cJSON *json, void *member,
+                        const struct fleet_place *place, struct fleet_errors *errors)
 {
     size_t size = fleet_field_item_size(field), count = (size_t)cJSON_GetArraySize(json);
+    struct fleet_any_list list = {0};
     const cJSON *element;
 
     if (!cJSON_IsArray(json)) {
@@ -73,15 +73,16 @@ static void decode_list(const struct fleet_field *field, const cJSON *json,
     }
     if (!check_count(field, count, place, errors) || count == 0)
         return;
-    out->items = calloc(count, size);
-    fleet_assert(out->items != NULL);
+    list.items = field->flags & FLEET_INLINE ? member : calloc(count, size);
+    fleet_assert(list.items != NULL);
     cJSON_ArrayForEach(element, json)
     {
-        struct fleet_place here = {.up = place, .index = out->count};
-        decode_item(field, field->item, element, (char *)out->items + out->count * size, &here,
+        struct fleet_place here = {.up = place, .index = list.count};
+        decode_item(field, field->item, element, (char *)list.items + list.count * size, &here,
                     errors);
-        out->count++;
+        list.count++;
     }
+    fleet_field_set_list(field, member, list);
 }
 
 /*
@@ -171,6 +172,8 @@ static void set_absent(const struct fleet_field *field, void *member)
         fleet_assert(errors.count == 0); /* a default within its own limits */
     } else if (field->kind == FLEET_FIELD_INT || field->kind == FLEET_FIELD_INT_OR_CHOICE) {
         *(int64_t *)member = (int64_t)field->unset;
+    } else if (field->kind == FLEET_FIELD_INT32) {
+        *(int *)member = (int)field->unset;
     } else if (field->kind == FLEET_FIELD_NUMBER) {
         *(double *)member = field->unset;
     } else if (field->kind == FLEET_FIELD_OBJECT && !field->presence) {
@@ -300,16 +303,17 @@ static void decode_field(const struct fleet_field *field, const cJSON *item, cha
         if (field->presence)
             *(bool *)(out + field->presence - 1) = true;
         /* Fields of an unset kind hold that value until a good one is read. */
-        if (field->kind == FLEET_FIELD_INT || field->kind == FLEET_FIELD_NUMBER ||
-            field->kind == FLEET_FIELD_INT_OR_CHOICE)
+        if (field->kind == FLEET_FIELD_INT || field->kind == FLEET_FIELD_INT32 ||
+            field->kind == FLEET_FIELD_NUMBER || field->kind == FLEET_FIELD_INT_OR_CHOICE)
             set_absent(field, out + field->offset);
         decode_member(field, item, out + field->offset, place, errors);
         return;
     }
     set_absent(field, out + field->offset);
-    if (field->flags & FLEET_REQUIRED)
+    if (field->flags & FLEET_REQUIRED && !(item && field->flags & FLEET_NULL))
         fleet_field_refuse(errors, place, "required");
-    else if (field->kind == FLEET_FIELD_OBJECT && !field->presence) {
+    else if (field->kind == FLEET_FIELD_OBJECT && !field->presence &&
+             !(field->flags & FLEET_MAY_MISS)) {
         fleet_object_release(field->object, out + field->offset);
         decode_object(field->object, NULL, out + field->offset, place, errors);
     }

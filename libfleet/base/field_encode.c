@@ -1,250 +1,300 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The walks over a decoded object: encode, release, paths. */
+/*
+ * A decoded object as JSON text. Nothing is allocated but the text itself, so that a caller that
+ * keeps its buffer can write without allocating.
+ */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <openssl/evp.h>
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/field_internal.h"
-#include "libfleet/base/json_build.h"
+#include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 
-/* ---- encode -------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
-static cJSON *encode_seed(uint64_t seed)
+/* Valid UTF-8 of at most `max` bytes, cut at a character. */
+static void append_cut(struct fleet_strbuf *out, const char *text, size_t max, bool from_front)
 {
-    char text[24];
+    FLEET_AUTO_STRBUF struct fleet_strbuf clean = {0};
+    const char *start;
 
-    if ((double)seed <= FLEET_EXACT_MAX)
-        return fleet_json_new_number((double)seed);
-    (void)snprintf(text, sizeof(text), "%" PRIu64, seed);
-    return fleet_json_new_string(text);
+    for (const char *p = text; *p;) {
+        size_t length = fleet_utf8_length(p);
+        if (!from_front && clean.length + (length ? length : 3) > max)
+            break;
+        if (length == 0)
+            fleet_strbuf_append(&clean, "\xef\xbf\xbd");
+        else
+            fleet_strbuf_append_bytes(&clean, p, length);
+        p += length ? length : 1;
+    }
+    start = fleet_strbuf_text(&clean);
+    if (clean.length > max) {
+        start += clean.length - max;
+        while (fleet_utf8_length(start) == 0)
+            start++;
+    }
+    fleet_json_append_string(out, start);
 }
 
-static cJSON *encode_time(int64_t wall_ms)
+static void append_text(struct fleet_strbuf *out, const struct fleet_field *field, const char *text)
+{
+    size_t max = fleet_field_count_max(field);
+
+    if (text && field->flags & (FLEET_CUT | FLEET_CUT_FRONT) && strlen(text) > max / 3)
+        append_cut(out, text, max, field->flags & FLEET_CUT_FRONT);
+    else
+        fleet_json_append_string(out, text ? text : "");
+}
+
+static void append_int(struct fleet_strbuf *out, int64_t value)
+{
+    fleet_strbuf_appendf(out, "%" PRId64, value);
+}
+
+static void append_number(struct fleet_strbuf *out, const struct fleet_field *field, double value)
+{
+    if (field->flags & FLEET_CLAMP)
+        value = fmin(fmax(value, field->min), field->max);
+    fleet_json_append_number(out, value);
+}
+
+static void append_seed(struct fleet_strbuf *out, uint64_t seed)
+{
+    fleet_strbuf_appendf(out, (double)seed <= FLEET_EXACT_MAX ? "%" PRIu64 : "\"%" PRIu64 "\"",
+                         seed);
+}
+
+static void append_time(struct fleet_strbuf *out, int64_t wall_ms)
 {
     char text[FLEET_RFC3339_SIZE];
 
-    if (wall_ms == 0)
-        return NULL;
     fleet_rfc3339_format(wall_ms, text);
-    return fleet_json_new_string(text);
+    fleet_json_append_string(out, text);
 }
 
-/* NULL: there is nothing to write. */
-static cJSON *encode_item(const struct fleet_field *field, enum fleet_field_kind kind,
-                          const void *in)
+static void append_hex(struct fleet_strbuf *out, const uint8_t *bytes, size_t size)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    fleet_strbuf_append_char(out, '"');
+    for (size_t i = 0; i < size; i++) {
+        fleet_strbuf_append_char(out, digits[bytes[i] >> 4]);
+        fleet_strbuf_append_char(out, digits[bytes[i] & 15]);
+    }
+    fleet_strbuf_append_char(out, '"');
+}
+
+/* EVP_EncodeBlock() writes a NUL behind the digits. */
+static void append_base64(struct fleet_strbuf *out, const struct fleet_any_list *bytes)
+{
+    size_t length = (bytes->count + 2) / 3 * 4;
+
+    fleet_strbuf_append_char(out, '"');
+    fleet_strbuf_reserve(out, length + 1);
+    if (bytes->count > 0)
+        EVP_EncodeBlock((unsigned char *)out->text + out->length, bytes->items, (int)bytes->count);
+    out->length += length;
+    fleet_strbuf_append_char(out, '"');
+}
+
+static void append_choice(struct fleet_strbuf *out, const struct fleet_field *field, int choice)
+{
+    for (int i = 0; i < choice; i++)
+        fleet_assert(field->choices[i] != NULL);
+    fleet_assert(choice >= 0 && field->choices[choice] != NULL);
+    fleet_json_append_string(out, field->choices[choice]);
+}
+
+/* A member or an element of a list. */
+static void append_item(struct fleet_strbuf *out, const struct fleet_field *field,
+                        enum fleet_field_kind kind, const void *in)
 {
     switch (kind) {
     case FLEET_FIELD_BOOL:
-        return fleet_json_new_bool(*(const bool *)in);
+        fleet_strbuf_append(out, *(const bool *)in ? "true" : "false");
+        break;
     case FLEET_FIELD_INT:
-        return fleet_json_new_number((double)*(const int64_t *)in);
+        append_int(out, *(const int64_t *)in);
+        break;
+    case FLEET_FIELD_INT32:
+        append_int(out, *(const int *)in);
+        break;
     case FLEET_FIELD_NUMBER:
-        return fleet_json_new_number(*(const double *)in);
+        append_number(out, field, *(const double *)in);
+        break;
     case FLEET_FIELD_STRING:
-        return *(char *const *)in ? fleet_json_new_string(*(char *const *)in) : NULL;
-    case FLEET_FIELD_ENUM: {
-        const char *text = field->choices[*(const int *)in];
-        return text[0] ? fleet_json_new_string(text) : NULL;
-    }
-    case FLEET_FIELD_INT_OR_CHOICE: {
-        int64_t value = *(const int64_t *)in;
-        return value < 0 ? fleet_json_new_string(field->choices[-1 - value])
-                         : fleet_json_new_number((double)value);
-    }
+        append_text(out, field, *(char *const *)in);
+        break;
+    case FLEET_FIELD_CHARS:
+        fleet_json_append_string(out, in);
+        break;
+    case FLEET_FIELD_ENUM:
+        append_choice(out, field, *(const int *)in);
+        break;
+    case FLEET_FIELD_INT_OR_CHOICE:
+        if (*(const int64_t *)in < 0)
+            append_choice(out, field, (int)(-1 - *(const int64_t *)in));
+        else
+            append_int(out, *(const int64_t *)in);
+        break;
     case FLEET_FIELD_SEED:
-        return encode_seed(*(const uint64_t *)in);
+        append_seed(out, *(const uint64_t *)in);
+        break;
     case FLEET_FIELD_TIME:
-        return encode_time(*(const int64_t *)in);
+        append_time(out, *(const int64_t *)in);
+        break;
+    case FLEET_FIELD_HEX:
+        append_hex(out, in, field->count_max);
+        break;
+    case FLEET_FIELD_BASE64:
+        append_base64(out, in);
+        break;
     case FLEET_FIELD_JSON:
-        return fleet_json_copy(*(cJSON *const *)in);
+        fleet_json_append(out, *(cJSON *const *)in);
+        break;
     case FLEET_FIELD_OBJECT:
-        return fleet_object_encode(field->object, in);
+        fleet_object_append(field->object, in, out);
+        break;
     case FLEET_FIELD_LIST:
     case FLEET_FIELD_MAP:
     case FLEET_FIELD_INT_MAP:
+        fleet_assert(!"not an item");
+    }
+}
+
+static void append_list(struct fleet_strbuf *out, const struct fleet_field *field, const void *in)
+{
+    struct fleet_any_list list = fleet_field_list(field, in);
+    size_t size = fleet_field_item_size(field);
+
+    fleet_assert(list.count <= fleet_field_count_max(field));
+    fleet_strbuf_append_char(out, '[');
+    for (size_t i = 0; i < list.count; i++) {
+        fleet_strbuf_append(out, i > 0 ? "," : "");
+        append_item(out, field, field->item, (const char *)list.items + i * size);
+    }
+    fleet_strbuf_append_char(out, ']');
+}
+
+static void append_key(struct fleet_strbuf *out, const char *key)
+{
+    fleet_json_append_string(out, key);
+    fleet_strbuf_append_char(out, ':');
+}
+
+static void append_map(struct fleet_strbuf *out, const struct fleet_string_map *map)
+{
+    for (size_t i = 0; i < map->count; i++) {
+        fleet_strbuf_append_char(out, i > 0 ? ',' : '{');
+        append_key(out, map->items[i].key);
+        fleet_json_append_string(out, map->items[i].value);
+    }
+    fleet_strbuf_append_char(out, '}');
+}
+
+static void append_int_map(struct fleet_strbuf *out, const struct fleet_int_map *map)
+{
+    for (size_t i = 0; i < map->count; i++) {
+        fleet_strbuf_append_char(out, i > 0 ? ',' : '{');
+        append_key(out, map->items[i].key);
+        append_int(out, map->items[i].value);
+    }
+    fleet_strbuf_append_char(out, '}');
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+/* Is there something to write? */
+static bool has_value(const struct fleet_field *field, const void *in)
+{
+    bool always = field->default_text || field->flags & FLEET_REQUIRED;
+
+    switch (field->kind) {
+    case FLEET_FIELD_INT:
+    case FLEET_FIELD_INT_OR_CHOICE:
+        return always || *(const int64_t *)in != (int64_t)field->unset;
+    case FLEET_FIELD_INT32:
+        return always || *(const int *)in != (int)field->unset;
+    case FLEET_FIELD_NUMBER:
+        if (isnan(*(const double *)in))
+            return field->flags & FLEET_NULL && always;
+        return always || *(const double *)in != field->unset;
+    case FLEET_FIELD_STRING:
+        return always || *(char *const *)in;
+    case FLEET_FIELD_ENUM:
+        return *(const int *)in != 0 || field->choices[0][0];
+    case FLEET_FIELD_TIME:
+        return *(const int64_t *)in != 0;
+    case FLEET_FIELD_JSON:
+        return *(cJSON *const *)in;
+    case FLEET_FIELD_LIST:
+        return fleet_field_list(field, in).count > 0 || field->flags & FLEET_REQUIRED;
+    case FLEET_FIELD_MAP:
+        return ((const struct fleet_string_map *)in)->count > 0;
+    case FLEET_FIELD_INT_MAP:
+        return ((const struct fleet_int_map *)in)->count > 0;
+    case FLEET_FIELD_BOOL:
+    case FLEET_FIELD_CHARS:
+    case FLEET_FIELD_SEED:
+    case FLEET_FIELD_HEX:
+    case FLEET_FIELD_BASE64:
+    case FLEET_FIELD_OBJECT:
         break;
     }
-    fleet_assert(!"not an item");
-    return NULL;
+    return true;
 }
 
-static cJSON *encode_list(const struct fleet_field *field, const struct fleet_any_list *list)
+void fleet_object_append_fields(const struct fleet_object *type, const void *object,
+                                struct fleet_strbuf *out)
 {
-    size_t size = fleet_field_item_size(field);
-    cJSON *json;
+    const char *base = object;
+    uint32_t mask = fleet_object_choice(type, object);
 
-    if (list->count == 0)
-        return NULL;
-    json = fleet_json_new_list();
-    for (size_t i = 0; i < list->count; i++)
-        fleet_json_add(json, encode_item(field, field->item, (char *)list->items + i * size));
-    return json;
+    for (const struct fleet_field *field = type->fields; field->name; field++) {
+        const void *in = base + field->offset;
+        if (!fleet_field_belongs(field, mask) || !has_value(field, in) ||
+            (field->presence && !*(const bool *)(base + field->presence - 1)))
+            continue;
+        fleet_strbuf_append_char(out, ',');
+        append_key(out, field->name);
+        if (field->kind == FLEET_FIELD_LIST)
+            append_list(out, field, in);
+        else if (field->kind == FLEET_FIELD_MAP)
+            append_map(out, in);
+        else if (field->kind == FLEET_FIELD_INT_MAP)
+            append_int_map(out, in);
+        else
+            append_item(out, field, field->kind, in);
+    }
 }
 
-static cJSON *encode_map(const struct fleet_string_map *map)
+void fleet_object_append(const struct fleet_object *type, const void *object,
+                         struct fleet_strbuf *out)
 {
-    cJSON *json;
+    size_t start = out->length;
 
-    if (map->count == 0)
-        return NULL;
-    json = fleet_json_new_object();
-    for (size_t i = 0; i < map->count; i++)
-        fleet_json_set(json, map->items[i].key, fleet_json_new_string(map->items[i].value));
-    return json;
-}
-
-static cJSON *encode_int_map(const struct fleet_int_map *map)
-{
-    cJSON *json;
-
-    if (map->count == 0)
-        return NULL;
-    json = fleet_json_new_object();
-    for (size_t i = 0; i < map->count; i++)
-        fleet_json_set(json, map->items[i].key, fleet_json_new_number((double)map->items[i].value));
-    return json;
-}
-
-static bool is_unset(const struct fleet_field *field, const void *in)
-{
-    if (field->kind == FLEET_FIELD_NUMBER && isnan(*(const double *)in))
-        return true;
-    if (field->default_text || field->flags & FLEET_REQUIRED)
-        return false;
-    if (field->kind == FLEET_FIELD_INT || field->kind == FLEET_FIELD_INT_OR_CHOICE)
-        return *(const int64_t *)in == (int64_t)field->unset;
-    if (field->kind == FLEET_FIELD_NUMBER)
-        return *(const double *)in == field->unset;
-    return false;
-}
-
-static cJSON *encode_member(const struct fleet_field *field, const void *in)
-{
-    if (is_unset(field, in))
-        return NULL;
-    if (field->kind == FLEET_FIELD_LIST)
-        return encode_list(field, in);
-    if (field->kind == FLEET_FIELD_MAP)
-        return encode_map(in);
-    if (field->kind == FLEET_FIELD_INT_MAP)
-        return encode_int_map(in);
-    return encode_item(field, field->kind, in);
+    fleet_object_append_fields(type, object, out);
+    if (out->length == start)
+        fleet_strbuf_append_char(out, '{');
+    else
+        out->text[start] = '{'; /* over the first comma */
+    fleet_strbuf_append_char(out, '}');
 }
 
 cJSON *fleet_object_encode(const struct fleet_object *type, const void *object)
 {
-    const char *in = object;
-    uint32_t mask = fleet_object_choice(type, in);
-    cJSON *json = fleet_json_new_object();
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    cJSON *json;
 
-    for (const struct fleet_field *field = type->fields; field->name; field++) {
-        if (!fleet_field_belongs(field, mask) ||
-            (field->presence && !*(const bool *)(in + field->presence - 1)))
-            continue;
-        fleet_json_set(json, field->name, encode_member(field, in + field->offset));
-    }
+    fleet_object_append(type, object, &text);
+    json = cJSON_ParseWithLength(text.text, text.length);
+    fleet_assert(json != NULL);
     return json;
-}
-
-/* ---- release and paths --------------------------------------------------------------------- */
-
-static void release_item(const struct fleet_field *field, enum fleet_field_kind kind, void *item)
-{
-    if (kind == FLEET_FIELD_STRING)
-        free(*(char **)item);
-    else if (kind == FLEET_FIELD_JSON)
-        cJSON_Delete(*(cJSON **)item);
-    else if (kind == FLEET_FIELD_OBJECT)
-        fleet_object_release(field->object, item);
-}
-
-static void release_member(const struct fleet_field *field, void *member)
-{
-    if (field->kind == FLEET_FIELD_LIST) {
-        struct fleet_any_list *list = member;
-        for (size_t i = 0; i < list->count; i++)
-            release_item(field, field->item,
-                         (char *)list->items + i * fleet_field_item_size(field));
-        free(list->items);
-    } else if (field->kind == FLEET_FIELD_MAP) {
-        struct fleet_string_map *map = member;
-        for (size_t i = 0; i < map->count; i++) {
-            free(map->items[i].key);
-            free(map->items[i].value);
-        }
-        free(map->items);
-    } else if (field->kind == FLEET_FIELD_INT_MAP) {
-        struct fleet_int_map *map = member;
-        for (size_t i = 0; i < map->count; i++)
-            free(map->items[i].key);
-        free(map->items);
-    } else {
-        release_item(field, field->kind, member);
-    }
-}
-
-void fleet_object_release(const struct fleet_object *type, void *object)
-{
-    for (const struct fleet_field *field = type->fields; field->name; field++)
-        release_member(field, (char *)object + field->offset);
-    memset(object, 0, type->size);
-}
-
-struct path_walk {
-    struct fleet_strbuf name; /* of the field that is being looked at */
-    void (*visit)(void *context, const char *name, char **value);
-    void *context;
-};
-
-static void walk_paths(const struct fleet_object *type, char *object, struct path_walk *walk);
-
-static void cut(struct fleet_strbuf *sb, size_t length)
-{
-    sb->length = length;
-    sb->text[length] = '\0';
-}
-
-static void walk_list(const struct fleet_field *field, struct fleet_any_list *list,
-                      struct path_walk *walk)
-{
-    size_t length = walk->name.length;
-
-    for (size_t i = 0; i < list->count; i++) {
-        fleet_strbuf_appendf(&walk->name, "[%zu]", i);
-        walk_paths(field->object, (char *)list->items + i * field->object->size, walk);
-        cut(&walk->name, length);
-    }
-}
-
-static void walk_paths(const struct fleet_object *type, char *object, struct path_walk *walk)
-{
-    size_t length = walk->name.length;
-
-    for (const struct fleet_field *field = type->fields; field->name; field++) {
-        void *member = object + field->offset;
-        fleet_strbuf_appendf(&walk->name, "%s%s", length ? "." : "", field->name);
-        if (field->kind == FLEET_FIELD_OBJECT)
-            walk_paths(field->object, member, walk);
-        else if (field->kind == FLEET_FIELD_LIST && field->item == FLEET_FIELD_OBJECT)
-            walk_list(field, member, walk);
-        else if (field->flags & FLEET_PATH && *(char **)member && **(char **)member)
-            walk->visit(walk->context, fleet_strbuf_text(&walk->name), member);
-        cut(&walk->name, length);
-    }
-}
-
-void fleet_object_paths(const struct fleet_object *type, void *object, const char *path,
-                        void (*visit)(void *context, const char *name, char **value), void *context)
-{
-    struct path_walk walk = {.visit = visit, .context = context};
-
-    fleet_strbuf_append(&walk.name, path);
-    walk_paths(type, object, &walk);
-    fleet_strbuf_release(&walk.name);
 }

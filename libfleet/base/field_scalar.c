@@ -5,7 +5,9 @@
  * says what is allowed and what stood there instead.
  */
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
+#include <openssl/evp.h>
 #include <regex.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
+#include "libfleet/base/digest.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/field_internal.h"
 #include "libfleet/base/json.h"
@@ -136,6 +139,18 @@ static void decode_int(const struct fleet_field *field, const cJSON *json, int64
         *out = value;
 }
 
+static void decode_int32(const struct fleet_field *field, const cJSON *json, int *out,
+                         const struct fleet_place *place, struct fleet_errors *errors)
+{
+    int64_t value = INT64_MIN;
+
+    decode_int(field, json, &value, place, errors);
+    if (value >= INT_MIN && value <= INT_MAX)
+        *out = (int)value;
+    else if (value != INT64_MIN)
+        fleet_field_refuse_value(errors, place, json, "an integer within 2^31");
+}
+
 static void decode_number(const struct fleet_field *field, const cJSON *json, double *out,
                           const struct fleet_place *place, struct fleet_errors *errors)
 {
@@ -171,24 +186,81 @@ static bool matches(const char *pattern, const char *text)
     return regexec(compile(pattern), text, 0, NULL, 0) == 0;
 }
 
-static void decode_string(const struct fleet_field *field, const cJSON *json, char **out,
-                          const struct fleet_place *place, struct fleet_errors *errors)
+/* The text, or NULL after an error. */
+static const char *check_text(const struct fleet_field *field, const cJSON *json,
+                              const struct fleet_place *place, struct fleet_errors *errors)
 {
-    size_t max =
-        field->kind == FLEET_FIELD_STRING ? fleet_field_count_max(field) : FLEET_FIELD_STRING_MAX;
+    bool is_item = field->kind == FLEET_FIELD_LIST; /* whose count_max is of elements */
+    size_t max = is_item ? FLEET_FIELD_STRING_MAX : fleet_field_count_max(field);
+    bool is_cut = field->kind == FLEET_FIELD_CHARS && field->flags & FLEET_CUT;
 
     if (!cJSON_IsString(json))
         fleet_field_refuse_value(errors, place, json, "a string");
-    else if (strlen(json->valuestring) > max)
+    else if (!is_cut && strlen(json->valuestring) > max)
         fleet_field_refuse(errors, place, "must have at most %zu bytes, not %zu", max,
                            strlen(json->valuestring));
     else if (field->flags & FLEET_NOT_EMPTY && !json->valuestring[0])
         fleet_field_refuse(errors, place, "must not be empty");
     else if (field->pattern && !matches(field->pattern, json->valuestring))
         fleet_field_refuse_value(errors, place, json, field->pattern_words);
-    else {
-        *out = fleet_dup_text(json->valuestring);
+    else
+        return json->valuestring;
+    return NULL;
+}
+
+static void decode_string(const struct fleet_field *field, const cJSON *json, char **out,
+                          const struct fleet_place *place, struct fleet_errors *errors)
+{
+    const char *text = check_text(field, json, place, errors);
+
+    if (text)
+        *out = fleet_dup_text(text);
+}
+
+/* A text that is too long is cut at the start of a character. */
+static void decode_chars(const struct fleet_field *field, const cJSON *json, char *out,
+                         const struct fleet_place *place, struct fleet_errors *errors)
+{
+    const char *text = check_text(field, json, place, errors);
+    size_t length = text ? strlen(text) : 0;
+
+    if (length > field->count_max)
+        for (length = field->count_max; length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80;)
+            length--;
+    if (!text)
+        return;
+    memcpy(out, text, length);
+    out[length] = '\0';
+}
+
+/* Its errors do not repeat the value, which may be a key. */
+static void decode_hex(const struct fleet_field *field, const cJSON *json, uint8_t *out,
+                       const struct fleet_place *place, struct fleet_errors *errors)
+{
+    if (!cJSON_IsString(json) || fleet_hex_decode(json->valuestring, out, field->count_max) < 0)
+        fleet_field_refuse(errors, place, "must be %zu hexadecimal digits", 2 * field->count_max);
+}
+
+static void decode_base64(const struct fleet_field *field, const cJSON *json,
+                          struct fleet_any_list *out, const struct fleet_place *place,
+                          struct fleet_errors *errors)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *text = cJSON_IsString(json) ? json->valuestring : "=";
+    size_t length = strlen(text), padding = 0, size;
+    unsigned char *bytes = malloc(length / 4 * 3 + 1);
+
+    fleet_assert(bytes != NULL);
+    while (padding < 2 && padding < length && text[length - 1 - padding] == '=')
+        padding++;
+    size = length / 4 * 3 - padding;
+    if (length % 4 != 0 || size > field->count_max || strspn(text, digits) != length - padding ||
+        EVP_DecodeBlock(bytes, (const unsigned char *)text, (int)length) < 0) {
+        fleet_field_refuse(errors, place, "must be base64 of at most %zu bytes", field->count_max);
+        free(bytes);
+        return;
     }
+    *out = (struct fleet_any_list){.items = bytes, .count = size};
 }
 
 /* A word that is no choice: list them, and the nearest. */
@@ -305,11 +377,23 @@ void fleet_field_decode_scalar(const struct fleet_field *field, enum fleet_field
     case FLEET_FIELD_INT:
         decode_int(field, json, out, place, errors);
         break;
+    case FLEET_FIELD_INT32:
+        decode_int32(field, json, out, place, errors);
+        break;
     case FLEET_FIELD_NUMBER:
         decode_number(field, json, out, place, errors);
         break;
     case FLEET_FIELD_STRING:
         decode_string(field, json, out, place, errors);
+        break;
+    case FLEET_FIELD_CHARS:
+        decode_chars(field, json, out, place, errors);
+        break;
+    case FLEET_FIELD_HEX:
+        decode_hex(field, json, out, place, errors);
+        break;
+    case FLEET_FIELD_BASE64:
+        decode_base64(field, json, out, place, errors);
         break;
     case FLEET_FIELD_ENUM:
         decode_enum(field, json, out, place, errors);

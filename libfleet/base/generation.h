@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct fleet_object;
+
 /* Larger numbers are refused: one more must still be an exact number in JSON. */
 #define FLEET_GENERATION_NUMBER_MAX ((int64_t)1 << 52)
 
@@ -20,6 +22,9 @@ struct fleet_generation {
     int64_t epoch;
     int64_t counter;
 };
+
+/* {"epoch": 1, "counter": 3} in JSON, both required (field.h). */
+extern const struct fleet_object fleet_generation_type;
 
 /* < 0, 0, > 0 as `a` is older than, equal to, newer than `b`. */
 static inline int fleet_generation_compare(struct fleet_generation a, struct fleet_generation b)

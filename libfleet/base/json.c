@@ -544,7 +544,7 @@ void fleet_json_append_number(struct fleet_strbuf *out, double value)
     fleet_strbuf_append(out, text);
 }
 
-static void append_item(struct fleet_strbuf *out, const cJSON *item)
+void fleet_json_append(struct fleet_strbuf *out, const cJSON *item)
 {
     if (cJSON_IsObject(item) || cJSON_IsArray(item)) {
         bool object = cJSON_IsObject(item);
@@ -556,7 +556,7 @@ static void append_item(struct fleet_strbuf *out, const cJSON *item)
                 fleet_json_append_string(out, child->string);
                 fleet_strbuf_append_char(out, ':');
             }
-            append_item(out, child);
+            fleet_json_append(out, child);
         }
         fleet_strbuf_append_char(out, object ? '}' : ']');
     } else if (cJSON_IsString(item)) {
@@ -574,7 +574,7 @@ char *fleet_json_print(const cJSON *root)
 {
     struct fleet_strbuf out = {0};
 
-    append_item(&out, root);
+    fleet_json_append(&out, root);
     return fleet_strbuf_take(&out);
 }
 

@@ -114,7 +114,10 @@ void fleet_json_append_string(struct fleet_strbuf *out, const char *text);
  * NaN and infinities, which JSON lacks, become null. */
 void fleet_json_append_number(struct fleet_strbuf *out, double value);
 
-/* The tree as compact text (caller frees). Aborts when out of memory. */
+/* Append the tree as compact text. */
+void fleet_json_append(struct fleet_strbuf *out, const cJSON *item);
+
+/* The same as a text of its own, which the caller frees. */
 char *fleet_json_print(const cJSON *root);
 
 /*

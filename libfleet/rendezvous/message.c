@@ -1,283 +1,300 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One table of fields for each type of message; message_codec.c does the rest. A new field is one
- * line here and one in the header: make it optional, since older peers do not send it.
+ * One table of fields for each type of message; field.h does the rest. A new field is one line here
+ * and one in the header: make it optional, since older peers do not send it.
  */
 #include "libfleet/rendezvous/message.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/field_row.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
-#include "libfleet/rendezvous/message_codec.h"
 
-#define STEP_MAX INT64_C(9007199254740992)
+#define STEP_MAX   INT64_C(9007199254740992)
+#define AGE_MS_MAX 1e12 /* thirty years */
 
-static const char *const level_names[] = {"plain", "avx2", "avx512", "avx512bf16", "amx"};
-static const char *const state_names[] = {"starting", "waiting", "running"};
-static const char *const phase_names[] = {"waiting", "connected", "restored", "firstStep"};
+static const char *const level_names[] = {"plain", "avx2", "avx512", "avx512bf16", "amx", NULL};
+static const char *const state_names[] = {"starting", "waiting", "running", NULL};
+static const char *const phase_names[] = {"waiting", "connected", "restored", "firstStep", NULL};
 
-/* A line of a table: F(hello, "podUid", TEXT, pod_uid, .min = 1, .max = …). */
-#define F(type, name_, kind_, member, ...)                             \
-    {                                                                  \
-        .name = (name_), .kind = MESSAGE_KIND_##kind_,                 \
-        .offset = offsetof(struct message_##type, member), __VA_ARGS__ \
-    }
-#define END          \
-    {                \
-        .name = NULL \
-    }
-#define OPTIONAL    .is_optional = true
-#define RANGE(a, b) .min = (a), .max = (b)
-#define NAMES(list) .names = (list), .max = FLEET_COUNT(list)
-#define UID         RANGE(1, MESSAGE_UID_MAX)
-#define STEP        RANGE(-1, STEP_MAX)
+/* Rows that several messages have. `type` is the struct without its front "message_". */
+#define BOOL(type, name, member, flags) ROW_BOOL(struct message_##type, name, member, flags)
+#define INT(type, name, member, low, high, flags) \
+    ROW_INT(struct message_##type, name, member, low, high, flags)
+#define INT32(type, name, member, low, high, flags) \
+    ROW_INT32(struct message_##type, name, member, low, high, flags)
+#define STEP(type, name, member, flags) INT(type, name, member, 0, STEP_MAX, flags)
+#define NUMBER(type, name, member, flags) \
+    ROW_NUMBER(struct message_##type, name, member, NAN, flags)
+#define AGE(type, name, member)                                                           \
+    ROW(struct message_##type, name, NUMBER, member, FLEET_MIN | FLEET_MAX | FLEET_CLAMP, \
+        .min = 0, .max = AGE_MS_MAX)
+#define ID(type, name, member, max) \
+    ROW_STRING(struct message_##type, name, member, max, FLEET_REQUIRED | FLEET_NOT_EMPTY)
+#define TEXT(type, name, member, max, flags) \
+    ROW_STRING(struct message_##type, name, member, max, (flags) | FLEET_CUT)
+#define ENUM(type, name, member, words, flags) \
+    ROW_ENUM(struct message_##type, name, member, words, flags)
+#define GENERATION(type, name, member, flags) \
+    ROW_OBJECT(struct message_##type, name, member, fleet_generation_type, flags)
+#define PORTS(type)                                                                 \
+    ROW(struct message_##type, "ports", LIST, ports,                                \
+        FLEET_REQUIRED | FLEET_NOT_EMPTY | FLEET_INT_COUNT | FLEET_MIN | FLEET_MAX, \
+        .count_max = MESSAGE_PROCESSES_MAX, .item = FLEET_FIELD_INT32, .min = 0, .max = 65535)
+#define OBJECTS(type, name, member, max, object, flags) \
+    ROW_OBJECTS(struct message_##type, name, member, max, object, (flags) | FLEET_REQUIRED)
+#define STATUS(type)                                                                  \
+    ENUM(type, "state", status.state, state_names, 0),                                \
+        GENERATION(type, "generation", status.generation, FLEET_MAY_MISS),            \
+        ENUM(type, "phase", status.phase, phase_names, 0),                            \
+        INT(type, "step", status.step, -1, STEP_MAX, FLEET_REQUIRED),                 \
+        GENERATION(type, "stateGeneration", status.state_generation, FLEET_MAY_MISS), \
+        BOOL(type, "leaving", status.is_leaving, 0), STEP(type, "stepsFrom", status.steps_from, 0)
+#define NEEDED FLEET_REQUIRED
 
-static const struct message_field hello_fields[] = {
-    F(hello, "job", TEXT, job_uid, UID),
-    F(hello, "podUid", TEXT, pod_uid, UID),
-    F(hello, "index", INT, index, RANGE(0, 1000000)),
-    F(hello, "attempt", INT, attempt, RANGE(0, 1000000000)),
-    F(hello, "address", TEXT, address, RANGE(1, MESSAGE_ADDRESS_MAX)),
-    F(hello, "ports", INTS, ports, RANGE(1, MESSAGE_PROCESSES_MAX),
-      .count_offset = offsetof(struct message_hello, processes)),
-    F(hello, "devices", TEXT, devices, RANGE(0, MESSAGE_TEXT_MAX), OPTIONAL),
-    F(hello, "level", ENUM, level, NAMES(level_names)),
-    F(hello, "version", TEXT, version, RANGE(0, MESSAGE_TEXT_MAX), OPTIONAL),
-    F(hello, "state", ENUM, status.state, NAMES(state_names), OPTIONAL),
-    F(hello, "generation", GENERATION, status.generation, OPTIONAL),
-    F(hello, "phase", ENUM, status.phase, NAMES(phase_names), OPTIONAL),
-    F(hello, "step", INT64, status.step, STEP),
-    F(hello, "stateGeneration", GENERATION, status.state_generation, OPTIONAL),
-    F(hello, "leaving", BOOL, status.is_leaving, OPTIONAL),
-    F(hello, "stepsFrom", INT64, status.steps_from, RANGE(0, STEP_MAX), OPTIONAL),
-    F(hello, "place", INT, place, RANGE(-1, MESSAGE_MEMBERS_MAX - 1)),
-    F(hello, "members", INT, members, RANGE(0, MESSAGE_MEMBERS_MAX), OPTIONAL),
-    F(hello, "restarts", INT, restarts, RANGE(0, INT_MAX), OPTIONAL),
-    F(hello, "leftFor", TEXT, left_for, RANGE(0, MESSAGE_CAUSE_MAX), OPTIONAL),
-    END,
+static const struct fleet_field hello_fields[] = {
+    ID(hello, "job", job_uid, MESSAGE_UID_MAX),
+    ID(hello, "podUid", pod_uid, MESSAGE_UID_MAX),
+    INT32(hello, "index", index, 0, 1000000, NEEDED),
+    INT32(hello, "attempt", attempt, 0, 1000000000, NEEDED),
+    ID(hello, "address", address, MESSAGE_ADDRESS_MAX),
+    PORTS(hello),
+    TEXT(hello, "devices", devices, MESSAGE_TEXT_MAX, 0),
+    ENUM(hello, "level", level, level_names, NEEDED),
+    TEXT(hello, "version", version, MESSAGE_TEXT_MAX, 0),
+    STATUS(hello),
+    INT32(hello, "place", place, -1, MESSAGE_MEMBERS_MAX - 1, NEEDED),
+    INT32(hello, "members", members, 0, MESSAGE_MEMBERS_MAX, 0),
+    INT32(hello, "restarts", restarts, 0, INT_MAX, 0),
+    TEXT(hello, "leftFor", left_for, MESSAGE_CAUSE_MAX, 0),
+    ROW_END,
 };
 
-static const struct message_field ready_fields[] = {
-    F(ready, "state", ENUM, status.state, NAMES(state_names), OPTIONAL),
-    F(ready, "generation", GENERATION, status.generation, OPTIONAL),
-    F(ready, "phase", ENUM, status.phase, NAMES(phase_names), OPTIONAL),
-    F(ready, "step", INT64, status.step, STEP),
-    F(ready, "stateGeneration", GENERATION, status.state_generation, OPTIONAL),
-    F(ready, "leaving", BOOL, status.is_leaving, OPTIONAL),
-    F(ready, "stepsFrom", INT64, status.steps_from, RANGE(0, STEP_MAX), OPTIONAL),
-    F(ready, "ageMs", AGE, age_ms, OPTIONAL),
-    END,
+static const struct fleet_field ready_fields[] = {
+    STATUS(ready),
+    AGE(ready, "ageMs", age_ms),
+    ROW_END,
 };
 
-static const struct message_field step_fields[] = {
-    F(step, "step", INT64, step, RANGE(0, STEP_MAX)),
-    F(step, "generation", INT64, generation, RANGE(0, STEP_MAX), OPTIONAL),
-    F(step, "steps", INT64, steps, RANGE(0, STEP_MAX), OPTIONAL),
-    F(step, "loss", NUMBER, loss, OPTIONAL),
-    F(step, "gradNorm", NUMBER, grad_norm, OPTIONAL),
-    F(step, "learningRate", NUMBER, learning_rate, OPTIONAL),
-    F(step, "tokens", INT64, tokens, RANGE(0, STEP_MAX), OPTIONAL),
-    F(step, "tokensPerSecond", NUMBER, tokens_per_second, OPTIONAL),
-    F(step, "dataSeconds", NUMBER, data_s, OPTIONAL),
-    F(step, "forwardSeconds", NUMBER, forward_s, OPTIONAL),
-    F(step, "backwardSeconds", NUMBER, backward_s, OPTIONAL),
-    F(step, "exchangeSeconds", NUMBER, exchange_s, OPTIONAL),
-    F(step, "optimizerSeconds", NUMBER, optimizer_s, OPTIONAL),
-    END,
+static const struct fleet_field step_fields[] = {
+    STEP(step, "step", step, NEEDED),
+    STEP(step, "generation", generation, 0),
+    STEP(step, "steps", steps, 0),
+    NUMBER(step, "loss", loss, 0),
+    NUMBER(step, "gradNorm", grad_norm, 0),
+    NUMBER(step, "learningRate", learning_rate, 0),
+    STEP(step, "tokens", tokens, 0),
+    NUMBER(step, "tokensPerSecond", tokens_per_second, 0),
+    NUMBER(step, "dataSeconds", data_s, 0),
+    NUMBER(step, "forwardSeconds", forward_s, 0),
+    NUMBER(step, "backwardSeconds", backward_s, 0),
+    NUMBER(step, "exchangeSeconds", exchange_s, 0),
+    NUMBER(step, "optimizerSeconds", optimizer_s, 0),
+    ROW_END,
 };
 
-static const struct message_field progress_fields[] = {
-    F(progress, "generation", GENERATION, generation),
-    F(progress, "stepsFrom", INT64, steps_from, RANGE(0, STEP_MAX), OPTIONAL),
-    F(progress, "sparse", BOOL, is_sparse, OPTIONAL),
-    F(progress, "steps", LIST, steps, RANGE(0, MESSAGE_STEPS_MAX), .fields = step_fields,
-      .element_size = sizeof(struct message_step),
-      .count_offset = offsetof(struct message_progress, count)),
-    END,
+static const struct fleet_object step_type =
+    ROW_OBJECT_TYPE("step", struct message_step, step_fields);
+
+static const struct fleet_field progress_fields[] = {
+    GENERATION(progress, "generation", generation, NEEDED),
+    STEP(progress, "stepsFrom", steps_from, 0),
+    BOOL(progress, "sparse", is_sparse, 0),
+    OBJECTS(progress, "steps", steps, MESSAGE_STEPS_MAX, step_type, 0),
+    ROW_END,
 };
 
-static const struct message_field evaluation_fields[] = {
-    F(evaluation, "generation", GENERATION, generation),
-    F(evaluation, "step", INT64, step, RANGE(0, STEP_MAX)),
-    F(evaluation, "loss", NUMBER, loss),
-    END,
+static const struct fleet_field evaluation_fields[] = {
+    GENERATION(evaluation, "generation", generation, NEEDED),
+    STEP(evaluation, "step", step, NEEDED),
+    NUMBER(evaluation, "loss", loss, NEEDED),
+    ROW_END,
 };
 
-static const struct message_field failed_fields[] = {
-    F(failed, "generation", GENERATION, generation, OPTIONAL),
-    F(failed, "localRank", INT, local_rank, RANGE(0, MESSAGE_PROCESSES_MAX - 1)),
-    F(failed, "exitCode", INT, exit_code, RANGE(-1, 255)),
-    F(failed, "signal", INT, signal, RANGE(0, 128)),
-    F(failed, "cause", TEXT, cause, RANGE(0, MESSAGE_CAUSE_MAX), OPTIONAL),
-    F(failed, "fatal", BOOL, fatal, OPTIONAL),
-    F(failed, "isBack", BOOL, is_back, OPTIONAL),
-    F(failed, "lines", LINES, lines, RANGE(0, MESSAGE_LINES_MAX), OPTIONAL),
-    F(failed, "ageMs", AGE, age_ms, OPTIONAL),
-    END,
+static const struct fleet_field failed_fields[] = {
+    GENERATION(failed, "generation", generation, FLEET_MAY_MISS),
+    INT32(failed, "localRank", local_rank, 0, MESSAGE_PROCESSES_MAX - 1, NEEDED),
+    INT32(failed, "exitCode", exit_code, -1, 255, NEEDED),
+    INT32(failed, "signal", signal, 0, 128, NEEDED),
+    TEXT(failed, "cause", cause, MESSAGE_CAUSE_MAX, 0),
+    BOOL(failed, "fatal", fatal, 0),
+    BOOL(failed, "isBack", is_back, 0),
+    ROW_STRING(struct message_failed, "lines", lines, MESSAGE_LINES_MAX, FLEET_CUT_FRONT),
+    AGE(failed, "ageMs", age_ms),
+    ROW_END,
 };
 
-static const struct message_field peer_lost_fields[] = {
-    F(peer_lost, "generation", GENERATION, generation),
-    F(peer_lost, "rank", INT, rank, RANGE(-1, FLEET_WORLD_MAX - 1)),
-    F(peer_lost, "ageMs", AGE, age_ms, OPTIONAL),
-    END,
+static const struct fleet_field peer_lost_fields[] = {
+    GENERATION(peer_lost, "generation", generation, NEEDED),
+    INT32(peer_lost, "rank", rank, -1, FLEET_WORLD_MAX - 1, NEEDED),
+    AGE(peer_lost, "ageMs", age_ms),
+    ROW_END,
 };
 
-static const struct message_field checkpoint_done_fields[] = {
-    F(checkpoint_done, "generation", GENERATION, generation),
-    F(checkpoint_done, "step", INT64, step, RANGE(0, STEP_MAX)),
-    F(checkpoint_done, "path", TEXT, path, RANGE(0, MESSAGE_PATH_MAX)),
-    END,
+static const struct fleet_field checkpoint_done_fields[] = {
+    GENERATION(checkpoint_done, "generation", generation, NEEDED),
+    STEP(checkpoint_done, "step", step, NEEDED),
+    TEXT(checkpoint_done, "path", path, MESSAGE_PATH_MAX, NEEDED),
+    ROW_END,
 };
 
-static const struct message_field checkpoint_failed_fields[] = {
-    F(checkpoint_failed, "step", INT64, step, RANGE(0, STEP_MAX)),
-    F(checkpoint_failed, "reason", TEXT, reason, RANGE(0, MESSAGE_REASON_MAX)),
-    END,
+static const struct fleet_field checkpoint_failed_fields[] = {
+    STEP(checkpoint_failed, "step", step, NEEDED),
+    TEXT(checkpoint_failed, "reason", reason, MESSAGE_REASON_MAX, NEEDED),
+    ROW_END,
 };
 
-static const struct message_field finished_fields[] = {
-    F(finished, "generation", GENERATION, generation),
-    F(finished, "steps", INT64, steps, RANGE(0, STEP_MAX)),
-    F(finished, "loss", NUMBER, loss, OPTIONAL),
-    F(finished, "weightsSha256", TEXT, weights_sha256, RANGE(0, 64), OPTIONAL),
-    END,
+static const struct fleet_field finished_fields[] = {
+    GENERATION(finished, "generation", generation, NEEDED),
+    STEP(finished, "steps", steps, NEEDED),
+    NUMBER(finished, "loss", loss, 0),
+    TEXT(finished, "weightsSha256", weights_sha256, 64, 0),
+    ROW_END,
 };
 
-static const struct message_field left_fields[] = {
-    F(left, "reason", TEXT, reason, RANGE(0, MESSAGE_REASON_MAX), OPTIONAL),
-    END,
+static const struct fleet_field left_fields[] = {
+    TEXT(left, "reason", reason, MESSAGE_REASON_MAX, 0),
+    ROW_END,
 };
 
-static const struct message_field member_fields[] = {
-    F(member, "podUid", TEXT, pod_uid, UID),
-    F(member, "index", INT, index, RANGE(0, 1000000)),
-    F(member, "address", TEXT, address, RANGE(1, MESSAGE_ADDRESS_MAX)),
-    F(member, "ports", INTS, ports, RANGE(1, MESSAGE_PROCESSES_MAX),
-      .count_offset = offsetof(struct message_member, processes)),
-    F(member, "step", INT64, step, STEP),
-    END,
+static const struct fleet_field member_fields[] = {
+    ID(member, "podUid", pod_uid, MESSAGE_UID_MAX),
+    INT32(member, "index", index, 0, 1000000, NEEDED),
+    ID(member, "address", address, MESSAGE_ADDRESS_MAX),
+    PORTS(member),
+    INT(member, "step", step, -1, STEP_MAX, NEEDED),
+    ROW_END,
 };
 
-static const struct message_field lineage_fields[] = {
-    F(lineage, "generation", GENERATION, generation),
-    F(lineage, "firstStep", INT64, first_step, RANGE(0, STEP_MAX)),
-    END,
+static const struct fleet_object member_type =
+    ROW_OBJECT_TYPE("member", struct message_member, member_fields);
+
+static const struct fleet_field lineage_fields[] = {
+    GENERATION(lineage, "generation", generation, NEEDED),
+    STEP(lineage, "firstStep", first_step, NEEDED),
+    ROW_END,
 };
 
-static const struct message_field assign_fields[] = {
-    F(assign, "generation", GENERATION, generation),
-    F(assign, "members", LIST, members, RANGE(1, MESSAGE_MEMBERS_MAX), .fields = member_fields,
-      .element_size = sizeof(struct message_member),
-      .count_offset = offsetof(struct message_assign, member_count)),
-    F(assign, "world", INT, world, RANGE(1, FLEET_WORLD_MAX)),
-    F(assign, "key", SECRET, key),
-    F(assign, "planDigest", TEXT, plan_digest, RANGE(0, MESSAGE_TEXT_MAX), OPTIONAL),
-    F(assign, "level", ENUM, level, NAMES(level_names)),
-    F(assign, "lineage", LIST, lineage, RANGE(0, MESSAGE_LINEAGE_MAX), .fields = lineage_fields,
-      .element_size = sizeof(struct message_lineage),
-      .count_offset = offsetof(struct message_assign, lineage_count)),
-    F(assign, "step", INT64, step, STEP),
-    F(assign, "reporter", INT, reporter, RANGE(0, MESSAGE_MEMBERS_MAX - 1)),
-    F(assign, "progressStep", INT64, progress_step, RANGE(0, STEP_MAX)),
-    F(assign, "progressIntervalMs", AGE, progress_interval_ms, OPTIONAL),
-    F(assign, "restarts", INT, restarts, RANGE(0, INT_MAX), OPTIONAL),
-    F(assign, "checkpointStep", INT64, checkpoint_step, RANGE(0, STEP_MAX), OPTIONAL),
-    F(assign, "checkpointPath", TEXT, checkpoint_path, RANGE(0, MESSAGE_PATH_MAX), OPTIONAL),
-    END,
+static const struct fleet_object lineage_type =
+    ROW_OBJECT_TYPE("lineage", struct message_lineage, lineage_fields);
+
+static const struct fleet_field assign_fields[] = {
+    GENERATION(assign, "generation", generation, NEEDED),
+    OBJECTS(assign, "members", members, MESSAGE_MEMBERS_MAX, member_type, FLEET_NOT_EMPTY),
+    INT32(assign, "world", world, 1, FLEET_WORLD_MAX, NEEDED),
+    ROW_HEX(struct message_assign, "key", key, NEEDED),
+    TEXT(assign, "planDigest", plan_digest, MESSAGE_TEXT_MAX, 0),
+    ENUM(assign, "level", level, level_names, NEEDED),
+    OBJECTS(assign, "lineage", lineage, MESSAGE_LINEAGE_MAX, lineage_type, 0),
+    INT(assign, "step", step, -1, STEP_MAX, NEEDED),
+    INT32(assign, "reporter", reporter, 0, MESSAGE_MEMBERS_MAX - 1, NEEDED),
+    STEP(assign, "progressStep", progress_step, NEEDED),
+    AGE(assign, "progressIntervalMs", progress_interval_ms),
+    INT32(assign, "restarts", restarts, 0, INT_MAX, 0),
+    STEP(assign, "checkpointStep", checkpoint_step, 0),
+    TEXT(assign, "checkpointPath", checkpoint_path, MESSAGE_PATH_MAX, 0),
+    ROW_END,
 };
 
-static const struct message_field abort_fields[] = {
-    F(abort, "generation", GENERATION, generation),
-    F(abort, "cause", TEXT, cause, RANGE(0, MESSAGE_CAUSE_MAX), OPTIONAL),
-    F(abort, "member", INT, member, RANGE(-1, 1000000)),
-    END,
+static const struct fleet_field abort_fields[] = {
+    GENERATION(abort, "generation", generation, NEEDED),
+    TEXT(abort, "cause", cause, MESSAGE_CAUSE_MAX, 0),
+    INT32(abort, "member", member, -1, 1000000, NEEDED),
+    ROW_END,
 };
 
-static const struct message_field checkpoint_fields[] = {
-    F(checkpoint, "generation", GENERATION, generation),
-    END,
+static const struct fleet_field checkpoint_fields[] = {
+    GENERATION(checkpoint, "generation", generation, NEEDED),
+    ROW_END,
 };
 
-static const struct message_field leave_fields[] = {
-    F(leave, "reason", TEXT, reason, RANGE(0, MESSAGE_REASON_MAX), OPTIONAL),
-    END,
+static const struct fleet_field leave_fields[] = {
+    TEXT(leave, "reason", reason, MESSAGE_REASON_MAX, 0),
+    ROW_END,
 };
 
-static const struct message_field done_fields[] = {
-    F(done, "succeeded", BOOL, succeeded),
-    F(done, "reason", TEXT, reason, RANGE(0, MESSAGE_REASON_MAX), OPTIONAL),
-    END,
+static const struct fleet_field done_fields[] = {
+    BOOL(done, "succeeded", succeeded, NEEDED),
+    TEXT(done, "reason", reason, MESSAGE_REASON_MAX, 0),
+    ROW_END,
 };
 
-static const struct message_field refused_fields[] = {
-    F(refused, "reason", TEXT, reason, RANGE(0, MESSAGE_REASON_MAX), OPTIONAL),
-    END,
+static const struct fleet_field refused_fields[] = {
+    TEXT(refused, "reason", reason, MESSAGE_REASON_MAX, 0),
+    ROW_END,
 };
 
-static const struct message_field heartbeat_fields[] = {
-    F(heartbeat, "state", ENUM, status.state, NAMES(state_names), OPTIONAL),
-    F(heartbeat, "generation", GENERATION, status.generation, OPTIONAL),
-    F(heartbeat, "phase", ENUM, status.phase, NAMES(phase_names), OPTIONAL),
-    F(heartbeat, "step", INT64, status.step, STEP),
-    F(heartbeat, "stateGeneration", GENERATION, status.state_generation, OPTIONAL),
-    F(heartbeat, "leaving", BOOL, status.is_leaving, OPTIONAL),
-    F(heartbeat, "stepsFrom", INT64, status.steps_from, RANGE(0, STEP_MAX), OPTIONAL),
-    F(heartbeat, "progressStep", INT64, progress_step, RANGE(0, STEP_MAX), OPTIONAL),
-    F(heartbeat, "checkpointStep", INT64, checkpoint_step, RANGE(0, STEP_MAX), OPTIONAL),
-    F(heartbeat, "heldStep", INT64, held_step, RANGE(0, STEP_MAX), OPTIONAL),
-    F(heartbeat, "intervalMs", AGE, interval_ms, OPTIONAL),
-    END,
+static const struct fleet_field heartbeat_fields[] = {
+    STATUS(heartbeat),
+    STEP(heartbeat, "progressStep", progress_step, 0),
+    STEP(heartbeat, "checkpointStep", checkpoint_step, 0),
+    STEP(heartbeat, "heldStep", held_step, 0),
+    AGE(heartbeat, "intervalMs", interval_ms),
+    ROW_END,
 };
 
-static const struct message_field get_fields[] = {
-    F(get, "generation", GENERATION, generation),
-    F(get, "key", TEXT, key, RANGE(1, MESSAGE_KEY_MAX)),
-    END,
+static const struct fleet_field get_fields[] = {
+    GENERATION(get, "generation", generation, NEEDED),
+    ID(get, "key", key, MESSAGE_KEY_MAX),
+    ROW_END,
 };
 
-static const struct message_field value_fields[] = {
-    F(value, "generation", GENERATION, generation),
-    F(value, "key", TEXT, key, RANGE(1, MESSAGE_KEY_MAX)),
-    F(value, "value", BYTES, value, RANGE(0, MESSAGE_VALUE_MAX),
-      .count_offset = offsetof(struct message_value, value_size)),
-    END,
+static const struct fleet_field value_fields[] = {
+    GENERATION(value, "generation", generation, NEEDED),
+    ID(value, "key", key, MESSAGE_KEY_MAX),
+    ROW_BASE64(struct message_value, "value", value, MESSAGE_VALUE_MAX, NEEDED),
+    ROW_END,
 };
 
-static const struct {
-    const char *name;
-    const struct message_field *fields;
-} types[] = {
-    [MESSAGE_HELLO] = {"hello", hello_fields},
-    [MESSAGE_READY] = {"ready", ready_fields},
-    [MESSAGE_PROGRESS] = {"progress", progress_fields},
-    [MESSAGE_EVALUATION] = {"evaluation", evaluation_fields},
-    [MESSAGE_FAILED] = {"failed", failed_fields},
-    [MESSAGE_PEER_LOST] = {"peerLost", peer_lost_fields},
-    [MESSAGE_CHECKPOINT_DONE] = {"checkpointDone", checkpoint_done_fields},
-    [MESSAGE_CHECKPOINT_FAILED] = {"checkpointFailed", checkpoint_failed_fields},
-    [MESSAGE_FINISHED] = {"finished", finished_fields},
-    [MESSAGE_LEFT] = {"left", left_fields},
-    [MESSAGE_ASSIGN] = {"assign", assign_fields},
-    [MESSAGE_ABORT] = {"abort", abort_fields},
-    [MESSAGE_CHECKPOINT] = {"checkpoint", checkpoint_fields},
-    [MESSAGE_LEAVE] = {"leave", leave_fields},
-    [MESSAGE_DONE] = {"done", done_fields},
-    [MESSAGE_REFUSED] = {"refused", refused_fields},
-    [MESSAGE_HEARTBEAT] = {"heartbeat", heartbeat_fields},
-    [MESSAGE_PUT] = {"put", value_fields},
-    [MESSAGE_GET] = {"get", get_fields},
-    [MESSAGE_VALUE] = {"value", value_fields},
+#define TYPE(word, struct_, fields_) ROW_OBJECT_TYPE(word, struct message_##struct_, fields_)
+
+/* By name as "type" has it. */
+static const struct fleet_object types[] = {
+    [MESSAGE_HELLO] = TYPE("hello", hello, hello_fields),
+    [MESSAGE_READY] = TYPE("ready", ready, ready_fields),
+    [MESSAGE_PROGRESS] = TYPE("progress", progress, progress_fields),
+    [MESSAGE_EVALUATION] = TYPE("evaluation", evaluation, evaluation_fields),
+    [MESSAGE_FAILED] = TYPE("failed", failed, failed_fields),
+    [MESSAGE_PEER_LOST] = TYPE("peerLost", peer_lost, peer_lost_fields),
+    [MESSAGE_CHECKPOINT_DONE] = TYPE("checkpointDone", checkpoint_done, checkpoint_done_fields),
+    [MESSAGE_CHECKPOINT_FAILED] =
+        TYPE("checkpointFailed", checkpoint_failed, checkpoint_failed_fields),
+    [MESSAGE_FINISHED] = TYPE("finished", finished, finished_fields),
+    [MESSAGE_LEFT] = TYPE("left", left, left_fields),
+    [MESSAGE_ASSIGN] = TYPE("assign", assign, assign_fields),
+    [MESSAGE_ABORT] = TYPE("abort", abort, abort_fields),
+    [MESSAGE_CHECKPOINT] = TYPE("checkpoint", checkpoint, checkpoint_fields),
+    [MESSAGE_LEAVE] = TYPE("leave", leave, leave_fields),
+    [MESSAGE_DONE] = TYPE("done", done, done_fields),
+    [MESSAGE_REFUSED] = TYPE("refused", refused, refused_fields),
+    [MESSAGE_HEARTBEAT] = TYPE("heartbeat", heartbeat, heartbeat_fields),
+    [MESSAGE_PUT] = TYPE("put", value, value_fields),
+    [MESSAGE_GET] = TYPE("get", get, get_fields),
+    [MESSAGE_VALUE] = TYPE("value", value, value_fields),
 };
+
+/* Lists and bytes are a pointer and a count beside it (FLEET_FIELD_LIST). */
+#define IS_LIST(type, items, count)            \
+    (offsetof(struct message_##type, count) == \
+     offsetof(struct message_##type, items) + sizeof(const void *))
+static_assert(IS_LIST(hello, ports, processes), "ports");
+static_assert(IS_LIST(member, ports, processes), "ports");
+static_assert(IS_LIST(progress, steps, count), "steps");
+static_assert(IS_LIST(assign, members, member_count), "members");
+static_assert(IS_LIST(assign, lineage, lineage_count), "lineage");
+static_assert(IS_LIST(value, value, value_size), "value");
 
 struct message_text *message_encode(const struct message *message)
 {
@@ -288,7 +305,7 @@ struct message_text *message_encode(const struct message *message)
     fleet_strbuf_appendf(&json, "{\"type\":\"%s\"", types[message->type].name);
     if (message->sequence > 0)
         fleet_strbuf_appendf(&json, ",\"sequence\":%" PRId64, message->sequence);
-    message_codec_encode(types[message->type].fields, &message->hello, &json);
+    fleet_object_append_fields(&types[message->type], &message->hello, &json);
     fleet_strbuf_append_char(&json, '}');
 
     text = malloc(sizeof(*text) + json.length + 1);
@@ -353,7 +370,8 @@ int message_decode(const char *text, size_t size, struct message *out_message,
                    struct fleet_error *err)
 {
     FLEET_AUTO_JSON cJSON *root = NULL;
-    struct message message = {0};
+    struct message message = {.is_owned = true};
+    struct fleet_errors errors = {0};
     const char *name = "";
     int rc;
 
@@ -366,10 +384,11 @@ int message_decode(const char *text, size_t size, struct message *out_message,
         (void)fleet_error_wrap(err, "decode message");
         return -EINVAL;
     }
-    if (message_codec_decode(types[message.type].fields, root, &message.hello, &message.storage,
-                             err) < 0 ||
-        check_whole(&message, err) < 0) {
-        message_codec_release(&message.storage);
+    (void)fleet_object_decode(&types[message.type], root, "", &message.hello, &errors);
+    rc = fleet_errors_result(&errors, err);
+    fleet_errors_release(&errors);
+    if (rc < 0 || check_whole(&message, err) < 0) {
+        message_release(&message);
         (void)fleet_error_wrap(err, "decode message %s", name);
         return -EINVAL;
     }
@@ -388,7 +407,9 @@ void message_copy(const struct message *message, struct message *out_copy)
 
 void message_release(struct message *message)
 {
-    message_codec_release(&message->storage);
+    if (message->is_owned)
+        fleet_object_release(&types[message->type], &message->hello);
+    message->is_owned = false;
 }
 
 const char *message_type_name(enum message_type type)
@@ -398,12 +419,12 @@ const char *message_type_name(enum message_type type)
 
 const char *message_level_name(enum message_level level)
 {
-    return level < FLEET_COUNT(level_names) ? level_names[level] : "unknown";
+    return level < FLEET_COUNT(level_names) - 1 ? level_names[level] : "unknown";
 }
 
 int message_level_parse(const char *name, enum message_level *out_level, struct fleet_error *err)
 {
-    for (size_t i = 0; i < FLEET_COUNT(level_names); i++)
+    for (size_t i = 0; level_names[i]; i++)
         if (strcmp(name, level_names[i]) == 0) {
             *out_level = (enum message_level)i;
             return 0;

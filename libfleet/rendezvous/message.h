@@ -314,7 +314,7 @@ struct message {
         struct message_get get;
         struct message_value value;
     };
-    struct message_chunk *storage; /* what message_decode() allocated, else NULL */
+    bool is_owned; /* its texts and lists are freed by message_release() */
 };
 
 /*

@@ -197,24 +197,21 @@ static void test_message__refuses_with_the_name_of_the_field(void **state)
          "decode message: type: \"dance\" is no message of fleetjob.rendezvous.v1"},
         {"{\"type\": \"left\", \"sequence\": -1}",
          "decode message: sequence: -1 is negative, the first message has 1"},
-        {"{\"type\": \"checkpoint\"}",
-         "decode message checkpoint: generation: required, but absent"},
+        {"{\"type\": \"checkpoint\"}", "decode message checkpoint: generation: required"},
         {"{\"type\": \"checkpoint\", \"generation\": {\"epoch\": 1}}",
-         "decode message checkpoint: generation: must be {epoch, counter}, integers from 0 to "
-         "2^52"},
+         "decode message checkpoint: generation.counter: required"},
         {"{\"type\": \"checkpoint\", \"generation\": {\"epoch\": 1, \"counter\": -1}}",
-         "decode message checkpoint: generation: must be {epoch, counter}, integers from 0 to "
-         "2^52"},
+         "decode message checkpoint: generation.counter: must be in [0, 4503599627370496], not -1"},
         {"{\"type\": \"done\", \"succeeded\": 1}",
-         "decode message done: succeeded: must be true or false"},
+         "decode message done: succeeded: must be true or false, not 1"},
         {"{\"type\": \"heartbeat\", \"step\": 1.5}",
-         "decode message heartbeat: step: must be an integer"},
+         "decode message heartbeat: step: must be an integer, not 1.5"},
         {"{\"type\": \"heartbeat\", \"step\": -2}",
-         "decode message heartbeat: step: -2 is not in -1 … 9007199254740992"},
+         "decode message heartbeat: step: must be in [-1, 9007199254740992], not -2"},
         {"{\"type\": \"heartbeat\", \"step\": 1, \"intervalMs\": -1}",
-         "decode message heartbeat: intervalMs: must be a number in 0 … 1e12"},
+         "decode message heartbeat: intervalMs: must be in [0, 1000000000000], not -1"},
         {"{\"type\": \"get\", \"generation\": {\"epoch\": 1, \"counter\": 1}, \"key\": \"\"}",
-         "decode message get: key: 0 bytes long, allowed are 1 to 1024"},
+         "decode message get: key: must not be empty"},
         {"{\"type\": \"get\", \"generation\": {\"epoch\": 1, \"counter\": 1}, \"key\": \"\xff\"}",
          "decode message: line 1, column 67: not JSON: a byte that is not UTF-8"},
         {"{\"type\": \"put\", \"generation\": {\"epoch\": 1, \"counter\": 1}, \"key\": \"k\", "
@@ -222,13 +219,14 @@ static void test_message__refuses_with_the_name_of_the_field(void **state)
          "decode message put: value: must be base64 of at most 1048576 bytes"},
         {"{\"type\": \"ready\", \"generation\": {\"epoch\": 1, \"counter\": 1}, "
          "\"phase\": \"asleep\", \"step\": 1}",
-         "decode message ready: phase: \"asleep\" is none of its 4 words"},
+         "decode message ready: phase: must be one of waiting, connected, restored, "
+         "firstStep, not \"asleep\""},
         {"{\"type\": \"progress\", \"generation\": {\"epoch\": 1, \"counter\": 1}, \"steps\": "
          "[{\"step\": 2}, {\"step\": 2}]}",
          "decode message progress: steps[1]: steps must follow each other"},
         {"{\"type\": \"progress\", \"generation\": {\"epoch\": 1, \"counter\": 1}, \"steps\": "
          "[{\"step\": 2}, {}]}",
-         "decode message progress: steps[1]: step: required, but absent"},
+         "decode message progress: steps[1].step: required"},
         {"{\"type\": \"left\"} {}",
          "decode message: line 1, column 18: not JSON: text after the end of the "
          "value"},
@@ -272,11 +270,13 @@ static void test_message__holds_what_belongs_together_together(void **state)
     check_refused(MESSAGE_ASSIGN, "\"world\":3", "\"world\":4", "world: 4 is not");
     check_refused(MESSAGE_ASSIGN, "\"reporter\":1", "\"reporter\":2", "there is no member 2");
     check_refused(MESSAGE_ASSIGN, "\"key\":\"0102", "\"key\":\"01", "key: must be 64");
-    check_refused(MESSAGE_ASSIGN, "[7001,7002]", "[]", "members[0]: ports: must be a list");
+    check_refused(MESSAGE_ASSIGN, "[7001,7002]", "[]", "members[0].ports: must not be empty");
     check_refused(MESSAGE_ASSIGN, "[7001,7002]", "[7001,70020]", "ports[1]: must be in");
-    check_refused(MESSAGE_HELLO, "\"avx512bf16\"", "\"neon\"", "level: \"neon\"");
-    check_refused(MESSAGE_HELLO, "\"podUid\":\"pod\"", "\"podUid\":\"\"", "podUid: 0 bytes");
-    check_refused(MESSAGE_HELLO, "\"place\":2", "\"place\":4096", "place: 4096 is not in");
+    check_refused(MESSAGE_HELLO, "\"avx512bf16\"", "\"neon\"", "level: must be one of plain, ");
+    check_refused(MESSAGE_HELLO, "\"podUid\":\"pod\"", "\"podUid\":\"\"",
+                  "podUid: must not be empty");
+    check_refused(MESSAGE_HELLO, "\"place\":2", "\"place\":4096",
+                  "place: must be in [-1, 4095], not 4096");
 }
 
 static void test_message__ignores_what_a_newer_peer_adds(void **state)

@@ -30,11 +30,15 @@ static const char *kind_text(enum fleet_field_kind kind)
     case FLEET_FIELD_BOOL:
         return "boolean";
     case FLEET_FIELD_INT:
+    case FLEET_FIELD_INT32:
         return "integer";
     case FLEET_FIELD_NUMBER:
         return "number";
     case FLEET_FIELD_STRING:
+    case FLEET_FIELD_CHARS:
     case FLEET_FIELD_ENUM:
+    case FLEET_FIELD_HEX:
+    case FLEET_FIELD_BASE64:
         return "string";
     case FLEET_FIELD_INT_OR_CHOICE:
         return "integer or string";

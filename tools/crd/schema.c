@@ -153,6 +153,10 @@ static void add_item(cJSON *schema, const struct fleet_field *field, enum fleet_
     case FLEET_FIELD_INT_MAP:
         add_map(schema, field);
         break;
+    case FLEET_FIELD_INT32:
+    case FLEET_FIELD_CHARS:
+    case FLEET_FIELD_HEX:
+    case FLEET_FIELD_BASE64:
     case FLEET_FIELD_OBJECT:
     case FLEET_FIELD_LIST:
         fleet_assert(!"not a scalar");
