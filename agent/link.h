@@ -124,7 +124,8 @@ struct link_message {
         struct {
             int rank, world;
             int level;                  /* instruction-set level to run at (enum backend_level) */
-            char **addresses;           /* [world] "host:port" in rank order, heap */
+            char **addresses;           /* [address_count] "host:port" in rank order, heap */
+            int address_count;          /* = world */
             uint8_t key[LINK_KEY_SIZE]; /* of the generation, for data connections */
             char digest[LINK_DIGEST_SIZE]; /* of the plan all ranks must agree on; "" = unchecked */
             struct link_lineage lineage[LINK_LINEAGE_MAX]; /* oldest first */

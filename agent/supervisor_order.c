@@ -43,6 +43,7 @@ static struct link_message to_link_assign(const struct member_action *action)
     m.assign.level = (int)assign->level;
     m.assign.keeps_state = assign->members[action->place].step >= 0;
     m.assign.addresses = addresses_in_rank_order(assign);
+    m.assign.address_count = assign->world;
     memcpy(m.assign.key, assign->key, LINK_KEY_SIZE);
     (void)snprintf(m.assign.digest, sizeof(m.assign.digest), "%s", assign->plan_digest);
     for (size_t i = 0; i < assign->lineage_count && i < LINK_LINEAGE_MAX; i++)

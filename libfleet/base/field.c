@@ -79,7 +79,7 @@ static void *list_count(const struct fleet_field *field, void *member)
 struct fleet_any_list fleet_field_list(const struct fleet_field *field, const void *member)
 {
     void *count = list_count(field, (void *)member);
-    bool is_int = field->flags & (FLEET_INLINE | FLEET_INT_COUNT);
+    bool is_int = field->flags & FLEET_INT_COUNT;
 
     return (struct fleet_any_list){
         .items = field->flags & FLEET_INLINE ? (void *)member : *(void *const *)member,
@@ -93,7 +93,7 @@ void fleet_field_set_list(const struct fleet_field *field, void *member, struct 
 
     if (!(field->flags & FLEET_INLINE))
         *(void **)member = list.items;
-    if (field->flags & (FLEET_INLINE | FLEET_INT_COUNT))
+    if (field->flags & FLEET_INT_COUNT)
         *(int *)count = (int)list.count;
     else
         *(size_t *)count = list.count;

@@ -69,9 +69,8 @@ enum fleet_field_flags {
     FLEET_CUT = 1 << 11,       /* longer texts are cut: a STRING when written, CHARS when read */
     FLEET_CUT_FRONT = 1 << 12, /* STRING: the same, but the end is kept */
     FLEET_INT_COUNT = 1 << 13, /* LIST: the count is an int */
-    FLEET_INLINE =
-        1 << 15, /* LIST: T[count_max] in the struct, and right behind it the count, an int */
-    FLEET_MAY_MISS = 1 << 14, /* OBJECT: may be absent although a field of it is required */
+    FLEET_MAY_MISS = 1 << 14,  /* OBJECT: may be absent although a field of it is required */
+    FLEET_INLINE = 1 << 15,    /* LIST: struct { T items[count_max]; size_t count; } */
 };
 
 #define FLEET_FIELD_STRING_MAX 1024  /* bytes, where count_max is 0 */

@@ -214,7 +214,7 @@ static void append_int_map(struct fleet_strbuf *out, const struct fleet_int_map 
 /* Is there something to write? */
 static bool has_value(const struct fleet_field *field, const void *in)
 {
-    bool always = field->default_text || field->flags & FLEET_REQUIRED;
+    bool always = field->default_text || field->presence || field->flags & FLEET_REQUIRED;
 
     switch (field->kind) {
     case FLEET_FIELD_INT:

@@ -73,7 +73,7 @@
     ROW(type, name, LIST, member, flags_, .count_max = (max_), .item = FLEET_FIELD_OBJECT, \
         .object = &(object_))
 
-/* An array in the struct and, right behind it, the number of its elements as an int. */
+/* An array in the struct and, right behind it, the number of its elements. */
 #define ROW_ARRAY(type, name, member, object_, flags_)                                 \
     ROW(type, name, LIST, member, (flags_) | FLEET_INLINE, .item = FLEET_FIELD_OBJECT, \
         .object = &(object_),                                                          \

@@ -49,6 +49,7 @@ static void order(struct pair *pair, enum link_kind kind, uint64_t counter)
     if (kind == LINK_ASSIGN) {
         message.assign.world = 1;
         message.assign.addresses = addresses;
+        message.assign.address_count = 1;
         strcpy(message.assign.digest, "00ff");
         message.assign.lineage_count = 1;
         message.assign.lineage[0] =

@@ -421,7 +421,7 @@ static const struct fleet_field record_fields[] = {
     ROW_OBJECT(struct record, "generation", generation, fleet_generation_type, FLEET_REQUIRED),
     ROW_OBJECT(struct record, "older", older, fleet_generation_type, FLEET_MAY_MISS),
     ROW_OBJECTS(struct record, "parts", parts, 3, part_type, FLEET_REQUIRED),
-    ROW_ARRAY(struct record, "fixed", fixed, part_type, 0),
+    ROW_ARRAY(struct record, "fixed", fixed, part_type, FLEET_INT_COUNT),
     ROW_END,
 };
 static const struct fleet_object record_type =

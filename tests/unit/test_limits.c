@@ -80,6 +80,7 @@ static void test_limits__the_agent_can_tell_of_the_largest_job(void **state)
     (void)snprintf(address, sizeof(address), "%0*d:65535", FLEET_ADDRESS_MAX, 1);
     message.assign.rank = FLEET_WORLD_MAX - 1;
     message.assign.world = FLEET_WORLD_MAX;
+    message.assign.address_count = FLEET_WORLD_MAX;
     message.assign.addresses = calloc(FLEET_WORLD_MAX, sizeof(char *));
     assert_non_null(message.assign.addresses);
     for (int i = 0; i < FLEET_WORLD_MAX; i++)

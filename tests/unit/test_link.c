@@ -35,6 +35,7 @@ static struct link_message sample(enum link_kind kind)
         m.assign.world = 2;
         m.assign.level = 3;
         m.assign.addresses = calloc(2, sizeof(char *));
+        m.assign.address_count = 2;
         m.assign.addresses[0] = strdup("127.0.0.1:4000");
         m.assign.addresses[1] = strdup("[::1]:4001");
         memset(m.assign.key, 0xA5, sizeof(m.assign.key));
@@ -172,7 +173,7 @@ static void test_link__refuses_what_breaks_a_rule(void **state)
         {"{\"message\":\"abort\",\"epoch\":1,\"cause\":\"x\"}", NULL},
         {"{\"message\":\"abort\",\"epoch\":-1,\"counter\":1,\"cause\":\"x\"}", NULL},
         {"{\"message\":\"hello\",\"port\":65536,\"level\":1,\"pid\":1}",
-         "decode \"hello\" of the link: port is 65536, not in [0, 65535]"},
+         "decode \"hello\" of the link: port: must be in [0, 65535], not 65536"},
         {"{\"message\":\"ready\",\"epoch\":1,\"counter\":1,\"phase\":\"dancing\",\"atMs\":1,"
          "\"step\":0}",
          NULL},
@@ -190,11 +191,12 @@ static void test_link__refuses_what_breaks_a_rule(void **state)
          "\"digest\":\"\",\"keepsState\":true,\"faultAtMs\":0,\"key\":"
          "\"0000000000000000000000000000000000000000000000000000000000000000\","
          "\"addresses\":[\"a:1\"],\"lineage\":[]}",
-         "decode \"assign\" of the link: addresses has 1 elements, not between 2 and 2"},
+         "decode \"assign\" of the link: addresses: 1 of them in a world of 2"},
         {"{\"message\":\"assign\",\"epoch\":1,\"counter\":1,\"rank\":0,\"world\":1,\"level\":0,"
          "\"digest\":\"\",\"keepsState\":true,\"faultAtMs\":0,\"key\":\"00\",\"addresses\":[7],"
          "\"lineage\":[]}",
-         "decode \"assign\" of the link: key is not 64 hexadecimal digits"},
+         "decode \"assign\" of the link: key: must be 64 hexadecimal digits; addresses[0]: must be "
+         "a string, not 7; quote it"},
     };
 
     (void)state;
