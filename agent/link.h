@@ -30,8 +30,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "libfleet/base/generation.h"
 #include "libfleet/base/limits.h"
+#include "libfleet/base/lineage.h"
 #include "libfleet/base/strbuf.h"
 
 struct fleet_error;
@@ -47,7 +47,6 @@ struct fleet_error;
 #define LINK_QUEUE_SIZE_MAX   (2 * FLEET_LINK_MESSAGE_MAX) /* bytes waiting to be sent */
 #define LINK_HEARTBEAT_MS     500 /* silence of six of them: the trainer is stopped or stuck */
 #define LINK_WORLD_MAX        FLEET_WORLD_MAX
-#define LINK_LINEAGE_MAX      20
 #define LINK_STEPS_MAX        64 /* steps in one `progress` */
 #define LINK_KEY_SIZE         32
 #define LINK_TEXT_SIZE        1024 /* with the final NUL; longer texts are cut when sent */
@@ -90,11 +89,6 @@ enum link_phase {
     LINK_PHASE_COUNT,
 };
 
-struct link_lineage {
-    struct fleet_generation generation;
-    int64_t first_step; /* first step (from 1) that this generation committed or may commit */
-};
-
 /* Where the time of a step went on the rank that tells of it, seconds; 0 = not measured. */
 struct link_times {
     double data, forward, backward;
@@ -128,8 +122,7 @@ struct link_message {
             int address_count;          /* = world */
             uint8_t key[LINK_KEY_SIZE]; /* of the generation, for data connections */
             char digest[LINK_DIGEST_SIZE]; /* of the plan all ranks must agree on; "" = unchecked */
-            struct link_lineage lineage[LINK_LINEAGE_MAX]; /* oldest first */
-            int lineage_count;
+            struct fleet_lineage lineage;  /* `generation` is its last */
             /* what this pod holds in memory counts; else it starts with nothing */
             bool keeps_state;
             double fault_at_ms; /* when the fault behind this generation happened; 0 = none */

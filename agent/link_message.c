@@ -36,14 +36,14 @@ static const char *const phase_names[] = {"waiting", "connected", "restored", "f
     INT("epoch", generation.epoch, 0, STEP_MAX), INT("counter", generation.counter, 0, STEP_MAX)
 
 static const struct fleet_field lineage_fields[] = {
-    ROW_INT(struct link_lineage, "epoch", generation.epoch, 0, STEP_MAX, FLEET_REQUIRED),
-    ROW_INT(struct link_lineage, "counter", generation.counter, 0, STEP_MAX, FLEET_REQUIRED),
-    ROW_INT(struct link_lineage, "firstStep", first_step, 0, STEP_MAX, FLEET_REQUIRED),
+    ROW_INT(struct fleet_lineage_entry, "epoch", generation.epoch, 0, STEP_MAX, FLEET_REQUIRED),
+    ROW_INT(struct fleet_lineage_entry, "counter", generation.counter, 0, STEP_MAX, FLEET_REQUIRED),
+    ROW_INT(struct fleet_lineage_entry, "firstStep", first_step, 0, STEP_MAX, FLEET_REQUIRED),
     ROW_END,
 };
 
 static const struct fleet_object lineage_type =
-    ROW_OBJECT_TYPE("lineage", struct link_lineage, lineage_fields);
+    ROW_OBJECT_TYPE("lineage", struct fleet_lineage_entry, lineage_fields);
 
 static const struct fleet_field assign_fields[] = {
     GENERATION,
@@ -57,8 +57,7 @@ static const struct fleet_field assign_fields[] = {
     ROW(struct link_message, "addresses", LIST, assign.addresses,
         FLEET_REQUIRED | FLEET_NOT_EMPTY | FLEET_INT_COUNT, .count_max = LINK_WORLD_MAX,
         .item = FLEET_FIELD_STRING),
-    ROW_ARRAY(struct link_message, "lineage", assign.lineage, lineage_type,
-              FLEET_REQUIRED | FLEET_INT_COUNT),
+    ROW_ARRAY(struct link_message, "lineage", assign.lineage.entries, lineage_type, FLEET_REQUIRED),
     ROW_END,
 };
 

@@ -46,10 +46,8 @@ static struct link_message to_link_assign(const struct member_action *action)
     m.assign.address_count = assign->world;
     memcpy(m.assign.key, assign->key, LINK_KEY_SIZE);
     (void)snprintf(m.assign.digest, sizeof(m.assign.digest), "%s", assign->plan_digest);
-    for (size_t i = 0; i < assign->lineage_count && i < LINK_LINEAGE_MAX; i++)
-        m.assign.lineage[m.assign.lineage_count++] =
-            (struct link_lineage){.generation = assign->lineage[i].generation,
-                                  .first_step = assign->lineage[i].first_step};
+    for (size_t i = 0; i < assign->lineage_count && i < FLEET_LINEAGE_MAX; i++)
+        m.assign.lineage.entries[m.assign.lineage.count++] = assign->lineage[i];
     return m;
 }
 

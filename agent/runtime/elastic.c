@@ -109,11 +109,7 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
         trainer->progress.committed = TRAINER_NO_STATE;
         trainer->progress.voted = 0;
     }
-    trainer->generation.lineage_count = assign->assign.lineage_count;
-    for (int i = 0; i < trainer->generation.lineage_count; i++)
-        trainer->generation.lineage[i] = (struct manifest_lineage_entry){
-            .generation = assign->assign.lineage[i].generation,
-            .first_step = assign->assign.lineage[i].first_step - 1}; /* committed before it */
+    trainer->generation.lineage = assign->assign.lineage;
     leaf_range_release(&trainer->generation.range);
     leaf_range_init(&trainer->generation.range, trainer->job.merge * trainer->job.micro_batches,
                     trainer->generation.world, trainer->generation.rank);

@@ -90,10 +90,9 @@ static void describe(const struct trainer *trainer, struct manifest *out)
     out->extra = ledger_encode(trainer->progress.ledger);
 }
 
-static struct manifest_lineage own_lineage(const struct trainer *trainer)
+static struct manifest_history own_history(const struct trainer *trainer)
 {
-    return (struct manifest_lineage){trainer->generation.lineage,
-                                     (size_t)trainer->generation.lineage_count, trainer->job.uid};
+    return (struct manifest_history){&trainer->generation.lineage, trainer->job.uid};
 }
 
 /*
@@ -102,15 +101,11 @@ static struct manifest_lineage own_lineage(const struct trainer *trainer)
  */
 static void follow(struct trainer *trainer)
 {
-    struct manifest_lineage_entry entries[LINK_LINEAGE_MAX];
-    struct manifest_lineage lineage = own_lineage(trainer);
+    struct fleet_lineage lineage = trainer->generation.lineage;
 
-    memcpy(entries, trainer->generation.lineage,
-           (size_t)trainer->generation.lineage_count * sizeof(entries[0]));
-    if (trainer->generation.lineage_count > 0 && entries[0].first_step < trainer->save.began_at)
-        entries[0].first_step = trainer->save.began_at;
-    lineage.entries = entries;
-    snapshot_follow(trainer->save.snapshot, &lineage);
+    if (lineage.count > 0 && lineage.entries[0].first_step <= trainer->save.began_at)
+        lineage.entries[0].first_step = trainer->save.began_at + 1;
+    snapshot_follow(trainer->save.snapshot, &lineage, trainer->job.uid);
 }
 
 /* Once a process. */
@@ -473,10 +468,9 @@ static void tell_resumed(struct trainer *trainer, const char *folder)
 static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct fleet_error *err)
 {
     const struct training_checkpoint *config = &trainer->job.config.checkpoint;
-    struct manifest_lineage lineage = own_lineage(trainer);
-    bool is_start =
-        trainer->generation.lineage_count <= 1 ||
-        trainer->generation.lineage[trainer->generation.lineage_count - 1].first_step == 0;
+    const struct fleet_lineage *lineage = &trainer->generation.lineage;
+    struct manifest_history history = own_history(trainer);
+    bool is_start = lineage->count <= 1 || lineage->entries[lineage->count - 1].first_step == 1;
     int64_t resume = is_start ? config->resume : TRAINING_RESUME_AUTO;
     struct fleet_errors warnings = {0};
     struct checkpoint_state state;
@@ -488,7 +482,7 @@ static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct f
     if (!trainer->job.config.has_checkpoint || resume == TRAINING_RESUME_NEVER)
         return 0;
     state_of(trainer, &state);
-    rc = checkpoint_restore(config->path, resume, is_start ? NULL : &lineage, &state, &manifest,
+    rc = checkpoint_restore(config->path, resume, is_start ? NULL : &history, &state, &manifest,
                             folder, &warnings, err);
     tell_warnings(trainer, &warnings);
     fleet_errors_release(&warnings);
@@ -510,21 +504,21 @@ static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct f
 static bool is_own(const struct trainer *trainer, const struct manifest *manifest)
 {
     return trainer->job.config.checkpoint.resume != TRAINING_RESUME_NEVER ||
-           trainer->generation.lineage_count == 0 ||
+           trainer->generation.lineage.count == 0 ||
            fleet_generation_compare(manifest->generation,
-                                    trainer->generation.lineage[0].generation) >= 0;
+                                    trainer->generation.lineage.entries[0].generation) >= 0;
 }
 
 int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struct fleet_error *err)
 {
-    struct manifest_lineage lineage = own_lineage(trainer);
+    struct manifest_history history = own_history(trainer);
     struct fleet_errors warnings = {0};
     struct checkpoint_state state;
     char folder[CHECKPOINT_FOLDER_MAX];
     int rc;
 
     state_of(trainer, &state);
-    rc = checkpoint_restore(trainer->job.config.checkpoint.path, step, &lineage, &state, out,
+    rc = checkpoint_restore(trainer->job.config.checkpoint.path, step, &history, &state, out,
                             folder, &warnings, err);
     tell_warnings(trainer, &warnings);
     fleet_errors_release(&warnings);

@@ -81,8 +81,7 @@ struct trainer_device {
 /* The generation: its members, and since when they train together. */
 struct trainer_generation {
     struct fleet_generation id;
-    struct manifest_lineage_entry lineage[LINK_LINEAGE_MAX];
-    int lineage_count;
+    struct fleet_lineage lineage;
     int rank, world;
     enum backend_level level;
     struct leaf_range range;      /* of a complete update */

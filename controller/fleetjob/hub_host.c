@@ -20,7 +20,7 @@
 #define PROGRESS_MIN_MS        100.0 /* between two progress messages of a job's members … */
 #define PROGRESS_MS_PER_MEMBER 5.0   /* … and more for many of them */
 
-static_assert(FLEETJOB_HISTORY_MAX == MESSAGE_LINEAGE_MAX, "the whole lineage is recorded");
+static_assert(FLEETJOB_HISTORY_MAX == FLEET_LINEAGE_MAX, "the whole lineage is recorded");
 
 struct hub_host {
     struct hub_network network;
@@ -188,7 +188,6 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
                 const char *plan_digest, struct fleet_error *err)
 {
     const struct fleetjob_rendezvous *rendezvous = &status->rendezvous;
-    struct message_lineage lineage[FLEETJOB_HISTORY_MAX];
     struct hub_server_handlers handlers = {.record = on_record,
                                            .event = on_event,
                                            .user = host,
@@ -199,7 +198,6 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
         .plan_digest = plan_digest,
         .epoch = host->epoch,
         .recorded = {rendezvous->epoch, rendezvous->generation},
-        .lineage = lineage,
         .progress_step = status->has_progress ? status->progress.step : 0,
         .checkpoint_step = status->has_checkpoint ? status->checkpoint.step : 0,
         .checkpoint_path = status->has_checkpoint ? status->checkpoint.path : NULL,
@@ -214,11 +212,11 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
     struct hub *hub;
     int rc;
 
-    for (size_t i = 0; i < rendezvous->lineage.count && i < FLEETJOB_HISTORY_MAX; i++) {
-        const struct fleetjob_lineage *entry = &rendezvous->lineage.items[i];
-        lineage[start.lineage_count++] = (struct message_lineage){
-            {entry->epoch > 0 ? entry->epoch : rendezvous->epoch, entry->generation},
-            entry->first_step};
+    for (size_t i = 0; i < rendezvous->lineage.count && i < FLEET_LINEAGE_MAX; i++) {
+        struct fleet_lineage_entry *entry = &start.lineage.entries[start.lineage.count++];
+        *entry = rendezvous->lineage.items[i];
+        if (entry->generation.epoch <= 0)
+            entry->generation.epoch = rendezvous->epoch;
     }
     if (start.recorded.epoch >= start.epoch && start.recorded.epoch != host->used_epoch)
         start.epoch = start.recorded.epoch + 1; /* the Lease was deleted and counts anew */
@@ -360,20 +358,9 @@ void hub_host_answer_record(struct hub_host *host, struct fleet_generation gener
         host->network.answer_record(host->job, generation, is_done);
 }
 
-size_t hub_host_lineage(const struct hub_host *host, const struct hub_record *record,
-                        struct fleetjob_lineage out[FLEETJOB_HISTORY_MAX])
+struct fleet_lineage hub_host_lineage(const struct hub_host *host, const struct hub_record *record)
 {
-    struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
-    size_t count;
-
-    if (!host->job)
-        return 0;
-    count = hub_record_lineage(host->hub, record, lineage);
-    for (size_t i = 0; i < count; i++)
-        out[i] = (struct fleetjob_lineage){.generation = lineage[i].generation.counter,
-                                           .first_step = lineage[i].first_step,
-                                           .epoch = lineage[i].generation.epoch};
-    return count;
+    return host->job ? hub_record_lineage(host->hub, record) : (struct fleet_lineage){0};
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

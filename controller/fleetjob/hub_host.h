@@ -125,9 +125,7 @@ const struct hub *hub_host_hub(const struct hub_host *host);
  * stand in the status; one made from an older status is dropped by hub_host_apply(). */
 struct fleet_generation hub_host_recorded(const struct hub_host *host);
 
-/* The lineage as it will be when `record` is done: at most FLEETJOB_HISTORY_MAX entries, oldest
- * first. */
-size_t hub_host_lineage(const struct hub_host *host, const struct hub_record *record,
-                        struct fleetjob_lineage out[FLEETJOB_HISTORY_MAX]);
+/* The lineage as it will be when `record` is done; empty if there is no hub. */
+struct fleet_lineage hub_host_lineage(const struct hub_host *host, const struct hub_record *record);
 
 #endif

@@ -266,7 +266,7 @@ void hub_view_refresh(struct hub_view *view, const struct hub *hub)
     view->restarts = hub_restarts(hub);
     view->restarts_total = hub_restarts_total(hub);
     view->restarts_ignored = hub_restarts_ignored(hub);
-    view->lineage_count = hub_lineage(hub, view->lineage);
+    view->lineage = hub_lineage(hub);
     view->has_begun = hub_begun(hub, &view->begun);
     count = hub_members(hub, members, count);
     for (size_t i = 0; i < view->silent_count; i++)

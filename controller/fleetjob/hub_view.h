@@ -79,8 +79,7 @@ struct hub_view {
     struct hub_view_silent
         *silent; /* [silent_count] lost and not back, at most HUB_VIEW_SILENT_MAX; newest last */
     size_t silent_count;
-    struct message_lineage lineage[MESSAGE_LINEAGE_MAX]; /* as recorded, oldest first */
-    size_t lineage_count;
+    struct fleet_lineage lineage; /* as recorded */
 
     struct hub_view_failure end;   /* the hub gave up: the first cause; "" = it did not */
     bool restarts_used_up;         /* that is why it gave up */

@@ -52,8 +52,7 @@ static bool is_outdated(const struct reconciler_job *job, const struct hub_recor
 static bool on_hub_record(void *user, const struct hub_record *record)
 {
     struct reconciler_job *job = user;
-    struct fleetjob_lineage lineage[FLEETJOB_HISTORY_MAX];
-    size_t count = hub_host_lineage(job->host, record, lineage);
+    struct fleet_lineage lineage = hub_host_lineage(job->host, record);
 
     if (!manager_is_leading(job->reconciler->manager))
         return false; /* the leader will make generations; this process is about to end */
@@ -61,7 +60,7 @@ static bool on_hub_record(void *user, const struct hub_record *record)
         manager_enqueue(job->reconciler->manager, job->key); /* which replaces the hub */
         return false;
     }
-    status_writer_record(job->writer, record, lineage, count, hub_host_recorded(job->host),
+    status_writer_record(job->writer, record, &lineage, hub_host_recorded(job->host),
                          on_record_written, job);
     return false;
 }

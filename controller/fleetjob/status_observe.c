@@ -83,26 +83,23 @@ static void observe_lineage(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
     struct fleetjob_rendezvous *rendezvous = &pass->status->rendezvous;
+    size_t bytes;
 
     if (hub->phase < HUB_FINISHED && hub->trained.counter > rendezvous->trained)
         rendezvous->trained = hub->trained.counter;
     if (fleet_generation_compare(
             hub->generation, (struct fleet_generation){rendezvous->epoch, rendezvous->generation}) <
             0 ||
-        hub->lineage_count == 0)
+        hub->lineage.count == 0)
         return;
     status_observe_begun(pass);
     rendezvous->epoch = hub->generation.epoch;
     rendezvous->generation = hub->generation.counter;
-    rendezvous->lineage.items =
-        realloc(rendezvous->lineage.items, hub->lineage_count * sizeof(*rendezvous->lineage.items));
+    bytes = hub->lineage.count * sizeof(hub->lineage.entries[0]);
+    rendezvous->lineage.items = realloc(rendezvous->lineage.items, bytes);
     fleet_assert(rendezvous->lineage.items);
-    rendezvous->lineage.count = hub->lineage_count;
-    for (size_t i = 0; i < hub->lineage_count; i++)
-        rendezvous->lineage.items[i] =
-            (struct fleetjob_lineage){.generation = hub->lineage[i].generation.counter,
-                                      .first_step = hub->lineage[i].first_step,
-                                      .epoch = hub->lineage[i].generation.epoch};
+    memcpy(rendezvous->lineage.items, hub->lineage.entries, bytes);
+    rendezvous->lineage.count = hub->lineage.count;
 }
 
 /* What the last thing that went wrong was, for people. */

@@ -315,14 +315,14 @@ static cJSON *encode_begun(const cJSON *restarts)
     return begun;
 }
 
-static cJSON *encode_record(const struct hub_record *record, const struct fleetjob_lineage *lineage,
-                            size_t count, int64_t now_wall_ms)
+static cJSON *encode_record(const struct hub_record *record, const struct fleet_lineage *lineage,
+                            int64_t now_wall_ms)
 {
     char message[HUB_VIEW_UNTOLD_SIZE];
     struct fleetjob_status status = {
         .rendezvous = {.epoch = record->generation.epoch,
                        .generation = record->generation.counter,
-                       .lineage = {(struct fleetjob_lineage *)lineage, count}},
+                       .lineage = {(struct fleet_lineage_entry *)lineage->entries, lineage->count}},
         .restarts = {.has_begun = record->cause[0] != '\0',
                      .begun = hub_view_begun(record, now_wall_ms, message)}};
     FLEET_AUTO_JSON cJSON *all = fleetjob_status_encode(&status);
@@ -338,15 +338,15 @@ static cJSON *encode_record(const struct hub_record *record, const struct fleetj
 }
 
 void status_writer_record(struct status_writer *w, const struct hub_record *record,
-                          const struct fleetjob_lineage *lineage, size_t lineage_count,
-                          struct fleet_generation known, status_writer_recorded *done, void *user)
+                          const struct fleet_lineage *lineage, struct fleet_generation known,
+                          status_writer_recorded *done, void *user)
 {
     kube_rest_cancel(&w->record_call);
     cJSON_Delete(w->record_status);
     w->has_record = true;
     w->record = record->generation;
     w->known = known;
-    w->record_status = encode_record(record, lineage, lineage_count, kube_wall_ms(w->io));
+    w->record_status = encode_record(record, lineage, kube_wall_ms(w->io));
     w->record_tries = 0;
     w->record_done = done;
     w->record_user = user;

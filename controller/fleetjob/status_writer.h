@@ -63,13 +63,13 @@ enum status_writer_result {
 
 /*
  * Record a generation with the restarts counted so far, as soon as nothing else is on its way; a
- * newer one takes the place of one that waits. `known` is the newest that the hub knows to have
- * been recorded or asked for before.
+ * newer one takes the place of one that waits. `lineage` ends with it. `known` is the newest that
+ * the hub knows to have been recorded or asked for before.
  */
 typedef void status_writer_recorded(void *user, struct fleet_generation generation,
                                     enum status_writer_result result);
 void status_writer_record(struct status_writer *writer, const struct hub_record *record,
-                          const struct fleetjob_lineage *lineage, size_t lineage_count,
-                          struct fleet_generation known, status_writer_recorded *done, void *user);
+                          const struct fleet_lineage *lineage, struct fleet_generation known,
+                          status_writer_recorded *done, void *user);
 
 #endif

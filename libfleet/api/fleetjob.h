@@ -27,6 +27,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/field.h"
 #include "libfleet/base/limits.h"
+#include "libfleet/base/lineage.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/strategy/strategy_options.h"
 #include "libfleet/training/training.h"
@@ -157,12 +158,6 @@ struct fleetjob_condition {
     int64_t observed_generation;
 };
 
-struct fleetjob_lineage {
-    int64_t generation;
-    int64_t first_step; /* the first step that this generation committed */
-    int64_t epoch;      /* of the hub that made it; with `generation` it names checkpoints */
-};
-
 struct fleetjob_restart {
     int64_t generation; /* that was made */
     int64_t at_wall_ms;
@@ -188,7 +183,7 @@ struct fleetjob_status {
         int64_t epoch, generation;
         int64_t trained; /* generation that made a step last; 0 = none, or suspended since */
         struct {
-            struct fleetjob_lineage *items;
+            struct fleet_lineage_entry *items; /* an epoch of 0 = not told: that of the newest */
             size_t count;
         } lineage;
     } rendezvous;

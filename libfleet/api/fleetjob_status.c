@@ -53,16 +53,16 @@ static const struct fleet_field lineage_fields[] = {
     {.name = "generation",
      .kind = FLEET_FIELD_INT,
      .flags = FLEET_REQUIRED,
-     .offset = offsetof(struct fleetjob_lineage, generation),
+     .offset = offsetof(struct fleet_lineage_entry, generation.counter),
      .description = "Its number."},
     {.name = "firstStep",
      .kind = FLEET_FIELD_INT,
      .flags = FLEET_REQUIRED,
-     .offset = offsetof(struct fleetjob_lineage, first_step),
+     .offset = offsetof(struct fleet_lineage_entry, first_step),
      .description = "The first step it committed."},
     {.name = "epoch",
      .kind = FLEET_FIELD_INT,
-     .offset = offsetof(struct fleetjob_lineage, epoch),
+     .offset = offsetof(struct fleet_lineage_entry, generation.epoch),
      .description = "Of the hub that made it."},
     {0},
 };
@@ -71,7 +71,7 @@ static const struct fleet_object lineage_type = {
     .name = "lineage",
     .description = "A generation that committed steps.",
     .fields = lineage_fields,
-    .size = sizeof(struct fleetjob_lineage),
+    .size = sizeof(struct fleet_lineage_entry),
     .open = true,
 };
 

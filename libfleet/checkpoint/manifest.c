@@ -305,23 +305,6 @@ bool manifest_folder_parse(const char *name, int64_t *out_step,
     return true;
 }
 
-bool manifest_is_on_lineage(const struct manifest_lineage *lineage,
-                            struct fleet_generation generation, int64_t step)
-{
-    bool is_listed = false;
-
-    if (!lineage || lineage->count == 0)
-        return true;
-    for (size_t i = 0; i < lineage->count; i++) {
-        int order = fleet_generation_compare(lineage->entries[i].generation, generation);
-        if (order == 0 || (i == 0 && order > 0))
-            is_listed = true;
-        if (order > 0 && lineage->entries[i].first_step < step)
-            return false;
-    }
-    return is_listed;
-}
-
 bool manifest_is_model_file(const char *name)
 {
     return strncmp(name, "model-", strlen("model-")) == 0;
@@ -335,14 +318,17 @@ const char *manifest_job_uid(const struct manifest *manifest)
     return uid;
 }
 
-bool manifest_belongs(const struct manifest_lineage *lineage, const struct manifest *manifest)
+bool manifest_belongs(const struct manifest_history *history, const struct manifest *manifest)
 {
     const char *uid = manifest_job_uid(manifest);
-    bool is_other = lineage && lineage->job_uid && uid[0] && strcmp(uid, lineage->job_uid) != 0;
     struct fleet_generation before_ours = {-1, 0};
+    bool is_other;
 
-    return manifest_is_on_lineage(lineage, is_other ? before_ours : manifest->generation,
-                                  manifest->step);
+    if (!history || history->lineage->count == 0)
+        return true;
+    is_other = history->job_uid && uid[0] && strcmp(uid, history->job_uid) != 0;
+    return fleet_lineage_has(history->lineage, is_other ? before_ours : manifest->generation,
+                             manifest->step);
 }
 
 static int read_entry(const char *path, const char *name, struct manifest *out,
@@ -357,7 +343,7 @@ static int read_entry(const char *path, const char *name, struct manifest *out,
     return rc < 0 ? rc : manifest_decode(text, size, out, err);
 }
 
-static void scan_folder(const char *path, const char *name, const struct manifest_lineage *lineage,
+static void scan_folder(const char *path, const char *name, const struct manifest_history *history,
                         struct manifest_list *list, struct fleet_errors *warnings)
 {
     struct manifest_entry entry = {0}, *grown;
@@ -374,7 +360,7 @@ static void scan_folder(const char *path, const char *name, const struct manifes
             fleet_errors_add(warnings, name, "%s", why.text);
         return;
     }
-    if (!manifest_belongs(lineage, &entry.manifest)) {
+    if (!manifest_belongs(history, &entry.manifest)) {
         manifest_release(&entry.manifest);
         return;
     }
@@ -426,7 +412,7 @@ static void sort_newest_first(struct manifest_list *list)
     qsort(list->entries, list->count, sizeof(*list->entries), compare_newest_first);
 }
 
-int manifest_scan(const char *path, const struct manifest_lineage *lineage,
+int manifest_scan(const char *path, const struct manifest_history *history,
                   struct manifest_list *out, struct fleet_errors *warnings, struct fleet_error *err)
 {
     struct manifest_list list = {0};
@@ -436,7 +422,7 @@ int manifest_scan(const char *path, const struct manifest_lineage *lineage,
     if (!dir && errno != ENOENT)
         return fleet_error(err, -errno, "open %s: %s", path, strerror(errno));
     while (dir && (entry = readdir(dir)))
-        scan_folder(path, entry->d_name, lineage, &list, warnings);
+        scan_folder(path, entry->d_name, history, &list, warnings);
     if (dir)
         closedir(dir);
     if (list.count)

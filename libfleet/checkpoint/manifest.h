@@ -22,7 +22,7 @@
 #include <cjson/cJSON.h>
 
 #include "libfleet/base/digest.h"
-#include "libfleet/base/generation.h"
+#include "libfleet/base/lineage.h"
 
 struct fleet_error;
 struct fleet_errors;
@@ -77,28 +77,16 @@ void manifest_folder_format(int64_t step, struct fleet_generation generation, in
 bool manifest_folder_parse(const char *name, int64_t *out_step,
                            struct fleet_generation *out_generation, int *out_copy);
 
-/* Which checkpoints belong to this job's history: generations with the number of steps that were
- * committed when each began (design: the recorded lineage), ascending. count 0 = all belong. */
-struct manifest_lineage {
-    const struct manifest_lineage_entry {
-        struct fleet_generation generation;
-        int64_t first_step;
-    } * entries;
-    size_t count;
-    const char *job_uid; /* whose history it is; NULL = not told */
+/* Which checkpoints belong to a job. */
+struct manifest_history {
+    const struct fleet_lineage *lineage; /* empty = all belong */
+    const char *job_uid;                 /* whose lineage it is; NULL = not told */
 };
 
-/*
- * Whether a checkpoint of `generation` at `step` is on the lineage: its generation is listed (or
- * older than the first listed, whose list was cut) and no later listed one began before `step`.
- */
-bool manifest_is_on_lineage(const struct manifest_lineage *lineage,
-                            struct fleet_generation generation, int64_t step);
-
-/* The same of a checkpoint that was read. Numbers of generations begin anew with each job. A
- * checkpoint of another job counts as older than all of ours, and is on the lineage up to the
- * step where ours began. */
-bool manifest_belongs(const struct manifest_lineage *lineage, const struct manifest *manifest);
+/* Whether the state in a checkpoint is on the lineage; NULL = all are. Numbers of generations begin
+ * anew with each job. A checkpoint of another job counts as older than all of ours, and is on the
+ * lineage up to the step where ours began. */
+bool manifest_belongs(const struct manifest_history *history, const struct manifest *manifest);
 
 /* A complete checkpoint that was found: its manifest reads well; its files were not looked at. */
 struct manifest_entry {
@@ -114,11 +102,11 @@ struct manifest_list {
 };
 
 /*
- * All checkpoints below `path` that are on `lineage` (NULL = all). A missing path is an empty list.
+ * All checkpoints below `path` that belong to `history` (NULL = all); none if the path is missing.
  * Folders with a manifest that does not read are reported in `warnings` (may be NULL) and left out;
  * folders without one (torn) silently. -errno if the path cannot be listed.
  */
-int manifest_scan(const char *path, const struct manifest_lineage *lineage,
+int manifest_scan(const char *path, const struct manifest_history *history,
                   struct manifest_list *out, struct fleet_errors *warnings,
                   struct fleet_error *err);
 void manifest_list_release(struct manifest_list *list);

@@ -70,9 +70,6 @@ static void check_policy(const struct hub_policy *policy)
 void hub_machine_init(struct hub *hub, const struct hub_start *start,
                       const struct hub_policy *policy, double now_ms)
 {
-    size_t skipped =
-        start->lineage_count > MESSAGE_LINEAGE_MAX ? start->lineage_count - MESSAGE_LINEAGE_MAX : 0;
-
     check_policy(policy);
     *hub =
         (struct hub){.policy = *policy,
@@ -102,7 +99,7 @@ void hub_machine_init(struct hub *hub, const struct hub_start *start,
                      .progress_ms = now_ms,
                      .progress_step = start->progress_step,
                      .checkpoint_step = start->checkpoint_step,
-                     .lineage_count = start->lineage_count - skipped,
+                     .lineage = start->lineage,
                      .kv = kv_new()};
     failure_rules_copy(&policy->rules, &hub->policy.rules);
     hub_output_text(hub->job_uid, "%s", start->job_uid);
@@ -110,9 +107,6 @@ void hub_machine_init(struct hub *hub, const struct hub_start *start,
     hub->resume_path = strdup(start->checkpoint_path ? start->checkpoint_path : "");
     fleet_assert(hub->plan_digest != NULL && hub->resume_path != NULL);
     memcpy(hub->secret, start->secret, sizeof(hub->secret));
-    if (hub->lineage_count > 0)
-        memcpy(hub->lineage, start->lineage + skipped,
-               hub->lineage_count * sizeof(hub->lineage[0]));
     if (fleet_generation_is_none(start->recorded) || start->is_alone) {
         hub->is_broken = true; /* nothing to preserve */
     } else {

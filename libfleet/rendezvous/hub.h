@@ -60,14 +60,13 @@ struct hub_start {
     int64_t epoch;                    /* >= 1; 0 is taken as 1 */
     struct fleet_generation recorded; /* the newest recorded generation */
     int64_t counter; /* numbers up to this were given in `epoch` already; 0 = up to `recorded` */
-    const struct message_lineage *lineage; /* [lineage_count], as recorded */
-    size_t lineage_count;
-    int64_t progress_step;       /* last step reported before */
-    int64_t checkpoint_step;     /* of the newest checkpoint; 0 = none */
-    const char *checkpoint_path; /* where it lies; NULL = not known */
-    int restarts;                /* counted since the last reset */
-    int restarts_total;          /* counted ever */
-    int restarts_ignored;        /* those that a rule says do not count, ever */
+    struct fleet_lineage lineage; /* as recorded */
+    int64_t progress_step;        /* last step reported before */
+    int64_t checkpoint_step;      /* of the newest checkpoint; 0 = none */
+    const char *checkpoint_path;  /* where it lies; NULL = not known */
+    int restarts;                 /* counted since the last reset */
+    int restarts_total;           /* counted ever */
+    int restarts_ignored;         /* those that a rule says do not count, ever */
     int failures; /* restarts soon one after the other, up to now: the back-off goes on */
     /* patience with members of the recorded generation that it has not heard of; 0 = 20 s */
     double unheard_ms;
@@ -307,16 +306,14 @@ int hub_restarts_ignored(const struct hub *hub); /* that do not count, ever */
  * false if one has, or there was no restart. */
 bool hub_begun(const struct hub *hub, struct hub_record *out);
 
-/* The lineage as it will be once `record` is done, oldest first; returns how many entries. */
-size_t hub_record_lineage(const struct hub *hub, const struct hub_record *record,
-                          struct message_lineage out[MESSAGE_LINEAGE_MAX]);
+/* The lineage as it will be once `record` is done. */
+struct fleet_lineage hub_record_lineage(const struct hub *hub, const struct hub_record *record);
 
 /* Is this lost member waited for, because it alone holds the state? */
 bool hub_is_awaited(const struct hub *hub, const char *pod_uid);
 
-/* The recorded lineage, oldest first: writes at most MESSAGE_LINEAGE_MAX entries, returns how
- * many. */
-size_t hub_lineage(const struct hub *hub, struct message_lineage out[MESSAGE_LINEAGE_MAX]);
+/* The recorded lineage. */
+struct fleet_lineage hub_lineage(const struct hub *hub);
 
 /* Members that count, in order of arrival: writes at most `capacity`, returns how many there
  * are. */

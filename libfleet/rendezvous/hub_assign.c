@@ -52,8 +52,8 @@ static struct message_text *describe(const struct hub *hub, int *out_world)
                                       .member_count = hub->chosen_count,
                                       .plan_digest = hub->plan_digest,
                                       .level = MESSAGE_LEVEL_AMX,
-                                      .lineage = hub->lineage,
-                                      .lineage_count = hub->lineage_count,
+                                      .lineage = hub->lineage.entries,
+                                      .lineage_count = hub->lineage.count,
                                       .step = hub->chosen_step,
                                       .reporter = choose_reporter(hub),
                                       .progress_step = hub->progress_step,
@@ -165,7 +165,6 @@ static void count_restart(struct hub *hub)
 void hub_assign_send(struct hub *hub, struct hub_output *out)
 {
     struct hub_record record = {.generation = hub->proposed, .first_step = hub->chosen_first_step};
-    struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
     struct hub_event *event;
     int world;
 
@@ -175,8 +174,7 @@ void hub_assign_send(struct hub *hub, struct hub_output *out)
     hub->newest_members = hub->newest_heard = (int)hub->chosen_count;
     hub->is_broken = false;
     hub->phase = HUB_FORMING;
-    hub->lineage_count = hub_record_lineage(hub, &record, lineage);
-    memcpy(hub->lineage, lineage, hub->lineage_count * sizeof(lineage[0]));
+    hub->lineage = hub_record_lineage(hub, &record);
     hub_finish_forget(hub);
     seat(hub);
     kv_begin(hub->kv, hub->newest);

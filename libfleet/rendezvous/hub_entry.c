@@ -349,13 +349,9 @@ bool hub_begun(const struct hub *hub, struct hub_record *out)
     return true;
 }
 
-size_t hub_lineage(const struct hub *hub, struct message_lineage out[MESSAGE_LINEAGE_MAX])
+struct fleet_lineage hub_lineage(const struct hub *hub)
 {
-    if (hub->defect[0])
-        return 0;
-    if (hub->lineage_count > 0)
-        memcpy(out, hub->lineage, hub->lineage_count * sizeof(out[0]));
-    return hub->lineage_count;
+    return hub->defect[0] ? (struct fleet_lineage){0} : hub->lineage;
 }
 
 size_t hub_members(const struct hub *hub, struct hub_member *out, size_t capacity)

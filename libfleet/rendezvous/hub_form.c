@@ -123,13 +123,14 @@ void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_o
 bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer)
 {
     const struct fleet_generation made = peer->status.state_generation;
+    const struct fleet_lineage *lineage = &hub->lineage;
     bool is_recorded =
-        hub->lineage_count > 0 &&
-        fleet_generation_compare(made, hub->lineage[hub->lineage_count - 1].generation) <= 0;
+        lineage->count > 0 &&
+        fleet_generation_compare(made, lineage->entries[lineage->count - 1].generation) <= 0;
 
     if (hub->policy.own_trainer)
         return false; /* it ends with its generation */
-    if (is_recorded && !hub_lineage_has(hub, made, peer->status.step))
+    if (is_recorded && !fleet_lineage_has(lineage, made, peer->status.step))
         return false; /* of a branch that was given up */
     return peer->status.step >= 0 && !fleet_generation_is_none(peer->status.state_generation) &&
            fleet_generation_compare(peer->status.state_generation, hub->live) >= 0;

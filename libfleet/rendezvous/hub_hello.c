@@ -72,7 +72,6 @@ static void learn_generation(struct hub *hub, const struct message_hello *hello,
                              struct hub_output *out)
 {
     int more = hello->restarts - hub->restarts_total;
-    struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
     struct hub_record record = {.generation = hello->status.generation,
                                 .first_step = hello->status.step >= 0 ? hello->status.step + 1 : 1};
 
@@ -96,8 +95,7 @@ static void learn_generation(struct hub *hub, const struct message_hello *hello,
     hub->unrecorded = hub->newest;
     hub->unrecorded_first_step = record.first_step;
     hub->unrecorded_ms = INFINITY;
-    hub->lineage_count = hub_record_lineage(hub, &record, lineage);
-    memcpy(hub->lineage, lineage, hub->lineage_count * sizeof(lineage[0]));
+    hub->lineage = hub_record_lineage(hub, &record);
     hub_output_record(out, hub, hub->unrecorded, hub->unrecorded_first_step);
 }
 

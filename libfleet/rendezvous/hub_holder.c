@@ -31,7 +31,8 @@ static double patience_ms(const struct hub *hub)
 static bool is_worth(const struct hub *hub, struct fleet_generation generation, int64_t step)
 {
     return !hub->policy.own_trainer && step > hub->checkpoint_step &&
-           !fleet_generation_is_none(generation) && hub_lineage_has(hub, generation, step);
+           !fleet_generation_is_none(generation) &&
+           fleet_lineage_has(&hub->lineage, generation, step);
 }
 
 void hub_holder_miss(struct hub *hub, const struct hub_peer *peer)
@@ -117,7 +118,8 @@ static double wait_until(struct hub *hub, struct hub_output *out)
     }
     for (size_t i = 0; i < hub->absent_count; i++) {
         const struct hub_absent *absent = &hub->absent[i];
-        if (absent->step <= step || !hub_lineage_has(hub, absent->generation, absent->step))
+        if (absent->step <= step ||
+            !fleet_lineage_has(&hub->lineage, absent->generation, absent->step))
             continue;
         until_ms = absent->since_ms + patience_ms(hub);
         is_quiet = false;

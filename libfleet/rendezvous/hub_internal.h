@@ -170,8 +170,7 @@ struct hub {
     int64_t unrecorded_first_step;
     double unrecorded_ms; /* when to ask for it again, INFINITY = asked */
 
-    struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
-    size_t lineage_count;
+    struct fleet_lineage lineage;
 
     struct hub_incident incident;
     struct hub_restart restart;
@@ -310,11 +309,6 @@ void hub_assign_send(struct hub *hub, struct hub_output *out);
 
 /* The same assign once more, to a member that says it does not have it. */
 void hub_assign_repeat(struct hub *hub, struct hub_peer *peer, struct hub_output *out);
-
-/* ---- hub_lineage.c --------------------------------------------------------------------------- */
-
-/* Does the state of `step`, reached in `generation`, count? */
-bool hub_lineage_has(const struct hub *hub, struct fleet_generation generation, int64_t step);
 
 /* ---- hub_leave.c ----------------------------------------------------------------------------- */
 

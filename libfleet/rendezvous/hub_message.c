@@ -250,7 +250,7 @@ static void on_checkpoint(struct hub *hub, const struct hub_peer *peer,
                           const struct message_checkpoint_done *m, struct hub_output *out)
 {
     struct message answer = hub_hello_greeting(hub);
-    bool counts = hub_lineage_has(hub, m->generation, m->step), is_known;
+    bool counts = fleet_lineage_has(&hub->lineage, m->generation, m->step), is_known;
 
     if (counts && is_newer_checkpoint(hub, m)) {
         free(hub->checkpoint_path);

@@ -41,7 +41,8 @@ static bool is_right_step(const struct hub *hub, int64_t step)
         return true; /* made by the hub before us, or chosen by the trainer: nothing was agreed */
     if (hub->restart.step >= 0)
         return step == hub->restart.step;
-    return step <= hub->checkpoint_step || hub->lineage[hub->lineage_count - 1].first_step == 1;
+    return step <= hub->checkpoint_step ||
+           hub->lineage.entries[hub->lineage.count - 1].first_step == 1;
 }
 
 static bool refuse_wrong_step(struct hub *hub, struct hub_peer *peer, struct hub_output *out)

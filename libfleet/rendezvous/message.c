@@ -182,13 +182,13 @@ static const struct fleet_object member_type =
     ROW_OBJECT_TYPE("member", struct message_member, member_fields);
 
 static const struct fleet_field lineage_fields[] = {
-    GENERATION(lineage, "generation", generation, NEEDED),
-    STEP(lineage, "firstStep", first_step, NEEDED),
+    ROW_OBJECT(struct fleet_lineage_entry, "generation", generation, fleet_generation_type, NEEDED),
+    ROW_INT(struct fleet_lineage_entry, "firstStep", first_step, 0, STEP_MAX, NEEDED),
     ROW_END,
 };
 
 static const struct fleet_object lineage_type =
-    ROW_OBJECT_TYPE("lineage", struct message_lineage, lineage_fields);
+    ROW_OBJECT_TYPE("lineage", struct fleet_lineage_entry, lineage_fields);
 
 static const struct fleet_field assign_fields[] = {
     GENERATION(assign, "generation", generation, NEEDED),
@@ -197,7 +197,7 @@ static const struct fleet_field assign_fields[] = {
     ROW_HEX(struct message_assign, "key", key, NEEDED),
     TEXT(assign, "planDigest", plan_digest, MESSAGE_TEXT_MAX, 0),
     ENUM(assign, "level", level, level_names, NEEDED),
-    OBJECTS(assign, "lineage", lineage, MESSAGE_LINEAGE_MAX, lineage_type, 0),
+    OBJECTS(assign, "lineage", lineage, FLEET_LINEAGE_MAX, lineage_type, 0),
     INT(assign, "step", step, -1, STEP_MAX, NEEDED),
     INT32(assign, "reporter", reporter, 0, MESSAGE_MEMBERS_MAX - 1, NEEDED),
     STEP(assign, "progressStep", progress_step, NEEDED),

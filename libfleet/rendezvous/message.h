@@ -28,8 +28,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "libfleet/base/generation.h"
 #include "libfleet/base/limits.h"
+#include "libfleet/base/lineage.h"
 
 struct fleet_error;
 
@@ -38,9 +38,8 @@ struct fleet_error;
 #define MESSAGE_SIZE_MAX      FLEET_MESSAGE_MAX   /* bytes of one encoded message */
 #define MESSAGE_MEMBERS_MAX   FLEET_WORKERS_MAX   /* members of a generation */
 #define MESSAGE_PROCESSES_MAX FLEET_PROCESSES_MAX /* processes of a member */
-#define MESSAGE_LINEAGE_MAX   20
-#define MESSAGE_STEPS_MAX     256 /* steps in one progress message */
-#define MESSAGE_UID_MAX       64  /* bytes of a job or pod UID, without the NUL */
+#define MESSAGE_STEPS_MAX     256                 /* steps in one progress message */
+#define MESSAGE_UID_MAX       64                  /* bytes of a job or pod UID, without the NUL */
 #define MESSAGE_ADDRESS_MAX   FLEET_ADDRESS_MAX
 #define MESSAGE_CAUSE_MAX     64
 #define MESSAGE_REASON_MAX    512
@@ -212,12 +211,6 @@ struct message_member {
     int64_t step; /* newest state one of its processes holds in memory, -1 = none: a newcomer */
 };
 
-/* Checkpoints of `generation` count from `first_step` up to the next entry's first step. */
-struct message_lineage {
-    struct fleet_generation generation;
-    int64_t first_step;
-};
-
 /*
  * The same text for every member. Ranks are per process: member i holds the `processes` ranks that
  * follow those of member i-1; the first of member 0 is rank 0.
@@ -226,11 +219,11 @@ struct message_assign {
     struct fleet_generation generation;
     const struct message_member *members; /* [member_count], in rank order */
     size_t member_count;
-    int world;                             /* sum of processes */
-    uint8_t key[MESSAGE_SECRET_SIZE];      /* of the generation; never logged */
-    const char *plan_digest;               /* "" if the owner gives none */
-    enum message_level level;              /* lowest of the members */
-    const struct message_lineage *lineage; /* [lineage_count], oldest first, with this one last */
+    int world;                                 /* sum of processes */
+    uint8_t key[MESSAGE_SECRET_SIZE];          /* of the generation; never logged */
+    const char *plan_digest;                   /* "" if the owner gives none */
+    enum message_level level;                  /* lowest of the members */
+    const struct fleet_lineage_entry *lineage; /* [lineage_count], this generation last */
     size_t lineage_count;
     int64_t step; /* newest step held by a member, -1: start from a checkpoint or afresh */
     int reporter; /* place of the member that sends progress, evaluation, checkpoint_done */

@@ -64,7 +64,7 @@ static void on_record(struct sim *sim, const struct event *event)
         if (fleet_generation_compare(event->generation, sim->recorded) > 0)
             sim->recorded = event->generation;
         hub_record_done(sim->hub, event->generation, sim->now_ms, &out);
-        sim->lineage_count = hub_lineage(sim->hub, sim->lineage);
+        sim->lineage = hub_lineage(sim->hub);
     }
     sim_apply_hub(sim, &out);
 }

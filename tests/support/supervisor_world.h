@@ -286,7 +286,7 @@ static inline void hub_assigns(struct world *w)
                                               .ports = ports,
                                               .processes = 1,
                                               .step = -1}};
-    struct message_lineage lineage = {{1, ++w->counter}, 1};
+    struct fleet_lineage_entry lineage = {{1, ++w->counter}, 1};
     struct message m = {.type = MESSAGE_ASSIGN,
                         .assign = {.generation = {1, w->counter},
                                    .members = members,
@@ -307,7 +307,7 @@ static inline void hub_assigns_two(struct world *w)
     static const int ports[] = {4000, 4001};
     const struct message_member member = {
         .pod_uid = "pod", .address = "127.0.0.1", .ports = ports, .processes = 2, .step = -1};
-    struct message_lineage lineage = {{1, ++w->counter}, 1};
+    struct fleet_lineage_entry lineage = {{1, ++w->counter}, 1};
 
     hub_says(w, (struct message){.type = MESSAGE_ASSIGN,
                                  .assign = {.generation = {1, w->counter},

@@ -158,8 +158,8 @@ static void test_checkpoint__a_torn_one_goes_with_its_temporary_files(void **sta
 
 static void test_checkpoint__only_the_lineage_is_read(void **state)
 {
-    static const struct manifest_lineage_entry entries[] = {{{1, 1}, 0}, {{1, 2}, 5}, {{1, 4}, 7}};
-    const struct manifest_lineage lineage = {.entries = entries, .count = 3};
+    static const struct fleet_lineage lineage = {.entries = {{{1, 1}, 1}, {{1, 2}, 6}, {{1, 4}, 8}},
+                                                 .count = 3};
     static const struct {
         int64_t counter, step;
         bool is_on;
@@ -169,13 +169,13 @@ static void test_checkpoint__only_the_lineage_is_read(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct fleet_generation generation = {1, cases[i].counter};
-        bool is_on = manifest_is_on_lineage(&lineage, generation, cases[i].step);
+        bool is_on = fleet_lineage_has(&lineage, generation, cases[i].step);
         if (is_on != cases[i].is_on)
             fail_msg("generation %lld, step %lld: expected %d, got %d", (long long)cases[i].counter,
                      (long long)cases[i].step, cases[i].is_on, is_on);
     }
-    assert_true(manifest_is_on_lineage(&lineage, (struct fleet_generation){0, 9}, 0));
-    assert_false(manifest_is_on_lineage(&lineage, (struct fleet_generation){0, 9}, 1 + 5));
+    assert_true(fleet_lineage_has(&lineage, (struct fleet_generation){0, 9}, 0));
+    assert_false(fleet_lineage_has(&lineage, (struct fleet_generation){0, 9}, 1 + 5));
 }
 
 static void save_of_job(struct fixture *f, const char *uid, int64_t step, int64_t counter,
@@ -194,8 +194,8 @@ static void save_of_job(struct fixture *f, const char *uid, int64_t step, int64_
  * before it began. */
 static void test_checkpoint__what_another_job_wrote_meanwhile_is_not_read(void **state)
 {
-    static const struct manifest_lineage_entry entries[] = {{{1, 2}, 4}};
-    struct manifest_lineage lineage = {.entries = entries, .count = 1, .job_uid = "ours"};
+    static const struct fleet_lineage lineage = {.entries = {{{1, 2}, 5}}, .count = 1};
+    struct manifest_history history = {.lineage = &lineage, .job_uid = "ours"};
     struct manifest_list list;
     struct fixture f;
 
@@ -204,14 +204,14 @@ static void test_checkpoint__what_another_job_wrote_meanwhile_is_not_read(void *
     save_of_job(&f, "theirs", 3, 1, 9);
     save_of_job(&f, "ours", 6, 2, 9);
     save_of_job(&f, "theirs", 8, 2, 9);
-    assert_int_equal(manifest_scan(f.path, &lineage, &list, NULL, NULL), 0);
+    assert_int_equal(manifest_scan(f.path, &history, &list, NULL, NULL), 0);
     assert_int_equal(list.count, 2);
     assert_int_equal(list.entries[0].manifest.step, 6);
     assert_int_equal(list.entries[1].manifest.step, 3);
     assert_string_equal(manifest_job_uid(&list.entries[0].manifest), "ours");
     manifest_list_release(&list);
-    lineage.job_uid = NULL; /* without a UID all of them count */
-    assert_int_equal(manifest_scan(f.path, &lineage, &list, NULL, NULL), 0);
+    history.job_uid = NULL; /* without a UID all of them count */
+    assert_int_equal(manifest_scan(f.path, &history, &list, NULL, NULL), 0);
     assert_int_equal(list.count, 3);
     manifest_list_release(&list);
     fixture_release(&f);
@@ -246,15 +246,15 @@ static void pass_a_second(void)
  * before, as in a cluster. */
 static void test_checkpoint__the_last_job_is_gone_on_from(void **state)
 {
-    static const struct manifest_lineage_entry entries[] = {{{1, 1}, 3}};
-    struct manifest_lineage lineage = {.entries = entries, .count = 1, .job_uid = "second"};
+    static const struct fleet_lineage lineage = {.entries = {{{1, 1}, 4}}, .count = 1};
+    struct manifest_history history = {.lineage = &lineage, .job_uid = "second"};
     struct manifest_list list;
     struct fixture f;
 
     (void)state;
     fixture_init(&f, 1);
     save_of_job(&f, "first", 3, 7, 9);
-    assert_int_equal(manifest_scan(f.path, &lineage, &list, NULL, NULL), 0);
+    assert_int_equal(manifest_scan(f.path, &history, &list, NULL, NULL), 0);
     assert_int_equal(list.count, 1); /* what it began with, should it lose everything at once */
     manifest_list_release(&list);
     pass_a_second();
@@ -270,8 +270,8 @@ static void test_checkpoint__the_last_job_is_gone_on_from(void **state)
 
 static void test_checkpoint__a_fenced_off_one_is_not_chosen(void **state)
 {
-    static const struct manifest_lineage_entry entries[] = {{{1, 1}, 0}, {{1, 3}, 2}};
-    const struct manifest_lineage lineage = {.entries = entries, .count = 2};
+    static const struct fleet_lineage lineage = {.entries = {{{1, 1}, 1}, {{1, 3}, 3}}, .count = 2};
+    const struct manifest_history history = {.lineage = &lineage};
     struct manifest manifest;
     char folder[CHECKPOINT_FOLDER_MAX];
     struct fixture f;
@@ -281,7 +281,7 @@ static void test_checkpoint__a_fenced_off_one_is_not_chosen(void **state)
     fixture_save(&f, 2, 1, 9);
     fixture_save(&f, 6, 1, 9); /* after generation 3 had begun at step 2 */
     fixture_save(&f, 7, 2, 9); /* never recorded */
-    assert_int_equal(checkpoint_restore(f.path, TRAINING_RESUME_AUTO, &lineage, &f.state, &manifest,
+    assert_int_equal(checkpoint_restore(f.path, TRAINING_RESUME_AUTO, &history, &f.state, &manifest,
                                         folder, NULL, NULL),
                      0);
     assert_int_equal(manifest.step, 2);

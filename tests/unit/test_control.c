@@ -51,9 +51,9 @@ static void order(struct pair *pair, enum link_kind kind, uint64_t counter)
         message.assign.addresses = addresses;
         message.assign.address_count = 1;
         strcpy(message.assign.digest, "00ff");
-        message.assign.lineage_count = 1;
-        message.assign.lineage[0] =
-            (struct link_lineage){.generation = message.generation, .first_step = 1};
+        message.assign.lineage.count = 1;
+        message.assign.lineage.entries[0] =
+            (struct fleet_lineage_entry){.generation = message.generation, .first_step = 1};
     } else if (kind == LINK_ABORT) {
         strcpy(message.abort.cause, "MemberLost");
     }

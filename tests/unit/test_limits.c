@@ -27,7 +27,8 @@ static void encode_assign(size_t members, int processes)
     static const char uid[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     struct message_member *list = calloc(members, sizeof(*list));
     int *ports = calloc((size_t)processes, sizeof(*ports));
-    struct message_lineage lineage = {{INT64_C(4503599627370495), INT64_C(4503599627370495)}, 1};
+    struct fleet_lineage_entry lineage = {{INT64_C(4503599627370495), INT64_C(4503599627370495)},
+                                          1};
     struct message message = {.type = MESSAGE_ASSIGN}, read;
     struct message_text *text;
     struct fleet_error err;

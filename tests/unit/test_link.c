@@ -40,9 +40,11 @@ static struct link_message sample(enum link_kind kind)
         m.assign.addresses[1] = strdup("[::1]:4001");
         memset(m.assign.key, 0xA5, sizeof(m.assign.key));
         strcpy(m.assign.digest, "00ff");
-        m.assign.lineage_count = 2;
-        m.assign.lineage[0] = (struct link_lineage){.generation = {1, 1}, .first_step = 1};
-        m.assign.lineage[1] = (struct link_lineage){.generation = {3, 14}, .first_step = 812};
+        m.assign.lineage.count = 2;
+        m.assign.lineage.entries[0] =
+            (struct fleet_lineage_entry){.generation = {1, 1}, .first_step = 1};
+        m.assign.lineage.entries[1] =
+            (struct fleet_lineage_entry){.generation = {3, 14}, .first_step = 812};
         m.assign.fault_at_ms = 1234.5;
         break;
     case LINK_ABORT:
@@ -147,7 +149,7 @@ static void test_link__values_arrive_as_they_were_sent(void **state)
     assert_int_equal(got.generation.counter, 14);
     assert_string_equal(got.assign.addresses[1], "[::1]:4001");
     assert_memory_equal(got.assign.key, m.assign.key, LINK_KEY_SIZE);
-    assert_int_equal(got.assign.lineage[1].first_step, 812);
+    assert_int_equal(got.assign.lineage.entries[1].first_step, 812);
     link_message_release(&got);
     link_message_release(&m);
 

@@ -25,7 +25,7 @@ static const struct message_member members[] = {
     {.pod_uid = "a", .index = 0, .address = "10.0.0.1", .ports = ports, .processes = 2, .step = 11},
     {.pod_uid = "b", .index = 4, .address = "10.0.0.2", .ports = ports, .processes = 1, .step = -1},
 };
-static const struct message_lineage lineage[] = {
+static const struct fleet_lineage_entry lineage[] = {
     {.generation = {1, 1}, .first_step = 1},
     {.generation = {2, 3}, .first_step = 12},
 };

@@ -277,9 +277,10 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
         hub->silent[hub->silent_count].is_awaited = cJSON_IsTrue(fleet_json_at(item, "awaited"));
         hub->silent[hub->silent_count++].since_wall_ms = time_at(item, "since");
     }
-    cJSON_ArrayForEach(item, fleet_json_at(json, "lineage")) hub->lineage[hub->lineage_count++] =
-        (struct message_lineage){{hub->generation.epoch, cJSON_GetArrayItem(item, 0)->valueint},
-                                 cJSON_GetArrayItem(item, 1)->valueint};
+    cJSON_ArrayForEach(item, fleet_json_at(json, "lineage"))
+        hub->lineage.entries[hub->lineage.count++] =
+        (struct fleet_lineage_entry){{hub->generation.epoch, cJSON_GetArrayItem(item, 0)->valueint},
+                                     cJSON_GetArrayItem(item, 1)->valueint};
     if (fleet_json_at(json, "end"))
         read_failure(fleet_json_at(json, "end"), &hub->end);
     hub->restarts_used_up = cJSON_IsTrue(fleet_json_at(json, "restartsUsedUp"));

@@ -99,7 +99,7 @@ static void write_state(struct world *w, const char *before, const char *after)
 
 static void record(struct world *w, int64_t epoch, int64_t counter)
 {
-    struct fleetjob_lineage lineage[] = {{counter, 1, epoch}};
+    const struct fleet_lineage lineage = {.entries = {{{epoch, counter}, 1}}, .count = 1};
     struct hub_record record = {
         .generation = {epoch, counter}, .first_step = 1, .restarts = 2, .restarts_total = 3};
 
@@ -109,7 +109,7 @@ static void record(struct world *w, int64_t epoch, int64_t counter)
         record.untold = w->untold;
         record.exit_code = w->member < 0 ? -1 : 137;
     }
-    status_writer_record(w->writer, &record, lineage, 1, w->known, on_recorded, w);
+    status_writer_record(w->writer, &record, &lineage, w->known, on_recorded, w);
 }
 
 static void touch(struct world *w, const char *patch)

@@ -119,7 +119,7 @@ static bool is_fenced_off(const struct manifest_list *list, const struct manifes
  * Only checkpoints on the lineage are worth counting: those of a branch that was given up would
  * push out the one that is gone on from. What has a newer generation is another job's: it stays.
  */
-static void remove_old(const char *path, int64_t keep, const struct manifest_lineage *lineage,
+static void remove_old(const char *path, int64_t keep, const struct manifest_history *history,
                        const struct manifest *about)
 {
     struct manifest_list list;
@@ -132,7 +132,7 @@ static void remove_old(const char *path, int64_t keep, const struct manifest_lin
     for (size_t i = 0; may_remove && i < list.count; i++) {
         const struct manifest *m = &list.entries[i].manifest;
         if (counted < keep)
-            counted += manifest_belongs(lineage, m);
+            counted += manifest_belongs(history, m);
         else if (fleet_generation_compare(m->generation, about->generation) <= 0)
             remove_folder(path, list.entries[i].folder);
     }
@@ -225,7 +225,7 @@ static int write_manifest(const char *path, const char *folder, const char *text
 }
 
 int checkpoint_commit(const char *path, const char *folder, int64_t keep,
-                      const struct manifest_lineage *lineage, const struct manifest *about,
+                      const struct manifest_history *history, const struct manifest *about,
                       const struct checkpoint_shard *shards, int shard_count,
                       struct fleet_error *err)
 {
@@ -237,7 +237,7 @@ int checkpoint_commit(const char *path, const char *folder, int64_t keep,
         remove_folder(path, folder);
         return rc;
     }
-    remove_old(path, keep, lineage, about);
+    remove_old(path, keep, history, about);
     return 0;
 }
 

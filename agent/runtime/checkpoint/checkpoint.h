@@ -93,10 +93,10 @@ int checkpoint_write_shard(const char *path, const char *folder,
                            struct checkpoint_shard *out, struct fleet_error *err);
 
 /* All shards are there: make it a checkpoint, then delete what exceeds the newest `keep` of those
- * on `lineage` (NULL = all), off-lineage ones that are older included. On failure the folder is
+ * of `history` (NULL = all), off-lineage ones that are older included. On failure the folder is
  * removed. */
 int checkpoint_commit(const char *path, const char *folder, int64_t keep,
-                      const struct manifest_lineage *lineage, const struct manifest *about,
+                      const struct manifest_history *history, const struct manifest *about,
                       const struct checkpoint_shard *shards, int shard_count,
                       struct fleet_error *err);
 
@@ -111,7 +111,7 @@ void checkpoint_discard(const char *path, const char *folder);
 /* ---- back ------------------------------------------------------------------------------------ */
 
 /*
- * Fill `state` (every space) from the newest checkpoint on `lineage` (NULL = any) that verifies.
+ * Fill `state` (every space) from the newest checkpoint of `history` (NULL = any) that verifies.
  * `resume`: TRAINING_RESUME_AUTO, or the step it must be of. *out_manifest (release it) says where
  * training goes on, `folder` which one it was. Corrupt ones that were passed over are in `warnings`
  * (may be NULL).
@@ -120,7 +120,7 @@ void checkpoint_discard(const char *path, const char *folder);
  * none is sound. -EINVAL: the newest sound one is of another model: all tensors missing, extra or
  * misshapen are listed. `state` is written only on success.
  */
-int checkpoint_restore(const char *path, int64_t resume, const struct manifest_lineage *lineage,
+int checkpoint_restore(const char *path, int64_t resume, const struct manifest_history *history,
                        struct checkpoint_state *state, struct manifest *out_manifest,
                        char folder[CHECKPOINT_FOLDER_MAX], struct fleet_errors *warnings,
                        struct fleet_error *err);

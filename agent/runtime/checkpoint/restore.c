@@ -421,7 +421,7 @@ static void tell_higher_steps(const struct manifest_list *list, size_t chosen,
                              (long long)list->entries[i].manifest.step);
 }
 
-int checkpoint_restore(const char *path, int64_t resume, const struct manifest_lineage *lineage,
+int checkpoint_restore(const char *path, int64_t resume, const struct manifest_history *history,
                        struct checkpoint_state *state, struct manifest *out_manifest,
                        char folder[CHECKPOINT_FOLDER_MAX], struct fleet_errors *warnings,
                        struct fleet_error *err)
@@ -429,14 +429,14 @@ int checkpoint_restore(const char *path, int64_t resume, const struct manifest_l
     struct fleet_errors unreadable = {0};
     struct manifest_list list;
     size_t seen;
-    int rc = manifest_scan(path, lineage, &list, &unreadable, err), index;
+    int rc = manifest_scan(path, history, &list, &unreadable, err), index;
 
     if (rc < 0)
         return rc;
     for (size_t i = 0; warnings && i < unreadable.count && i < FLEET_ERRORS_MAX; i++)
         fleet_errors_add(warnings, unreadable.items[i].path, "%s", unreadable.items[i].message);
     index = choose_sound(path, resume, &list, warnings, &seen);
-    if (index >= 0 && resume == TRAINING_RESUME_AUTO && !lineage && warnings)
+    if (index >= 0 && resume == TRAINING_RESUME_AUTO && !history && warnings)
         tell_higher_steps(&list, (size_t)index, warnings);
     if (index >= 0)
         rc = restore_from(path, &list, index, state, out_manifest, folder, err);

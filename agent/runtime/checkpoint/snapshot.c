@@ -37,9 +37,9 @@
 struct snapshot {
     char *path;
     int64_t keep;
-    int64_t since_wall_ms; /* when this process began to save here */
-    struct manifest_lineage_entry entries[SNAPSHOT_LINEAGE_MAX];
-    struct manifest_lineage lineage; /* of `entries`; none = every checkpoint counts */
+    int64_t since_wall_ms;        /* when this process began to save here */
+    struct fleet_lineage lineage; /* empty = every checkpoint counts */
+    const char *job_uid;          /* whose it is; borrowed */
     size_t memory_max;
     double stall_ms;
 
@@ -100,6 +100,7 @@ static int save_first(struct snapshot *s, const struct checkpoint_source *source
     FLEET_AUTO_FREE struct checkpoint_shard *shards = calloc((size_t)s->shards, sizeof(*shards));
     char *folder = s->result.folder;
     double started_ms = fleet_monotonic_ms();
+    const struct manifest_history history = {&s->lineage, s->job_uid};
     struct fleet_error others;
     int rc, told;
 
@@ -116,8 +117,7 @@ static int save_first(struct snapshot *s, const struct checkpoint_source *source
         checkpoint_discard(s->path, folder);
         return rc;
     }
-    rc = checkpoint_commit(s->path, folder, s->keep, s->lineage.count > 0 ? &s->lineage : NULL,
-                           &s->about, shards, s->shards, err);
+    rc = checkpoint_commit(s->path, folder, s->keep, &history, &s->about, shards, s->shards, err);
     if (rc == 0)
         shards_forget(s->path, folder, s->shards);
     return rc;
@@ -180,12 +180,11 @@ struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max)
     return s;
 }
 
-void snapshot_follow(struct snapshot *s, const struct manifest_lineage *lineage)
+void snapshot_follow(struct snapshot *s, const struct fleet_lineage *lineage, const char *job_uid)
 {
-    fleet_assert(!s->is_running && lineage->count <= SNAPSHOT_LINEAGE_MAX);
-    if (lineage->count > 0)
-        memcpy(s->entries, lineage->entries, lineage->count * sizeof(s->entries[0]));
-    s->lineage = (struct manifest_lineage){s->entries, lineage->count, lineage->job_uid};
+    fleet_assert(!s->is_running);
+    s->lineage = *lineage;
+    s->job_uid = job_uid;
 }
 
 void snapshot_free(struct snapshot *snapshot)

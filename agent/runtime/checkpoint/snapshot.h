@@ -28,8 +28,7 @@
 
 struct snapshot;
 
-#define SNAPSHOT_LINEAGE_MAX 20
-#define SNAPSHOT_MEMORY_MAX  RUNTIME_SNAPSHOT_BYTES_MAX /* bytes; a good default */
+#define SNAPSHOT_MEMORY_MAX RUNTIME_SNAPSHOT_BYTES_MAX /* bytes; a good default */
 
 /* Saves below `path`, keeps the newest `keep`, copies at most `memory_max` bytes of a state that is
  * about to change. Its thread begins with the first save. */
@@ -38,9 +37,10 @@ struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max)
 /* Waits for a save in progress, then frees; NULL is fine. */
 void snapshot_free(struct snapshot *snapshot);
 
-/* Checkpoints on this lineage (copied but for its uid) are the ones that `keep` counts. While
- * nothing is being saved. */
-void snapshot_follow(struct snapshot *snapshot, const struct manifest_lineage *lineage);
+/* Checkpoints on this lineage (copied) of the job `job_uid` (borrowed) are the ones that `keep`
+ * counts. While nothing is being saved. */
+void snapshot_follow(struct snapshot *snapshot, const struct fleet_lineage *lineage,
+                     const char *job_uid);
 
 /*
  * Start saving `state` as checkpoint_save() would. `state` must keep its memory until the save has

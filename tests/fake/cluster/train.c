@@ -243,18 +243,16 @@ static int64_t newest_checkpoint(const struct cluster *c, const struct cluster_r
                                  const struct message_assign *assign)
 {
     const struct cluster_job *job = &c->jobs[r->job];
-    struct manifest_lineage_entry entries[MESSAGE_LINEAGE_MAX];
-    struct manifest_lineage lineage = {.entries = entries, .count = assign->lineage_count};
+    struct fleet_lineage lineage = {.count = assign->lineage_count};
     struct fleet_generation newest = {0};
     int64_t step = 0;
 
     for (size_t i = 0; i < assign->lineage_count; i++)
-        entries[i] = (struct manifest_lineage_entry){assign->lineage[i].generation,
-                                                     assign->lineage[i].first_step - 1};
+        lineage.entries[i] = assign->lineage[i];
     for (int i = 0; i < job->checkpoint_count; i++) {
         const struct cluster_checkpoint *k = &job->checkpoints[i];
         int order = fleet_generation_compare(k->generation, newest);
-        if (!manifest_is_on_lineage(&lineage, k->generation, k->step) || order < 0 ||
+        if (!fleet_lineage_has(&lineage, k->generation, k->step) || order < 0 ||
             (order == 0 && k->step < step))
             continue;
         newest = k->generation;

@@ -26,7 +26,6 @@ void sim_start_hub(struct sim *sim)
     struct hub_start start = {.job_uid = "job",
                               .recorded = sim->recorded,
                               .lineage = sim->lineage,
-                              .lineage_count = sim->lineage_count,
                               .progress_step = sim->told,
                               .checkpoint_step = sim->checkpoint,
                               .restarts = sim->restarts};
@@ -116,10 +115,10 @@ static bool is_off_lineage(const struct sim *sim, const struct pod *pod)
     const struct fleet_generation held_in = pod->trainers[0].held_in;
     bool is_listed = false;
 
-    for (size_t i = 0; i < sim->lineage_count; i++) {
-        is_listed |= fleet_generation_compare(sim->lineage[i].generation, held_in) == 0;
-        if (fleet_generation_compare(sim->lineage[i].generation, held_in) > 0 &&
-            sim->lineage[i].first_step <= pod->saved)
+    for (size_t i = 0; i < sim->lineage.count; i++) {
+        is_listed |= fleet_generation_compare(sim->lineage.entries[i].generation, held_in) == 0;
+        if (fleet_generation_compare(sim->lineage.entries[i].generation, held_in) > 0 &&
+            sim->lineage.entries[i].first_step <= pod->saved)
             return true;
     }
     return !is_listed;

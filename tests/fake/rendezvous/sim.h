@@ -120,8 +120,7 @@ struct sim {
     int hub_life;
     struct fleet_generation recorded;
     double record_ms; /* when the last record asked for is answered: they go one by one */
-    struct message_lineage lineage[MESSAGE_LINEAGE_MAX];
-    size_t lineage_count;
+    struct fleet_lineage lineage;
     int restarts;
     bool has_hub_restarted; /* since the last assign */
 
