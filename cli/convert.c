@@ -36,7 +36,7 @@ static const char usage[] =
 struct arguments {
     const char *file;
     const char *to; /* NULL: not given */
-    enum strategy_schema schema;
+    enum strategy_dialect dialect;
     long long world_size; /* 0: not given */
 };
 
@@ -63,7 +63,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
         code = ARGUMENTS_USAGE;
     }
     if (version)
-        out->schema = strcmp(version, "2.0") == 0 ? STRATEGY_2_0 : STRATEGY_2_1;
+        out->dialect = strcmp(version, "2.0") == 0 ? STRATEGY_2_0 : STRATEGY_2_1;
     return code;
 }
 
@@ -134,8 +134,8 @@ static void convert(const struct document *document, const struct arguments *arg
         s.mode = mode;
         s.has_mode = KNOB_BY_NAME;
     }
-    if (schema_convert(&s, arguments->schema, (int)world_of(document, arguments), "", warnings,
-                       errors) < 0)
+    if (dialect_convert(&s, arguments->dialect, (int)world_of(document, arguments), "", warnings,
+                        errors) < 0)
         return;
     warn_of_own_fields(&s, arguments->to, warnings);
     print_strategy(&s, arguments->to, out);

@@ -201,7 +201,7 @@ static void check_recompute(struct checker *c, const struct strategy *s)
         refuse(c, "recompute_configs.checkpoint_shape", "is only allowed with enable_offload");
 }
 
-/* The degrees of the 2.1 generation are given: then their product is judged by the topology. */
+/* The degrees of the 2.1 dialect are given: then their product is judged by the topology. */
 static bool has_degrees(const struct strategy_sharding_config *g)
 {
     return g->has_mp_degree || g->has_pp_degree || g->has_dp_degree;

@@ -21,7 +21,7 @@
 #define DEFAULT_INTS(x)    .text = NULL
 #define DEFAULT_FLOATS(x)  .text = NULL
 
-/* Only numbers differ between the generations. */
+/* Only numbers differ between the dialects. */
 #define OLDER_BOOL(x)    (x)
 #define OLDER_INT(x)     (x)
 #define OLDER_FLOAT(x)   (x)

@@ -71,7 +71,7 @@ struct knob_field {
     const struct knob_message *(*message)(void); /* of MESSAGE and MESSAGES, else NULL */
     enum knob_kind kind;
     enum knob_since since;
-    int number_in_2_0, number_in_2_1; /* field numbers; 0: that generation lacks the field */
+    int number_in_2_0, number_in_2_1; /* field numbers; 0: that dialect lacks the field */
     size_t offset, has_offset;        /* in the message's struct */
 };
 

@@ -7,19 +7,19 @@
  * text format of protocol buffers.
  *
  * Reading merges into a strategy: the last of two singular values wins, lists append, blocks of one
- * message add up, an empty block marks its message as set. Both schema generations are read. Any
+ * message add up, an empty block marks its message as set. Both dialects (dialect.h) are read. Any
  * mistake is one error "name:line:column: text" (columns in bytes, from 1) and changes nothing.
  *
  * Writing is canonical, byte for byte what Paddle writes: set fields only, ordered by number, two
  * spaces a level, repeated values one a line.
  *
  * Limits: PROTOTXT_SIZE_MAX bytes, KNOB_LIST_MAX elements, KNOB_STRING_MAX bytes of a string;
- * nesting is bounded by the schema. A string cannot hold a NUL byte.
+ * nesting is bounded by the table of settings. A string cannot hold a NUL byte.
  */
 
 #include <stddef.h>
 
-#include "libfleet/strategy/schema.h"
+#include "libfleet/strategy/dialect.h"
 #include "libfleet/strategy/strategy.h"
 
 struct fleet_error;
@@ -36,10 +36,10 @@ int prototxt_merge(struct strategy *s, const char *name, const char *text, size_
                    struct fleet_error *err);
 
 /*
- * Append the canonical form of *s to `out`, with the names that were read or those of one
- * generation. -EINVAL, and nothing appended: something set cannot be said in that generation.
+ * Append the canonical form of *s to `out`, with the names that were read or those of one dialect.
+ * -EINVAL, and nothing appended: something set cannot be said in that dialect.
  */
-int prototxt_print(const struct strategy *s, enum strategy_schema schema, struct fleet_strbuf *out,
-                   struct fleet_error *err);
+int prototxt_print(const struct strategy *s, enum strategy_dialect dialect,
+                   struct fleet_strbuf *out, struct fleet_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The canonical form. Fields go by number, and numbers differ between the generations: a message in
+ * The canonical form. Fields go by number, and numbers differ between the dialects: a message in
  * which an old name was given is written by the old numbers, any other by the new ones.
  */
 #include <errno.h>
@@ -194,15 +194,15 @@ static void print_message(const struct knob_message *message, const void *value,
         print_line(&lines[i], value, depth, out);
 }
 
-int prototxt_print(const struct strategy *s, enum strategy_schema schema, struct fleet_strbuf *out,
-                   struct fleet_error *err)
+int prototxt_print(const struct strategy *s, enum strategy_dialect dialect,
+                   struct fleet_strbuf *out, struct fleet_error *err)
 {
     STRATEGY_AUTO struct strategy converted;
     struct fleet_errors errors = {0};
     int code;
 
     strategy_copy(&converted, s);
-    (void)schema_convert(&converted, schema, 0, "", NULL, &errors);
+    (void)dialect_convert(&converted, dialect, 0, "", NULL, &errors);
     code = fleet_errors_result(&errors, err);
     fleet_errors_release(&errors);
     if (code == 0)

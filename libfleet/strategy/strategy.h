@@ -31,7 +31,7 @@
 
 enum knob_spelling {
     KNOB_BY_NAME = 1,  /* set under the field's own name */
-    KNOB_BY_ALIAS = 2, /* set under the name of the other generation */
+    KNOB_BY_ALIAS = 2, /* set under the name of the other dialect */
 };
 
 enum strategy_mode {

@@ -15,7 +15,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void convert(const struct strategy *s, enum strategy_schema to)
+static void convert(const struct strategy *s, enum strategy_dialect to)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
     struct fleet_errors warnings = {0}, errors = {0};
@@ -23,7 +23,7 @@ static void convert(const struct strategy *s, enum strategy_schema to)
 
     strategy_copy(&copy, s);
     strategy_init(&back);
-    if (schema_convert(&copy, to, 8, "", &warnings, &errors) == 0) {
+    if (dialect_convert(&copy, to, 8, "", &warnings, &errors) == 0) {
         fleet_strbuf_append(&out, "");
         fleet_assert(prototxt_print(&copy, to, &out, NULL) == 0);
         fleet_assert(prototxt_merge(&back, "f", out.text, out.length, NULL) == 0);

@@ -106,13 +106,14 @@ static void check_attributes(const struct knob_message *message, const cJSON *at
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static void expect_written(const struct strategy *s, enum strategy_schema schema, const char *text)
+static void expect_written(const struct strategy *s, enum strategy_dialect dialect,
+                           const char *text)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
     struct fleet_error err;
 
     fleet_strbuf_append(&out, "");
-    if (prototxt_print(s, schema, &out, &err) < 0)
+    if (prototxt_print(s, dialect, &out, &err) < 0)
         golden_fail("%s", err.text);
     if (strcmp(out.text, text) != 0)
         golden_fail("is written back as\n%s", out.text);

@@ -37,13 +37,13 @@ static void read_text(struct strategy *s, const char *name, const char *text, si
         fail_msg("%s", err.text);
 }
 
-static char *print_text(const struct strategy *s, enum strategy_schema schema)
+static char *print_text(const struct strategy *s, enum strategy_dialect dialect)
 {
     struct fleet_strbuf out = {0};
     struct fleet_error err;
 
     fleet_strbuf_append(&out, "");
-    if (prototxt_print(s, schema, &out, &err) < 0)
+    if (prototxt_print(s, dialect, &out, &err) < 0)
         fail_msg("%s", err.text);
     return fleet_strbuf_take(&out);
 }
@@ -644,7 +644,8 @@ static void test_prototxt__every_field_reads_back_as_written(void **state)
     strategy_release(&s);
 }
 
-static void convert(const char *json, enum strategy_schema schema, int world, const char *expected)
+static void convert(const char *json, enum strategy_dialect dialect, int world,
+                    const char *expected)
 {
     struct fleet_errors errors = {0}, warnings = {0};
     struct strategy s;
@@ -652,7 +653,7 @@ static void convert(const char *json, enum strategy_schema schema, int world, co
     char *text;
 
     assert_null(strategy_text_read(&s, json));
-    if (schema_convert(&s, schema, world, "", &warnings, &errors) < 0) {
+    if (dialect_convert(&s, dialect, world, "", &warnings, &errors) < 0) {
         text = strategy_text_errors(&errors);
     } else {
         text = print_text(&s, STRATEGY_AS_READ);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Conversion between the generations: names along the table, the two degrees by hand. */
-#include "libfleet/strategy/schema.h"
+/* Conversion between the dialects: names along the table, the two degrees by hand. */
+#include "libfleet/strategy/dialect.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 struct converter {
     struct fleet_strbuf path;
-    enum strategy_schema to;
+    enum strategy_dialect to;
     struct fleet_errors *warnings; /* or NULL */
     struct fleet_errors *errors;
 };
@@ -77,7 +77,7 @@ static bool is_default(const struct knob_field *field, const void *value)
 
 static void convert_message(struct converter *c, const struct knob_message *message, void *value);
 
-/* A set field that the other generation lacks. */
+/* A set field that the other dialect lacks. */
 static void leave_out(struct converter *c, const struct knob_field *field, void *message)
 {
     if (is_default(field, knob_value(field, message))) {
@@ -141,8 +141,8 @@ static void replace_dp_degree(struct strategy *s)
     g->has_dp_degree = 0;
 }
 
-int schema_convert(struct strategy *s, enum strategy_schema to, int world_size, const char *path,
-                   struct fleet_errors *warnings, struct fleet_errors *errors)
+int dialect_convert(struct strategy *s, enum strategy_dialect to, int world_size, const char *path,
+                    struct fleet_errors *warnings, struct fleet_errors *errors)
 {
     struct converter c = {.to = to, .warnings = warnings, .errors = errors};
     size_t before = errors->count;
