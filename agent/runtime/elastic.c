@@ -33,7 +33,7 @@
 #define CONNECT_TIMEOUT_MS 20000.0
 
 /* What a rank tells the others about itself; plain bytes between equal builds. */
-struct ballot {
+struct peer_state {
     int64_t committed, voted;
     int64_t saved;      /* updates in the newest checkpoint it knows of */
     int64_t evaluated;  /* updates whose evaluation it has told */
@@ -147,15 +147,15 @@ static int connect_ranks(struct trainer *trainer, const struct link_message *ass
     return 0;
 }
 
-static int exchange_ballots(struct trainer *trainer, bool is_initial, struct ballot *all,
-                            struct fleet_error *err)
+static int exchange_peer_states(struct trainer *trainer, bool is_initial, struct peer_state *all,
+                                struct fleet_error *err)
 {
-    struct ballot mine = {.committed = trainer->progress.committed,
-                          .voted = trainer->progress.voted,
-                          .saved = trainer->save.saved,
-                          .evaluated = trainer->report.evaluated,
-                          .has_jumped = trainer->progress.ledger->has_jumped,
-                          .is_initial = is_initial};
+    struct peer_state mine = {.committed = trainer->progress.committed,
+                              .voted = trainer->progress.voted,
+                              .saved = trainer->save.saved,
+                              .evaluated = trainer->report.evaluated,
+                              .has_jumped = trainer->progress.ledger->has_jumped,
+                              .is_initial = is_initial};
 
     memcpy(mine.digest, trainer->job.digest, sizeof(mine.digest));
     if (comm_all_gather(trainer->net.comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
@@ -173,7 +173,7 @@ static int exchange_ballots(struct trainer *trainer, bool is_initial, struct bal
 }
 
 /* The lowest rank with the newest state, or -1 if there is no state at all. */
-static int newest_holder(const struct ballot *all, int world)
+static int newest_holder(const struct peer_state *all, int world)
 {
     int holder = -1;
 
@@ -185,14 +185,14 @@ static int newest_holder(const struct ballot *all, int world)
 }
 
 /* One update behind with that update's gradient in hand. */
-static bool can_catch_up(const struct ballot *ballot, int64_t newest)
+static bool can_catch_up(const struct peer_state *peer, int64_t newest)
 {
-    return ballot->committed != TRAINER_NO_STATE && ballot->committed == newest - 1 &&
-           ballot->voted == newest;
+    return peer->committed != TRAINER_NO_STATE && peer->committed == newest - 1 &&
+           peer->voted == newest;
 }
 
 /* The holder sends its whole committed state to every newcomer at once. */
-static int transfer_state(struct trainer *trainer, const struct ballot *all, int holder,
+static int transfer_state(struct trainer *trainer, const struct peer_state *all, int holder,
                           struct fleet_error *err)
 {
     struct state_part parts[STATE_PARTS_MAX];
@@ -224,7 +224,7 @@ static int transfer_state(struct trainer *trainer, const struct ballot *all, int
 }
 
 /* The newest update asks to go back. A rank that has done so does it again, so that all have. */
-static bool has_jumped(const struct ballot *all, int world, int64_t newest)
+static bool has_jumped(const struct peer_state *all, int world, int64_t newest)
 {
     for (int r = 0; r < world; r++)
         if (all[r].committed == newest && all[r].has_jumped)
@@ -233,7 +233,7 @@ static bool has_jumped(const struct ballot *all, int world, int64_t newest)
 }
 
 /* The newest evaluation that any of the ranks has told: it is not made again. */
-static int64_t newest_evaluation(const struct ballot *all, int world)
+static int64_t newest_evaluation(const struct peer_state *all, int world)
 {
     int64_t newest = 0;
 
@@ -243,10 +243,10 @@ static int64_t newest_evaluation(const struct ballot *all, int world)
 }
 
 /* Bring this rank to the holder's update. */
-static int catch_up(struct trainer *trainer, const struct ballot *all, int holder,
+static int catch_up(struct trainer *trainer, const struct peer_state *all, int holder,
                     struct fleet_error *err)
 {
-    const struct ballot *mine = &all[trainer->generation.rank], *newest = &all[holder];
+    const struct peer_state *mine = &all[trainer->generation.rank], *newest = &all[holder];
     bool behind = can_catch_up(mine, newest->committed);
     size_t leaves = (size_t)(trainer->job.merge * trainer->job.micro_batches * trainer->job.row) *
                     sizeof(*trainer->progress.committed_leaves);
@@ -282,17 +282,18 @@ static int catch_up(struct trainer *trainer, const struct ballot *all, int holde
 /* Agree on the state that each rank holds; if no rank holds one, rank 0 makes the first state. */
 static int agree(struct trainer *trainer, struct fleet_error *err)
 {
-    FLEET_AUTO_FREE struct ballot *all = calloc((size_t)trainer->generation.world, sizeof(*all));
+    FLEET_AUTO_FREE struct peer_state *all =
+        calloc((size_t)trainer->generation.world, sizeof(*all));
     int rc;
 
     fleet_assert(all != NULL);
-    rc = exchange_ballots(trainer, false, all, err);
+    rc = exchange_peer_states(trainer, false, all, err);
     if (rc == 0 && newest_holder(all, trainer->generation.world) < 0) {
         bool is_initial = false;
         if (trainer->generation.rank == 0)
             rc = save_restore(trainer, &is_initial, err);
         if (rc == 0)
-            rc = exchange_ballots(trainer, is_initial, all, err);
+            rc = exchange_peer_states(trainer, is_initial, all, err);
     }
     return rc < 0 ? rc : catch_up(trainer, all, newest_holder(all, trainer->generation.world), err);
 }

@@ -174,7 +174,7 @@ static double back_off_ms(struct member *member)
 
 static void go_idle(struct member *member)
 {
-    member->link = LINK_IDLE;
+    member->connection = CONNECTION_IDLE;
     member->heartbeat_ms = INFINITY;
     member->steps_due_ms = INFINITY;
     member->dial_ms = member->is_over ? INFINITY : member->now_ms + back_off_ms(member);
@@ -184,7 +184,7 @@ static void go_idle(struct member *member)
 void member_connected(struct member *member, double now_ms, struct member_output *out)
 {
     member_enter(member, now_ms);
-    member->link = LINK_OPEN;
+    member->connection = CONNECTION_OPEN;
     member->gone_ms = -1;
     member->heard_ms = now_ms;
     member->heartbeat_ms = now_ms + member->interval_ms;
@@ -195,7 +195,7 @@ void member_disconnected(struct member *member, double now_ms, struct member_out
 {
     (void)out;
     member_enter(member, now_ms);
-    if (member->link != LINK_IDLE)
+    if (member->connection != CONNECTION_IDLE)
         go_idle(member);
 }
 
@@ -234,11 +234,11 @@ static void on_heartbeat(struct member *member, const struct message_heartbeat *
     member->held_step = m->held_step;
     if (member->checkpoint_step <= m->checkpoint_step)
         forget_checkpoint(member);
-    if (member->link != LINK_OPEN) {
+    if (member->connection != CONNECTION_OPEN) {
         member_report_left(member, out);
         return;
     }
-    member->link = LINK_GREETED;
+    member->connection = CONNECTION_GREETED;
     member->dial_failures = 0;
     member_steps_rewind(&member->steps);
     member_report_failures(member, out);
@@ -399,7 +399,7 @@ double member_deadline(const struct member *member)
 {
     double deadline;
 
-    if (member->link == LINK_IDLE || member->link == LINK_DIALLING)
+    if (member->connection == CONNECTION_IDLE || member->connection == CONNECTION_DIALLING)
         return member->dial_ms;
     deadline = fmin(member->heartbeat_ms, member->steps_due_ms);
     return fmin(deadline, member->heard_ms + HUB_SILENT_BEATS * member->interval_ms);
@@ -408,7 +408,7 @@ double member_deadline(const struct member *member)
 static void beat(struct member *member, struct member_output *out)
 {
     member->heartbeat_ms = member->now_ms + member->interval_ms;
-    if (member->link == LINK_OPEN) {
+    if (member->connection == CONNECTION_OPEN) {
         member_report_hello(member, out); /* not answered yet: lost? */
         return;
     }
@@ -430,20 +430,20 @@ static void beat(struct member *member, struct member_output *out)
 void member_tick(struct member *member, double now_ms, struct member_output *out)
 {
     member_enter(member, now_ms);
-    switch (member->link) {
-    case LINK_IDLE:
+    switch (member->connection) {
+    case CONNECTION_IDLE:
         if (now_ms < member->dial_ms)
             return;
-        member->link = LINK_DIALLING;
+        member->connection = CONNECTION_DIALLING;
         member->dial_ms = now_ms + DIAL_MS_MAX;
         member_append(out, MEMBER_DIAL);
         return;
-    case LINK_DIALLING:
+    case CONNECTION_DIALLING:
         if (now_ms >= member->dial_ms)
             leave_hub(member, "the hub did not answer in time", out);
         return;
-    case LINK_OPEN:
-    case LINK_GREETED:
+    case CONNECTION_OPEN:
+    case CONNECTION_GREETED:
         if (now_ms >= member->heard_ms + HUB_SILENT_BEATS * member->interval_ms) {
             leave_hub(member, "the hub is silent", out);
             return;
@@ -535,7 +535,7 @@ bool member_owes_checkpoint(const struct member *member)
 
 bool member_is_connected(const struct member *member)
 {
-    return member->link == LINK_GREETED;
+    return member->connection == CONNECTION_GREETED;
 }
 
 const struct message_assign *member_assignment(const struct member *member)

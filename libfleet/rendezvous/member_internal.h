@@ -49,11 +49,11 @@ struct member {
     int process_count;
 
     enum {
-        LINK_IDLE,
-        LINK_DIALLING,
-        LINK_OPEN,
-        LINK_GREETED
-    } link;
+        CONNECTION_IDLE,
+        CONNECTION_DIALLING,
+        CONNECTION_OPEN,
+        CONNECTION_GREETED
+    } connection;
     double gone_ms;  /* since when the hub says that the job is gone; -1 = it does not */
     bool is_over;    /* refused, or has said goodbye: no more dialling */
     bool is_leaving; /* asked to go: no further generation */

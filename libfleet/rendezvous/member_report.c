@@ -10,7 +10,7 @@
 /* Nothing but hello goes out before the hub has answered the hello: it would not know us. */
 bool member_report_can_send(const struct member *member)
 {
-    return member->link == LINK_GREETED;
+    return member->connection == CONNECTION_GREETED;
 }
 
 void member_report_send(struct member *member, struct message *message, struct member_output *out)

@@ -64,7 +64,7 @@ enum phase {
     PHASE_DONE,
 };
 
-struct link {
+struct connection {
     enum phase phase;
     int fd;
     double at_ms; /* WAITING: when to dial; HELLO, PROOF: when it is too late */
@@ -80,9 +80,9 @@ struct link {
 
 struct connector {
     const struct comm_tcp_options *options;
-    struct link *links; /* [0, rank): dialled; then accepted ones */
-    int link_count;
-    struct pollfd *polls; /* [link_count + 2] */
+    struct connection *connections; /* [0, rank): dialled; then accepted ones */
+    int connection_count;
+    struct pollfd *polls; /* [connection_count + 2] */
     int *sockets;         /* [world], -1 until proven */
     int missing;
 };
@@ -124,23 +124,23 @@ static int read_hello(const uint8_t hello[HELLO_SIZE], const struct comm_tcp_opt
     return (int)from;
 }
 
-static void make_proof(const struct connector *c, const struct link *link, char side,
+static void make_proof(const struct connector *c, const struct connection *connection, char side,
                        uint8_t out[FLEET_SHA256_SIZE])
 {
     uint8_t text[1 + HELLO_SIZE + NONCE_SIZE];
 
     text[0] = (uint8_t)side;
-    memcpy(text + 1, link->hello, HELLO_SIZE);
-    memcpy(text + 1 + HELLO_SIZE, link->nonce, NONCE_SIZE);
+    memcpy(text + 1, connection->hello, HELLO_SIZE);
+    memcpy(text + 1 + HELLO_SIZE, connection->nonce, NONCE_SIZE);
     fleet_hmac_sha256(c->options->key, COMM_KEY_SIZE, text, sizeof(text), out);
 }
 
-static bool proof_is_right(const struct connector *c, const struct link *link, char side,
-                           const uint8_t *proof)
+static bool proof_is_right(const struct connector *c, const struct connection *connection,
+                           char side, const uint8_t *proof)
 {
     uint8_t expected[FLEET_SHA256_SIZE];
 
-    make_proof(c, link, side, expected);
+    make_proof(c, connection, side, expected);
     return fleet_secret_equal(expected, proof, sizeof(expected));
 }
 
@@ -151,19 +151,20 @@ static bool send_all(int fd, const void *data, size_t size)
 }
 
 /* Read up to `size` bytes of input. 1: all there; 0: more to come; -1: closed or broken. */
-static int fill_input(struct link *link, size_t size)
+static int fill_input(struct connection *connection, size_t size)
 {
-    while (link->got < size) {
-        ssize_t n = recv(link->fd, link->input + link->got, size - link->got, MSG_DONTWAIT);
+    while (connection->got < size) {
+        ssize_t n = recv(connection->fd, connection->input + connection->got,
+                         size - connection->got, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return 0;
         if (n <= 0)
             return -1;
-        link->got += (size_t)n;
+        connection->got += (size_t)n;
     }
-    link->got = 0;
+    connection->got = 0;
     return 1;
 }
 
@@ -182,145 +183,147 @@ static void set_socket_options(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
 }
 
-static void close_link(struct link *link)
+static void close_connection(struct connection *connection)
 {
-    if (link->fd >= 0)
-        (void)close(link->fd);
-    link->fd = -1;
-    link->got = 0;
-    link->phase = PHASE_FREE;
+    if (connection->fd >= 0)
+        (void)close(connection->fd);
+    connection->fd = -1;
+    connection->got = 0;
+    connection->phase = PHASE_FREE;
 }
 
-static void retry_later(struct link *link, const char *reason, double now)
+static void retry_later(struct connection *connection, const char *reason, double now)
 {
-    close_link(link);
-    link->reason = reason;
-    link->phase = PHASE_WAITING;
-    link->at_ms = now + link->retry_ms;
-    link->retry_ms = fmin(2 * link->retry_ms, RETRY_MS_MAX);
+    close_connection(connection);
+    connection->reason = reason;
+    connection->phase = PHASE_WAITING;
+    connection->at_ms = now + connection->retry_ms;
+    connection->retry_ms = fmin(2 * connection->retry_ms, RETRY_MS_MAX);
 }
 
 /* The connection with `rank` is proven. A second one means that the first was given up. */
-static void finish(struct connector *c, struct link *link, int rank)
+static void finish(struct connector *c, struct connection *connection, int rank)
 {
     if (c->sockets[rank] >= 0)
         (void)close(c->sockets[rank]);
     else
         c->missing--;
-    c->sockets[rank] = link->fd;
-    link->fd = -1;
-    link->phase = PHASE_DONE;
+    c->sockets[rank] = connection->fd;
+    connection->fd = -1;
+    connection->phase = PHASE_DONE;
 }
 
-static void dial(struct link *link, double now)
+static void dial(struct connection *connection, double now)
 {
-    link->fd = socket(link->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (link->fd < 0) {
-        retry_later(link, "no socket", now);
+    connection->fd =
+        socket(connection->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (connection->fd < 0) {
+        retry_later(connection, "no socket", now);
         return;
     }
-    set_socket_options(link->fd);
-    if (connect(link->fd, (struct sockaddr *)&link->address, link->address_size) < 0 &&
+    set_socket_options(connection->fd);
+    if (connect(connection->fd, (struct sockaddr *)&connection->address, connection->address_size) <
+            0 &&
         errno != EINPROGRESS) {
-        retry_later(link, errno == ECONNREFUSED ? "refused" : "not reachable", now);
+        retry_later(connection, errno == ECONNREFUSED ? "refused" : "not reachable", now);
         return;
     }
-    link->phase = PHASE_CONNECTING;
+    connection->phase = PHASE_CONNECTING;
 }
 
-static void connected(struct connector *c, struct link *link, int rank, double now)
+static void connected(struct connector *c, struct connection *connection, int rank, double now)
 {
     int code = 0;
     socklen_t size = sizeof(code);
 
-    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0 || code != 0) {
-        retry_later(link, code == ECONNREFUSED ? "refused" : "not reachable", now);
+    if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0 || code != 0) {
+        retry_later(connection, code == ECONNREFUSED ? "refused" : "not reachable", now);
         return;
     }
-    write_hello(link->hello, c->options->rank, rank, c->options->world);
-    if (!send_all(link->fd, link->hello, HELLO_SIZE))
-        retry_later(link, "it closed the connection", now);
+    write_hello(connection->hello, c->options->rank, rank, c->options->world);
+    if (!send_all(connection->fd, connection->hello, HELLO_SIZE))
+        retry_later(connection, "it closed the connection", now);
     else
-        link->phase = PHASE_CHALLENGE;
+        connection->phase = PHASE_CHALLENGE;
 }
 
-static void challenged(struct connector *c, struct link *link, int rank, double now)
+static void challenged(struct connector *c, struct connection *connection, int rank, double now)
 {
     uint8_t proof[FLEET_SHA256_SIZE];
-    int rc = fill_input(link, CHALLENGE_SIZE);
+    int rc = fill_input(connection, CHALLENGE_SIZE);
 
     if (rc == 0)
         return;
-    memcpy(link->nonce, link->input, NONCE_SIZE);
+    memcpy(connection->nonce, connection->input, NONCE_SIZE);
     if (rc < 0)
-        retry_later(link, "it closed the connection", now);
-    else if (!proof_is_right(c, link, 'A', link->input + NONCE_SIZE))
-        retry_later(link, "it has another key, that of another generation", now);
-    else if (make_proof(c, link, 'D', proof), !send_all(link->fd, proof, sizeof(proof)))
-        retry_later(link, "it closed the connection", now);
+        retry_later(connection, "it closed the connection", now);
+    else if (!proof_is_right(c, connection, 'A', connection->input + NONCE_SIZE))
+        retry_later(connection, "it has another key, that of another generation", now);
+    else if (make_proof(c, connection, 'D', proof), !send_all(connection->fd, proof, sizeof(proof)))
+        retry_later(connection, "it closed the connection", now);
     else
-        finish(c, link, rank);
+        finish(c, connection, rank);
 }
 
-static void greeted(struct connector *c, struct link *link)
+static void greeted(struct connector *c, struct connection *connection)
 {
     uint8_t answer[CHALLENGE_SIZE];
-    int rc = fill_input(link, HELLO_SIZE);
+    int rc = fill_input(connection, HELLO_SIZE);
 
     if (rc == 0)
         return;
-    memcpy(link->hello, link->input, HELLO_SIZE);
-    if (rc < 0 || read_hello(link->hello, c->options) < 0) {
-        close_link(link);
+    memcpy(connection->hello, connection->input, HELLO_SIZE);
+    if (rc < 0 || read_hello(connection->hello, c->options) < 0) {
+        close_connection(connection);
         return;
     }
-    fleet_random_bytes(link->nonce, NONCE_SIZE);
-    memcpy(answer, link->nonce, NONCE_SIZE);
-    make_proof(c, link, 'A', answer + NONCE_SIZE);
-    link->phase = PHASE_PROOF;
-    if (!send_all(link->fd, answer, sizeof(answer)))
-        close_link(link);
+    fleet_random_bytes(connection->nonce, NONCE_SIZE);
+    memcpy(answer, connection->nonce, NONCE_SIZE);
+    make_proof(c, connection, 'A', answer + NONCE_SIZE);
+    connection->phase = PHASE_PROOF;
+    if (!send_all(connection->fd, answer, sizeof(answer)))
+        close_connection(connection);
 }
 
-static void proven(struct connector *c, struct link *link)
+static void proven(struct connector *c, struct connection *connection)
 {
-    int rc = fill_input(link, FLEET_SHA256_SIZE);
+    int rc = fill_input(connection, FLEET_SHA256_SIZE);
 
-    if (rc > 0 && proof_is_right(c, link, 'D', link->input))
-        finish(c, link, read_hello(link->hello, c->options));
+    if (rc > 0 && proof_is_right(c, connection, 'D', connection->input))
+        finish(c, connection, read_hello(connection->hello, c->options));
     else if (rc != 0)
-        close_link(link);
+        close_connection(connection);
 }
 
 static void advance(struct connector *c, int index, double now)
 {
-    struct link *link = &c->links[index];
+    struct connection *connection = &c->connections[index];
 
-    if (link->phase == PHASE_CONNECTING)
-        connected(c, link, index, now);
-    else if (link->phase == PHASE_CHALLENGE)
-        challenged(c, link, index, now);
-    else if (link->phase == PHASE_HELLO)
-        greeted(c, link);
-    else if (link->phase == PHASE_PROOF)
-        proven(c, link);
+    if (connection->phase == PHASE_CONNECTING)
+        connected(c, connection, index, now);
+    else if (connection->phase == PHASE_CHALLENGE)
+        challenged(c, connection, index, now);
+    else if (connection->phase == PHASE_HELLO)
+        greeted(c, connection);
+    else if (connection->phase == PHASE_PROOF)
+        proven(c, connection);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 /* A place for an accepted connection: a free one, else that of the one that has waited longest. */
-static struct link *place_for_stranger(struct connector *c)
+static struct connection *place_for_stranger(struct connector *c)
 {
-    struct link *oldest = NULL;
+    struct connection *oldest = NULL;
 
-    for (int i = c->options->rank; i < c->link_count; i++) {
-        struct link *link = &c->links[i];
-        if (link->phase == PHASE_FREE || link->phase == PHASE_DONE)
-            return link;
-        if (!oldest || link->at_ms < oldest->at_ms)
-            oldest = link;
+    for (int i = c->options->rank; i < c->connection_count; i++) {
+        struct connection *connection = &c->connections[i];
+        if (connection->phase == PHASE_FREE || connection->phase == PHASE_DONE)
+            return connection;
+        if (!oldest || connection->at_ms < oldest->at_ms)
+            oldest = connection;
     }
-    close_link(oldest);
+    close_connection(oldest);
     return oldest;
 }
 
@@ -328,14 +331,15 @@ static int accept_some(struct connector *c, double now, struct fleet_error *err)
 {
     for (int i = 0; i < ACCEPTS_A_TURN; i++) {
         int fd = accept4(c->options->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        struct link *link;
+        struct connection *connection;
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == EBADF || errno == EINVAL))
             return fleet_error(err, -errno, "accept a rank's connection: %s", strerror(errno));
         if (fd < 0)
             return 0; /* none left, or one that has gone already */
         set_socket_options(fd);
-        link = place_for_stranger(c);
-        *link = (struct link){.phase = PHASE_HELLO, .fd = fd, .at_ms = now + SILENCE_MS_MAX};
+        connection = place_for_stranger(c);
+        *connection =
+            (struct connection){.phase = PHASE_HELLO, .fd = fd, .at_ms = now + SILENCE_MS_MAX};
     }
     return 0;
 }
@@ -345,36 +349,37 @@ static double run_timers(struct connector *c, double now)
 {
     double next = INFINITY;
 
-    for (int i = 0; i < c->link_count; i++) {
-        struct link *link = &c->links[i];
-        if (link->phase == PHASE_WAITING && link->at_ms <= now)
-            dial(link, now);
-        else if ((link->phase == PHASE_HELLO || link->phase == PHASE_PROOF) && link->at_ms <= now)
-            close_link(link);
-        if (link->phase == PHASE_WAITING || link->phase == PHASE_HELLO ||
-            link->phase == PHASE_PROOF)
-            next = fmin(next, link->at_ms);
+    for (int i = 0; i < c->connection_count; i++) {
+        struct connection *connection = &c->connections[i];
+        if (connection->phase == PHASE_WAITING && connection->at_ms <= now)
+            dial(connection, now);
+        else if ((connection->phase == PHASE_HELLO || connection->phase == PHASE_PROOF) &&
+                 connection->at_ms <= now)
+            close_connection(connection);
+        if (connection->phase == PHASE_WAITING || connection->phase == PHASE_HELLO ||
+            connection->phase == PHASE_PROOF)
+            next = fmin(next, connection->at_ms);
     }
     return next;
 }
 
-static int wait_for_links(struct connector *c, double until_ms, struct fleet_error *err)
+static int wait_for_connections(struct connector *c, double until_ms, struct fleet_error *err)
 {
     double left = fmax(0, until_ms - fleet_monotonic_ms());
     int timeout = isinf(left) ? -1 : (int)fmin(ceil(left), 1e9), rc;
 
-    for (int i = 0; i < c->link_count; i++) {
-        const struct link *link = &c->links[i];
-        c->polls[i].fd = link->phase == PHASE_WAITING ? -1 : link->fd;
-        c->polls[i].events = link->phase == PHASE_CONNECTING ? POLLOUT : POLLIN;
+    for (int i = 0; i < c->connection_count; i++) {
+        const struct connection *connection = &c->connections[i];
+        c->polls[i].fd = connection->phase == PHASE_WAITING ? -1 : connection->fd;
+        c->polls[i].events = connection->phase == PHASE_CONNECTING ? POLLOUT : POLLIN;
         c->polls[i].revents = 0;
     }
-    c->polls[c->link_count] = (struct pollfd){.fd = c->options->listener, .events = POLLIN};
-    c->polls[c->link_count + 1] = (struct pollfd){.fd = c->options->stop, .events = POLLIN};
-    rc = poll(c->polls, (nfds_t)c->link_count + 2, timeout);
+    c->polls[c->connection_count] = (struct pollfd){.fd = c->options->listener, .events = POLLIN};
+    c->polls[c->connection_count + 1] = (struct pollfd){.fd = c->options->stop, .events = POLLIN};
+    rc = poll(c->polls, (nfds_t)c->connection_count + 2, timeout);
     if (rc < 0 && errno != EINTR)
         return fleet_error(err, -errno, "poll: %s", strerror(errno));
-    if (rc > 0 && c->polls[c->link_count + 1].revents)
+    if (rc > 0 && c->polls[c->connection_count + 1].revents)
         return fleet_error(err, -ECANCELED, "connecting was cancelled");
     return rc < 0 ? 0 : rc;
 }
@@ -395,7 +400,8 @@ static int out_of_time(const struct connector *c, struct fleet_error *err)
                        "connect to rank %d (%s): no success before the deadline (last: %s; %d of "
                        "%d missing)",
                        missing, c->options->addresses[missing],
-                       c->links[missing].reason ? c->links[missing].reason : "no answer",
+                       c->connections[missing].reason ? c->connections[missing].reason
+                                                      : "no answer",
                        c->missing, c->options->world - 1);
 }
 
@@ -406,14 +412,14 @@ static int connect_all(struct connector *c, double deadline_ms, struct fleet_err
         int rc;
         if (now >= deadline_ms)
             return out_of_time(c, err);
-        rc = wait_for_links(c, fmin(next, deadline_ms), err);
+        rc = wait_for_connections(c, fmin(next, deadline_ms), err);
         if (rc < 0)
             return rc;
         now = fleet_monotonic_ms();
-        for (int i = 0; i < c->link_count && rc > 0; i++)
+        for (int i = 0; i < c->connection_count && rc > 0; i++)
             if (c->polls[i].fd >= 0 && c->polls[i].revents)
                 advance(c, i, now);
-        if (rc > 0 && c->polls[c->link_count].revents) {
+        if (rc > 0 && c->polls[c->connection_count].revents) {
             rc = accept_some(c, now, err);
             if (rc < 0)
                 return rc;
@@ -423,7 +429,8 @@ static int connect_all(struct connector *c, double deadline_ms, struct fleet_err
 }
 
 /* "host:port", "[v6]:port" */
-static int parse_address(const char *text, int rank, struct link *link, struct fleet_error *err)
+static int parse_address(const char *text, int rank, struct connection *connection,
+                         struct fleet_error *err)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *found = NULL;
@@ -446,8 +453,8 @@ static int parse_address(const char *text, int rank, struct link *link, struct f
     if (rc != 0)
         return fleet_error(err, -EINVAL, "address \"%.100s\" of rank %d: %s", text, rank,
                            gai_strerror(rc));
-    memcpy(&link->address, found->ai_addr, found->ai_addrlen);
-    link->address_size = found->ai_addrlen;
+    memcpy(&connection->address, found->ai_addr, found->ai_addrlen);
+    connection->address_size = found->ai_addrlen;
     freeaddrinfo(found);
     return 0;
 }
@@ -456,21 +463,21 @@ static int prepare(struct connector *c, struct fleet_error *err)
 {
     int rank = c->options->rank, world = c->options->world;
 
-    c->link_count = world + STRANGERS_MAX;
+    c->connection_count = world + STRANGERS_MAX;
     c->missing = world - 1;
-    c->links = calloc((size_t)c->link_count, sizeof(*c->links));
-    c->polls = calloc((size_t)c->link_count + 2, sizeof(*c->polls));
-    fleet_assert(c->links && c->polls);
+    c->connections = calloc((size_t)c->connection_count, sizeof(*c->connections));
+    c->polls = calloc((size_t)c->connection_count + 2, sizeof(*c->polls));
+    fleet_assert(c->connections && c->polls);
     for (int r = 0; r < world; r++)
         c->sockets[r] = -1;
-    for (int i = 0; i < c->link_count; i++)
-        c->links[i].fd = -1;
+    for (int i = 0; i < c->connection_count; i++)
+        c->connections[i].fd = -1;
     for (int r = 0; r < rank; r++) {
-        int rc = parse_address(c->options->addresses[r], r, &c->links[r], err);
+        int rc = parse_address(c->options->addresses[r], r, &c->connections[r], err);
         if (rc < 0)
             return rc;
-        c->links[r].phase = PHASE_WAITING;
-        c->links[r].retry_ms = RETRY_MS_MIN;
+        c->connections[r].phase = PHASE_WAITING;
+        c->connections[r].retry_ms = RETRY_MS_MIN;
     }
     return 0;
 }
@@ -486,12 +493,12 @@ int tcp_connect_all(const struct comm_tcp_options *options, double deadline_ms, 
     rc = prepare(&c, err);
     if (rc == 0)
         rc = connect_all(&c, deadline_ms, err);
-    for (int i = 0; i < c.link_count; i++)
-        close_link(&c.links[i]);
+    for (int i = 0; i < c.connection_count; i++)
+        close_connection(&c.connections[i]);
     for (int r = 0; r < options->world && rc < 0; r++)
         if (sockets[r] >= 0)
             (void)close(sockets[r]);
-    free(c.links);
+    free(c.connections);
     free(c.polls);
     return rc;
 }
