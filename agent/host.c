@@ -468,7 +468,7 @@ static bool on_look(void *user, struct member_client_hub *out)
     return true;
 }
 
-static struct member *host_member(void *user, enum message_level level)
+static struct member *host_member(void *user, enum fleet_isa level)
 {
     struct host *host = user;
     const struct settings *settings = &host->settings;

@@ -48,7 +48,7 @@ struct
     struct host_child children[MESSAGE_PROCESSES_MAX];
     int ports[MESSAGE_PROCESSES_MAX]; /* where trainers listen */
     struct member_client *client;     /* NULL until the supervisor wants one */
-    enum message_level level;         /* of `client` */
+    enum fleet_isa level;             /* of `client` */
     struct journal journal;
     double looked_ms;     /* when host_tick() was last called */
     int64_t memory_kills; /* by the kernel, that the supervisor knows of (memory_events.h) */

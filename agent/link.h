@@ -30,6 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/base/isa.h"
 #include "libfleet/base/limits.h"
 #include "libfleet/base/lineage.h"
 #include "libfleet/base/strbuf.h"
@@ -117,10 +118,10 @@ struct link_message {
     union {
         struct {
             int rank, world;
-            int level;                  /* instruction-set level to run at (enum backend_level) */
-            char **addresses;           /* [address_count] "host:port" in rank order, heap */
-            int address_count;          /* = world */
-            uint8_t key[LINK_KEY_SIZE]; /* of the generation, for data connections */
+            enum fleet_isa level;          /* to run at */
+            char **addresses;              /* [address_count] "host:port" in rank order, heap */
+            int address_count;             /* = world */
+            uint8_t key[LINK_KEY_SIZE];    /* of the generation, for data connections */
             char digest[LINK_DIGEST_SIZE]; /* of the plan all ranks must agree on; "" = unchecked */
             struct fleet_lineage lineage;  /* `generation` is its last */
             /* what this pod holds in memory counts; else it starts with nothing */
@@ -134,8 +135,8 @@ struct link_message {
             double grace_ms; /* time until SIGKILL; 0 = not known */
         } leave;
         struct {
-            int port;  /* where this trainer accepts data connections */
-            int level; /* highest instruction-set level it can run */
+            int port;             /* where this trainer accepts data connections */
+            enum fleet_isa level; /* the highest that it can run */
             int64_t pid;
         } hello; /* and waits for an assign, without state */
         struct {

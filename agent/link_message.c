@@ -49,7 +49,7 @@ static const struct fleet_field assign_fields[] = {
     GENERATION,
     INT32("rank", assign.rank, 0, LINK_WORLD_MAX - 1),
     INT32("world", assign.world, 1, LINK_WORLD_MAX),
-    INT32("level", assign.level, 0, 1000),
+    INT32("level", assign.level, 0, FLEET_ISA_COUNT - 1),
     TEXT("digest", assign.digest),
     BOOL("keepsState", assign.keeps_state),
     NUMBER("faultAtMs", assign.fault_at_ms, 0),
@@ -76,7 +76,7 @@ static const struct fleet_field leave_fields[] = {
 
 static const struct fleet_field hello_fields[] = {
     INT32("port", hello.port, 0, 65535),
-    INT32("level", hello.level, 0, 1000),
+    INT32("level", hello.level, 0, FLEET_ISA_COUNT - 1),
     INT("pid", hello.pid, 0, INT_MAX),
     ROW_END,
 };

@@ -57,9 +57,9 @@
 
 /* ---- talking to the hub ---------------------------------------------------------------------- */
 
-static enum message_level pod_level(const struct supervisor *s)
+static enum fleet_isa pod_level(const struct supervisor *s)
 {
-    enum message_level level = s->trainers[0].level;
+    enum fleet_isa level = s->trainers[0].level;
 
     for (int i = 1; i < s->config.processes; i++) /* (6) */
         if (s->trainers[i].level < level)
@@ -372,7 +372,7 @@ struct supervisor *supervisor_new(const struct supervisor_config *config,
     for (int i = 0; i < config->processes; i++) {
         s->trainers[i].start_at_ms = s->trainers[i].kill_at_ms = INFINITY;
         s->trainers[i].step = -1;
-        s->trainers[i].level = config->has_own_trainer ? MESSAGE_LEVEL_AMX : MESSAGE_LEVEL_PLAIN;
+        s->trainers[i].level = config->has_own_trainer ? FLEET_ISA_AMX : FLEET_ISA_PLAIN;
     }
     return s;
 }

@@ -39,7 +39,7 @@ struct supervisor_host {
     void (*rank)(void *user, int local_rank, int rank);
     /* The member to talk to the hub with, at this instruction-set level; made anew if the level is
      * another than last time. Owned by the host. */
-    struct member *(*member)(void *user, enum message_level level);
+    struct member *(*member)(void *user, enum fleet_isa level);
     /* The time for the member; never earlier than the time that its client gave it. */
     double (*now)(void *user);
     /* Carry out what the member has answered, and release the list. */

@@ -28,7 +28,7 @@ struct trainer {
     double heard_ms;    /* built-in, alive: when it last said something */
     bool is_silent;     /* and that was too long ago, but it may be the last to hold the state */
     double kill_at_ms;  /* alive: SIGKILL then; INFINITY = never */
-    enum message_level level;
+    enum fleet_isa level;
     int64_t step;                /* newest committed step it told of, -1 = none */
     int failures;                /* in a row, without a step in between */
     bool is_permanent;           /* it said that a restart cannot help */

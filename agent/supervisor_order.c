@@ -40,7 +40,7 @@ static struct link_message to_link_assign(const struct member_action *action)
     struct link_message m = {.kind = LINK_ASSIGN, .generation = assign->generation};
 
     m.assign.world = assign->world;
-    m.assign.level = (int)assign->level;
+    m.assign.level = assign->level;
     m.assign.keeps_state = assign->members[action->place].step >= 0;
     m.assign.addresses = addresses_in_rank_order(assign);
     m.assign.address_count = assign->world;

@@ -24,8 +24,7 @@ static void take_hello(struct supervisor *s, int local_rank, const struct link_m
     struct trainer *t = &s->trainers[local_rank];
 
     s->ports[local_rank] = m->hello.port;
-    t->level =
-        m->hello.level > MESSAGE_LEVEL_AMX ? MESSAGE_LEVEL_AMX : (enum message_level)m->hello.level;
+    t->level = m->hello.level;
     t->state = TRAINER_WAITING;
     supervisor_report_up(s, local_rank);
 }

@@ -42,7 +42,7 @@ struct peer_state {
     uint8_t digest[FLEET_SHA256_SIZE];
 };
 
-static int use_level(struct trainer *trainer, enum backend_level level, struct fleet_error *err)
+static int use_level(struct trainer *trainer, enum fleet_isa level, struct fleet_error *err)
 {
     struct backend *backend = NULL;
     struct executor *executor = NULL;
@@ -98,7 +98,7 @@ static int use_memory(struct trainer *trainer, struct fleet_error *err)
 static int prepare(struct trainer *trainer, const struct link_message *assign,
                    struct fleet_error *err)
 {
-    int rc = use_level(trainer, (enum backend_level)assign->assign.level, err);
+    int rc = use_level(trainer, assign->assign.level, err);
 
     if (rc < 0)
         return rc;

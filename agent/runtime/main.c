@@ -42,7 +42,7 @@ static void say_hello(struct trainer *trainer)
     struct link_message message = {.kind = LINK_HELLO};
 
     message.hello.port = trainer->net.port;
-    message.hello.level = (int)backend_level_detect();
+    message.hello.level = backend_level_detect();
     message.hello.pid = getpid();
     control_send(trainer->control, &message);
 }

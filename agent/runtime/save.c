@@ -84,7 +84,7 @@ static void describe(const struct trainer *trainer, struct manifest *out)
         .generation = trainer->generation.id,
     };
     (void)snprintf(out->instruction_set, sizeof(out->instruction_set), "%s",
-                   backend_level_name(trainer->generation.level));
+                   fleet_isa_names[trainer->generation.level]);
     fleet_hex_encode(trainer->job.digest, sizeof(trainer->job.digest), out->config_digest);
     out->job = trainer->job.origin;
     out->extra = ledger_encode(trainer->progress.ledger);
@@ -437,11 +437,11 @@ static int resume_from(struct trainer *trainer, const struct manifest *manifest,
             folder, manifest->step, trainer->job.merge);
     if (ledger_decode(trainer->progress.ledger, manifest->extra, manifest->updates, err) < 0)
         return fleet_error_wrap(err, "spec.training.checkpoint: %s", folder);
-    if (strcmp(manifest->instruction_set, backend_level_name(trainer->generation.level)) != 0)
+    if (strcmp(manifest->instruction_set, fleet_isa_names[trainer->generation.level]) != 0)
         trainer_warn(trainer,
                      "resumed at instruction-set level %s a checkpoint computed at %s: the same "
                      "arithmetic, other last digits",
-                     backend_level_name(trainer->generation.level), manifest->instruction_set);
+                     fleet_isa_names[trainer->generation.level], manifest->instruction_set);
     tell_origin(trainer, manifest, folder);
     remember_newest(trainer, manifest->step, folder);
     trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = update;

@@ -83,7 +83,7 @@ struct trainer_generation {
     struct fleet_generation id;
     struct fleet_lineage lineage;
     int rank, world;
-    enum backend_level level;
+    enum fleet_isa level;
     struct leaf_range range;      /* of a complete update */
     struct leaf_range last_range; /* of an incomplete last update; no leaves if there is none */
     int failed_rank;              /* the peer that was lost first, -1 = none known */

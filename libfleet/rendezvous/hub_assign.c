@@ -51,7 +51,7 @@ static struct message_text *describe(const struct hub *hub, int *out_world)
                                       .members = members,
                                       .member_count = hub->chosen_count,
                                       .plan_digest = hub->plan_digest,
-                                      .level = MESSAGE_LEVEL_AMX,
+                                      .level = FLEET_ISA_AMX,
                                       .lineage = hub->lineage.entries,
                                       .lineage_count = hub->lineage.count,
                                       .step = hub->chosen_step,

@@ -39,7 +39,7 @@ struct hub_peer {
     char address[MESSAGE_ADDRESS_MAX + 1];
     int ports[MESSAGE_PROCESSES_MAX];
     int processes;
-    enum message_level level;
+    enum fleet_isa level;
 
     bool is_connected;
     uint64_t connection;    /* while connected */

@@ -43,7 +43,7 @@ struct member_config {
     const int *ports;    /* [processes], by local rank; 0 = not known yet */
     int processes;       /* 1 … MESSAGE_PROCESSES_MAX */
     const char *devices;
-    enum message_level level;
+    enum fleet_isa level;
     const char *version;
     uint64_t seed; /* of the jitter */
     /* Own trainers: one that has finished runs again if its generation ends before all have. Their

@@ -43,7 +43,7 @@ struct member_entry {
 struct member {
     char *job_uid, *pod_uid, *address, *devices, *version;
     int index, attempt;
-    enum message_level level;
+    enum fleet_isa level;
     bool own_trainer;
     struct member_process processes[MESSAGE_PROCESSES_MAX];
     int process_count;

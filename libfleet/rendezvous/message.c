@@ -25,7 +25,6 @@
 #define STEP_MAX   INT64_C(9007199254740992)
 #define AGE_MS_MAX 1e12 /* thirty years */
 
-static const char *const level_names[] = {"plain", "avx2", "avx512", "avx512bf16", "amx", NULL};
 static const char *const state_names[] = {"starting", "waiting", "running", NULL};
 static const char *const phase_names[] = {"waiting", "connected", "restored", "firstStep", NULL};
 
@@ -72,7 +71,7 @@ static const struct fleet_field hello_fields[] = {
     ID(hello, "address", address, MESSAGE_ADDRESS_MAX),
     PORTS(hello),
     TEXT(hello, "devices", devices, MESSAGE_TEXT_MAX, 0),
-    ENUM(hello, "level", level, level_names, NEEDED),
+    ENUM(hello, "level", level, fleet_isa_names, NEEDED),
     TEXT(hello, "version", version, MESSAGE_TEXT_MAX, 0),
     STATUS(hello),
     INT32(hello, "place", place, -1, MESSAGE_MEMBERS_MAX - 1, NEEDED),
@@ -196,7 +195,7 @@ static const struct fleet_field assign_fields[] = {
     INT32(assign, "world", world, 1, FLEET_WORLD_MAX, NEEDED),
     ROW_HEX(struct message_assign, "key", key, NEEDED),
     TEXT(assign, "planDigest", plan_digest, MESSAGE_TEXT_MAX, 0),
-    ENUM(assign, "level", level, level_names, NEEDED),
+    ENUM(assign, "level", level, fleet_isa_names, NEEDED),
     OBJECTS(assign, "lineage", lineage, FLEET_LINEAGE_MAX, lineage_type, 0),
     INT(assign, "step", step, -1, STEP_MAX, NEEDED),
     INT32(assign, "reporter", reporter, 0, MESSAGE_MEMBERS_MAX - 1, NEEDED),
@@ -415,24 +414,6 @@ void message_release(struct message *message)
 const char *message_type_name(enum message_type type)
 {
     return type < FLEET_COUNT(types) ? types[type].name : "unknown";
-}
-
-const char *message_level_name(enum message_level level)
-{
-    return level < FLEET_COUNT(level_names) - 1 ? level_names[level] : "unknown";
-}
-
-int message_level_parse(const char *name, enum message_level *out_level, struct fleet_error *err)
-{
-    for (size_t i = 0; level_names[i]; i++)
-        if (strcmp(name, level_names[i]) == 0) {
-            *out_level = (enum message_level)i;
-            return 0;
-        }
-    return fleet_error(err, -EINVAL,
-                       "instruction-set level \"%.40s\" is none of plain, avx2, avx512, "
-                       "avx512bf16, amx",
-                       name);
 }
 
 int message_first_rank(const struct message_assign *assign, int place)

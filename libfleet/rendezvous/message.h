@@ -28,6 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/base/isa.h"
 #include "libfleet/base/limits.h"
 #include "libfleet/base/lineage.h"
 
@@ -73,15 +74,6 @@ enum message_type {
     MESSAGE_VALUE,
 };
 
-/* Instruction-set levels, lowest first; a generation runs at the lowest of its members. */
-enum message_level {
-    MESSAGE_LEVEL_PLAIN,
-    MESSAGE_LEVEL_AVX2,
-    MESSAGE_LEVEL_AVX512,
-    MESSAGE_LEVEL_AVX512BF16,
-    MESSAGE_LEVEL_AMX,
-};
-
 /* What a member's trainer processes are doing. */
 enum message_state {
     MESSAGE_STATE_STARTING, /* at least one process is not up: "not ready" */
@@ -117,7 +109,7 @@ struct message_hello {
     const int *ports;    /* [processes], one a trainer process, by local rank; 0 = not known yet */
     int processes;       /* >= 1 */
     const char *devices; /* for people, e.g. "cpu" or "8 x NVIDIA H200" */
-    enum message_level level;
+    enum fleet_isa level;
     const char *version;
     struct message_status status;
     int place;   /* its place in the member list of status.generation, or -1 */
@@ -222,7 +214,7 @@ struct message_assign {
     int world;                                 /* sum of processes */
     uint8_t key[MESSAGE_SECRET_SIZE];          /* of the generation; never logged */
     const char *plan_digest;                   /* "" if the owner gives none */
-    enum message_level level;                  /* lowest of the members */
+    enum fleet_isa level;                      /* lowest of the members */
     const struct fleet_lineage_entry *lineage; /* [lineage_count], this generation last */
     size_t lineage_count;
     int64_t step; /* newest step held by a member, -1: start from a checkpoint or afresh */
@@ -344,10 +336,6 @@ void message_release(struct message *message);
 
 /* "hello", "assign", … */
 const char *message_type_name(enum message_type type);
-
-/* "plain", "avx2", "avx512", "avx512bf16", "amx"; the inverse gives -EINVAL for other words. */
-const char *message_level_name(enum message_level level);
-int message_level_parse(const char *name, enum message_level *out_level, struct fleet_error *err);
 
 /* First rank of member `place` of an assignment: the sum of the processes before it. */
 int message_first_rank(const struct message_assign *assign, int place);

@@ -23,7 +23,7 @@
 struct sizes {
     int layers, width, heads, context, vocabulary, batch, threads, seconds;
     bool bf16;
-    enum backend_level level;
+    enum fleet_isa level;
 };
 
 static double cpu_seconds(void)
@@ -61,11 +61,11 @@ __attribute__((target("avx2,fma"))) static double peak_avx2(void)
     CHAINS(__m256, _mm256_set1_ps, _mm256_fmadd_ps, 8, "x");
 }
 
-static double peak_of(enum backend_level level)
+static double peak_of(enum fleet_isa level)
 {
-    if (level >= BACKEND_LEVEL_AVX512)
+    if (level >= FLEET_ISA_AVX512)
         return peak_avx512();
-    return level == BACKEND_LEVEL_AVX2 ? peak_avx2() : 0;
+    return level == FLEET_ISA_AVX2 ? peak_avx2() : 0;
 }
 
 static void parse(int argc, char **argv, struct sizes *s)
@@ -89,8 +89,8 @@ static void parse(int argc, char **argv, struct sizes *s)
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (c == 'f')
             s->bf16 = true;
-        else if (c == 'i' && backend_level_parse(optarg) < BACKEND_LEVEL_COUNT)
-            s->level = backend_level_parse(optarg);
+        else if (c == 'i' && fleet_isa_parse(optarg) < FLEET_ISA_COUNT)
+            s->level = fleet_isa_parse(optarg);
         else if (c < 128 && fields[c] && atoi(optarg) > 0)
             *fields[c] = atoi(optarg);
         else
@@ -147,12 +147,12 @@ int main(int argc, char **argv)
     executor_times(rig.executor, &times);
     peak = peak_of(s.level) * s.threads;
     printf("%s, %d thread(s): %.0f tokens/s, %.1f GFLOP/s, %.0f %% of the peak\n",
-           backend_level_name(s.level), s.threads, s.batch * s.context / best, flops / best * 1e-9,
+           fleet_isa_names[s.level], s.threads, s.batch * s.context / best, flops / best * 1e-9,
            peak > 0 ? 100 * flops / best * 1e-9 / peak : 0.0);
     printf("{\"bench\":\"gpt_step\",\"level\":\"%s\",\"threads\":%d,\"tokensPerSecond\":%.0f,"
            "\"gflops\":%.1f,\"shareOfPeak\":%.2f,\"stepMs\":%.2f,\"forwardShare\":%.2f,"
            "\"backwardShare\":%.2f,\"updateShare\":%.2f}\n",
-           backend_level_name(s.level), s.threads, s.batch * s.context / best, flops / best * 1e-9,
+           fleet_isa_names[s.level], s.threads, s.batch * s.context / best, flops / best * 1e-9,
            peak > 0 ? flops / best * 1e-9 / peak : 0.0, best * 1e3,
            times.forward_s / (times.forward_s + times.backward_s + times.check_s + times.update_s),
            times.backward_s / (times.forward_s + times.backward_s + times.check_s + times.update_s),

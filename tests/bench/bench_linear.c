@@ -155,7 +155,7 @@ int main(int argc, char **argv)
                                         {1024, 768, 3072}, {1024, 3072, 768}, {1024, 768, 8192}};
     static const char *const names[3] = {"y", "d_x", "d_w"};
     bool bf16 = argc > 1 && strcmp(argv[1], "bf16") == 0;
-    enum backend_level level = backend_level_detect();
+    enum fleet_isa level = backend_level_detect();
     struct backend *backend;
     struct fleet_error err;
     void *library;
@@ -170,7 +170,7 @@ int main(int argc, char **argv)
         return 1;
     }
     printf("%-24s %10s %10s %7s   (GFLOP/s, 1 thread, %s, %s)\n", "product", "ours", "oneDNN",
-           "ratio", backend_level_name(level), bf16 ? "bf16" : "fp32");
+           "ratio", fleet_isa_names[level], bf16 ? "bf16" : "fp32");
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
         for (int which = 0; which < 3; which++) {
             int64_t rows = shapes[s][0], k = shapes[s][1], m = shapes[s][2];
@@ -184,8 +184,7 @@ int main(int argc, char **argv)
                    names[which], ours, rival, rival > 0 ? ours / rival : 0.0);
             printf("{\"bench\":\"linear\",\"level\":\"%s\",\"rows\":%ld,\"in\":%ld,\"out\":%ld,"
                    "\"product\":\"%s\",\"gflops\":%.1f,\"onednn\":%.1f}\n",
-                   backend_level_name(level), (long)rows, (long)k, (long)m, names[which], ours,
-                   rival);
+                   fleet_isa_names[level], (long)rows, (long)k, (long)m, names[which], ours, rival);
         }
     backend_free(backend);
     return 0;

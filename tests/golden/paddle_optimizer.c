@@ -229,7 +229,7 @@ static void put(const struct optimizer_case *c, int var, const cJSON *values, fl
 }
 
 static void check(const struct optimizer_case *c, int step, const char *what, int var,
-                  const cJSON *values, const float *space, enum backend_level level)
+                  const cJSON *values, const float *space, enum fleet_isa level)
 {
     static float expected[FLAT];
     float largest = 0;
@@ -244,7 +244,7 @@ static void check(const struct optimizer_case *c, int step, const char *what, in
     for (int64_t i = first; i < first + count; i++)
         if (!(fabsf(space[i] - expected[i]) <= 2e-6f * largest))
             golden_fail("level %s, step %d, %s[%ld]: %.9g, expected %.9g ± %g",
-                        backend_level_name(level), step, what, (long)(i - first), (double)space[i],
+                        fleet_isa_names[level], step, what, (long)(i - first), (double)space[i],
                         (double)expected[i], 2e-6 * (double)largest);
 }
 
@@ -376,7 +376,7 @@ static void run_step(struct optimizer_case *c, struct backend *backend, int step
 }
 
 static void check_step(const struct optimizer_case *c, const cJSON *recorded, int step,
-                       enum backend_level level)
+                       enum fleet_isa level)
 {
     for (int i = 0; i < c->param_count; i++) {
         const char *name = c->program.vars[c->params[i]].name;
@@ -393,7 +393,7 @@ static void check_step(const struct optimizer_case *c, const cJSON *recorded, in
     }
 }
 
-static void run_level(const struct optimizer_case *source, enum backend_level level)
+static void run_level(const struct optimizer_case *source, enum fleet_isa level)
 {
     struct optimizer_case *c = calloc(1, sizeof(*c));
     const cJSON *recorded, *gradients = golden_array(source->file, "gradients");
@@ -420,7 +420,7 @@ static void run_level(const struct optimizer_case *source, enum backend_level le
 static void run_case(void *context)
 {
     for (int level = 0; level <= (int)backend_level_detect(); level++)
-        run_level(context, (enum backend_level)level);
+        run_level(context, (enum fleet_isa)level);
 }
 
 void golden_paddle_optimizer(const struct golden_file *file)

@@ -277,7 +277,7 @@ static void train(struct trace *t)
                  t->loss_tolerance);
 }
 
-static void run_level(const struct trace *source, enum backend_level level)
+static void run_level(const struct trace *source, enum fleet_isa level)
 {
     struct trace *t = malloc(sizeof(*t));
     FLEET_AUTO_STRBUF struct fleet_strbuf job = {0};
@@ -331,7 +331,7 @@ static void run_trace(void *context)
     if (golden_is_brief())
         golden_skip("steps that only do arithmetic, under a sanitizer");
     for (int level = 0; level <= levels; level++)
-        run_level(t, (enum backend_level)level);
+        run_level(t, (enum fleet_isa)level);
     cJSON_Delete(json);
     free(t);
 }
@@ -384,7 +384,7 @@ static void compare_forward(const struct forward *f, const struct safetensors_fi
 }
 
 static void forward_level(const struct sizes *sizes, const struct safetensors_file *recorded,
-                          const struct safetensors_file *batches, enum backend_level level)
+                          const struct safetensors_file *batches, enum fleet_isa level)
 {
     int rows = (int)golden_tensor(recorded, "logits")->shape[0];
     FLEET_AUTO_STRBUF struct fleet_strbuf job = {0};
@@ -415,7 +415,7 @@ static void run_forward(void *context)
     golden_tensors(file->path, &recorded);
     golden_tensors(golden_beside("batches.safetensors"), &batches);
     for (int level = 0; level <= (int)backend_level_detect(); level++)
-        forward_level(&sizes, &recorded, &batches, (enum backend_level)level);
+        forward_level(&sizes, &recorded, &batches, (enum fleet_isa)level);
     safetensors_release(&recorded);
     safetensors_release(&batches);
 }

@@ -355,7 +355,7 @@ static void run_case(void *context)
         golden_skip("operator %s has no counterpart here", c->op);
     golden_known_keys(params_of(c), readers[i].params);
     for (int level = 0; level <= (int)backend_level_detect(); level++) {
-        c->level = (enum backend_level)level;
+        c->level = (enum fleet_isa)level;
         c->exact = false;
         readers[i].run(c);
     }

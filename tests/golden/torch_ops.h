@@ -20,7 +20,7 @@ struct ops_case {
     void (*run)(struct ops_case *c);
     int number;
     const struct safetensors_file *file;
-    enum backend_level level;
+    enum fleet_isa level;
     bool exact;
 };
 
@@ -78,7 +78,7 @@ static inline void check(const struct ops_case *c, const char *name, const float
         if (!(fabs((double)actual[i] - (double)expected[i]) <= tolerance) &&
             !(isnan(actual[i]) && isnan(expected[i])) && actual[i] != expected[i])
             golden_fail("%s case %d %s[%ld] at level %s: %.9g, expected %.9g ± %g", c->op,
-                        c->number, name, (long)i, backend_level_name(c->level), (double)actual[i],
+                        c->number, name, (long)i, fleet_isa_names[c->level], (double)actual[i],
                         (double)expected[i], tolerance);
     free(expected);
 }

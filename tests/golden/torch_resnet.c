@@ -230,7 +230,7 @@ static void train(struct recording *r)
     compare_logits(r, "eval_logits_batch0_after", true, 2e-4);
 }
 
-static void run_level(const cJSON *config, enum backend_level level)
+static void run_level(const cJSON *config, enum fleet_isa level)
 {
     const cJSON *batch = golden_at(config, "batch");
     struct recording *r = calloc(1, sizeof(*r));
@@ -266,7 +266,7 @@ static void run_case(void *context)
     int levels = (int)backend_level_detect();
 
     for (int level = golden_is_brief() ? levels : 0; level <= levels; level++)
-        run_level(config, (enum backend_level)level);
+        run_level(config, (enum fleet_isa)level);
     cJSON_Delete(config);
 }
 

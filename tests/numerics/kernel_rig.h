@@ -88,9 +88,9 @@ static inline void rig_out_in_place(struct rig *rig, int input)
 }
 
 /* Back ends are made once; those of a level above the machine's are NULL. */
-static inline struct backend *rig_backend(enum backend_level level, int threads)
+static inline struct backend *rig_backend(enum fleet_isa level, int threads)
 {
-    static struct backend *made[BACKEND_LEVEL_COUNT][RIG_THREADS_MAX + 1];
+    static struct backend *made[FLEET_ISA_COUNT][RIG_THREADS_MAX + 1];
     struct fleet_error err;
 
     if (level > backend_level_of_machine())
@@ -159,7 +159,7 @@ static inline int rig_run_once(struct rig *rig, struct backend *backend, size_t 
 
 /* Run at `level` with 1, 2, 3 threads, on and off the grid; rig->out holds what all of them
  * gave. */
-static inline void rig_run(struct rig *rig, enum backend_level level)
+static inline void rig_run(struct rig *rig, enum fleet_isa level)
 {
     struct fleet_error err;
 
@@ -180,7 +180,7 @@ static inline void rig_run(struct rig *rig, enum backend_level level)
             }
             if (out[i] && memcmp(out[i], rig->out[i], rig_bytes(rig, rig->op.outputs[i])) != 0)
                 rig_fail("%s at level %s: output %d with %d threads differs from 1 thread's",
-                         op_definition(rig->op.kind)->name, backend_level_name(level), i, threads);
+                         op_definition(rig->op.kind)->name, fleet_isa_names[level], i, threads);
             free(out[i]);
         }
     }

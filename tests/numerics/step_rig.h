@@ -43,8 +43,8 @@ static inline void step_rig_refuse(struct fleet_errors *errors)
 }
 
 /* Plan `training` (JSON of spec.training) for one rank and get ready to run it. */
-static inline void step_rig_init(struct step_rig *rig, const char *training,
-                                 enum backend_level level, int threads)
+static inline void step_rig_init(struct step_rig *rig, const char *training, enum fleet_isa level,
+                                 int threads)
 {
     FLEET_AUTO_JSON cJSON *json = cJSON_Parse(training);
     struct fleet_errors errors = {0};

@@ -115,7 +115,7 @@ static void test_diagnose__names_the_first_operator(void **state)
     for (size_t j = 0; j < sizeof(jobs) / sizeof(*jobs); j++) {
         struct step_rig rig;
         struct finding finding;
-        step_rig_init(&rig, jobs[j], BACKEND_LEVEL_PLAIN, 1);
+        step_rig_init(&rig, jobs[j], FLEET_ISA_PLAIN, 1);
         fill_inputs(&rig);
         diagnose(&rig, &finding);
         if (finding.is_found)
@@ -137,7 +137,7 @@ static void test_diagnose__counts_in_every_type(void **state)
     static float many[10001];
 
     (void)state;
-    assert_int_equal(backend_cpu_new(BACKEND_LEVEL_PLAIN, 1, &backend, NULL), 0);
+    assert_int_equal(backend_cpu_new(FLEET_ISA_PLAIN, 1, &backend, NULL), 0);
     many[10000] = -INFINITY;
     diagnose_values(backend, PROGRAM_FP32, many, 10001, &finding);
     assert_true(finding.is_found && !finding.is_nan && finding.wrong == 1);

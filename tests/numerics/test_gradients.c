@@ -259,7 +259,7 @@ static void conv2d_formula(const struct formula *f, double *const in[], double *
 
 struct check {
     const struct formula *f;
-    enum backend_level level;
+    enum fleet_isa level;
     float *in[INPUTS_MAX];
     double *wide[INPUTS_MAX];
     int32_t *ids;     /* input f->integers */
@@ -286,7 +286,7 @@ static void compare(const struct check *c, const char *what, const float *actual
     for (int64_t i = 0; i < count; i++)
         if (!(fabs((double)actual[i] - expected[i]) <= TOLERANCE * largest))
             fail_msg("%s at level %s, %s[%ld]: %.9g, expected %.9g ± %g", c->f->name,
-                     backend_level_name(c->level), what, (long)i, (double)actual[i], expected[i],
+                     fleet_isa_names[c->level], what, (long)i, (double)actual[i], expected[i],
                      TOLERANCE * largest);
 }
 
@@ -401,7 +401,7 @@ static void fill(struct check *c)
                         c->cotangent);
 }
 
-static void run_formula(const struct formula *f, enum backend_level level)
+static void run_formula(const struct formula *f, enum fleet_isa level)
 {
     struct check c = {.f = f, .level = level};
     struct rig forward, backward;
@@ -657,7 +657,7 @@ static void test_gradients__are_the_formulas_slopes(void **state)
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(formulas); i++)
         for (int level = 0; level <= (int)backend_level_of_machine(); level++)
-            run_formula(&formulas[i], (enum backend_level)level);
+            run_formula(&formulas[i], (enum fleet_isa)level);
 }
 
 int main(void)
@@ -666,8 +666,7 @@ int main(void)
         cmocka_unit_test(test_gradients__are_the_formulas_slopes),
     };
 
-    for (int level = (int)backend_level_of_machine() + 1; level < BACKEND_LEVEL_COUNT; level++)
-        printf("level %s is skipped: the machine lacks it\n",
-               backend_level_name((enum backend_level)level));
+    for (int level = (int)backend_level_of_machine() + 1; level < FLEET_ISA_COUNT; level++)
+        printf("level %s is skipped: the machine lacks it\n", fleet_isa_names[level]);
     return cmocka_run_group_tests_name("gradients", tests, NULL, NULL);
 }

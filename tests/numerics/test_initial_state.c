@@ -57,8 +57,8 @@ static void test_initial_state__does_not_depend_on_threads(void **state)
     (void)state;
     for (size_t j = 0; j < FLEET_COUNT(jobs); j++) {
         struct step_rig wanted, found;
-        step_rig_init(&wanted, jobs[j], BACKEND_LEVEL_PLAIN, 1);
-        step_rig_init(&found, jobs[j], BACKEND_LEVEL_PLAIN, 1);
+        step_rig_init(&wanted, jobs[j], FLEET_ISA_PLAIN, 1);
+        step_rig_init(&found, jobs[j], FLEET_ISA_PLAIN, 1);
         for (size_t t = 0; t < FLEET_COUNT(threads); t++) {
             spoil(&found.state);
             state_initialize(&found.state, found.config.seed, threads[t]);
@@ -77,7 +77,7 @@ static void test_initial_state__is_that_of_seed_name_and_element(void **state)
     const float *values;
 
     (void)state;
-    step_rig_init(&rig, JOB(GPT, "bytes"), BACKEND_LEVEL_PLAIN, 3);
+    step_rig_init(&rig, JOB(GPT, "bytes"), FLEET_ISA_PLAIN, 3);
     var = step_rig_var(&rig, "wte.weight");
     values = step_rig_at(&rig, "wte.weight");
     assert_true(program_var_elements(var) == 256 * 130);

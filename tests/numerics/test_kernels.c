@@ -20,9 +20,8 @@
 #include "libfleet/base/random.h"
 #include "tests/numerics/kernel_rig.h"
 
-#define EACH_LEVEL(level)                                                                     \
-    for (enum backend_level level = BACKEND_LEVEL_PLAIN; level <= backend_level_of_machine(); \
-         level++)
+#define EACH_LEVEL(level) \
+    for (enum fleet_isa level = FLEET_ISA_PLAIN; level <= backend_level_of_machine(); level++)
 
 static float *normal(const char *name, int64_t count)
 {
@@ -61,8 +60,7 @@ static const struct half_case half_cases[] = {
     {OP_RELU_GRAD, 2, 0, 0},
 };
 
-static void run_half_case(const struct half_case *h, enum program_type type,
-                          enum backend_level level)
+static void run_half_case(const struct half_case *h, enum program_type type, enum fleet_isa level)
 {
     static const int64_t shape[2] = {6, 37};
     double unit = type == PROGRAM_BF16 ? 0x1p-8 : 0x1p-11; /* half a step, relative */
@@ -91,8 +89,8 @@ static void run_half_case(const struct half_case *h, enum program_type type,
         double expected = (double)((float *)wide.out[0])[i];
         if (!(fabs(got - expected) <= unit * fabs(expected) + 0x1p-25))
             fail_msg("%s in %s at level %s, [%d]: %.9g, expected %.9g",
-                     op_definition(h->kind)->name, program_type_name(type),
-                     backend_level_name(level), i, got, expected);
+                     op_definition(h->kind)->name, program_type_name(type), fleet_isa_names[level],
+                     i, got, expected);
     }
     for (int i = 0; i < h->statistics; i++)
         assert_memory_equal(wide.out[1 + i], narrow.out[1 + i], 6 * sizeof(float));
@@ -152,13 +150,13 @@ static bool is_brief(void)
     return variant && strcmp(variant, "release") != 0;
 }
 
-#define EACH_LARGE_LEVEL(level)                                                                    \
-    for (enum backend_level level = is_brief() ? backend_level_of_machine() : BACKEND_LEVEL_PLAIN; \
+#define EACH_LARGE_LEVEL(level)                                                            \
+    for (enum fleet_isa level = is_brief() ? backend_level_of_machine() : FLEET_ISA_PLAIN; \
          level <= backend_level_of_machine(); level++)
 
 /* y = x·W with more rows, columns and depth than a packed block holds; some elements are
  * checked. */
-static void run_large_product(bool transposed, enum backend_level level)
+static void run_large_product(bool transposed, enum fleet_isa level)
 {
     const int64_t rows = 1930, k = 790, m = 1045;
     int64_t x_shape[2] = {rows, k}, y_shape[2] = {rows, m};
@@ -181,8 +179,8 @@ static void run_large_product(bool transposed, enum backend_level level)
             sum += (double)x[i / m * k + p] * (double)w[transposed ? i % m * k + p : p * m + i % m];
         /* 790 terms of size 1: fp32 is off by 1e-4 at most; bf16 by half of its last place. */
         if (!(fabs(got - sum) <= 1e-4 + fabs(sum) * 0x1p-8))
-            fail_msg("bf16 product at level %s, [%ld]: %.9g, expected %.9g",
-                     backend_level_name(level), (long)i, got, sum);
+            fail_msg("bf16 product at level %s, [%ld]: %.9g, expected %.9g", fleet_isa_names[level],
+                     (long)i, got, sum);
     }
     rig_release(&rig);
     free(x);
@@ -224,7 +222,7 @@ static void test_kernels__large_products_in_fp32(void **state)
                 sum += (double)x[i / m * k + p] * (double)w[p * m + i % m];
             if (!(fabs(got - sum) <= 1e-4))
                 fail_msg("product at level %s, [%ld]: %.9g, expected %.9g ± 1e-4",
-                         backend_level_name(level), (long)i, got, sum);
+                         fleet_isa_names[level], (long)i, got, sum);
         }
         rig_release(&rig);
     }
@@ -238,7 +236,7 @@ static void test_kernels__large_products_in_fp32(void **state)
 #define ELEMENTS 1001 /* of a sample */
 
 static void drop(float *out, const float *x, int64_t first, int64_t samples, int64_t step,
-                 double rate, bool evaluation, enum backend_level level)
+                 double rate, bool evaluation, enum fleet_isa level)
 {
     int64_t shape[2] = {samples, ELEMENTS};
     struct rig rig;
@@ -480,7 +478,7 @@ static void refuse(struct rig *rig, int code, const char *text)
     void *out[OP_OUTPUTS_MAX];
 
     assert_int_equal(op_infer(&rig->program, &rig->op, &err), 0);
-    assert_int_equal(rig_run_once(rig, rig_backend(BACKEND_LEVEL_PLAIN, 1), 0, out, &err), code);
+    assert_int_equal(rig_run_once(rig, rig_backend(FLEET_ISA_PLAIN, 1), 0, out, &err), code);
     assert_string_equal(err.text, text);
     for (int i = 0; i < rig->op.output_count; i++)
         free(out[i]);

@@ -128,7 +128,7 @@ static void check_text(const struct program *program)
     program_release(&copy);
 }
 
-static void bench_init(struct bench *b, const struct form *f, enum backend_level level, int threads)
+static void bench_init(struct bench *b, const struct form *f, enum fleet_isa level, int threads)
 {
     struct fleet_error err;
 
@@ -199,7 +199,7 @@ static void check_gradient(const struct bench *b, const struct form *f, const ch
                      slopes[i]);
 }
 
-static void check_form(const struct form *f, enum backend_level level)
+static void check_form(const struct form *f, enum fleet_isa level)
 {
     double a[B * M * K], c[B * K * N], expected;
     struct bench one, three;
@@ -216,7 +216,7 @@ static void check_form(const struct form *f, enum backend_level level)
     loss = *(float *)state_address(&one.state, one.program.loss);
     expected = loss_of(f, a, c);
     if (!(fabs((double)loss - expected) <= TOLERANCE * fabs(expected)))
-        fail_msg("level %s: loss %.9g, expected %.9g", backend_level_name(level), (double)loss,
+        fail_msg("level %s: loss %.9g, expected %.9g", fleet_isa_names[level], (double)loss,
                  expected);
     check_gradient(&one, f, "a", a, a, c);
     check_gradient(&one, f, "b", c, a, c);
@@ -231,7 +231,7 @@ static void test_products__have_their_values_and_slopes(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
         for (int level = 0; level <= (int)backend_level_of_machine(); level++)
-            check_form(&forms[i], (enum backend_level)level);
+            check_form(&forms[i], (enum fleet_isa)level);
 }
 
 /* Shapes that do not fit are refused by name. */

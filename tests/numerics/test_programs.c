@@ -113,7 +113,7 @@ static void fill(const struct run *run)
 
 /* -ENOTSUP: the back end lacks a kernel. */
 static int run_init(struct run *run, const char *training, const char *strategy,
-                    const char *without, enum backend_level level, int threads)
+                    const char *without, enum fleet_isa level, int threads)
 {
     struct fleet_error err = {0};
     int rc;
@@ -189,11 +189,11 @@ static double run_once(struct run *run)
 
 static const char *const models[] = {GPT(""), DROPOUT, UNTIED, LLAMA(""), RESNET18, RESNET50, MLP};
 
-static enum backend_level levels[2];
+static enum fleet_isa levels[2];
 
 static int level_count(void)
 {
-    levels[0] = BACKEND_LEVEL_PLAIN;
+    levels[0] = FLEET_ISA_PLAIN;
     levels[1] = backend_level_detect();
     return levels[1] == levels[0] ? 1 : 2;
 }
@@ -215,7 +215,7 @@ static void move(struct run *run, const float *gradient, double norm, const floa
  * 1e-2: small beside its curvature, large beside fp32's noise of 1e-6. Two steps are extrapolated
  * (error of fourth order). ReLUs and max-pools that flip on the way cost some per mille.
  */
-static void check_slope(const char *model, enum backend_level level)
+static void check_slope(const char *model, enum fleet_isa level)
 {
     struct run run;
     size_t bytes;
@@ -246,7 +246,7 @@ static void check_slope(const char *model, enum backend_level level)
     slope[1] += (slope[1] - slope[0]) / 3;
     if (!(fabs(slope[1] - norm) < 5e-3 * norm))
         fail_msg("%s at level %s: the loss rises by %.6g, the gradient's norm is %.6g", model,
-                 backend_level_name(level), slope[1], norm);
+                 fleet_isa_names[level], slope[1], norm);
     free(gradient);
     free(start);
     run_release(&run);
@@ -269,7 +269,7 @@ struct variant {
 };
 
 /* Gradients of a variant, unscaled, on the heap; NULL if the back end lacks a kernel. */
-static float *gradients_of(const char *model, const struct variant *v, enum backend_level level,
+static float *gradients_of(const char *model, const struct variant *v, enum fleet_isa level,
                            double *out_loss, int64_t *out_count)
 {
     struct run run;
@@ -303,7 +303,7 @@ static void expect_same_bits(const char *model, const struct variant *a, const s
             if (!isfinite(ga[i]) || memcmp(&ga[i], &gb[i], sizeof(float)) != 0)
                 fail_msg(
                     "%s at level %s: element %ld of the gradient is %.9g with %s, %.9g with %s",
-                    model, backend_level_name(levels[l]), (long)i, (double)ga[i], a->strategy,
+                    model, fleet_isa_names[levels[l]], (long)i, (double)ga[i], a->strategy,
                     (double)gb[i], b->strategy);
         if (ga && gb) {
             assert_int_equal(count_a, count_b);
@@ -427,7 +427,7 @@ static void expect_near(const char *job, const char *strategy, double loss_toler
             (!(fabs(loss_a - loss_b) < loss_tolerance) ||
              !(1 - ab / sqrt(aa * bb) < angle_tolerance) || !(fabs(sqrt(bb / aa) - 1) < 0.02)))
             fail_msg("%s %s at level %s: loss %.6f and %.6f, cosine %.6f, norms %.6g and %.6g", job,
-                     strategy, backend_level_name(levels[l]), loss_a, loss_b, ab / sqrt(aa * bb),
+                     strategy, fleet_isa_names[levels[l]], loss_a, loss_b, ab / sqrt(aa * bb),
                      sqrt(aa), sqrt(bb));
         free(ga);
         free(gb);

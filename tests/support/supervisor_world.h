@@ -32,7 +32,7 @@
 struct world {
     struct supervisor *supervisor;
     struct member *member;
-    enum message_level level;
+    enum fleet_isa level;
     struct fleet_strbuf log; /* what the supervisor did */
     int processes;
     bool has_own_trainer;
@@ -142,7 +142,7 @@ static inline void host_apply(void *user, struct member_output *out)
 }
 
 /* A member that is connected and greeted. */
-static inline struct member *host_member(void *user, enum message_level level)
+static inline struct member *host_member(void *user, enum fleet_isa level)
 {
     struct world *w = user;
     static const int ports[] = {4000, 4001};
@@ -253,7 +253,7 @@ static inline void say(struct world *w, struct link_message m)
 static inline void say_hello(struct world *w)
 {
     say(w, (struct link_message){.kind = LINK_HELLO,
-                                 .hello = {.port = 4000, .level = MESSAGE_LEVEL_AVX2, .pid = 9}});
+                                 .hello = {.port = 4000, .level = FLEET_ISA_AVX2, .pid = 9}});
 }
 
 static inline void say_ready(struct world *w, enum link_phase phase, int64_t step)
@@ -293,7 +293,7 @@ static inline void hub_assigns(struct world *w)
                                    .member_count = 2,
                                    .world = 2,
                                    .plan_digest = "",
-                                   .level = MESSAGE_LEVEL_AVX2,
+                                   .level = FLEET_ISA_AVX2,
                                    .lineage = &lineage,
                                    .lineage_count = 1,
                                    .step = -1}};
@@ -315,7 +315,7 @@ static inline void hub_assigns_two(struct world *w)
                                             .member_count = 1,
                                             .world = 2,
                                             .plan_digest = "",
-                                            .level = MESSAGE_LEVEL_AVX2,
+                                            .level = FLEET_ISA_AVX2,
                                             .lineage = &lineage,
                                             .lineage_count = 1,
                                             .step = -1}});

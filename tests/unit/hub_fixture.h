@@ -30,7 +30,7 @@ struct peer {
     int64_t sequence;
     int attempt, processes;
     struct message_status status;
-    enum message_level level;
+    enum fleet_isa level;
     int place; /* of the last assign, -1 = not in it */
     int first_rank;
     int assigns, aborts, leaves, dones, refused, closed, values;
@@ -150,7 +150,7 @@ static inline void start(int min, int desired, const struct hub_start *change)
     w.hub = hub_new(&s, &p, w.now_ms);
     for (int i = 0; i < PEERS_MAX; i++)
         w.peers[i] = (struct peer){
-            .processes = 1, .place = -1, .level = MESSAGE_LEVEL_AMX, .status = {.step = -1}};
+            .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status = {.step = -1}};
 }
 
 static inline void stop(void)

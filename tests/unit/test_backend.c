@@ -21,20 +21,20 @@
 static void test_backend__levels_have_names(void **state)
 {
     (void)state;
-    for (int i = 0; i < BACKEND_LEVEL_COUNT; i++)
-        assert_int_equal(backend_level_parse(backend_level_name((enum backend_level)i)), i);
-    assert_int_equal(backend_level_parse("sse"), BACKEND_LEVEL_COUNT);
-    assert_int_equal(backend_level_parse(""), BACKEND_LEVEL_COUNT);
+    for (int i = 0; i < FLEET_ISA_COUNT; i++)
+        assert_int_equal(fleet_isa_parse(fleet_isa_names[i]), i);
+    assert_int_equal(fleet_isa_parse("sse"), FLEET_ISA_COUNT);
+    assert_int_equal(fleet_isa_parse(""), FLEET_ISA_COUNT);
 }
 
 static void test_backend__the_environment_lowers_the_level_only(void **state)
 {
-    enum backend_level machine = backend_level_of_machine();
+    enum fleet_isa machine = backend_level_of_machine();
 
     (void)state;
-    for (int i = 0; i < BACKEND_LEVEL_COUNT; i++) {
+    for (int i = 0; i < FLEET_ISA_COUNT; i++) {
         int expected = i < (int)machine ? i : (int)machine;
-        setenv("FLEET_ISA", backend_level_name((enum backend_level)i), 1);
+        setenv("FLEET_ISA", fleet_isa_names[i], 1);
         assert_int_equal(backend_level_detect(), expected);
     }
     setenv("FLEET_ISA", "nonsense", 1);
@@ -49,9 +49,9 @@ static void test_backend__a_level_the_machine_lacks_is_refused(void **state)
     struct fleet_error err;
 
     (void)state;
-    if (backend_level_of_machine() + 1 == BACKEND_LEVEL_COUNT)
+    if (backend_level_of_machine() + 1 == FLEET_ISA_COUNT)
         skip();
-    assert_int_equal(backend_cpu_new(BACKEND_LEVEL_AMX, 1, &backend, &err), -ENOTSUP);
+    assert_int_equal(backend_cpu_new(FLEET_ISA_AMX, 1, &backend, &err), -ENOTSUP);
     assert_non_null(strstr(err.text, "level amx is not supported here, the machine has "));
     assert_null(backend);
     backend_free(NULL);
@@ -63,7 +63,7 @@ static void test_backend__memory_is_aligned_and_zero(void **state)
     struct fleet_error err;
 
     (void)state;
-    assert_int_equal(backend_cpu_new(BACKEND_LEVEL_PLAIN, 1, &backend, &err), 0);
+    assert_int_equal(backend_cpu_new(FLEET_ISA_PLAIN, 1, &backend, &err), 0);
     for (size_t bytes = 0; bytes < 300; bytes += 37) {
         char *memory = backend->vtable->allocate(backend, bytes, &err);
         assert_non_null(memory);
@@ -112,7 +112,7 @@ static void test_backend__add_and_copies(void **state)
     for (int level = 0; level <= (int)backend_level_of_machine(); level++) {
         struct backend *backend = NULL;
         float sum[37], addend[37], expected[37], out[37];
-        assert_int_equal(backend_cpu_new((enum backend_level)level, 2, &backend, NULL), 0);
+        assert_int_equal(backend_cpu_new((enum fleet_isa)level, 2, &backend, NULL), 0);
         for (int i = 0; i < 37; i++) {
             sum[i] = (float)i / 3;
             addend[i] = 1.0f / (float)(i + 1);

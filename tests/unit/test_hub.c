@@ -123,7 +123,7 @@ static void test_hub__processes_of_a_member_hold_ranks_in_a_row(void **state)
     start(1, 3, NULL);
     for (int i = 0; i < 3; i++)
         w.peers[i].processes = 2;
-    w.peers[1].level = MESSAGE_LEVEL_AVX2;
+    w.peers[1].level = FLEET_ISA_AVX2;
     for (int i = 0; i < 3; i++)
         ready(i);
     assign = &w.peers[2].last_assign.assign;
@@ -131,7 +131,7 @@ static void test_hub__processes_of_a_member_hold_ranks_in_a_row(void **state)
     assert_int_equal(w.peers[0].first_rank, 0);
     assert_int_equal(w.peers[2].first_rank, 4);
     assert_int_equal(assign->members[2].ports[1], 7001);
-    assert_int_equal(assign->level, MESSAGE_LEVEL_AVX2); /* the lowest */
+    assert_int_equal(assign->level, FLEET_ISA_AVX2); /* the lowest */
     assert_int_equal(assign->lineage_count, 1);
     assert_int_equal(assign->step, -1);
     stop();

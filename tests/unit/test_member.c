@@ -38,7 +38,7 @@ static void start(int processes)
                                    .processes = processes,
                                    .devices = "cpu",
                                    .version = "1",
-                                   .level = MESSAGE_LEVEL_AVX2,
+                                   .level = FLEET_ISA_AVX2,
                                    .seed = 1};
 
     w = (struct world){.now_ms = 1000};
@@ -239,7 +239,7 @@ static void test_member__dials_says_hello_and_waits_for_the_answer(void **state)
     assert_string_equal(message.hello.pod_uid, "pod-b");
     assert_int_equal(message.hello.processes, 2);
     assert_int_equal(message.hello.ports[1], 7001);
-    assert_int_equal(message.hello.level, MESSAGE_LEVEL_AVX2);
+    assert_int_equal(message.hello.level, FLEET_ISA_AVX2);
     assert_int_equal(message.hello.status.state, MESSAGE_STATE_WAITING);
     assert_int_equal(message.hello.place, -1);
     message_release(&message);

@@ -56,7 +56,7 @@ static const struct message examples[] = {
                .ports = ports,
                .processes = 2,
                .devices = "cpu",
-               .level = MESSAGE_LEVEL_AVX512BF16,
+               .level = FLEET_ISA_AVX512BF16,
                .version = "0.1.0",
                .status = {.state = MESSAGE_STATE_RUNNING,
                           .generation = {1, 7},
@@ -104,7 +104,7 @@ static const struct message examples[] = {
                 .world = 3,
                 .key = {1, 2, 0xff},
                 .plan_digest = "d",
-                .level = MESSAGE_LEVEL_AMX,
+                .level = FLEET_ISA_AMX,
                 .lineage = lineage,
                 .lineage_count = 2,
                 .step = 11,
@@ -158,7 +158,7 @@ static void test_message__values_survive_the_way(void **state)
     message_copy(&examples[MESSAGE_HELLO], &copy);
     assert_string_equal(copy.hello.pod_uid, "pod");
     assert_int_equal(copy.hello.ports[1], 7002);
-    assert_int_equal(copy.hello.level, MESSAGE_LEVEL_AVX512BF16);
+    assert_int_equal(copy.hello.level, FLEET_ISA_AVX512BF16);
     assert_int_equal(copy.hello.status.state, MESSAGE_STATE_RUNNING);
     assert_int_equal(copy.hello.status.generation.counter, 7);
     assert_int_equal(copy.hello.status.state_generation.counter, 6);
@@ -355,20 +355,6 @@ static void test_message__the_largest_generation_fits(void **state)
     free(many);
 }
 
-static void test_message__knows_the_levels(void **state)
-{
-    enum message_level level;
-    struct fleet_error err;
-
-    (void)state;
-    assert_int_equal(message_level_parse("avx512", &level, NULL), 0);
-    assert_int_equal(level, MESSAGE_LEVEL_AVX512);
-    assert_string_equal(message_level_name(MESSAGE_LEVEL_AMX), "amx");
-    assert_int_equal(message_level_parse("sse", &level, &err), -EINVAL);
-    assert_string_equal(err.text, "instruction-set level \"sse\" is none of plain, avx2, avx512, "
-                                  "avx512bf16, amx");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,7 +366,6 @@ int main(void)
         cmocka_unit_test(test_message__refuses_what_is_too_large),
         cmocka_unit_test(test_message__cuts_long_texts_at_a_character),
         cmocka_unit_test(test_message__the_largest_generation_fits),
-        cmocka_unit_test(test_message__knows_the_levels),
     };
     return cmocka_run_group_tests_name("message", tests, NULL, NULL);
 }

@@ -62,7 +62,7 @@ static void test_supervisor__forgets_no_trainer_that_was_up_before_another_faile
 /* Each trainer has its rank, and a failure has the log of the one that failed. */
 static void test_supervisor__tells_two_trainers_apart(void **state)
 {
-    struct link_message hello = {.kind = LINK_HELLO, .hello = {.level = MESSAGE_LEVEL_AVX2}};
+    struct link_message hello = {.kind = LINK_HELLO, .hello = {.level = FLEET_ISA_AVX2}};
     struct world w;
 
     (void)state;

@@ -99,7 +99,7 @@ static void hub_assigns_rank_0(struct world *w, int64_t progress_step)
                                    .member_count = 1,
                                    .world = 1,
                                    .plan_digest = "",
-                                   .level = MESSAGE_LEVEL_AVX2,
+                                   .level = FLEET_ISA_AVX2,
                                    .step = -1,
                                    .progress_step = progress_step,
                                    .checkpoint_step = 0,

@@ -147,7 +147,7 @@ int evaluate_weights(const struct weights *weights, const struct evaluate_reques
                      struct evaluate_result *out, struct fleet_error *err)
 {
     struct evaluator e = {.weights = weights};
-    struct evaluate_result result = {.level = backend_level_name(backend_level_detect())};
+    struct evaluate_result result = {.level = fleet_isa_names[backend_level_detect()]};
     int rc = choose_samples(&e, request, &result, err);
 
     if (rc == 0)

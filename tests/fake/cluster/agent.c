@@ -134,7 +134,7 @@ static void host_rank(void *user, int local_rank, int rank)
     (void)rank;
 }
 
-static struct member *host_member(void *user, enum message_level level)
+static struct member *host_member(void *user, enum fleet_isa level)
 {
     struct cluster_agent *a = user;
     static const int ports[CLUSTER_PROCESSES] = {7000, 7001};

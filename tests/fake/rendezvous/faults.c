@@ -72,7 +72,7 @@ void sim_start_pod(struct sim *sim, int index)
     config.pod_uid = pod->uid;
     config.attempt = pod->attempt;
     config.seed = sim_next_random(sim);
-    config.level = (enum message_level)sim_below(sim, 5);
+    config.level = (enum fleet_isa)sim_below(sim, 5);
     pod->member = member_new(&config, sim->now_ms);
     for (int p = 0; p < sim->processes; p++)
         sim_start_trainer(sim, pod, p, sim_uniform(sim, 20, 600));

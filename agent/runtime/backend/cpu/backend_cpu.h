@@ -11,7 +11,7 @@
  * The CPU back end at `level` with `threads` threads (0: as many as the CPU quota allows).
  * -ENOTSUP if the machine lacks the level, naming both. A process may make several, of any levels.
  */
-int backend_cpu_new(enum backend_level level, int threads, struct backend **out,
+int backend_cpu_new(enum fleet_isa level, int threads, struct backend **out,
                     struct fleet_error *err);
 
 /* The memory of the processor alone: allocates and copies like the CPU back end, has no kernels.

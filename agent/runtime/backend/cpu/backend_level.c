@@ -29,26 +29,6 @@
 #define CPUID_AMX_BF16      (1u << 22) /* leaf 7, edx; older <cpuid.h> have no names for these */
 #define CPUID_AMX_TILE      (1u << 24)
 
-static const char *const level_names[BACKEND_LEVEL_COUNT] = {
-    [BACKEND_LEVEL_PLAIN] = "plain",   [BACKEND_LEVEL_AVX2] = "avx2",
-    [BACKEND_LEVEL_AVX512] = "avx512", [BACKEND_LEVEL_AVX512BF16] = "avx512bf16",
-    [BACKEND_LEVEL_AMX] = "amx",
-};
-
-const char *backend_level_name(enum backend_level level)
-{
-    fleet_assert(level >= 0 && level < BACKEND_LEVEL_COUNT);
-    return level_names[level];
-}
-
-enum backend_level backend_level_parse(const char *name)
-{
-    for (int i = 0; i < BACKEND_LEVEL_COUNT; i++)
-        if (strcmp(name, level_names[i]) == 0)
-            return (enum backend_level)i;
-    return BACKEND_LEVEL_COUNT;
-}
-
 struct cpuid {
     unsigned int a, b, c, d;
 };
@@ -83,23 +63,23 @@ static bool can_use_tiles(void)
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0;
 }
 
-enum backend_level backend_level_of_machine(void)
+enum fleet_isa backend_level_of_machine(void)
 {
     struct cpuid one = cpuid(1, 0), seven = cpuid(7, 0), seven1 = cpuid(7, 1);
     uint64_t kept = state_kept(one);
 
     if (!has_bits(kept, XCR0_AVX) || !has_bits(one.c, bit_FMA | bit_F16C | bit_AVX) ||
         !has_bits(seven.b, bit_AVX2))
-        return BACKEND_LEVEL_PLAIN;
+        return FLEET_ISA_PLAIN;
     if (!has_bits(kept, XCR0_AVX512) ||
         !has_bits(seven.b, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL))
-        return BACKEND_LEVEL_AVX2;
+        return FLEET_ISA_AVX2;
     if (!has_bits(seven1.a, bit_AVX512BF16))
-        return BACKEND_LEVEL_AVX512;
+        return FLEET_ISA_AVX512;
     if (!has_bits(kept, XCR0_AMX) || !has_bits(seven.d, CPUID_AMX_TILE | CPUID_AMX_BF16) ||
         !can_use_tiles())
-        return BACKEND_LEVEL_AVX512BF16;
-    return BACKEND_LEVEL_AMX;
+        return FLEET_ISA_AVX512BF16;
+    return FLEET_ISA_AMX;
 }
 
 int backend_level_check(struct fleet_error *err)
@@ -107,19 +87,19 @@ int backend_level_check(struct fleet_error *err)
     FLEET_AUTO_STRBUF struct fleet_strbuf names = {0};
     const char *wanted = getenv(LEVEL_ENV);
 
-    if (!wanted || !wanted[0] || backend_level_parse(wanted) < BACKEND_LEVEL_COUNT)
+    if (!wanted || !wanted[0] || fleet_isa_parse(wanted) < FLEET_ISA_COUNT)
         return 0;
-    for (int i = 0; i < BACKEND_LEVEL_COUNT; i++)
-        fleet_strbuf_appendf(&names, "%s%s", i ? ", " : "", level_names[i]);
+    for (int i = 0; i < FLEET_ISA_COUNT; i++)
+        fleet_strbuf_appendf(&names, "%s%s", i ? ", " : "", fleet_isa_names[i]);
     return fleet_error(err, -EINVAL, LEVEL_ENV " is \"%.40s\", not one of %s", wanted, names.text);
 }
 
-enum backend_level backend_level_detect(void)
+enum fleet_isa backend_level_detect(void)
 {
-    enum backend_level level = backend_level_of_machine();
+    enum fleet_isa level = backend_level_of_machine();
     const char *wanted = getenv(LEVEL_ENV);
 
-    if (wanted && backend_level_parse(wanted) < level)
-        return backend_level_parse(wanted);
+    if (wanted && fleet_isa_parse(wanted) < level)
+        return fleet_isa_parse(wanted);
     return level;
 }

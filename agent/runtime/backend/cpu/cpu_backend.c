@@ -13,12 +13,10 @@
 #define HUGE_PAGE ((uintptr_t)2 << 20)
 #define ZEROED    ((size_t)32 << 20) /* bytes that a thread clears at a time */
 
-static const struct cpu_kernels *const kernels_of_level[BACKEND_LEVEL_COUNT] = {
-    [BACKEND_LEVEL_PLAIN] = &cpu_kernels_plain,
-    [BACKEND_LEVEL_AVX2] = &cpu_kernels_avx2,
-    [BACKEND_LEVEL_AVX512] = &cpu_kernels_avx512,
-    [BACKEND_LEVEL_AVX512BF16] = &cpu_kernels_avx512bf16,
-    [BACKEND_LEVEL_AMX] = &cpu_kernels_avx512bf16,
+static const struct cpu_kernels *const kernels_of_level[FLEET_ISA_COUNT] = {
+    [FLEET_ISA_PLAIN] = &cpu_kernels_plain,    [FLEET_ISA_AVX2] = &cpu_kernels_avx2,
+    [FLEET_ISA_AVX512] = &cpu_kernels_avx512,  [FLEET_ISA_AVX512BF16] = &cpu_kernels_avx512bf16,
+    [FLEET_ISA_AMX] = &cpu_kernels_avx512bf16,
 };
 
 /* Of the whole ones inside: more would take more than was asked for. */
@@ -124,17 +122,17 @@ static const struct backend_vtable cpu_vtable = {
 };
 
 /* The level whatever FLEET_ISA says: the variable lowers the default, not what a test asks for. */
-static int check_level(enum backend_level level, struct fleet_error *err)
+static int check_level(enum fleet_isa level, struct fleet_error *err)
 {
-    enum backend_level most = backend_level_of_machine();
+    enum fleet_isa most = backend_level_of_machine();
 
-    if (level < 0 || level >= BACKEND_LEVEL_COUNT)
+    if (level < 0 || level >= FLEET_ISA_COUNT)
         return fleet_error(err, -EINVAL, "CPU back end: level %d, must be 0 to %d", (int)level,
-                           BACKEND_LEVEL_COUNT - 1);
+                           FLEET_ISA_COUNT - 1);
     if (level > most)
         return fleet_error(err, -ENOTSUP,
                            "CPU back end: level %s is not supported here, the machine has %s",
-                           backend_level_name(level), backend_level_name(most));
+                           fleet_isa_names[level], fleet_isa_names[most]);
     return 0;
 }
 
@@ -148,7 +146,7 @@ struct backend *backend_cpu_memory_new(int threads)
     return &cpu->base;
 }
 
-int backend_cpu_new(enum backend_level level, int threads, struct backend **out,
+int backend_cpu_new(enum fleet_isa level, int threads, struct backend **out,
                     struct fleet_error *err)
 {
     struct cpu_backend *cpu;

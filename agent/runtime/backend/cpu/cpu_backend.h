@@ -38,7 +38,7 @@ extern const struct cpu_kernels cpu_kernels_avx512bf16;
 
 struct cpu_backend {
     struct backend base;
-    enum backend_level level;
+    enum fleet_isa level;
     const struct cpu_kernels *kernels;
     struct thread_pool *pool;
     void *packed_a, *packed_b; /* CPU_PACKED_…_BYTES, 64-byte aligned */
