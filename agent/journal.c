@@ -67,11 +67,11 @@ void journal_order(struct journal *journal, const struct member_action *action, 
 
 static void log_phase(const struct journal *journal, const struct link_message *m, double now_ms)
 {
-    if (m->ready.phase == LINK_PHASE_RESTORED)
+    if (m->ready.phase == FLEET_PHASE_RESTORED)
         fleet_log_info(
             "Ready to train", FLEET_INT("step", m->ready.step),
             FLEET_INT("afterMs", llround(fmax(m->ready.at_ms - journal->assigned_ms, 0))));
-    else if (m->ready.phase == LINK_PHASE_FIRST_STEP)
+    else if (m->ready.phase == FLEET_PHASE_FIRST_STEP)
         fleet_log_info("Made the first step", FLEET_INT("step", m->ready.step),
                        FLEET_INT("afterMs", llround(fmax(now_ms - journal->assigned_ms, 0))));
 }

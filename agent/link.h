@@ -78,18 +78,6 @@ enum link_kind {
     LINK_KIND_COUNT,
 };
 
-/* Phases of joining a generation, in order. */
-enum link_phase {
-    /* Has left `generation` after an abort or a lost peer, a complete vote applied: holds the state
-     * of `step` and waits for an assign. Said once for each generation that was left; at the start
-     * `hello` says the same. */
-    LINK_PHASE_WAITING,
-    LINK_PHASE_CONNECTED,  /* all data connections are up */
-    LINK_PHASE_RESTORED,   /* every rank has its state: the next thing is a step */
-    LINK_PHASE_FIRST_STEP, /* the first step of the generation is committed */
-    LINK_PHASE_COUNT,
-};
-
 /* Where the time of a step went on the rank that tells of it, seconds; 0 = not measured. */
 struct link_times {
     double data, forward, backward;
@@ -140,7 +128,7 @@ struct link_message {
             int64_t pid;
         } hello; /* and waits for an assign, without state */
         struct {
-            enum link_phase phase;
+            enum fleet_phase phase; /* WAITING: `generation` was left, with the state of `step` */
             double at_ms;
             int64_t step; /* newest committed step, 0 = none yet, -1 = has no state */
         } ready;

@@ -31,21 +31,15 @@ static void take_hello(struct supervisor *s, int local_rank, const struct link_m
 
 static void take_ready(struct supervisor *s, int local_rank, const struct link_message *m)
 {
-    static const enum message_phase phases[LINK_PHASE_COUNT] = {
-        [LINK_PHASE_WAITING] = MESSAGE_PHASE_WAITING,
-        [LINK_PHASE_CONNECTED] = MESSAGE_PHASE_CONNECTED,
-        [LINK_PHASE_RESTORED] = MESSAGE_PHASE_RESTORED,
-        [LINK_PHASE_FIRST_STEP] = MESSAGE_PHASE_FIRST_STEP,
-    };
     struct trainer *t = &s->trainers[local_rank];
     struct member_output out = {0};
 
     t->step = m->ready.step;
-    if (m->ready.phase == LINK_PHASE_FIRST_STEP)
+    if (m->ready.phase == FLEET_PHASE_FIRST_STEP)
         t->failures = 0;
-    if (m->ready.phase != LINK_PHASE_WAITING) {
-        member_trainer_phase(s->member, local_rank, m->generation, phases[m->ready.phase],
-                             m->ready.step, m->ready.at_ms, supervisor_clock(s), &out);
+    if (m->ready.phase != FLEET_PHASE_WAITING) {
+        member_trainer_phase(s->member, local_rank, m->generation, m->ready.phase, m->ready.step,
+                             m->ready.at_ms, supervisor_clock(s), &out);
         supervisor_apply(s, &out);
         return;
     }
@@ -161,15 +155,15 @@ void supervisor_message(struct supervisor *s, int local_rank, const struct link_
 /* ---- what own trainers report ------------------------------------------------------------ */
 
 /* It has reached this phase of its generation and those before; -1 = the step is not known. */
-static void report_phases(struct supervisor *s, int local_rank, enum message_phase reached,
+static void report_phases(struct supervisor *s, int local_rank, enum fleet_phase reached,
                           int64_t step)
 {
     const struct trainer *t = &s->trainers[local_rank];
     struct member_output out = {0};
 
-    for (int phase = MESSAGE_PHASE_CONNECTED; phase <= (int)reached; phase++)
-        member_trainer_phase(s->member, local_rank, t->generation, (enum message_phase)phase, step,
-                             supervisor_clock(s), supervisor_clock(s), &out);
+    for (enum fleet_phase phase = FLEET_PHASE_CONNECTED; phase <= reached; phase++)
+        member_trainer_phase(s->member, local_rank, t->generation, phase, step, supervisor_clock(s),
+                             supervisor_clock(s), &out);
     supervisor_apply(s, &out);
 }
 
@@ -186,9 +180,9 @@ void supervisor_report_started(struct supervisor *s, int local_rank)
         return;
     t->is_awaited = has_reported && t->rank == 0;
     report_phases(s, local_rank,
-                  t->is_awaited  ? MESSAGE_PHASE_CONNECTED
-                  : has_reported ? MESSAGE_PHASE_RESTORED
-                                 : MESSAGE_PHASE_FIRST_STEP,
+                  t->is_awaited  ? FLEET_PHASE_CONNECTED
+                  : has_reported ? FLEET_PHASE_RESTORED
+                                 : FLEET_PHASE_FIRST_STEP,
                   -1);
 }
 
@@ -201,13 +195,13 @@ static void take_first_report(struct supervisor *s, int local_rank,
 
     if (!t->is_awaited || (line->resumed < 0 && !is_training))
         return;
-    report_phases(s, local_rank, MESSAGE_PHASE_RESTORED, line->resumed);
+    report_phases(s, local_rank, FLEET_PHASE_RESTORED, line->resumed);
     if (!is_training)
         return;
     t->is_awaited = false;
     t->failures = 0;
     for (int i = 0; i < s->config.processes; i++) /* a pod has reached what all its trainers have */
-        report_phases(s, i, MESSAGE_PHASE_FIRST_STEP, -1);
+        report_phases(s, i, FLEET_PHASE_FIRST_STEP, -1);
 }
 
 static void report_step(struct supervisor *s, struct trainer *t, const struct progress_line *line)

@@ -303,12 +303,12 @@ int elastic_join(struct trainer *trainer, const struct link_message *assign,
 {
     if (prepare(trainer, assign, err) < 0 || connect_ranks(trainer, assign, err) < 0)
         return err->code;
-    trainer_announce(trainer, LINK_PHASE_CONNECTED);
+    trainer_announce(trainer, FLEET_PHASE_CONNECTED);
     if (agree(trainer, err) < 0)
         return err->code;
     trainer->progress.voted = 0; /* whatever was held has been applied or will be computed again */
     trainer->generation.first_step_pending = true;
-    trainer_announce(trainer, LINK_PHASE_RESTORED);
+    trainer_announce(trainer, FLEET_PHASE_RESTORED);
     return 0;
 }
 

@@ -114,7 +114,7 @@ static int run_generation(struct trainer *trainer, const struct link_message *as
         return 0;
     if (!is_interruption(rc))
         return rc;
-    trainer_announce(trainer, LINK_PHASE_WAITING);
+    trainer_announce(trainer, FLEET_PHASE_WAITING);
     return 0;
 }
 

@@ -246,7 +246,7 @@ static int train_update(struct trainer *trainer, int64_t update, const struct le
     times_end(trainer);
     report_update(trainer, update);
     if (trainer->generation.first_step_pending)
-        trainer_announce(trainer, LINK_PHASE_FIRST_STEP);
+        trainer_announce(trainer, FLEET_PHASE_FIRST_STEP);
     trainer->generation.first_step_pending = false;
     return 0;
 }

@@ -313,7 +313,7 @@ bool trainer_is_complete(const struct trainer *trainer, int64_t update)
     return trainer_batches(trainer, update) == trainer->job.merge;
 }
 
-void trainer_announce(struct trainer *trainer, enum link_phase phase)
+void trainer_announce(struct trainer *trainer, enum fleet_phase phase)
 {
     struct link_message message = {.kind = LINK_READY, .generation = trainer->generation.id};
 

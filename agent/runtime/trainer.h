@@ -145,7 +145,7 @@ int64_t trainer_batches(const struct trainer *trainer, int64_t update);
 bool trainer_is_complete(const struct trainer *trainer, int64_t update);
 
 /* Tell the agent that a phase of joining or leaving a generation is complete. */
-void trainer_announce(struct trainer *trainer, enum link_phase phase);
+void trainer_announce(struct trainer *trainer, enum fleet_phase phase);
 
 /* Tell the agent something worth showing: what is odd, or a fact. */
 void trainer_warn(struct trainer *trainer, const char *format, ...)

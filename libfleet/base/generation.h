@@ -23,6 +23,17 @@ struct fleet_generation {
     int64_t counter;
 };
 
+/* How far a trainer, or a whole member, has joined a generation; in order. */
+enum fleet_phase {
+    /* Has left it after an abort or a lost peer, a complete vote applied, or never was in one:
+     * holds the state of some step, or none, and waits for an assign. */
+    FLEET_PHASE_WAITING,
+    FLEET_PHASE_CONNECTED,  /* all its data connections are up */
+    FLEET_PHASE_RESTORED,   /* its state is complete: the next thing is a step */
+    FLEET_PHASE_FIRST_STEP, /* the first step of the generation is committed */
+    FLEET_PHASE_COUNT,
+};
+
 /* {"epoch": 1, "counter": 3} in JSON, both required (field.h). */
 extern const struct fleet_object fleet_generation_type;
 

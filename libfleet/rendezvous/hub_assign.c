@@ -109,7 +109,7 @@ static void seat(struct hub *hub)
         peer->assign_sent_ms = hub->now_ms;
         peer->is_finished = false;
         peer->left_for[0] = '\0';
-        for (size_t phase = 0; phase < 4; phase++)
+        for (size_t phase = 0; phase < FLEET_PHASE_COUNT; phase++)
             peer->phase_ms[phase] = NAN;
     }
 }

@@ -118,7 +118,7 @@ static void adopt(struct hub *hub, struct hub_peer *peer, const struct message_h
     hub_places_remove(&hub->finished_gone, peer->place); /* it says itself whether it has */
     if (hub->phase == HUB_GATHERING && !hub->is_broken &&
         hello->status.state == MESSAGE_STATE_RUNNING) {
-        hub->phase = hello->status.phase == MESSAGE_PHASE_FIRST_STEP ? HUB_RUNNING : HUB_FORMING;
+        hub->phase = hello->status.phase == FLEET_PHASE_FIRST_STEP ? HUB_RUNNING : HUB_FORMING;
         hub->progress_ms = hub->begun_ms = hub->now_ms;
     }
 }

@@ -50,7 +50,7 @@ struct hub_peer {
     struct message_status status;         /* as it said last */
     int place;                            /* in hub->newest, -1 = not in it */
     char left_for[MESSAGE_CAUSE_MAX + 1]; /* why a hub before us ended it; "" = not known */
-    double phase_ms[4];                   /* when it reached each phase of hub->newest */
+    double phase_ms[FLEET_PHASE_COUNT];   /* when it reached each phase of hub->newest */
     double abort_sent_ms;                 /* when it was last told to abort; -INFINITY = never */
     double assign_sent_ms;                /* when it was last sent the newest assign */
     double ready_ms;                      /* when it last became WAITING */

@@ -68,7 +68,7 @@ struct hub_peer *hub_peer_add(struct hub *hub, const char *pod_uid)
     peer->place = -1;
     peer->status.step = -1;
     peer->abort_sent_ms = peer->assign_sent_ms = -INFINITY;
-    for (size_t phase = 0; phase < 4; phase++)
+    for (size_t phase = 0; phase < FLEET_PHASE_COUNT; phase++)
         peer->phase_ms[phase] = NAN;
     hub->changed_ms = hub->now_ms;
     return peer;

@@ -50,7 +50,7 @@ static bool refuse_wrong_step(struct hub *hub, struct hub_peer *peer, struct hub
     char reason[MESSAGE_REASON_MAX + 1];
     struct message refused = {.type = MESSAGE_REFUSED, .refused = {.reason = reason}};
 
-    if (peer->status.phase != MESSAGE_PHASE_RESTORED || is_right_step(hub, peer->status.step))
+    if (peer->status.phase != FLEET_PHASE_RESTORED || is_right_step(hub, peer->status.step))
         return false;
     hub_output_text(reason, "it restored step %" PRId64 ", agreed was step %" PRId64,
                     peer->status.step,
@@ -73,9 +73,9 @@ static void note_phases(struct hub *hub, struct hub_peer *peer, double age_ms,
             hub->progress_ms = hub->now_ms;
         }
     hub_timeline_phase(hub);
-    if (peer->status.phase == MESSAGE_PHASE_RESTORED)
+    if (peer->status.phase == FLEET_PHASE_RESTORED)
         note_restored(hub, peer->status.step);
-    if (peer->status.phase == MESSAGE_PHASE_FIRST_STEP) {
+    if (peer->status.phase == FLEET_PHASE_FIRST_STEP) {
         hub_timeline_step(hub, at_ms);
         hub_status_running(hub, out);
     }
@@ -168,7 +168,7 @@ void hub_status_take(struct hub *hub, struct hub_peer *peer, const struct messag
     }
     peer->status = *status;
     hub_leave_note(hub, peer, out);
-    if (status->state == MESSAGE_STATE_RUNNING && status->phase == MESSAGE_PHASE_FIRST_STEP &&
+    if (status->state == MESSAGE_STATE_RUNNING && status->phase == FLEET_PHASE_FIRST_STEP &&
         fleet_generation_compare(status->generation, hub->live) > 0)
         hub->live = status->generation;
     correct(hub, peer, age_ms, is_hello, out);

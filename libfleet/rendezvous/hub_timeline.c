@@ -28,7 +28,7 @@ void hub_timeline_begin(struct hub *hub)
 }
 
 /* When the last member reached `phase`, NAN if one has not. */
-static double last_to_reach(const struct hub *hub, enum message_phase phase)
+static double last_to_reach(const struct hub *hub, enum fleet_phase phase)
 {
     double last = -INFINITY;
     int reached = 0;
@@ -48,9 +48,9 @@ void hub_timeline_phase(struct hub *hub)
     struct hub_restart *restart = &hub->restart;
 
     if (isnan(restart->connected_ms))
-        restart->connected_ms = last_to_reach(hub, MESSAGE_PHASE_CONNECTED);
+        restart->connected_ms = last_to_reach(hub, FLEET_PHASE_CONNECTED);
     if (isnan(restart->restored_ms))
-        restart->restored_ms = last_to_reach(hub, MESSAGE_PHASE_RESTORED);
+        restart->restored_ms = last_to_reach(hub, FLEET_PHASE_RESTORED);
 }
 
 void hub_timeline_step(struct hub *hub, double at_ms)

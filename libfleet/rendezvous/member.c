@@ -260,7 +260,7 @@ void member_deliver(struct member *member, struct member_output *out)
     member->delivered = member->obeyed;
     for (int i = 0; i < member->process_count; i++) {
         member->processes[i].state = PROCESS_RUNNING;
-        member->processes[i].phase = MESSAGE_PHASE_WAITING;
+        member->processes[i].phase = FLEET_PHASE_WAITING;
     }
     action->assign = &member->assignment.assign;
     action->generation = member->obeyed;

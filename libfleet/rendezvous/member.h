@@ -124,7 +124,7 @@ void member_set_port(struct member *member, int local_rank, int port);
 
 /* It reached a phase (not WAITING) of `generation`, at `at_ms` on the clock of now_ms. */
 void member_trainer_phase(struct member *member, int local_rank, struct fleet_generation generation,
-                          enum message_phase phase, int64_t step, double at_ms, double now_ms,
+                          enum fleet_phase phase, int64_t step, double at_ms, double now_ms,
                           struct member_output *out);
 
 /*

@@ -24,7 +24,7 @@ struct member_process {
     int64_t step;                             /* state held, -1 = none */
     int64_t restored_step;                    /* the one it went on from in this generation */
     struct fleet_generation state_generation; /* in which it was last complete, none if none */
-    enum message_phase phase;
+    enum fleet_phase phase;
     double phase_at_ms;
     bool is_finished;
     bool has_failed; /* and the hub does not know yet: `failure` */
@@ -149,7 +149,7 @@ void member_report_store_entry(struct member *member, const struct member_entry 
 /* All gets that wait, and all puts if the hub may have forgotten them. */
 void member_report_store(struct member *member, bool with_puts, struct member_output *out);
 /* The phase that all processes have reached. */
-enum message_phase member_report_phase(const struct member *member);
+enum fleet_phase member_report_phase(const struct member *member);
 
 /* ---- member_store.c -------------------------------------------------------------------------- */
 

@@ -19,9 +19,9 @@ void member_report_send(struct member *member, struct message *message, struct m
     member_append(out, MEMBER_SEND)->text = message_encode(message);
 }
 
-enum message_phase member_report_phase(const struct member *member)
+enum fleet_phase member_report_phase(const struct member *member)
 {
-    enum message_phase phase = MESSAGE_PHASE_FIRST_STEP;
+    enum fleet_phase phase = FLEET_PHASE_FIRST_STEP;
 
     for (int i = 0; i < member->process_count; i++)
         if (member->processes[i].phase < phase)
@@ -50,7 +50,7 @@ static int64_t restored_step(const struct member *member)
     int64_t step = -1;
 
     for (int i = 0; i < member->process_count; i++)
-        if (member->processes[i].phase == MESSAGE_PHASE_RESTORED &&
+        if (member->processes[i].phase == FLEET_PHASE_RESTORED &&
             member->processes[i].restored_step > step)
             step = member->processes[i].restored_step;
     return step;
@@ -68,7 +68,7 @@ static struct message_status status(const struct member *member)
 
     if (s.state == MESSAGE_STATE_RUNNING && member->is_joined && !member->is_pending)
         s.phase = member_report_phase(member);
-    if (s.phase == MESSAGE_PHASE_RESTORED)
+    if (s.phase == FLEET_PHASE_RESTORED)
         s.step = restored_step(member);
     return s;
 }

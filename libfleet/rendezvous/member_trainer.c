@@ -59,7 +59,7 @@ void member_trainer_up(struct member *member, int local_rank, int64_t step, doub
 }
 
 void member_trainer_phase(struct member *member, int local_rank, struct fleet_generation generation,
-                          enum message_phase phase, int64_t step, double at_ms, double now_ms,
+                          enum fleet_phase phase, int64_t step, double at_ms, double now_ms,
                           struct member_output *out)
 {
     struct member_process *process = process_at(member, local_rank);
@@ -71,11 +71,11 @@ void member_trainer_phase(struct member *member, int local_rank, struct fleet_ge
         return; /* (3) */
     process->phase = phase;
     process->phase_at_ms = at_ms;
-    if (phase >= MESSAGE_PHASE_RESTORED && !member->own_trainer) {
+    if (phase >= FLEET_PHASE_RESTORED && !member->own_trainer) {
         process->step = step;
         process->state_generation = member->obeyed;
     }
-    if (phase == MESSAGE_PHASE_RESTORED)
+    if (phase == FLEET_PHASE_RESTORED)
         process->restored_step = step;
     if (member_report_phase(member) != phase)
         return;
@@ -152,7 +152,7 @@ void member_trainer_silent(struct member *member, int local_rank, double now_ms,
 
     member_enter(member, now_ms);
     process->state = PROCESS_DOWN;
-    process->phase = MESSAGE_PHASE_WAITING;
+    process->phase = FLEET_PHASE_WAITING;
     leave_for_failure(member, fleet_cause_word(FLEET_CAUSE_MEMBER_LOST), out);
     member_report_heartbeat(member, out);
 }
@@ -165,7 +165,7 @@ void member_trainer_failed(struct member *member, const struct member_failure *f
     member_enter(member, now_ms);
     process->state = PROCESS_DOWN;
     process->step = -1;
-    process->phase = MESSAGE_PHASE_WAITING;
+    process->phase = FLEET_PHASE_WAITING;
     process->is_finished = false;
     member_forget_failure(process);
     process->failure = *failure;

@@ -81,20 +81,13 @@ enum message_state {
     MESSAGE_STATE_RUNNING,  /* all are up, in `generation` */
 };
 
-enum message_phase {
-    MESSAGE_PHASE_WAITING,    /* left `generation` (or never had one) and waits for an assign */
-    MESSAGE_PHASE_CONNECTED,  /* data connections of `generation` are up */
-    MESSAGE_PHASE_RESTORED,   /* state of step `step` is complete on this member */
-    MESSAGE_PHASE_FIRST_STEP, /* committed the first step of `generation`, number `step` */
-};
-
 /* Where a member is: everything a hub must know of it, so that one heartbeat heals a lost
  * message. */
 struct message_status {
     enum message_state state;
     struct fleet_generation generation; /* the newest obeyed, none if none */
-    enum message_phase phase; /* reached in `generation` by all its processes, while RUNNING */
-    int64_t step;             /* last step committed and held by its trainers, -1 = no state */
+    enum fleet_phase phase; /* reached in `generation` by all its processes, while RUNNING */
+    int64_t step;           /* last step committed and held by its trainers, -1 = no state */
     struct fleet_generation
         state_generation; /* in which that state was last complete, none if none */
     bool is_leaving;      /* it was asked to go: its trainers save what they hold and end */

@@ -162,9 +162,9 @@ static void join(struct agent *agent, const struct member_action *action, struct
     struct message_step made = {.step = step + 1, .loss = 2};
 
     agent->generation = action->generation;
-    for (int phase = MESSAGE_PHASE_CONNECTED; phase <= MESSAGE_PHASE_FIRST_STEP; phase++)
-        member_trainer_phase(member, 0, action->generation, (enum message_phase)phase,
-                             phase == MESSAGE_PHASE_FIRST_STEP ? step + 1 : step, now_ms, now_ms,
+    for (enum fleet_phase phase = FLEET_PHASE_CONNECTED; phase <= FLEET_PHASE_FIRST_STEP; phase++)
+        member_trainer_phase(member, 0, action->generation, phase,
+                             phase == FLEET_PHASE_FIRST_STEP ? step + 1 : step, now_ms, now_ms,
                              out);
     member_trainer_step(member, &made, now_ms, out);
 }

@@ -170,7 +170,7 @@ static void say_hello(struct world *w, int member)
                                    .left_for = ""}});
 }
 
-static void reach(struct world *w, int workers, enum message_phase phase, int64_t step)
+static void reach(struct world *w, int workers, enum fleet_phase phase, int64_t step)
 {
     struct fleet_generation generation = hub_generation(w->network.hubs[0].hub);
 
@@ -191,15 +191,15 @@ static void train(struct world *w, int workers)
     for (int i = 0; i < workers; i++)
         say_hello(w, i);
     fake_io_run(w->io, 500);
-    reach(w, workers, MESSAGE_PHASE_CONNECTED, -1);
-    reach(w, workers, MESSAGE_PHASE_RESTORED, 0);
+    reach(w, workers, FLEET_PHASE_CONNECTED, -1);
+    reach(w, workers, FLEET_PHASE_RESTORED, 0);
     step.generation = hub_generation(w->network.hubs[0].hub).counter;
     say(w, 0,
         (struct message){.type = MESSAGE_PROGRESS,
                          .progress = {.generation = hub_generation(w->network.hubs[0].hub),
                                       .steps = &step,
                                       .count = 1}});
-    reach(w, workers, MESSAGE_PHASE_FIRST_STEP, 1);
+    reach(w, workers, FLEET_PHASE_FIRST_STEP, 1);
     fleet_assert(hub_phase(w->network.hubs[0].hub) == HUB_RUNNING);
     fake_io_run(w->io, 60000);
 }

@@ -247,10 +247,9 @@ static inline void join(struct agent *agent, const struct member_action *action,
 
     agent->generation = action->generation;
     agent->place = action->place;
-    for (int phase = MESSAGE_PHASE_CONNECTED; phase <= MESSAGE_PHASE_RESTORED; phase++)
-        member_trainer_phase(member, 0, action->generation, (enum message_phase)phase, step, now_ms,
-                             now_ms, out);
-    member_trainer_phase(member, 0, action->generation, MESSAGE_PHASE_FIRST_STEP, step + 1, now_ms,
+    for (enum fleet_phase phase = FLEET_PHASE_CONNECTED; phase <= FLEET_PHASE_RESTORED; phase++)
+        member_trainer_phase(member, 0, action->generation, phase, step, now_ms, now_ms, out);
+    member_trainer_phase(member, 0, action->generation, FLEET_PHASE_FIRST_STEP, step + 1, now_ms,
                          now_ms, out);
     member_trainer_step(member, &told, now_ms, out);
 }

@@ -256,7 +256,7 @@ static inline void say_hello(struct world *w)
                                  .hello = {.port = 4000, .level = FLEET_ISA_AVX2, .pid = 9}});
 }
 
-static inline void say_ready(struct world *w, enum link_phase phase, int64_t step)
+static inline void say_ready(struct world *w, enum fleet_phase phase, int64_t step)
 {
     say(w, (struct link_message){.kind = LINK_READY,
                                  .ready = {.phase = phase, .at_ms = w->now, .step = step}});
@@ -353,9 +353,9 @@ static inline void train(struct world *w)
     supervisor_start(w->supervisor, w->now);
     say_hello(w);
     hub_assigns(w);
-    say_ready(w, LINK_PHASE_CONNECTED, -1);
-    say_ready(w, LINK_PHASE_RESTORED, 0);
-    say_ready(w, LINK_PHASE_FIRST_STEP, 1);
+    say_ready(w, FLEET_PHASE_CONNECTED, -1);
+    say_ready(w, FLEET_PHASE_RESTORED, 0);
+    say_ready(w, FLEET_PHASE_FIRST_STEP, 1);
     fleet_strbuf_clear(&w->log);
 }
 

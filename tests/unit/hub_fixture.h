@@ -209,7 +209,7 @@ static inline void ready(int index)
     hello(index);
 }
 
-static inline void tell_phase(int index, enum message_phase phase, int64_t step, double age_ms)
+static inline void tell_phase(int index, enum fleet_phase phase, int64_t step, double age_ms)
 {
     struct peer *peer = &w.peers[index];
     struct message message = {.type = MESSAGE_READY};
@@ -218,7 +218,7 @@ static inline void tell_phase(int index, enum message_phase phase, int64_t step,
     peer->status.generation = peer->last_assign.assign.generation;
     peer->status.phase = phase;
     peer->status.step = step;
-    if (phase >= MESSAGE_PHASE_RESTORED)
+    if (phase >= FLEET_PHASE_RESTORED)
         peer->status.state_generation = peer->status.generation;
     message.ready = (struct message_ready){.status = peer->status, .age_ms = age_ms};
     send_to_hub(peer, &message);
@@ -232,7 +232,7 @@ static inline void left_generation(int index)
 
     peer->status.state = MESSAGE_STATE_WAITING;
     peer->status.generation = hub_generation(w.hub);
-    peer->status.phase = MESSAGE_PHASE_WAITING;
+    peer->status.phase = FLEET_PHASE_WAITING;
     message.ready.status = peer->status;
     send_to_hub(peer, &message);
 }
@@ -299,11 +299,10 @@ static inline void run(int64_t step)
             fleet_generation_compare(w.peers[i].last_assign.assign.generation,
                                      hub_generation(w.hub)) == 0)
             step = w.peers[i].last_assign.assign.step;
-    for (int phase = MESSAGE_PHASE_CONNECTED; phase <= MESSAGE_PHASE_FIRST_STEP; phase++)
+    for (enum fleet_phase phase = FLEET_PHASE_CONNECTED; phase <= FLEET_PHASE_FIRST_STEP; phase++)
         for (int i = 0; i < PEERS_MAX; i++)
             if (w.peers[i].place >= 0 && w.peers[i].connection)
-                tell_phase(i, (enum message_phase)phase,
-                           phase == MESSAGE_PHASE_FIRST_STEP ? step + 1 : step, 0);
+                tell_phase(i, phase, phase == FLEET_PHASE_FIRST_STEP ? step + 1 : step, 0);
 }
 
 static inline void form(int count)

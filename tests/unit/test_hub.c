@@ -167,12 +167,12 @@ static void test_hub__aborts_survivors_at_once_and_goes_on_when_the_trainer_is_b
     assert_int_equal(w.peers[0].last_assign.assign.lineage[1].first_step, 21);
     w.now_ms += 9;
     for (int i = 0; i < 3; i++)
-        tell_phase(i, MESSAGE_PHASE_CONNECTED, 20, 2); /* two ms ago */
+        tell_phase(i, FLEET_PHASE_CONNECTED, 20, 2); /* two ms ago */
     w.now_ms += 50;
     for (int i = 0; i < 3; i++)
-        tell_phase(i, MESSAGE_PHASE_RESTORED, 20, 0);
+        tell_phase(i, FLEET_PHASE_RESTORED, 20, 0);
     w.now_ms += 40;
-    tell_phase(2, MESSAGE_PHASE_FIRST_STEP, 21, 0);
+    tell_phase(2, FLEET_PHASE_FIRST_STEP, 21, 0);
 
     restart = last_event(HUB_EVENT_RESTART);
     assert_string_equal(restart->cause, "MemberLost");
@@ -280,7 +280,7 @@ static void test_hub__survives_a_failure_while_forming(void **state)
     left_generation(1);
     left_generation(2);
     assert_generation(2);
-    tell_phase(1, MESSAGE_PHASE_CONNECTED, 1, 0);
+    tell_phase(1, FLEET_PHASE_CONNECTED, 1, 0);
     fail_trainer(2); /* in the new generation, before it connected */
     left_generation(1);
     wait_quietly(600, true);

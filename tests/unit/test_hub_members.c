@@ -265,8 +265,8 @@ static void test_hub_members__refuses_one_that_restored_another_step_than_agreed
     ready(1);
     assert_generation(2);
     assert_int_equal(w.peers[1].last_assign.assign.step, 9);
-    tell_phase(0, MESSAGE_PHASE_RESTORED, 9, 0);
-    tell_phase(1, MESSAGE_PHASE_RESTORED, 4, 0);
+    tell_phase(0, FLEET_PHASE_RESTORED, 9, 0);
+    tell_phase(1, FLEET_PHASE_RESTORED, 4, 0);
     assert_int_equal(w.peers[1].refused, 1);
     assert_string_equal(w.peers[1].reason, "it restored step 4, agreed was step 9");
     assert_string_equal(last_event(HUB_EVENT_LOST)->cause, "WrongState");
@@ -480,7 +480,7 @@ static void remember(int index, int count)
     w.peers[index].place = index;
     w.peers[index].status = (struct message_status){.state = MESSAGE_STATE_RUNNING,
                                                     .generation = {1, 5},
-                                                    .phase = MESSAGE_PHASE_FIRST_STEP,
+                                                    .phase = FLEET_PHASE_FIRST_STEP,
                                                     .step = 40,
                                                     .state_generation = {1, 5}};
 }

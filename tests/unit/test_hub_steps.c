@@ -16,8 +16,8 @@ static void test_hub_steps__a_step_says_that_the_generation_runs(void **state)
     ready(0);
     ready(1);
     for (int i = 0; i < 2; i++) {
-        tell_phase(i, MESSAGE_PHASE_CONNECTED, 0, 0);
-        tell_phase(i, MESSAGE_PHASE_RESTORED, 0, 0);
+        tell_phase(i, FLEET_PHASE_CONNECTED, 0, 0);
+        tell_phase(i, FLEET_PHASE_RESTORED, 0, 0);
     }
     assert_int_equal(hub_phase(w.hub), HUB_FORMING);
     progress(0, 1, 1); /* before anybody's "first step" */
@@ -327,8 +327,8 @@ static void test_hub_steps__finishes_a_job_that_had_finished_before(void **state
     (void)state;
     start(1, 1, NULL);
     ready(0);
-    tell_phase(0, MESSAGE_PHASE_CONNECTED, -1, 0);
-    tell_phase(0, MESSAGE_PHASE_RESTORED, 300, 0);
+    tell_phase(0, FLEET_PHASE_CONNECTED, -1, 0);
+    tell_phase(0, FLEET_PHASE_RESTORED, 300, 0);
     finish(0, 300, "ab");
     assert_phase(HUB_FINISHED);
     assert_int_equal(last_event(HUB_EVENT_FINISHED)->step.step, 300);
@@ -514,10 +514,10 @@ static void report_step(int index, int64_t step, int64_t steps)
     send_to_hub(&w.peers[index], &message);
 }
 
-static void phases(int index, enum message_phase last, int64_t step)
+static void phases(int index, enum fleet_phase last, int64_t step)
 {
-    for (int phase = MESSAGE_PHASE_CONNECTED; phase <= (int)last; phase++)
-        tell_phase(index, (enum message_phase)phase, step, 0);
+    for (enum fleet_phase phase = FLEET_PHASE_CONNECTED; phase <= last; phase++)
+        tell_phase(index, phase, step, 0);
 }
 
 /* Two members that have reached step 430, with a checkpoint of 400. */
@@ -527,8 +527,8 @@ static void own_job(void)
     make_own();
     ready(0);
     ready(1);
-    phases(0, MESSAGE_PHASE_FIRST_STEP, -1);
-    phases(1, MESSAGE_PHASE_FIRST_STEP, -1);
+    phases(0, FLEET_PHASE_FIRST_STEP, -1);
+    phases(1, FLEET_PHASE_FIRST_STEP, -1);
     report_step(0, 400, 1000);
     checkpoint(0, 1, 400);
     report_step(0, 430, 1000);
@@ -586,11 +586,11 @@ static void test_hub_steps__steps_of_an_own_trainer_are_lost_where_it_says_so(vo
     own_job();
     own_restart();
     assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
-    phases(1, MESSAGE_PHASE_RESTORED, -1);
-    phases(0, MESSAGE_PHASE_RESTORED, 410); /* it has saved since, and nobody heard of it */
+    phases(1, FLEET_PHASE_RESTORED, -1);
+    phases(0, FLEET_PHASE_RESTORED, 410); /* it has saved since, and nobody heard of it */
     assert_int_equal(w.peers[0].refused, 0);
     assert_phase(HUB_FORMING);
-    tell_phase(0, MESSAGE_PHASE_FIRST_STEP, -1, 0);
+    tell_phase(0, FLEET_PHASE_FIRST_STEP, -1, 0);
     assert_phase(HUB_RUNNING);
     assert_int_equal(last_event(HUB_EVENT_RESTART)->lost_steps, 20);
     assert_true(last_event(HUB_EVENT_RESTART)->timeline.resume_ms >= 0);
@@ -609,9 +609,9 @@ static void test_hub_steps__a_step_that_is_told_after_the_failure_is_lost_too(vo
     left_generation(0);
     ready(1);
     assert_generation(2);
-    phases(1, MESSAGE_PHASE_RESTORED, -1);
-    phases(0, MESSAGE_PHASE_RESTORED, 410);
-    tell_phase(0, MESSAGE_PHASE_FIRST_STEP, -1, 0);
+    phases(1, FLEET_PHASE_RESTORED, -1);
+    phases(0, FLEET_PHASE_RESTORED, 410);
+    tell_phase(0, FLEET_PHASE_FIRST_STEP, -1, 0);
     assert_int_equal(last_event(HUB_EVENT_RESTART)->lost_steps, 25);
     stop();
 }
@@ -621,8 +621,8 @@ static void test_hub_steps__nothing_is_claimed_of_an_own_trainer_that_does_not_s
     (void)state;
     own_job();
     own_restart();
-    phases(1, MESSAGE_PHASE_RESTORED, -1);
-    phases(0, MESSAGE_PHASE_FIRST_STEP, -1); /* it makes a step, and does not say from where */
+    phases(1, FLEET_PHASE_RESTORED, -1);
+    phases(0, FLEET_PHASE_FIRST_STEP, -1); /* it makes a step, and does not say from where */
     assert_int_equal(last_event(HUB_EVENT_RESTART)->lost_steps, -1);
     stop();
 
@@ -630,11 +630,11 @@ static void test_hub_steps__nothing_is_claimed_of_an_own_trainer_that_does_not_s
     make_own();
     ready(0);
     ready(1);
-    phases(0, MESSAGE_PHASE_FIRST_STEP, -1);
-    phases(1, MESSAGE_PHASE_FIRST_STEP, -1);
+    phases(0, FLEET_PHASE_FIRST_STEP, -1);
+    phases(1, FLEET_PHASE_FIRST_STEP, -1);
     own_restart();
-    phases(0, MESSAGE_PHASE_FIRST_STEP, -1);
-    phases(1, MESSAGE_PHASE_FIRST_STEP, -1);
+    phases(0, FLEET_PHASE_FIRST_STEP, -1);
+    phases(1, FLEET_PHASE_FIRST_STEP, -1);
     assert_int_equal(last_event(HUB_EVENT_RESTART)->lost_steps, -1);
     assert_true(last_event(HUB_EVENT_RESTART)->timeline.connect_ms >= 0); /* it was started */
     assert_true(last_event(HUB_EVENT_RESTART)->timeline.resume_ms < 0);   /* more is not known */

@@ -171,7 +171,7 @@ static void test_internal_error__a_hub_that_breaks_is_made_anew_from_the_status(
     start_training(&w);
     w.running = (struct message_status){.state = MESSAGE_STATE_RUNNING,
                                         .generation = {1, 1},
-                                        .phase = MESSAGE_PHASE_FIRST_STEP,
+                                        .phase = FLEET_PHASE_FIRST_STEP,
                                         .step = 7};
     tick(&w, 3000);
     assert_string_equal(condition(&w, "Running"), "True");

@@ -59,7 +59,7 @@ static struct link_message sample(enum link_kind kind)
         m.hello.pid = 77;
         break;
     case LINK_READY:
-        m.ready.phase = LINK_PHASE_RESTORED;
+        m.ready.phase = FLEET_PHASE_RESTORED;
         m.ready.at_ms = 99.125;
         m.ready.step = 811;
         break;

@@ -174,7 +174,7 @@ static void abort_generation(int64_t counter)
     receive(&message);
 }
 
-static void phase(int local_rank, int64_t counter, enum message_phase phase, int64_t step,
+static void phase(int local_rank, int64_t counter, enum fleet_phase phase, int64_t step,
                   double age_ms)
 {
     member_trainer_phase(w.member, local_rank, (struct fleet_generation){1, counter}, phase, step,
@@ -213,9 +213,9 @@ static void run_as(int reporter)
     connect_hub();
     up(0, -1);
     assign(1, 1, reporter);
-    phase(0, 1, MESSAGE_PHASE_CONNECTED, -1, 0);
-    phase(0, 1, MESSAGE_PHASE_RESTORED, 0, 0);
-    phase(0, 1, MESSAGE_PHASE_FIRST_STEP, 1, 0);
+    phase(0, 1, FLEET_PHASE_CONNECTED, -1, 0);
+    phase(0, 1, FLEET_PHASE_RESTORED, 0, 0);
+    phase(0, 1, FLEET_PHASE_FIRST_STEP, 1, 0);
     step(1);
     clear();
 }
@@ -375,7 +375,7 @@ static void test_member__after_a_reconnect_says_what_is_running(void **state)
     assert_int_equal(sent(MESSAGE_HELLO, &message), 1);
     assert_int_equal(message.hello.status.state, MESSAGE_STATE_RUNNING);
     assert_int_equal(message.hello.status.generation.counter, 1);
-    assert_int_equal(message.hello.status.phase, MESSAGE_PHASE_FIRST_STEP);
+    assert_int_equal(message.hello.status.phase, FLEET_PHASE_FIRST_STEP);
     assert_int_equal(message.hello.status.step, 1);
     assert_int_equal(message.hello.status.state_generation.counter, 1);
     assert_int_equal(message.hello.place, 1);
@@ -445,12 +445,12 @@ static void test_member__hands_an_assignment_to_waiting_trainers(void **state)
     assert_int_equal(last(MEMBER_ASSIGN)->first_rank, 2);
     assert_int_equal(last(MEMBER_ASSIGN)->assign->world, 4);
     assert_int_equal(member_generation(w.member).counter, 1);
-    phase(0, 1, MESSAGE_PHASE_CONNECTED, -1, 5);
+    phase(0, 1, FLEET_PHASE_CONNECTED, -1, 5);
     assert_int_equal(sent(MESSAGE_READY, NULL), 0);
     w.now_ms += 10;
-    phase(1, 1, MESSAGE_PHASE_CONNECTED, -1, 2);
+    phase(1, 1, FLEET_PHASE_CONNECTED, -1, 2);
     assert_int_equal(sent(MESSAGE_READY, NULL), 1); /* when the last has reached it */
-    assert_int_equal(last_status(MESSAGE_READY).phase, MESSAGE_PHASE_CONNECTED);
+    assert_int_equal(last_status(MESSAGE_READY).phase, FLEET_PHASE_CONNECTED);
     stop();
 }
 
@@ -467,15 +467,15 @@ static void test_member__while_restored_it_says_the_step_it_restored(void **stat
     up(1, -1);
     assign(1, 2, 0);
     for (int process = 0; process < 2; process++)
-        phase(process, 1, MESSAGE_PHASE_CONNECTED, -1, 1);
+        phase(process, 1, FLEET_PHASE_CONNECTED, -1, 1);
     for (int process = 0; process < 2; process++)
-        phase(process, 1, MESSAGE_PHASE_RESTORED, 7, 1);
+        phase(process, 1, FLEET_PHASE_RESTORED, 7, 1);
     member_trainer_step(w.member, &first, w.now_ms, &w.out);
-    phase(0, 1, MESSAGE_PHASE_FIRST_STEP, 8, 1);
+    phase(0, 1, FLEET_PHASE_FIRST_STEP, 8, 1);
     tick(1000);
-    assert_int_equal(last_status(MESSAGE_HEARTBEAT).phase, MESSAGE_PHASE_RESTORED);
+    assert_int_equal(last_status(MESSAGE_HEARTBEAT).phase, FLEET_PHASE_RESTORED);
     assert_int_equal(last_status(MESSAGE_HEARTBEAT).step, 7);
-    phase(1, 1, MESSAGE_PHASE_FIRST_STEP, 8, 1);
+    phase(1, 1, FLEET_PHASE_FIRST_STEP, 8, 1);
     assert_int_equal(last_status(MESSAGE_READY).step, 8);
     stop();
 }
@@ -490,9 +490,9 @@ static void test_member__says_how_long_ago_a_phase_was_reached(void **state)
     up(0, -1);
     up(1, -1);
     assign(1, 2, 0);
-    phase(0, 1, MESSAGE_PHASE_CONNECTED, -1, 5);
+    phase(0, 1, FLEET_PHASE_CONNECTED, -1, 5);
     w.now_ms += 10;
-    phase(1, 1, MESSAGE_PHASE_CONNECTED, -1, 2);
+    phase(1, 1, FLEET_PHASE_CONNECTED, -1, 2);
     assert_int_equal(sent(MESSAGE_READY, &message), 1);
     assert_true(fabs(message.ready.age_ms - 2) < 1e-9);
     message_release(&message);
@@ -533,7 +533,7 @@ static void test_member__an_assign_waits_until_the_trainers_have_left(void **sta
     up(0, 1);
     assert_int_equal(count(MEMBER_ASSIGN), 1);
     assert_int_equal(member_generation(w.member).counter, 2);
-    phase(0, 1, MESSAGE_PHASE_FIRST_STEP, 9, 0); /* of the old one */
+    phase(0, 1, FLEET_PHASE_FIRST_STEP, 9, 0); /* of the old one */
     assert_int_equal(sent(MESSAGE_READY, NULL), 0);
     stop();
 }
@@ -670,8 +670,8 @@ static void test_member__holds_the_newest_state_of_its_processes(void **state)
     up(1, -1);
     assign(1, 2, 0);
     for (int p = 0; p < 2; p++) {
-        phase(p, 1, MESSAGE_PHASE_CONNECTED, -1, 0);
-        phase(p, 1, MESSAGE_PHASE_RESTORED, 0, 0);
+        phase(p, 1, FLEET_PHASE_CONNECTED, -1, 0);
+        phase(p, 1, FLEET_PHASE_RESTORED, 0, 0);
     }
     step(1);
     step(2);

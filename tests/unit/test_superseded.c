@@ -9,7 +9,7 @@
 static void run_in(struct world *w, int64_t epoch, int64_t generation)
 {
     w->running = (struct message_status){.state = MESSAGE_STATE_RUNNING,
-                                         .phase = MESSAGE_PHASE_FIRST_STEP,
+                                         .phase = FLEET_PHASE_FIRST_STEP,
                                          .generation = {epoch, generation},
                                          .step = 40,
                                          .state_generation = {epoch, generation}};

@@ -18,7 +18,7 @@ static void test_supervisor__brings_a_trainer_into_a_generation(void **state)
     hub_assigns(&w);
     expect(&w, "send 0 assign 1/2 127.0.0.1:4000\n");
     assert_int_equal(w.ranks[0], 1);
-    say_ready(&w, LINK_PHASE_CONNECTED, -1);
+    say_ready(&w, FLEET_PHASE_CONNECTED, -1);
     expect(&w, "hub ready\n");
     close_world(&w);
 }
@@ -191,7 +191,7 @@ static void test_supervisor__takes_a_survivor_through_an_abort(void **state)
     train(&w);
     hub_aborts(&w);
     expect(&w, "send 0 abort\n");
-    say_ready(&w, LINK_PHASE_WAITING, 7);
+    say_ready(&w, FLEET_PHASE_WAITING, 7);
     expect(&w, "hub ready\n");
     hub_assigns(&w);
     expect(&w, "send 0 assign 1/2 127.0.0.1:4000\n");
@@ -328,7 +328,7 @@ static void test_supervisor__kills_a_stopped_trainer_that_is_not_needed(void **s
 static void test_supervisor__takes_a_stopped_trainer_back_that_wakes_up(void **state)
 {
     struct link_message waits = {.kind = LINK_READY,
-                                 .ready = {.phase = LINK_PHASE_WAITING, .step = 1}};
+                                 .ready = {.phase = FLEET_PHASE_WAITING, .step = 1}};
     struct world w;
 
     (void)state;

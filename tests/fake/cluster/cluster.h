@@ -160,7 +160,7 @@ struct cluster_trainer {
     struct fleet_generation left;    /* the last one it was in */
     int64_t step;                    /* state, -1 = none */
     struct fleet_generation held_in; /* in which that state was last complete */
-    enum message_phase phase;
+    enum fleet_phase phase;
     bool wants_checkpoint;
     int64_t own_step; /* of an own trainer, which holds no state that counts; -1 = none yet */
 };

@@ -129,7 +129,7 @@ void cluster_trainer_told(struct cluster *c, struct cluster_agent *a, int proces
         t->generation = generation;
         t->run = cluster_run_find(c, a->job, generation);
         t->rank = m->assign.rank;
-        t->phase = MESSAGE_PHASE_WAITING;
+        t->phase = FLEET_PHASE_WAITING;
         if (t->run < 0)
             cluster_broken(c, "agent %s is assigned to a generation that no hub has sent", a->pod);
         cluster_push(c, c->now_ms + cluster_uniform(c, 0.5, 8),
@@ -168,7 +168,7 @@ static bool is_in(const struct cluster_trainer *t, int run)
 }
 
 /* The first rank that is not in the run, or has not reached `phase`; -1 = all have. */
-static int first_missing(const struct cluster *c, int run, enum message_phase phase, bool only_gone)
+static int first_missing(const struct cluster *c, int run, enum fleet_phase phase, bool only_gone)
 {
     const struct cluster_run *r = &c->runs[run];
     int processes = c->jobs[r->job].processes;
@@ -198,17 +198,13 @@ static bool is_cut(const struct cluster *c, const struct cluster_run *r)
     return any && !one_node;
 }
 
-static void reach(struct cluster *c, struct cluster_agent *a, int process, enum message_phase phase)
+static void reach(struct cluster *c, struct cluster_agent *a, int process, enum fleet_phase phase)
 {
-    static const enum link_phase phases[] = {[MESSAGE_PHASE_WAITING] = LINK_PHASE_WAITING,
-                                             [MESSAGE_PHASE_CONNECTED] = LINK_PHASE_CONNECTED,
-                                             [MESSAGE_PHASE_RESTORED] = LINK_PHASE_RESTORED,
-                                             [MESSAGE_PHASE_FIRST_STEP] = LINK_PHASE_FIRST_STEP};
     struct cluster_trainer *t = &a->trainers[process];
     struct link_message m = {.kind = LINK_READY, .generation = t->generation};
 
     t->phase = phase;
-    m.ready.phase = phases[phase];
+    m.ready.phase = phase;
     m.ready.at_ms = c->now_ms;
     m.ready.step = t->step;
     cluster_agent_say(a, process, &m);
@@ -225,14 +221,14 @@ static void try_again(struct cluster *c, const struct cluster_event *event, doub
 static void on_connect(struct cluster *c, const struct cluster_event *event)
 {
     struct cluster_agent *a = &c->agents[event->agent];
-    int missing = first_missing(c, event->run, MESSAGE_PHASE_WAITING, false);
+    int missing = first_missing(c, event->run, FLEET_PHASE_WAITING, false);
 
     if (missing >= 0 && event->tries > CONNECT_TRIES)
         cluster_trainer_lose(c, a, event->process, missing);
     else if (missing >= 0 || is_cut(c, &c->runs[event->run]))
         try_again(c, event, 15);
     else {
-        reach(c, a, event->process, MESSAGE_PHASE_CONNECTED);
+        reach(c, a, event->process, FLEET_PHASE_CONNECTED);
         cluster_push(c, c->now_ms + cluster_uniform(c, 1, 20),
                      event_of(a, event->process, CLUSTER_TRAINER_RESTORE));
     }
@@ -319,14 +315,14 @@ static void on_restore(struct cluster *c, const struct cluster_event *event)
     struct cluster_agent *a = &c->agents[event->agent];
     struct cluster_trainer *t = &a->trainers[event->process];
     struct cluster_run *r = &c->runs[event->run];
-    int gone = first_missing(c, event->run, MESSAGE_PHASE_CONNECTED, true);
+    int gone = first_missing(c, event->run, FLEET_PHASE_CONNECTED, true);
     bool is_behind;
 
     if (gone >= 0) {
         cluster_trainer_lose(c, a, event->process, gone);
         return;
     }
-    if (first_missing(c, event->run, MESSAGE_PHASE_CONNECTED, false) >= 0) {
+    if (first_missing(c, event->run, FLEET_PHASE_CONNECTED, false) >= 0) {
         try_again(c, event, 5);
         return;
     }
@@ -335,7 +331,7 @@ static void on_restore(struct cluster *c, const struct cluster_event *event)
     is_behind = t->step >= 0 && t->step < r->base;
     t->step = r->base;
     t->held_in = r->generation;
-    reach(c, a, event->process, MESSAGE_PHASE_RESTORED);
+    reach(c, a, event->process, FLEET_PHASE_RESTORED);
     if (is_in(t, event->run) && (is_behind || r->base == c->jobs[r->job].steps))
         tell_step(c, a, event->process);
 }
@@ -367,7 +363,7 @@ static bool may_step(const struct cluster *c, int run)
     for (int place = 0; place < r->count; place++)
         for (int p = 0; p < c->jobs[r->job].processes; p++) {
             const struct cluster_trainer *t = &c->agents[r->agents[place]].trainers[p];
-            if (t->phase < MESSAGE_PHASE_RESTORED || t->step != r->voted || t->is_leaving)
+            if (t->phase < FLEET_PHASE_RESTORED || t->step != r->voted || t->is_leaving)
                 return false;
         }
     return true;
@@ -376,7 +372,7 @@ static bool may_step(const struct cluster *c, int run)
 void cluster_step(struct cluster *c, const struct cluster_event *event)
 {
     struct cluster_run *r = &c->runs[event->run];
-    int gone = first_missing(c, event->run, MESSAGE_PHASE_RESTORED, true);
+    int gone = first_missing(c, event->run, FLEET_PHASE_RESTORED, true);
 
     if (gone >= 0) {
         break_run(c, event->run, gone);
@@ -410,8 +406,8 @@ static void on_apply(struct cluster *c, const struct cluster_event *event)
 
     t->step = event->step;
     cluster_check_apply(c, &c->runs[event->run], event->step);
-    if (t->phase == MESSAGE_PHASE_RESTORED)
-        reach(c, a, event->process, MESSAGE_PHASE_FIRST_STEP);
+    if (t->phase == FLEET_PHASE_RESTORED)
+        reach(c, a, event->process, FLEET_PHASE_FIRST_STEP);
     if (is_in(t, event->run))
         tell_step(c, a, event->process);
 }
@@ -433,7 +429,7 @@ static void say_waiting(struct cluster *c, struct cluster_agent *a, int process)
     struct cluster_trainer *t = &a->trainers[process];
     struct link_message m = {.kind = LINK_READY, .generation = t->left};
 
-    m.ready.phase = LINK_PHASE_WAITING;
+    m.ready.phase = FLEET_PHASE_WAITING;
     m.ready.at_ms = c->now_ms;
     m.ready.step = t->step;
     cluster_agent_say(a, process, &m);

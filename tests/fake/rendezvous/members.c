@@ -77,7 +77,7 @@ static void on_assigned(struct sim *sim, struct pod *pod, const struct member_ac
             sim_broken(sim, "pod %s got an assignment while process %d is not waiting", pod->uid,
                        p);
         trainer->generation = action->generation;
-        trainer->phase = MESSAGE_PHASE_WAITING;
+        trainer->phase = FLEET_PHASE_WAITING;
         if (sim->is_own)
             continue;
         sim_push(sim, sim->now_ms + sim_uniform(sim, 0.5, 8),

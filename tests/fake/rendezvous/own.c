@@ -24,9 +24,10 @@ void sim_own_start(struct sim *sim, struct pod *pod, const struct member_action 
                                 .generation = assign->generation});
     }
     for (int p = 0; p < sim->processes; p++)
-        for (int phase = MESSAGE_PHASE_CONNECTED; phase <= MESSAGE_PHASE_FIRST_STEP; phase++)
-            member_trainer_phase(pod->member, p, assign->generation, (enum message_phase)phase, 0,
-                                 sim->now_ms, sim->now_ms, &out);
+        for (enum fleet_phase phase = FLEET_PHASE_CONNECTED; phase <= FLEET_PHASE_FIRST_STEP;
+             phase++)
+            member_trainer_phase(pod->member, p, assign->generation, phase, 0, sim->now_ms,
+                                 sim->now_ms, &out);
     sim_apply_member(sim, pod, &out);
 }
 

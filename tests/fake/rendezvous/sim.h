@@ -37,7 +37,7 @@ struct trainer {
     struct fleet_generation generation; /* it is in, none = waits */
     int64_t step;                       /* state, -1 = none */
     struct fleet_generation held_in;    /* in which that state was last complete */
-    enum message_phase phase;
+    enum fleet_phase phase;
 };
 
 struct pod {

@@ -29,8 +29,8 @@ bool sim_is_in(const struct trainer *trainer, struct fleet_generation generation
 
 /* The first process of the generation that is not in it, or has not reached `phase`: its rank;
  * -1. */
-static int first_missing(struct sim *sim, const struct generation_run *run,
-                         enum message_phase phase, bool only_gone)
+static int first_missing(struct sim *sim, const struct generation_run *run, enum fleet_phase phase,
+                         bool only_gone)
 {
     for (int place = 0; place < run->pod_count; place++)
         for (int p = 0; p < sim->processes; p++) {
@@ -68,7 +68,7 @@ void sim_lose_peer(struct sim *sim, struct pod *pod, int process, int rank)
     sim_leave_generation(sim, pod, process);
 }
 
-static void reach(struct sim *sim, struct pod *pod, int process, enum message_phase phase)
+static void reach(struct sim *sim, struct pod *pod, int process, enum fleet_phase phase)
 {
     struct trainer *trainer = &pod->trainers[process];
     struct member_output out = {0};
@@ -93,14 +93,14 @@ void sim_on_connect(struct sim *sim, const struct event *event)
 {
     struct pod *pod = &sim->pods[event->pod];
     struct generation_run *run = sim_run_of(sim, event->generation);
-    int missing = first_missing(sim, run, MESSAGE_PHASE_WAITING, false);
+    int missing = first_missing(sim, run, FLEET_PHASE_WAITING, false);
 
     if (missing >= 0 && event->tries > 200)
         sim_lose_peer(sim, pod, event->process, missing);
     else if (missing >= 0)
         sim_push(sim, sim->now_ms + 10, again(event, EVENT_CONNECT));
     else {
-        reach(sim, pod, event->process, MESSAGE_PHASE_CONNECTED);
+        reach(sim, pod, event->process, FLEET_PHASE_CONNECTED);
         sim_push(sim, sim->now_ms + sim_uniform(sim, 1, 20), again(event, EVENT_RESTORE));
     }
 }
@@ -156,14 +156,14 @@ void sim_on_restore(struct sim *sim, const struct event *event)
     struct pod *pod = &sim->pods[event->pod];
     struct trainer *trainer = &pod->trainers[event->process];
     struct generation_run *run = sim_run_of(sim, event->generation);
-    int gone = first_missing(sim, run, MESSAGE_PHASE_CONNECTED, true);
+    int gone = first_missing(sim, run, FLEET_PHASE_CONNECTED, true);
     bool is_behind;
 
     if (gone >= 0) {
         sim_lose_peer(sim, pod, event->process, gone);
         return;
     }
-    if (first_missing(sim, run, MESSAGE_PHASE_CONNECTED, false) >= 0) {
+    if (first_missing(sim, run, FLEET_PHASE_CONNECTED, false) >= 0) {
         sim_push(sim, sim->now_ms + 5, again(event, EVENT_RESTORE));
         return;
     }
@@ -172,7 +172,7 @@ void sim_on_restore(struct sim *sim, const struct event *event)
     is_behind = trainer->step >= 0 && trainer->step < run->base;
     trainer->step = run->base;
     trainer->held_in = run->generation;
-    reach(sim, pod, event->process, MESSAGE_PHASE_RESTORED);
+    reach(sim, pod, event->process, FLEET_PHASE_RESTORED);
     if (is_behind || run->base == STEPS)
         tell_step(sim, pod, event->process);
 }
@@ -212,7 +212,7 @@ static bool leave_at_boundary(struct sim *sim, const struct generation_run *run)
 void sim_on_step(struct sim *sim, const struct event *event)
 {
     struct generation_run *run = sim_run_of(sim, event->generation);
-    int gone = first_missing(sim, run, MESSAGE_PHASE_RESTORED, true);
+    int gone = first_missing(sim, run, FLEET_PHASE_RESTORED, true);
 
     if (gone >= 0) {
         break_run(sim, run, gone);
@@ -224,7 +224,7 @@ void sim_on_step(struct sim *sim, const struct event *event)
         const struct pod *pod = &sim->pods[run->pods[place]];
         for (int p = 0; p < sim->processes; p++)
             if (pod->frozen_until_ms > sim->now_ms ||
-                pod->trainers[p].phase < MESSAGE_PHASE_RESTORED ||
+                pod->trainers[p].phase < FLEET_PHASE_RESTORED ||
                 pod->trainers[p].step != run->voted) {
                 sim_push(sim, sim->now_ms + 5, *event);
                 return;
@@ -280,7 +280,7 @@ void sim_on_apply(struct sim *sim, const struct event *event)
     trainer->step = event->step;
     check_commit(sim, run);
     sim->committed = event->step; /* less than before after a start from a checkpoint */
-    if (trainer->phase == MESSAGE_PHASE_RESTORED)
-        reach(sim, pod, event->process, MESSAGE_PHASE_FIRST_STEP);
+    if (trainer->phase == FLEET_PHASE_RESTORED)
+        reach(sim, pod, event->process, FLEET_PHASE_FIRST_STEP);
     tell_step(sim, pod, event->process);
 }
