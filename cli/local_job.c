@@ -114,8 +114,7 @@ static bool on_record(void *user, const struct hub_record *record)
     struct local_job *lj = user;
     struct fleetjob_rendezvous *rendezvous = &lj->job->status.rendezvous;
 
-    rendezvous->epoch = record->generation.epoch;
-    rendezvous->generation = record->generation.counter;
+    rendezvous->newest = record->generation;
     return true;
 }
 

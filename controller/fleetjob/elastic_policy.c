@@ -38,7 +38,7 @@ void elastic_policy_apply(struct pass *pass)
             pass->living == 0 && pass->before->started_wall_ms == 0, /* a cache may be behind */
         .failures = restart_policy_in_a_row(pass),
         .rules = failure_policy_rules(pass->spec),
-        .has_trained = rendezvous->trained > 0 && rendezvous->trained == rendezvous->generation,
+        .has_trained = rendezvous->trained > 0 && rendezvous->trained == rendezvous->newest.counter,
         .policy = {.min = clamp(worker->min_replicas),
                    .max = clamp(worker->max_replicas),
                    .desired = pass->desired,

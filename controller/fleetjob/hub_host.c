@@ -197,7 +197,7 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
         .job_uid = host->job_uid,
         .plan_digest = plan_digest,
         .epoch = host->epoch,
-        .recorded = {rendezvous->epoch, rendezvous->generation},
+        .recorded = rendezvous->newest,
         .progress_step = status->has_progress ? status->progress.step : 0,
         .checkpoint_step = status->has_checkpoint ? status->checkpoint.step : 0,
         .checkpoint_path = status->has_checkpoint ? status->checkpoint.path : NULL,
@@ -216,7 +216,7 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
         struct fleet_lineage_entry *entry = &start.lineage.entries[start.lineage.count++];
         *entry = rendezvous->lineage.items[i];
         if (entry->generation.epoch <= 0)
-            entry->generation.epoch = rendezvous->epoch;
+            entry->generation.epoch = rendezvous->newest.epoch;
     }
     if (start.recorded.epoch >= start.epoch && start.recorded.epoch != host->used_epoch)
         start.epoch = start.recorded.epoch + 1; /* the Lease was deleted and counts anew */
@@ -240,7 +240,7 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
 /* The status has a generation that another hub has recorded since ours was made from it. */
 static bool is_outdated(const struct hub_host *host, const struct fleetjob_rendezvous *rendezvous)
 {
-    struct fleet_generation there = {rendezvous->epoch, rendezvous->generation};
+    struct fleet_generation there = rendezvous->newest;
 
     return there.epoch < host->used_epoch && fleet_generation_compare(there, host->recorded) > 0;
 }
@@ -258,8 +258,8 @@ bool hub_host_is_superseded(const struct hub_host *host)
 /* (3) */
 static void outrank(struct hub_host *host, const struct fleetjob_rendezvous *rendezvous)
 {
-    if (host->job && rendezvous->epoch > host->used_epoch)
-        note_foreign(host, rendezvous->epoch);
+    if (host->job && rendezvous->newest.epoch > host->used_epoch)
+        note_foreign(host, rendezvous->newest.epoch);
     if (!hub_host_is_superseded(host) ||
         (host->handlers.leads_since &&
          !host->handlers.leads_since(host->handlers.user, host->foreign_ms)))

@@ -54,7 +54,7 @@ void rank_order_apply(struct pass *pass)
     size_t count = 0;
 
     fleet_assert(places);
-    if (pass->status->rendezvous.generation > 0 || in->hub.generation.counter > 0)
+    if (pass->status->rendezvous.newest.counter > 0 || in->hub.generation.counter > 0)
         return;
     for (size_t i = 0; i < in->pod_count; i++)
         if (pass_is_living(&in->pods[i]) && in->pods[i].node && in->pods[i].node[0])

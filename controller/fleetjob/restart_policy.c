@@ -67,7 +67,7 @@ void restart_policy_apply(struct pass *pass)
     FLEET_AUTO_STRBUF struct fleet_strbuf memory = {0};
 
     if (!last || pass->status->has_progress || pass->in->hub.generation.counter > 0 ||
-        pass->status->rendezvous.generation > 0)
+        pass->status->rendezvous.newest.counter > 0)
         return;
     if (hopeless) {
         status_fail(pass,

@@ -87,14 +87,11 @@ static void observe_lineage(struct pass *pass)
 
     if (hub->phase < HUB_FINISHED && hub->trained.counter > rendezvous->trained)
         rendezvous->trained = hub->trained.counter;
-    if (fleet_generation_compare(
-            hub->generation, (struct fleet_generation){rendezvous->epoch, rendezvous->generation}) <
-            0 ||
+    if (fleet_generation_compare(hub->generation, rendezvous->newest) < 0 ||
         hub->lineage.count == 0)
         return;
     status_observe_begun(pass);
-    rendezvous->epoch = hub->generation.epoch;
-    rendezvous->generation = hub->generation.counter;
+    rendezvous->newest = hub->generation;
     bytes = hub->lineage.count * sizeof(hub->lineage.entries[0]);
     rendezvous->lineage.items = realloc(rendezvous->lineage.items, bytes);
     fleet_assert(rendezvous->lineage.items);

@@ -149,7 +149,7 @@ static bool is_begun_elsewhere(const struct pass *pass)
     const struct hub_view *hub = &pass->in->hub;
     int64_t begun = pass->before->restarts.begun.generation;
 
-    if (!hub->is_hosted || hub->epoch != pass->before->rendezvous.epoch)
+    if (!hub->is_hosted || hub->epoch != pass->before->rendezvous.newest.epoch)
         return true;
     if (hub->generation.counter < begun || hub->has_begun)
         return false; /* it is about to be assigned, or under way */
@@ -183,7 +183,7 @@ void status_observe_restarts(struct pass *pass)
             tell_restart(pass, append_restart(pass, &hub->history[i]));
         }
     explain_newest(pass);
-    if (hub->generation.counter < pass->before->rendezvous.generation)
+    if (hub->generation.counter < pass->before->rendezvous.newest.counter)
         return; /* that one's restart is counted already, the hub does not know yet */
     restarts->count = hub->restarts_total;
     restarts->since_reset = hub->restarts;

@@ -180,7 +180,7 @@ struct fleetjob_status {
     int64_t observed_generation;
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
     struct fleetjob_rendezvous {
-        int64_t epoch, generation;
+        struct fleet_generation newest; /* that was recorded */
         int64_t trained; /* generation that made a step last; 0 = none, or suspended since */
         struct {
             struct fleet_lineage_entry *items; /* an epoch of 0 = not told: that of the newest */

@@ -446,7 +446,7 @@ static cJSON *to_json(const struct scenario *s, const struct actions *a)
         cJSON_AddItemToObject(json, "order",
                               cJSON_CreateStringArray(a->order, (int)a->order_count));
     cJSON_AddItemToObject(json, "hub",
-                          hub_to_json(&a->hub, s->job.status.rendezvous.generation > 0));
+                          hub_to_json(&a->hub, s->job.status.rendezvous.newest.counter > 0));
     cJSON_AddBoolToObject(json, "deleteJob", a->delete_job);
     cJSON_AddStringToObject(json, "write",
                             a->is_status_changed     ? "status"
