@@ -129,7 +129,7 @@ static int connect_ranks(struct trainer *trainer, const struct link_message *ass
                                        .addresses = (const char *const *)assign->assign.addresses,
                                        .listener = trainer->net.listener,
                                        .stop = control_stop_fd(trainer->control),
-                                       .is_direct = true,
+                                       .neighbours = COMM_NEIGHBOURS_DIRECT,
                                        .failed_rank = &trainer->generation.failed_rank};
     int rc = 0;
 

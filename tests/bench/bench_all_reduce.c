@@ -86,7 +86,7 @@ static void run_rank(const struct comm_tcp_options *options, struct shared *shar
     for (int i = 0; i < SIZES; i++) {
         double seconds = time_size(comm, sizes[i], data, workspace);
         if (options->rank == 0)
-            shared->seconds[options->is_direct][i] = seconds;
+            shared->seconds[options->neighbours == COMM_NEIGHBOURS_DIRECT][i] = seconds;
     }
     comm_free(comm);
     free(data);
@@ -176,7 +176,10 @@ static void run_gloo(int world, struct shared *shared)
 
 static void run_world(int world, bool is_direct, struct shared *shared)
 {
-    struct comm_tcp_options options = {.world = world, .stop = -1, .is_direct = is_direct};
+    struct comm_tcp_options options = {.world = world,
+                                       .stop = -1,
+                                       .neighbours = is_direct ? COMM_NEIGHBOURS_DIRECT
+                                                               : COMM_NEIGHBOURS_TCP};
     char texts[RANKS_MAX][32];
     const char *addresses[RANKS_MAX];
     int listeners[RANKS_MAX];

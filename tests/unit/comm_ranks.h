@@ -36,7 +36,7 @@ struct comm_rank {
 
 struct comm_ranks {
     int world;
-    bool is_direct; /* transports may read each other's memory */
+    enum comm_neighbours neighbours;
     int listeners[COMM_RANKS_MAX];
     char texts[COMM_RANKS_MAX][32];
     const char *addresses[COMM_RANKS_MAX];
@@ -87,7 +87,7 @@ static inline int comm_ranks_connect(struct comm_ranks *c, int rank, double dead
                                        .addresses = c->addresses,
                                        .listener = c->listeners[rank],
                                        .stop = -1,
-                                       .is_direct = c->is_direct,
+                                       .neighbours = c->neighbours,
                                        .failed_rank = &c->ranks[rank].failed_rank};
 
     memcpy(options.key, c->key, sizeof(options.key));

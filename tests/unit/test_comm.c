@@ -187,7 +187,7 @@ static void test_comm__every_collective_from_memory_to_memory(void **state)
     for (int world = 2; world <= 5; world++) {
         struct comm_ranks c;
         comm_ranks_init(&c, world);
-        c.is_direct = true;
+        c.neighbours = COMM_NEIGHBOURS_DIRECT;
         comm_ranks_run(&c, all_collectives);
         for (int r = 0; r < world; r++)
             assert_int_equal(c.ranks[r].comm->direct_ranks, world - 1);
@@ -213,9 +213,9 @@ static void test_comm__ranks_may_differ_in_what_they_can_read(void **state)
         struct comm_ranks c, plain;
         pthread_t threads[3];
         comm_ranks_init(&c, 3);
-        c.is_direct = true;
+        c.neighbours = COMM_NEIGHBOURS_DIRECT;
         plain = c;
-        plain.is_direct = false;
+        plain.neighbours = COMM_NEIGHBOURS_TCP;
         for (int r = 0; r < 3; r++)
             c.ranks[r].all = r == without ? &plain : &c;
         c.body = plain.body = exchange_many;

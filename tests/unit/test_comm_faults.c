@@ -74,7 +74,7 @@ static void test_comm__abort_in_the_middle_of_large_messages(void **state)
     for (int round = 0; round < 6; round++) {
         struct comm_ranks c;
         comm_ranks_init(&c, 3);
-        c.is_direct = round % 2;
+        c.neighbours = (enum comm_neighbours)(round % 3);
         comm_ranks_run(&c, NULL);
         comm_ranks_start(&c, endless_exchange);
         usleep(20000 + 3000 * (useconds_t)round);
@@ -102,7 +102,7 @@ static void test_comm__a_peer_killed_in_the_middle_of_direct_messages(void **sta
         int rc = 0;
         pid_t child;
         comm_ranks_init(&c, 2);
-        c.is_direct = true;
+        c.neighbours = COMM_NEIGHBOURS_DIRECT;
         child = fork();
         if (child == 0) {
             memset(data, round + 1, bytes);
@@ -203,7 +203,9 @@ static void test_comm__ranks_that_disagree_on_a_size_are_told(void **state)
     comm_ranks_start(&c, disagree);
     comm_ranks_join(&c);
     assert_int_equal(c.ranks[1].rc, -EPROTO);
-    assert_non_null(strstr(c.ranks[1].text, "16 bytes where message 2 of 24"));
+    assert_non_null(
+        strstr(c.ranks[1].text,
+               "rank 0 runs messages of 16 uint8, this one, rank 1, runs messages of 24 uint8"));
     comm_ranks_release(&c);
 }
 

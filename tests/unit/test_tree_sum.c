@@ -85,7 +85,7 @@ static void test_comm_tree_sum__gives_the_bits_of_the_sequential_tree(void **sta
     for (int world = 1; world <= COMM_RANKS_MAX; world++) {
         struct comm_ranks c;
         comm_ranks_init(&c, world);
-        c.is_direct = world % 2;
+        c.neighbours = (enum comm_neighbours)(world % 3);
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
             if (cases[i].count > 1000000 && world != 3)
                 continue;

@@ -13,7 +13,7 @@
  */
 #include <string.h>
 
-#include "agent/runtime/comm/comm.h"
+#include "agent/runtime/comm/engine.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/plan/runtime_memory.h"
 #include "libfleet/plan/tree.h"
@@ -23,12 +23,6 @@
 /* of the tree above: 63 levels and the two operands */
 #define DEPTH_MAX RUNTIME_EXCHANGE_DEPTH
 #define TAKE_SUM  (-1)
-
-struct upper_tree {
-    int *first_node; /* [world + 1]: nodes of rank r are [first_node[r], first_node[r + 1]) */
-    int *walk;       /* [walk_count]: a node to take, or TAKE_SUM: add the last two */
-    int walk_count, node_count, node_max; /* node_max: of a rank */
-};
 
 /* ---- the tree above the nodes ---------------------------------------------------------------- */
 
@@ -181,150 +175,150 @@ size_t tree_sum_workspace(int64_t leaves, int world, int64_t count)
     return runtime_exchange_bytes(count_nodes(leaves, world, NULL, &node_max), world, count);
 }
 
-struct reduction {
-    struct comm *comm;
-    const struct upper_tree *tree;
-    float *const *slots;
-    float *held;      /* [node_count][held_elements] */
-    int64_t stride;   /* held_elements */
-    float *temporary; /* DEPTH_MAX blocks */
-    const float **nodes;
-    /* the lists of an exchange, [world] each */
-    const void **send;
-    void **receive;
-    size_t *send_bytes, *receive_bytes;
-    double deadline_ms;
-};
-
-static int exchange(const struct reduction *r, struct fleet_error *err)
+/* Everything to everybody. */
+static void send_whole(struct comm_request *run)
 {
-    return comm_exchange(r->comm, r->send, r->send_bytes, r->receive, r->receive_bytes,
-                         r->deadline_ms, err);
-}
-
-static int reduce_in_one_round(const struct reduction *r, int64_t count, struct fleet_error *err)
-{
-    const struct upper_tree *tree = r->tree;
-    int own = r->comm->rank, rc;
-    float *mine = r->held + tree->first_node[own] * count;
+    const struct tree_state *s = &run->tree;
+    int own = run->comm->rank;
+    int64_t count = run->call.count;
     size_t bytes = (size_t)count * sizeof(float);
+    float *mine = s->held + s->tree.first_node[own] * count;
 
-    for (int i = 0; i < nodes_of(tree, own); i++)
-        memcpy(mine + i * count, r->slots[i], bytes);
-    for (int p = 0; p < r->comm->world; p++) {
-        r->send[p] = mine;
-        r->send_bytes[p] = (size_t)nodes_of(tree, own) * bytes;
-        r->receive[p] = r->held + tree->first_node[p] * count;
-        r->receive_bytes[p] = (size_t)nodes_of(tree, p) * bytes;
+    for (int i = 0; i < nodes_of(&s->tree, own); i++)
+        memcpy(mine + i * count, run->call.slots[i], bytes);
+    for (int p = 0; p < run->comm->world; p++) {
+        size_t sent = (size_t)nodes_of(&s->tree, own) * bytes;
+        size_t received = (size_t)nodes_of(&s->tree, p) * bytes;
+        if (p != own && sent > 0)
+            comm_post_send(run, p, mine, sent);
+        if (p != own && received > 0)
+            comm_post_receive(run, p, s->held + s->tree.first_node[p] * count, received);
     }
-    rc = exchange(r, err);
-    if (rc < 0)
-        return rc;
-    for (int i = 0; i < tree->node_count; i++)
-        r->nodes[i] = r->held + i * count;
-    sum(tree, r->nodes, count, r->temporary, r->slots[0]);
-    return 0;
 }
 
-/* Part p of [first, first + count) of everybody's k-th node goes to rank p. */
-static int scatter_node(const struct reduction *r, int k, int64_t first, int64_t count,
-                        struct fleet_error *err)
+static void sum_whole(struct comm_request *run)
 {
-    int own = r->comm->rank, world = r->comm->world;
-    int64_t own_count = part_first(count, world, own + 1) - part_first(count, world, own);
+    const struct tree_state *s = &run->tree;
 
-    for (int p = 0; p < world; p++) {
-        int64_t at = part_first(count, world, p), n = part_first(count, world, p + 1) - at;
-        int node = r->tree->first_node[p] + k;
-        bool sends = p != own && k < nodes_of(r->tree, own);
-        bool receives = p != own && k < nodes_of(r->tree, p);
-        r->send[p] = sends ? r->slots[k] + first + at : NULL;
-        r->send_bytes[p] = sends ? (size_t)n * sizeof(float) : 0;
-        r->receive[p] = receives ? r->held + node * r->stride : NULL;
-        r->receive_bytes[p] = receives ? (size_t)own_count * sizeof(float) : 0;
-    }
-    return exchange(r, err);
+    for (int i = 0; i < s->tree.node_count; i++)
+        s->nodes[i] = s->held + i * run->call.count;
+    sum(&s->tree, s->nodes, run->call.count, s->temporary, run->call.slots[0]);
 }
 
-static int gather_parts(const struct reduction *r, int64_t first, int64_t count,
-                        struct fleet_error *err)
+/* Part p of the chunk: elements [*out_first, + *out_count) of it. */
+static void part_of(const struct comm_request *run, int part, int64_t *out_first,
+                    int64_t *out_count)
 {
-    int own = r->comm->rank, world = r->comm->world;
-    int64_t own_at = part_first(count, world, own);
+    int world = run->comm->world;
 
-    for (int p = 0; p < world; p++) {
-        int64_t at = part_first(count, world, p), n = part_first(count, world, p + 1) - at;
-        r->send[p] = r->slots[0] + first + own_at;
-        r->send_bytes[p] = (size_t)(part_first(count, world, own + 1) - own_at) * sizeof(float);
-        r->receive[p] = r->slots[0] + first + at;
-        r->receive_bytes[p] = (size_t)n * sizeof(float);
-    }
-    return exchange(r, err);
+    *out_first = part_first(run->tree.count, world, part);
+    *out_count = part_first(run->tree.count, world, part + 1) - *out_first;
 }
 
-static int reduce_chunk(const struct reduction *r, int64_t first, int64_t count,
-                        struct fleet_error *err)
+/* Part p of the chunk of everybody's k-th node goes to rank p. */
+static void scatter_node(struct comm_request *run, int k)
 {
-    int own = r->comm->rank, world = r->comm->world;
-    int64_t at = part_first(count, world, own), n = part_first(count, world, own + 1) - at;
+    const struct tree_state *s = &run->tree;
+    int own = run->comm->rank;
+    int64_t own_first, own_count;
 
-    for (int k = 0; k < r->tree->node_max; k++) {
-        int rc = scatter_node(r, k, first, count, err);
-        if (rc < 0)
-            return rc;
+    part_of(run, own, &own_first, &own_count);
+    for (int p = 0; p < run->comm->world; p++) {
+        int64_t first, count;
+        part_of(run, p, &first, &count);
+        if (p != own && k < nodes_of(&s->tree, own) && count > 0)
+            comm_post_send(run, p, run->call.slots[k] + s->first + first,
+                           (size_t)count * sizeof(float));
+        if (p != own && k < nodes_of(&s->tree, p) && own_count > 0)
+            comm_post_receive(run, p, s->held + (s->tree.first_node[p] + k) * s->stride,
+                              (size_t)own_count * sizeof(float));
     }
-    for (int i = 0; i < r->tree->node_count; i++)
-        r->nodes[i] = r->held + i * r->stride;
-    for (int k = 0; k < nodes_of(r->tree, own); k++)
-        r->nodes[r->tree->first_node[own] + k] = r->slots[k] + first + at;
-    sum(r->tree, r->nodes, n, r->temporary, r->slots[0] + first + at);
-    return gather_parts(r, first, count, err);
 }
 
-static int reduce_all(const struct reduction *r, int64_t count, struct fleet_error *err)
+static void sum_part(struct comm_request *run)
 {
-    int64_t chunk = chunk_elements(count, r->comm->world);
+    const struct tree_state *s = &run->tree;
+    int own = run->comm->rank;
+    int64_t first, count;
 
-    if (is_one_round(count))
-        return reduce_in_one_round(r, count, err);
-    for (int64_t first = 0; first < count; first += chunk) {
-        int rc = reduce_chunk(r, first, count - first < chunk ? count - first : chunk, err);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
+    part_of(run, own, &first, &count);
+    for (int i = 0; i < s->tree.node_count; i++)
+        s->nodes[i] = s->held + i * s->stride;
+    for (int k = 0; k < nodes_of(&s->tree, own); k++)
+        s->nodes[s->tree.first_node[own] + k] = run->call.slots[k] + s->first + first;
+    sum(&s->tree, s->nodes, count, s->temporary, run->call.slots[0] + s->first + first);
 }
 
-/* Cut the workspace: what is held, intermediate sums, the lists, the tree. */
-static void lay_out(struct reduction *r, struct upper_tree *tree, int64_t leaves, int64_t count,
-                    void *workspace)
+static void gather_parts(struct comm_request *run)
 {
-    int world = r->comm->world, node_max;
-    int64_t nodes = count_nodes(leaves, world, NULL, &node_max), floats;
-    char *at = workspace;
+    float *to = run->call.slots[0] + run->tree.first;
+    int own = run->comm->rank;
+    int64_t own_first, own_count;
 
-    r->stride = runtime_exchange_held(count, world);
-    r->held = workspace;
-    r->temporary = r->held + nodes * r->stride;
-    floats = nodes * r->stride + DEPTH_MAX * BLOCK_ELEMENTS;
+    part_of(run, own, &own_first, &own_count);
+    for (int p = 0; p < run->comm->world; p++) {
+        int64_t first, count;
+        part_of(run, p, &first, &count);
+        if (p != own && own_count > 0)
+            comm_post_send(run, p, to + own_first, (size_t)own_count * sizeof(float));
+        if (p != own && count > 0)
+            comm_post_receive(run, p, to + first, (size_t)count * sizeof(float));
+    }
+}
+
+/* Cut the workspace: what is held, intermediate sums, the list of nodes, the tree. */
+static void lay_out(struct comm_request *run)
+{
+    const struct comm_call *call = &run->call;
+    struct tree_state *s = &run->tree;
+    int world = run->comm->world, node_max;
+    int64_t nodes = count_nodes(call->leaves, world, NULL, &node_max), floats;
+    char *at = call->workspace;
+
+    *s = (struct tree_state){.stride = runtime_exchange_held(call->count, world)};
+    s->held = call->workspace;
+    s->temporary = s->held + nodes * s->stride;
+    floats = nodes * s->stride + DEPTH_MAX * BLOCK_ELEMENTS;
     at += ((size_t)floats * sizeof(float) + 7) / 8 * 8;
-    r->send = (const void **)(void *)at;
-    r->receive = (void **)(void *)at + world;
-    r->send_bytes = (size_t *)(void *)(r->receive + world);
-    r->receive_bytes = r->send_bytes + world;
-    r->nodes = (const float **)(void *)(r->receive_bytes + world);
-    tree->first_node = (int *)(void *)(r->nodes + nodes);
-    upper_tree_init(tree, leaves, world);
+    s->nodes = (const float **)(void *)at;
+    s->tree.first_node = (int *)(void *)(s->nodes + nodes);
+    upper_tree_init(&s->tree, call->leaves, world);
 }
 
-int comm_tree_sum(struct comm *comm, int64_t leaves, float *const *slots, int64_t count,
-                  void *workspace, double deadline_ms, struct fleet_error *err)
+static bool whole(struct comm_request *run)
 {
-    struct upper_tree tree;
-    struct reduction r = {.comm = comm, .tree = &tree, .slots = slots, .deadline_ms = deadline_ms};
+    if (run->round == 0)
+        send_whole(run);
+    else
+        sum_whole(run);
+    return run->round == 0;
+}
 
-    if (comm->world == 1 || count == 0)
-        return 0;
-    lay_out(&r, &tree, leaves, count, workspace);
-    return reduce_all(&r, count, err);
+/* Chunk by chunk: a round for each node of a rank, one to gather. */
+static bool in_chunks(struct comm_request *run)
+{
+    struct tree_state *s = &run->tree;
+    int64_t largest = chunk_elements(run->call.count, run->comm->world);
+    int64_t rounds = s->tree.node_max + 1, at = run->round % rounds;
+
+    s->first = run->round / rounds * largest;
+    if (s->first >= run->call.count)
+        return false;
+    s->count = run->call.count - s->first < largest ? run->call.count - s->first : largest;
+    if (at < s->tree.node_max) {
+        scatter_node(run, (int)at);
+    } else {
+        sum_part(run);
+        gather_parts(run);
+    }
+    return true;
+}
+
+bool comm_tree_sum_next(struct comm_request *run)
+{
+    if (run->comm->world == 1 || run->call.count == 0)
+        return false;
+    if (run->round == 0)
+        lay_out(run);
+    return is_one_round(run->call.count) ? whole(run) : in_chunks(run);
 }
