@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "controller/fleetjob/pod_agent.h"
 #include "controller/fleetjob/pod_builder.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/cleanup.h"
@@ -55,7 +56,7 @@ char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folde
 /* A line NAME=value for each; none of the values has a line break. */
 static char *environment_file(const struct fleetjob *job)
 {
-    FLEET_AUTO_JSON cJSON *variables = pod_builder_common_variables(job);
+    FLEET_AUTO_JSON cJSON *variables = pod_agent_common_variables(job);
     struct fleet_strbuf text = {0};
     const cJSON *item;
 

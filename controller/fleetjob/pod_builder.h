@@ -33,6 +33,10 @@
 #define POD_BUILDER_JOB_FOLDER   "/run/fleetjob" /* the Secret, see job_secret.h */
 #define POD_BUILDER_USER         WELLKNOWN_WORKER_USER
 
+/* For a last checkpoint, unless the template says otherwise. */
+#define POD_BUILDER_GRACE_SECONDS    30
+#define POD_BUILDER_TERMINATION_FILE "/dev/termination-log"
+
 #define POD_BUILDER_CPU_REQUEST \
     100 /* thousandths of a processor: a share, not what training uses */
 
@@ -52,9 +56,10 @@ struct pod_builder_request {
 /* Owned by the caller. The job must be valid, with name and UID. */
 cJSON *pod_builder_build(const struct pod_builder_request *request);
 
-/* The settings of the agents of all workers (agent/settings.h): a list as a container's env. Owned
- * by the caller. */
-cJSON *pod_builder_common_variables(const struct fleetjob *job);
+/* The image of a container, with the installation's pull policy if it has none. For the files that
+ * build pods. */
+void pod_builder_set_image(const struct pod_builder_request *request, cJSON *container,
+                           const char *image);
 
 /* The digest that the pod carries as an annotation: of all but where it should better not run. */
 const char *pod_builder_hash(const cJSON *pod);

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/fleetjob/apply.h"
+#include "controller/fleetjob/apply_pods.h"
 #include "controller/fleetjob/gang.h"
 #include "controller/fleetjob/job_objects.h"
 #include "controller/fleetjob/pod_errors.h"

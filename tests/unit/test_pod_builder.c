@@ -14,6 +14,7 @@
 
 #include "controller/fleetjob/job_secret.h"
 #include "controller/fleetjob/job_service.h"
+#include "controller/fleetjob/pod_agent.h"
 #include "controller/fleetjob/pod_builder.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -96,7 +97,7 @@ static const char *variable(const cJSON *pod, const char *name)
 /* What the file for all workers says. */
 static void expect_common(const struct fleetjob *job, const char *name, const char *wanted)
 {
-    FLEET_AUTO_JSON cJSON *all = pod_builder_common_variables(job);
+    FLEET_AUTO_JSON cJSON *all = pod_agent_common_variables(job);
     const char *found = "(none)";
     const cJSON *item;
 

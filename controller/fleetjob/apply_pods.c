@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ *   create pod ── 409 ──▶ get ── ours, as we would make it ──▶ done
+ *                              └ anybody else's ──▶ the next look takes the next attempt
+ *
+ * If a recorded pod has not been seen, nothing else is written or made before it is known what
+ * became of it:
+ *
+ *   get ── ours ──▶ the next look comes when the cache has it, too
+ *        └ 404 ──▶ it has vanished; the next look replaces it
+ *
+ * Of many pods CREATES_AT_ONCE are on their way, so that a job of thousands holds up no other one,
+ * needs no memory for bodies that wait, and stops when one is refused, the job changes or the lease
+ * is lost.
+ */
+#include "controller/fleetjob/apply_pods.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/fleetjob/job_secret.h"
+#include "controller/fleetjob/pod_builder.h"
+#include "controller/fleetjob/pod_labels.h"
+#include "controller/fleetjob/projection.h"
+#include "controller/fleetjob/reconciler_pass.h"
+#include "controller/machinery/expectations.h"
+#include "controller/machinery/metrics.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
+#include "libfleet/kube/api_error.h"
+#include "libfleet/kube/meta.h"
+
+#define CONFLICT_MS     200.0 /* the cache will have the newer state by then */
+#define CREATES_AT_ONCE 64 /* more than are in flight (http.h), so that no place there is empty */
+
+/* Does this process still lead, and is there still the job that was decided on? */
+bool apply_may_act(const struct reconciler_pass *pass)
+{
+    const struct reconciler *r = pass->job->reconciler;
+    const struct projection_job *cached =
+        store_get(manager_store(r->manager, r->jobs_informer), pass->job->key);
+
+    return manager_is_leading(r->manager) && cached && strcmp(cached->uid, pass->job->uid) == 0;
+}
+
+/* Where the predecessor ran: if the node was the reason, the next one is better off elsewhere. */
+static const char *last_node(const struct reconciler_pass *pass, int index, int attempt)
+{
+    const struct reconciler *r = pass->job->reconciler;
+    const struct store *pods = manager_store(r->manager, r->pods_informer);
+    const struct store_entry *entry;
+
+    if (attempt == 0)
+        return NULL;
+    for (entry = store_first(pods, PROJECTION_POD_BY_JOB, pass->job->uid); entry;
+         entry = store_next(entry, PROJECTION_POD_BY_JOB)) {
+        const struct projection_pod *pod = store_object(entry);
+        if (pod->index == index && pod->attempt == attempt - 1)
+            return pod->node;
+    }
+    return NULL;
+}
+
+cJSON *apply_build_pod(const struct reconciler_pass *pass, int index, int attempt)
+{
+    const struct reconciler_options *options = &pass->job->reconciler->options;
+    FLEET_AUTO_FREE char *secret = job_secret_name(&pass->observation.job);
+    struct pod_builder_request request = {.job = &pass->observation.job,
+                                          .index = index,
+                                          .attempt = attempt,
+                                          .runtime_image = options->runtime_image,
+                                          .pull_policy = options->pull_policy,
+                                          .has_json_logs = options->has_json_logs,
+                                          .hub_address = options->hub_address,
+                                          .secret = secret,
+                                          .gang = pass->job->gang,
+                                          .worker_bytes = pass->observation.plan->worker_bytes,
+                                          .avoid_node = last_node(pass, index, attempt)};
+
+    return pod_builder_build(&request);
+}
+
+static void forget_pod(const struct reconciler_request *r, enum expectation_kind kind)
+{
+    const struct reconciler_job *job = r->pass->job;
+
+    (void)expectations_meet(job->reconciler->expectations, job->key, kind, r->name);
+}
+
+/* The next look takes the next attempt, and writes it down first: a pod of that name may vanish
+ * before anybody else has seen it. */
+static void note_taken(struct reconciler_pass *pass, int index, int attempt)
+{
+    struct reconciler_job *job = pass->job;
+    size_t i = 0;
+
+    while (i < job->taken_count && job->taken[i].index != index)
+        i++;
+    if (i == job->taken_count) {
+        job->taken = fleet_grow(job->taken, job->taken_count, sizeof(*job->taken));
+        job->taken_count++;
+    }
+    job->taken[i] = (struct observed_attempt){index, attempt};
+    reconciler_requeue(pass, CONFLICT_MS);
+}
+
+/* It is not there and will not come: its number is free. */
+static void note_refused(struct reconciler_job *job, int index, int attempt)
+{
+    job->refused = fleet_grow(job->refused, job->refused_count, sizeof(*job->refused));
+    job->refused[job->refused_count++] = (struct observed_attempt){index, attempt};
+}
+
+static void create_pod(struct reconciler_pass *pass, const struct action_create *create);
+
+/* Is what was decided still what is wanted? */
+static bool may_create(const struct reconciler_pass *pass)
+{
+    const struct reconciler *r = pass->job->reconciler;
+    const struct projection_job *cached =
+        store_get(manager_store(r->manager, r->jobs_informer), pass->job->key);
+
+    return apply_may_act(pass) && cached->generation == pass->observation.job.metadata.generation &&
+           !pass->has_failed && !pass->is_refused && !pass->job->is_doomed;
+}
+
+/* The next ones, as many as may be on their way; or none of the rest any more. */
+static void create_pods(struct reconciler_pass *pass, bool go_on)
+{
+    const struct actions *actions = &pass->actions;
+
+    while (go_on && pass->next_create < actions->create_count && pass->creating < CREATES_AT_ONCE)
+        create_pod(pass, &actions->creates[pass->next_create++]);
+    for (; !go_on && pass->next_create < actions->create_count; pass->next_create++)
+        note_refused(pass->job, actions->creates[pass->next_create].index,
+                     actions->creates[pass->next_create].attempt);
+}
+
+/* Others follow before this one is counted as ended: the pass is over with the last of them. */
+static void finish_create(struct reconciler_request *r, const struct fleet_error *err)
+{
+    r->pass->creating--;
+    create_pods(r->pass, !err && may_create(r->pass));
+    reconciler_finish(r, err);
+}
+
+/* The name is taken: is it by the very pod we wanted? */
+static void on_pod_read(struct reconciler_request *r, const cJSON *object,
+                        const struct fleet_error *err)
+{
+    struct reconciler_pass *pass = r->pass;
+    bool is_deleting = object && fleet_json_at(object, "metadata.deletionTimestamp");
+
+    if (err && !kube_is_not_found(err)) {
+        finish_create(r, err);
+        return;
+    }
+    if (!err && kube_meta_is_controlled_by(object, pass->job->uid) && !is_deleting &&
+        strcmp(pod_builder_hash(object), pod_builder_hash(r->body)) == 0) {
+        pass->created += !r->is_replacement; /* by us, the answer was lost; the cache brings it */
+        pod_labels_restore(pass->job, object);
+        finish_create(r, NULL);
+        return;
+    }
+    forget_pod(r, EXPECT_CREATED);
+    note_taken(pass, r->index, r->attempt);
+    finish_create(r, NULL);
+}
+
+/* The answer was an error of the server's own, or the connection broke before it came: the pod may
+ * have been made nevertheless. */
+static void on_doubtful_pod_read(struct reconciler_request *r, const cJSON *object,
+                                 const struct fleet_error *err)
+{
+    (void)object;
+    if (err && kube_is_not_found(err))
+        forget_pod(r, EXPECT_CREATED);
+    finish_create(r, NULL); /* the pass has failed already, and is tried again */
+}
+
+static void read_doubtful_pod(struct reconciler_request *r, const struct kube_rest_request *get,
+                              const struct fleet_error *err)
+{
+    if (!r->pass->has_failed) {
+        r->pass->has_failed = true;
+        r->pass->err = *err;
+    }
+    reconciler_resend(r, get, on_doubtful_pod_read);
+}
+
+/* Did the server perhaps do what it was asked, in spite of this? */
+static bool may_be_done(const struct fleet_error *err)
+{
+    return kube_is_retryable(err) && !kube_was_not_sent(err) && !kube_is_too_many_requests(err);
+}
+
+static void on_pod_created(struct reconciler_request *r, const cJSON *object,
+                           const struct fleet_error *err)
+{
+    struct reconciler_pass *pass = r->pass;
+    struct kube_rest_request get = {.verb = KUBE_GET,
+                                    .resource = &kube_pods,
+                                    .namespace_ = pass->job->namespace_,
+                                    .name = r->name};
+
+    if (err && kube_is_already_exists(err)) {
+        reconciler_resend(r, &get, on_pod_read);
+        return;
+    }
+    if (err && may_be_done(err)) {
+        read_doubtful_pod(r, &get, err);
+        return;
+    }
+    pass->created += !err && !r->is_replacement;
+    if (!err) {
+        metric_add(pass->job->reconciler->pods_created, 1);
+        pod_labels_restore(pass->job, object); /* an admission webhook may have taken them */
+    } else
+        forget_pod(r, EXPECT_CREATED);
+    if (err && !kube_is_terminating(err) && (kube_is_forbidden(err) || kube_is_invalid(err))) {
+        reconciler_refuse(pass, err);
+        note_refused(pass->job, r->index, r->attempt);
+        err = NULL; /* told, and tried again when it is time: no failure of the pass */
+    }
+    finish_create(r, err);
+}
+
+static void create_pod(struct reconciler_pass *pass, const struct action_create *create)
+{
+    struct reconciler_job *job = pass->job;
+    struct kube_rest_request request = {.verb = KUBE_CREATE,
+                                        .resource = &kube_pods,
+                                        .namespace_ = job->namespace_,
+                                        .field_manager = WELLKNOWN_FIELD_MANAGER,
+                                        .field_validation = "Ignore"}; /* prepare.c was strict */
+    char *name = reconcile_pod_name(job->name, create->index, create->attempt);
+    struct reconciler_request *r;
+
+    expectations_note(job->reconciler->expectations, job->key, EXPECT_CREATED, name,
+                      kube_now_ms(job->reconciler->io));
+    r = reconciler_send(pass, &request, apply_build_pod(pass, create->index, create->attempt), name,
+                        on_pod_created);
+    pass->creating++;
+    r->index = create->index;
+    r->attempt = create->attempt;
+    r->is_replacement = create->is_replacement;
+}
+
+static void on_pod_deleted(struct reconciler_request *r, const cJSON *object,
+                           const struct fleet_error *err)
+{
+    (void)object;
+    if (err && (!kube_is_unreachable(err) || kube_was_not_sent(err)))
+        forget_pod(r, EXPECT_DELETED);
+    if (!err)
+        metric_add(r->pass->job->reconciler->pods_deleted, 1);
+    reconciler_finish(r, err && (kube_is_not_found(err) || kube_is_conflict(err)) ? NULL : err);
+}
+
+/* One that does not answer would sit out its whole grace; a second is for kubelets that still
+ * do. */
+void apply_delete_pod(struct reconciler_pass *pass, const char *name, bool at_once)
+{
+    static const int64_t at_once_s = 1;
+    struct reconciler_job *job = pass->job;
+    const struct observed *observed = &pass->observation.observed;
+    struct kube_rest_request request = {.verb = KUBE_DELETE,
+                                        .resource = &kube_pods,
+                                        .namespace_ = job->namespace_,
+                                        .name = name,
+                                        .grace_period_s = at_once ? &at_once_s : NULL,
+                                        .propagation = "Background"};
+    char *own = strdup(name);
+
+    fleet_assert(own);
+    for (size_t i = 0; i < observed->pod_count; i++)
+        if (strcmp(observed->pods[i].name, name) == 0)
+            request.uid = observed->pods[i].uid;
+    expectations_note(job->reconciler->expectations, job->key, EXPECT_DELETED, name,
+                      kube_now_ms(job->reconciler->io));
+    (void)reconciler_send(pass, &request, NULL, own, on_pod_deleted);
+}
+
+/* ---- pods that are recorded and not seen ----------------------------------------------------- */
+
+static void on_unseen_pod_read(struct reconciler_request *r, const cJSON *object,
+                               const struct fleet_error *err)
+{
+    bool is_there = !err && kube_meta_is_controlled_by(object, r->pass->job->uid);
+
+    if (is_there)
+        pod_labels_restore(r->pass->job, object);
+    else
+        forget_pod(r, EXPECT_CREATED);
+    if (err && !kube_is_not_found(err)) {
+        reconciler_finish(r, err);
+        return;
+    }
+    if (!is_there)
+        reconciler_note_vanished(r->pass->job, r->index, r->attempt);
+    reconciler_finish(r, NULL);
+}
+
+void apply_look_for_pod(struct reconciler_pass *pass, const struct observed_attempt *look)
+{
+    struct reconciler_job *job = pass->job;
+    char *name = reconcile_pod_name(job->name, look->index, look->attempt);
+    struct kube_rest_request get = {
+        .verb = KUBE_GET, .resource = &kube_pods, .namespace_ = job->namespace_, .name = name};
+    struct reconciler_request *r;
+
+    expectations_note(job->reconciler->expectations, job->key, EXPECT_CREATED, name,
+                      kube_now_ms(job->reconciler->io));
+    r = reconciler_send(pass, &get, NULL, name, on_unseen_pod_read);
+    r->index = look->index;
+    r->attempt = look->attempt;
+}
+
+void apply_create_pods(struct reconciler_pass *pass)
+{
+    create_pods(pass, true);
+}

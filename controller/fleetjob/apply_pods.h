@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLLER_FLEETJOB_APPLY_PODS_H
+#define CONTROLLER_FLEETJOB_APPLY_PODS_H
+
+/* The pods of a pass: made, deleted and looked for, as was decided (the head of apply_pods.c). */
+
+#include "libfleet/base/json.h"
+
+struct observed_attempt;
+struct reconciler_pass;
+
+/* Does this process still lead, and is there still the job that was decided on? */
+bool apply_may_act(const struct reconciler_pass *pass);
+
+/* The pod of a worker as this installation makes it. Owned by the caller. */
+cJSON *apply_build_pod(const struct reconciler_pass *pass, int index, int attempt);
+
+/* Make the pods of actions.creates, some at a time; the pass is pending until the last one. */
+void apply_create_pods(struct reconciler_pass *pass);
+
+/* Delete the pod of that name. `at_once`: it does not answer, so it gets a second instead of its
+ * whole grace period. */
+void apply_delete_pod(struct reconciler_pass *pass, const char *name, bool at_once);
+
+/* Ask the API server for a pod that the status knows and the cache has not. */
+void apply_look_for_pod(struct reconciler_pass *pass, const struct observed_attempt *look);
+
+#endif

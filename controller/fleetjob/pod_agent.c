@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controller/fleetjob/pod_agent.h"
+
+#include <string.h>
+
+#include "controller/fleetjob/pod_json.h"
+#include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/log.h"
+#include "libfleet/base/strbuf.h"
+
+#define PRELOAD              POD_BUILDER_AGENT_FOLDER "/lib/" WELLKNOWN_PRELOAD_LIBRARY
+#define VOLUME_JOB           "fleetjob-job"
+#define VOLUME_AGENT         WELLKNOWN_AGENT_CONTAINER
+#define VOLUME_SHARED_MEMORY "fleetjob-shm"
+#define JOB_FILES_MODE       0444
+
+/* Where the agent is from: as frozen, or this installation's. */
+static const char *agent_image(const struct pod_builder_request *r)
+{
+    const char *frozen = r->job->status.agent_image;
+
+    return frozen && frozen[0] ? frozen : r->runtime_image;
+}
+
+/* Does the image of the first container, asked for as `asked`, have the agent itself? */
+bool pod_agent_is_in_image(const struct pod_builder_request *r, const char *asked)
+{
+    const struct fleetjob_status *status = &r->job->status;
+
+    if (status->image && status->agent_image) /* the installation may be another one since */
+        return strcmp(status->image, status->agent_image) == 0;
+    return !asked || !asked[0] || strcmp(asked, r->runtime_image) == 0;
+}
+
+/* Does the container run the ENTRYPOINT of its image? That of an image which has the agent is the
+ * agent. */
+static bool keeps_entrypoint(const struct pod_builder_request *r, const cJSON *container,
+                             bool is_runtime)
+{
+    return !r->job->spec.has_training && !is_runtime &&
+           cJSON_GetArraySize(pod_json_get(container, "command")) == 0;
+}
+
+static cJSON *new_variable(cJSON *env, const char *name)
+{
+    cJSON *item = fleet_json_add_object(env);
+
+    fleet_json_set_string(item, "name", name);
+    return item;
+}
+
+static void variable(cJSON *env, const char *name, const char *value)
+{
+    fleet_json_set_string(new_variable(env, name), "value", value);
+}
+
+static void number_variable(cJSON *env, const char *name, int64_t value)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf digits = {0};
+
+    fleet_strbuf_appendf(&digits, "%lld", (long long)value);
+    variable(env, name, digits.text);
+}
+
+static void field_variable(cJSON *env, const char *name, const char *path)
+{
+    cJSON *from = pod_json_child(new_variable(env, name), "valueFrom", false);
+
+    fleet_json_set_string(pod_json_child(from, "fieldRef", false), "fieldPath", path);
+}
+
+static int64_t grace_seconds(const struct fleetjob *job)
+{
+    const cJSON *spec = pod_json_get(job->spec.worker.template_, "spec");
+    const cJSON *grace = pod_json_get(spec, "terminationGracePeriodSeconds");
+
+    if (!grace)
+        return POD_BUILDER_GRACE_SECONDS;
+    return cJSON_IsNumber(grace) && grace->valuedouble >= 1 ? (int64_t)grace->valuedouble : 1;
+}
+
+cJSON *pod_agent_common_variables(const struct fleetjob *job)
+{
+    cJSON *env = fleet_json_new_list();
+
+    variable(env, "FLEET_JOB_NAME", job->metadata.name);
+    variable(env, "FLEET_JOB_UID", job->metadata.uid);
+    number_variable(env, "FLEET_PROCESSES", job->spec.worker.processes_per_pod);
+    variable(env, "FLEET_HUB_FILE", POD_BUILDER_JOB_FOLDER "/hub");
+    variable(env, "FLEET_CA_FILE", POD_BUILDER_JOB_FOLDER "/ca.crt");
+    variable(env, "FLEET_TOKEN_FILE", POD_BUILDER_JOB_FOLDER "/token");
+    variable(env, "FLEET_JOB_FILE", POD_BUILDER_JOB_FOLDER "/job.json");
+    number_variable(env, "FLEET_GRACE_SECONDS", grace_seconds(job));
+    variable(env, "FLEET_TERMINATION_FILE", POD_BUILDER_TERMINATION_FILE);
+    return env;
+}
+
+static bool has_variable(const cJSON *env, const char *name)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, env) if (name && strcmp(pod_json_get(item, "name")->valuestring,
+                                                     name) == 0) return true;
+    return false;
+}
+
+/* Those of `from` that have no namesake in `env` and `others`. */
+static void add_missing(cJSON *env, const cJSON *others, const cJSON *from)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, from)
+    {
+        const char *name = cJSON_GetStringValue(pod_json_get(item, "name"));
+        if (!has_variable(env, name) && !has_variable(others, name))
+            fleet_json_add(env, fleet_json_copy(item));
+    }
+}
+
+/*
+ * Ours first; of the user's those that do not have our names (FLEET_ISA, FLEET_THREADS may be set).
+ * The settings of all workers of a job come in a file: the API server and everybody who watches
+ * pods work for each variable of each pod. Agents of another installation's image, which may not
+ * know that file, get it as variables.
+ */
+static void set_environment(const struct pod_builder_request *r, cJSON *container)
+{
+    FLEET_AUTO_JSON cJSON *common = pod_agent_common_variables(r->job);
+    cJSON *env = fleet_json_new_list();
+
+    field_variable(env, "FLEET_POD_NAME", "metadata.name");
+    field_variable(env, "FLEET_POD_UID", "metadata.uid");
+    field_variable(env, "FLEET_ADDRESS", "status.podIP");
+    number_variable(env, "FLEET_INDEX", r->index);
+    number_variable(env, "FLEET_ATTEMPT", r->attempt);
+    if (strcmp(agent_image(r), r->runtime_image) == 0)
+        variable(env, "FLEET_ENVIRONMENT_FILE", POD_BUILDER_JOB_FOLDER "/environment");
+    else
+        add_missing(env, NULL, common);
+    if (r->has_json_logs && !has_variable(pod_json_get(container, "env"), FLEET_LOG_FORMAT_ENV))
+        variable(env, FLEET_LOG_FORMAT_ENV, "json");
+    add_missing(env, common, pod_json_get(container, "env"));
+    fleet_json_set(container, "env", env);
+}
+
+/* The agent brings its own C library, for which what the user preloads may not be made: it gives
+ * that to the trainers. */
+static void keep_preload(cJSON *container)
+{
+    cJSON *item;
+
+    cJSON_ArrayForEach(item, pod_json_get(container, "env"))
+    {
+        const char *name = cJSON_GetStringValue(pod_json_get(item, "name"));
+        if (name && strcmp(name, "LD_PRELOAD") == 0)
+            fleet_json_set_string(item, "name", WELLKNOWN_ENV_PRELOAD);
+    }
+}
+
+/* Without a command the agent takes the place of the image's ENTRYPOINT by a preloaded library
+ * (agent/entrypoint). */
+static void preload_agent(cJSON *container)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf arguments = {0};
+    cJSON *env = pod_json_get(container, "env"), *hook, *command;
+
+    variable(env, WELLKNOWN_ENV_AGENT, POD_BUILDER_AGENT);
+    variable(env, "LD_PRELOAD", PRELOAD);
+    cJSON_DeleteItemFromObjectCaseSensitive(container, "command"); /* it may be empty */
+
+    fleet_strbuf_appendf(&arguments, "%d", cJSON_GetArraySize(pod_json_get(container, "args")));
+    hook = pod_json_child(pod_json_child(container, "lifecycle", false), "postStart", false);
+    command = pod_json_child(pod_json_child(hook, "exec", false), "command", true);
+    fleet_json_add_string(command, POD_BUILDER_AGENT);
+    fleet_json_add_string(command, "--check-entrypoint");
+    fleet_json_add_string(command, arguments.text);
+}
+
+/* The agent is the command; without a training block it runs the template's own one. */
+static void set_command(const struct pod_builder_request *r, cJSON *container)
+{
+    cJSON *command = fleet_json_new_list();
+    const char *const keys[] = {"command", "args"};
+    const cJSON *item;
+
+    fleet_json_add_string(command, POD_BUILDER_AGENT);
+    if (!r->job->spec.has_training)
+        fleet_json_add_string(command, "--");
+    for (size_t i = 0; i < FLEET_COUNT(keys); i++) {
+        if (!r->job->spec.has_training)
+            cJSON_ArrayForEach(item, pod_json_get(container, keys[i]))
+                fleet_json_add(command, fleet_json_copy(item));
+        cJSON_DeleteItemFromObjectCaseSensitive(container, keys[i]);
+    }
+    fleet_json_set(container, "command", command);
+}
+
+/* A mount in place of whatever the user had there. */
+static void mount(cJSON *container, const char *volume, const char *path, bool is_read_only)
+{
+    cJSON *item = fleet_json_add_object(pod_json_child(container, "volumeMounts", true));
+
+    fleet_json_set_string(item, "name", volume);
+    fleet_json_set_string(item, "mountPath", path);
+    if (is_read_only)
+        fleet_json_set_bool(item, "readOnly", true);
+}
+
+static bool is_mounted(const cJSON *container, const char *path)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, pod_json_get(container, "volumeMounts"))
+    {
+        const char *at = cJSON_GetStringValue(pod_json_get(item, "mountPath"));
+        if (at && strcmp(at, path) == 0)
+            return true;
+    }
+    return false;
+}
+
+void pod_agent_add_volumes(const struct pod_builder_request *r, cJSON *spec, cJSON *container)
+{
+    cJSON *volume = fleet_json_add_object(pod_json_child(spec, "volumes", true));
+
+    fleet_json_set_string(volume, "name", VOLUME_JOB);
+    fleet_json_set_string(pod_json_child(volume, "secret", false), "secretName", r->secret);
+    fleet_json_set_number(pod_json_child(volume, "secret", false), "defaultMode", JOB_FILES_MODE);
+    mount(container, VOLUME_JOB, POD_BUILDER_JOB_FOLDER, true);
+    if (is_mounted(container, "/dev/shm"))
+        return;
+    volume = fleet_json_add_object(pod_json_child(spec, "volumes", true));
+    fleet_json_set_string(volume, "name", VOLUME_SHARED_MEMORY);
+    fleet_json_set_string(pod_json_child(volume, "emptyDir", false), "medium", "Memory");
+    mount(container, VOLUME_SHARED_MEMORY, "/dev/shm", false);
+}
+
+/* A quota wants them of every container, and the pod's sum counts the larger of both: as the
+ * worker's. */
+static void take_resources(const cJSON *container, cJSON *init)
+{
+    static const char *const kinds[] = {"requests", "limits"};
+    static const char *const names[] = {"cpu", "memory", "ephemeral-storage"};
+
+    for (size_t k = 0; k < FLEET_COUNT(kinds); k++)
+        for (size_t i = 0; i < FLEET_COUNT(names); i++) {
+            const cJSON *amount = pod_json_get(
+                pod_json_get(pod_json_get(container, "resources"), kinds[k]), names[i]);
+            if (amount)
+                fleet_json_set(
+                    pod_json_child(pod_json_child(init, "resources", false), kinds[k], false),
+                    names[i], fleet_json_copy(amount));
+        }
+}
+
+/* An init container of the runtime's image copies the closure to where it lies in its own. */
+void pod_agent_bring(const struct pod_builder_request *r, cJSON *spec, cJSON *container)
+{
+    cJSON *volume = fleet_json_add_object(pod_json_child(spec, "volumes", true)),
+          *init = fleet_json_new_object(), *command;
+    cJSON *list = pod_json_child(spec, "initContainers", true);
+
+    fleet_json_set_string(volume, "name", VOLUME_AGENT);
+    (void)pod_json_child(volume, "emptyDir", false);
+    mount(container, VOLUME_AGENT, POD_BUILDER_AGENT_FOLDER, true);
+    fleet_json_add_first(list, init);
+    fleet_json_set_string(init, "name", WELLKNOWN_AGENT_CONTAINER);
+    pod_builder_set_image(r, init, agent_image(r));
+    command = pod_json_child(init, "command", true);
+    fleet_json_add_string(command, POD_BUILDER_AGENT);
+    fleet_json_add_string(command, "--install");
+    fleet_json_add_string(command, "/target");
+    mount(init, VOLUME_AGENT, "/target", false);
+    take_resources(container, init);
+}
+
+void pod_agent_set_command(const struct pod_builder_request *r, cJSON *container, bool is_in_image)
+{
+    set_environment(r, container);
+    keep_preload(container);
+    if (keeps_entrypoint(r, container, is_in_image))
+        preload_agent(container);
+    else
+        set_command(r, container);
+}
