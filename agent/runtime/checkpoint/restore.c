@@ -27,8 +27,15 @@ struct match {
     int64_t first;
 };
 
-#define SHOWN_MAX 3 /* tensors that do not fit, one by one */
-#define SHAPE     "shape "
+#define SHOWN_MAX 3 /* tensors that do not fit, one by one, of each kind */
+
+/* Why a tensor does not fit. */
+enum misfit {
+    MISFIT_OTHER,
+    MISFIT_SHAPE,
+    MISFIT_MISSING,
+    MISFITS
+};
 
 struct matcher {
     struct checkpoint_tensors wanted;
@@ -37,6 +44,8 @@ struct matcher {
     struct match *matches;    /* [match_count] */
     size_t match_count;
     bool is_foreign; /* files that others made: other types, more tensors than ours */
+    enum misfit misfits[FLEET_ERRORS_MAX]; /* of each error */
+    int64_t their_width, our_width;        /* of the models, where they differ; 0 = not known */
 };
 
 static void matcher_init(struct matcher *m, const struct checkpoint_state *state)
@@ -55,6 +64,13 @@ static void matcher_release(struct matcher *m)
     checkpoint_tensors_release(&m->wanted);
     free(m->found);
     free(m->matches);
+}
+
+/* The error that was added last is of this kind. */
+static void note_misfit(struct matcher *m, const struct fleet_errors *errors, enum misfit kind)
+{
+    if (errors->count <= FLEET_ERRORS_MAX)
+        m->misfits[errors->count - 1] = kind;
 }
 
 static bool has_suffix(const char *text, const char *suffix)
@@ -165,16 +181,32 @@ static bool type_fits(const struct matcher *m, enum safetensors_type type)
            type == SAFETENSORS_F64;
 }
 
-static void refuse_shape(const struct safetensors_tensor *from, const struct checkpoint_tensor *to,
-                         struct fleet_errors *errors)
+/* A vector as long as the model is wide, of a file and of a model that differ in it: the weights of
+ * a normalization. */
+static void note_width(struct matcher *m, const struct safetensors_tensor *from)
+{
+    const struct checkpoint_tensor *to = fleet_map_get(&m->by_name, from->name);
+
+    if (m->our_width > 0 || !to || to->var->ndim != 1 || from->ndim != 1 ||
+        !(strstr(to->name, "ln_") || strstr(to->name, "norm")))
+        return;
+    m->their_width = from->shape[0];
+    m->our_width = to->var->shape[0];
+}
+
+static void refuse_shape(struct matcher *m, const struct safetensors_tensor *from,
+                         const struct checkpoint_tensor *to, struct fleet_errors *errors)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
-    fleet_strbuf_append(&text, SHAPE);
+    fleet_strbuf_append(&text, "shape ");
     safetensors_print_shape(from->shape, from->ndim, &text);
     fleet_strbuf_append(&text, ", the model's is ");
     safetensors_print_shape(to->var->shape, to->var->ndim, &text);
     fleet_errors_add(errors, from->name, "%s", text.text);
+    note_misfit(m, errors, MISFIT_SHAPE);
+    if (errors->count <= FLEET_ERRORS_MAX)
+        note_width(m, from);
 }
 
 static void match_tensor(struct matcher *m, const struct safetensors_file *file,
@@ -198,7 +230,7 @@ static void match_tensor(struct matcher *m, const struct safetensors_file *file,
         fleet_errors_add(errors, tensor->name, "does not fit into the %lld elements of %s",
                          (long long)to->elements, to->name);
     else if (!is_piece && !shapes_are_equal(tensor, to))
-        refuse_shape(tensor, to, errors);
+        refuse_shape(m, tensor, to, errors);
     else
         m->matches[m->match_count++] = (struct match){tensor, to, first};
 }
@@ -239,13 +271,14 @@ static void find_overlaps(struct matcher *m, struct fleet_errors *errors)
     }
 }
 
-static void find_missing(const struct matcher *m, struct fleet_errors *errors)
+static void find_missing(struct matcher *m, struct fleet_errors *errors)
 {
     for (size_t i = 0; i < m->wanted.count; i++) {
         const struct checkpoint_tensor *tensor = &m->wanted.items[i];
-        if (m->found[i] == 0 && tensor->elements > 0)
+        if (m->found[i] == 0 && tensor->elements > 0) {
             fleet_errors_add(errors, tensor->name, "missing");
-        else if (m->found[i] < tensor->elements)
+            note_misfit(m, errors, MISFIT_MISSING);
+        } else if (m->found[i] < tensor->elements)
             fleet_errors_add(errors, tensor->name, "%lld of %lld elements are missing",
                              (long long)(tensor->elements - m->found[i]),
                              (long long)tensor->elements);
@@ -265,46 +298,17 @@ static int copy_matches(const struct matcher *m, struct fleet_error *err)
     return rc;
 }
 
-/* A vector as long as the model is wide, of a file and of a model that differ in it: the weights of
- * a normalization. */
-static bool is_width(const struct fleet_errors *errors, const struct matcher *m, size_t i)
-{
-    const struct checkpoint_tensor *to = fleet_map_get(&m->by_name, errors->items[i].path);
-
-    return strncmp(errors->items[i].message, SHAPE, strlen(SHAPE)) == 0 && to &&
-           to->var->ndim == 1 && (strstr(to->name, "ln_") || strstr(to->name, "norm"));
-}
-
-/* Shapes, tensors that are missing, and the rest. */
-static int kind_of(const char *message)
-{
-    return strncmp(message, SHAPE, strlen(SHAPE)) == 0 ? 0
-           : strcmp(message, "missing") == 0           ? 1
-                                                       : 2;
-}
-
-static void tell_width(const struct fleet_errors *errors, const struct matcher *m,
-                       struct fleet_errors *out)
-{
-    long long theirs, ours;
-
-    for (size_t i = 0; i < errors->count && i < FLEET_ERRORS_MAX && out->count == 0; i++)
-        if (is_width(errors, m, i) &&
-            sscanf(errors->items[i].message, SHAPE "[%lld], the model's is [%lld]", /* NOLINT */
-                   &theirs, &ours) == 2)
-            fleet_errors_add(out, "", "the checkpoint has width %lld, this model %lld", theirs,
-                             ours);
-}
-
 /* Another model than the file's differs in nearly every tensor: say in what, and show some. */
 static void summarize(const struct matcher *m, struct fleet_errors *errors)
 {
     struct fleet_errors few = {0};
-    size_t shown[3] = {0}, left_out = 0;
+    size_t shown[MISFITS] = {0}, left_out = 0;
 
-    tell_width(errors, m, &few);
+    if (m->our_width > 0)
+        fleet_errors_add(&few, "", "the checkpoint has width %lld, this model %lld",
+                         (long long)m->their_width, (long long)m->our_width);
     for (size_t i = 0; i < errors->count && i < FLEET_ERRORS_MAX; i++)
-        if (shown[kind_of(errors->items[i].message)]++ < SHOWN_MAX)
+        if (shown[m->misfits[i]]++ < SHOWN_MAX)
             fleet_errors_add(&few, errors->items[i].path, "%s", errors->items[i].message);
         else
             left_out++;
