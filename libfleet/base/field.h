@@ -71,6 +71,7 @@ enum fleet_field_flags {
     FLEET_INT_COUNT = 1 << 13, /* LIST: the count is an int */
     FLEET_MAY_MISS = 1 << 14,  /* OBJECT: may be absent although a field of it is required */
     FLEET_INLINE = 1 << 15,    /* LIST: struct { T items[count_max]; size_t count; } */
+    FLEET_NEVER_NULL = 1 << 16, /* STRING: an absent one is read, and NULL is written, as "" */
 };
 
 #define FLEET_FIELD_STRING_MAX 1024  /* bytes, where count_max is 0 */

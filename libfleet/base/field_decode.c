@@ -12,6 +12,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/field_internal.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
 #define CANDIDATE_MAX   128 /* keys of one object, for "did you mean" */
@@ -172,6 +173,8 @@ static void set_absent(const struct fleet_field *field, void *member)
         fleet_assert(errors.count == 0); /* a default within its own limits */
     } else if (field->kind == FLEET_FIELD_INT || field->kind == FLEET_FIELD_INT_OR_CHOICE) {
         *(int64_t *)member = (int64_t)field->unset;
+    } else if (field->kind == FLEET_FIELD_STRING && field->flags & FLEET_NEVER_NULL) {
+        *(char **)member = fleet_dup_text("");
     } else if (field->kind == FLEET_FIELD_INT32) {
         *(int *)member = (int)field->unset;
     } else if (field->kind == FLEET_FIELD_NUMBER) {

@@ -227,7 +227,7 @@ static bool has_value(const struct fleet_field *field, const void *in)
             return field->flags & FLEET_NULL && always;
         return always || *(const double *)in != field->unset;
     case FLEET_FIELD_STRING:
-        return always || *(char *const *)in;
+        return always || field->flags & FLEET_NEVER_NULL || *(char *const *)in;
     case FLEET_FIELD_ENUM:
         return *(const int *)in != 0 || field->choices[0][0];
     case FLEET_FIELD_TIME:

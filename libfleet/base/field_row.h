@@ -52,7 +52,7 @@
 
 /* char *, at most `max` bytes, never NULL when read; char[]. */
 #define ROW_STRING(type, name, member, max_, flags_) \
-    ROW(type, name, STRING, member, flags_, .count_max = (max_), .default_text = "\"\"")
+    ROW(type, name, STRING, member, (flags_) | FLEET_NEVER_NULL, .count_max = (max_))
 #define ROW_CHARS(type, name, member, flags_) \
     ROW(type, name, CHARS, member, flags_, .count_max = sizeof(((type *)0)->member) - 1)
 

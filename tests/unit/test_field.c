@@ -489,7 +489,8 @@ static void test_field__rows_refuse_what_is_out_of_bounds(void **state)
         const char *more, *error;
     } cases[] = {
         {",\"small\":10}", "small: must be in [-1, 9], not 10"},
-        {",\"small\":\"1\"}", "small: must be an integer, not \"1\"; write it without quotes"},
+        {",\"small\":\"1\"}",
+         "small: must be an integer in [-1, 9], not \"1\"; write it without quotes"},
         {",\"path\":\"1234567\"}", "path: must have at most 6 bytes, not 7"},
         {",\"bytes\":\"AAH\"}", "bytes: must be base64 of at most 4 bytes"},
         {",\"bytes\":\"AAECAwQ=\"}", "bytes: must be base64 of at most 4 bytes"},
