@@ -68,6 +68,9 @@ objects = $(patsubst %.c,$(OUT)/%.o,$(1))
 %_amx.o:        CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mamx-tile \
     -mamx-bf16 -mfma
 
+# Loops over elements of any type, for the compiler to make vectors of.
+$(OUT)/agent/runtime/comm/type.o: CFLAGS += -O3
+
 ARCHIVES := $(addprefix $(OUT)/,libcli.a libcontroller.a libruntime.a libagent.a libfakes.a \
     libcrd.a libfleet.a)
 $(OUT)/libfleet.a:      $(call objects,$(LIBFLEET))
@@ -211,9 +214,10 @@ check-asan: ## unit, numerics, integration under address and undefined sanitizer
 # What runs threads; the rest of the code has none to race.
 THREADED := $(filter $(OUT)/tests/numerics/test_programs $(OUT)/tests/numerics/test_initial_state \
     $(OUT)/tests/integration/test_equality $(OUT)/tests/integration/test_faults \
+    $(OUT)/tests/integration/test_comm_conformance \
     $(addprefix $(OUT)/tests/unit/test_,thread_pool backend executor comm comm_faults comm_connect \
-    tree_sum prefetch snapshot checkpoint dataset hub_server hub_server_limits hub_server_tls \
-    trainer_process line_writer),$(TESTS))
+    comm_groups tree_sum prefetch snapshot checkpoint dataset hub_server hub_server_limits \
+    hub_server_tls trainer_process line_writer),$(TESTS))
 threaded: $(PROGRAMS) $(THREADED)
 check-tsan: ## what runs threads under the thread sanitizer, with plain kernels
 	@$(MAKE) VARIANT=tsan threaded

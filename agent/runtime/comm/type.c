@@ -64,15 +64,15 @@ const char *comm_reduction_name(enum comm_reduction reduction)
 #define DEFINE_FOLD(name, narrow, wide, sum_type, load, store)                                   \
     static void start_##name(void *accumulator, const void *input, int64_t n)                    \
     {                                                                                            \
-        wide *acc = accumulator;                                                                 \
-        const narrow *from = input;                                                              \
+        wide *restrict acc = accumulator;                                                        \
+        const narrow *restrict from = input;                                                     \
         EACH((wide)load(from[i]));                                                               \
     }                                                                                            \
     static void fold_##name(enum comm_reduction reduction, void *accumulator, const void *input, \
                             int64_t n)                                                           \
     {                                                                                            \
-        wide *acc = accumulator;                                                                 \
-        const narrow *from = input;                                                              \
+        wide *restrict acc = accumulator;                                                        \
+        const narrow *restrict from = input;                                                     \
         if (reduction == COMM_MAX)                                                               \
             EACH(GREATER(acc[i], (wide)load(from[i])));                                          \
         else if (reduction == COMM_MIN)                                                          \
@@ -84,8 +84,8 @@ const char *comm_reduction_name(enum comm_reduction reduction)
     }                                                                                            \
     static void finish_##name(const void *accumulator, int64_t n, int divisor, void *output)     \
     {                                                                                            \
-        const wide *acc = accumulator;                                                           \
-        narrow *to = output;                                                                     \
+        const wide *restrict acc = accumulator;                                                  \
+        narrow *restrict to = output;                                                            \
         for (int64_t i = 0; i < n; i++)                                                          \
             to[i] = (narrow)store(divisor > 1 ? (wide)(acc[i] / (wide)divisor) : acc[i]);        \
     }

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_INTEGRATION_COMM_PROCESSES_H
+#define TESTS_INTEGRATION_COMM_PROCESSES_H
+
+/*
+ * The ranks of a communicator as processes, as in a job: each connects and runs a body; the parent
+ * waits for all of them and reads what each has left in shared memory.
+ */
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/runtime/comm/comm.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+
+#define COMM_PROCESSES_MAX 8
+
+struct comm_outcome {
+    bool has_ended; /* the body returned */
+    int rc;
+    int failed_rank;
+    char text[FLEET_ERROR_SIZE];
+};
+
+/* A way to connect: how neighbours talk, and its name. */
+struct comm_way {
+    const char *name;
+    enum comm_neighbours neighbours;
+};
+
+static const struct comm_way comm_ways[] = {
+    {"tcp", COMM_NEIGHBOURS_TCP},
+    {"shm", COMM_NEIGHBOURS_SHARED}, /* as where the rules for debuggers refuse the memory */
+    {"direct", COMM_NEIGHBOURS_DIRECT},
+};
+
+typedef int comm_body(struct comm *comm, const void *argument, struct fleet_error *err);
+
+/* A deadline later than anything ends, under a sanitizer on a busy machine. */
+static inline double comm_patience(void)
+{
+    return fleet_monotonic_ms() + 300000;
+}
+
+static inline void comm_run_rank(struct comm_tcp_options *options, comm_body *body,
+                                 const void *argument, struct comm_outcome *outcome)
+{
+    struct fleet_error err = {.text = ""};
+    struct comm *comm = NULL;
+    int rc = 0;
+
+    if (options->world == 1)
+        comm = comm_local_new();
+    else
+        rc = comm_tcp_new(options, comm_patience(), &comm, &err);
+    if (rc == 0 && options->world > 1) {
+        int expected = options->neighbours == COMM_NEIGHBOURS_TCP ? 0 : options->world - 1;
+        if (comm->shm_ranks != expected)
+            rc = fleet_error(&err, -ENOTSUP, "%d of %d ranks reached through shared memory",
+                             comm->shm_ranks, expected);
+    }
+    if (rc == 0)
+        rc = body(comm, argument, &err);
+    outcome->rc = rc;
+    outcome->failed_rank = comm ? comm->failed_rank : -1;
+    memcpy(outcome->text, err.text, sizeof(outcome->text));
+    outcome->has_ended = true;
+    comm_free(comm);
+}
+
+/*
+ * Run `body` on `world` ranks. `victim`: a rank that ends or stops by itself, -1: none. It is
+ * killed after the others have ended.
+ */
+static inline void comm_processes_run(int world, enum comm_neighbours neighbours, comm_body *body,
+                                      const void *argument, int victim,
+                                      struct comm_outcome out[COMM_PROCESSES_MAX])
+{
+    char texts[COMM_PROCESSES_MAX][32];
+    const char *addresses[COMM_PROCESSES_MAX];
+    int listeners[COMM_PROCESSES_MAX];
+    pid_t children[COMM_PROCESSES_MAX];
+    size_t size = COMM_PROCESSES_MAX * sizeof(*out);
+    struct comm_outcome *shared =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    fleet_assert(shared != MAP_FAILED);
+    for (int r = 0; r < world; r++) {
+        int port;
+        fleet_assert(comm_tcp_listen("127.0.0.1", &listeners[r], &port, NULL) == 0);
+        (void)snprintf(texts[r], sizeof(texts[r]), "127.0.0.1:%d", port);
+        addresses[r] = texts[r];
+    }
+    for (int r = 0; r < world; r++) {
+        children[r] = fork();
+        fleet_assert(children[r] >= 0);
+        if (children[r] == 0) {
+            struct comm_tcp_options options = {.rank = r,
+                                               .world = world,
+                                               .addresses = addresses,
+                                               .listener = listeners[r],
+                                               .key = {7},
+                                               .stop = -1,
+                                               .neighbours = neighbours};
+            comm_run_rank(&options, body, argument, &shared[r]);
+            _exit(0);
+        }
+    }
+    for (int r = 0; r < world; r++)
+        if (r != victim)
+            fleet_assert(waitpid(children[r], NULL, 0) == children[r]);
+    if (victim >= 0) {
+        (void)kill(children[victim], SIGKILL);
+        fleet_assert(waitpid(children[victim], NULL, 0) == children[victim]);
+    }
+    for (int r = 0; r < world; r++)
+        (void)close(listeners[r]);
+    memcpy(out, shared, size);
+    (void)munmap(shared, size);
+}
+
+/* The thread sanitizer, and a run of all tests, take a part of the cases. */
+static inline bool comm_all_cases(void)
+{
+    return getenv("COMM_CASES") && strcmp(getenv("COMM_CASES"), "all") == 0;
+}
+
+static inline bool comm_few_cases(void)
+{
+    const char *variant = getenv("FLEET_TEST_VARIANT");
+
+    return variant && strcmp(variant, "release") != 0;
+}
+
+#endif
