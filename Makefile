@@ -259,6 +259,9 @@ bench: prerequisites-test ## the figures of the design page, beside their rivals
 	@$(MAKE) --no-print-directory benches
 	@tests/bench/run.sh $(BENCHES)
 
+bench-comm: $(OUT)/bench/bench_comm ## collectives beside Gloo's; gets torch from PyPI (gigabytes)
+	@tests/bench/comm.sh $<
+
 bench-cluster: prerequisites-test ## a thousand pods on a real API server, beside others; needs root
 	@$(MAKE) --no-print-directory $(PROGRAMS) $(OUT)/bench/bench_pods
 	@tests/bench/cluster.sh
@@ -384,5 +387,5 @@ LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
 .PHONY: check-transformers check-valgrind install golden threaded check-chart check-image closure \
     image generate verify all programs tests test e2e check check-all check-levels prerequisites \
     prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench \
-    benches bench-cluster format check-format check-width check-prose \
+    benches bench-comm bench-cluster format check-format check-width check-prose \
         check-tests check-docs lint pictures stats check-includes check-headers clean help

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The deterministic all-reduce (comm_tree_sum, one leaf a rank) over local transports: time and
- * bandwidth by size, beside what the machine's loopback gives raw (two processes that send and
- * receive the same number of bytes at once). Ranks are processes, as in a job.
+ * Collectives over local transports: time and bandwidth by operation and size, beside Gloo's in the
+ * same run and what the machine's loopback gives raw (two processes that send and receive the same
+ * number of bytes at once). Ranks are processes, as in a job.
  *
- *     bench_all_reduce [ranks]      default 4
+ *     bench_comm [ranks]      default 4
  *
- * "tcp" goes through sockets only; "direct" takes large messages from the other process's memory.
+ * "tcp" goes through sockets only; "shm" through shared memory, and takes large messages from the
+ * other process's memory. tree_sum is the deterministic all-reduce, one leaf a rank; its rival is
+ * Gloo's all_reduce. Bytes are those of the whole tensor, of all ranks' parts together.
  *
- * "bus" is the bytes that must leave a rank, 2 · bytes · (n − 1)/n, per second: comparable over
- * numbers of ranks. "raw" is the duplex rate of one pair, shared by n/2 pairs at once.
+ * "bus" is the bytes that must leave a rank per second: comparable over numbers of ranks. "raw" is
+ * the duplex rate of one pair, shared by n/2 pairs at once. "gloo" is Gloo's time divided by ours.
  */
 #include <math.h>
 #include <poll.h>
@@ -36,9 +38,19 @@ static const int64_t sizes[] = {16,    256,    1024,    4096,    16384,
                                 65536, 262144, 1048576, 4194304, 16777216};
 #define SIZES (int)(sizeof(sizes) / sizeof(sizes[0]))
 
+enum {
+    ALL_REDUCE,
+    TREE_SUM,
+    REDUCE_SCATTER,
+    ALL_GATHER,
+    OPERATIONS
+};
+static const char *const names[OPERATIONS] = {"all_reduce", "tree_sum", "reduce_scatter",
+                                              "all_gather"};
+
 struct shared {
-    double seconds[2][SIZES];   /* tcp, direct: of one all-reduce, median over rounds of rank 0 */
-    double gloo_seconds[SIZES]; /* 0 = not measured */
+    double seconds[2][OPERATIONS][SIZES];   /* tcp, shm: median over rounds of rank 0 */
+    double gloo_seconds[OPERATIONS][SIZES]; /* 0 = not measured */
     double raw_bytes_per_s;
 };
 
@@ -49,8 +61,31 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+struct memory {
+    float *data, *part; /* largest size; a rank's part of it */
+    void *workspace;
+};
+
+/* `count` elements of all ranks together. */
+static int run_once(struct comm *comm, int operation, int64_t count, const struct memory *memory)
+{
+    int64_t part = count / comm->world;
+    struct comm_call call = {.type = COMM_FP32, .count = part};
+
+    if (operation == TREE_SUM)
+        return comm_tree_sum(comm, comm->world, (float *const *)&memory->data, count,
+                             memory->workspace, INFINITY, NULL);
+    if (operation == ALL_REDUCE)
+        return comm_all_reduce(comm, memory->data, count, COMM_FP32, COMM_SUM, INFINITY, NULL);
+    call.operation = operation == REDUCE_SCATTER ? COMM_REDUCE_SCATTER : COMM_ALL_GATHER;
+    call.send = operation == REDUCE_SCATTER ? memory->data : memory->part;
+    call.receive = operation == REDUCE_SCATTER ? memory->part : memory->data;
+    return comm_run(comm, &call, INFINITY, NULL);
+}
+
 /* Rank 0 decides when it was long enough. */
-static double time_size(struct comm *comm, int64_t count, float *data, void *workspace)
+static double time_size(struct comm *comm, int operation, int64_t count,
+                        const struct memory *memory)
 {
     static double times[100000];
     double started = fleet_monotonic_ms();
@@ -58,8 +93,7 @@ static double time_size(struct comm *comm, int64_t count, float *data, void *wor
 
     while (go_on) {
         double at = fleet_monotonic_ms();
-        fleet_assert(comm_tree_sum(comm, comm->world, &data, count, workspace, INFINITY, NULL) ==
-                     0);
+        fleet_assert(run_once(comm, operation, count, memory) == 0);
         times[rounds++] = fleet_monotonic_ms() - at;
         if (rounds % 5 == 0) {
             go_on = fleet_monotonic_ms() - started < ROUNDS_MS && rounds < 99990;
@@ -75,22 +109,26 @@ static void run_rank(const struct comm_tcp_options *options, struct shared *shar
     struct comm *comm;
     struct fleet_error err;
     int64_t largest = sizes[SIZES - 1];
-    float *data = calloc((size_t)largest, sizeof(float));
-    void *workspace =
-        malloc(tree_sum_workspace(options->world, options->world, largest) + (1 << 20));
+    struct memory memory = {
+        .data = calloc((size_t)largest, sizeof(float)),
+        .part = calloc((size_t)largest, sizeof(float)),
+        .workspace =
+            malloc(tree_sum_workspace(options->world, options->world, largest) + (1 << 20))};
 
     if (comm_tcp_new(options, fleet_monotonic_ms() + 10000, &comm, &err) < 0) {
         fprintf(stderr, "rank %d: %s\n", options->rank, err.text);
         _exit(1);
     }
-    for (int i = 0; i < SIZES; i++) {
-        double seconds = time_size(comm, sizes[i], data, workspace);
-        if (options->rank == 0)
-            shared->seconds[options->neighbours == COMM_NEIGHBOURS_DIRECT][i] = seconds;
-    }
+    for (int o = 0; o < OPERATIONS; o++)
+        for (int i = 0; i < SIZES; i++) {
+            double seconds = time_size(comm, o, sizes[i], &memory);
+            if (options->rank == 0)
+                shared->seconds[options->neighbours != COMM_NEIGHBOURS_TCP][o][i] = seconds;
+        }
     comm_free(comm);
-    free(data);
-    free(workspace);
+    free(memory.data);
+    free(memory.part);
+    free(memory.workspace);
 }
 
 /* ---- the machine's own limit ----------------------------------------------------------------- */
@@ -158,28 +196,33 @@ static void run_gloo(int world, struct shared *shared)
                         python ? python : "python3", world);
     FILE *output;
 
-    for (int i = 0; i < SIZES; i++)
+    for (int i = 0; i < SIZES && (size_t)used < sizeof(command); i++)
         used += snprintf(command + used, sizeof(command) - (size_t)used, " %lld",
                          (long long)sizes[i] * 4);
     (void)snprintf(command + used, sizeof(command) - (size_t)used, " 2>/dev/null");
     output = popen(command, "r");
-    while (output && fgets(line, sizeof(line), output))
-        for (int i = 0; i < SIZES; i++) {
-            long long bytes;
-            double seconds;
-            if (sscanf(line, "%lld %lf", &bytes, &seconds) == 2 && bytes == sizes[i] * 4)
-                shared->gloo_seconds[i] = seconds;
-        }
+    while (output && fgets(line, sizeof(line), output)) {
+        char name[32];
+        long long bytes;
+        double seconds;
+        if (sscanf(line, "%31s %lld %lf", name, &bytes, &seconds) != 3)
+            continue;
+        for (int o = 0; o < OPERATIONS; o++)
+            for (int i = 0; i < SIZES; i++)
+                if (bytes == sizes[i] * 4 &&
+                    strcmp(name, names[o == TREE_SUM ? ALL_REDUCE : o]) == 0)
+                    shared->gloo_seconds[o][i] = seconds;
+    }
     if (output)
         (void)pclose(output);
 }
 
-static void run_world(int world, bool is_direct, struct shared *shared)
+static void run_world(int world, bool is_shm, struct shared *shared)
 {
     struct comm_tcp_options options = {.world = world,
                                        .stop = -1,
-                                       .neighbours = is_direct ? COMM_NEIGHBOURS_DIRECT
-                                                               : COMM_NEIGHBOURS_TCP};
+                                       .neighbours =
+                                           is_shm ? COMM_NEIGHBOURS_DIRECT : COMM_NEIGHBOURS_TCP};
     char texts[RANKS_MAX][32];
     const char *addresses[RANKS_MAX];
     int listeners[RANKS_MAX];
@@ -207,21 +250,24 @@ static void run_world(int world, bool is_direct, struct shared *shared)
     }
 }
 
-static void print_row(int world, bool is_direct, int size, const struct shared *shared)
+static void print_row(int world, bool is_shm, int operation, int size, const struct shared *shared)
 {
-    double bytes = (double)sizes[size] * 4, seconds = shared->seconds[is_direct][size];
-    double rate = 2 * bytes * (world - 1) / world / seconds, gloo = shared->gloo_seconds[size];
+    double bytes = (double)sizes[size] * 4, seconds = shared->seconds[is_shm][operation][size];
+    double times = operation == ALL_REDUCE || operation == TREE_SUM ? 2 : 1;
+    double rate = times * bytes * (world - 1) / world / seconds;
+    double gloo = shared->gloo_seconds[operation][size];
+    const char *transport = is_shm ? "shm" : "tcp";
 
-    printf("%8s %12.0f %12.1f %12.3f %8.2f ", is_direct ? "direct" : "tcp", bytes, seconds * 1e6,
-           rate / 1e9, rate / shared->raw_bytes_per_s);
+    printf("%-14s %4s %12.0f %12.1f %10.3f %8.2f ", names[operation], transport, bytes,
+           seconds * 1e6, rate / 1e9, rate / shared->raw_bytes_per_s);
     if (gloo > 0)
         printf("%8.1f\n", gloo / seconds);
     else
         printf("%8s\n", "-");
-    printf("{\"bench\":\"all_reduce\",\"transport\":\"%s\",\"ranks\":%d,\"bytes\":%.0f,"
+    printf("{\"bench\":\"%s\",\"transport\":\"%s\",\"ranks\":%d,\"bytes\":%.0f,"
            "\"seconds\":%.9f,\"busBytesPerSecond\":%.0f,\"ofRaw\":%.3f,\"timesGloo\":%.3f}\n",
-           is_direct ? "direct" : "tcp", world, bytes, seconds, rate,
-           rate / shared->raw_bytes_per_s, gloo / seconds);
+           names[operation], transport, world, bytes, seconds, rate, rate / shared->raw_bytes_per_s,
+           gloo / seconds);
 }
 
 int main(int argc, char **argv)
@@ -236,12 +282,13 @@ int main(int argc, char **argv)
     run_world(world, true, shared);
     run_gloo(world, shared);
     shared->raw_bytes_per_s = raw_rate(world / 2);
-    printf("all-reduce, %d ranks on one machine; raw duplex loopback of %d pairs: %.2f GB/s each "
-           "way\n",
-           world, world / 2, shared->raw_bytes_per_s / 1e9);
-    printf("%8s %12s %12s %12s %8s %8s\n", "", "bytes", "us", "bus GB/s", "of raw", "gloo");
-    for (int size = 0; size < SIZES; size++)
-        for (int direct = 0; direct < 2; direct++)
-            print_row(world, direct, size, shared);
+    printf("%d ranks on one machine; raw duplex loopback of %d pairs: %.2f GB/s each way\n", world,
+           world / 2, shared->raw_bytes_per_s / 1e9);
+    printf("%-14s %4s %12s %12s %10s %8s %8s\n", "", "", "bytes", "us", "bus GB/s", "of raw",
+           "gloo");
+    for (int o = 0; o < OPERATIONS; o++)
+        for (int size = 0; size < SIZES; size++)
+            for (int shm = 0; shm < 2; shm++)
+                print_row(world, shm, o, size, shared);
     return 0;
 }
