@@ -33,6 +33,7 @@
 #include "libfleet/base/isa.h"
 #include "libfleet/base/limits.h"
 #include "libfleet/base/lineage.h"
+#include "libfleet/base/step_times.h"
 #include "libfleet/base/strbuf.h"
 
 struct fleet_error;
@@ -78,13 +79,6 @@ enum link_kind {
     LINK_KIND_COUNT,
 };
 
-/* Where the time of a step went on the rank that tells of it, seconds; 0 = not measured. */
-struct link_times {
-    double data, forward, backward;
-    double exchange; /* of gradients and votes, waiting for slower ranks included */
-    double optimizer;
-};
-
 /* One committed step. */
 struct link_step {
     int64_t step; /* from 1 */
@@ -94,7 +88,7 @@ struct link_step {
     double learning_rate;     /* used by this step's update */
     int64_t tokens;           /* of the whole global batch (samples, where data has no tokens) */
     double tokens_per_second; /* of the whole job, over this step */
-    struct link_times times;
+    struct fleet_step_times times; /* 0 = not measured */
 };
 
 struct link_message {

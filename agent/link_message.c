@@ -103,11 +103,11 @@ static const struct fleet_field step_fields[] = {
     UPDATE_NUMBER("learningRate", learning_rate, 0),
     ROW_INT(struct link_step, "tokens", tokens, 0, STEP_MAX, FLEET_REQUIRED),
     STEP_NUMBER("tokensPerSecond", tokens_per_second, 0, FLEET_REQUIRED),
-    STEP_NUMBER("dataSeconds", times.data, 0, 0),
-    STEP_NUMBER("forwardSeconds", times.forward, 0, 0),
-    STEP_NUMBER("backwardSeconds", times.backward, 0, 0),
-    STEP_NUMBER("exchangeSeconds", times.exchange, 0, 0),
-    STEP_NUMBER("optimizerSeconds", times.optimizer, 0, 0),
+    STEP_NUMBER("dataSeconds", times.data_s, 0, 0),
+    STEP_NUMBER("forwardSeconds", times.forward_s, 0, 0),
+    STEP_NUMBER("backwardSeconds", times.backward_s, 0, 0),
+    STEP_NUMBER("exchangeSeconds", times.exchange_s, 0, 0),
+    STEP_NUMBER("optimizerSeconds", times.optimizer_s, 0, 0),
     ROW_END,
 };
 

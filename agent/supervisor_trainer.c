@@ -66,11 +66,7 @@ static void take_progress(struct supervisor *s, int local_rank, const struct lin
                                     .learning_rate = step->has_update ? step->learning_rate : NAN,
                                     .tokens = step->tokens,
                                     .tokens_per_second = step->tokens_per_second,
-                                    .data_s = step->times.data,
-                                    .forward_s = step->times.forward,
-                                    .backward_s = step->times.backward,
-                                    .exchange_s = step->times.exchange,
-                                    .optimizer_s = step->times.optimizer};
+                                    .times = step->times};
         member_trainer_step(s->member, &told, supervisor_clock(s), &out);
     }
     supervisor_apply(s, &out);
@@ -214,11 +210,7 @@ static void report_step(struct supervisor *s, struct trainer *t, const struct pr
                                 .learning_rate = line->learning_rate,
                                 .tokens = line->tokens,
                                 .tokens_per_second = line->tokens_per_second,
-                                .data_s = NAN,
-                                .forward_s = NAN,
-                                .backward_s = NAN,
-                                .exchange_s = NAN,
-                                .optimizer_s = NAN};
+                                .times = {NAN, NAN, NAN, NAN, NAN}};
     struct member_output out = {0};
 
     if (line->step < line->checkpoint) { /* it was there, even if it did not say so */

@@ -20,11 +20,6 @@
 #define REDRAW_MS    50.0  /* text on a terminal: least time between two redraws */
 #define RATE_KEEP    0.95  /* weight of the past in the mean time of a step */
 
-/* Where the time of the steps went. */
-struct shares {
-    double total, data, forward, backward, exchange, optimizer;
-};
-
 struct progress {
     struct progress_config config;
     int64_t step;
@@ -35,7 +30,8 @@ struct progress {
     struct fleet_strbuf line;     /* terminal: the progress line as it stands there */
     struct fleet_strbuf restarts; /* text: the first few, for the end */
     int restart_count;
-    struct shares times; /* of all steps, seconds */
+    struct fleet_step_times times; /* of all steps that were measured */
+    double total_s;                /* the whole time of these */
     bool is_heard;
 };
 
@@ -478,18 +474,19 @@ static void event_as_text(struct progress *p, const struct hub_event *event, dou
     }
 }
 
-static void append_times(struct fleet_strbuf *out, const struct shares *times)
+static void append_times(struct fleet_strbuf *out, const struct fleet_step_times *times,
+                         double total_s)
 {
-    double percent = 100.0 / times->total;
-    double rest = times->total - times->data - times->forward - times->backward - times->exchange -
-                  times->optimizer;
+    double percent = 100.0 / total_s;
+    double rest = total_s - times->data_s - times->forward_s - times->backward_s -
+                  times->exchange_s - times->optimizer_s;
 
     fleet_strbuf_appendf(out,
                          "\n  time      data %.1f%%, forward %.1f%%, backward %.1f%%, exchange "
                          "%.1f%%, optimizer %.1f%%, other %.1f%%",
-                         times->data * percent, times->forward * percent, times->backward * percent,
-                         times->exchange * percent, times->optimizer * percent,
-                         fmax(rest, 0.0) * percent);
+                         times->data_s * percent, times->forward_s * percent,
+                         times->backward_s * percent, times->exchange_s * percent,
+                         times->optimizer_s * percent, fmax(rest, 0.0) * percent);
 }
 
 /* Of an own trainer only what it has reported is known, and how its processes ended. */
@@ -527,8 +524,8 @@ static void show_end(struct progress *p, const struct progress_end *end)
         fleet_strbuf_appendf(&out, "\n  %s", end->message);
     if (!isnan(p->first_loss))
         append_losses(p->first_loss, p->last_loss, &out);
-    if (p->times.total > 0)
-        append_times(&out, &p->times);
+    if (p->total_s > 0)
+        append_times(&out, &p->times, p->total_s);
     if (end->curve_path[0])
         fleet_strbuf_appendf(&out, "\n  curve     %s", end->curve_path);
     fleet_strbuf_appendf(&out, "\n  restarts  %d", end->restarts);
@@ -563,19 +560,20 @@ void progress_plan(struct progress *p, const cJSON *json, const char *text)
 }
 
 /* Steps whose times nobody has measured are left out. */
-static void note_times(struct shares *times, const struct message_step *step)
+static void note_times(struct progress *p, const struct message_step *step)
 {
-    double sum =
-        step->data_s + step->forward_s + step->backward_s + step->exchange_s + step->optimizer_s;
+    const struct fleet_step_times *times = &step->times;
+    double sum = times->data_s + times->forward_s + times->backward_s + times->exchange_s +
+                 times->optimizer_s;
 
     if (!(sum > 0) || !(step->tokens_per_second > 0))
         return;
-    times->total += fmax(sum, (double)step->tokens / step->tokens_per_second);
-    times->data += step->data_s;
-    times->forward += step->forward_s;
-    times->backward += step->backward_s;
-    times->exchange += step->exchange_s;
-    times->optimizer += step->optimizer_s;
+    p->total_s += fmax(sum, (double)step->tokens / step->tokens_per_second);
+    p->times.data_s += times->data_s;
+    p->times.forward_s += times->forward_s;
+    p->times.backward_s += times->backward_s;
+    p->times.exchange_s += times->exchange_s;
+    p->times.optimizer_s += times->optimizer_s;
 }
 
 static void note_step(struct progress *p, const struct message_step *step, double now_ms)
@@ -592,7 +590,7 @@ static void note_step(struct progress *p, const struct message_step *step, doubl
         p->config.steps = step->steps;
     p->first_loss = isnan(p->first_loss) ? step->loss : p->first_loss;
     p->last_loss = step->loss;
-    note_times(&p->times, step);
+    note_times(p, step);
 }
 
 void progress_began(struct progress *p, double first_loss, double last_loss)

@@ -259,8 +259,8 @@ static int catch_up(struct trainer *trainer, const struct peer_state *all, int h
     if (behind) {
         if (update_commit(trainer, newest->committed, trainer->progress.committed_leaves, err) < 0)
             return err->code;
-        trainer->report.times = (struct step_times){
-            .total_s = (fleet_monotonic_ms() - trainer->report.step_started_ms) * 1e-3};
+        trainer->report.times = (struct fleet_step_times){0};
+        trainer->report.total_s = (fleet_monotonic_ms() - trainer->report.step_started_ms) * 1e-3;
         report_update(trainer, trainer->progress.committed);
     }
     if (!newest->is_initial && transfer_state(trainer, all, holder, err) < 0)

@@ -30,18 +30,18 @@ static struct link_step step_of(const struct trainer *trainer, int64_t update, i
     int64_t batches = trainer_batches(trainer, update);
     int64_t tokens =
         trainer->job.config.global_batch_size * trainer->job.plan.program.tokens_per_sample;
-    double seconds = trainer->report.times.total_s;
+    double seconds = trainer->report.total_s;
     struct link_step step = {
         .step = (update - 1) * trainer->job.merge + 1 + batch,
         .loss = trainer->progress.batch_losses[batch],
         .tokens = tokens,
         .tokens_per_second = seconds > 0 ? (double)(tokens * batches) / seconds : 0.0,
         .has_update = batch == batches - 1 && has_applied(trainer, update),
-        .times = {.data = trainer->report.times.data_s / (double)batches,
-                  .forward = trainer->report.times.forward_s / (double)batches,
-                  .backward = trainer->report.times.backward_s / (double)batches,
-                  .exchange = trainer->report.times.exchange_s / (double)batches,
-                  .optimizer = trainer->report.times.optimizer_s / (double)batches},
+        .times = {.data_s = trainer->report.times.data_s / (double)batches,
+                  .forward_s = trainer->report.times.forward_s / (double)batches,
+                  .backward_s = trainer->report.times.backward_s / (double)batches,
+                  .exchange_s = trainer->report.times.exchange_s / (double)batches,
+                  .optimizer_s = trainer->report.times.optimizer_s / (double)batches},
     };
 
     if (step.has_update) {
@@ -90,9 +90,11 @@ int report_join(struct trainer *trainer, int holder, struct fleet_error *err)
 }
 
 /* The times are of the whole update: its last step shows them. */
-static void chart_times(const struct step_times *times, struct chart_point *point)
+static void chart_times(const struct trainer_report *report, struct chart_point *point)
 {
-    point->values[CHART_STEP] = times->total_s;
+    const struct fleet_step_times *times = &report->times;
+
+    point->values[CHART_STEP] = report->total_s;
     point->values[CHART_DATA] = times->data_s;
     point->values[CHART_FORWARD] = times->forward_s;
     point->values[CHART_BACKWARD] = times->backward_s;
@@ -111,7 +113,7 @@ static void chart_step(struct trainer *trainer, int64_t update, const struct lin
         point.values[CHART_RATE] = step->learning_rate;
     }
     if (step->step == trainer_steps(trainer, update))
-        chart_times(&trainer->report.times, &point);
+        chart_times(&trainer->report, &point);
     if (loss_scaling_is_on(trainer->job.rules.strategy)) {
         point.values[CHART_LOSS_SCALE] = (double)trainer->progress.ledger->scaling.scale;
         point.values[CHART_SKIPPED] = (double)trainer->progress.ledger->skipped;
@@ -189,7 +191,7 @@ static void tell_skipped(struct trainer *trainer, int64_t update)
 
 static void measure_mean(struct trainer *trainer, int64_t batches)
 {
-    double step_s = trainer->report.times.total_s / (double)batches;
+    double step_s = trainer->report.total_s / (double)batches;
 
     trainer->report.step_mean_s =
         trainer->report.step_mean_s > 0

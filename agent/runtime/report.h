@@ -12,19 +12,16 @@
 
 #include "agent/runtime/charts.h"
 #include "agent/runtime/executor/executor.h"
+#include "libfleet/base/step_times.h"
 #include "libfleet/base/strbuf.h"
 
 struct fleet_error;
 struct trainer;
 
-/* Where the time of an update went, on this rank; what is left over is bookkeeping. */
-struct step_times {
-    double data_s, forward_s, backward_s, exchange_s, optimizer_s, total_s;
-};
-
 /* The part of a trainer that this file keeps. */
 struct trainer_report {
-    struct step_times times; /* of the update at work, then of the newest committed one */
+    struct fleet_step_times times; /* of the update at work, then of the newest committed one */
+    double total_s;                /* the whole time of that */
     struct executor_times executor_before; /* when the update at work was begun */
     double step_started_ms;                /* when the update at work was begun */
     double step_longest_ms;                /* of this process so far, by an update */

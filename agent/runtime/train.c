@@ -189,7 +189,7 @@ static bool is_worth_diagnosing(const struct trainer *trainer)
 
 static void times_begin(struct trainer *trainer)
 {
-    trainer->report.times = (struct step_times){0};
+    trainer->report.times = (struct fleet_step_times){0};
     trainer->report.step_started_ms = fleet_monotonic_ms();
     executor_times(trainer->device.executor, &trainer->report.executor_before);
 }
@@ -213,7 +213,7 @@ static void times_end(struct trainer *trainer)
     trainer->report.times.backward_s += now.backward_s - before->backward_s;
     trainer->report.times.optimizer_s =
         now.check_s - before->check_s + now.update_s - before->update_s;
-    trainer->report.times.total_s = took_ms * 1e-3;
+    trainer->report.total_s = took_ms * 1e-3;
     trainer->report.step_longest_ms = fmax(trainer->report.step_longest_ms, took_ms);
 }
 

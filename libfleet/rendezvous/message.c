@@ -96,11 +96,11 @@ static const struct fleet_field step_fields[] = {
     NUMBER(step, "learningRate", learning_rate, 0),
     STEP(step, "tokens", tokens, 0),
     NUMBER(step, "tokensPerSecond", tokens_per_second, 0),
-    NUMBER(step, "dataSeconds", data_s, 0),
-    NUMBER(step, "forwardSeconds", forward_s, 0),
-    NUMBER(step, "backwardSeconds", backward_s, 0),
-    NUMBER(step, "exchangeSeconds", exchange_s, 0),
-    NUMBER(step, "optimizerSeconds", optimizer_s, 0),
+    NUMBER(step, "dataSeconds", times.data_s, 0),
+    NUMBER(step, "forwardSeconds", times.forward_s, 0),
+    NUMBER(step, "backwardSeconds", times.backward_s, 0),
+    NUMBER(step, "exchangeSeconds", times.exchange_s, 0),
+    NUMBER(step, "optimizerSeconds", times.optimizer_s, 0),
     ROW_END,
 };
 

@@ -31,6 +31,7 @@
 #include "libfleet/base/isa.h"
 #include "libfleet/base/limits.h"
 #include "libfleet/base/lineage.h"
+#include "libfleet/base/step_times.h"
 
 struct fleet_error;
 
@@ -128,7 +129,7 @@ struct message_step {
     double learning_rate; /* NaN for a batch without update */
     int64_t tokens;       /* tokens (else samples) of the step */
     double tokens_per_second;
-    double data_s, forward_s, backward_s, exchange_s, optimizer_s; /* where its time went */
+    struct fleet_step_times times; /* NaN = not measured */
 };
 
 struct message_progress {

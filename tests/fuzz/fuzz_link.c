@@ -125,11 +125,11 @@ static void same_step(const cJSON *o, const struct link_step *s)
     }
     if (!cJSON_HasObjectItem(o, "dataSeconds"))
         return;
-    same_number(o, "dataSeconds", 0, s->times.data);
-    same_number(o, "forwardSeconds", 0, s->times.forward);
-    same_number(o, "backwardSeconds", 0, s->times.backward);
-    same_number(o, "exchangeSeconds", 0, s->times.exchange);
-    same_number(o, "optimizerSeconds", 0, s->times.optimizer);
+    same_number(o, "dataSeconds", 0, s->times.data_s);
+    same_number(o, "forwardSeconds", 0, s->times.forward_s);
+    same_number(o, "backwardSeconds", 0, s->times.backward_s);
+    same_number(o, "exchangeSeconds", 0, s->times.exchange_s);
+    same_number(o, "optimizerSeconds", 0, s->times.optimizer_s);
 }
 
 static void same_progress(const cJSON *o, const struct link_message *m)

@@ -169,11 +169,11 @@ static void same_step(const cJSON *o, const struct message_step *s)
     same_measure(o, "learningRate", s->learning_rate);
     same_number(o, "tokens", (double)s->tokens);
     same_measure(o, "tokensPerSecond", s->tokens_per_second);
-    same_measure(o, "dataSeconds", s->data_s);
-    same_measure(o, "forwardSeconds", s->forward_s);
-    same_measure(o, "backwardSeconds", s->backward_s);
-    same_measure(o, "exchangeSeconds", s->exchange_s);
-    same_measure(o, "optimizerSeconds", s->optimizer_s);
+    same_measure(o, "dataSeconds", s->times.data_s);
+    same_measure(o, "forwardSeconds", s->times.forward_s);
+    same_measure(o, "backwardSeconds", s->times.backward_s);
+    same_measure(o, "exchangeSeconds", s->times.exchange_s);
+    same_measure(o, "optimizerSeconds", s->times.optimizer_s);
 }
 
 static void same_progress(const cJSON *o, const struct message_progress *m)

@@ -73,11 +73,11 @@ static struct link_message sample(enum link_kind kind)
                                                  .learning_rate = 1e-3,
                                                  .tokens = 2048,
                                                  .tokens_per_second = 91000.5,
-                                                 .times = {.data = 0.001,
-                                                           .forward = 0.25,
-                                                           .backward = 0.5,
-                                                           .exchange = 0.125,
-                                                           .optimizer = 1e-6}};
+                                                 .times = {.data_s = 0.001,
+                                                           .forward_s = 0.25,
+                                                           .backward_s = 0.5,
+                                                           .exchange_s = 0.125,
+                                                           .optimizer_s = 1e-6}};
         break;
     case LINK_PEER_LOST:
         m.peer_lost.rank = 3;

@@ -37,11 +37,7 @@ static const struct message_step steps[] = {
      .learning_rate = 1e-3,
      .tokens = 64,
      .tokens_per_second = 91000.25,
-     .data_s = 0.001,
-     .forward_s = 0.25,
-     .backward_s = 0.5,
-     .exchange_s = 0.125,
-     .optimizer_s = 1e-6},
+     .times = {0.001, 0.25, 0.5, 0.125, 1e-6}},
     {.step = 5, .generation = 3, .loss = NAN, .grad_norm = NAN, .learning_rate = NAN},
 };
 
@@ -173,7 +169,7 @@ static void test_message__values_survive_the_way(void **state)
     message_release(&copy);
     message_copy(&examples[MESSAGE_PROGRESS], &copy);
     assert_true(copy.progress.steps[0].tokens_per_second == 91000.25);
-    assert_true(copy.progress.steps[0].optimizer_s == 1e-6);
+    assert_true(copy.progress.steps[0].times.optimizer_s == 1e-6);
     assert_true(isnan(copy.progress.steps[1].loss));
     message_release(&copy);
     message_copy(&examples[MESSAGE_PUT], &copy);

@@ -259,14 +259,14 @@ static void test_progress__says_where_the_time_went(void **state)
     e.step.tokens = 1000;
     e.step.tokens_per_second = 1000; /* a second a step */
     open_screen(&s, (struct progress_config){.steps = 2, .every_steps = 1});
-    e.step.data_s = 0.01;
-    e.step.forward_s = 0.3;
-    e.step.backward_s = 0.5;
-    e.step.exchange_s = 0.1;
-    e.step.optimizer_s = 0.04;
+    e.step.times.data_s = 0.01;
+    e.step.times.forward_s = 0.3;
+    e.step.times.backward_s = 0.5;
+    e.step.times.exchange_s = 0.1;
+    e.step.times.optimizer_s = 0.04;
     progress_event(s.progress, &e, 0);
     e.step.step = 2;
-    e.step.data_s = 0.03;
+    e.step.times.data_s = 0.03;
     progress_event(s.progress, &e, 1000);
     progress_finish(s.progress, &end);
     (void)fflush(s.file);
