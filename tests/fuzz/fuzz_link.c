@@ -105,10 +105,11 @@ static void same_assign(const cJSON *o, const struct link_message *m)
     for (int i = 0; i < m->assign.world; i++)
         fleet_assert(strcmp(cJSON_GetStringValue(cJSON_GetArrayItem(addresses, i)),
                             m->assign.addresses[i]) == 0);
-    fleet_assert(cJSON_GetArraySize(lineage) == m->assign.lineage_count);
-    for (int i = 0; i < m->assign.lineage_count; i++) {
-        same_generation(cJSON_GetArrayItem(lineage, i), &m->assign.lineage[i].generation);
-        same_int(cJSON_GetArrayItem(lineage, i), "firstStep", m->assign.lineage[i].first_step);
+    fleet_assert((size_t)cJSON_GetArraySize(lineage) == m->assign.lineage.count);
+    for (size_t i = 0; i < m->assign.lineage.count; i++) {
+        const struct fleet_lineage_entry *entry = &m->assign.lineage.entries[i];
+        same_generation(cJSON_GetArrayItem(lineage, (int)i), &entry->generation);
+        same_int(cJSON_GetArrayItem(lineage, (int)i), "firstStep", entry->first_step);
     }
 }
 
