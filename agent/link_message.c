@@ -15,7 +15,6 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
-#include "libfleet/base/errors.h"
 #include "libfleet/base/field_row.h"
 #include "libfleet/base/json.h"
 
@@ -250,12 +249,8 @@ static int check_progress(const struct link_message *m, struct fleet_error *err)
 static int read_message(enum link_kind kind, const cJSON *root, struct link_message *out,
                         struct fleet_error *err)
 {
-    struct fleet_errors errors = {0};
-    int rc;
+    int rc = fleet_object_read(&types[kind], root, out, err);
 
-    (void)fleet_object_decode(&types[kind], root, "", out, &errors);
-    rc = fleet_errors_result(&errors, err);
-    fleet_errors_release(&errors);
     out->kind = kind;
     if (rc == 0 && kind == LINK_ASSIGN)
         rc = check_assign(out, err);

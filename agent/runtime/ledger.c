@@ -7,13 +7,14 @@
 #include "agent/runtime/ledger.h"
 
 #include <errno.h>
+#include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
-#include "libfleet/base/json.h"
-#include "libfleet/base/json_build.h"
+#include "libfleet/base/field_row.h"
 #include "libfleet/strategy/strategy_options.h"
 #include "libfleet/training/training.h"
 
@@ -98,70 +99,98 @@ void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool
 
 /* ---- in a manifest --------------------------------------------------------------------------- */
 
+#define LOSSES_MAX 1000000
+
+/* A ledger as a manifest has it; what is absent there is NaN or -1. */
+struct record {
+    struct scaling {
+        double scale;
+        int good, bad;
+    } scaling;
+    int64_t skipped;
+    double *losses; /* oldest first, heap */
+    size_t loss_count;
+};
+
+#define COUNT(name, member) \
+    ROW(struct scaling, name, INT32, member, FLEET_MIN | FLEET_MAX, .max = INT_MAX, .unset = -1)
+
+static const struct fleet_field scaling_fields[] = {
+    ROW(struct scaling, "scale", NUMBER, scale, FLEET_ABOVE | FLEET_MAX, .max = FLT_MAX,
+        .unset = NAN),
+    COUNT("good", good),
+    COUNT("bad", bad),
+    ROW_END,
+};
+
+static const struct fleet_object scaling_type =
+    ROW_OBJECT_TYPE("loss scale", struct scaling, scaling_fields);
+
+static const struct fleet_field record_fields[] = {
+    ROW_OBJECT(struct record, "lossScaling", scaling, scaling_type, 0),
+    ROW(struct record, "skipped", INT, skipped, FLEET_MIN, .unset = -1),
+    ROW(struct record, "losses", LIST, losses, 0, .item = FLEET_FIELD_NUMBER,
+        .count_max = LOSSES_MAX),
+    ROW_END,
+};
+
+static const struct fleet_object record_type =
+    ROW_OBJECT_TYPE("ledger", struct record, record_fields);
+
 cJSON *ledger_encode(const struct ledger *ledger)
 {
     int64_t kept = ledger->loss_count < ledger->window ? ledger->loss_count : ledger->window;
-    cJSON *root = fleet_json_new_object(), *scaling = fleet_json_set_object(root, "lossScaling");
+    struct record record = {
+        .scaling = {ledger->scaling.scale, ledger->scaling.good, ledger->scaling.bad},
+        .skipped = ledger->skipped,
+        .losses = calloc((size_t)kept + 1, sizeof(double)),
+        .loss_count = (size_t)kept,
+    };
+    cJSON *json;
 
-    fleet_json_set_number(scaling, "scale", (double)ledger->scaling.scale);
-    fleet_json_set_number(scaling, "good", ledger->scaling.good);
-    fleet_json_set_number(scaling, "bad", ledger->scaling.bad);
-    fleet_json_set_number(root, "skipped", (double)ledger->skipped);
-    if (ledger->window > 0) {
-        cJSON *losses = fleet_json_set_list(root, "losses");
-        for (int64_t i = 0; i < kept; i++)
-            fleet_json_add_number(losses, kept_loss(ledger, i));
-    }
-    return root;
+    fleet_assert(record.losses != NULL);
+    for (int64_t i = 0; i < kept; i++)
+        record.losses[i] = kept_loss(ledger, i);
+    json = fleet_object_encode(&record_type, &record);
+    free(record.losses);
+    return json;
+}
+
+static void take_scaling(const struct record *record, struct loss_scaling *out)
+{
+    if (!isnan(record->scaling.scale))
+        out->scale = (float)record->scaling.scale;
+    if (record->scaling.good >= 0)
+        out->good = record->scaling.good;
+    if (record->scaling.bad >= 0)
+        out->bad = record->scaling.bad;
 }
 
 int ledger_read_scaling(const cJSON *json, struct loss_scaling *out, struct fleet_error *err)
 {
-    double scale = (double)out->scale;
-    int64_t good = out->good, bad = out->bad;
+    struct record record;
 
-    if (fleet_json_opt_number(json, "lossScaling.scale", &scale, err) < 0 ||
-        fleet_json_opt_int(json, "lossScaling.good", &good, err) < 0 ||
-        fleet_json_opt_int(json, "lossScaling.bad", &bad, err) < 0)
-        return err->code;
-    if (!(scale > 0) || !isfinite((float)scale) || good < 0 || good > INT32_MAX || bad < 0 ||
-        bad > INT32_MAX)
-        return fleet_error(err, -EINVAL,
-                           "lossScaling: scale %g, good %lld, bad %lld are no loss scale", scale,
-                           (long long)good, (long long)bad);
-    *out = (struct loss_scaling){.scale = (float)scale, .good = (int32_t)good, .bad = (int32_t)bad};
-    return 0;
-}
-
-static int decode_losses(struct ledger *ledger, const cJSON *json, struct fleet_error *err)
-{
-    const cJSON *list = fleet_json_at(json, "losses"), *item;
-
-    cJSON_ArrayForEach(item, list)
-    {
-        if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble))
-            return fleet_error(err, -EINVAL, "losses: number %lld of them is none",
-                               (long long)ledger->loss_count);
-        if (ledger->window > 0)
-            ledger->losses[ledger->loss_count++ % ledger->window] = item->valuedouble;
-    }
+    if (fleet_object_read(&record_type, json, &record, err) < 0)
+        return -EINVAL;
+    take_scaling(&record, out);
+    fleet_object_release(&record_type, &record);
     return 0;
 }
 
 int ledger_decode(struct ledger *ledger, const cJSON *json, int64_t updates,
                   struct fleet_error *err)
 {
-    int rc = 0;
+    struct record record;
 
+    if (fleet_object_read(&record_type, json, &record, err) < 0)
+        return -EINVAL;
     ledger->updates = updates;
     ledger->loss_count = 0;
-    if (!json)
-        return 0;
-    if ((rc = fleet_json_opt_int(json, "skipped", &ledger->skipped, err)) < 0 ||
-        (rc = ledger_read_scaling(json, &ledger->scaling, err)) < 0 ||
-        (rc = decode_losses(ledger, json, err)) < 0)
-        return rc;
-    return ledger->skipped < 0
-               ? fleet_error(err, -EINVAL, "skipped: %lld updates", (long long)ledger->skipped)
-               : 0;
+    take_scaling(&record, &ledger->scaling);
+    if (record.skipped >= 0)
+        ledger->skipped = record.skipped;
+    for (size_t i = 0; i < record.loss_count && ledger->window > 0; i++)
+        ledger->losses[ledger->loss_count++ % ledger->window] = record.losses[i];
+    fleet_object_release(&record_type, &record);
+    return 0;
 }

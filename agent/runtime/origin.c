@@ -13,7 +13,6 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/field.h"
 #include "libfleet/base/file.h"
-#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/checkpoint/vocabulary.h"
 #include "libfleet/strategy/strategy_json.h"
@@ -45,7 +44,7 @@ static cJSON *encode_training(const struct training_config *config)
     return training;
 }
 
-static int read_file(const char *path, struct origin_file *out, struct fleet_error *err)
+static int read_file(const char *path, struct job_record_file *out, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *text = NULL;
     uint8_t digest[FLEET_SHA256_SIZE];
@@ -60,12 +59,12 @@ static int read_file(const char *path, struct origin_file *out, struct fleet_err
     return out->path ? 0 : fleet_error(err, -errno, "%s: %s", path, strerror(errno));
 }
 
-int origin_tokenizer_read(const struct training_data *data, struct origin_tokenizer *out,
+int origin_tokenizer_read(const struct training_data *data, struct job_record_tokenizer *out,
                           struct fleet_error *err)
 {
     int rc;
 
-    *out = (struct origin_tokenizer){0};
+    memset(out, 0, sizeof(*out));
     rc = read_file(data->vocabulary, &out->vocabulary, err);
     if (rc == 0)
         rc = read_file(data->merges, &out->merges, err);
@@ -74,51 +73,36 @@ int origin_tokenizer_read(const struct training_data *data, struct origin_tokeni
     return rc;
 }
 
-void origin_tokenizer_release(struct origin_tokenizer *tokenizer)
+void origin_tokenizer_release(struct job_record_tokenizer *tokenizer)
 {
     free(tokenizer->vocabulary.path);
     free(tokenizer->merges.path);
-    *tokenizer = (struct origin_tokenizer){0};
-}
-
-static cJSON *encode_tokenizer(const struct origin_tokenizer *tokenizer)
-{
-    cJSON *object = fleet_json_new_object();
-
-    fleet_json_set_string(object, "vocabulary", tokenizer->vocabulary.path);
-    fleet_json_set_string(object, "vocabularySha256", tokenizer->vocabulary.sha256);
-    fleet_json_set_string(object, "merges", tokenizer->merges.path);
-    fleet_json_set_string(object, "mergesSha256", tokenizer->merges.sha256);
-    return object;
-}
-
-/* Not compared: what those who use the weights need besides. */
-static void encode_use(const struct origin *origin, cJSON *root)
-{
-    fleet_json_set_string(root, "strategyPolicy",
-                          origin->policy == STRATEGY_PADDLE ? "Paddle" : "Full");
-    if (origin->training->has_evaluation)
-        fleet_json_set_number(root, "evaluationBatches",
-                              (double)origin->training->evaluation.batches);
-    if (origin->tokenizer)
-        fleet_json_set(root, "tokenizer", encode_tokenizer(origin->tokenizer));
+    memset(tokenizer, 0, sizeof(*tokenizer));
 }
 
 cJSON *origin_encode(const struct origin *origin)
 {
-    cJSON *root = fleet_json_new_object();
-    char data[FLEET_SHA256_HEX_SIZE];
+    const struct training_config *training = origin->training;
+    struct job_record_text text = {
+        .uid = (char *)origin->uid,
+        .name = (char *)origin->name,
+        .training = encode_training(training),
+        .strategy = strategy_json_encode(origin->strategy),
+        .options = fleet_object_encode(&strategy_options_type, origin->options),
+        .policy = origin->policy,
+        .evaluation_batches = training->has_evaluation ? training->evaluation.batches : -1,
+        .has_tokenizer = origin->tokenizer != NULL,
+    };
+    cJSON *json;
 
-    fleet_hex_encode(origin->data, FLEET_SHA256_SIZE, data);
-    fleet_json_set_string(root, "uid", origin->uid);
-    fleet_json_set_string(root, "name", origin->name);
-    fleet_json_set_string(root, "dataSha256", data);
-    fleet_json_set(root, "training", encode_training(origin->training));
-    fleet_json_set(root, "strategy", strategy_json_encode(origin->strategy));
-    fleet_json_set(root, "strategyOptions",
-                   fleet_object_encode(&strategy_options_type, origin->options));
-    encode_use(origin, root);
-    return root;
+    if (origin->tokenizer)
+        text.tokenizer = *origin->tokenizer;
+    fleet_hex_encode(origin->data, FLEET_SHA256_SIZE, text.data_sha256);
+    json = fleet_object_encode(&job_record_text_type, &text);
+    cJSON_Delete(text.training);
+    cJSON_Delete(text.strategy);
+    cJSON_Delete(text.options);
+    return json;
 }
 
 /* ---- theirs ---------------------------------------------------------------------------------- */

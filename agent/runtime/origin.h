@@ -19,8 +19,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "libfleet/base/digest.h"
-#include "libfleet/strategy/select.h"
+#include "libfleet/checkpoint/job_record.h"
 
 struct fleet_error;
 struct fleet_strbuf;
@@ -36,21 +35,13 @@ struct origin {
     const struct strategy *strategy;
     const struct strategy_options *options;
     enum strategy_policy policy;
-    const struct origin_tokenizer *tokenizer; /* NULL unless the tokenizer is bpe */
-};
-
-/* The tokenizer's files as they were when the job began. */
-struct origin_tokenizer {
-    struct origin_file {
-        char *path; /* absolute, heap */
-        char sha256[FLEET_SHA256_HEX_SIZE];
-    } vocabulary, merges;
+    const struct job_record_tokenizer *tokenizer; /* NULL unless the tokenizer is bpe */
 };
 
 /* Read both files. -errno with the path. On success release *out. */
-int origin_tokenizer_read(const struct training_data *data, struct origin_tokenizer *out,
+int origin_tokenizer_read(const struct training_data *data, struct job_record_tokenizer *out,
                           struct fleet_error *err);
-void origin_tokenizer_release(struct origin_tokenizer *tokenizer);
+void origin_tokenizer_release(struct job_record_tokenizer *tokenizer);
 
 /* Owned by the caller. */
 cJSON *origin_encode(const struct origin *origin);

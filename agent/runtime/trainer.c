@@ -142,7 +142,7 @@ static int find_inputs(struct trainer *trainer, struct fleet_error *err)
 }
 
 static cJSON *make_origin(const struct trainer *trainer, const uint8_t data[FLEET_SHA256_SIZE],
-                          const struct origin_tokenizer *tokenizer)
+                          const struct job_record_tokenizer *tokenizer)
 {
     return origin_encode(&(struct origin){.uid = trainer->job.uid,
                                           .name = trainer->job.name,
@@ -158,7 +158,7 @@ static cJSON *make_origin(const struct trainer *trainer, const uint8_t data[FLEE
 static int digest_job(struct trainer *trainer, struct fleet_error *err)
 {
     bool is_bpe = trainer->job.config.data.tokenizer == TRAINING_TOKENIZER_BPE;
-    struct origin_tokenizer tokenizer = {0};
+    struct job_record_tokenizer tokenizer = {0};
     struct fleet_sha256 *sha;
     uint8_t data[FLEET_SHA256_SIZE];
 

@@ -29,6 +29,7 @@
 
 #include <cjson/cJSON.h>
 
+struct fleet_error;
 struct fleet_errors;
 struct fleet_object;
 struct fleet_strbuf;
@@ -163,6 +164,11 @@ void fleet_object_init(const struct fleet_object *type, void *out);
  */
 int fleet_object_decode(const struct fleet_object *type, const cJSON *json, const char *path,
                         void *out, struct fleet_errors *errors);
+
+/* The same for JSON that a program wrote: all errors become *err. Nothing is to be released after
+ * an error. */
+int fleet_object_read(const struct fleet_object *type, const cJSON *json, void *out,
+                      struct fleet_error *err);
 
 /*
  * Append the object as JSON, keys in the table's order. Left out: unset values, NULL strings, empty

@@ -373,3 +373,17 @@ int fleet_object_decode(const struct fleet_object *type, const cJSON *json, cons
     decode_object(type, json, out, &root, errors);
     return errors->count > before ? -EINVAL : 0;
 }
+
+int fleet_object_read(const struct fleet_object *type, const cJSON *json, void *out,
+                      struct fleet_error *err)
+{
+    struct fleet_errors errors = {0};
+    int rc;
+
+    (void)fleet_object_decode(type, json, "", out, &errors);
+    rc = fleet_errors_result(&errors, err);
+    fleet_errors_release(&errors);
+    if (rc < 0)
+        fleet_object_release(type, out);
+    return rc;
+}

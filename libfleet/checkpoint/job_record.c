@@ -2,19 +2,55 @@
 #include "libfleet/checkpoint/job_record.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
-#include "libfleet/base/field.h"
+#include "libfleet/base/field_row.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/strategy/strategy_json.h"
 
 #define STEPS_NEUTRAL 1000000000.0 /* no warm-up, ramp or boundary lies behind it */
+
+#define TEXT_MAX 65536 /* bytes of a name or path */
+
+static const char *const policies[] = {
+    [STRATEGY_FULL] = "Full", [STRATEGY_PADDLE] = "Paddle", [STRATEGY_PADDLE + 1] = NULL};
+
+#define TEXT(type, name, member) ROW(type, name, STRING, member, 0, .count_max = TEXT_MAX)
+#define BLOCK(name, member) \
+    ROW(struct job_record_text, name, JSON, member, 0, .count_max = JOB_RECORD_SIZE_MAX)
+
+static const struct fleet_field tokenizer_fields[] = {
+    TEXT(struct job_record_tokenizer, "vocabulary", vocabulary.path),
+    ROW_CHARS(struct job_record_tokenizer, "vocabularySha256", vocabulary.sha256, 0),
+    TEXT(struct job_record_tokenizer, "merges", merges.path),
+    ROW_CHARS(struct job_record_tokenizer, "mergesSha256", merges.sha256, 0),
+    ROW_END,
+};
+
+static const struct fleet_object tokenizer_type =
+    ROW_OBJECT_TYPE("tokenizer", struct job_record_tokenizer, tokenizer_fields);
+
+static const struct fleet_field text_fields[] = {
+    TEXT(struct job_record_text, "uid", uid),
+    TEXT(struct job_record_text, "name", name),
+    ROW_CHARS(struct job_record_text, "dataSha256", data_sha256, 0),
+    BLOCK("training", training),
+    BLOCK("strategy", strategy),
+    BLOCK("strategyOptions", options),
+    ROW_ENUM(struct job_record_text, "strategyPolicy", policy, policies, 0),
+    ROW(struct job_record_text, "evaluationBatches", INT, evaluation_batches, 0, .unset = -1),
+    ROW(struct job_record_text, "tokenizer", OBJECT, tokenizer, 0, .object = &tokenizer_type,
+        .presence = FLEET_PRESENCE(struct job_record_text, has_tokenizer)),
+    ROW_END,
+};
+
+const struct fleet_object job_record_text_type =
+    ROW_OBJECT_TYPE("record of a job", struct job_record_text, text_fields);
 
 /* Values for the fields that the record leaves out and that a training block must have. */
 static cJSON *complete_training(const cJSON *recorded)
@@ -40,70 +76,50 @@ static cJSON *complete_training(const cJSON *recorded)
     return training;
 }
 
-static int decode_file(const cJSON *job, const char *name, struct job_record_file *out,
-                       struct fleet_error *err)
+static int decode_blocks(const struct job_record_text *job, struct job_record *out,
+                         struct fleet_error *err)
 {
-    const char *path = NULL, *sha256 = "";
-    char key[64];
-
-    (void)snprintf(key, sizeof(key), "tokenizer.%s", name);
-    if (fleet_json_opt_string(job, key, &path, err) < 0)
-        return err->code;
-    (void)snprintf(key, sizeof(key), "tokenizer.%sSha256", name);
-    if (fleet_json_opt_string(job, key, &sha256, err) < 0)
-        return err->code;
-    out->path = path ? strdup(path) : NULL;
-    (void)snprintf(out->sha256, sizeof(out->sha256), "%s", sha256);
-    return 0;
-}
-
-static int decode_blocks(const cJSON *job, struct job_record *out, struct fleet_error *err)
-{
-    FLEET_AUTO_JSON cJSON *training = complete_training(fleet_json_at(job, "training"));
+    FLEET_AUTO_JSON cJSON *training = complete_training(job->training);
     struct fleet_errors errors = {0};
     int rc;
 
     (void)training_config_decode(training, "training", &out->training, &errors);
-    if (fleet_json_at(job, "strategy"))
-        (void)strategy_json_decode(fleet_json_at(job, "strategy"), "strategy", &out->strategy,
-                                   &errors);
+    if (job->strategy)
+        (void)strategy_json_decode(job->strategy, "strategy", &out->strategy, &errors);
     else
         strategy_init(&out->strategy);
-    (void)fleet_object_decode(&strategy_options_type, fleet_json_at(job, "strategyOptions"),
-                              "strategyOptions", &out->options, &errors);
+    (void)fleet_object_decode(&strategy_options_type, job->options, "strategyOptions",
+                              &out->options, &errors);
     rc = fleet_errors_result(&errors, err);
     fleet_errors_release(&errors);
     return rc;
 }
 
-static int decode_rest(const cJSON *job, struct job_record *out, struct fleet_error *err)
+/* The texts that a record keeps. */
+static void take_rest(struct job_record_text *text, struct job_record *out)
 {
-    const char *policy = "Full", *sha256 = "";
-
-    out->evaluation_batches = -1;
-    if (fleet_json_opt_string(job, "strategyPolicy", &policy, err) < 0 ||
-        fleet_json_opt_string(job, "dataSha256", &sha256, err) < 0 ||
-        fleet_json_opt_int(job, "evaluationBatches", &out->evaluation_batches, err) < 0 ||
-        decode_file(job, "vocabulary", &out->vocabulary, err) < 0 ||
-        decode_file(job, "merges", &out->merges, err) < 0)
-        return err->code;
-    out->policy = strcmp(policy, "Paddle") == 0 ? STRATEGY_PADDLE : STRATEGY_FULL;
-    (void)snprintf(out->data_sha256, sizeof(out->data_sha256), "%s", sha256);
-    return 0;
+    out->policy = text->policy;
+    out->evaluation_batches = text->evaluation_batches;
+    out->vocabulary = text->tokenizer.vocabulary;
+    out->merges = text->tokenizer.merges;
+    memset(&text->tokenizer, 0, sizeof(text->tokenizer));
+    memcpy(out->data_sha256, text->data_sha256, sizeof(out->data_sha256));
 }
 
 int job_record_decode(const cJSON *job, struct job_record *out, struct fleet_error *err)
 {
     struct job_record record = {0};
-    struct fleet_error ignored;
+    struct job_record_text text;
     int rc;
 
-    err = err ? err : &ignored;
     if (!cJSON_IsObject(fleet_json_at(job, "training")))
         return fleet_error(err, -ENOENT, "the weights do not say which model they are of");
-    rc = decode_blocks(job, &record, err);
-    if (rc == 0)
-        rc = decode_rest(job, &record, err);
+    rc = fleet_object_read(&job_record_text_type, job, &text, err);
+    if (rc == 0) {
+        rc = decode_blocks(&text, &record, err);
+        take_rest(&text, &record);
+        fleet_object_release(&job_record_text_type, &text);
+    }
     if (rc < 0) {
         job_record_release(&record);
         return fleet_error_wrap(err, "what the weights say of their job");

@@ -17,6 +17,7 @@
 #include <cjson/cJSON.h>
 
 #include "libfleet/base/digest.h"
+#include "libfleet/base/field.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/strategy_options.h"
 #include "libfleet/training/training.h"
@@ -32,14 +33,31 @@ struct job_record_file {
     char sha256[FLEET_SHA256_HEX_SIZE]; /* "" = not recorded */
 };
 
+struct job_record_tokenizer {
+    struct job_record_file vocabulary, merges;
+};
+
+/* The record as it stands in a manifest: the blocks of the spec are still JSON. */
+struct job_record_text {
+    char *uid, *name;
+    char data_sha256[FLEET_SHA256_HEX_SIZE]; /* of the training data; "" = not recorded */
+    cJSON *training, *strategy, *options;    /* NULL = not recorded */
+    enum strategy_policy policy;
+    int64_t evaluation_batches; /* evaluation.batches; -1: the job had no evaluation */
+    bool has_tokenizer;         /* bpe */
+    struct job_record_tokenizer tokenizer;
+};
+
+extern const struct fleet_object job_record_text_type;
+
 struct job_record {
     struct training_config training; /* data.path is "-", steps is large */
     struct strategy strategy;
     enum strategy_policy policy;
     struct strategy_options options;
     struct job_record_file vocabulary, merges; /* tokenizer bpe */
-    int64_t evaluation_batches;              /* evaluation.batches; -1: the job had no evaluation */
-    char data_sha256[FLEET_SHA256_HEX_SIZE]; /* of the training data; "" = not recorded */
+    int64_t evaluation_batches;                /* as above */
+    char data_sha256[FLEET_SHA256_HEX_SIZE];   /* as above */
 };
 
 /* -ENOENT: `job` is NULL or does not hold the training block (an old checkpoint). -EINVAL with

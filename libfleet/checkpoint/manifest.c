@@ -18,43 +18,62 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
-#include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/base/field_row.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
-#include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 
 #define FORMAT      "fleetjob.checkpoint.v1"
 #define FOLDERS_MAX 100000 /* below a path */
 #define READ_SIZE   (1 << 20)
 
-void manifest_release(struct manifest *manifest)
-{
-    for (size_t i = 0; i < manifest->file_count; i++)
-        free(manifest->files[i].name);
-    free(manifest->files);
-    cJSON_Delete(manifest->job);
-    cJSON_Delete(manifest->extra);
-    memset(manifest, 0, sizeof(*manifest));
-}
-
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void append_string(struct fleet_strbuf *out, const char *key, const char *value)
-{
-    fleet_strbuf_appendf(out, "\"%s\":", key);
-    fleet_json_append_string(out, value);
-    fleet_strbuf_append_char(out, ',');
-}
+#define DIGEST_PATTERN .pattern = "^[0-9a-fA-F]{64}$", .pattern_words = "a SHA-256 of 64 digits"
+#define COUNT(name, member) \
+    ROW_INT(struct manifest, name, member, 0, INT64_C(9007199254740992), FLEET_REQUIRED)
+#define BLOCK(name, member) \
+    ROW(struct manifest, name, JSON, member, 0, .count_max = MANIFEST_SIZE_MAX)
 
-static void append_object(struct fleet_strbuf *out, const char *key, const cJSON *object)
-{
-    FLEET_AUTO_FREE char *text = object ? fleet_json_print(object) : NULL;
+static const struct fleet_field file_fields[] = {
+    ROW(struct manifest_file, "name", STRING, name, FLEET_REQUIRED,
+        .count_max = MANIFEST_TEXT_MAX - 1, .pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]*$",
+        .pattern_words = "a plain file name"),
+    ROW(struct manifest_file, "sha256", CHARS, sha256, FLEET_REQUIRED,
+        .count_max = FLEET_SHA256_HEX_SIZE - 1, DIGEST_PATTERN),
+    ROW_INT(struct manifest_file, "bytes", bytes, 0, INT64_C(9007199254740992), FLEET_REQUIRED),
+    ROW_END,
+};
 
-    if (text)
-        fleet_strbuf_appendf(out, "\"%s\":%s,", key, text);
+static const struct fleet_object file_type =
+    ROW_OBJECT_TYPE("file", struct manifest_file, file_fields);
+
+static const struct fleet_field manifest_fields[] = {
+    COUNT("step", step),
+    COUNT("updates", updates),
+    COUNT("samples", samples),
+    ROW_OBJECT(struct manifest, "generation", generation, fleet_generation_type, FLEET_REQUIRED),
+    ROW(struct manifest, "instructionSet", CHARS, instruction_set, 0,
+        .count_max = sizeof(((struct manifest *)0)->instruction_set) - 1,
+        .pattern = "^([A-Za-z0-9_-][A-Za-z0-9._-]*)?$", .pattern_words = "a level's name"),
+    ROW(struct manifest, "configDigest", CHARS, config_digest, 0,
+        .count_max = FLEET_SHA256_HEX_SIZE - 1, .pattern = "^([0-9a-fA-F]{64})?$",
+        .pattern_words = "a SHA-256 of 64 digits"),
+    ROW(struct manifest, "created", TIME, created_wall_ms, 0, .unset = 0),
+    BLOCK("job", job),
+    BLOCK("extra", extra),
+    ROW_OBJECTS(struct manifest, "files", files, MANIFEST_FILES_MAX, file_type, FLEET_REQUIRED),
+    ROW_END,
+};
+
+static const struct fleet_object manifest_type =
+    ROW_OBJECT_TYPE("manifest", struct manifest, manifest_fields);
+
+void manifest_release(struct manifest *manifest)
+{
+    fleet_object_release(&manifest_type, manifest);
 }
 
 /* The last key is the digest of all that stands before it, so no flipped digit goes unnoticed. */
@@ -95,159 +114,22 @@ static int check_seal(const char *text, size_t size, struct fleet_error *err)
 char *manifest_encode(const struct manifest *manifest)
 {
     struct fleet_strbuf out = {0};
-    char created[FLEET_RFC3339_SIZE];
 
-    fleet_rfc3339_format(manifest->created_wall_ms, created);
-    fleet_strbuf_append_char(&out, '{');
-    append_string(&out, "format", FORMAT);
-    fleet_strbuf_appendf(&out, "\"step\":%lld,\"updates\":%lld,\"samples\":%lld,",
-                         (long long)manifest->step, (long long)manifest->updates,
-                         (long long)manifest->samples);
-    fleet_strbuf_appendf(&out, "\"generation\":{\"epoch\":%lld,\"counter\":%lld},",
-                         (long long)manifest->generation.epoch,
-                         (long long)manifest->generation.counter);
-    append_string(&out, "instructionSet", manifest->instruction_set);
-    append_string(&out, "configDigest", manifest->config_digest);
-    append_string(&out, "created", created);
-    append_object(&out, "job", manifest->job);
-    append_object(&out, "extra", manifest->extra);
-    fleet_strbuf_append(&out, "\"files\":[");
-    for (size_t i = 0; i < manifest->file_count; i++) {
-        const struct manifest_file *file = &manifest->files[i];
-        fleet_strbuf_append(&out, i ? ",{" : "{");
-        append_string(&out, "name", file->name);
-        append_string(&out, "sha256", file->sha256);
-        fleet_strbuf_appendf(&out, "\"bytes\":%llu}", (unsigned long long)file->bytes);
-    }
-    fleet_strbuf_append_char(&out, ']');
+    fleet_strbuf_append(&out, "{\"format\":\"" FORMAT "\"");
+    fleet_object_append_fields(&manifest_type, manifest, &out);
     append_seal(&out);
     return fleet_strbuf_take(&out);
 }
 
-/* A digest of 64 digits, or "" where it may be left out. */
-static int get_digest(const cJSON *root, const char *path, bool may_be_empty,
-                      char out[FLEET_SHA256_HEX_SIZE], struct fleet_error *err)
+static int decode_all(const cJSON *root, struct manifest *out, struct fleet_error *err)
 {
-    const char *text = "";
-    uint8_t bytes[FLEET_SHA256_SIZE];
-    int rc = may_be_empty ? fleet_json_opt_string(root, path, &text, err)
-                          : fleet_json_get_string(root, path, &text, err);
-
-    if (rc < 0)
-        return rc;
-    if (!(may_be_empty && text[0] == '\0') && fleet_hex_decode(text, bytes, sizeof(bytes)) < 0)
-        return fleet_error(err, -EINVAL, "%s: not a SHA-256 of 64 digits", path);
-    memcpy(out, text, strlen(text) + 1);
-    return 0;
-}
-
-static int get_count(const cJSON *root, const char *path, int64_t *out, struct fleet_error *err)
-{
-    int64_t value = 0;
-    int rc = fleet_json_get_int(root, path, &value, err);
-
-    if (rc == 0 && value < 0)
-        rc = fleet_error(err, -EINVAL, "%s: %lld is negative", path, (long long)value);
-    if (rc == 0)
-        *out = value;
-    return rc;
-}
-
-/* Letters, digits and "._-", as our own names are; no folder, not hidden. */
-static bool is_plain_name(const char *name)
-{
-    size_t length = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                                 "0123456789._-");
-
-    return length > 0 && name[0] != '.' && name[length] == '\0' && length < MANIFEST_TEXT_MAX;
-}
-
-static int decode_file(const cJSON *item, struct manifest_file *file, struct fleet_error *err)
-{
-    const char *name;
-    int64_t bytes = 0;
-    int rc = fleet_json_get_string(item, "name", &name, err);
-
-    if (rc < 0)
-        return rc;
-    if (!is_plain_name(name))
-        return fleet_error(err, -EINVAL, "name: \"%.100s\" is not a plain file name", name);
-    rc = get_count(item, "bytes", &bytes, err);
-    if (rc == 0)
-        rc = get_digest(item, "sha256", false, file->sha256, err);
-    if (rc < 0)
-        return rc;
-    file->bytes = (uint64_t)bytes;
-    file->name = fleet_dup_text(name);
-    return 0;
-}
-
-static int decode_files(const cJSON *root, struct manifest *manifest, struct fleet_error *err)
-{
-    const cJSON *files = fleet_json_at(root, "files"), *item;
-    int count = cJSON_GetArraySize(files);
-
-    if (!cJSON_IsArray(files) || count > MANIFEST_FILES_MAX)
-        return fleet_error(err, -EINVAL, "files: not a list of at most %d", MANIFEST_FILES_MAX);
-    manifest->files = calloc((size_t)count + 1, sizeof(*manifest->files));
-    fleet_assert(manifest->files != NULL);
-    cJSON_ArrayForEach(item, files)
-    {
-        int rc = decode_file(item, &manifest->files[manifest->file_count], err);
-        if (rc < 0)
-            return fleet_error_wrap(err, "files[%zu]", manifest->file_count);
-        manifest->file_count++;
-    }
-    return 0;
-}
-
-static int decode_text(const cJSON *root, struct manifest *manifest, struct fleet_error *err)
-{
-    const char *format, *level = "", *created = "";
+    const char *format = "";
 
     if (fleet_json_get_string(root, "format", &format, err) < 0)
         return -EINVAL;
     if (strcmp(format, FORMAT) != 0)
         return fleet_error(err, -EINVAL, "format: \"%.100s\" is not " FORMAT, format);
-    if (fleet_json_opt_string(root, "instructionSet", &level, err) < 0 ||
-        fleet_json_opt_string(root, "created", &created, err) < 0)
-        return -EINVAL;
-    if (level[0] && (!is_plain_name(level) || strlen(level) >= sizeof(manifest->instruction_set)))
-        return fleet_error(err, -EINVAL, "instructionSet: \"%.100s\" is not a level's name", level);
-    memcpy(manifest->instruction_set, level, strlen(level) + 1);
-    if (created[0] && fleet_rfc3339_parse(created, &manifest->created_wall_ms) < 0)
-        return fleet_error(err, -EINVAL, "created: \"%.100s\" is not a time", created);
-    return 0;
-}
-
-/* A copy of the object `key` of `root`; none is fine. */
-static int take_object(const cJSON *root, const char *key, cJSON **out, struct fleet_error *err)
-{
-    const cJSON *object = fleet_json_at(root, key);
-
-    if (object && !cJSON_IsObject(object))
-        return fleet_error(err, -EINVAL, "%s: not an object", key);
-    if (object) {
-        *out = fleet_json_copy(object);
-    }
-    return 0;
-}
-
-static int decode_all(const cJSON *root, struct manifest *manifest, struct fleet_error *err)
-{
-    if (!cJSON_IsObject(root))
-        return fleet_error(err, -EINVAL, "not an object");
-    if (decode_text(root, manifest, err) < 0 || take_object(root, "job", &manifest->job, err) < 0 ||
-        take_object(root, "extra", &manifest->extra, err) < 0 ||
-        get_count(root, "step", &manifest->step, err) < 0 ||
-        get_count(root, "updates", &manifest->updates, err) < 0 ||
-        get_count(root, "samples", &manifest->samples, err) < 0 ||
-        get_count(root, "generation.epoch", &manifest->generation.epoch, err) < 0 ||
-        get_count(root, "generation.counter", &manifest->generation.counter, err) < 0 ||
-        get_digest(root, "configDigest", true, manifest->config_digest, err) < 0 ||
-        decode_files(root, manifest, err) < 0)
-        return -EINVAL;
-    return 0;
+    return fleet_object_read(&manifest_type, root, out, err);
 }
 
 int manifest_decode(const char *text, size_t size, struct manifest *out, struct fleet_error *err)

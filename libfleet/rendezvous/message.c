@@ -17,7 +17,6 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
-#include "libfleet/base/errors.h"
 #include "libfleet/base/field_row.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
@@ -370,7 +369,6 @@ int message_decode(const char *text, size_t size, struct message *out_message,
 {
     FLEET_AUTO_JSON cJSON *root = NULL;
     struct message message = {.is_owned = true};
-    struct fleet_errors errors = {0};
     const char *name = "";
     int rc;
 
@@ -383,10 +381,8 @@ int message_decode(const char *text, size_t size, struct message *out_message,
         (void)fleet_error_wrap(err, "decode message");
         return -EINVAL;
     }
-    (void)fleet_object_decode(&types[message.type], root, "", &message.hello, &errors);
-    rc = fleet_errors_result(&errors, err);
-    fleet_errors_release(&errors);
-    if (rc < 0 || check_whole(&message, err) < 0) {
+    if (fleet_object_read(&types[message.type], root, &message.hello, err) < 0 ||
+        check_whole(&message, err) < 0) {
         message_release(&message);
         (void)fleet_error_wrap(err, "decode message %s", name);
         return -EINVAL;

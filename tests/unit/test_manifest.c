@@ -92,13 +92,15 @@ static void test_manifest__refuses_what_is_not_sound(void **state)
     static const struct {
         const char *body, *reason;
     } cases[] = {
-        {HEAD "\"files\":7", "files: not a list"},
-        {HEAD FILE_OF("../x"), "not a plain file name"},
-        {HEAD FILE_OF("/etc/passwd"), "not a plain file name"},
-        {HEAD FILE_OF(".."), "not a plain file name"},
-        {HEAD FILE_OF(""), "not a plain file name"},
-        {HEAD "\"files\":[{\"name\":\"a\",\"bytes\":-1,\"sha256\":\"" DIGEST "\"}]", "negative"},
-        {HEAD "\"files\":[{\"name\":\"a\",\"bytes\":1,\"sha256\":\"abc\"}]", "not a SHA-256"},
+        {HEAD "\"files\":7", "files: must be a list"},
+        {HEAD FILE_OF("../x"), "must be a plain file name"},
+        {HEAD FILE_OF("/etc/passwd"), "must be a plain file name"},
+        {HEAD FILE_OF(".."), "must be a plain file name"},
+        {HEAD FILE_OF(""), "must be a plain file name"},
+        {HEAD "\"files\":[{\"name\":\"a\",\"bytes\":-1,\"sha256\":\"" DIGEST "\"}]",
+         "files[0].bytes: must be in [0, "},
+        {HEAD "\"files\":[{\"name\":\"a\",\"bytes\":1,\"sha256\":\"abc\"}]",
+         "files[0].sha256: must be a SHA-256 of 64 digits"},
         {HEAD "\"files\":[{\"name\":\"a\",\"sha256\":\"" DIGEST "\"}]", "files[0]"},
         {"{\"format\":\"other\",\"files\":[]", "format: \"other\""},
         {"{\"step\":1,\"files\":[]", "format"},
