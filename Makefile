@@ -201,6 +201,12 @@ golden: $(PROGRAMS) $(OUT)/golden
 check-levels: $(PROGRAMS) $(TESTS) ## the numbers again with every instruction-set level forced
 	@tests/levels.sh $(filter $(OUT)/tests/numerics/%,$(TESTS))
 
+# What reads or writes a trainer's state: steps, kills, saves, resumes, evaluation, exports.
+GUARDED := $(filter $(addprefix $(OUT)/tests/integration/test_,equality equality_knobs faults \
+             health trained_weights training_fields weights),$(TESTS))
+check-guard: $(PROGRAMS) $(GUARDED) ## trainers over memory that only kernels can touch
+	@FLEET_BACKEND=guard tests/run.sh --variant $(VARIANT) $(GUARDED)
+
 test: prerequisites-test ## everything: tests, a real cluster, sanitizers, every level, fuzzing
 	@tests/all.sh
 

@@ -185,6 +185,19 @@ static bool has_name(const struct variables *v, const char *entry)
     return false;
 }
 
+/* Variables of our own whose names begin with FLEET_ and that are handed on: they are for trainers,
+ * not a pod's. */
+static bool is_handed_on(const char *entry)
+{
+    static const char *const names[] = {"FLEET_BACKEND=", "FLEET_ISA=", "FLEET_THREADS=",
+                                        FLEET_LOG_FORMAT_ENV "=", "FLEET_SAVE_PATIENCE_SECONDS="};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strncmp(entry, names[i], strlen(names[i])) == 0)
+            return true;
+    return strncmp(entry, "FLEET_", 6) != 0;
+}
+
 /*
  * As in a cluster: the variables of a pod, then those of the job's container that the pod does
  * not set. And our own environment, without FLEET_* that would be taken for a pod's.
@@ -214,11 +227,7 @@ static struct variables make_environment(const struct pod *pod)
     if (!getenv("FLEET_THREADS") && !has_name(&v, "FLEET_THREADS="))
         add(&v, "FLEET_THREADS=%d", l->config.threads);
     for (char **e = environ; *e; e++)
-        if ((strncmp(*e, "FLEET_", 6) != 0 || strncmp(*e, "FLEET_ISA=", 10) == 0 ||
-             strncmp(*e, "FLEET_THREADS=", 14) == 0 ||
-             strncmp(*e, FLEET_LOG_FORMAT_ENV "=", sizeof(FLEET_LOG_FORMAT_ENV)) == 0 ||
-             strncmp(*e, "FLEET_SAVE_PATIENCE_SECONDS=", 28) == 0) &&
-            !has_name(&v, *e))
+        if (is_handed_on(*e) && !has_name(&v, *e))
             add(&v, "%s", *e);
     return v;
 }

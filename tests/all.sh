@@ -76,7 +76,10 @@ stage() {
         FLEET_ISA=plain part "recorded operators under it" make -s -j2 golden VARIANT=tsan \
             GOLDEN_FILES=torch/ops/index.json
         ;;
-    levels) part "every instruction-set level" make -s check-levels ;;
+    levels)
+        part "every instruction-set level" make -s check-levels
+        part "memory that the host cannot touch" make -s check-guard
+        ;;
     fuzz) part "fuzz targets, ${FUZZ_SECONDS:-10} s each" make -s -j2 fuzz ;;
     images) part "images" tests/image/run.sh ;; # not made again: the cluster may be loading them
     *) echo "tests/all.sh: unknown stage $1" >&2; exit 2 ;;

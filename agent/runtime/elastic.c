@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/evaluate.h"
 #include "agent/runtime/trainer.h"
 #include "agent/runtime/update.h"
@@ -50,7 +49,7 @@ static int use_level(struct trainer *trainer, enum fleet_isa level, struct fleet
 
     if (trainer->device.executor && trainer->generation.level == level)
         return 0;
-    rc = backend_cpu_new(level, trainer->job.threads, &backend, err);
+    rc = trainer->device.kind->create(level, trainer->job.threads, &backend, err);
     if (rc < 0)
         return rc;
     rc = executor_new(&trainer->job.plan.program, &trainer->job.plan.memory, backend, &executor,
@@ -85,8 +84,8 @@ static int use_memory(struct trainer *trainer, struct fleet_error *err)
         return rc;
     if (wanted > trainer->net.workspace_bytes) {
         struct backend *memory = trainer->device.memory_backend;
-        memory->vtable->deallocate(memory, trainer->net.workspace);
-        trainer->net.workspace = memory->vtable->allocate(memory, wanted, err);
+        memory->vtable->deallocate_host(memory, trainer->net.workspace);
+        trainer->net.workspace = memory->vtable->allocate_host(memory, wanted, err);
         trainer->net.workspace_bytes = trainer->net.workspace ? wanted : 0;
         if (!trainer->net.workspace)
             return fleet_error_wrap(err, "allocate memory to sum gradients");
@@ -206,18 +205,22 @@ static int transfer_state(struct trainer *trainer, const struct peer_state *all,
     fleet_assert(send && receive && send_bytes && receive_bytes);
     for (int p = 0; p < part_count; p++) {
         size_t bytes = (size_t)parts[p].count * sizeof(float);
+        void *host = backend_map(trainer->state.backend, parts[p].data, bytes, BACKEND_CHANGE);
+        int rc;
         for (int r = 0; r < world; r++) {
             bool is_newcomer = all[r].committed != newest && !can_catch_up(&all[r], newest);
             if (is_newcomer && trainer->generation.rank == holder) {
-                send[r] = parts[p].data;
+                send[r] = host;
                 send_bytes[r] = bytes;
             } else if (is_newcomer && trainer->generation.rank == r) {
-                receive[holder] = parts[p].data;
+                receive[holder] = host;
                 receive_bytes[holder] = bytes;
             }
         }
-        if (comm_exchange(trainer->net.comm, send, send_bytes, receive, receive_bytes,
-                          trainer_deadline_ms(trainer), err) < 0)
+        rc = comm_exchange(trainer->net.comm, send, send_bytes, receive, receive_bytes,
+                           trainer_deadline_ms(trainer), err);
+        backend_unmap(trainer->state.backend, parts[p].data, bytes, BACKEND_CHANGE, host);
+        if (rc < 0)
             return fleet_error_wrap(err, "receive the state from rank %d", holder);
     }
     return 0;

@@ -31,12 +31,11 @@ static int64_t values_per_sample(const struct program *program, int var)
 
 /* Sample `number` of the range into place `i` of the micro-batch. */
 static int load_sample(const struct evaluation_range *range, int64_t number, int64_t i,
-                       struct fleet_error *err)
+                       int32_t *inputs, int32_t *targets, struct fleet_error *err)
 {
     int64_t input_size = values_per_sample(range->program, range->inputs);
     int64_t target_size = values_per_sample(range->program, range->targets);
-    int32_t *input = (int32_t *)state_address(range->state, range->inputs) + i * input_size;
-    int32_t *target = (int32_t *)state_address(range->state, range->targets) + i * target_size;
+    int32_t *input = inputs + i * input_size, *target = targets + i * target_size;
     int64_t index = range->first + number;
 
     if (number >= range->samples) {
@@ -51,20 +50,33 @@ static int load_sample(const struct evaluation_range *range, int64_t number, int
     return dataset_read(range->dataset, index, range->vocabulary, input, target, err);
 }
 
+static int load_micro_batch(const struct evaluation_range *range, int64_t number,
+                            struct fleet_error *err)
+{
+    int32_t *inputs = state_map(range->state, range->inputs, BACKEND_WRITE);
+    int32_t *targets = state_map(range->state, range->targets, BACKEND_WRITE);
+    int64_t micro = range->program->micro_batch_size;
+    int rc = 0;
+
+    for (int64_t i = 0; i < micro && rc == 0; i++)
+        rc = load_sample(range, number * micro + i, i, inputs, targets, err);
+    state_unmap(range->state, range->inputs, BACKEND_WRITE, inputs);
+    state_unmap(range->state, range->targets, BACKEND_WRITE, targets);
+    return rc < 0 ? fleet_error_wrap(err, "evaluation") : 0;
+}
+
 int evaluation_run(const struct evaluation_range *range, int64_t number, const atomic_bool *stop,
                    float *out_loss, struct fleet_error *err)
 {
-    int64_t micro = range->program->micro_batch_size;
     struct executor_bases bases = range->state->bases;
     struct run_scalars scalars = {.seed = range->seed, .evaluation = true};
 
-    for (int64_t i = 0; i < micro; i++)
-        if (load_sample(range, number * micro + i, i, err) < 0)
-            return fleet_error_wrap(err, "evaluation");
+    if (load_micro_batch(range, number, err) < 0)
+        return err->code;
     bases.segment[MEMORY_GRADIENTS] = range->gradients;
     if (executor_run(range->executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars, stop, err) < 0)
         return err->code;
-    *out_loss = *(const float *)state_address(range->state, range->program->loss);
+    state_read(range->state, range->program->loss, out_loss);
     return 0;
 }
 

@@ -80,7 +80,7 @@ static void say_finished(struct trainer *trainer)
 
     message.finished.steps = trainer->job.config.steps;
     message.finished.loss = trainer->report.last_loss;
-    checkpoint_weights_sha256(&trainer->job.plan.program,
+    checkpoint_weights_sha256(&trainer->job.plan.program, trainer->state.backend,
                               trainer->state.bases.segment[MEMORY_PARAMETERS],
                               message.finished.weights_sha256);
     control_send(trainer->control, &message);

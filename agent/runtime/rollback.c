@@ -69,10 +69,15 @@ static int share_state(struct trainer *trainer, struct fleet_error *err)
     struct state_part parts[STATE_PARTS_MAX];
     int count = state_parts(&trainer->state, parts);
 
-    for (int i = 0; i < count; i++)
-        if (comm_broadcast(trainer->net.comm, parts[i].data, (size_t)parts[i].count * sizeof(float),
-                           0, trainer_deadline_ms(trainer), err) < 0)
-            return err->code;
+    for (int i = 0; i < count; i++) {
+        size_t bytes = (size_t)parts[i].count * sizeof(float);
+        void *host = backend_map(trainer->state.backend, parts[i].data, bytes, BACKEND_CHANGE);
+        int rc =
+            comm_broadcast(trainer->net.comm, host, bytes, 0, trainer_deadline_ms(trainer), err);
+        backend_unmap(trainer->state.backend, parts[i].data, bytes, BACKEND_CHANGE, host);
+        if (rc < 0)
+            return rc;
+    }
     return 0;
 }
 

@@ -55,9 +55,7 @@ void running_take(const struct running *running, const struct state *state, floa
 {
     for (int i = 0; i < running->place_count; i++) {
         const struct running_place *place = &running->places[i];
-        state->backend->vtable->copy_out(state->backend, row + place->first,
-                                         state_address(state, place->stat),
-                                         (size_t)place->count * sizeof(float));
+        state_read(state, place->stat, row + place->first);
     }
 }
 
@@ -73,9 +71,10 @@ static void fold_row(const struct running *running, struct state *state, const f
 {
     for (int i = 0; i < running->place_count; i++) {
         const struct running_place *place = &running->places[i];
-        float *buffer = state_address(state, place->buffer), momentum = place->momentum;
+        float *buffer = state_map(state, place->buffer, BACKEND_CHANGE), momentum = place->momentum;
         for (int64_t j = 0; j < place->count; j++)
             buffer[j] = (1.0f - momentum) * buffer[j] + momentum * row[place->first + j];
+        state_unmap(state, place->buffer, BACKEND_CHANGE, buffer);
     }
 }
 

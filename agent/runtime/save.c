@@ -67,7 +67,8 @@ static void state_of(const struct trainer *trainer, struct checkpoint_state *out
     void *const *segment = trainer->state.bases.segment;
     const size_t *bytes = trainer->job.plan.memory.bytes;
 
-    checkpoint_state_init(out, &trainer->job.plan.program, segment[MEMORY_PARAMETERS],
+    checkpoint_state_init(out, &trainer->job.plan.program, trainer->state.backend,
+                          segment[MEMORY_PARAMETERS],
                           bytes[MEMORY_STATE0] ? segment[MEMORY_STATE0] : NULL,
                           bytes[MEMORY_STATE1] ? segment[MEMORY_STATE1] : NULL,
                           bytes[MEMORY_BUFFERS] ? segment[MEMORY_BUFFERS] : NULL);

@@ -22,6 +22,25 @@ static void *allocate(struct state *state, size_t bytes, struct fleet_error *err
     return memory;
 }
 
+/* Segments that are the host's: what is offloaded leaves the device. */
+static bool is_of_host(int segment)
+{
+    return segment == MEMORY_HOST;
+}
+
+static void *allocate_segment(struct state *state, int segment, struct fleet_error *err)
+{
+    size_t bytes = state->memory->bytes[segment];
+    void *memory;
+
+    if (!is_of_host(segment))
+        return allocate(state, bytes, err);
+    memory = state->backend->vtable->allocate_host(state->backend, bytes ? bytes : 1, err);
+    if (memory)
+        state->bytes += bytes;
+    return memory;
+}
+
 int state_init(struct state *state, const struct program *program, const struct memory_plan *memory,
                struct backend *backend, struct fleet_error *err)
 {
@@ -29,7 +48,7 @@ int state_init(struct state *state, const struct program *program, const struct 
     for (int s = 0; s < MEMORY_SEGMENT_COUNT; s++) {
         if (s == MEMORY_GRADIENTS) /* slots, see state_reserve_slots() */
             continue;
-        state->bases.segment[s] = allocate(state, memory->bytes[s], err);
+        state->bases.segment[s] = allocate_segment(state, s, err);
         if (!state->bases.segment[s]) {
             state_release(state);
             return fleet_error_wrap(err, "allocate %zu bytes for the model", memory->bytes[s]);
@@ -40,13 +59,17 @@ int state_init(struct state *state, const struct program *program, const struct 
 
 void state_release(struct state *state)
 {
+    const struct backend_vtable *vtable;
+
     if (!state->backend)
         return;
+    vtable = state->backend->vtable;
     for (int s = 0; s < MEMORY_SEGMENT_COUNT; s++)
         if (s != MEMORY_GRADIENTS && state->bases.segment[s])
-            state->backend->vtable->deallocate(state->backend, state->bases.segment[s]);
+            (is_of_host(s) ? vtable->deallocate_host : vtable->deallocate)(state->backend,
+                                                                           state->bases.segment[s]);
     for (int i = 0; i < state->slot_count; i++)
-        state->backend->vtable->deallocate(state->backend, state->slots[i]);
+        vtable->deallocate(state->backend, state->slots[i]);
     free(state->slots);
     *state = (struct state){0};
 }
@@ -218,4 +241,33 @@ void *state_address(const struct state *state, int var)
 
     fleet_assert(place->segment != MEMORY_GRADIENTS);
     return (char *)state->bases.segment[place->segment] + place->offset;
+}
+
+static size_t bytes_of(const struct state *state, int var)
+{
+    const struct program_var *of = &state->program->vars[var];
+
+    return (size_t)program_var_elements(of) * program_type_size(of->type);
+}
+
+void state_read(const struct state *state, int var, void *host)
+{
+    state->backend->vtable->copy_out(state->backend, host, state_address(state, var),
+                                     bytes_of(state, var));
+}
+
+void state_write(struct state *state, int var, const void *host)
+{
+    state->backend->vtable->copy_in(state->backend, state_address(state, var), host,
+                                    bytes_of(state, var));
+}
+
+void *state_map(const struct state *state, int var, enum backend_access access)
+{
+    return backend_map(state->backend, state_address(state, var), bytes_of(state, var), access);
+}
+
+void state_unmap(const struct state *state, int var, enum backend_access access, void *host)
+{
+    backend_unmap(state->backend, state_address(state, var), bytes_of(state, var), access, host);
 }

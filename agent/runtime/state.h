@@ -17,7 +17,8 @@
 
 struct fleet_error;
 
-/* The committed state as flat arrays of fp32, in the order they are sent and saved. */
+/* The committed state as flat arrays of fp32, in the order they are sent and saved: memory of the
+ * device, for backend_map(). */
 #define STATE_PARTS_MAX 4
 
 struct state_part {
@@ -55,7 +56,15 @@ void state_initialize(struct state *state, uint64_t seed, int threads);
 /* The parts of the committed state; returns how many. Borrowed. */
 int state_parts(const struct state *state, struct state_part out[STATE_PARTS_MAX]);
 
-/* Host address of a variable of a segment that the host may read (inputs, scalars). */
+/* Device address of a variable that is no gradient. */
 void *state_address(const struct state *state, int var);
+
+/* The values of a variable, all of them, to `host` and from it. */
+void state_read(const struct state *state, int var, void *host);
+void state_write(struct state *state, int var, const void *host);
+
+/* backend_map() of a variable, and its end. */
+void *state_map(const struct state *state, int var, enum backend_access access);
+void state_unmap(const struct state *state, int var, enum backend_access access, void *host);
 
 #endif

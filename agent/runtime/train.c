@@ -42,10 +42,14 @@ int train_load_leaf(struct trainer *trainer, int64_t update, int64_t leaf, struc
 {
     int64_t batch = (update - 1) * trainer->job.merge + leaf / trainer->job.micro_batches;
     double started_ms = fleet_monotonic_ms();
+    void *inputs = state_map(&trainer->state, trainer->job.inputs, BACKEND_WRITE);
+    void *targets = state_map(&trainer->state, trainer->job.targets, BACKEND_WRITE);
+    int rc = prefetch_take(trainer->data.prefetch, first_sample(trainer, update, leaf), inputs,
+                           targets, err);
 
-    if (prefetch_take(trainer->data.prefetch, first_sample(trainer, update, leaf),
-                      state_address(&trainer->state, trainer->job.inputs),
-                      state_address(&trainer->state, trainer->job.targets), err) < 0)
+    state_unmap(&trainer->state, trainer->job.inputs, BACKEND_WRITE, inputs);
+    state_unmap(&trainer->state, trainer->job.targets, BACKEND_WRITE, targets);
+    if (rc < 0)
         return fleet_error_wrap(err, "step %" PRId64, batch + 1);
     times_add(&trainer->report.times.data_s, started_ms);
     return 0;
@@ -96,7 +100,7 @@ static int run_leaf(struct trainer *trainer, int64_t update, const struct leaf_r
     if (executor_run(trainer->device.executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars,
                      control_stop(trainer->control), err) < 0)
         return err->code;
-    row[0] = *(const float *)state_address(&trainer->state, trainer->job.plan.program.loss);
+    state_read(&trainer->state, trainer->job.plan.program.loss, row);
     running_take(&trainer->progress.running, &trainer->state, row + 1);
     return 0;
 }
@@ -107,7 +111,7 @@ static void set_loss_scale(struct trainer *trainer)
     int var = trainer->job.plan.program.loss_scaling;
 
     if (var != PROGRAM_NONE)
-        *(float *)state_address(&trainer->state, var) = trainer->progress.ledger->scaling.scale;
+        state_write(&trainer->state, var, &trainer->progress.ledger->scaling.scale);
 }
 
 /* Fold our leaves into the partial sums we owe: slot i holds node i of our range. */
@@ -133,26 +137,41 @@ static int compute_gradient(struct trainer *trainer, int64_t update, const struc
     return 0;
 }
 
+/* One bucket: the elements of `op` of the first `count` slots. */
+static int exchange_bucket(struct trainer *trainer, const struct leaf_range *range, int count,
+                           const struct program_op *op, struct fleet_error *err)
+{
+    struct backend *memory = trainer->state.backend;
+    size_t bytes = (size_t)op->attributes.flat_count * sizeof(float);
+    float *slots[TREE_NODES_MAX];
+    int rc;
+
+    for (int n = 0; n < count; n++)
+        slots[n] = backend_map(memory, trainer->state.slots[n] + op->attributes.flat_first, bytes,
+                               BACKEND_CHANGE);
+    rc = comm_tree_sum(trainer->net.comm, range->leaves, slots, op->attributes.flat_count,
+                       trainer->net.workspace, trainer_deadline_ms(trainer), err);
+    for (int n = 0; n < count; n++)
+        backend_unmap(memory, trainer->state.slots[n] + op->attributes.flat_first, bytes,
+                      BACKEND_CHANGE, slots[n]);
+    return rc;
+}
+
 /* Finish the summation tree over all ranks, bucket by bucket: the sum lands in slot 0. */
 static int exchange_gradient(struct trainer *trainer, const struct leaf_range *range,
                              struct fleet_error *err)
 {
     const struct program *program = &trainer->job.plan.program;
-    float *slots[TREE_NODES_MAX];
     struct tree_node nodes[TREE_NODES_MAX];
     int node_count = tree_nodes(range->leaves, range->first, range->end, nodes);
     int used = node_count > 0 ? node_count : 1;
 
-    for (int i = 0; i < program->op_count; i++) {
-        const struct program_op *op = &program->ops[i];
-        if (op->kind != OP_ALL_REDUCE)
-            continue;
-        for (int n = 0; n < used; n++)
-            slots[n] = trainer->state.slots[n] + op->attributes.flat_first;
-        if (comm_tree_sum(trainer->net.comm, range->leaves, slots, op->attributes.flat_count,
-                          trainer->net.workspace, trainer_deadline_ms(trainer), err) < 0)
+    if (trainer->generation.world == 1) /* slot 0 holds the sum already */
+        return 0;
+    for (int i = 0; i < program->op_count; i++)
+        if (program->ops[i].kind == OP_ALL_REDUCE &&
+            exchange_bucket(trainer, range, used, &program->ops[i], err) < 0)
             return fleet_error_wrap(err, "sum the gradients");
-    }
     return 0;
 }
 

@@ -18,7 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/evaluate.h"
 #include "agent/runtime/origin.h"
 #include "libfleet/base/assert.h"
@@ -245,9 +244,10 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
     *trainer = (struct trainer){.net.listener = -1, .progress.committed = TRAINER_NO_STATE};
     trainer->job.uid = uid ? uid : "";
     if ((rc = fleet_variable_threads(&trainer->job.threads, err)) < 0 ||
-        (rc = backend_level_check(err)) < 0)
+        (rc = backend_level_check(err)) < 0 ||
+        (rc = backend_kind_choose(&trainer->device.kind, err)) < 0)
         return rc;
-    trainer->device.memory_backend = backend_cpu_memory_new(trainer->job.threads);
+    trainer->device.memory_backend = trainer->device.kind->create_memory(trainer->job.threads);
     if ((rc = read_job(trainer, job_file, err)) < 0 || (rc = open_data(trainer, err)) < 0 ||
         (rc = plan_job(trainer, err)) < 0 ||
         (rc = state_init(&trainer->state, &trainer->job.plan.program, &trainer->job.plan.memory,
@@ -270,8 +270,8 @@ void trainer_close(struct trainer *trainer)
     state_release(&trainer->state);
     backend_free(trainer->device.backend);
     if (trainer->device.memory_backend)
-        trainer->device.memory_backend->vtable->deallocate(trainer->device.memory_backend,
-                                                           trainer->net.workspace);
+        trainer->device.memory_backend->vtable->deallocate_host(trainer->device.memory_backend,
+                                                                trainer->net.workspace);
     backend_free(trainer->device.memory_backend);
     leaf_range_release(&trainer->generation.range);
     leaf_range_release(&trainer->generation.last_range);

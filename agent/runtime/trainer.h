@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "agent/runtime/backend/cpu/backend_level.h"
+#include "agent/runtime/backend/registry.h"
 #include "agent/runtime/comm/comm.h"
 #include "agent/runtime/control.h"
 #include "agent/runtime/data/prefetch.h"
@@ -73,6 +74,7 @@ struct trainer_data {
 
 /* What runs the program, and whose memory the state is. */
 struct trainer_device {
+    const struct backend_kind *kind;
     struct backend *memory_backend; /* kept whatever the level */
     struct backend *backend;        /* at the generation's level; NULL before the first one */
     struct executor *executor;      /* on `backend` */

@@ -50,31 +50,31 @@ static int run_section(struct trainer *trainer, int64_t update, enum program_sec
     return executor_run(trainer->device.executor, section, &bases, &scalars, &never, err);
 }
 
-/* The first element of the output of the program's only operator of `kind`; NULL if it has none. */
-static const float *result_of(const struct trainer *trainer, enum op_kind kind, int64_t *out_count)
+/* The last element of the output of the program's only operator of `kind`; 0 if it has none. */
+static float result_of(const struct trainer *trainer, enum op_kind kind)
 {
     const struct program *program = &trainer->job.plan.program;
+    struct backend *backend = trainer->state.backend;
+    float result = 0.0f;
 
     for (int i = 0; i < program->op_count; i++)
         if (program->ops[i].kind == kind) {
-            *out_count = program_var_elements(&program->vars[program->ops[i].outputs[0]]);
-            return state_address(&trainer->state, program->ops[i].outputs[0]);
+            int var = program->ops[i].outputs[0];
+            const float *values = state_address(&trainer->state, var);
+            backend->vtable->copy_out(backend, &result,
+                                      values + program_var_elements(&program->vars[var]) - 1,
+                                      sizeof(result));
         }
-    return NULL;
+    return result;
 }
 
 int update_check(struct trainer *trainer, int64_t update, bool *out_is_finite,
                  struct fleet_error *err)
 {
-    int64_t count;
-    const float *flag;
     int rc = run_section(trainer, update, PROGRAM_SECTION_CHECK, err);
 
-    if (rc < 0)
-        return rc;
-    flag = result_of(trainer, OP_CHECK_FINITE, &count);
-    *out_is_finite = !flag || *flag == 0.0f;
-    return 0;
+    *out_is_finite = rc == 0 && result_of(trainer, OP_CHECK_FINITE) == 0.0f;
+    return rc;
 }
 
 /* S(a, b) of the losses of `count` leaves, in the shape of the summation tree (spec/training.md
@@ -101,7 +101,10 @@ static double batch_loss(const struct trainer *trainer, const float *leaves, int
 /* overflowAction zeroGrad: the optimizer runs on zeros; their norms, too, have to be zero. */
 static int zero_gradient(struct trainer *trainer, int64_t update, struct fleet_error *err)
 {
-    memset(trainer->state.slots[0], 0, trainer->job.plan.memory.bytes[MEMORY_GRADIENTS]);
+    struct backend *memory = trainer->state.backend;
+
+    memory->vtable->clear(memory, trainer->state.slots[0],
+                          trainer->job.plan.memory.bytes[MEMORY_GRADIENTS]);
     return run_section(trainer, update, PROGRAM_SECTION_CHECK, err);
 }
 
@@ -163,8 +166,5 @@ int update_commit(struct trainer *trainer, int64_t update, const float *leaves,
 
 double update_norm(const struct trainer *trainer)
 {
-    int64_t count = 0;
-    const float *norms = result_of(trainer, OP_GRAD_NORM, &count);
-
-    return norms && count > 0 ? (double)norms[count - 1] : 0.0;
+    return (double)result_of(trainer, OP_GRAD_NORM);
 }

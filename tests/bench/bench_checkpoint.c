@@ -42,7 +42,7 @@ static void build(int64_t millions)
     }
     program.state_count = 2;
     program_layout(&program);
-    checkpoint_state_init(&state, &program, NULL, NULL, NULL, NULL);
+    checkpoint_state_init(&state, &program, NULL, NULL, NULL, NULL, NULL);
     for (int s = 0; s < state.space_count; s++) {
         float *data;
         if (state.spaces[s].is_buffers)

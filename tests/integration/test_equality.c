@@ -112,6 +112,29 @@ static void expect_equal(const struct job_run *run, const struct job_run *refere
     assert_string_equal(run->sha256, reference->sha256);
 }
 
+/* ---- the back end ---------------------------------------------------------------------------- */
+
+/* Trainers over memory that the host cannot touch (guard_backend.h) run the same kernels. */
+static void test_equality__guarded_memory_gives_the_same_bits(void **state)
+{
+    const char *kinds[] = {"cpu", "guard"}, *before = getenv("FLEET_BACKEND");
+    struct job_run runs[2];
+    struct job job;
+
+    (void)state;
+    job_write(&job, 6, 8, 2, "", "");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(setenv("FLEET_BACKEND", kinds[i], 1), 0);
+        run_job(&job, "2", NULL, NULL, &runs[i]);
+        expect_success(&runs[i], 6);
+    }
+    expect_equal(&runs[1], &runs[0]);
+    for (int i = 0; i < 2; i++)
+        job_run_release(&runs[i]);
+    job_remove(&job);
+    assert_int_equal(before ? setenv("FLEET_BACKEND", before, 1) : unsetenv("FLEET_BACKEND"), 0);
+}
+
 /* ---- the number of workers ------------------------------------------------------------------- */
 
 static void compare_steps(int steps, int batch, int micro_batch, const char *strategy,
@@ -362,6 +385,7 @@ static void test_equality__resume_after_fleetjob_itself_was_killed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equality__guarded_memory_gives_the_same_bits),
         cmocka_unit_test(test_equality__weights_do_not_depend_on_the_number_of_workers),
         cmocka_unit_test(test_equality__nor_do_they_where_the_batch_does_not_divide),
         cmocka_unit_test(test_equality__nor_with_gradient_merge_and_an_incomplete_update),

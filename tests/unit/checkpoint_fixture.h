@@ -71,7 +71,7 @@ static inline void fixture_init(struct fixture *f, unsigned int seed)
     f->program.state_count = 2;
     program_layout(&f->program);
 
-    checkpoint_state_init(&f->state, &f->program, NULL, NULL, NULL, NULL);
+    checkpoint_state_init(&f->state, &f->program, NULL, NULL, NULL, NULL, NULL);
     for (int s = 0; s < f->state.space_count; s++) {
         bool is_buffers = f->state.spaces[s].is_buffers;
         int64_t count = is_buffers ? f->program.buffer_count : f->program.flat_count;

@@ -541,7 +541,7 @@ static void test_checkpoint_weights_sha256__is_over_names_in_byte_order(void **s
     }
     fleet_sha256_finish(sha, digest);
     fleet_hex_encode(digest, sizeof(digest), expected);
-    checkpoint_weights_sha256(&f.program, f.state.spaces[0].data, hex);
+    checkpoint_weights_sha256(&f.program, NULL, f.state.spaces[0].data, hex);
     assert_string_equal(hex, expected);
     fixture_release(&f);
 }

@@ -32,7 +32,7 @@ static void large_fixture_init(struct fixture *f)
         fixture_add_parameter(f, names[i], 1, shapes[i], 0);
     f->program.state_count = 2;
     program_layout(&f->program);
-    checkpoint_state_init(&f->state, &f->program, NULL, NULL, NULL, NULL);
+    checkpoint_state_init(&f->state, &f->program, NULL, NULL, NULL, NULL, NULL);
     for (int s = 0; s < f->state.space_count; s++)
         f->state.spaces[s].data = calloc((size_t)f->program.flat_count, sizeof(float));
     free(f->state.spaces[1].data); /* no buffers */

@@ -3,7 +3,11 @@
 #define AGENT_RUNTIME_BACKEND_BACKEND_H
 
 /*
- * A back end: memory and a table of kernels, one per kind of operator. cpu/ is the one there is.
+ * A back end: memory and a table of kernels, one per kind of operator. cpu/ computes; guard/ is
+ * cpu/ over memory that the host cannot touch (registry.h names them).
+ *
+ * Memory of the device is written and read by kernels, by copy_in, copy_out and clear, and through
+ * backend_map(). Every other access is a defect: on a GPU it would crash, under guard/ it does.
  *
  * Determinism (design.md 9): for one instruction-set level a kernel's bits depend on its operands
  * alone: not on the number of threads, not on addresses, not on what ran before. Reductions use a
@@ -46,12 +50,23 @@ struct kernel_call {
 typedef int (*kernel_fn)(struct backend *backend, const struct kernel_call *call,
                          struct fleet_error *err);
 
+/* What the host does with memory that it maps. */
+enum backend_access {
+    BACKEND_READ,
+    BACKEND_WRITE,  /* all of it, without looking at what it holds */
+    BACKEND_CHANGE, /* reads and writes */
+};
+
 struct backend_vtable {
-    const char *name; /* "cpu", "cuda" */
+    const char *name; /* "cpu", "guard", "cuda" */
 
     /* 64-byte aligned zeroed memory of the device; NULL and *err when there is none. */
     void *(*allocate)(struct backend *backend, size_t bytes, struct fleet_error *err);
     void (*deallocate)(struct backend *backend, void *memory);
+
+    /* The same of the host, which kernels and transports can read and write, too. */
+    void *(*allocate_host)(struct backend *backend, size_t bytes, struct fleet_error *err);
+    void (*deallocate_host)(struct backend *backend, void *memory);
 
     /* The kernel of a kind, or NULL if this back end has none (EXCHANGE operators). */
     kernel_fn (*kernel)(struct backend *backend, enum op_kind kind);
@@ -62,6 +77,14 @@ struct backend_vtable {
     /* Copies between host and device; memcpy on the CPU. */
     void (*copy_in)(struct backend *backend, void *device, const void *host, size_t bytes);
     void (*copy_out)(struct backend *backend, void *host, const void *device, size_t bytes);
+
+    /* Zeros. */
+    void (*clear)(struct backend *backend, void *device, size_t bytes);
+
+    /* backend_map() and backend_unmap(). */
+    void *(*map)(struct backend *backend, void *device, size_t bytes, enum backend_access access);
+    void (*unmap)(struct backend *backend, void *device, size_t bytes, enum backend_access access,
+                  void *host);
 
     void (*free)(struct backend *backend);
 };
@@ -75,6 +98,25 @@ static inline void backend_free(struct backend *backend)
 {
     if (backend)
         backend->vtable->free(backend);
+}
+
+/*
+ * Host memory that stands for device[0 … bytes) until it is unmapped with the same arguments: the
+ * memory itself where the host can reach it, else a copy that unmap brings back if it was written.
+ * No kernel may run over the range meanwhile. Any thread may call; ranges may be mapped side by
+ * side. Without a back end (NULL) the memory is the host's own.
+ */
+static inline void *backend_map(struct backend *backend, void *device, size_t bytes,
+                                enum backend_access access)
+{
+    return backend ? backend->vtable->map(backend, device, bytes, access) : device;
+}
+
+static inline void backend_unmap(struct backend *backend, void *device, size_t bytes,
+                                 enum backend_access access, void *host)
+{
+    if (backend)
+        backend->vtable->unmap(backend, device, bytes, access, host);
 }
 
 #endif

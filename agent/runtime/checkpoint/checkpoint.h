@@ -27,6 +27,7 @@
 
 #include <stdint.h>
 
+#include "agent/runtime/backend/backend.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/checkpoint/manifest.h"
@@ -50,13 +51,15 @@ struct checkpoint_space {
 
 struct checkpoint_state {
     const struct program *program; /* borrowed; laid out */
+    struct backend *backend;       /* borrowed: whose memory the spaces are; NULL = the host's */
     struct checkpoint_space spaces[CHECKPOINT_SPACES_MAX];
     int space_count;
 };
 
 /* The usual spaces; any of the last three may be NULL. All borrowed. */
 void checkpoint_state_init(struct checkpoint_state *state, const struct program *program,
-                           float *parameters, float *state0, float *state1, float *buffers);
+                           struct backend *backend, float *parameters, float *state0, float *state1,
+                           float *buffers);
 
 /*
  * Save all of `state` as one shard and delete what exceeds the newest `keep` (>= 1). `about` gives
@@ -140,9 +143,9 @@ int checkpoint_load_weights(const char *path, struct checkpoint_state *state,
 
 /*
  * spec/training.md 3: SHA-256 over the parameters in ascending byte order of their names, each as
- * its raw little-endian fp32 values, as lower-case hex.
+ * its raw little-endian fp32 values, as lower-case hex. `backend` as in checkpoint_state.
  */
-void checkpoint_weights_sha256(const struct program *program, const float *parameters,
-                               char out[FLEET_SHA256_HEX_SIZE]);
+void checkpoint_weights_sha256(const struct program *program, struct backend *backend,
+                               const float *parameters, char out[FLEET_SHA256_HEX_SIZE]);
 
 #endif

@@ -126,7 +126,8 @@ void checkpoint_layout_init(struct checkpoint_layout *layout, const struct check
     struct checkpoint_tensors all;
 
     fleet_assert(0 <= shard && shard < shards);
-    *layout = (struct checkpoint_layout){.shard = shard, .shards = shards};
+    *layout =
+        (struct checkpoint_layout){.shard = shard, .shards = shards, .backend = state->backend};
     checkpoint_tensors_init(&all, state);
     for (int kind = 0; kind < CHECKPOINT_SHARD_FILES_MAX; kind++) {
         struct checkpoint_contents *contents = &layout->files[kind];
@@ -150,7 +151,8 @@ struct writer {
     int fd;
     struct fleet_sha256 *sha; /* of the file */
     const struct checkpoint_source *source;
-    uint64_t position; /* of the next data byte */
+    struct backend *backend; /* whose memory tensors are */
+    uint64_t position;       /* of the next data byte */
 };
 
 static int write_some(struct writer *w, const void *data, size_t size)
@@ -171,6 +173,15 @@ static int write_some(struct writer *w, const void *data, size_t size)
     return 0;
 }
 
+static int write_live(struct writer *w, const void *live, size_t size)
+{
+    void *host = backend_map(w->backend, (void *)live, size, BACKEND_READ);
+    int rc = write_some(w, host, size);
+
+    backend_unmap(w->backend, (void *)live, size, BACKEND_READ, host);
+    return rc;
+}
+
 static int write_tensor(struct writer *w, const struct safetensors_tensor *tensor)
 {
     const struct checkpoint_source *source = w->source;
@@ -179,10 +190,10 @@ static int write_tensor(struct writer *w, const struct safetensors_tensor *tenso
     for (uint64_t at = 0; at < tensor->bytes && rc == 0; at += WRITE_MAX) {
         uint64_t left = tensor->bytes - at;
         size_t size = left < WRITE_MAX ? (size_t)left : WRITE_MAX;
-        const void *data = tensor->data + at;
+        const void *live = tensor->data + at, *data = live;
         if (source)
-            data = source->acquire(source->context, w->position, data, size);
-        rc = write_some(w, data, size);
+            data = source->acquire(source->context, w->position, live, size);
+        rc = data == live ? write_live(w, live, size) : write_some(w, data, size);
         if (source)
             source->release(source->context, w->position, size);
         w->position += size;
@@ -230,7 +241,7 @@ int checkpoint_layout_write(const struct checkpoint_layout *layout, const char *
                             struct checkpoint_shard *out, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *place = fleet_file_join(path, folder);
-    struct writer w = {.source = source};
+    struct writer w = {.source = source, .backend = layout->backend};
     int rc = 0;
 
     *out = (struct checkpoint_shard){0};

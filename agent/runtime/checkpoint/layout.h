@@ -14,7 +14,7 @@
 
 /* One file: tensors in order, and in its metadata what their names do not say. */
 struct checkpoint_contents {
-    struct safetensors_tensor *tensors; /* [count]; `data` is the state's memory */
+    struct safetensors_tensor *tensors; /* [count]; `data` is the state's, of its back end */
     size_t count;
     struct safetensors_metadata *metadata; /* [metadata_count]: "shape:NAME" of pieces,
                                               "buffer:NAME" */
@@ -23,6 +23,7 @@ struct checkpoint_contents {
 
 struct checkpoint_layout {
     int shard, shards;
+    struct backend *backend;                                      /* as in checkpoint_state */
     struct checkpoint_contents files[CHECKPOINT_SHARD_FILES_MAX]; /* model, optimizer */
     uint64_t total;                                               /* bytes of data in both */
 };
@@ -35,8 +36,8 @@ void checkpoint_layout_release(struct checkpoint_layout *layout);
 
 /*
  * Where the bytes come from while they are written: acquire() gives the memory that holds `size`
- * bytes of position `position` (`live` = the state's own) until release(). Called in order of
- * position. NULL as a whole: the state's own, which does not change meanwhile.
+ * bytes of position `position` until release(): `live`, which is the state's own, or host memory.
+ * Called in order of position. NULL as a whole: the state's own, which does not change meanwhile.
  */
 struct checkpoint_source {
     void *context;

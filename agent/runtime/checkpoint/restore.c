@@ -292,8 +292,12 @@ static int copy_matches(const struct matcher *m, struct fleet_error *err)
 
     for (size_t i = 0; i < m->match_count && rc == 0; i++) {
         const struct match *match = &m->matches[i];
-        rc = safetensors_read_f32(match->from, 0, safetensors_elements(match->from),
-                                  match->to->data + match->first, err);
+        int64_t count = safetensors_elements(match->from);
+        size_t bytes = (size_t)count * sizeof(float);
+        float *place = match->to->data + match->first;
+        float *host = backend_map(m->wanted.backend, place, bytes, BACKEND_WRITE);
+        rc = safetensors_read_f32(match->from, 0, count, host, err);
+        backend_unmap(m->wanted.backend, place, bytes, BACKEND_WRITE, host);
     }
     return rc;
 }
@@ -492,21 +496,25 @@ static int compare_names(const void *a, const void *b)
                   ((const struct checkpoint_tensor *)b)->name);
 }
 
-void checkpoint_weights_sha256(const struct program *program, const float *parameters,
-                               char out[FLEET_SHA256_HEX_SIZE])
+void checkpoint_weights_sha256(const struct program *program, struct backend *backend,
+                               const float *parameters, char out[FLEET_SHA256_HEX_SIZE])
 {
     struct checkpoint_tensors tensors;
     struct checkpoint_state state;
     struct fleet_sha256 *sha = fleet_sha256_new();
     uint8_t digest[FLEET_SHA256_SIZE];
 
-    checkpoint_state_init(&state, program, (float *)parameters, NULL, NULL, NULL);
+    checkpoint_state_init(&state, program, backend, (float *)parameters, NULL, NULL, NULL);
     checkpoint_tensors_init(&tensors, &state);
     if (tensors.count)
         qsort(tensors.items, tensors.count, sizeof(*tensors.items), compare_names);
-    for (size_t i = 0; i < tensors.count; i++)
-        fleet_sha256_update(sha, tensors.items[i].data,
-                            (size_t)tensors.items[i].elements * sizeof(float));
+    for (size_t i = 0; i < tensors.count; i++) {
+        float *data = tensors.items[i].data;
+        size_t bytes = (size_t)tensors.items[i].elements * sizeof(*data);
+        void *host = backend_map(backend, data, bytes, BACKEND_READ);
+        fleet_sha256_update(sha, host, bytes);
+        backend_unmap(backend, data, bytes, BACKEND_READ, host);
+    }
     checkpoint_tensors_release(&tensors);
     fleet_sha256_finish(sha, digest);
     fleet_hex_encode(digest, sizeof(digest), out);

@@ -47,7 +47,9 @@ struct snapshot {
     bool is_running;
     pthread_t thread;
     struct checkpoint_layout layout;
-    float *buffers;        /* a copy of the state's: forward passes change those at any time */
+    struct backend *backend; /* of the state that is saved */
+    void *buffers;         /* a copy of the state's, memory of its back end as well: forward passes
+                              change those at any time */
     struct manifest about; /* `extra` owned */
     int shard, shards;
     const atomic_bool *stop; /* may be NULL with one shard */
@@ -200,12 +202,32 @@ void snapshot_free(struct snapshot *snapshot)
     free(snapshot);
 }
 
+/* Memory as `backend` has it; -ENOMEM. And back. */
+static void *allocate_like(struct backend *backend, size_t bytes, struct fleet_error *err)
+{
+    void *memory;
+
+    if (backend)
+        return backend->vtable->allocate(backend, bytes, err);
+    memory = malloc(bytes);
+    fleet_assert(memory != NULL);
+    return memory;
+}
+
+static void free_like(struct backend *backend, void *memory)
+{
+    if (!backend)
+        free(memory);
+    else if (memory)
+        backend->vtable->deallocate(backend, memory);
+}
+
 static void end_save(struct snapshot *s)
 {
     checkpoint_layout_release(&s->layout);
     cJSON_Delete(s->about.job);
     cJSON_Delete(s->about.extra);
-    free(s->buffers);
+    free_like(s->backend, s->buffers);
     free(s->copy);
     s->buffers = NULL;
     s->copy = NULL;
@@ -225,21 +247,35 @@ static int start_thread(struct snapshot *s)
     return code;
 }
 
+static void copy_buffers(struct backend *backend, void *from, void *to, size_t bytes)
+{
+    void *read = backend_map(backend, from, bytes, BACKEND_READ);
+    void *written = backend_map(backend, to, bytes, BACKEND_WRITE);
+
+    memcpy(written, read, bytes);
+    backend_unmap(backend, to, bytes, BACKEND_WRITE, written);
+    backend_unmap(backend, from, bytes, BACKEND_READ, read);
+}
+
 /* The layout of `state` with its running buffers, which are small, copied. */
-static void lay_out(struct snapshot *s, const struct checkpoint_state *state)
+static int lay_out(struct snapshot *s, const struct checkpoint_state *state,
+                   struct fleet_error *err)
 {
     struct checkpoint_state mixed = *state;
     size_t bytes = (size_t)state->program->buffer_count * sizeof(float);
 
+    s->backend = state->backend;
     for (int i = 0; i < mixed.space_count; i++) {
         if (!mixed.spaces[i].is_buffers || !mixed.spaces[i].data || s->buffers)
             continue;
-        s->buffers = malloc(bytes + 1);
-        fleet_assert(s->buffers != NULL);
-        memcpy(s->buffers, mixed.spaces[i].data, bytes);
+        s->buffers = allocate_like(s->backend, bytes + 1, err);
+        if (!s->buffers)
+            return -ENOMEM;
+        copy_buffers(s->backend, mixed.spaces[i].data, s->buffers, bytes);
         mixed.spaces[i].data = s->buffers;
     }
     checkpoint_layout_init(&s->layout, &mixed, s->shard, s->shards);
+    return 0;
 }
 
 int snapshot_begin(struct snapshot *snapshot, const struct checkpoint_state *state,
@@ -269,7 +305,8 @@ int snapshot_begin_shard(struct snapshot *snapshot, const struct checkpoint_stat
     s->shards = part->shards;
     s->stop = part->stop;
     atomic_store(&s->is_abandoned, false);
-    lay_out(s, state);
+    if (lay_out(s, state, err) < 0)
+        return fleet_error_wrap(err, "save step %lld", (long long)about->step);
     s->about = *about;
     s->about.files = NULL;
     s->about.file_count = 0;
@@ -288,6 +325,16 @@ int snapshot_begin_shard(struct snapshot *snapshot, const struct checkpoint_stat
     return 0;
 }
 
+/* Copy `bytes` from the state to `to`; returns what follows it. */
+static uint8_t *copy_live(struct backend *backend, const uint8_t *live, size_t bytes, uint8_t *to)
+{
+    void *host = backend_map(backend, (void *)live, bytes, BACKEND_READ);
+
+    memcpy(to, host, bytes);
+    backend_unmap(backend, (void *)live, bytes, BACKEND_READ, host);
+    return to + bytes;
+}
+
 /* Copy bytes [s->position, total) of the state aside. */
 static void copy_rest(struct snapshot *s)
 {
@@ -301,10 +348,8 @@ static void copy_rest(struct snapshot *s)
         for (size_t i = 0; i < s->layout.files[kind].count; i++) {
             const struct safetensors_tensor *tensor = &s->layout.files[kind].tensors[i];
             uint64_t skip = s->position > at ? s->position - at : 0;
-            if (skip < tensor->bytes) {
-                memcpy(to, tensor->data + skip, (size_t)(tensor->bytes - skip));
-                to += tensor->bytes - skip;
-            }
+            if (skip < tensor->bytes)
+                to = copy_live(s->backend, tensor->data + skip, (size_t)(tensor->bytes - skip), to);
             at += tensor->bytes;
         }
 }

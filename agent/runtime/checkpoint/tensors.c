@@ -10,10 +10,12 @@
 #include "libfleet/base/strbuf.h"
 
 void checkpoint_state_init(struct checkpoint_state *state, const struct program *program,
-                           float *parameters, float *state0, float *state1, float *buffers)
+                           struct backend *backend, float *parameters, float *state0, float *state1,
+                           float *buffers)
 {
     *state = (struct checkpoint_state){
         .program = program,
+        .backend = backend,
         .spaces = {{.suffix = "", .data = parameters, .slot = -1},
                    {.suffix = "", .data = buffers, .is_buffers = true, .slot = -1},
                    {.suffix = ".state0", .data = state0, .slot = 0},
@@ -79,7 +81,7 @@ static void add_space(struct checkpoint_tensors *tensors, const struct program *
 void checkpoint_tensors_init(struct checkpoint_tensors *tensors,
                              const struct checkpoint_state *state)
 {
-    *tensors = (struct checkpoint_tensors){0};
+    *tensors = (struct checkpoint_tensors){.backend = state->backend};
     for (int i = 0; i < state->space_count; i++)
         if (state->spaces[i].data)
             add_space(tensors, state->program, &state->spaces[i]);

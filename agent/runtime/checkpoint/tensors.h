@@ -9,7 +9,7 @@
 struct checkpoint_tensor {
     char *name; /* with the space's suffix */
     const struct program_var *var;
-    float *data;
+    float *data; /* memory of `backend` below */
     int64_t elements;
     bool is_optimizer; /* goes into the optimizer's file */
 };
@@ -17,6 +17,7 @@ struct checkpoint_tensor {
 struct checkpoint_tensors {
     struct checkpoint_tensor *items; /* [count]: space by space, each in the order of its space */
     size_t count;
+    struct backend *backend; /* of the state */
 };
 
 /* Borrows from `state` and its program. */

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/runtime/backend/cpu/backend_cpu.h"
+#include "agent/runtime/backend/cpu/backend_level.h"
+#include "agent/runtime/backend/registry.h"
 #include "agent/runtime/data/dataset.h"
 #include "agent/runtime/evaluation.h"
 #include "agent/runtime/inference/forward.h"
@@ -104,7 +105,7 @@ static int check_data_fits(const struct evaluator *e, struct fleet_error *err)
 static int open_model(struct evaluator *e, int threads, struct fleet_error *err)
 {
     struct forward_options options = {0};
-    int rc = backend_cpu_new(backend_level_detect(), threads, &e->backend, err);
+    int rc = backend_open(threads, &e->backend, err);
 
     if (rc < 0)
         return rc;

@@ -156,7 +156,8 @@ int forward_load(struct forward *forward, const struct weights *weights, struct 
     struct checkpoint_state state;
     void *const *segment = forward->state.bases.segment;
 
-    checkpoint_state_init(&state, &forward->program, segment[MEMORY_PARAMETERS], NULL, NULL,
+    checkpoint_state_init(&state, &forward->program, forward->state.backend,
+                          segment[MEMORY_PARAMETERS], NULL, NULL,
                           forward->memory.bytes[MEMORY_BUFFERS] ? segment[MEMORY_BUFFERS] : NULL);
     return weights_load(weights, &state, err);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/runtime/backend/cpu/backend_cpu.h"
+#include "agent/runtime/backend/registry.h"
 #include "agent/runtime/inference/forward.h"
 #include "agent/runtime/inference/weights.h"
 #include "libfleet/base/assert.h"
@@ -24,6 +24,7 @@ struct generator {
     struct forward *parameters; /* of the whole context; runs nothing */
     struct forward *forward;    /* of `length` tokens */
     int64_t length;
+    float *logits; /* [vocabulary] of the newest call */
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -45,7 +46,7 @@ static int open_parameters(struct generator *g, const struct weights *weights, i
                            struct fleet_error *err)
 {
     struct forward_options options = {.parameters_only = true};
-    int rc = backend_cpu_new(backend_level_detect(), threads, &g->backend, err);
+    int rc = backend_open(threads, &g->backend, err);
 
     if (rc < 0)
         return rc;
@@ -73,6 +74,8 @@ int generator_open(const struct weights *weights, int threads, struct generator 
         generator_free(g);
         return rc;
     }
+    g->logits = calloc((size_t)generator_vocabulary(g), sizeof(*g->logits));
+    fleet_assert(g->logits != NULL);
     *out = g;
     return 0;
 }
@@ -86,6 +89,7 @@ void generator_free(struct generator *generator)
     backend_free(generator->backend);
     strategy_release(&generator->own.strategy);
     fleet_object_release(&strategy_options_type, &generator->own.options);
+    free(generator->logits);
     free(generator);
 }
 
@@ -122,6 +126,20 @@ static int use_length(struct generator *g, int64_t count, struct fleet_error *er
     return forward_new(&shorter, &options, &g->forward, err);
 }
 
+/* Tokens [0, count), then zeros. */
+static void load_tokens(struct generator *g, const int32_t *tokens, int64_t count)
+{
+    struct forward *forward = g->forward;
+    int32_t *ids = state_map(&forward->state, forward->inputs, BACKEND_WRITE);
+
+    memset(ids, 0, (size_t)g->length * sizeof(*ids));
+    for (int64_t i = 0; i < count; i++) {
+        fleet_assert(tokens[i] >= 0 && tokens[i] < generator_vocabulary(g));
+        ids[i] = tokens[i];
+    }
+    state_unmap(&forward->state, forward->inputs, BACKEND_WRITE, ids);
+}
+
 int generator_logits(struct generator *generator, const int32_t *tokens, int64_t count,
                      const float **out, struct fleet_error *err)
 {
@@ -129,7 +147,7 @@ int generator_logits(struct generator *generator, const int32_t *tokens, int64_t
     int64_t context = generator_context(generator), vocabulary = generator_vocabulary(generator);
     struct run_scalars scalars = {.evaluation = true};
     struct forward *forward;
-    int32_t *ids;
+    const float *logits;
     int rc;
 
     fleet_assert(count >= 1);
@@ -141,18 +159,16 @@ int generator_logits(struct generator *generator, const int32_t *tokens, int64_t
     if (rc < 0)
         return rc;
     forward = generator->forward;
-    ids = state_address(&forward->state, forward->inputs);
-    memset(ids, 0, (size_t)generator->length * sizeof(*ids));
-    for (int64_t i = 0; i < count; i++) {
-        fleet_assert(tokens[i] >= 0 && tokens[i] < vocabulary);
-        ids[i] = tokens[i];
-    }
+    load_tokens(generator, tokens, count);
     rc = executor_run(forward->executor, PROGRAM_SECTION_MICRO_BATCH, &forward->state.bases,
                       &scalars, &never, err);
     if (rc < 0)
         return rc;
-    *out =
-        (const float *)state_address(&forward->state, forward->logits) + (count - 1) * vocabulary;
+    logits = state_address(&forward->state, forward->logits);
+    generator->backend->vtable->copy_out(generator->backend, generator->logits,
+                                         logits + (count - 1) * vocabulary,
+                                         (size_t)vocabulary * sizeof(*logits));
+    *out = generator->logits;
     return 0;
 }
 

@@ -99,6 +99,26 @@ static void cpu_copy(struct backend *backend, void *to, const void *from, size_t
         memcpy(to, from, bytes);
 }
 
+static void cpu_clear(struct backend *backend, void *device, size_t bytes)
+{
+    (void)backend;
+    memset(device, 0, bytes);
+}
+
+static void *cpu_map(struct backend *backend, void *device, size_t bytes,
+                     enum backend_access access)
+{
+    (void)backend, (void)bytes, (void)access;
+    return device;
+}
+
+static void cpu_unmap(struct backend *backend, void *device, size_t bytes,
+                      enum backend_access access, void *host)
+{
+    (void)backend, (void)bytes, (void)access;
+    fleet_assert(host == device);
+}
+
 static void cpu_free(struct backend *backend)
 {
     struct cpu_backend *cpu = cpu_backend(backend);
@@ -114,10 +134,15 @@ static const struct backend_vtable cpu_vtable = {
     .name = "cpu",
     .allocate = cpu_allocate,
     .deallocate = cpu_deallocate,
+    .allocate_host = cpu_allocate,
+    .deallocate_host = cpu_deallocate,
     .kernel = cpu_kernel,
     .add = cpu_add,
     .copy_in = cpu_copy,
     .copy_out = cpu_copy,
+    .clear = cpu_clear,
+    .map = cpu_map,
+    .unmap = cpu_unmap,
     .free = cpu_free,
 };
 

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_BACKEND_REGISTRY_H
+#define AGENT_RUNTIME_BACKEND_REGISTRY_H
+
+/*
+ * The back ends by name. A trainer takes the one that the environment variable FLEET_BACKEND names;
+ * without it, "cpu". "guard" is for tests (guard/guard_backend.h).
+ */
+
+#include "agent/runtime/backend/backend.h"
+#include "libfleet/base/isa.h"
+
+struct backend_kind {
+    const char *name;
+
+    /* A back end at `level` with `threads` threads: errors as backend_cpu_new(). */
+    int (*create)(enum fleet_isa level, int threads, struct backend **out, struct fleet_error *err);
+
+    /* Its memory alone, without kernels: for what outlives a change of the level. */
+    struct backend *(*create_memory)(int threads);
+};
+
+/* NULL if none has this name. */
+const struct backend_kind *backend_kind_find(const char *name);
+
+/* What FLEET_BACKEND says. -EINVAL with all names if there is no such back end. */
+int backend_kind_choose(const struct backend_kind **out, struct fleet_error *err);
+
+/* A back end of that kind at backend_level_detect(). Errors of both. */
+int backend_open(int threads, struct backend **out, struct fleet_error *err);
+
+#endif
