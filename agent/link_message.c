@@ -88,25 +88,28 @@ static const struct fleet_field ready_fields[] = {
     ROW_END,
 };
 
-/* The times came later than the step; the update is absent if the step has none. */
-#define STEP_NUMBER(name, member, missing, flags) \
-    ROW_NUMBER(struct link_step, name, member, missing, flags)
+#define STEP_NUMBER(name, member, missing) \
+    ROW_NUMBER(struct link_step, name, member, missing, FLEET_REQUIRED)
+/* Absent if the step has no update. */
 #define UPDATE_NUMBER(name, member, missing)                \
     ROW(struct link_step, name, NUMBER, member, FLEET_NULL, \
         .presence = FLEET_PRESENCE(struct link_step, has_update), .unset = (missing))
+/* May be absent, but 0 is written. */
+#define TIME(name, member) \
+    ROW(struct link_step, name, NUMBER, member, FLEET_NULL, .default_text = "0")
 
 static const struct fleet_field step_fields[] = {
     ROW_INT(struct link_step, "step", step, 1, STEP_MAX, FLEET_REQUIRED),
-    STEP_NUMBER("loss", loss, NAN, FLEET_REQUIRED),
+    STEP_NUMBER("loss", loss, NAN),
     UPDATE_NUMBER("gradNorm", gradient_norm, NAN),
     UPDATE_NUMBER("learningRate", learning_rate, 0),
     ROW_INT(struct link_step, "tokens", tokens, 0, STEP_MAX, FLEET_REQUIRED),
-    STEP_NUMBER("tokensPerSecond", tokens_per_second, 0, FLEET_REQUIRED),
-    STEP_NUMBER("dataSeconds", times.data_s, 0, 0),
-    STEP_NUMBER("forwardSeconds", times.forward_s, 0, 0),
-    STEP_NUMBER("backwardSeconds", times.backward_s, 0, 0),
-    STEP_NUMBER("exchangeSeconds", times.exchange_s, 0, 0),
-    STEP_NUMBER("optimizerSeconds", times.optimizer_s, 0, 0),
+    STEP_NUMBER("tokensPerSecond", tokens_per_second, 0),
+    TIME("dataSeconds", times.data_s),
+    TIME("forwardSeconds", times.forward_s),
+    TIME("backwardSeconds", times.backward_s),
+    TIME("exchangeSeconds", times.exchange_s),
+    TIME("optimizerSeconds", times.optimizer_s),
     ROW_END,
 };
 

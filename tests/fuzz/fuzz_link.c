@@ -36,6 +36,22 @@ static void same_number(const cJSON *object, const char *name, double missing, d
     fleet_assert(isnan(wanted) ? isnan(value) : wanted == value);
 }
 
+static bool is_given(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    return item && !cJSON_IsNull(item);
+}
+
+/* An absent one is `missing`, too. */
+static void same_optional(const cJSON *object, const char *name, double missing, double value)
+{
+    if (is_given(object, name))
+        same_number(object, name, missing, value);
+    else
+        fleet_assert(isnan(missing) ? isnan(value) : value == missing);
+}
+
 static void same_int(const cJSON *object, const char *name, int64_t value)
 {
     fleet_assert(cJSON_IsNumber(find(object, name)));
@@ -105,11 +121,11 @@ static void same_assign(const cJSON *o, const struct link_message *m)
     for (int i = 0; i < m->assign.world; i++)
         fleet_assert(strcmp(cJSON_GetStringValue(cJSON_GetArrayItem(addresses, i)),
                             m->assign.addresses[i]) == 0);
-    fleet_assert((size_t)cJSON_GetArraySize(lineage) == m->assign.lineage.count);
-    for (size_t i = 0; i < m->assign.lineage.count; i++) {
+    fleet_assert(cJSON_GetArraySize(lineage) == (int)m->assign.lineage.count);
+    for (int i = 0; i < (int)m->assign.lineage.count; i++) {
         const struct fleet_lineage_entry *entry = &m->assign.lineage.entries[i];
-        same_generation(cJSON_GetArrayItem(lineage, (int)i), &entry->generation);
-        same_int(cJSON_GetArrayItem(lineage, (int)i), "firstStep", entry->first_step);
+        same_generation(cJSON_GetArrayItem(lineage, i), &entry->generation);
+        same_int(cJSON_GetArrayItem(lineage, i), "firstStep", entry->first_step);
     }
 }
 
@@ -119,18 +135,14 @@ static void same_step(const cJSON *o, const struct link_step *s)
     same_number(o, "loss", NAN, s->loss);
     same_int(o, "tokens", s->tokens);
     same_number(o, "tokensPerSecond", 0, s->tokens_per_second);
-    fleet_assert(s->has_update == cJSON_HasObjectItem(o, "learningRate"));
-    if (s->has_update) {
-        same_number(o, "gradNorm", NAN, s->gradient_norm);
-        same_number(o, "learningRate", 0, s->learning_rate);
-    }
-    if (!cJSON_HasObjectItem(o, "dataSeconds"))
-        return;
-    same_number(o, "dataSeconds", 0, s->times.data_s);
-    same_number(o, "forwardSeconds", 0, s->times.forward_s);
-    same_number(o, "backwardSeconds", 0, s->times.backward_s);
-    same_number(o, "exchangeSeconds", 0, s->times.exchange_s);
-    same_number(o, "optimizerSeconds", 0, s->times.optimizer_s);
+    fleet_assert(s->has_update == (is_given(o, "gradNorm") || is_given(o, "learningRate")));
+    same_optional(o, "gradNorm", NAN, s->gradient_norm);
+    same_optional(o, "learningRate", 0, s->learning_rate);
+    same_optional(o, "dataSeconds", 0, s->times.data_s);
+    same_optional(o, "forwardSeconds", 0, s->times.forward_s);
+    same_optional(o, "backwardSeconds", 0, s->times.backward_s);
+    same_optional(o, "exchangeSeconds", 0, s->times.exchange_s);
+    same_optional(o, "optimizerSeconds", 0, s->times.optimizer_s);
 }
 
 static void same_progress(const cJSON *o, const struct link_message *m)
