@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -22,7 +21,9 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 
-#define SPIN_MS 0.03 /* before sleeping, while a pair in shared memory has something to move */
+#define SPIN_MS    0.05 /* of looking before a sleep */
+#define SPIN_TRIES 3    /* waits in a row that look in vain */
+#define SPIN_REST  64   /* waits that do not look after them */
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -32,6 +33,7 @@ static struct comm_net *net_new(struct fleet_error *err)
 
     fleet_assert(net != NULL && pthread_mutex_init(&net->lock, NULL) == 0);
     net->listener = -1;
+    net->patience = SPIN_TRIES;
     net->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (net->wake < 0) {
         (void)fleet_error(err, -errno, "make an eventfd: %s", strerror(errno));
@@ -345,25 +347,29 @@ void comm_move_on(struct comm_net *net)
     move_on(net, NULL);
 }
 
+/*
+ * Look again and again before sleeping while a pair in shared memory has something to move: a sleep
+ * costs two system calls and a switch. That pays only if the other side runs at the same time and
+ * is about to come; after a few waits that had to sleep all the same, many sleep at once, then one
+ * tries again.
+ */
 int comm_wait(struct comm_request *run, struct fleet_error *err)
 {
     struct comm_net *net = run->comm->net;
-    double spin_until = 0;
+    bool spins = net->patience > 0 && has_shared_memory(net), has_slept = !spins;
+    double sleep_at = spins ? fleet_monotonic_ms() + SPIN_MS : 0;
 
+    if (!run->is_running)
+        return result(run, err);
     while (run->is_running) {
-        bool may_sleep = true;
-        if (has_shared_memory(net)) {
-            double now = fleet_monotonic_ms();
-            if (spin_until == 0)
-                spin_until = now + SPIN_MS;
-            may_sleep = now > spin_until;
-            if (may_sleep)
-                spin_until = 0; /* and again after it */
-            else
-                (void)sched_yield();
-        }
+        bool may_sleep = !spins || fleet_monotonic_ms() >= sleep_at;
         move_on(net, may_sleep ? run : NULL);
+        has_slept = has_slept || may_sleep;
     }
+    if (!has_slept)
+        net->patience = SPIN_TRIES;
+    else if (--net->patience <= -SPIN_REST)
+        net->patience = 1;
     return result(run, err);
 }
 
