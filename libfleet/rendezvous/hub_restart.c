@@ -91,8 +91,12 @@ bool hub_restart_is_hopeless(const struct hub *hub, const struct hub_cause *caus
 bool hub_restart_is_allowed(struct hub *hub, const struct hub_cause *cause, bool is_first,
                             struct hub_output *out)
 {
+    struct hub_cause end = *cause;
+
     if (hub_restart_counts(hub, &hub->incident) && hub->restarts >= hub->policy.restarts_max) {
-        hub_finish_fail(hub, cause, out);
+        end.lines = end.lines ? end.lines : end.message; /* what was seen of the last failure */
+        end.message = NULL;
+        hub_finish_fail(hub, &end, out);
         return false;
     }
     if (is_first) {

@@ -320,6 +320,30 @@ static void test_hub__fails_when_restarts_are_used_up(void **state)
     stop();
 }
 
+/* Lost members count like failed trainers; that one more was lost is no cause of its own. */
+static void test_hub__fails_when_members_are_lost_too_often(void **state)
+{
+    (void)state;
+    start(1, 1, NULL);
+    form(1);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(hub_restarts(w.hub), i);
+        gone(0);
+        w.peers[0].attempt++;
+        w.peers[0].status = (struct message_status){.step = -1};
+        if (i < 3) {
+            ready(0);
+            assert_generation(2 + i);
+            run(1);
+        }
+    }
+    assert_phase(HUB_FAILED);
+    assert_true(last_event(HUB_EVENT_FAILED)->restarts_used_up);
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->message,
+                        "3 restarts are used up; the last cause was MemberLost");
+    stop();
+}
+
 static void test_hub__forgets_restarts_after_enough_steps(void **state)
 {
     (void)state;
@@ -591,6 +615,7 @@ int main(void)
         TEST(counts_failures_that_come_together_once),
         TEST(survives_a_failure_while_forming),
         TEST(fails_when_restarts_are_used_up),
+        TEST(fails_when_members_are_lost_too_often),
         TEST(forgets_restarts_after_enough_steps),
         TEST(fails_at_once_of_a_fatal_cause),
         TEST(fails_at_once_of_what_was_never_started),
