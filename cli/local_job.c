@@ -16,6 +16,7 @@
 #include "cli/state_file.h"
 #include "controller/fleetjob/hub_host.h"
 #include "controller/fleetjob/reconcile.h"
+#include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -299,15 +300,7 @@ static bool is_at_rest(const struct local_job *lj)
     for (size_t i = 0; i < launcher_count(lj->launcher); i++)
         if (launcher_at(lj->launcher, i)->pid > 0)
             return false;
-    for (size_t i = 0; i < lj->job->status.conditions.count; i++) {
-        const struct fleetjob_condition *c = &lj->job->status.conditions.items[i];
-        if (strcmp(c->status, "True") == 0 &&
-            (strcmp(c->type, WELLKNOWN_CONDITION_SUCCEEDED) == 0 ||
-             strcmp(c->type, WELLKNOWN_CONDITION_FAILED) == 0 ||
-             strcmp(c->type, WELLKNOWN_CONDITION_SUSPENDED) == 0))
-            return true;
-    }
-    return false;
+    return status_at_rest(&lj->job->status) != NULL;
 }
 
 static void apply(struct local_job *lj, struct actions *actions)

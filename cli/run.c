@@ -27,6 +27,7 @@
 #include "cli/system/private_folder.h"
 #include "cli/system/processors.h"
 #include "controller/fleetjob/job_secret.h"
+#include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
@@ -386,19 +387,6 @@ static void on_output(void *user, bool is_error, const char *text)
 
 /* ---- after it has run ------------------------------------------------------------------------ */
 
-static const struct fleetjob_condition *final_condition(const struct fleetjob_status *status)
-{
-    for (size_t i = 0; i < status->conditions.count; i++) {
-        const struct fleetjob_condition *c = &status->conditions.items[i];
-        if (strcmp(c->status, "True") == 0 &&
-            (strcmp(c->type, WELLKNOWN_CONDITION_SUCCEEDED) == 0 ||
-             strcmp(c->type, WELLKNOWN_CONDITION_FAILED) == 0 ||
-             strcmp(c->type, WELLKNOWN_CONDITION_SUSPENDED) == 0))
-            return c;
-    }
-    return NULL;
-}
-
 static bool draw_curve(struct run *run, const char *path)
 {
     struct picture picture = {.runs = {{.curve = &run->curve, .label = run->job.metadata.name}},
@@ -443,7 +431,7 @@ static void print_hints(const struct run *run, bool has_succeeded, bool has_fail
 static int finish(struct run *run)
 {
     const struct fleetjob_status *status = &run->job.status;
-    const struct fleetjob_condition *condition = final_condition(status);
+    const struct fleetjob_condition *condition = status_at_rest(status);
     FLEET_AUTO_FREE char *curve = curve_path(run);
     struct progress_end end = {
         .state = condition ? condition->type : WELLKNOWN_CONDITION_SUSPENDED,
@@ -455,8 +443,8 @@ static int finish(struct run *run)
         .restarts = run->restarts,
         .seconds = (fleet_monotonic_ms() - run->started_ms) / 1e3,
     };
-    bool has_succeeded = end.has_succeeded = strcmp(end.state, WELLKNOWN_CONDITION_SUCCEEDED) == 0;
-    bool has_failed = strcmp(end.state, WELLKNOWN_CONDITION_FAILED) == 0;
+    bool has_succeeded = end.has_succeeded = status_is_true(status, WELLKNOWN_CONDITION_SUCCEEDED);
+    bool has_failed = status_is_true(status, WELLKNOWN_CONDITION_FAILED);
 
     keep_losses(run);
     if (has_failed && condition->message) {

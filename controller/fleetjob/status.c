@@ -49,6 +49,17 @@ bool status_is_terminal(const struct fleetjob_status *status)
            status_is_true(status, WELLKNOWN_CONDITION_FAILED);
 }
 
+const struct fleetjob_condition *status_at_rest(const struct fleetjob_status *status)
+{
+    static const char *const types[] = {WELLKNOWN_CONDITION_SUCCEEDED, WELLKNOWN_CONDITION_FAILED,
+                                        WELLKNOWN_CONDITION_SUSPENDED};
+
+    for (size_t i = 0; i < FLEET_COUNT(types); i++)
+        if (status_is_true(status, types[i]))
+            return status_find(status, types[i]);
+    return NULL;
+}
+
 bool status_set(struct pass *pass, const char *type, bool is_true, const char *reason,
                 const char *message)
 {

@@ -21,6 +21,10 @@ bool status_is_false(const struct fleetjob_status *status, const char *type);
 /* The condition `type` exists and has this reason, whatever its status. */
 bool status_has_reason(const struct fleetjob_status *status, const char *type, const char *reason);
 
+/* The condition that ends or stops the job: Succeeded, Failed or Suspended, if one is True;
+ * NULL = none is. Borrowed. */
+const struct fleetjob_condition *status_at_rest(const struct fleetjob_status *status);
+
 /* Set a condition; the time of transition moves only if its status does. True if that happened. */
 bool status_set(struct pass *pass, const char *type, bool is_true, const char *reason,
                 const char *message);
