@@ -38,10 +38,8 @@
 
 struct fleet_error;
 
-#define LINK_FD_ENV "FLEET_LINK_FD"
-#define LINK_JOB_FILE_ENV \
-    "FLEET_JOB_FILE"                         /* {"training":…,"strategy":…,"strategyPolicy":…,
-                                                  "strategyOptions":…,"jobName":…,"baseDir":…} */
+#define LINK_FD_ENV        "FLEET_LINK_FD"
+#define LINK_JOB_FILE_ENV  "FLEET_JOB_FILE"  /* path: libfleet/training/trainer_file.h */
 #define LINK_LISTEN_FD_ENV "FLEET_LISTEN_FD" /* listening socket for data connections, inherited */
 #define LINK_SAVE_PATIENCE_ENV \
     "FLEET_SAVE_PATIENCE_SECONDS" /* how long the last checkpoint is tried; absent = 300 */

@@ -24,9 +24,7 @@
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/prototxt.h"
-#include "libfleet/strategy/strategy_json.h"
-
-#define JOB_FILE_SIZE_MAX (4 << 20)
+#include "libfleet/training/trainer_file.h"
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
@@ -98,21 +96,21 @@ static int write_strategy(struct own_files *files, const struct strategy *strate
                       err);
 }
 
-static int read_strategy(struct own_files *files, const char *job_file, const cJSON *json,
+static int read_strategy(struct own_files *files, const char *job_file, const cJSON *root,
                          struct fleet_error *err)
 {
     struct fleet_errors errors = {0};
-    int rc;
+    int rc = 0;
 
     files->strategy = calloc(1, sizeof(*files->strategy));
     fleet_assert(files->strategy);
-    rc = strategy_json_decode(json, "spec.strategy", files->strategy, &errors);
-    if (rc < 0) {
-        (void)fleet_error(err, -EINVAL, "%s: %s: %s", job_file, errors.items[0].path,
-                          errors.items[0].message);
-    } else {
-        files->strategy_json = fleet_json_print(json);
-        rc = write_strategy(files, files->strategy, err);
+    strategy_spec_decode(root, "spec.", files->strategy, &errors);
+    if (errors.count > 0) {
+        rc = fleet_error(err, -EINVAL, "%s: %s: %s", job_file, errors.items[0].path,
+                         errors.items[0].message);
+    } else if (fleet_json_at(root, "strategy")) {
+        files->strategy_json = fleet_json_print(fleet_json_at(root, "strategy"));
+        rc = write_strategy(files, &files->strategy->strategy, err);
     }
     fleet_errors_release(&errors);
     return rc;
@@ -121,34 +119,32 @@ static int read_strategy(struct own_files *files, const char *job_file, const cJ
 static int read_job(struct own_files *files, const char *job_file, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *text = NULL;
-    FLEET_AUTO_JSON cJSON *root = NULL;
-    const cJSON *strategy, *auto_parallel;
-    const char *policy = "Full";
+    struct trainer_file file;
     size_t size;
-    int rc = fleet_file_read(job_file, JOB_FILE_SIZE_MAX, &text, &size, err);
+    int rc = fleet_file_read(job_file, TRAINER_FILE_SIZE_MAX, &text, &size, err);
 
-    if (rc < 0 || (rc = fleet_json_parse(text, size, JOB_FILE_SIZE_MAX, &root, err)) < 0 ||
-        (rc = fleet_json_opt_string(root, "strategyPolicy", &policy, err)) < 0)
+    if (rc < 0 || (rc = trainer_file_parse(text, size, &file, err)) < 0)
         return rc;
-    files->policy = strcmp(policy, "Paddle") == 0 ? STRATEGY_PADDLE : STRATEGY_FULL;
-    auto_parallel = fleet_json_at(root, "autoParallel");
-    if (auto_parallel)
-        files->auto_parallel_json = fleet_json_print(auto_parallel);
-    strategy = fleet_json_at(root, "strategy");
-    return strategy ? read_strategy(files, job_file, strategy, err) : 0;
+    if (file.auto_parallel)
+        files->auto_parallel_json = fleet_json_print(file.auto_parallel);
+    rc = read_strategy(files, job_file, file.root, err);
+    trainer_file_release(&file);
+    return rc;
 }
 
 int own_files_nccl_rings(const struct own_files *files, int world)
 {
-    struct select_options options = {.policy = files->policy, .world_size = world};
+    const struct strategy_spec *asked = files->strategy;
+    struct select_options options = {.policy = asked ? asked->policy : STRATEGY_FULL,
+                                     .world_size = world};
     struct fleet_errors errors = {0};
     SELECT_AUTO_RESULT struct select_result result = {0};
-    int rings = files->strategy ? files->strategy->nccl_comm_num : 1;
+    int rings = asked ? asked->strategy.nccl_comm_num : 1;
 
     /* An elastic job may have a number of ranks that its degrees do not divide: as asked for
      * then. */
-    if (files->strategy &&
-        strategy_select(files->strategy, &options, "spec.strategy", &result, &errors) == 0)
+    if (asked &&
+        strategy_select(&asked->strategy, &options, "spec.strategy", &result, &errors) == 0)
         rings = result.final.nccl_comm_num;
     fleet_errors_release(&errors);
     return rings;
@@ -174,7 +170,7 @@ void own_files_release(struct own_files *files)
     free(files->strategy_file);
     free(files->auto_parallel_json);
     if (files->strategy)
-        strategy_release(files->strategy);
+        strategy_spec_release(files->strategy);
     free(files->strategy);
     *files = (struct own_files){0};
 }

@@ -11,7 +11,7 @@
  */
 
 #include "libfleet/rendezvous/message.h"
-#include "libfleet/strategy/select.h"
+#include "libfleet/strategy/strategy_spec.h"
 
 struct fleet_error;
 
@@ -19,9 +19,8 @@ struct own_files {
     char *folder;        /* NULL = none */
     char *strategy_json; /* the job's strategy; NULL without a job file */
     char *strategy_file; /* path of strategy.prototxt; NULL as well if it cannot be said in one */
-    char *auto_parallel_json;  /* spec.autoParallel in MindSpore's names; NULL if there is none */
-    struct strategy *strategy; /* as asked for; NULL without a job file */
-    enum strategy_policy policy;
+    char *auto_parallel_json; /* spec.autoParallel in MindSpore's names; NULL if there is none */
+    struct strategy_spec *strategy; /* as asked for; NULL without a job file */
 };
 
 /*

@@ -173,13 +173,12 @@ static bool check_arguments(const struct arguments *arguments, const struct plan
 static void plan_strategy(const struct document *document, const struct arguments *arguments,
                           struct job_check *check)
 {
-    struct plan_request request = {.strategy = document_strategy(document),
-                                   .strategy_path = "",
-                                   .world = (int)arguments->world,
-                                   .only_explain = true};
+    const enum strategy_policy *policy = policy_of(arguments);
+    struct plan_request request =
+        plan_request_of(NULL, document_strategy(document), policy ? *policy : STRATEGY_FULL, NULL,
+                        (int)arguments->world);
 
-    if (policy_of(arguments))
-        request.policy = *policy_of(arguments);
+    request.strategy_path = "";
     if (!arguments->world)
         fleet_errors_add(&check->errors, "",
                          "a strategy alone does not say how many ranks there are: "

@@ -161,8 +161,7 @@ static struct select_options options_of(const struct document *document,
                                      .optimizer = arguments->optimizer};
 
     if (document->kind == DOCUMENT_JOB) {
-        if (spec->strategy_policy == FLEETJOB_POLICY_PADDLE)
-            options.policy = STRATEGY_PADDLE;
+        options.policy = spec->strategy_policy;
         if (!options.optimizer && spec->has_training) {
             options.optimizer = training_optimizer_text(spec->training.optimizer.name);
             options.has_decay = spec->training.optimizer.weight_decay > 0;

@@ -217,13 +217,14 @@ bool strategy_example_is_good(const cJSON *strategy, struct fleet_strbuf *why)
 cJSON *strategy_example_plan(const cJSON *json)
 {
     STRATEGY_AUTO struct strategy s = {0};
-    struct plan_request request = {
-        .strategy = &s, .world = STRATEGY_EXAMPLE_WORLD, .own_trainer = true, .only_explain = true};
+    struct plan_request request =
+        plan_request_of(NULL, &s, STRATEGY_FULL, NULL, STRATEGY_EXAMPLE_WORLD);
     struct fleet_errors errors = {0};
     struct plan plan;
     cJSON *status;
 
     fleet_assert(strategy_json_decode(json, "strategy", &s, &errors) == 0);
+    request.own_trainer = true;
     fleet_assert(plan_build(&request, &plan, &errors) == 0);
     status = plan_encode(&plan);
     plan_release(&plan);

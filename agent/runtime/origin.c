@@ -17,6 +17,7 @@
 #include "libfleet/checkpoint/vocabulary.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/strategy/strategy_options.h"
+#include "libfleet/strategy/strategy_spec.h"
 #include "libfleet/training/training.h"
 
 #define NAMED_MAX 8 /* fields of a warning */

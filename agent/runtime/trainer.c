@@ -25,14 +25,12 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
-#include "libfleet/base/field.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/base/variable.h"
-#include "libfleet/strategy/strategy_json.h"
+#include "libfleet/training/trainer_file.h"
 
-#define JOB_FILE_SIZE_MAX (4u << 20)
 #define LOG_LINE_MAX      512 /* bytes of a line of the log; longer ones allocate */
 #define DEADLINE_LEAST_MS 60000.0
 #define DEADLINE_IN_STEPS 20.0
@@ -40,40 +38,39 @@
 #define JOB_UID_ENV       "FLEET_JOB_UID"
 #define ADDRESS_DEFAULT   "127.0.0.1"
 
-/* spec.training and spec.strategy as the agent hands them over. */
+/* spec.training and spec.strategy, all that is wrong with them at once. */
+static int decode_job(const struct trainer_file *file, struct trainer_job *job,
+                      struct fleet_error *err)
+{
+    struct fleet_errors errors = {0};
+    int rc;
+
+    (void)training_config_decode(file->training, "spec.training", &job->config, &errors);
+    strategy_spec_decode(file->root, "spec.", &job->strategy, &errors);
+    rc = fleet_errors_result(&errors, err);
+    fleet_errors_release(&errors);
+    return rc;
+}
+
 static int read_job(struct trainer *trainer, const char *job_file, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *text = NULL;
-    FLEET_AUTO_JSON cJSON *root = NULL;
-    struct fleet_errors errors = {0};
-    const char *folder = "", *policy = "Full", *name = "job";
+    struct trainer_file file;
     size_t size;
     int rc;
 
-    if (fleet_file_read(job_file, JOB_FILE_SIZE_MAX, &text, &size, err) < 0 ||
-        fleet_json_parse(text, size, JOB_FILE_SIZE_MAX, &root, err) < 0 ||
-        fleet_json_opt_string(root, "baseDir", &folder, err) < 0 ||
-        fleet_json_opt_string(root, "strategyPolicy", &policy, err) < 0 ||
-        fleet_json_opt_string(root, "jobName", &name, err) < 0)
+    if (fleet_file_read(job_file, TRAINER_FILE_SIZE_MAX, &text, &size, err) < 0 ||
+        trainer_file_parse(text, size, &file, err) < 0)
         return fleet_error_wrap(err, "read the job");
-    trainer->job.policy = strcmp(policy, "Paddle") == 0 ? STRATEGY_PADDLE : STRATEGY_FULL;
-    (void)training_config_decode(fleet_json_at(root, "training"), "spec.training",
-                                 &trainer->job.config, &errors);
-    if (fleet_json_at(root, "strategy"))
-        (void)strategy_json_decode(fleet_json_at(root, "strategy"), "spec.strategy",
-                                   &trainer->job.strategy, &errors);
-    else
-        strategy_init(&trainer->job.strategy);
-    (void)fleet_object_decode(&strategy_options_type, fleet_json_at(root, "strategyOptions"),
-                              "spec.strategyOptions", &trainer->job.options, &errors);
-    rc = fleet_errors_result(&errors, err);
-    fleet_errors_release(&errors);
-    if (rc < 0)
-        return rc;
-    training_config_resolve_paths(&trainer->job.config, folder);
-    charts_init(&trainer->report.charts, trainer->job.config.log.tensorboard, name);
-    trainer->job.name = fleet_dup_text(name);
-    return 0;
+    rc = decode_job(&file, &trainer->job, err);
+    if (rc == 0) {
+        training_config_resolve_paths(&trainer->job.config, file.base_folder);
+        charts_init(&trainer->report.charts, trainer->job.config.log.tensorboard, file.job_name);
+        trainer->job.name = strdup(file.job_name);
+        fleet_assert(trainer->job.name != NULL);
+    }
+    trainer_file_release(&file);
+    return rc;
 }
 
 static int open_data(struct trainer *trainer, struct fleet_error *err)
@@ -100,11 +97,10 @@ static int open_data(struct trainer *trainer, struct fleet_error *err)
 
 static int build_plan(struct trainer *trainer, struct fleet_error *err)
 {
-    struct plan_request request = {.training = &trainer->job.config,
-                                   .strategy = &trainer->job.strategy,
-                                   .policy = trainer->job.policy,
-                                   .options = &trainer->job.options,
-                                   .world = PLAN_ANY_WORLD};
+    const struct strategy_spec *strategy = &trainer->job.strategy;
+    struct plan_request request =
+        plan_request_of(&trainer->job.config, &strategy->strategy, strategy->policy,
+                        &strategy->options, PLAN_ANY_WORLD);
     struct fleet_errors errors = {0};
     int rc = plan_build(&request, &trainer->job.plan, &errors);
 
@@ -147,9 +143,9 @@ static cJSON *make_origin(const struct trainer *trainer, const uint8_t data[FLEE
                                           .name = trainer->job.name,
                                           .data = data,
                                           .training = &trainer->job.config,
-                                          .strategy = &trainer->job.strategy,
-                                          .options = &trainer->job.options,
-                                          .policy = trainer->job.policy,
+                                          .strategy = &trainer->job.strategy.strategy,
+                                          .options = &trainer->job.strategy.options,
+                                          .policy = trainer->job.strategy.policy,
                                           .tokenizer = tokenizer});
 }
 
@@ -202,7 +198,7 @@ static int plan_job(struct trainer *trainer, struct fleet_error *err)
     fleet_assert(trainer->progress.leaves && trainer->progress.committed_leaves &&
                  trainer->progress.batch_losses);
     trainer->job.rules = (struct ledger_rules){.strategy = &trainer->job.plan.selection.final,
-                                               .options = &trainer->job.options,
+                                               .options = &trainer->job.strategy.options,
                                                .health = &trainer->job.config.health};
     trainer->progress.ledger = ledger_new(&trainer->job.rules);
     return digest_job(trainer, err);
@@ -279,7 +275,7 @@ void trainer_close(struct trainer *trainer)
     evaluate_close(trainer);
     prefetch_free(trainer->data.prefetch); /* reads the dataset */
     dataset_free(trainer->data.dataset);
-    strategy_release(&trainer->job.strategy);
+    strategy_spec_release(&trainer->job.strategy);
     training_config_release(&trainer->job.config);
     cJSON_Delete(trainer->job.origin);
     free(trainer->job.name);

@@ -35,7 +35,7 @@
 #include "agent/runtime/save.h"
 #include "agent/runtime/state.h"
 #include "libfleet/plan/plan.h"
-#include "libfleet/strategy/strategy_options.h"
+#include "libfleet/strategy/strategy_spec.h"
 #include "libfleet/training/training.h"
 
 struct evaluation;
@@ -46,9 +46,7 @@ struct fleet_error;
 /* What is trained; fixed once trainer_open() has succeeded. */
 struct trainer_job {
     struct training_config config;
-    struct strategy strategy;
-    enum strategy_policy policy;
-    struct strategy_options options;
+    struct strategy_spec strategy;
     struct plan plan;
     int inputs, targets;       /* input variables: token ids or images; next tokens or labels */
     int64_t bucket_elements;   /* of the largest exchange */

@@ -11,7 +11,7 @@
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
-#include "libfleet/strategy/strategy_json.h"
+#include "libfleet/training/trainer_file.h"
 
 #define UID_PART 12
 
@@ -36,21 +36,14 @@ void job_secret_digest(const cJSON *secret, char out[FLEET_SHA256_HEX_SIZE])
 
 char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folder)
 {
-    FLEET_AUTO_JSON cJSON *root = fleet_json_new_object();
     const struct fleetjob_spec *spec = &job->spec;
-    bool is_paddle = spec->strategy_policy == FLEETJOB_POLICY_PADDLE;
+    struct trainer_file file = {.training = spec->training_json,
+                                .auto_parallel = spec->auto_parallel,
+                                .job_name = job->metadata.name,
+                                .base_folder = base_folder};
 
-    fleet_json_set(root, "autoParallel", fleet_json_copy(spec->auto_parallel));
-    fleet_json_set(root, "training",
-                   spec->training_json ? fleet_json_copy(spec->training_json)
-                                       : fleet_json_new_object());
-    fleet_json_set(root, "strategy", strategy_json_encode(&spec->strategy));
-    fleet_json_set_string(root, "strategyPolicy", is_paddle ? "Paddle" : "Full");
-    fleet_json_set(root, "strategyOptions",
-                   fleet_object_encode(&strategy_options_type, &spec->strategy_options));
-    fleet_json_set_string(root, "jobName", job->metadata.name);
-    fleet_json_set_string(root, "baseDir", base_folder);
-    return fleet_json_print(root);
+    return trainer_file_format(&file, &spec->strategy, spec->strategy_policy,
+                               &spec->strategy_options);
 }
 
 /* A line NAME=value for each; none of the values has a line break. */

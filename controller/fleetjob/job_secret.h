@@ -30,8 +30,7 @@ cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, con
  * which is as long as the digest and random. */
 void job_secret_digest(const cJSON *secret, char out[FLEET_SHA256_HEX_SIZE]);
 
-/* job.json: training, strategy, strategyPolicy, strategyOptions, jobName, baseDir (where relative
- * paths start). Heap. */
+/* job.json (libfleet/training/trainer_file.h); relative paths start at `base_folder`. Heap. */
 char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folder);
 
 #endif

@@ -29,7 +29,7 @@
 #include "libfleet/base/limits.h"
 #include "libfleet/base/lineage.h"
 #include "libfleet/strategy/strategy.h"
-#include "libfleet/strategy/strategy_options.h"
+#include "libfleet/strategy/strategy_spec.h"
 #include "libfleet/training/training.h"
 
 struct fleet_error;
@@ -74,11 +74,6 @@ struct fleetjob_worker {
         size_t count;
     } volumes;
     cJSON *template_; /* PodTemplateSpec, or NULL */
-};
-
-enum fleetjob_policy {
-    FLEETJOB_POLICY_FULL,
-    FLEETJOB_POLICY_PADDLE
 };
 
 enum fleetjob_clean_pods {
@@ -141,7 +136,7 @@ struct fleetjob_spec {
     cJSON *strategy_json;     /* spec.strategy as given, or NULL */
     char *strategy_text;      /* spec.strategyText, or NULL */
     struct strategy strategy; /* what one of the two says; all defaults without either */
-    enum fleetjob_policy strategy_policy;
+    enum strategy_policy strategy_policy;
     struct strategy_options strategy_options;
     cJSON *auto_parallel; /* set_auto_parallel_context's arguments, or NULL */
     cJSON *training_json; /* spec.training as given, or NULL */

@@ -241,8 +241,6 @@ static const struct fleet_object worker_type = {
     .size = sizeof(struct fleetjob_worker),
 };
 
-static const char *const policies[] = {"Full", "Paddle", NULL};
-
 /* ---- run policy ------------------------------------------------------------------------------ */
 
 static const char *const clean_pods[] = {"None", "Running", "All", NULL};
@@ -517,7 +515,7 @@ static const struct fleet_field spec_fields[] = {
      .kind = FLEET_FIELD_ENUM,
      .offset = offsetof(struct fleetjob_spec, strategy_policy),
      .default_text = "\"Full\"",
-     .choices = policies,
+     .choices = strategy_policies,
      .description = "Full: every setting takes effect or the job is refused with the reason; "
                     "Paddle: settings that Paddle 2.0 ignores are ignored and listed."},
     {.name = "strategyOptions",

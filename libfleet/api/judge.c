@@ -114,26 +114,24 @@ static struct plan_request make_request(const struct fleetjob *job,
     const struct fleetjob_spec *spec = &job->spec;
     int64_t world = options->world_size > 0 ? options->world_size
                                             : fleetjob_world_size(job, spec->worker.replicas);
+    struct plan_request request;
 
     if (options->world_size == 0 &&
         (fleet_errors_touch(&job->unread, "spec.worker.replicas") ||
          fleet_errors_touch(&job->unread, "spec.worker.processesPerPod")))
         world = 0; /* and is not guessed */
-    return (struct plan_request){
-        .training = spec->has_training ? &spec->training : NULL,
-        .own_trainer = !spec->has_training,
-        .only_explain = options->only_explain || !spec->has_training,
-        .strategy = &spec->strategy,
-        .strategy_path = spec->strategy_text ? "spec.strategyText" : "spec.strategy",
-        .world_path =
-            options->world_size > 0 ? "spec.training.globalBatchSize" : "spec.worker.replicas",
-        .unread = &job->unread,
-        .policy = options->policy                                   ? *options->policy
-                  : spec->strategy_policy == FLEETJOB_POLICY_PADDLE ? STRATEGY_PADDLE
-                                                                    : STRATEGY_FULL,
-        .options = &spec->strategy_options,
-        .world = world < 1 || world > TOPOLOGY_WORLD_MAX ? PLAN_ANY_WORLD : (int)world,
-        .threads = options->threads};
+    request = plan_request_of(
+        spec->has_training ? &spec->training : NULL, &spec->strategy,
+        options->policy ? *options->policy : spec->strategy_policy, &spec->strategy_options,
+        world < 1 || world > TOPOLOGY_WORLD_MAX ? PLAN_ANY_WORLD : (int)world);
+    request.own_trainer = !spec->has_training;
+    request.only_explain |= options->only_explain;
+    request.strategy_path = spec->strategy_text ? "spec.strategyText" : "spec.strategy";
+    request.world_path =
+        options->world_size > 0 ? "spec.training.globalBatchSize" : "spec.worker.replicas";
+    request.unread = &job->unread;
+    request.threads = options->threads;
+    return request;
 }
 
 /* The plan, or the checks that need none. What cannot run needs no other optimizer. */

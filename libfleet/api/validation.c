@@ -432,9 +432,7 @@ static void check_strategy(const struct check *c)
     const struct fleetjob_spec *spec = &c->job->spec;
     bool knows_optimizer = spec->has_training && is_known(c, "spec.training.optimizer.name");
     struct select_options options = {
-        .policy = c->options->policy                                ? *c->options->policy
-                  : spec->strategy_policy == FLEETJOB_POLICY_PADDLE ? STRATEGY_PADDLE
-                                                                    : STRATEGY_FULL,
+        .policy = c->options->policy ? *c->options->policy : spec->strategy_policy,
         .world_size = knows_world(c) ? (int)nominal_world(c) : SELECT_UNKNOWN_WORLD,
         .optimizer =
             knows_optimizer ? training_optimizer_text(spec->training.optimizer.name) : NULL,

@@ -11,14 +11,10 @@
 #include "libfleet/base/field_row.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
-#include "libfleet/strategy/strategy_json.h"
 
 #define STEPS_NEUTRAL 1000000000.0 /* no warm-up, ramp or boundary lies behind it */
 
 #define TEXT_MAX 65536 /* bytes of a name or path */
-
-static const char *const policies[] = {
-    [STRATEGY_FULL] = "Full", [STRATEGY_PADDLE] = "Paddle", [STRATEGY_PADDLE + 1] = NULL};
 
 #define TEXT(type, name, member) ROW(type, name, STRING, member, 0, .count_max = TEXT_MAX)
 #define BLOCK(name, member) \
@@ -42,7 +38,7 @@ static const struct fleet_field text_fields[] = {
     BLOCK("training", training),
     BLOCK("strategy", strategy),
     BLOCK("strategyOptions", options),
-    ROW_ENUM(struct job_record_text, "strategyPolicy", policy, policies, 0),
+    ROW_ENUM(struct job_record_text, "strategyPolicy", policy, strategy_policies, 0),
     ROW(struct job_record_text, "evaluationBatches", INT, evaluation_batches, 0, .unset = -1),
     ROW(struct job_record_text, "tokenizer", OBJECT, tokenizer, 0, .object = &tokenizer_type,
         .presence = FLEET_PRESENCE(struct job_record_text, has_tokenizer)),
@@ -76,20 +72,14 @@ static cJSON *complete_training(const cJSON *recorded)
     return training;
 }
 
-static int decode_blocks(const struct job_record_text *job, struct job_record *out,
-                         struct fleet_error *err)
+static int decode_blocks(const cJSON *job, struct job_record *out, struct fleet_error *err)
 {
-    FLEET_AUTO_JSON cJSON *training = complete_training(job->training);
+    FLEET_AUTO_JSON cJSON *training = complete_training(fleet_json_at(job, "training"));
     struct fleet_errors errors = {0};
     int rc;
 
     (void)training_config_decode(training, "training", &out->training, &errors);
-    if (job->strategy)
-        (void)strategy_json_decode(job->strategy, "strategy", &out->strategy, &errors);
-    else
-        strategy_init(&out->strategy);
-    (void)fleet_object_decode(&strategy_options_type, job->options, "strategyOptions",
-                              &out->options, &errors);
+    strategy_spec_decode(job, "", &out->strategy, &errors);
     rc = fleet_errors_result(&errors, err);
     fleet_errors_release(&errors);
     return rc;
@@ -98,7 +88,6 @@ static int decode_blocks(const struct job_record_text *job, struct job_record *o
 /* The texts that a record keeps. */
 static void take_rest(struct job_record_text *text, struct job_record *out)
 {
-    out->policy = text->policy;
     out->evaluation_batches = text->evaluation_batches;
     out->vocabulary = text->tokenizer.vocabulary;
     out->merges = text->tokenizer.merges;
@@ -116,7 +105,7 @@ int job_record_decode(const cJSON *job, struct job_record *out, struct fleet_err
         return fleet_error(err, -ENOENT, "the weights do not say which model they are of");
     rc = fleet_object_read(&job_record_text_type, job, &text, err);
     if (rc == 0) {
-        rc = decode_blocks(&text, &record, err);
+        rc = decode_blocks(job, &record, err);
         take_rest(&text, &record);
         fleet_object_release(&job_record_text_type, &text);
     }
@@ -131,8 +120,7 @@ int job_record_decode(const cJSON *job, struct job_record *out, struct fleet_err
 void job_record_release(struct job_record *record)
 {
     training_config_release(&record->training);
-    strategy_release(&record->strategy);
-    fleet_object_release(&strategy_options_type, &record->options);
+    strategy_spec_release(&record->strategy);
     free(record->vocabulary.path);
     free(record->merges.path);
     *record = (struct job_record){0};

@@ -18,8 +18,7 @@
 
 #include "libfleet/base/digest.h"
 #include "libfleet/base/field.h"
-#include "libfleet/strategy/select.h"
-#include "libfleet/strategy/strategy_options.h"
+#include "libfleet/strategy/strategy_spec.h"
 #include "libfleet/training/training.h"
 
 struct fleet_error;
@@ -52,9 +51,7 @@ extern const struct fleet_object job_record_text_type;
 
 struct job_record {
     struct training_config training; /* data.path is "-", steps is large */
-    struct strategy strategy;
-    enum strategy_policy policy;
-    struct strategy_options options;
+    struct strategy_spec strategy;
     struct job_record_file vocabulary, merges; /* tokenizer bpe */
     int64_t evaluation_batches;                /* as above */
     char data_sha256[FLEET_SHA256_HEX_SIZE];   /* as above */

@@ -27,6 +27,18 @@
 #include "libfleet/strategy/strategy_options.h"
 #include "libfleet/training/training.h"
 
+struct plan_request plan_request_of(const struct training_config *training,
+                                    const struct strategy *strategy, enum strategy_policy policy,
+                                    const struct strategy_options *options, int world)
+{
+    return (struct plan_request){.training = training,
+                                 .strategy = strategy,
+                                 .policy = policy,
+                                 .options = options,
+                                 .world = world,
+                                 .only_explain = training == NULL};
+}
+
 static const char *path_of(const struct plan_request *request)
 {
     return request->strategy_path ? request->strategy_path : "spec.strategy";

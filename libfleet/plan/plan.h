@@ -67,6 +67,12 @@ struct plan_request {
     bool only_explain; /* knobs without a pass go to cannot_run instead of being refused */
 };
 
+/* What a job asks for. Without training, only_explain: nothing is known of the model. The fields
+ * that are not arguments may be set afterwards. Everything is borrowed. */
+struct plan_request plan_request_of(const struct training_config *training,
+                                    const struct strategy *strategy, enum strategy_policy policy,
+                                    const struct strategy_options *options, int world);
+
 /* One thing that a rank sends in one update. */
 struct plan_transfer {
     const char *kind; /* "all_reduce", "reduce", "broadcast", "all_gather", "send" */

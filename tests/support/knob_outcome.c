@@ -103,8 +103,7 @@ void outcome_of(const cJSON *json, int workers, struct outcome *o)
         request.training = &job.spec.training;
         request.strategy = &job.spec.strategy;
         request.options = &job.spec.strategy_options;
-        request.policy =
-            job.spec.strategy_policy == FLEETJOB_POLICY_PADDLE ? STRATEGY_PADDLE : STRATEGY_FULL;
+        request.policy = job.spec.strategy_policy;
         if (plan_build(&request, &plan, &o->errors) == 0) {
             append_plan(o, &plan);
             plan_release(&plan);

@@ -91,7 +91,7 @@ static void test_fleetjob__a_small_job_is_completed(void **state)
     assert_int_equal(job.spec.worker.processes_per_pod, 1);
     assert_string_equal(job.spec.worker.image, "");
     assert_false(job.spec.strategy.amp);
-    assert_int_equal(job.spec.strategy_policy, FLEETJOB_POLICY_FULL);
+    assert_int_equal(job.spec.strategy_policy, STRATEGY_FULL);
     assert_true(job.spec.strategy_options.always_adapt);
     assert_true(job.spec.has_training);
     assert_int_equal(job.spec.training.steps, 10);
@@ -156,7 +156,7 @@ static void test_fleetjob__lists_of_the_spec_are_read(void **state)
     assert_true(job.spec.worker.volumes.items[1].read_only);
     assert_true(job.spec.strategy.amp);
     assert_int_equal(fleetjob_gradient_merge_k(&job), 4);
-    assert_int_equal(job.spec.strategy_policy, FLEETJOB_POLICY_PADDLE);
+    assert_int_equal(job.spec.strategy_policy, STRATEGY_PADDLE);
     assert_int_equal(job.spec.strategy_options.overflow_action, STRATEGY_OVERFLOW_ZERO_GRAD);
     assert_int_equal(job.spec.strategy_options.partition, STRATEGY_PARTITION_GREEDY);
     assert_non_null(job.spec.auto_parallel);

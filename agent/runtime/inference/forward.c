@@ -34,11 +34,9 @@ static void cut(struct forward *forward, bool without_loss)
 static int build_program(const struct job_record *record, struct forward *forward,
                          bool without_loss, struct fleet_error *err)
 {
-    struct plan_request request = {.training = &record->training,
-                                   .strategy = &record->strategy,
-                                   .policy = record->policy,
-                                   .options = &record->options,
-                                   .world = PLAN_ANY_WORLD};
+    struct plan_request request =
+        plan_request_of(&record->training, &record->strategy.strategy, record->strategy.policy,
+                        &record->strategy.options, PLAN_ANY_WORLD);
     struct fleet_errors errors = {0};
     struct plan plan;
     int rc = plan_build(&request, &plan, &errors);

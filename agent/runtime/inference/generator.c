@@ -12,7 +12,6 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
-#include "libfleet/base/field.h"
 #include "libfleet/base/random.h"
 
 #define LENGTH_LEAST 32 /* tokens of the shortest program */
@@ -37,8 +36,8 @@ static void make_record(struct generator *g, const struct job_record *record)
     g->own.training.precision_given = true;
     g->own.training.global_batch_size = 1;
     g->own.training.micro_batch_size = 1;
-    strategy_init(&g->own.strategy);
-    strategy_options_init(&g->own.options);
+    strategy_init(&g->own.strategy.strategy);
+    strategy_options_init(&g->own.strategy.options);
     g->model = &g->own;
 }
 
@@ -87,8 +86,7 @@ void generator_free(struct generator *generator)
     forward_free(generator->forward);
     forward_free(generator->parameters);
     backend_free(generator->backend);
-    strategy_release(&generator->own.strategy);
-    fleet_object_release(&strategy_options_type, &generator->own.options);
+    strategy_spec_release(&generator->own.strategy);
     free(generator->logits);
     free(generator);
 }

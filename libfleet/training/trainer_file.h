@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_TRAINING_TRAINER_FILE_H
+#define LIBFLEET_TRAINING_TRAINER_FILE_H
+
+/*
+ * job.json, the job as a worker gets it: written by the controller into the job's Secret and by
+ * `fleetjob run` into its folder, read by the agent for an own trainer and by the built-in one.
+ *
+ *   {"training":{…}, "strategy":{…}, "strategyPolicy":"Full", "strategyOptions":{…},
+ *    "autoParallel":{…}, "jobName":"gpt", "baseDir":"/"}
+ */
+
+#include <stddef.h>
+
+#include <cjson/cJSON.h>
+
+#include "libfleet/strategy/strategy_spec.h"
+
+struct fleet_error;
+
+#define TRAINER_FILE_SIZE_MAX (4u << 20) /* bytes */
+
+struct trainer_file {
+    cJSON *root;                /* owned; the rest is borrowed from it, or from the writer */
+    const cJSON *training;      /* as given, not decoded; NULL = none: {} is written */
+    const cJSON *auto_parallel; /* NULL = none */
+    const char *job_name, *base_folder; /* relative paths of the training block start there */
+};
+
+/* The text, heap. `file->root` is not used. */
+char *trainer_file_format(const struct trainer_file *file, const struct strategy *strategy,
+                          enum strategy_policy policy, const struct strategy_options *options);
+
+/* Parse it; strategy_spec_decode() and training_config_decode() read the blocks. A name that is
+ * missing is "job", a folder "". -EINVAL if it is not JSON, or a name or folder is not a string. On
+ * success release *out. */
+int trainer_file_parse(const char *text, size_t size, struct trainer_file *out,
+                       struct fleet_error *err);
+void trainer_file_release(struct trainer_file *file);
+
+#endif
