@@ -81,6 +81,22 @@ int autodiff_add_op(struct autodiff *ad, const struct program_op *op, struct fle
     return op_infer(ad->program, &copy, err);
 }
 
+int autodiff_add_unary(struct autodiff *ad, const struct program_op *op, enum op_kind kind,
+                       int kept, struct fleet_error *err)
+{
+    int d_y = autodiff_of_filled(ad, op->outputs[0], err);
+    struct program_op grad = {.kind = kind,
+                              .inputs = {d_y, kept},
+                              .input_count = kept == PROGRAM_NONE ? 1 : 2,
+                              .output_count = 1,
+                              .attributes = op->attributes};
+
+    if (d_y == PROGRAM_NONE)
+        return -EINVAL;
+    grad.outputs[0] = autodiff_slot(ad, op->inputs[0]);
+    return autodiff_add_op(ad, &grad, err);
+}
+
 /* A new activation "x@GRAD", or "x@GRAD.n" with the first n that is free. */
 static int add_gradient_var(struct autodiff *ad, int var, enum program_type type)
 {

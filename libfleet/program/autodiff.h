@@ -69,4 +69,9 @@ int autodiff_pass_on(struct autodiff *ad, int var, int gradient, struct fleet_er
  * function. */
 int autodiff_add_op(struct autodiff *ad, const struct program_op *op, struct fleet_error *err);
 
+/* Append `kind`, with op's attributes, for op's first input: it reads the gradient of op's first
+ * output (autodiff_of_filled()) and `kept`, unless that is PROGRAM_NONE. -EINVAL as of both. */
+int autodiff_add_unary(struct autodiff *ad, const struct program_op *op, enum op_kind kind,
+                       int kept, struct fleet_error *err);
+
 #endif

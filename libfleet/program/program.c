@@ -100,6 +100,18 @@ int program_add_var(struct program *program, const char *name, enum program_type
     return index;
 }
 
+int program_add_like(struct program *program, int var, const char *suffix, enum program_role role)
+{
+    char name[PROGRAM_NAME_MAX + 64];
+    struct program_var like = program->vars[var];
+    int index;
+
+    (void)snprintf(name, sizeof(name), "%s%s", like.name, suffix);
+    index = program_add_var(program, name, like.type, role, like.ndim, like.shape);
+    program->vars[index].layer = like.layer;
+    return index;
+}
+
 struct program_op *program_insert_op(struct program *program, int at, const struct program_op *op)
 {
     int count = program->op_count;

@@ -156,6 +156,9 @@ void program_copy(const struct program *program, struct program *out);
 int program_add_var(struct program *program, const char *name, enum program_type type,
                     enum program_role role, int ndim, const int64_t *shape);
 
+/* Append one of the type, shape and layer of `var`, with its name and a suffix. */
+int program_add_like(struct program *program, int var, const char *suffix, enum program_role role);
+
 /* Append an operator to the end / insert it before operator `at`; returns a borrowed pointer that
  * is valid until the next insertion. Sections stay in order (asserted). */
 struct program_op *program_add_op(struct program *program, const struct program_op *op);

@@ -12,41 +12,20 @@
 #include "libfleet/program/ops/definitions.h"
 #include "libfleet/program/ops/operand.h"
 
-/* d_x = kind(d_y, kept) */
-static int append_unary_grad(struct autodiff *ad, const struct program_op *op, enum op_kind kind,
-                             int kept, struct fleet_error *err)
-{
-    int d_y = autodiff_of_filled(ad, op->outputs[0], err);
-
-    if (d_y == PROGRAM_NONE)
-        return -EINVAL;
-    return autodiff_add_op(ad,
-                           &(struct program_op){.kind = kind,
-                                                .inputs = {d_y, kept},
-                                                .input_count = 2,
-                                                .outputs = {autodiff_slot(ad, op->inputs[0])},
-                                                .output_count = 1,
-                                                .attributes = op->attributes},
-                           err);
-}
-
-/* d_x = op(d_y) with op's own attributes: scale, dropout (its mask is a function of the key). */
+/* d_x = op(d_y) with op's own attributes: scale, reshape, dropout (its mask is a function of the
+ * key). */
 static int self_gradient(struct program *program, const struct program_op *op, struct autodiff *ad,
                          struct fleet_error *err)
 {
-    struct program_op grad = *op;
-
     (void)program;
-    grad.inputs[0] = autodiff_of_filled(ad, op->outputs[0], err);
-    grad.outputs[0] = autodiff_slot(ad, op->inputs[0]);
-    return grad.inputs[0] == PROGRAM_NONE ? -EINVAL : autodiff_add_op(ad, &grad, err);
+    return autodiff_add_unary(ad, op, op->kind, PROGRAM_NONE, err);
 }
 
 static int gelu_gradient(struct program *program, const struct program_op *op, struct autodiff *ad,
                          struct fleet_error *err)
 {
     (void)program;
-    return append_unary_grad(ad, op, OP_GELU_GRAD, op->inputs[0], err);
+    return autodiff_add_unary(ad, op, OP_GELU_GRAD, op->inputs[0], err);
 }
 
 /* By its output, which the next operator keeps anyway: its input need not live on. */
@@ -54,14 +33,14 @@ static int relu_gradient(struct program *program, const struct program_op *op, s
                          struct fleet_error *err)
 {
     (void)program;
-    return append_unary_grad(ad, op, OP_RELU_GRAD, op->outputs[0], err);
+    return autodiff_add_unary(ad, op, OP_RELU_GRAD, op->outputs[0], err);
 }
 
 static int silu_gradient(struct program *program, const struct program_op *op, struct autodiff *ad,
                          struct fleet_error *err)
 {
     (void)program;
-    return append_unary_grad(ad, op, OP_SILU_GRAD, op->inputs[0], err);
+    return autodiff_add_unary(ad, op, OP_SILU_GRAD, op->inputs[0], err);
 }
 
 static int swiglu_gradient(struct program *program, const struct program_op *op,
@@ -109,13 +88,7 @@ static int cast_gradient(struct program *program, const struct program_op *op, s
         return -EINVAL;
     if (program->vars[d_y].type == program->vars[op->inputs[0]].type)
         return autodiff_pass_on(ad, op->inputs[0], d_y, err);
-    return autodiff_add_op(ad,
-                           &(struct program_op){.kind = OP_CAST,
-                                                .inputs = {d_y},
-                                                .input_count = 1,
-                                                .outputs = {autodiff_slot(ad, op->inputs[0])},
-                                                .output_count = 1},
-                           err);
+    return autodiff_add_unary(ad, op, OP_CAST, PROGRAM_NONE, err);
 }
 
 /* The new shape is the output's own: it must be given. */
@@ -133,23 +106,6 @@ static int reshape_infer(struct program *program, const struct program_op *op,
                            x->name, program_var_elements(x), program_type_name(x->type), y->name,
                            program_var_elements(y), program_type_name(y->type));
     return 0;
-}
-
-static int reshape_gradient(struct program *program, const struct program_op *op,
-                            struct autodiff *ad, struct fleet_error *err)
-{
-    int d_y = autodiff_of_filled(ad, op->outputs[0], err);
-
-    (void)program;
-    if (d_y == PROGRAM_NONE)
-        return -EINVAL;
-    return autodiff_add_op(ad,
-                           &(struct program_op){.kind = OP_RESHAPE,
-                                                .inputs = {d_y},
-                                                .input_count = 1,
-                                                .outputs = {autodiff_slot(ad, op->inputs[0])},
-                                                .output_count = 1},
-                           err);
 }
 
 static int fill_infer(struct program *program, const struct program_op *op, struct fleet_error *err)
@@ -183,7 +139,7 @@ UNARY(gelu, .infer = operand_infer_same, .gradient = gelu_gradient);
 UNARY(relu, .infer = operand_infer_same, .gradient = relu_gradient);
 UNARY(silu, .infer = operand_infer_same, .gradient = silu_gradient);
 UNARY(dropout, .infer = dropout_infer, .gradient = self_gradient);
-UNARY(reshape, .infer = reshape_infer, .gradient = reshape_gradient);
+UNARY(reshape, .infer = reshape_infer, .gradient = self_gradient);
 UNARY_GRAD(gelu_grad);
 UNARY_GRAD(relu_grad);
 UNARY_GRAD(silu_grad);

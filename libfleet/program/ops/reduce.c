@@ -37,19 +37,8 @@ static int reduce_infer(struct program *program, const struct program_op *op,
 static int reduce_gradient(struct program *program, const struct program_op *op,
                            struct autodiff *ad, struct fleet_error *err)
 {
-    int d_y = autodiff_of_filled(ad, op->outputs[0], err);
-
     (void)program;
-    if (d_y == PROGRAM_NONE)
-        return -EINVAL;
-    return autodiff_add_op(ad,
-                           &(struct program_op){.kind = OP_REDUCE_GRAD,
-                                                .inputs = {d_y},
-                                                .input_count = 1,
-                                                .outputs = {autodiff_slot(ad, op->inputs[0])},
-                                                .output_count = 1,
-                                                .attributes = op->attributes},
-                           err);
+    return autodiff_add_unary(ad, op, OP_REDUCE_GRAD, PROGRAM_NONE, err);
 }
 
 /* d_x has the shape of x: it must be given. */

@@ -20,18 +20,8 @@ static int softmax_infer(struct program *program, const struct program_op *op,
 static int softmax_gradient(struct program *program, const struct program_op *op,
                             struct autodiff *ad, struct fleet_error *err)
 {
-    int d_y = autodiff_of_filled(ad, op->outputs[0], err);
-
     (void)program;
-    if (d_y == PROGRAM_NONE)
-        return -EINVAL;
-    return autodiff_add_op(ad,
-                           &(struct program_op){.kind = OP_SOFTMAX_GRAD,
-                                                .inputs = {d_y, op->outputs[0]},
-                                                .input_count = 2,
-                                                .outputs = {autodiff_slot(ad, op->inputs[0])},
-                                                .output_count = 1},
-                           err);
+    return autodiff_add_unary(ad, op, OP_SOFTMAX_GRAD, op->outputs[0], err);
 }
 
 static void softmax_cost(const struct program *program, const struct program_op *op,

@@ -41,18 +41,6 @@ static int check_one(const struct program *program, int var, const struct strate
     return 0;
 }
 
-static int add_like(struct program *program, int var, const char *suffix, enum program_role role)
-{
-    char name[PROGRAM_NAME_MAX + 64];
-    struct program_var like = program->vars[var];
-    int index;
-
-    (void)snprintf(name, sizeof(name), "%s%s", like.name, suffix);
-    index = program_add_var(program, name, like.type, role, like.ndim, like.shape);
-    program->vars[index].layer = like.layer;
-    return index;
-}
-
 static void insert_copy(struct program *program, int at, int from, int to, bool backward)
 {
     (void)program_insert_op(program, at,
@@ -110,8 +98,8 @@ int offload_apply(struct program *program, const int *checkpoints, int count,
             return -EINVAL;
     fetch_at = backward_begin(program);
     for (int i = count - 2; i >= 0; i--) {
-        int var = checkpoints[i], host = add_like(program, var, "@HOST", PROGRAM_ROLE_HOST);
-        int fetched = add_like(program, var, "@FETCH", PROGRAM_ROLE_ACTIVATION);
+        int var = checkpoints[i], host = program_add_like(program, var, "@HOST", PROGRAM_ROLE_HOST);
+        int fetched = program_add_like(program, var, "@FETCH", PROGRAM_ROLE_ACTIVATION);
         int use = redirect(program, var, fetched);
 
         if (use == PROGRAM_NONE)

@@ -186,14 +186,10 @@ static bool all_held(const struct recompute *r, const struct program_op *op)
 
 static int add_copy(struct program *p, int var, int number)
 {
-    char name[PROGRAM_NAME_MAX + 64];
-    struct program_var like = p->vars[var];
-    int copy;
+    char suffix[32];
 
-    (void)snprintf(name, sizeof(name), "%s.subprog_%d", like.name, number);
-    copy = program_add_var(p, name, like.type, PROGRAM_ROLE_ACTIVATION, like.ndim, like.shape);
-    p->vars[copy].layer = like.layer;
-    return copy;
+    (void)snprintf(suffix, sizeof(suffix), ".subprog_%d", number);
+    return program_add_like(p, var, suffix, PROGRAM_ROLE_ACTIVATION);
 }
 
 /* Insert copies of the segment's operators at `at`; copies[var] = what stands for var from here on.
