@@ -220,17 +220,32 @@ struct gemm_rows {
         }                                                                              \
     } while (0)
 
+/* A tile's sums begin at zero, … */
+#define GEMM_CLEAR()                                             \
+    _Pragma("GCC unroll 16") for (int i = 0; i < GEMM_ROWS; i++) \
+        _Pragma("GCC unroll 4") for (int j = 0; j < GEMM_VECTORS; j++) sum[i][j] = v_zero()
+
+/* … and go to C[rows, columns], which they are added to or take the place of. */
+#define GEMM_STORE()                                                   \
+    _Pragma("GCC unroll 16") for (int i = 0; i < GEMM_ROWS; i++)       \
+        _Pragma("GCC unroll 4") for (int j = 0; j < GEMM_VECTORS; j++) \
+    {                                                                  \
+        float *to = c + i * ldc + j * V_LANES;                         \
+        int n = columns - j * V_LANES;                                 \
+        if (i >= rows || n <= 0)                                       \
+            continue;                                                  \
+        if (accumulate)                                                \
+            sum[i][j] = v_add(v_load_n(to, n), sum[i][j]);             \
+        v_store_n(to, n, sum[i][j]);                                   \
+    }
+
 /* C[rows, columns] (+)= A · panel of B; `rows`, `columns` <= the tile's. */
 static void gemm_tile(int64_t k, struct gemm_rows a, const float *b, float *c, int64_t ldc,
                       int rows, int columns, bool accumulate)
 {
     v16 sum[GEMM_ROWS][GEMM_VECTORS];
 
-#pragma GCC unroll 16
-    for (int i = 0; i < GEMM_ROWS; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < GEMM_VECTORS; j++)
-            sum[i][j] = v_zero();
+    GEMM_CLEAR();
     if (a.row == 1) {
         const float *left_rows = a.data;
         for (int64_t p = 0; p < k; p++, left_rows += a.step, b += GEMM_COLUMNS)
@@ -243,18 +258,7 @@ static void gemm_tile(int64_t k, struct gemm_rows a, const float *b, float *c, i
         for (int64_t p = 0; p < k; p++, b += GEMM_COLUMNS)
             GEMM_MULTIPLY(left_rows[i][p]);
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < GEMM_ROWS; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < GEMM_VECTORS; j++) {
-            float *to = c + i * ldc + j * V_LANES;
-            int n = columns - j * V_LANES;
-            if (i >= rows || n <= 0)
-                continue;
-            if (accumulate)
-                sum[i][j] = v_add(v_load_n(to, n), sum[i][j]);
-            v_store_n(to, n, sum[i][j]);
-        }
+    GEMM_STORE();
 }
 
 /* Rows of A that need no packing: fp32, all of the tile's, in a product with few columns, where a

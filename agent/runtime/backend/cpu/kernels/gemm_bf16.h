@@ -109,11 +109,7 @@ static void gemm_tile_bf16(int64_t pairs, const float *a, const float *b, float 
 {
     v16 sum[GEMM_ROWS][GEMM_VECTORS];
 
-#pragma GCC unroll 16
-    for (int i = 0; i < GEMM_ROWS; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < GEMM_VECTORS; j++)
-            sum[i][j] = v_zero();
+    GEMM_CLEAR();
     for (int64_t p = 0; p < pairs; p++, a += GEMM_ROWS, b += GEMM_COLUMNS) {
         v16 right[GEMM_VECTORS];
 #pragma GCC unroll 4
@@ -127,18 +123,7 @@ static void gemm_tile_bf16(int64_t pairs, const float *a, const float *b, float 
                 sum[i][j] = _mm512_dpbf16_ps(sum[i][j], (__m512bh)left, (__m512bh)right[j]);
         }
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < GEMM_ROWS; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < GEMM_VECTORS; j++) {
-            float *to = c + i * ldc + j * V_LANES;
-            int n = columns - j * V_LANES;
-            if (i >= rows || n <= 0)
-                continue;
-            if (accumulate)
-                sum[i][j] = v_add(v_load_n(to, n), sum[i][j]);
-            v_store_n(to, n, sum[i][j]);
-        }
+    GEMM_STORE();
 }
 
 #endif
