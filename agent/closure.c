@@ -91,18 +91,16 @@ int closure_install(const char *source, const char *target, struct fleet_error *
 
 int closure_folder(char **out_folder, struct fleet_error *err)
 {
-    char path[4096];
-    ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    FLEET_AUTO_FREE char *own = NULL;
+    int rc = fleet_file_own_folder(&own, err);
     char *slash;
 
-    if (size <= 0)
-        return fleet_error(err, -errno, "find my own program: %s", strerror(errno));
-    path[size] = '\0';
-    *strrchr(path, '/') = '\0';
-    slash = strrchr(path, '/');
+    if (rc < 0)
+        return rc;
+    slash = strrchr(own, '/');
     if (!slash || strcmp(slash, "/bin") != 0)
-        return fleet_error(err, -ENOENT, "%s is not the bin folder of a closure", path);
+        return fleet_error(err, -ENOENT, "%s is not the bin folder of a closure", own);
     *slash = '\0';
-    *out_folder = fleet_file_join(path[0] ? path : "/", "");
+    *out_folder = fleet_file_join(own[0] ? own : "/", "");
     return 0;
 }

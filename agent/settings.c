@@ -113,18 +113,12 @@ void settings_release_hub(struct settings_hub *hub)
 /* fleetjob-train stands beside this program, wherever both were put. */
 static int find_trainer(char **out, struct fleet_error *err)
 {
-    char path[4096];
-    ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
-    char *slash;
+    FLEET_AUTO_FREE char *folder = NULL;
+    int rc = fleet_file_own_folder(&folder, err);
 
-    if (size <= 0)
-        return fleet_error(err, -errno, "find my own program: %s", strerror(errno));
-    path[size] = '\0';
-    slash = strrchr(path, '/');
-    fleet_assert(slash);
-    *slash = '\0';
-    *out = fleet_file_join(path, "fleetjob-train");
-    return 0;
+    if (rc == 0)
+        *out = fleet_file_join(folder, "fleetjob-train");
+    return rc;
 }
 
 static int read_identity(struct settings *out, struct fleet_error *err)

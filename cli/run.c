@@ -255,16 +255,14 @@ static int write_job_file(const struct run *run, const char *private, struct fle
 /* The agent stands beside this program, and the trainer beside the agent. */
 static int find_agent(char **out, struct fleet_error *err)
 {
-    char path[4096];
-    ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    FLEET_AUTO_FREE char *folder = NULL;
     FLEET_AUTO_FREE char *trainer = NULL;
+    int rc = fleet_file_own_folder(&folder, err);
 
-    if (size <= 0)
-        return fleet_error(err, -errno, "find my own program: %s", strerror(errno));
-    path[size] = '\0';
-    *strrchr(path, '/') = '\0';
-    *out = fleet_file_join(path, "fleetjob-agent");
-    trainer = fleet_file_join(path, "fleetjob-train");
+    if (rc < 0)
+        return rc;
+    *out = fleet_file_join(folder, "fleetjob-agent");
+    trainer = fleet_file_join(folder, "fleetjob-train");
     if (access(*out, X_OK) < 0)
         return fleet_error(err, -errno, "%s: %s", *out, strerror(errno));
     if (access(trainer, X_OK) < 0)

@@ -296,6 +296,22 @@ int fleet_file_make_folder(const char *path, struct fleet_error *err)
     return 0;
 }
 
+int fleet_file_own_folder(char **out_folder, struct fleet_error *err)
+{
+    char path[4096];
+    ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    char *slash;
+
+    if (size <= 0)
+        return fleet_error(err, -errno, "find my own program: %s", strerror(errno));
+    path[size] = '\0';
+    slash = strrchr(path, '/');
+    fleet_assert(slash);
+    *out_folder = strndup(path, (size_t)(slash - path));
+    fleet_assert(*out_folder);
+    return 0;
+}
+
 char *fleet_file_join(const char *folder, const char *name)
 {
     struct fleet_strbuf path = {0};

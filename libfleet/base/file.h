@@ -72,6 +72,9 @@ int fleet_file_try_folder(const char *folder, struct fleet_error *err);
 /* mkdir -p. -errno with the part that could not be made. */
 int fleet_file_make_folder(const char *path, struct fleet_error *err);
 
+/* The folder of the running program's file, heap. -errno if /proc cannot tell it. */
+int fleet_file_own_folder(char **out_folder, struct fleet_error *err);
+
 /* "folder/name" as heap text; `name` alone if it is absolute or `folder` is "". */
 char *fleet_file_join(const char *folder, const char *name);
 
