@@ -11,6 +11,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/base/value_path.h"
 
 #define DEVICES_MAX 4096
 #define LIST_MAX    4096 /* elements of a list */
@@ -39,20 +40,6 @@ struct check {
     struct fleet_strbuf path; /* of the value being looked at */
     struct fleet_errors *errors;
 };
-
-static size_t enter(struct check *c, const char *name)
-{
-    size_t length = c->path.length;
-
-    fleet_strbuf_appendf(&c->path, "%s%.128s", length ? "." : "", name);
-    return length;
-}
-
-static void leave(struct check *c, size_t length)
-{
-    c->path.length = length;
-    c->path.text[length] = '\0';
-}
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -230,9 +217,9 @@ static bool require(struct check *c, const cJSON *item, const char *key)
 
     if (cJSON_GetObjectItemCaseSensitive(item, key))
         return true;
-    length = enter(c, key);
+    length = fleet_value_path_enter(&c->path, key);
     fleet_errors_add(c->errors, c->path.text, "required");
-    leave(c, length);
+    fleet_value_path_leave(&c->path, length);
     return false;
 }
 
@@ -263,12 +250,12 @@ static bool check_fusion(struct check *c, const cJSON *item, bool may_index)
 
     if (!good || !require(c, item, "mode") || !require(c, item, "config"))
         return false;
-    length = enter(c, "mode");
+    length = fleet_value_path_enter(&c->path, "mode");
     good = check_word(c, mode, may_index ? with_index : without);
-    leave(c, length);
+    fleet_value_path_leave(&c->path, length);
     if (!good)
         return false;
-    length = enter(c, "config");
+    length = fleet_value_path_enter(&c->path, "config");
     if (strcmp(mode->valuestring, "size") == 0)
         good = check_int(c, config, 0, INT32_MAX, "megabytes, an integer of at least 0");
     else if (strcmp(mode->valuestring, "index") == 0)
@@ -277,7 +264,7 @@ static bool check_fusion(struct check *c, const cJSON *item, bool may_index)
         good = cJSON_IsNull(config) ||
                refuse(c, config,
                       "null with mode auto (which is always 64 MB; mode size takes a number)");
-    leave(c, length);
+    fleet_value_path_leave(&c->path, length);
     return good;
 }
 
@@ -390,13 +377,13 @@ static bool check_object(struct check *c, const cJSON *object, const struct key 
     cJSON_ArrayForEach(item, object)
     {
         const struct key *key = find(table, count, item->string);
-        size_t length = enter(c, item->string);
+        size_t length = fleet_value_path_enter(&c->path, item->string);
 
         if (key)
             (void)key->check(c, item);
         else
             refuse_unknown(c, table, count, item->string);
-        leave(c, length);
+        fleet_value_path_leave(&c->path, length);
     }
     return c->errors->count == before;
 }
@@ -411,10 +398,10 @@ static int64_t number_at(const cJSON *json, const char *path, int64_t fallback)
 
 static void add(struct check *c, const char *key, const char *message)
 {
-    size_t length = enter(c, key);
+    size_t length = fleet_value_path_enter(&c->path, key);
 
     fleet_errors_add(c->errors, c->path.text, "%s", message);
-    leave(c, length);
+    fleet_value_path_leave(&c->path, length);
 }
 
 static void check_together(struct check *c, const cJSON *json)

@@ -15,6 +15,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/base/value_path.h"
 #include "libfleet/strategy/knobs.h"
 #include "libfleet/strategy/topology.h"
 
@@ -28,41 +29,18 @@ struct checker {
     int world_size;                /* or 0 */
 };
 
-/* Go below; the return value brings leave() back up. */
-static size_t enter(struct checker *c, const char *name)
-{
-    size_t length = c->path.length;
-
-    fleet_strbuf_appendf(&c->path, "%s%s", length ? "." : "", name);
-    return length;
-}
-
-static size_t enter_element(struct checker *c, size_t index)
-{
-    size_t length = c->path.length;
-
-    fleet_strbuf_appendf(&c->path, "[%zu]", index);
-    return length;
-}
-
-static void leave(struct checker *c, size_t length)
-{
-    c->path.length = length;
-    c->path.text[length] = '\0';
-}
-
 __attribute__((format(printf, 3, 4))) static void refuse(struct checker *c, const char *name,
                                                          const char *format, ...)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf message = {0};
-    size_t length = enter(c, name);
+    size_t length = fleet_value_path_enter(&c->path, name);
     va_list args;
 
     va_start(args, format);
     fleet_strbuf_appendv(&message, format, args);
     va_end(args);
     fleet_errors_add(c->errors, c->path.text, "%s", fleet_strbuf_text(&message));
-    leave(c, length);
+    fleet_value_path_leave(&c->path, length);
 }
 
 /* ---- ranges -------------------------------------------------------------------------------- */
@@ -143,7 +121,7 @@ static void check_list(struct checker *c, const struct knob_field *field, const 
                                                 : ((const struct strategy_messages *)value)->count;
 
     for (size_t i = 0; i < count; i++) {
-        size_t length = enter_element(c, i);
+        size_t length = fleet_value_path_enter_element(&c->path, i);
 
         if (field->kind == KNOB_STRINGS)
             check_string(c, field, ((const struct strategy_strings *)value)->items[i]);
@@ -155,7 +133,7 @@ static void check_list(struct checker *c, const struct knob_field *field, const 
             check_message(c, field->message(),
                           (const char *)((const struct strategy_messages *)value)->items +
                               i * field->message()->size);
-        leave(c, length);
+        fleet_value_path_leave(&c->path, length);
     }
 }
 
@@ -183,9 +161,9 @@ static void check_message(struct checker *c, const struct knob_message *message,
 
         if (!has)
             continue;
-        length = enter(c, has & KNOB_BY_NAME ? field->name : field->alias);
+        length = fleet_value_path_enter(&c->path, has & KNOB_BY_NAME ? field->name : field->alias);
         check_value(c, field, knob_value(field, value));
-        leave(c, length);
+        fleet_value_path_leave(&c->path, length);
     }
 }
 
@@ -281,7 +259,7 @@ static void check_order(struct checker *c, const struct strategy *s)
 static void warn_of_falling_sparsity(struct checker *c, const struct strategy *s)
 {
     const struct strategy_floats *list = &s->dgc_configs.sparsity;
-    size_t length = enter(c, "dgc_configs.sparsity");
+    size_t length = fleet_value_path_enter(&c->path, "dgc_configs.sparsity");
 
     for (size_t i = 1; c->warnings && i < list->count; i++)
         if (list->items[i] < list->items[i - 1]) {
@@ -290,7 +268,7 @@ static void warn_of_falling_sparsity(struct checker *c, const struct strategy *s
                              (double)list->items[i - 1], (double)list->items[i]);
             break;
         }
-    leave(c, length);
+    fleet_value_path_leave(&c->path, length);
 }
 
 static void (*const companions[])(struct checker *, const struct strategy *) = {

@@ -9,6 +9,7 @@
 
 #include "libfleet/base/errors.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/base/value_path.h"
 #include "libfleet/strategy/knobs.h"
 
 struct converter {
@@ -17,20 +18,6 @@ struct converter {
     struct fleet_errors *warnings; /* or NULL */
     struct fleet_errors *errors;
 };
-
-static size_t enter(struct converter *c, const char *name)
-{
-    size_t length = c->path.length;
-
-    fleet_strbuf_appendf(&c->path, "%s%s", length ? "." : "", name);
-    return length;
-}
-
-static void leave(struct converter *c, size_t length)
-{
-    c->path.length = length;
-    c->path.text[length] = '\0';
-}
 
 static void warn(struct converter *c, const char *message)
 {
@@ -97,14 +84,14 @@ static void convert_message(struct converter *c, const struct knob_message *mess
 
         if (!*has || field->since == KNOB_OWN)
             continue;
-        length = enter(c, *has & KNOB_BY_NAME ? field->name : field->alias);
+        length = fleet_value_path_enter(&c->path, *has & KNOB_BY_NAME ? field->name : field->alias);
         if (field->alias)
             *has = c->to == STRATEGY_2_0 ? KNOB_BY_NAME : KNOB_BY_ALIAS;
         if (c->to == STRATEGY_2_0 && field->number_in_2_0 == 0)
             leave_out(c, field, value);
         else if (field->kind == KNOB_MESSAGE)
             convert_message(c, field->message(), knob_value(field, value));
-        leave(c, length);
+        fleet_value_path_leave(&c->path, length);
     }
 }
 
@@ -114,7 +101,7 @@ static void convert_message(struct converter *c, const struct knob_message *mess
 static void add_dp_degree(struct converter *c, struct strategy *s, int world_size)
 {
     struct strategy_sharding_config *g = &s->sharding_configs;
-    size_t length = enter(c, "sharding_configs.dp_degree");
+    size_t length = fleet_value_path_enter(&c->path, "sharding_configs.dp_degree");
 
     if (g->has_hybrid_dp && g->hybrid_dp && !g->has_dp_degree) {
         if (world_size > 0 && g->sharding_group_size > 0 &&
@@ -126,7 +113,7 @@ static void add_dp_degree(struct converter *c, struct strategy *s, int world_siz
                     "number of workers is not known");
         }
     }
-    leave(c, length);
+    fleet_value_path_leave(&c->path, length);
 }
 
 static void replace_dp_degree(struct strategy *s)

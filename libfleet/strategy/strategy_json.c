@@ -13,11 +13,11 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
+#include "libfleet/base/value_path.h"
 #include "libfleet/strategy/knobs.h"
 
 #define SHOWN_SIZE 80  /* bytes of a value in an error */
 #define RANGE_SIZE 128 /* bytes of a range in an error */
-#define NAME_SHOWN 128 /* bytes of a name in a path */
 
 struct decoder {
     struct fleet_strbuf path; /* of the value being read */
@@ -35,29 +35,6 @@ static const struct {
 };
 
 /* ---- reading ------------------------------------------------------------------------------- */
-
-/* Go down to a member or an element; leave() with what this returned goes up again. */
-static size_t enter_member(struct decoder *d, const char *name)
-{
-    size_t length = d->path.length;
-
-    fleet_strbuf_appendf(&d->path, "%s%.*s", length ? "." : "", NAME_SHOWN, name);
-    return length;
-}
-
-static size_t enter_element(struct decoder *d, size_t index)
-{
-    size_t length = d->path.length;
-
-    fleet_strbuf_appendf(&d->path, "[%zu]", index);
-    return length;
-}
-
-static void leave(struct decoder *d, size_t length)
-{
-    d->path.length = length;
-    d->path.text[length] = '\0';
-}
 
 /* A value as it stands in an error: short, on one line. */
 static void show(const cJSON *item, char *out)
@@ -201,10 +178,10 @@ static bool read_list(struct decoder *d, const struct knob_field *field, const c
     knob_clear_list(field, list);
     cJSON_ArrayForEach(item, json)
     {
-        size_t length = enter_element(d, index++);
+        size_t length = fleet_value_path_enter_element(&d->path, index++);
 
         read_element(d, field, item, list);
-        leave(d, length);
+        fleet_value_path_leave(&d->path, length);
     }
     return true;
 }
@@ -304,10 +281,10 @@ static void read_message(struct decoder *d, const struct knob_message *message, 
 
     cJSON_ArrayForEach(item, json)
     {
-        size_t length = enter_member(d, item->string);
+        size_t length = fleet_value_path_enter(&d->path, item->string);
 
         read_field(d, message, item, out);
-        leave(d, length);
+        fleet_value_path_leave(&d->path, length);
     }
 }
 
