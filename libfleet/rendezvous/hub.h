@@ -206,6 +206,9 @@ struct hub_output {
 /* Free all actions; the list is empty afterwards. */
 void hub_output_release(struct hub_output *out);
 
+/* Append the actions of `from`, which is empty afterwards. */
+void hub_output_move(struct hub_output *to, struct hub_output *from);
+
 /* Never NULL. Strings in `start` are copied. */
 struct hub *hub_new(const struct hub_start *start, const struct hub_policy *policy, double now_ms);
 void hub_free(struct hub *hub); /* NULL is fine */

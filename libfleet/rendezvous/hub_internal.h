@@ -247,8 +247,6 @@ struct hub_event *hub_output_event(struct hub_output *out, const struct hub *hub
 /* HUB_EVENT_STALLED or _SUPERSEDED with its cause; the caller fills in the message. */
 struct hub_event *hub_output_stall(struct hub_output *out, const struct hub *hub,
                                    enum hub_event_type type, enum hub_stall stall);
-/* All actions of `from`, which is empty afterwards, come after those of `to`. */
-void hub_output_move(struct hub_output *to, struct hub_output *from);
 /* HUB_EVENT_DEFECT in these words, of a hub that is not looked into. */
 void hub_output_defect(struct hub_output *out, const char *text, double at_ms);
 /* printf into a fixed array, cut if too long. */

@@ -93,22 +93,6 @@ static void set_timer(struct hub_server_job *job)
     uv_timer_start(&job->timer, on_timer, wait_ms > 0 ? (uint64_t)ceil(wait_ms) : 0, 0);
 }
 
-static void append_pending(struct hub_output *to, struct hub_output *from)
-{
-    size_t count = to->count + from->count;
-
-    if (count > to->capacity) {
-        to->capacity = 2 * count;
-        to->items = realloc(to->items, to->capacity * sizeof(*to->items));
-        fleet_assert(to->items != NULL);
-    }
-    if (from->count > 0)
-        memcpy(to->items + to->count, from->items, from->count * sizeof(*from->items));
-    to->count = count;
-    free(from->items); /* what the items own has moved */
-    *from = (struct hub_output){0};
-}
-
 static void carry_out(struct hub_server_job *job, const struct hub_action *action)
 {
     struct session *session = hub_session_of(job->server, action->connection);
@@ -130,7 +114,7 @@ static void carry_out(struct hub_server_job *job, const struct hub_action *actio
     case HUB_RECORD:
         if (!job->handlers.record || job->handlers.record(job->handlers.user, &action->record)) {
             hub_record_done(job->hub, action->record.generation, fleet_monotonic_ms(), &out);
-            append_pending(&job->pending, &out);
+            hub_output_move(&job->pending, &out);
         }
         break;
     case HUB_EVENT:
@@ -142,7 +126,7 @@ static void carry_out(struct hub_server_job *job, const struct hub_action *actio
 
 void hub_server_apply(struct hub_server_job *job, struct hub_output *out)
 {
-    append_pending(&job->pending, out);
+    hub_output_move(&job->pending, out);
     if (job->is_applying)
         return;
     job->is_applying = true;

@@ -76,6 +76,14 @@ void member_output_release(struct member_output *out)
     *out = (struct member_output){0};
 }
 
+void member_output_move(struct member_output *to, struct member_output *from)
+{
+    for (size_t i = 0; i < from->count; i++)
+        *member_append(to, from->items[i].type) = from->items[i]; /* what it owns moves along */
+    free(from->items);
+    *from = (struct member_output){0};
+}
+
 char *member_copy_text(const char *text)
 {
     char *copy = strdup(text ? text : "");

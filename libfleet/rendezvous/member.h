@@ -91,6 +91,9 @@ struct member_output {
 /* Free all actions; the list is empty afterwards. */
 void member_output_release(struct member_output *out);
 
+/* Append the actions of `from`, which is empty afterwards. */
+void member_output_move(struct member_output *to, struct member_output *from);
+
 /* Never NULL. Everything in `config` is copied. The first tick asks for MEMBER_DIAL. */
 struct member *member_new(const struct member_config *config, double now_ms);
 void member_free(struct member *member); /* NULL is fine */

@@ -267,22 +267,6 @@ static int write_next(struct member_client *client)
 
 /* ---- actions --------------------------------------------------------------------------------- */
 
-static void append_pending(struct member_output *to, struct member_output *from)
-{
-    size_t count = to->count + from->count;
-
-    if (count > to->capacity) {
-        to->capacity = 2 * count;
-        to->items = realloc(to->items, to->capacity * sizeof(*to->items));
-        fleet_assert(to->items != NULL);
-    }
-    if (from->count > 0)
-        memcpy(to->items + to->count, from->items, from->count * sizeof(*from->items));
-    to->count = count;
-    free(from->items); /* what the items own has moved */
-    *from = (struct member_output){0};
-}
-
 static void carry_out(struct member_client *client, const struct member_action *action)
 {
     switch (action->type) {
@@ -305,7 +289,7 @@ static void carry_out(struct member_client *client, const struct member_action *
 
 void member_client_apply(struct member_client *client, struct member_output *out)
 {
-    append_pending(&client->pending, out);
+    member_output_move(&client->pending, out);
     if (client->is_applying)
         return;
     client->is_applying = true;
