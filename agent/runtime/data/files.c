@@ -220,6 +220,19 @@ int files_open_some(const char *field, const char *path, const struct data_file_
     return 0;
 }
 
+int files_check_sizes(const struct data_files *files, const char *field, int bytes,
+                      const char *unit, struct fleet_error *err)
+{
+    for (int i = 0; i < files->count; i++) {
+        const struct data_file *file = &files->items[i];
+        if (file->seen.st_size % bytes != 0)
+            return fleet_error(err, -EINVAL,
+                               "%s: %s has %lld bytes, not a multiple of the %d of %s", field,
+                               file->path, (long long)file->seen.st_size, bytes, unit);
+    }
+    return 0;
+}
+
 void files_release(struct data_files *files)
 {
     for (int i = 0; i < files->count; i++)

@@ -61,6 +61,11 @@ struct data_file_names {
 /* The same, errors too; of a folder only the files of these `names` (NULL = all). */
 int files_open_some(const char *field, const char *path, const struct data_file_names *names,
                     struct data_files *out, struct fleet_error *err);
+
+/* -EINVAL unless every file holds whole units of `bytes`, so that none lies in two files. `unit` is
+ * what errors call it ("a token"). */
+int files_check_sizes(const struct data_files *files, const char *field, int bytes,
+                      const char *unit, struct fleet_error *err);
 void files_release(struct data_files *files);
 
 /*

@@ -69,19 +69,6 @@ static const struct source_vtable vtable = {
     .free = free_source,
 };
 
-static int check_sizes(const struct cifar_source *s, struct fleet_error *err)
-{
-    for (int i = 0; i < s->files.count; i++) {
-        const struct data_file *file = &s->files.items[i];
-        if (file->seen.st_size % record_bytes(s) != 0)
-            return fleet_error(err, -EINVAL,
-                               SOURCE_FIELD
-                               ": %s has %lld bytes, not a multiple of the %d of a record",
-                               file->path, (long long)file->seen.st_size, record_bytes(s));
-    }
-    return 0;
-}
-
 static bool is_training_file(const char *name)
 {
     size_t length = strlen(name);
@@ -103,7 +90,7 @@ int source_cifar_open(const struct training_data *config, struct source **out,
     s->labels = is_100 ? 2 : 1;
     rc = files_open_some(SOURCE_FIELD, config->path, &training_files, &s->files, err);
     if (rc == 0)
-        rc = check_sizes(s, err);
+        rc = files_check_sizes(&s->files, SOURCE_FIELD, record_bytes(s), "a record", err);
     if (rc < 0) {
         free_source(&s->source);
         return rc;

@@ -79,20 +79,6 @@ static const struct source_vtable vtable = {
     .free = free_source,
 };
 
-/* No token may lie in two files. */
-static int check_sizes(const struct tokens_source *s, struct fleet_error *err)
-{
-    for (int i = 0; i < s->files.count; i++) {
-        const struct data_file *file = &s->files.items[i];
-        if (file->seen.st_size % s->token_bytes != 0)
-            return fleet_error(err, -EINVAL,
-                               SOURCE_FIELD
-                               ": %s has %lld bytes, not a multiple of the %d of a token",
-                               file->path, (long long)file->seen.st_size, s->token_bytes);
-    }
-    return 0;
-}
-
 int source_tokens_open(const struct training_data *config, struct source **out,
                        struct fleet_error *err)
 {
@@ -105,7 +91,7 @@ int source_tokens_open(const struct training_data *config, struct source **out,
                                                                           : 4;
     rc = files_open(SOURCE_FIELD, config->path, &s->files, err);
     if (rc == 0)
-        rc = check_sizes(s, err);
+        rc = files_check_sizes(&s->files, SOURCE_FIELD, s->token_bytes, "a token", err);
     if (rc < 0) {
         free_source(&s->source);
         return rc;

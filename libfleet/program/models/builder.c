@@ -139,44 +139,38 @@ int builder_linear(struct builder *b, const char *name, int x, const struct buil
     return op.outputs[0];
 }
 
-int builder_layer_norm(struct builder *b, const char *name, int x, double epsilon)
+/* `centers`: the mean is taken off, and there is a bias. */
+static int add_norm(struct builder *b, const char *name, int x, double epsilon, bool centers)
 {
-    struct program_op op = {.kind = OP_LAYER_NORM,
-                            .input_count = 3,
-                            .output_count = 3,
+    struct program_op op = {.kind = centers ? OP_LAYER_NORM : OP_RMS_NORM,
                             .attributes = {.epsilon = epsilon}};
     int64_t columns;
 
     if (b->rc < 0)
         return PROGRAM_NONE;
     columns = columns_of(b, x);
-    op.inputs[0] = x;
-    op.inputs[1] = add_parameter(b, name, ".weight", PROGRAM_INITIAL_ONE, 0, 1, &columns);
-    op.inputs[2] = add_parameter(b, name, ".bias", PROGRAM_INITIAL_ZERO, 0, 1, &columns);
-    op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
-    op.outputs[1] = builder_activation(b, name, ".mean", PROGRAM_FP32);
-    op.outputs[2] = builder_activation(b, name, ".rstd", PROGRAM_FP32);
+    op.inputs[op.input_count++] = x;
+    op.inputs[op.input_count++] =
+        add_parameter(b, name, ".weight", PROGRAM_INITIAL_ONE, 0, 1, &columns);
+    if (centers)
+        op.inputs[op.input_count++] =
+            add_parameter(b, name, ".bias", PROGRAM_INITIAL_ZERO, 0, 1, &columns);
+    op.outputs[op.output_count++] = builder_activation(b, name, "", PROGRAM_FP32);
+    if (centers)
+        op.outputs[op.output_count++] = builder_activation(b, name, ".mean", PROGRAM_FP32);
+    op.outputs[op.output_count++] = builder_activation(b, name, ".rstd", PROGRAM_FP32);
     builder_add_op(b, &op);
     return op.outputs[0];
 }
 
+int builder_layer_norm(struct builder *b, const char *name, int x, double epsilon)
+{
+    return add_norm(b, name, x, epsilon, true);
+}
+
 int builder_rms_norm(struct builder *b, const char *name, int x, double epsilon)
 {
-    struct program_op op = {.kind = OP_RMS_NORM,
-                            .input_count = 2,
-                            .output_count = 2,
-                            .attributes = {.epsilon = epsilon}};
-    int64_t columns;
-
-    if (b->rc < 0)
-        return PROGRAM_NONE;
-    columns = columns_of(b, x);
-    op.inputs[0] = x;
-    op.inputs[1] = add_parameter(b, name, ".weight", PROGRAM_INITIAL_ONE, 0, 1, &columns);
-    op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
-    op.outputs[1] = builder_activation(b, name, ".rstd", PROGRAM_FP32);
-    builder_add_op(b, &op);
-    return op.outputs[0];
+    return add_norm(b, name, x, epsilon, false);
 }
 
 int builder_attention(struct builder *b, const char *name, int qkv, int heads, int kv_heads)
