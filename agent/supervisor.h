@@ -44,10 +44,11 @@ struct supervisor_host {
     double (*now)(void *user);
     /* Carry out what the member has answered, and release the list. */
     void (*apply)(void *user, struct member_output *out);
-    /* The last lines of the trainer's output, borrowed until its next start; never NULL. */
+    /* The last lines of the trainer's output, borrowed until its next start; never NULL.
+     * Without this function none are kept. */
     const char *(*last_lines)(void *user, int local_rank);
     /* Has the kernel killed one of our processes for lack of memory that was not asked about
-     * yet? */
+     * yet? Optional: it kills none. */
     bool (*is_out_of_memory)(void *user);
     /* A trainer ended unasked, or could not be started. For the log and the termination message. */
     void (*failed)(void *user, const struct member_failure *failure, const char *text);

@@ -272,7 +272,8 @@ static void collect_lines(struct supervisor *s, int local_rank, struct fleet_str
 {
     const char *words = s->trainers[local_rank].words;
 
-    fleet_strbuf_append(out, s->host.last_lines(s->host.user, local_rank));
+    if (s->host.last_lines)
+        fleet_strbuf_append(out, s->host.last_lines(s->host.user, local_rank));
     if (words[0])
         fleet_strbuf_appendf(out, "%s\n", words);
 }
@@ -311,7 +312,7 @@ static void explain_kill(struct supervisor *s, int local_rank, struct member_fai
 
     if (failure->signal != SIGKILL && failure->exit_code != 128 + SIGKILL)
         return;
-    if (t->words[0] || !s->host.is_out_of_memory(s->host.user))
+    if (t->words[0] || !s->host.is_out_of_memory || !s->host.is_out_of_memory(s->host.user))
         return;
     failure->cause = fleet_cause_word(FLEET_CAUSE_OOM_KILLED);
     (void)snprintf(t->words, sizeof(t->words), "the kernel killed it for lack of memory");

@@ -166,19 +166,6 @@ static void host_apply(void *user, struct member_output *out)
     apply_member(user, out);
 }
 
-static const char *host_last_lines(void *user, int local_rank)
-{
-    (void)user;
-    (void)local_rank;
-    return "";
-}
-
-static bool host_is_out_of_memory(void *user)
-{
-    (void)user;
-    return false;
-}
-
 static void host_failed(void *user, const struct member_failure *failure, const char *text)
 {
     struct cluster_agent *a = user;
@@ -217,8 +204,6 @@ void cluster_agent_start(struct cluster *c, int node, const cJSON *pod)
                                    .member = host_member,
                                    .now = host_now,
                                    .apply = host_apply,
-                                   .last_lines = host_last_lines,
-                                   .is_out_of_memory = host_is_out_of_memory,
                                    .failed = host_failed,
                                    .user = a};
 
