@@ -7,13 +7,19 @@
  * record what they saw, the main thread asserts.
  */
 
+#include <errno.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "agent/runtime/comm/comm.h"
 #include "libfleet/base/clock.h"

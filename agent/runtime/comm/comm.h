@@ -159,11 +159,11 @@ int comm_start(struct comm *comm, const struct comm_call *call, double deadline_
                struct comm_request **out_request, struct fleet_error *err);
 
 /* Wait until it is done. Errors as rules (1) to (3) say; again: the same result. */
-int comm_wait(struct comm_request *request, struct fleet_error *err);
+int comm_wait(struct comm_request *run, struct fleet_error *err);
 
 /* Move all operations of the world on without waiting. 1: this one is done, 0: it is not, else its
  * error. */
-int comm_test(struct comm_request *request, struct fleet_error *err);
+int comm_test(struct comm_request *run, struct fleet_error *err);
 
 /* comm_start() and comm_wait(). */
 int comm_run(struct comm *comm, const struct comm_call *call, double deadline_ms,

@@ -61,6 +61,7 @@ const char *comm_reduction_name(enum comm_reduction reduction)
  * acc. `acc` has type `wide`, elements have type `narrow`. Integers are added unsigned, so they
  * wrap.
  */
+/* NOLINTBEGIN(bugprone-macro-parentheses): types cannot be in parentheses */
 #define DEFINE_FOLD(name, narrow, wide, sum_type, load, store)                                   \
     static void start_##name(void *accumulator, const void *input, int64_t n)                    \
     {                                                                                            \
@@ -89,6 +90,7 @@ const char *comm_reduction_name(enum comm_reduction reduction)
         for (int64_t i = 0; i < n; i++)                                                          \
             to[i] = (narrow)store(divisor > 1 ? (wide)(acc[i] / (wide)divisor) : acc[i]);        \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 DEFINE_FOLD(uint8, uint8_t, uint8_t, uint32_t, SAME, SAME)
 DEFINE_FOLD(int8, int8_t, int8_t, uint32_t, SAME, SAME)
