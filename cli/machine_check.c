@@ -119,51 +119,49 @@ static bool fits_model(const struct training_config *config)
     return is_image != is_text;
 }
 
-static bool are_all_ours(const struct check *c)
-{
-    const struct training_data *data = &c->job->spec.training.data;
-    bool all = is_ours(c, "spec.training.data.path", data->path);
-
-    if (data->vocabulary)
-        all = is_ours(c, "spec.training.data.vocabulary", data->vocabulary) && all;
-    if (data->merges)
-        all = is_ours(c, "spec.training.data.merges", data->merges) && all;
-    return all;
-}
-
 static char *join(const struct check *c, const char *path)
 {
     return path ? fleet_file_join(c->options->folder, path) : NULL;
 }
 
-/* That there is something to read does not depend on the model. */
-static void check_place(const struct check *c)
+/* That there is something to read does not depend on the model. False: it is not to be looked
+ * at. */
+static bool check_place(const struct check *c, const char *field, const char *given)
 {
-    static const char field[] = "spec.training.data.path";
-    const char *given = c->job->spec.training.data.path;
     FLEET_AUTO_FREE char *path = join(c, given);
 
-    if (!given || !is_known(c, field) || strpbrk(given, "*?[") || !is_ours(c, field, given))
-        return;
-    if (access(path, R_OK) < 0)
+    if (!given)
+        return true;
+    if (!is_known(c, field) || !is_ours(c, field, given))
+        return false;
+    if (!strpbrk(given, "*?[") && access(path, R_OK) < 0)
         fleet_errors_add(c->errors, field, "open %s: %s", path, strerror(errno)); /* NOLINT */
+    return true;
+}
+
+static bool check_places(const struct check *c)
+{
+    const struct training_data *data = &c->job->spec.training.data;
+    bool good = check_place(c, "spec.training.data.path", data->path);
+
+    good = check_place(c, "spec.training.data.vocabulary", data->vocabulary) && good;
+    return check_place(c, "spec.training.data.merges", data->merges) && good;
 }
 
 static void check_data(const struct check *c)
 {
     struct training_config config = c->job->spec.training; /* its paths are our own below */
     FLEET_AUTO_FREE char *path = NULL, *vocabulary = NULL, *merges = NULL;
+    struct fleet_errors found = {0};
 
-    if (!knows_data(c) || !fits_model(&config)) {
-        check_place(c);
-        return;
-    }
-    if (!config.data.path || !are_all_ours(c))
+    if (!check_places(c) || !config.data.path || !knows_data(c) || !fits_model(&config))
         return;
     config.data.path = path = join(c, config.data.path);
     config.data.vocabulary = vocabulary = join(c, config.data.vocabulary);
     config.data.merges = merges = join(c, config.data.merges);
-    probe_data(&config, c->errors, c->warnings);
+    probe_data(&config, &found, c->warnings);
+    fleet_errors_merge(c->errors, &found); /* which files are missing is known */
+    fleet_errors_release(&found);
 }
 
 static void check_weights(const struct check *c)

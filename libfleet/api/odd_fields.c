@@ -159,6 +159,17 @@ static void warn_of_unused_share(const struct odd *o)
                          o->training->data.validation);
 }
 
+static void warn_of_unread_data(const struct odd *o)
+{
+    const struct training_data *data = &o->training->data;
+
+    if (data->path && data->tokenizer == TRAINING_TOKENIZER_SYNTHETIC_MARKOV &&
+        is_known(o, "spec.training.data"))
+        fleet_errors_add(o->warnings, "spec.training.data.path",
+                         "\"%.200s\" has no effect: tokenizer synthetic-markov makes the tokens",
+                         data->path);
+}
+
 /* "nvidia.com/gpu": a name that ends so. */
 static bool is_gpu(const char *resource)
 {
@@ -202,7 +213,7 @@ static void warn_of_gpus(const struct odd *o)
 /* ---- the list -------------------------------------------------------------------------------- */
 
 static void (*const subjects[])(const struct odd *) = {
-    warn_of_warmup, warn_of_late_changes, warn_of_rising, warn_of_rare,
+    warn_of_warmup, warn_of_late_changes, warn_of_rising, warn_of_rare,        warn_of_unread_data,
     warn_of_window, warn_of_resume,       warn_of_gpus,   warn_of_unused_share};
 
 void odd_fields_warn(const struct fleetjob *job, struct fleet_errors *warnings)

@@ -13,6 +13,7 @@
 #include "libfleet/api/wellknown.h"
 #include "libfleet/api/worker_resources.h"
 #include "libfleet/autoparallel/context.h"
+#include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
@@ -161,6 +162,27 @@ static void check_restart_policy(const struct check *c)
                          policy);
 }
 
+/* A program would start without its words or its variables. */
+static void check_lists(const struct check *c, const cJSON *container)
+{
+    static const struct {
+        const char *name, *example;
+    } lists[] = {{"command", "[python, train.py]"},
+                 {"args", "[--epochs, \"3\"]"},
+                 {"env", "[{name: LEVEL, value: \"3\"}]"}};
+
+    for (size_t i = 0; i < FLEET_COUNT(lists); i++) {
+        const cJSON *list = cJSON_GetObjectItemCaseSensitive(container, lists[i].name);
+        FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+        if (!list || cJSON_IsNull(list) || cJSON_IsArray(list))
+            continue;
+        fleet_strbuf_appendf(&path, "spec.worker.template.spec.containers[0].%s", lists[i].name);
+        fleet_errors_add(c->errors, path.text, "must be a list, as %s, not %s", lists[i].example,
+                         cJSON_IsObject(list) ? "an object" : "one value");
+    }
+}
+
 static void check_template(const struct check *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
@@ -183,7 +205,8 @@ static void check_template(const struct check *c)
     containers = fleet_json_at(worker->template_, "spec.containers");
     if (!cJSON_IsArray(containers) || cJSON_GetArraySize(containers) == 0)
         fleet_errors_add(c->errors, "spec.worker.template.spec.containers",
-                         "must have at least one container; the first is the worker's");
+                         "must be a list of at least one container; the first is the worker's");
+    check_lists(c, cJSON_GetArrayItem(containers, 0));
     check_restart_policy(c);
 }
 
@@ -233,7 +256,7 @@ static void check_command(const struct check *c)
     const cJSON *command = cJSON_GetObjectItemCaseSensitive(container, "command");
 
     if (!c->job->spec.has_training && is_known(c, "spec.training") && cJSON_IsObject(container) &&
-        cJSON_GetArraySize(command) == 0)
+        (!command || cJSON_IsArray(command)) && cJSON_GetArraySize(command) == 0)
         check_entrypoint(c, container);
 }
 

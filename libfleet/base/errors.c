@@ -23,13 +23,34 @@ void fleet_errors_release(struct fleet_errors *errors)
     *errors = (struct fleet_errors){0};
 }
 
+/* Characters that nobody sees: no-break and zero-width spaces, marks of direction, a byte order
+ * mark. The code of the one at `c`, and its bytes; 0 if there is none. */
+static unsigned int invisible_at(const char *c, size_t *out_size)
+{
+    const unsigned char *b = (const unsigned char *)c;
+
+    *out_size = 2;
+    if (b[0] == 0xc2 && b[1] == 0xa0)
+        return 0xa0;
+    *out_size = 3;
+    if (b[0] == 0xe2 && b[1] == 0x80 &&
+        ((b[2] >= 0x8b && b[2] <= 0x8f) || (b[2] >= 0xa8 && b[2] <= 0xaf)))
+        return 0x2000U + (b[2] & 0x3fU);
+    return b[0] == 0xef && b[1] == 0xbb && b[2] == 0xbf ? 0xfeff : 0;
+}
+
 /* Takes `text`. */
 static char *escape_controls(char *text)
 {
     struct fleet_strbuf out = {0};
+    unsigned int code;
+    size_t size;
 
     for (const char *c = text; *c; c++) {
-        if (*c == '\n')
+        if ((code = invisible_at(c, &size)) != 0) {
+            fleet_strbuf_appendf(&out, "\\u%04x", code);
+            c += size - 1;
+        } else if (*c == '\n')
             fleet_strbuf_append(&out, "\\n");
         else if (iscntrl((unsigned char)*c))
             fleet_strbuf_appendf(&out, "\\x%02x", (unsigned char)*c);

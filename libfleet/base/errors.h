@@ -7,7 +7,8 @@
  *
  * Checks append and go on; the caller looks at `count` at the end. A list is empty when all zero.
  * After FLEET_ERRORS_MAX entries only `count` grows. Control characters, which names and values
- * from outside may hold, are kept as escapes ("\\n", "\\x1b"): an error is one line.
+ * from outside may hold, are kept as escapes ("\\n", "\\x1b"): an error is one line. So are
+ * characters that nobody sees ("\\u200b").
  */
 
 #include <stdbool.h>

@@ -209,11 +209,12 @@ static void test_validation__volumes_have_one_source_and_one_place(void **state)
 static void test_validation__a_template_stands_alone(void **state)
 {
     (void)state;
-    assert_job("j", "  worker: {image: x, template: {spec: {}}}\n",
-               "spec.worker.image: image and template cannot both be given: set the image in "
-               "template.spec.containers[0].image\n"
-               "spec.worker.template.spec.containers: must have at least one container; the first "
-               "is the worker's\n");
+    assert_job(
+        "j", "  worker: {image: x, template: {spec: {}}}\n",
+        "spec.worker.image: image and template cannot both be given: set the image in "
+        "template.spec.containers[0].image\n"
+        "spec.worker.template.spec.containers: must be a list of at least one container; the first "
+        "is the worker's\n");
     assert_result("apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: j}\n"
                   "spec: {worker: {replicas: 1}}\n",
                   (struct validation_options){0},
