@@ -32,6 +32,15 @@ static bool is_known(const struct check *c, const char *path)
     return !fleet_errors_touch(&c->job->unread, path);
 }
 
+/* Is there an error about exactly this field? */
+static bool is_told(const struct check *c, const char *field)
+{
+    for (size_t i = 0; i < c->errors->count && i < FLEET_ERRORS_MAX; i++)
+        if (strcmp(c->errors->items[i].path, field) == 0)
+            return true;
+    return false;
+}
+
 /* Is there something of that name here, as a file, a folder or a pattern that may match? */
 static bool is_here(const char *path)
 {
@@ -88,7 +97,7 @@ static bool is_ours(const struct check *c, const char *field, const char *path)
 
     if (c->options->will_run ||
         (!c->options->in_cluster && (!is_on_volume(c->job, path) || is_here(folder))))
-        return !fleet_errors_touch(c->errors, field);
+        return !is_told(c, field);
     fleet_strbuf_appendf(c->elsewhere, "%s%s (%s)", c->elsewhere->length ? ", " : "", field, path);
     return false;
 }
@@ -104,8 +113,8 @@ static bool knows_data(const struct check *c)
         if (!is_known(c, fields[i]))
             return false;
     /* Which tokens there are is what such an error is about. */
-    return !fleet_errors_touch(c->errors, "spec.training.model.vocabulary") &&
-           !fleet_errors_touch(c->errors, "spec.training.data.tokenizer");
+    return !is_told(c, "spec.training.model.vocabulary") &&
+           !is_told(c, "spec.training.data.tokenizer");
 }
 
 /* Validation reports samples of another kind than the model's. */
