@@ -4,17 +4,29 @@
  * generation, they report by lines. */
 #include "tests/support/supervisor_world.h"
 
+/* A pod whose own trainers wait for their first generation. */
+static void open_own(struct world *w, int processes)
+{
+    open_pod(w, true, processes);
+    supervisor_start(w->supervisor, w->now);
+    expect(w, "member level 4\nhub hello\n");
+}
+
+/* One whose trainer runs in the first generation, as one of two. */
+static void open_running(struct world *w)
+{
+    open_own(w, 1);
+    hub_assigns(w);
+    assert_non_null(strstr(w->log.text, "start 0 placed\n"));
+    fleet_strbuf_clear(&w->log);
+}
+
 static void test_supervisor__starts_an_own_trainer_for_each_generation(void **state)
 {
     struct world w;
 
     (void)state;
-    open_world(&w, true);
-    supervisor_start(w.supervisor, w.now);
-    expect(&w, "member level 4\nhub hello\n");
-    hub_assigns(&w);
-    assert_non_null(strstr(w.log.text, "start 0 placed\n"));
-    fleet_strbuf_clear(&w.log);
+    open_running(&w);
     hub_aborts(&w);
     expect(&w, "signal 0 15\n");
     supervisor_exited(w.supervisor, 0, SIGNALED(SIGTERM), w.now);
@@ -32,10 +44,7 @@ static void test_supervisor__a_failed_own_trainer_waits_for_the_next_generation(
     struct world w;
 
     (void)state;
-    open_world(&w, true);
-    supervisor_start(w.supervisor, w.now);
-    hub_assigns(&w);
-    fleet_strbuf_clear(&w.log);
+    open_running(&w);
     supervisor_exited(w.supervisor, 0, EXITED(3), w.now);
     expect(&w, "failed 3 0: \nhub failed\nhub hello\n");
     assert_true(isinf(supervisor_deadline(w.supervisor)));
@@ -48,9 +57,7 @@ static void test_supervisor__starts_a_finished_own_trainer_again_with_the_others
     struct world w;
 
     (void)state;
-    open_world(&w, true);
-    supervisor_start(w.supervisor, w.now);
-    hub_assigns(&w);
+    open_running(&w);
     supervisor_exited(w.supervisor, 0, EXITED(0), w.now);
     fleet_strbuf_clear(&w.log);
     hub_aborts(&w);
@@ -73,9 +80,7 @@ static void test_supervisor__a_finished_own_trainer_waits_with_its_pod(void **st
     struct world w;
 
     (void)state;
-    open_pod(&w, true, 2);
-    supervisor_start(w.supervisor, w.now);
-    fleet_strbuf_clear(&w.log);
+    open_own(&w, 2);
     hub_assigns_two(&w);
     supervisor_exited(w.supervisor, 0, EXITED(0), w.now);
     fleet_strbuf_clear(&w.log);
@@ -130,8 +135,7 @@ static void test_supervisor__passes_on_what_an_own_trainer_reports(void **state)
     struct world w;
 
     (void)state;
-    open_world(&w, true);
-    supervisor_start(w.supervisor, w.now);
+    open_own(&w, 1);
     hub_assigns_rank_0(&w, 0);
     report(&w, "{\"resumed\": 0}"); /* it counts as training already */
     expect(&w, "");
@@ -152,9 +156,7 @@ static void test_supervisor__a_restarted_own_trainer_trains_when_it_reports(void
     struct world w;
 
     (void)state;
-    open_world(&w, true);
-    supervisor_start(w.supervisor, w.now);
-    fleet_strbuf_clear(&w.log);
+    open_own(&w, 1);
     hub_assigns_rank_0(&w, 430);
     report(&w, "{\"resumed\": 400}");
     expect(&w, "hub ready\n"); /* restored */
@@ -172,8 +174,7 @@ test_supervisor__takes_the_checkpoint_of_an_own_trainer_that_is_told_to_end(void
     struct world w;
 
     (void)state;
-    open_world(&w, true);
-    supervisor_start(w.supervisor, w.now);
+    open_own(&w, 1);
     hub_assigns_rank_0(&w, 0);
     report(&w, "{\"step\": 7}");
     hub_aborts(&w);
@@ -193,10 +194,7 @@ static void test_supervisor__drops_what_other_ranks_report(void **state)
     struct world w;
 
     (void)state;
-    open_world(&w, true);
-    supervisor_start(w.supervisor, w.now);
-    hub_assigns(&w);
-    fleet_strbuf_clear(&w.log);
+    open_running(&w);
     report(&w, "{\"step\": 10, \"checkpoint\": 10}");
     expect(&w, "");
     close_world(&w);
@@ -209,10 +207,7 @@ test_supervisor__an_own_trainer_that_does_not_end_is_killed_after_its_grace(void
     struct world w;
 
     (void)state;
-    open_world(&w, true);
-    supervisor_start(w.supervisor, w.now);
-    hub_assigns(&w);
-    fleet_strbuf_clear(&w.log);
+    open_running(&w);
     hub_aborts(&w);
     expect(&w, "signal 0 15\n");
     assert_true(supervisor_deadline(w.supervisor) > w.now + 29000);
