@@ -121,7 +121,8 @@ clear_text_is_refused() {
             -keyout "$BATS_TEST_TMPDIR/tls.key" -out "$BATS_TEST_TMPDIR/ca.crt"
         kubectl create secret tls metrics-tls -n "$system" --cert="$BATS_TEST_TMPDIR/ca.crt" \
             --key="$BATS_TEST_TMPDIR/tls.key" --dry-run=client -o yaml | kubectl apply -f -
-        eventually "$LIMIT" answers_anew 200 'fleetjob_leader 1' "$(token scraper)"
+        # the kubelet brings a changed Secret into the volume after a minute or two
+        eventually $((3 * LIMIT)) answers_anew 200 'fleetjob_leader 1' "$(token scraper)"
     done
     helm upgrade fleetjob "$repository/charts/fleetjob" -n "$system" -f "$BATS_FILE_TMPDIR/values.yaml" \
         --wait --timeout "${LIMIT}s"
