@@ -20,6 +20,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/random.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/training/training.h"
 
 struct fixture {
     struct program program;
@@ -169,6 +170,26 @@ static inline int fixture_count_entries(const struct fixture *f)
         count += entry->d_name[0] != '.';
     closedir(dir);
     return count;
+}
+
+static inline void check_restored(const struct fixture *f, const char *path, int64_t step)
+{
+    struct fixture other;
+    struct manifest manifest;
+    struct fleet_error err = {.text = ""};
+    char folder[CHECKPOINT_FOLDER_MAX];
+
+    fixture_init(&other, 0);
+    if (checkpoint_restore(path, TRAINING_RESUME_AUTO, NULL, &other.state, &manifest, folder, NULL,
+                           &err) != 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(manifest.step, step);
+    assert_int_equal(manifest.updates, step / 2);
+    assert_int_equal(manifest.samples, step * 16);
+    assert_string_equal(manifest.instruction_set, "plain");
+    fixture_assert_equal(f, &other);
+    manifest_release(&manifest);
+    fixture_release(&other);
 }
 
 #endif

@@ -360,4 +360,28 @@ static inline void tick(struct world *w, double duration_ms)
     }
 }
 
+/* The note of an Event with this reason, NULL if there is none. */
+static inline const char *note_of(const struct world *w, const char *reason)
+{
+    size_t count;
+    FLEET_AUTO_FREE const cJSON **events = fake_apiserver_list(w->server, EVENTS, &count);
+    const char *note = NULL;
+
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(cJSON_GetStringValue(fleet_json_at(events[i], "reason")), reason) == 0)
+            note = cJSON_GetStringValue(fleet_json_at(events[i], "note"));
+    return note;
+}
+
+/* It gives the lease back and is gone; start_controller() starts the next one. */
+static inline void end_controller(struct world *w)
+{
+    reconciler_stop(w->reconciler);
+    fake_io_run(w->io, 1000);
+    assert_int_equal(w->ends, 1);
+    reconciler_free(w->reconciler);
+    metrics_free(w->metrics);
+    w->metrics = metrics_new();
+}
+
 #endif

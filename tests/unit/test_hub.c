@@ -3,8 +3,8 @@
 /*
  * The hub as a machine, situation by situation: generations that form, fail and resize; its
  * messages to each member, its events for its owner, and that it does nothing more. Steps and the
- * end of a job are in test_hub_steps.c, members in doubt in test_hub_members.c, random histories in
- * tests/sim/test_rendezvous.c.
+ * end of a job are in test_hub_steps.c, members in doubt in test_hub_members.c, hubs one after the
+ * other in test_hub_leaders.c, random histories in tests/sim/test_rendezvous.c.
  */
 #include "tests/unit/hub_fixture.h"
 

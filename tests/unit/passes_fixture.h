@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_UNIT_PASSES_FIXTURE_H
+#define TESTS_UNIT_PASSES_FIXTURE_H
+
+/* A job from JSON and its planned program, for the tests of passes. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/plan/plan.h"
+#include "libfleet/program/print.h"
+#include "libfleet/strategy/strategy_json.h"
+#include "libfleet/training/training.h"
+
+#define GPT(layers, rest)                                                                        \
+    "{\"model\":{\"name\":\"gpt\",\"layers\":" #layers                                           \
+    ",\"heads\":4,\"width\":64,\"context\":32},\"data\":{\"path\":\"t\"},\"globalBatchSize\":8," \
+    "\"microBatchSize\":2,\"steps\":8," rest "}"
+#define ADAMW "\"optimizer\":{\"learningRate\":0.1}"
+
+struct job {
+    struct training_config training;
+    struct strategy strategy;
+    struct plan plan;
+    struct fleet_errors errors;
+    int rc;
+};
+
+static inline void job_init(struct job *job, const char *training, const char *strategy)
+{
+    FLEET_AUTO_JSON cJSON *t = cJSON_Parse(training), *s = cJSON_Parse(strategy);
+    struct plan_request request = {
+        .training = &job->training, .strategy = &job->strategy, .world = 2};
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    *job = (struct job){0};
+    if (!t || !s)
+        fail_msg("not JSON: %s %s", training, strategy);
+    job->rc = training_config_decode(t, "spec.training", &job->training, &job->errors);
+    job->rc |= strategy_json_decode(s, "spec.strategy", &job->strategy, &job->errors);
+    fleet_errors_print(&job->errors, &text);
+    if (job->rc)
+        fail_msg("job of the test is refused: %s", fleet_strbuf_text(&text));
+    job->rc = plan_build(&request, &job->plan, &job->errors);
+}
+
+static inline void job_release(struct job *job)
+{
+    if (job->rc == 0)
+        plan_release(&job->plan);
+    training_config_release(&job->training);
+    strategy_release(&job->strategy);
+    fleet_errors_release(&job->errors);
+}
+
+static inline void build(struct job *job, const char *training, const char *strategy)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    job_init(job, training, strategy);
+    fleet_errors_print(&job->errors, &text);
+    if (job->rc < 0)
+        fail_msg("%s: %s", strategy, fleet_strbuf_text(&text));
+}
+
+static inline void expect_refused(const char *training, const char *strategy, const char *wanted)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    struct job job;
+
+    job_init(&job, training, strategy);
+    fleet_errors_print(&job.errors, &text);
+    if (job.rc == 0 || !strstr(fleet_strbuf_text(&text), wanted))
+        fail_msg("%s: %d \"%s\", expected \"%s\"", strategy, job.rc, fleet_strbuf_text(&text),
+                 wanted);
+    job_release(&job);
+}
+
+static inline const struct program_op *update_of(const struct program *p, const char *parameter)
+{
+    for (int i = 0; i < p->op_count; i++)
+        if (p->ops[i].section == PROGRAM_SECTION_UPDATE &&
+            strcmp(p->vars[p->ops[i].inputs[0]].name, parameter) == 0)
+            return &p->ops[i];
+    fail_msg("%s is not updated", parameter);
+    return NULL;
+}
+
+static inline int count_ops(const struct program *p, enum op_kind kind, bool backward)
+{
+    int count = 0;
+
+    for (int i = 0; i < p->op_count; i++)
+        count += p->ops[i].kind == kind && p->ops[i].backward == backward;
+    return count;
+}
+
+static inline enum program_type type_of(const struct program *p, const char *name)
+{
+    int var = program_find_var(p, name);
+
+    if (var == PROGRAM_NONE)
+        fail_msg("there is no %s", name);
+    return p->vars[var].type;
+}
+
+/* ---- exchange -------------------------------------------------------------------------------- */
+
+static inline void expect_idle(const char *training, const char *strategy, const char *knob,
+                               const char *because)
+{
+    const struct select_notes *idle;
+    struct job job;
+    bool found = false;
+
+    build(&job, training, strategy);
+    idle = &job.plan.selection.without_effect;
+    for (size_t i = 0; i < idle->count; i++)
+        if (strcmp(idle->items[i].knob, knob) == 0) {
+            assert_string_equal(idle->items[i].because, because);
+            found = true;
+        }
+    if (!found)
+        fail_msg("%s: nothing says that %s has no effect", strategy, knob);
+    for (size_t i = 0; i < job.plan.selection.applied.count; i++)
+        assert_string_not_equal(job.plan.selection.applied.items[i], knob);
+    job_release(&job);
+}
+
+/* ---- amp ------------------------------------------------------------------------------------- */
+
+static inline int count_kind(const struct program *p, enum op_kind kind)
+{
+    int count = 0;
+
+    for (int i = 0; i < p->op_count; i++)
+        count += p->ops[i].kind == kind;
+    return count;
+}
+
+#endif

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A hub and those before and after it: records that cannot be written, restarts that are counted
+ * once, what a new hub learns from its members.
+ */
+#include "tests/unit/hub_fixture.h"
+
+/* ---- records and other hubs ------------------------------------------------------------------ */
+
+static void test_hub_members__without_a_record_only_a_majority_goes_on(void **state)
+{
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    w.confirms = false;
+    gone(2);
+    left_generation(0);
+    left_generation(1);
+    hub_record_failed(w.hub, w.record.generation, w.now_ms, &out);
+    carry_out(&out);
+    assert_generation(2); /* 2 of 3 */
+    assert_int_equal(w.records, 2);
+    tick(1000);
+    assert_int_equal(w.records, 3); /* asked for again */
+    hub_record_done(w.hub, w.record.generation, w.now_ms, &out);
+    carry_out(&out);
+    run(1);
+    gone(1);
+    left_generation(0);
+    hub_record_failed(w.hub, w.record.generation, w.now_ms, &out);
+    carry_out(&out);
+    assert_generation(2); /* 1 of 2 is no majority */
+    assert_phase(HUB_RECORDING);
+    tick(999);
+    assert_int_equal(w.records, 4);
+    tick(1);
+    assert_int_equal(w.records, 5);
+    hub_record_done(w.hub, w.record.generation, w.now_ms, &out);
+    carry_out(&out);
+    assert_generation(3);
+    stop();
+}
+
+/* What a record says of failures that were counted meanwhile: its leader may be lost with the next
+ * write. */
+static void test_hub_members__a_late_record_counts_what_could_not_be_written(void **state)
+{
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    w.confirms = false;
+    for (int i = 0; i < 2; i++) { /* generations 2 and 3 without a record */
+        fail_trainer(0);
+        left_generation(1);
+        left_generation(2);
+        ready(0);
+        tick(300);
+        assert_int_equal(w.record.generation.counter, i + 2);
+        assert_int_equal(w.record.restarts_total, i + 1);
+        assert_int_equal(w.record.untold, i);
+        hub_record_failed(w.hub, w.record.generation, w.now_ms, &out);
+        carry_out(&out);
+        assert_generation(i + 2);
+        run(-1);
+    }
+    tick(1000);
+    assert_int_equal(w.record.generation.counter, 3);
+    assert_int_equal(w.record.untold, 1); /* the last one has its words */
+    hub_record_done(w.hub, w.record.generation, w.now_ms, &out);
+    carry_out(&out);
+    w.confirms = true;
+    fail_trainer(0);
+    left_generation(1);
+    left_generation(2);
+    ready(0);
+    tick(300);
+    assert_generation(4);
+    assert_int_equal(w.record.untold, 0);
+    stop();
+}
+
+/* The one that holds the state is given up, and comes back while the generation that does without
+ * it waits for its record. */
+static void
+test_hub_members__who_comes_back_with_the_state_is_not_left_out_for_a_slow_record(void **state)
+{
+    struct hub_output out = {0};
+    struct fleet_generation first;
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    w.confirms = false;
+    fail_trainer(1);
+    hub_disconnected(w.hub, w.peers[0].connection, w.now_ms, &out);
+    carry_out(&out);
+    w.peers[0].connection = 0;
+    ready(1);
+    wait_quietly(40000, true); /* longer than timeout_ms */
+    assert_phase(HUB_RECORDING);
+    first = w.record.generation;
+    w.peers[0].status.state = MESSAGE_STATE_WAITING;
+    hello(0);
+    hub_record_done(w.hub, first, w.now_ms, &out);
+    carry_out(&out);
+    hub_record_done(w.hub, w.record.generation, w.now_ms, &out);
+    carry_out(&out);
+    assert_int_equal(w.peers[0].last_assign.assign.generation.counter, first.counter + 1);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 1);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    stop();
+}
+
+/* A member of generation (1, 5) with `count` members that runs, as a hub hears of it later. */
+static void remember(int index, int count)
+{
+    static const int port = 1;
+    static const struct message_member nobody = {
+        .pod_uid = "x", .address = "a", .ports = &port, .processes = 1};
+    struct message_member members[PEERS_MAX];
+    struct message message = {.type = MESSAGE_ASSIGN,
+                              .assign = {.generation = {1, 5},
+                                         .members = members,
+                                         .member_count = (size_t)count,
+                                         .world = count,
+                                         .plan_digest = ""}};
+
+    for (int i = 0; i < count; i++)
+        members[i] = nobody;
+    w.peers[index].assigns = 1;
+    message_copy(&message, &w.peers[index].last_assign);
+    w.peers[index].place = index;
+    w.peers[index].status = (struct message_status){.state = MESSAGE_STATE_RUNNING,
+                                                    .generation = {1, 5},
+                                                    .phase = FLEET_PHASE_FIRST_STEP,
+                                                    .step = 40,
+                                                    .state_generation = {1, 5}};
+}
+
+/* ---- restarts are counted once, across leaders ----------------------------------------------- */
+
+static void test_hub_members__a_restart_is_recorded_with_the_generation_it_leads_to(void **state)
+{
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    w.confirms = false;
+    gone(1);
+    assert_int_equal(hub_restarts(w.hub), 0); /* nothing has been started again yet */
+    left_generation(0);
+    assert_int_equal(w.record.restarts, 1);
+    assert_int_equal(w.record.restarts_total, 1);
+    assert_string_equal(w.record.cause, "MemberLost");
+    assert_int_equal(w.record.member, 1);
+    hub_record_done(w.hub, w.record.generation, w.now_ms, &out);
+    carry_out(&out);
+    assert_int_equal(hub_restarts(w.hub), 1);
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    assert_int_equal(w.peers[0].last_assign.assign.restarts, 1);
+    stop();
+}
+
+/* Both have left generation (1, 5) when the hub that ended it is gone. */
+static void take_over(const char *left_for)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .has_trained = true};
+
+    start(2, 2, &s);
+    for (int i = 0; i < 2; i++) {
+        remember(i, 2);
+        w.peers[i].status.state = MESSAGE_STATE_WAITING;
+        w.peers[i].left_for = left_for;
+        hello(i);
+    }
+    assert_generation(6);
+    run(40);
+}
+
+/* Its trainer failed in generation (1, 5) while there was no hub, and was started again. */
+static void test_hub_members__a_failure_told_late_ends_no_newer_generation(void **state)
+{
+    struct message failed = {.type = MESSAGE_FAILED,
+                             .failed = {.generation = {1, 5},
+                                        .exit_code = -1,
+                                        .signal = 9,
+                                        .cause = "",
+                                        .is_back = true,
+                                        .lines = "boom"}};
+
+    (void)state;
+    take_over("MemberLost");
+    send_to_hub(&w.peers[0], &failed);
+    assert_int_equal(last_event(HUB_EVENT_TRAINER_FAILED)->exit_code, 137); /* told all the same */
+    assert_phase(HUB_RUNNING);
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    failed.failed.is_back = false; /* it failed before the assign reached it: it is down */
+    send_to_hub(&w.peers[0], &failed);
+    assert_phase(HUB_GATHERING);
+    stop();
+}
+
+static void test_hub_members__a_new_hub_hears_why_a_generation_was_ended(void **state)
+{
+    (void)state;
+    take_over("Resize");
+    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "Resize");
+    assert_int_equal(hub_restarts(w.hub), 0);
+    stop();
+    take_over("TrainerFailed"); /* seen by the former hub, not recorded: once */
+    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "TrainerFailed");
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    stop();
+    take_over(NULL); /* they have noticed by themselves */
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    stop();
+}
+
+/* The hub that would have heard of it was lost at that moment; the member that leaves comes
+ * first. */
+static void
+test_hub_members__a_failure_that_no_hub_has_seen_counts_though_another_leaves(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .has_trained = true};
+
+    (void)state;
+    start(1, 2, &s);
+    for (int i = 0; i < 3; i++) {
+        remember(i, 3);
+        w.peers[i].status.state = MESSAGE_STATE_WAITING;
+    }
+    w.peers[2].status.is_leaving = true;
+    w.peers[1].left_for = "TrainerFailed";
+    w.peers[1].status.step = -1;
+    hello(2);
+    hello(0);
+    hello(1);
+    leave(2);
+    assert_generation(6);
+    run(40);
+    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "TrainerFailed");
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    stop();
+}
+
+/* The only one of the generation that is left says it, and was asked to go. */
+static void test_hub_members__a_failure_that_only_a_leaver_knows_counts(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .has_trained = true};
+
+    (void)state;
+    start(1, 1, &s);
+    remember(1, 2);
+    w.peers[1].status.state = MESSAGE_STATE_WAITING;
+    w.peers[1].status.is_leaving = true;
+    w.peers[1].left_for = "TrainerFailed";
+    hello(1);
+    leave(1);
+    w.peers[0].attempt = 1;
+    ready(0);
+    wait_quietly(10500, true);
+    assert_generation(6);
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    stop();
+}
+
+static void newcomers_only(bool has_trained, bool is_alone)
+{
+    struct hub_start s = {.epoch = 2,
+                          .recorded = {1, 5},
+                          .restarts_total = 4,
+                          .has_trained = has_trained,
+                          .is_alone = is_alone};
+
+    start(1, 1, &s);
+    w.peers[0].attempt = 1;
+    ready(0);
+    wait_quietly(10500, true);
+    assert_generation(6);
+}
+
+static void test_hub_members__a_generation_of_which_nobody_is_left_has_failed(void **state)
+{
+    (void)state;
+    for (int is_alone = 0; is_alone < 2; is_alone++) {
+        newcomers_only(true, is_alone);
+        assert_int_equal(hub_restarts_total(w.hub), 5);
+        assert_int_equal(w.record.restarts_total, 5);
+        stop();
+        newcomers_only(false, is_alone); /* never begun, or suspended */
+        assert_int_equal(hub_restarts_total(w.hub), 4);
+        stop();
+    }
+}
+
+static void test_hub_members__a_new_hub_learns_restarts_that_were_not_recorded(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 4}, .restarts = 1, .restarts_total = 6};
+
+    (void)state;
+    start(1, 1, &s);
+    remember(0, 1);
+    w.peers[0].last_assign.assign.restarts = 7;
+    hello(0);
+    assert_generation(5);
+    assert_int_equal(w.record.restarts_total, 7);
+    assert_int_equal(w.record.restarts, 2);
+    assert_int_equal(hub_restarts_total(w.hub), 7);
+    assert_int_equal(w.record.untold, 0);
+    stop();
+    start(1, 1, &s);
+    remember(0, 1);
+    w.peers[0].last_assign.assign.restarts = 9;
+    hello(0);
+    assert_int_equal(w.record.untold, 2); /* only the last has an entry, of an unknown cause */
+    stop();
+}
+
+static void test_hub_members__a_new_hub_learns_what_runs_and_leaves_it_alone(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .restarts = 1};
+
+    (void)state;
+    start(2, 3, &s);
+    for (int i = 0; i < 3; i++) {
+        remember(i, 3);
+        hello(i);
+        assert_phase(HUB_RUNNING);
+        wait_quietly(100, true);
+    }
+    wait_quietly(15000, true);
+    assert_generation(5);
+    assert_int_equal(w.records, 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(w.peers[i].aborts, 0);
+    gone(1);
+    left_generation(0);
+    left_generation(2);
+    assert_int_equal(hub_generation(w.hub).epoch, 2); /* the next one is this hub's own */
+    assert_generation(6);
+    assert_int_equal(w.peers[0].place, 0);
+    assert_int_equal(hub_restarts(w.hub), 2);
+    stop();
+}
+
+static void test_hub_members__a_new_hub_waits_for_members_that_it_has_not_heard_of(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40};
+
+    (void)state;
+    start(2, 3, &s);
+    remember(0, 3);
+    remember(2, 3);
+    hello(0);
+    hello(2);
+    wait_quietly(19500, true); /* the other two miss nobody */
+    assert_phase(HUB_RUNNING);
+    wait_quietly(1000, true);
+    assert_phase(HUB_GATHERING); /* 1 did not come */
+    left_generation(0);
+    left_generation(2);
+    assert_generation(6);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 40);
+    stop();
+}
+
+static void test_hub_members__a_hub_that_has_moved_waits_longer(void **state)
+{
+    struct hub_start s = {
+        .epoch = 2, .recorded = {1, 5}, .progress_step = 40, .unheard_ms = 150000};
+
+    (void)state;
+    start(2, 3, &s);
+    wait_quietly(40000, true); /* Secrets come to each node at another time */
+    remember(0, 3);
+    hello(0);
+    wait_quietly(60000, true);
+    remember(2, 3);
+    hello(2);
+    wait_quietly(45000, true);
+    remember(1, 3);
+    hello(1);
+    wait_quietly(15000, true);
+    assert_phase(HUB_RUNNING);
+    assert_generation(5);
+    assert_int_equal(hub_restarts(w.hub), 0);
+    stop();
+}
+
+static void test_hub_members__a_new_hub_believes_a_member_that_misses_another(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40};
+
+    (void)state;
+    start(2, 3, &s);
+    remember(0, 3);
+    remember(2, 3);
+    hello(0);
+    hello(2);
+    wait_quietly(11000, true);
+    assert_phase(HUB_RUNNING);
+    left_generation(0); /* its connection to 1 broke */
+    assert_phase(HUB_GATHERING);
+    left_generation(2);
+    assert_generation(6);
+    stop();
+}
+
+static void test_hub_members__a_new_hub_loses_nobody_while_steps_are_made(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40};
+
+    (void)state;
+    start(2, 3, &s);
+    wait_quietly(40000, true); /* they do not know where it is */
+    remember(0, 3);
+    hello(0);
+    for (int64_t step = 41; step <= 46; step++) { /* 1 and 2 vote, so they live */
+        wait_quietly(9000, true);
+        progress(0, step, step);
+        assert_phase(HUB_RUNNING);
+    }
+    for (int i = 1; i < 3; i++) {
+        remember(i, 3);
+        w.peers[i].status.step = 46;
+    }
+    hello(1);
+    wait_quietly(19500, true);
+    assert_phase(HUB_RUNNING);
+    assert_generation(5);
+    wait_quietly(1000, true); /* no step, and 2 has not come */
+    assert_phase(HUB_GATHERING);
+    left_generation(0);
+    left_generation(1);
+    assert_generation(6);
+    stop();
+}
+
+static void test_hub_members__stops_when_a_member_knows_a_newer_hub(void **state)
+{
+    struct hub_start s = {.epoch = 2};
+
+    (void)state;
+    start(1, 1, &s);
+    w.peers[0].status =
+        (struct message_status){.state = MESSAGE_STATE_WAITING, .generation = {3, 9}, .step = -1};
+    hello(0);
+    assert_int_equal(count_events(HUB_EVENT_SUPERSEDED), 1);
+    assert_true(isinf(hub_deadline(w.hub)));
+    tick(60000);
+    assert_int_equal(w.records, 0);
+    stop();
+}
+
+#define TEST(name) cmocka_unit_test(test_hub_members__##name)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(without_a_record_only_a_majority_goes_on),
+        TEST(a_late_record_counts_what_could_not_be_written),
+        TEST(a_restart_is_recorded_with_the_generation_it_leads_to),
+        TEST(a_new_hub_hears_why_a_generation_was_ended),
+        TEST(a_failure_told_late_ends_no_newer_generation),
+        TEST(a_failure_that_no_hub_has_seen_counts_though_another_leaves),
+        TEST(a_failure_that_only_a_leaver_knows_counts),
+        TEST(a_generation_of_which_nobody_is_left_has_failed),
+        TEST(a_new_hub_learns_restarts_that_were_not_recorded),
+        TEST(who_comes_back_with_the_state_is_not_left_out_for_a_slow_record),
+        TEST(a_new_hub_learns_what_runs_and_leaves_it_alone),
+        TEST(a_new_hub_waits_for_members_that_it_has_not_heard_of),
+        TEST(a_hub_that_has_moved_waits_longer),
+        TEST(a_new_hub_believes_a_member_that_misses_another),
+        TEST(a_new_hub_loses_nobody_while_steps_are_made),
+        TEST(stops_when_a_member_knows_a_newer_hub),
+    };
+    return cmocka_run_group_tests_name("hub_leaders", tests, NULL, NULL);
+}
