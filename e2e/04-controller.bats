@@ -94,11 +94,6 @@ changes_by() { # changes_by POD FIRST LAST
         build/release/tests/integration/test_kube_machinery '*outlives*'
 }
 
-# The process that leads: a pod may hold several, one after the other.
-holder() {
-    kubectl get lease fleetjob-controller -n "$system" -o jsonpath='{.spec.holderIdentity}'
-}
-
 # The next leader cannot know what the last one never wrote to the API server. That is another
 # scenario: the leader changes if the API server is away for longer than a Lease.
 @test "a trainer dies while the API server is away" {

@@ -126,15 +126,18 @@ END
     kubectl delete fj ignored -n "$namespace"
 }
 
-@test "a drained worker costs its job one restart, that does not count" {
+drain_costs_one() {
     own_job drained '/bin/busybox sleep 100000' 3 \
         'restart: {maxRestarts: 0}, elastic: {waitForReplacementSeconds: 1000}' 'minReplicas: 1'
-    becomes drained Running
+    becomes drained Running || return
     kubectl delete pod -n "$namespace" \
         -l fleetjob.dev/job-name=drained,fleetjob.dev/worker-index=1 --wait=false
-    eventually "$LIMIT" has_new_worker drained 1 3
-    field_is drained rendezvous.generation 2
-    [[ "$(field drained restarts.count)" =~ ^0?$ ]]
+    eventually "$LIMIT" has_new_worker drained 1 3 && field_is drained rendezvous.generation 2 &&
+        [[ "$(field drained restarts.count)" =~ ^0?$ ]]
+}
+
+@test "a drained worker costs its job one restart, that does not count" {
+    undisturbed drained drain_costs_one
     kubectl delete fj drained -n "$namespace" --wait=false
 }
 
@@ -142,15 +145,19 @@ caused_by() { # caused_by JOB CAUSE: the last restart
     field_is "$1" 'restarts.history[-1:].cause' "$2"
 }
 
-@test "an evicted worker is called so, and does not count" {
+eviction_is_called_so() {
     own_job evicted '/bin/busybox sleep 100000' 2 'restart: {maxRestarts: 0}'
-    becomes evicted Running
+    becomes evicted Running || return
     kubectl create --raw "/api/v1/namespaces/$namespace/pods/evicted-worker-1-0/eviction" -f - <<END
 {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "evicted-worker-1-0", "namespace": "$namespace"}}
 END
-    eventually "$LIMIT" caused_by evicted Evicted
-    eventually "$LIMIT" field_is evicted state Running
-    [[ "$(field evicted restarts.count)" =~ ^0?$ ]]
+    eventually "$LIMIT" caused_by evicted Evicted &&
+        eventually "$LIMIT" field_is evicted state Running &&
+        [[ "$(field evicted restarts.count)" =~ ^0?$ ]]
+}
+
+@test "an evicted worker is called so, and does not count" {
+    undisturbed evicted eviction_is_called_so
     kubectl delete fj evicted -n "$namespace" --wait=false
 }
 

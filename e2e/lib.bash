@@ -81,6 +81,27 @@ leader() {
         cut -d_ -f1
 }
 
+# The process that leads: a pod may hold several, one after the other.
+holder() {
+    kubectl get lease fleetjob-controller -n "$system" -o jsonpath='{.spec.holderIdentity}'
+}
+
+# On a machine that is busy enough a leader loses its Lease, and the next hub does not know why a
+# pod went that nobody has recorded: then the scenario is played again.
+undisturbed() { # undisturbed JOB COMMAND…: it may fail only if the leader has changed meanwhile
+    local job=$1 before
+    shift
+    for _ in 1 2 3 4 5; do
+        eventually "$LIMIT" one_of_them_leads || return
+        before=$(holder)
+        "$@" && return
+        [ "$(holder)" != "$before" ] || return 1
+        kubectl delete fj "$job" -n "$namespace" --wait || return
+        eventually "$LIMIT" nothing_left_of "$job" || return
+    done
+    return 1
+}
+
 # ---- the small job -------------------------------------------------------------------------------
 
 start_job() { # start_job NAME [setting…]: and wait until it trains
