@@ -103,64 +103,65 @@ struct program_op;
 struct autodiff;
 struct fleet_error;
 
-/* X(KIND, "name"): the name is used in print, plan and golden tests. */
-#define OP_KINDS(X)                                         \
-    X(EMBEDDING, "embedding")                               \
-    X(EMBEDDING_GRAD, "embedding_grad")                     \
-    X(LAYER_NORM, "layer_norm")                             \
-    X(LAYER_NORM_GRAD, "layer_norm_grad")                   \
-    X(RMS_NORM, "rms_norm")                                 \
-    X(RMS_NORM_GRAD, "rms_norm_grad")                       \
-    X(LINEAR, "linear")                                     \
-    X(LINEAR_GRAD, "linear_grad")                           \
-    X(MATMUL, "matmul")                                     \
-    X(ATTENTION, "attention")                               \
-    X(ATTENTION_GRAD, "attention_grad")                     \
-    X(CROSS_ENTROPY, "cross_entropy")                       \
-    X(CROSS_ENTROPY_GRAD, "cross_entropy_grad")             \
-    X(ADD, "add")                                           \
-    X(ADD_GRAD_B, "add_grad_b")                             \
-    X(SCALE, "scale")                                       \
-    X(GELU, "gelu")                                         \
-    X(GELU_GRAD, "gelu_grad")                               \
-    X(RELU, "relu")                                         \
-    X(RELU_GRAD, "relu_grad")                               \
-    X(SILU, "silu")                                         \
-    X(SILU_GRAD, "silu_grad")                               \
-    X(SWIGLU, "swiglu")                                     \
-    X(SWIGLU_GRAD, "swiglu_grad")                           \
-    X(ROPE, "rope")                                         \
-    X(DROPOUT, "dropout")                                   \
-    X(SOFTMAX, "softmax")                                   \
-    X(SOFTMAX_GRAD, "softmax_grad")                         \
-    X(CAST, "cast")                                         \
-    X(RESHAPE, "reshape")                                   \
-    X(TRANSPOSE, "transpose")                               \
-    X(REDUCE, "reduce")                                     \
-    X(REDUCE_GRAD, "reduce_grad")                           \
-    X(CONCAT, "concat")                                     \
-    X(SPLIT, "split")                                       \
-    X(CONV2D, "conv2d")                                     \
-    X(CONV2D_GRAD, "conv2d_grad")                           \
-    X(BATCH_NORM, "batch_norm")                             \
-    X(BATCH_NORM_GRAD, "batch_norm_grad")                   \
-    X(MAX_POOL2D, "max_pool2d")                             \
-    X(MAX_POOL2D_GRAD, "max_pool2d_grad")                   \
-    X(AVG_POOL2D, "avg_pool2d")                             \
-    X(AVG_POOL2D_GRAD, "avg_pool2d_grad")                   \
-    X(ADAPTIVE_AVG_POOL2D, "adaptive_avg_pool2d")           \
-    X(ADAPTIVE_AVG_POOL2D_GRAD, "adaptive_avg_pool2d_grad") \
-    X(MEMCPY, "memcpy")                                     \
-    X(FILL, "fill")                                         \
-    X(ALL_REDUCE, "all_reduce")                             \
-    X(GRAD_NORM, "grad_norm")                               \
-    X(CHECK_FINITE, "check_finite")                         \
-    X(SGD, "sgd")                                           \
-    X(MOMENTUM, "momentum")                                 \
-    X(ADAM, "adam")                                         \
-    X(ADAMW, "adamw")                                       \
-    X(LAMB, "lamb")                                         \
-    X(LARS, "lars")
+/* X(KIND, name): OP_KIND is name_definition, which a file of ops/ exports. Print, plan and golden
+ * tests use the name. */
+#define OP_KINDS(X)                                       \
+    X(EMBEDDING, embedding)                               \
+    X(EMBEDDING_GRAD, embedding_grad)                     \
+    X(LAYER_NORM, layer_norm)                             \
+    X(LAYER_NORM_GRAD, layer_norm_grad)                   \
+    X(RMS_NORM, rms_norm)                                 \
+    X(RMS_NORM_GRAD, rms_norm_grad)                       \
+    X(LINEAR, linear)                                     \
+    X(LINEAR_GRAD, linear_grad)                           \
+    X(MATMUL, matmul)                                     \
+    X(ATTENTION, attention)                               \
+    X(ATTENTION_GRAD, attention_grad)                     \
+    X(CROSS_ENTROPY, cross_entropy)                       \
+    X(CROSS_ENTROPY_GRAD, cross_entropy_grad)             \
+    X(ADD, add)                                           \
+    X(ADD_GRAD_B, add_grad_b)                             \
+    X(SCALE, scale)                                       \
+    X(GELU, gelu)                                         \
+    X(GELU_GRAD, gelu_grad)                               \
+    X(RELU, relu)                                         \
+    X(RELU_GRAD, relu_grad)                               \
+    X(SILU, silu)                                         \
+    X(SILU_GRAD, silu_grad)                               \
+    X(SWIGLU, swiglu)                                     \
+    X(SWIGLU_GRAD, swiglu_grad)                           \
+    X(ROPE, rope)                                         \
+    X(DROPOUT, dropout)                                   \
+    X(SOFTMAX, softmax)                                   \
+    X(SOFTMAX_GRAD, softmax_grad)                         \
+    X(CAST, cast)                                         \
+    X(RESHAPE, reshape)                                   \
+    X(TRANSPOSE, transpose)                               \
+    X(REDUCE, reduce)                                     \
+    X(REDUCE_GRAD, reduce_grad)                           \
+    X(CONCAT, concat)                                     \
+    X(SPLIT, split)                                       \
+    X(CONV2D, conv2d)                                     \
+    X(CONV2D_GRAD, conv2d_grad)                           \
+    X(BATCH_NORM, batch_norm)                             \
+    X(BATCH_NORM_GRAD, batch_norm_grad)                   \
+    X(MAX_POOL2D, max_pool2d)                             \
+    X(MAX_POOL2D_GRAD, max_pool2d_grad)                   \
+    X(AVG_POOL2D, avg_pool2d)                             \
+    X(AVG_POOL2D_GRAD, avg_pool2d_grad)                   \
+    X(ADAPTIVE_AVG_POOL2D, adaptive_avg_pool2d)           \
+    X(ADAPTIVE_AVG_POOL2D_GRAD, adaptive_avg_pool2d_grad) \
+    X(MEMCPY, memcpy)                                     \
+    X(FILL, fill)                                         \
+    X(ALL_REDUCE, all_reduce)                             \
+    X(GRAD_NORM, grad_norm)                               \
+    X(CHECK_FINITE, check_finite)                         \
+    X(SGD, sgd)                                           \
+    X(MOMENTUM, momentum)                                 \
+    X(ADAM, adam)                                         \
+    X(ADAMW, adamw)                                       \
+    X(LAMB, lamb)                                         \
+    X(LARS, lars)
 
 enum op_kind {
 #define OP_KIND_ENUM(kind, name) OP_##kind,

@@ -325,7 +325,7 @@ static void test_op__refuses_what_does_not_fit(void **state)
 static void test_op__every_kind_has_a_definition_of_its_name(void **state)
 {
     static const char *const names[] = {
-#define NAME(kind, text) text,
+#define NAME(kind, text) #text,
         OP_KINDS(NAME)
 #undef NAME
     };
