@@ -67,7 +67,7 @@ static enum fleet_isa pod_level(const struct supervisor *s)
     return level;
 }
 
-/* Time never goes back for a member, which others tell the time, too. */
+/* A member's clock is monotonic even if its callers' clocks are not. */
 double supervisor_clock(const struct supervisor *s)
 {
     return s->host.now(s->host.user);
@@ -96,7 +96,7 @@ static bool use_member(struct supervisor *s)
     return s->member != before;
 }
 
-static void tell_up(struct supervisor *s, int local_rank, struct member_output *out)
+static void report_up(struct supervisor *s, int local_rank, struct member_output *out)
 {
     /* What an own trainer held has ended with it. */
     int64_t step = s->config.has_own_trainer ? -1 : s->trainers[local_rank].step;
@@ -106,11 +106,11 @@ static void tell_up(struct supervisor *s, int local_rank, struct member_output *
 }
 
 /* Tell a new member which trainers were up before it was made. */
-static void tell_all_up(struct supervisor *s, struct member_output *out)
+static void report_all_up(struct supervisor *s, struct member_output *out)
 {
     for (int i = 0; i < s->config.processes; i++)
         if (s->trainers[i].state == TRAINER_WAITING || s->config.has_own_trainer)
-            tell_up(s, i, out);
+            report_up(s, i, out);
 }
 
 /* The trainer waits for an assign. Until all of the pod are up nobody hears of it. */
@@ -121,9 +121,9 @@ void supervisor_report_up(struct supervisor *s, int local_rank)
     if (!s->member && !all_are_up(s))
         return;
     if (use_member(s))
-        tell_all_up(s, &out);
+        report_all_up(s, &out);
     else
-        tell_up(s, local_rank, &out);
+        report_up(s, local_rank, &out);
     supervisor_apply(s, &out);
 }
 
@@ -156,7 +156,7 @@ void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct memb
                          : now_ms + backoff_ms(s, t->failures);
     s->host.failed(s->host.user, failure, t->words);
     if (!s->member && use_member(s))
-        tell_all_up(s, &out);
+        report_all_up(s, &out);
     member_trainer_failed(s->member, failure, supervisor_clock(s), &out);
     supervisor_apply(s, &out); /* (1) */
 }

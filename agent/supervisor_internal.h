@@ -5,7 +5,7 @@
 /*
  * The state of a supervisor, shared by the files that make it: supervisor.c (life, time, starting
  * and ending trainers), supervisor_trainer.c (what trainers say and how they end),
- * supervisor_order.c (what the hub and signals want). Nobody else includes this.
+ * supervisor_order.c (what the hub and signals want). Only these files include this.
  */
 
 #include "agent/supervisor.h"
@@ -58,7 +58,7 @@ struct supervisor {
     char reason[MESSAGE_REASON_MAX + 1];
 };
 
-/* Time never goes back for a member, which others tell the time, too. */
+/* A member's clock is monotonic even if its callers' clocks are not. */
 double supervisor_clock(const struct supervisor *s);
 /* Hand over what the member has answered: the last thing a function does with the state (7). */
 void supervisor_apply(struct supervisor *s, struct member_output *out);

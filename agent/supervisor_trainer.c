@@ -14,7 +14,7 @@
 #include "libfleet/base/strbuf.h"
 
 #define CLOSED_GRACE_MS   5000.0 /* between the end of a link and the end of its process */
-#define EXIT_RESTART      101    /* distributed_api.md 14.2: please restart */
+#define EXIT_RESTART      101    /* as in Paddle: please restart */
 #define EXIT_RESTART_PLAN 102    /* the same, for a new parallel plan */
 
 /* ---- what trainers say ----------------------------------------------------------------------- */

@@ -246,7 +246,7 @@ static void note_members(struct local_job *lj)
 }
 
 /* All wait for a worker that does not come to the hub: people should know for which. */
-static void tell_missing(struct local_job *lj)
+static void report_missing(struct local_job *lj)
 {
     note_members(lj);
     for (size_t i = 0; !lj->is_stopping && i < launcher_count(lj->launcher); i++) {
@@ -266,7 +266,7 @@ static void tell_missing(struct local_job *lj)
 
 /* Minutes of silence look like a hang: say what is being computed, each time after twice as
  * long. */
-static void tell_long_step(struct local_job *lj)
+static void report_long_step(struct local_job *lj)
 {
     const struct training_config *training = &lj->job->spec.training;
     const struct hub_view *view = hub_host_view(lj->host);
@@ -341,8 +341,8 @@ static void reconcile_now(struct local_job *lj)
     reconcile(&observed, &actions);
     apply(lj, &actions);
     actions_release(&actions);
-    tell_missing(lj);
-    tell_long_step(lj);
+    report_missing(lj);
+    report_long_step(lj);
     state_changed(lj);
     if (is_at_rest(lj))
         uv_stop(&lj->loop);

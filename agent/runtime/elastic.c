@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Joining a generation (design.md 10): connect, agree, catch up, feed the newcomers.
+ * Joining a generation: connect, agree, catch up, feed the newcomers.
  *
  *   assign ─▶ prepare ─▶ connect ─▶ agree ─┬─ somebody holds a state: catch up by one held gradient
  *                                          │  or receive the state from the lowest rank that has it

@@ -162,7 +162,7 @@ static void log_step(struct trainer *trainer, int64_t update, const struct link_
 }
 
 /* Tell of an update that was not made, once for the whole job. */
-static void tell_skipped(struct trainer *trainer, int64_t update)
+static void report_skipped(struct trainer *trainer, int64_t update)
 {
     int64_t step = trainer_steps(trainer, update);
 
@@ -220,5 +220,5 @@ void report_update(struct trainer *trainer, int64_t update)
         }
     }
     write_charts(trainer);
-    tell_skipped(trainer, update);
+    report_skipped(trainer, update);
 }

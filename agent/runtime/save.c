@@ -110,7 +110,7 @@ static void follow(struct trainer *trainer)
 }
 
 /* Once a process. */
-static void tell_shared(struct trainer *trainer, const char *theirs)
+static void report_shared(struct trainer *trainer, const char *theirs)
 {
     if (trainer->save.is_shared)
         return;
@@ -139,7 +139,7 @@ static void remember_newest(struct trainer *trainer, int64_t step, const char *f
 }
 
 /* To the log and to the job's status; the save is tried again after a back-off. */
-static void tell_failed_save(struct trainer *trainer, int64_t step, const char *reason)
+static void report_failed_save(struct trainer *trainer, int64_t step, const char *reason)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct link_message message = {.kind = LINK_CHECKPOINT_FAILED};
@@ -161,7 +161,7 @@ static void tell_failed_save(struct trainer *trainer, int64_t step, const char *
     trainer_warn(trainer, "%s", text.text);
 }
 
-static void tell_saved(struct trainer *trainer, const struct snapshot_result *result)
+static void report_saved(struct trainer *trainer, const struct snapshot_result *result)
 {
     const char *path = trainer->job.config.checkpoint.path;
     struct link_message message = {.kind = LINK_CHECKPOINT_DONE,
@@ -171,9 +171,9 @@ static void tell_saved(struct trainer *trainer, const struct snapshot_result *re
     if (result->shard > 0) /* the first rank tells */
         return;
     if (result->is_shared)
-        tell_shared(trainer, result->theirs);
+        report_shared(trainer, result->theirs);
     if (result->rc < 0) {
-        tell_failed_save(trainer, result->step, result->err.text);
+        report_failed_save(trainer, result->step, result->err.text);
         return;
     }
     remember_newest(trainer, result->step, result->folder);
@@ -187,7 +187,7 @@ static void collect(struct trainer *trainer, bool wait)
     struct snapshot_result result;
 
     if (trainer->save.snapshot && snapshot_take(trainer->save.snapshot, wait, &result))
-        tell_saved(trainer, &result);
+        report_saved(trainer, &result);
 }
 
 void save_finish(struct trainer *trainer)
@@ -210,7 +210,7 @@ void save_now(struct trainer *trainer)
     follow(trainer);
     trainer->save.begun_in = trainer->generation.id;
     if (snapshot_begin(trainer->save.snapshot, &state, &about, &err) < 0)
-        tell_failed_save(trainer, about.step, err.text);
+        report_failed_save(trainer, about.step, err.text);
     else
         trainer->save.saved = trainer->progress.committed;
     cJSON_Delete(about.extra);
@@ -280,7 +280,7 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
         follow(trainer);
         trainer->save.begun_in = trainer->generation.id;
         if (snapshot_begin_shard(trainer->save.snapshot, &state, &about, &part, &why) < 0)
-            tell_failed_save(trainer, about.step, why.text);
+            report_failed_save(trainer, about.step, why.text);
         else if (trainer->generation.rank ==
                  0) /* the others learn of it when it is complete, by a join */
             trainer->save.saved = trainer->progress.committed;
@@ -393,7 +393,7 @@ int save_if_due(struct trainer *trainer, struct fleet_error *err)
     return rc;
 }
 
-static void tell_warnings(struct trainer *trainer, const struct fleet_errors *warnings)
+static void report_warnings(struct trainer *trainer, const struct fleet_errors *warnings)
 {
     for (size_t i = 0; i < warnings->count && i < FLEET_ERRORS_MAX; i++)
         trainer_warn(trainer, "checkpoint %s passed over: %s", warnings->items[i].path,
@@ -401,8 +401,8 @@ static void tell_warnings(struct trainer *trainer, const struct fleet_errors *wa
 }
 
 /* The weights are then neither job's: worth a note, but it is what fine-tuning does. */
-static void tell_origin(struct trainer *trainer, const struct manifest *manifest,
-                        const char *folder)
+static void report_origin(struct trainer *trainer, const struct manifest *manifest,
+                          const char *folder)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf fields = {0};
     const char *name = "";
@@ -443,13 +443,13 @@ static int resume_from(struct trainer *trainer, const struct manifest *manifest,
                      "resumed at instruction-set level %s a checkpoint computed at %s: the same "
                      "arithmetic, other last digits",
                      fleet_isa_names[trainer->generation.level], manifest->instruction_set);
-    tell_origin(trainer, manifest, folder);
+    report_origin(trainer, manifest, folder);
     remember_newest(trainer, manifest->step, folder);
     trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = update;
     return 0;
 }
 
-static void tell_resumed(struct trainer *trainer, const char *folder)
+static void report_resumed(struct trainer *trainer, const char *folder)
 {
     FLEET_AUTO_FREE char *place = fleet_file_join(trainer->job.config.checkpoint.path, folder);
     int64_t step = trainer_steps(trainer, trainer->progress.committed);
@@ -485,7 +485,7 @@ static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct f
     state_of(trainer, &state);
     rc = checkpoint_restore(config->path, resume, is_start ? NULL : &history, &state, &manifest,
                             folder, &warnings, err);
-    tell_warnings(trainer, &warnings);
+    report_warnings(trainer, &warnings);
     fleet_errors_release(&warnings);
     if (rc == -ENOENT && resume == TRAINING_RESUME_AUTO)
         return 0;
@@ -494,7 +494,7 @@ static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct f
     rc = resume_from(trainer, &manifest, folder, err);
     if (rc == 0) {
         trainer->save.began_at = is_start ? manifest.step : trainer->save.began_at;
-        tell_resumed(trainer, folder);
+        report_resumed(trainer, folder);
     }
     manifest_release(&manifest);
     *out_found = rc == 0;
@@ -521,7 +521,7 @@ int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struc
     state_of(trainer, &state);
     rc = checkpoint_restore(trainer->job.config.checkpoint.path, step, &history, &state, out,
                             folder, &warnings, err);
-    tell_warnings(trainer, &warnings);
+    report_warnings(trainer, &warnings);
     fleet_errors_release(&warnings);
     if (rc < 0 || is_own(trainer, out))
         return rc;

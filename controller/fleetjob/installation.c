@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "controller/fleetjob/job_service.h"
-#include "controller/machinery/led_io.h"
+#include "controller/machinery/leader_io.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -27,7 +27,7 @@
 
 struct installation {
     struct installation_options options;
-    struct led_io *led;
+    struct leader_io *led;
     struct kube_io *io; /* of `led` */
     struct kube_rest_call *call;
     struct kube_call *timer;
@@ -267,7 +267,7 @@ static void on_service_made(void *user, const cJSON *object, const struct fleet_
         on_service_written(in, object, err);
 }
 
-/* With another port, agents dial in vain; with a selector, Kubernetes writes endpoints of its
+/* With another port, agents cannot connect; with a selector, Kubernetes writes endpoints of its
  * own. */
 static bool is_right(const struct installation *in, const cJSON *service)
 {
@@ -334,8 +334,8 @@ struct installation *installation_new(const struct installation_options *options
 
     fleet_assert(in && (!options->service || service));
     in->options = *options;
-    in->led = led_io_new(options->io, options->may_write, options->user);
-    in->io = led_io_kube(in->led);
+    in->led = leader_io_new(options->io, options->may_write, options->user);
+    in->io = leader_io_kube(in->led);
     if (service)
         note_service(in, service);
     if (options->service)
@@ -351,7 +351,7 @@ void installation_free(struct installation *in)
         return;
     kube_rest_cancel(&in->call);
     kube_cancel(in->io, &in->timer);
-    led_io_free(in->led);
+    leader_io_free(in->led);
     cJSON_Delete(in->service);
     cJSON_Delete(in->owner);
     free(in);

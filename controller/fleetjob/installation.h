@@ -11,9 +11,9 @@
  *   the identity Secret    deleted: made again from what this process has in memory;
  *                          owned by something: freed, so that nothing takes it along
  *
- *  (1) Only the leader writes: each request is checked when it leaves (led_io.h).
+ *  (1) Only the leader writes: each request is checked when it leaves (leader_io.h).
  *  (2) If the Service cannot get its address again, `on_moved` tells: what rests on the address
- *      must begin anew.
+ *      must begin again.
  */
 
 #include <stdbool.h>

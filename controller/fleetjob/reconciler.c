@@ -24,7 +24,7 @@
 #include "controller/fleetjob/reconciler_pass.h"
 #include "controller/fleetjob/reconciler_watch.h"
 #include "controller/machinery/expectations.h"
-#include "controller/machinery/led_io.h"
+#include "controller/machinery/leader_io.h"
 #include "controller/machinery/metrics.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
@@ -275,8 +275,8 @@ struct reconciler *reconciler_new(const struct reconciler_options *options)
 
     fleet_assert(r);
     r->options = *options;
-    r->led = led_io_new(options->io, may_write, r);
-    r->io = led_io_kube(r->led);
+    r->led = leader_io_new(options->io, may_write, r);
+    r->io = leader_io_kube(r->led);
     r->expectations = expectations_new();
     add_metrics(r);
     r->manager = manager_new(&manager);
@@ -304,7 +304,7 @@ void reconciler_free(struct reconciler *r)
     pod_labels_forget(r);
     manager_free(r->manager);
     expectations_free(r->expectations);
-    led_io_free(r->led);
+    leader_io_free(r->led);
     free(r);
 }
 

@@ -11,13 +11,13 @@
 #include "libfleet/base/map.h"
 
 struct expectations;
-struct led_io;
+struct leader_io;
 struct metric;
 struct pod_query;
 
 struct reconciler {
     struct reconciler_options options;
-    struct led_io *led;
+    struct leader_io *led;
     struct kube_io *io; /* of `led`: only who leads changes anything */
     struct manager *manager;
     int jobs_informer, pods_informer, services_informer;

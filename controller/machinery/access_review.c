@@ -53,7 +53,7 @@ struct access_review {
 /* ---- verdicts ------------------------------------------------------------------------------- */
 
 /* A callback may ask again, or cancel another wait. */
-static void tell(struct entry *entry, const struct access_verdict *verdict)
+static void report(struct entry *entry, const struct access_verdict *verdict)
 {
     struct access_wait *wait;
 
@@ -75,7 +75,7 @@ static void keep(struct entry *entry, enum access access)
     entry->was_allowed = access == ACCESS_ALLOWED;
     entry->until_ms = now_ms + (entry->was_allowed ? ACCESS_ALLOWED_MS : ACCESS_REFUSED_MS);
     verdict = entry->verdict;
-    tell(entry, &verdict);
+    report(entry, &verdict);
 }
 
 static void fail(struct entry *entry, const struct fleet_error *err)
@@ -90,7 +90,7 @@ static void fail(struct entry *entry, const struct fleet_error *err)
         review->troubled_ms = now_ms;
         review->options.on_trouble(review->options.user, err);
     }
-    tell(entry, &failed);
+    report(entry, &failed);
 }
 
 /* ---- reviews -------------------------------------------------------------------------------- */

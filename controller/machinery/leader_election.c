@@ -72,7 +72,7 @@ struct leader_election {
 
 static void try_soon(struct leader_election *e);
 
-static void tell_trouble(struct leader_election *e, const struct fleet_error *err)
+static void report_trouble(struct leader_election *e, const struct fleet_error *err)
 {
     if (e->options.on_trouble)
         e->options.on_trouble(e->options.user, err);
@@ -218,7 +218,7 @@ static void on_written(void *user, const cJSON *lease, const struct fleet_error 
     }
     e->uncertain = true;
     if (err && !kube_is_conflict(err) && !kube_is_already_exists(err))
-        tell_trouble(e, err);
+        report_trouble(e, err);
     if (e->state == CLAIMING)
         e->state = FOLLOWING;
     try_soon(e);
@@ -259,7 +259,7 @@ static void on_seen(void *user, const cJSON *lease, const struct fleet_error *er
         return;
     }
     if (err && !kube_is_not_found(err)) {
-        tell_trouble(e, err);
+        report_trouble(e, err);
         try_soon(e);
         return;
     }
@@ -359,7 +359,7 @@ static void on_given_back(void *user, const cJSON *lease, const struct fleet_err
     (void)lease;
     e->call = NULL;
     if (err)
-        tell_trouble(e, err);
+        report_trouble(e, err);
     e->on_released(e->released_user);
 }
 
@@ -403,7 +403,7 @@ static void on_release_seen(void *user, const cJSON *lease, const struct fleet_e
         return;
     }
     if (err)
-        tell_trouble(e, err);
+        report_trouble(e, err);
     e->on_released(e->released_user);
 }
 

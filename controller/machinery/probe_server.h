@@ -54,7 +54,7 @@ struct probe_server_options {
     void *user;
 };
 
-/* -EADDRINUSE and the like from bind, -EINVAL: not an address. */
+/* -EADDRINUSE and other errors of bind, -EINVAL: not an address. */
 int probe_server_new(uv_loop_t *loop, const struct probe_server_options *options,
                      struct probe_server **out, struct fleet_error *err);
 

@@ -7,7 +7,7 @@
  *    │  │ └── next page                   │  └──────────────────┘ after a wait, if it was short
  *    │  │ failed                          │ failed
  *    │  ▼                                 ▼
- *    └─ WAITING, then list anew ◀─ 410 ─ WAITING, then watch from the last version
+ *    └─ WAITING, then list again ◀─ 410 ─ WAITING, then watch from the last version
  *
  *  LISTING  -> LISTING   on_page()       the answer has a continue token
  *  LISTING  -> WATCHING  on_page()       the answer is the last page: its version is where to watch
@@ -35,7 +35,7 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/rest.h"
 
-#define UNREADABLE_MAX 3 /* events that cannot be read, in a row, before all is listed anew */
+#define UNREADABLE_MAX 3 /* events that cannot be read, in a row, before all is listed again */
 /* how much smaller or larger pages become that were too large, or too late */
 #define PAGE_STEP      4
 #define SHORT_WATCH_MS 1000.0 /* one that ends sooner, without an event, is a kind of failure */
@@ -89,7 +89,7 @@ static void wait(struct reflector *r)
     r->timer = kube_after(r->io, delay_ms, on_wait_over, r);
 }
 
-static void tell_trouble(struct reflector *r, const struct fleet_error *err)
+static void report_trouble(struct reflector *r, const struct fleet_error *err)
 {
     r->counts.troubles++;
     if (r->options.on_trouble)
@@ -104,7 +104,7 @@ static void set_object(struct reflector *r, const cJSON *object)
     struct fleet_error err;
 
     if (store_set(r->store, r->options.source, object, &err) < 0)
-        tell_trouble(r, &err);
+        report_trouble(r, &err);
 }
 
 static void finish_list(struct reflector *r, const char *version)
@@ -129,7 +129,7 @@ static void list_failed(struct reflector *r, const struct fleet_error *err)
         r->page =
             r->page < REFLECTOR_PAGE_MAX / PAGE_STEP ? r->page * PAGE_STEP : REFLECTOR_PAGE_MAX;
     fleet_set_text(&r->token, "");
-    tell_trouble(r, err);
+    report_trouble(r, err);
     wait(r);
 }
 
@@ -217,7 +217,7 @@ static void on_watch_end(void *user, const struct fleet_error *err)
     if (err) {
         if (spoils_version(r, err))
             fleet_set_text(&r->version, "");
-        tell_trouble(r, err);
+        report_trouble(r, err);
     }
     if (err || was_short)
         wait(r);

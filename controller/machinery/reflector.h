@@ -9,7 +9,7 @@
  *  (1) After any failure of the network, once it works again, the store becomes equal to the
  *      collection.
  *  (2) Nothing is skipped: a watch goes on from the last version that the store has, and where that
- *      is not possible the whole is listed anew.
+ *      is not possible the whole is listed again.
  *  (3) Failures wait: exponentially, jittered, REFLECTOR_WAIT_MAX_MS at most.
  *  (4) If a page is larger than KUBE_RESPONSE_MAX, it is requested again with fewer items.
  */

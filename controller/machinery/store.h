@@ -11,7 +11,7 @@
  *  (1) Objects in the store are shared and read-only, and live until the store changes.
  *  (2) A change is reported once: `changed` runs after the store has it, with before and after.
  *      While it runs, `before` still lives.
- *  (3) An object that was deleted and made anew is reported as two changes, whether or not the
+ *  (3) An object that was deleted and made again is reported as two changes, whether or not the
  *      watch saw the deletion: UIDs tell.
  *  (4) After store_end() the store holds exactly what was set since store_begin() of that source.
  */

@@ -435,7 +435,7 @@ static void check_elastic(const struct check *c)
             (long long)spec->worker.min_replicas, (long long)spec->worker.max_replicas);
 }
 
-static void tell_selection(const struct check *c, const struct select_result *selected)
+static void report_selection(const struct check *c, const struct select_result *selected)
 {
     if (!c->warnings)
         return;
@@ -467,7 +467,7 @@ static void check_strategy(const struct check *c)
     struct fleet_errors found = {0};
 
     if (strategy_select(&spec->strategy, &options, strategy_path(c), &selected, &found) == 0) {
-        tell_selection(c, &selected);
+        report_selection(c, &selected);
         select_result_release(&selected);
         if (knows_world(c))
             check_each_size(c);

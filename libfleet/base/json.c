@@ -136,7 +136,7 @@ static int parse(const char *text, size_t size, size_t size_max, bool is_foreign
 {
     FLEET_AUTO_JSON cJSON *root = NULL;
     FLEET_AUTO_FREE char *copy = NULL;
-    struct json_scan_error found;
+    struct fleet_json_scan_error found;
     const char *end = NULL, *duplicate;
 
     if (size > size_max)
@@ -144,7 +144,7 @@ static int parse(const char *text, size_t size, size_t size_max, bool is_foreign
                            size_max);
     if (memchr(text, '\0', size))
         return refuse_at(text, memchr(text, '\0', size), "a NUL byte", err);
-    found = json_scan(text, size, FLEET_JSON_DEPTH_MAX);
+    found = fleet_json_scan(text, size, FLEET_JSON_DEPTH_MAX);
     if (found.what)
         return refuse_at(text, found.at, found.what, err);
     if (found.nul)

@@ -57,7 +57,7 @@ static bool is_hex(char c)
     return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* Bytes of the sequence at `at`, which may stand at the very end of the text; 0: not valid. */
+/* Bytes of the sequence at `at`, which may stand at the end of the text; 0: not valid. */
 static size_t utf8_length(const struct scanner *s)
 {
     char copy[8] = {0};
@@ -248,7 +248,7 @@ static bool scan_after(struct scanner *s, bool *out_is_done)
     }
 }
 
-struct json_scan_error json_scan(const char *text, size_t size, int depth_max)
+struct fleet_json_scan_error fleet_json_scan(const char *text, size_t size, int depth_max)
 {
     struct scanner s = {.at = text, .end = text + size, .depth_max = depth_max};
     bool is_open, is_done = false;
@@ -262,5 +262,6 @@ struct json_scan_error json_scan(const char *text, size_t size, int depth_max)
         if (!is_open && !scan_after(&s, &is_done))
             break;
     }
-    return (struct json_scan_error){.what = s.what, .at = s.where, .nul = s.what ? NULL : s.nul};
+    return (struct fleet_json_scan_error){
+        .what = s.what, .at = s.where, .nul = s.what ? NULL : s.nul};
 }

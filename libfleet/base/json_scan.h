@@ -11,13 +11,13 @@
 #include <stddef.h>
 
 /* Why a text is refused and where. */
-struct json_scan_error {
+struct fleet_json_scan_error {
     const char *what; /* static; NULL: nothing is wrong */
     const char *at;   /* in the text, or its end */
     const char *nul;  /* nothing is wrong: the first escape \u0000; NULL = none */
 };
 
 /* Is `text` one JSON value of at most `depth_max` (<= 64) nested lists and objects? */
-struct json_scan_error json_scan(const char *text, size_t size, int depth_max);
+struct fleet_json_scan_error fleet_json_scan(const char *text, size_t size, int depth_max);
 
 #endif

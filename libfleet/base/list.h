@@ -10,23 +10,23 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct list {
-    struct list *next, *previous;
+struct fleet_list {
+    struct fleet_list *next, *previous;
 };
 
 /* Make a head empty, or an entry one that is in no list. */
-static inline void list_init(struct list *head)
+static inline void fleet_list_init(struct fleet_list *head)
 {
     head->next = head->previous = head;
 }
 
-static inline bool list_is_empty(const struct list *head)
+static inline bool fleet_list_is_empty(const struct fleet_list *head)
 {
     return head->next == head;
 }
 
 /* Put an entry that is in no list at the end. */
-static inline void list_append(struct list *head, struct list *entry)
+static inline void fleet_list_append(struct fleet_list *head, struct fleet_list *entry)
 {
     entry->previous = head->previous;
     entry->next = head;
@@ -35,14 +35,15 @@ static inline void list_append(struct list *head, struct list *entry)
 }
 
 /* Take an entry out of whatever list it is in; fine if it is in none. */
-static inline void list_remove(struct list *entry)
+static inline void fleet_list_remove(struct fleet_list *entry)
 {
     entry->previous->next = entry->next;
     entry->next->previous = entry->previous;
-    list_init(entry);
+    fleet_list_init(entry);
 }
 
 /* The struct that `entry` is member `member` of. */
-#define LIST_OF(entry, type, member) ((type *)(void *)((char *)(entry)-offsetof(type, member)))
+#define FLEET_LIST_OF(entry, type, member) \
+    ((type *)(void *)((char *)(entry)-offsetof(type, member)))
 
 #endif

@@ -61,8 +61,8 @@ static void call_free(struct kube_call *call)
 {
     struct kube_http *http = call->http;
 
-    list_remove(&call->place);
-    list_remove(&call->ready);
+    fleet_list_remove(&call->place);
+    fleet_list_remove(&call->ready);
     if (call->easy) {
         (void)curl_multi_remove_handle(http->multi, call->easy);
         curl_easy_cleanup(call->easy);
@@ -83,8 +83,8 @@ static void call_free(struct kube_call *call)
 
 void kube_call_make_ready(struct kube_call *call)
 {
-    if (list_is_empty(&call->ready))
-        list_append(&call->http->ready, &call->ready);
+    if (fleet_list_is_empty(&call->ready))
+        fleet_list_append(&call->http->ready, &call->ready);
 }
 
 static enum kube_error kind_of(const struct kube_call *call)
@@ -98,7 +98,7 @@ static enum kube_error kind_of(const struct kube_call *call)
     return call->result == CURLE_OPERATION_TIMEDOUT ? KUBE_ERROR_TIMED_OUT : KUBE_ERROR_UNREACHABLE;
 }
 
-/* What curl says of its own ways, in words of ours. */
+/* curl's errors in plain words. */
 static const char *why(const struct kube_call *call)
 {
     switch (call->result) {
@@ -193,7 +193,7 @@ static void on_kick(uv_idle_t *kick)
 
 static void kick(struct kube_http *http)
 {
-    if (!list_is_empty(&http->ready) && !http->ending)
+    if (!fleet_list_is_empty(&http->ready) && !http->ending)
         (void)uv_idle_start(&http->kick, on_kick);
 }
 
@@ -202,17 +202,17 @@ static void start_waiting(struct kube_http *http);
 /* Callbacks may add to the list; what they add waits for the next turn. */
 void kube_http_deliver(struct kube_http *http)
 {
-    struct list batch;
+    struct fleet_list batch;
 
-    list_init(&batch);
-    while (!list_is_empty(&http->ready)) {
-        struct list *entry = http->ready.next;
-        list_remove(entry);
-        list_append(&batch, entry);
+    fleet_list_init(&batch);
+    while (!fleet_list_is_empty(&http->ready)) {
+        struct fleet_list *entry = http->ready.next;
+        fleet_list_remove(entry);
+        fleet_list_append(&batch, entry);
     }
-    while (!list_is_empty(&batch)) {
-        struct kube_call *call = LIST_OF(batch.next, struct kube_call, ready);
-        list_remove(&call->ready);
+    while (!fleet_list_is_empty(&batch)) {
+        struct kube_call *call = FLEET_LIST_OF(batch.next, struct kube_call, ready);
+        fleet_list_remove(&call->ready);
         if (call->request.streaming && call->answer.length > 0 && kube_call_is_success(call))
             deliver_data(call);
         else if (call->state == KUBE_CALL_ENDED)
@@ -247,18 +247,18 @@ static void run_plug_in(uv_work_t *work)
 /* Those that waited for it go on, or end with its words. */
 static void release_parked(struct kube_http *http, const struct fleet_error *err)
 {
-    struct list batch;
+    struct fleet_list batch;
 
-    list_init(&batch);
-    while (!list_is_empty(&http->parked)) {
-        struct list *entry = http->parked.next;
-        list_remove(entry);
-        list_append(&batch, entry);
+    fleet_list_init(&batch);
+    while (!fleet_list_is_empty(&http->parked)) {
+        struct fleet_list *entry = http->parked.next;
+        fleet_list_remove(entry);
+        fleet_list_append(&batch, entry);
     }
-    while (!list_is_empty(&batch)) {
-        struct kube_call *call = LIST_OF(batch.next, struct kube_call, place);
-        list_remove(&call->place);
-        list_append(&http->calls, &call->place);
+    while (!fleet_list_is_empty(&batch)) {
+        struct kube_call *call = FLEET_LIST_OF(batch.next, struct kube_call, place);
+        fleet_list_remove(&call->place);
+        fleet_list_append(&http->calls, &call->place);
         if (err)
             end_early(call, CURLE_LOGIN_DENIED, err->text);
         else
@@ -312,8 +312,8 @@ static void park(struct kube_call *call)
 {
     struct kube_http *http = call->http;
 
-    list_remove(&call->place);
-    list_append(&http->parked, &call->place);
+    fleet_list_remove(&call->place);
+    fleet_list_append(&http->parked, &call->place);
     call->state = KUBE_CALL_PARKED;
     wake_waiting(http, call->deadline_ms);
 }
@@ -324,8 +324,8 @@ static void start_call(struct kube_call *call)
     double now_ms = fleet_monotonic_ms();
     struct fleet_error err;
 
-    list_remove(&call->place);
-    list_append(&http->calls, &call->place);
+    fleet_list_remove(&call->place);
+    fleet_list_append(&http->calls, &call->place);
     if (call->deadline_ms > 0 && call->deadline_ms <= now_ms) {
         end_early(call, CURLE_OPERATION_TIMEDOUT, "timed out before it could be sent");
         return;
@@ -355,9 +355,9 @@ static void start_call(struct kube_call *call)
 static void start_waiting(struct kube_http *http)
 {
     while (!http->ending && http->in_flight < http->in_flight_max &&
-           !list_is_empty(&http->waiting)) {
+           !fleet_list_is_empty(&http->waiting)) {
         http->waiting_count--;
-        start_call(LIST_OF(http->waiting.next, struct kube_call, place));
+        start_call(FLEET_LIST_OF(http->waiting.next, struct kube_call, place));
     }
 }
 
@@ -381,18 +381,18 @@ static void on_waiting_time(uv_timer_t *timer)
 {
     struct kube_http *http = timer->data;
     double now_ms = fleet_monotonic_ms();
-    struct list *next;
+    struct fleet_list *next;
 
-    for (struct list *p = http->parked.next; p != &http->parked; p = next) {
-        struct kube_call *call = LIST_OF(p, struct kube_call, place);
+    for (struct fleet_list *p = http->parked.next; p != &http->parked; p = next) {
+        struct kube_call *call = FLEET_LIST_OF(p, struct kube_call, place);
         next = p->next;
         if (call->deadline_ms > 0 && call->deadline_ms <= now_ms)
             start_call(call); /* which says that it is too late */
         else
             wake_waiting(http, call->deadline_ms);
     }
-    for (struct list *p = http->waiting.next; p != &http->waiting; p = next) {
-        struct kube_call *call = LIST_OF(p, struct kube_call, place);
+    for (struct fleet_list *p = http->waiting.next; p != &http->waiting; p = next) {
+        struct kube_call *call = FLEET_LIST_OF(p, struct kube_call, place);
         next = p->next;
         if (call->deadline_ms <= 0 || call->deadline_ms > now_ms) {
             wake_waiting(http, call->deadline_ms);
@@ -421,8 +421,8 @@ static struct kube_call *http_send(struct kube_io *io, const struct kube_request
         memcpy(call->body, request->body_size > 0 ? request->body : "", request->body_size);
     }
     call->deadline_ms = request->timeout_ms > 0 ? fleet_monotonic_ms() + request->timeout_ms : 0;
-    list_init(&call->ready);
-    list_append(&http->waiting, &call->place);
+    fleet_list_init(&call->ready);
+    fleet_list_append(&http->waiting, &call->place);
     if (request->streaming || request->urgent ||
         (http->in_flight < http->in_flight_max && http->waiting_count == 0)) {
         start_call(call);
@@ -456,8 +456,8 @@ static struct kube_call *http_after(struct kube_io *io, double delay_ms,
     call->state = KUBE_CALL_TIMER;
     call->on_time = callback;
     call->on_time_user = user;
-    list_init(&call->ready);
-    list_append(&http->calls, &call->place);
+    fleet_list_init(&call->ready);
+    fleet_list_append(&http->calls, &call->place);
     (void)uv_timer_init(http->loop, &call->timer);
     call->timer.data = call;
     http->open_handles++;
@@ -530,10 +530,10 @@ int kube_http_new(uv_loop_t *loop, struct kube_config *config,
         options && options->in_flight_max > 0 ? options->in_flight_max : IN_FLIGHT_DEFAULT;
     http->answered = options ? options->answered : NULL;
     http->user = options ? options->user : NULL;
-    list_init(&http->waiting);
-    list_init(&http->parked);
-    list_init(&http->calls);
-    list_init(&http->ready);
+    fleet_list_init(&http->waiting);
+    fleet_list_init(&http->parked);
+    fleet_list_init(&http->calls);
+    fleet_list_init(&http->ready);
     http->multi = curl_multi_init();
     fleet_assert(http->multi != NULL);
     (void)curl_multi_setopt(http->multi, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
@@ -554,14 +554,14 @@ void kube_http_free(struct kube_io *io)
         return;
     fleet_assert(!http->ending);
     http->ending = true;
-    while (!list_is_empty(&http->waiting))
-        call_free(LIST_OF(http->waiting.next, struct kube_call, place));
-    while (!list_is_empty(&http->parked))
-        call_free(LIST_OF(http->parked.next, struct kube_call, place));
+    while (!fleet_list_is_empty(&http->waiting))
+        call_free(FLEET_LIST_OF(http->waiting.next, struct kube_call, place));
+    while (!fleet_list_is_empty(&http->parked))
+        call_free(FLEET_LIST_OF(http->parked.next, struct kube_call, place));
     if (http->plug_in)
         kube_exec_stop(http->plug_in);
-    while (!list_is_empty(&http->calls))
-        call_free(LIST_OF(http->calls.next, struct kube_call, place));
+    while (!fleet_list_is_empty(&http->calls))
+        call_free(FLEET_LIST_OF(http->calls.next, struct kube_call, place));
     (void)curl_multi_cleanup(http->multi); /* closes the sockets, and with them their watches */
     uv_close((uv_handle_t *)&http->curl_timer, on_handle_closed);
     uv_close((uv_handle_t *)&http->waiting_timer, on_handle_closed);

@@ -6,7 +6,7 @@
  *
  * If a connection breaks before any answer, curl sends the request again on a new one. That is
  * right for a request that only reads. A request that changes something may have been carried
- * out, and its caller may have lost the lease meanwhile (led_io.h). So curl gets a body once and
+ * out, and its caller may have lost the lease meanwhile (leader_io.h). So curl gets a body once and
  * cannot rewind it.
  */
 #include <netinet/in.h>

@@ -71,8 +71,7 @@ struct member {
     struct fleet_generation obeyed, delivered; /* delivered: the newest the trainers were given */
     struct message assignment;                 /* of `obeyed`, if has_assignment */
     bool has_assignment;
-    char left_for[MESSAGE_CAUSE_MAX +
-                  1]; /* what ended `obeyed`: a hub's word, or a trainer of ours; else "" */
+    char left_for[MESSAGE_CAUSE_MAX + 1]; /* what ended `obeyed`: the hub or a trainer; else "" */
     int place, first_rank;
     bool is_joined;  /* obeyed and not left */
     bool is_pending; /* joined, waits for the trainers to leave the one before */

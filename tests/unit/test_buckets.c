@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Buckets of gradients: the table of spec/data_parallel.md 3, and what must hold of any list. */
+/* Buckets of gradients: a table by hand, and what must hold of any list. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

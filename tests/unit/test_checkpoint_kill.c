@@ -176,8 +176,8 @@ static void write_other(struct team *team, int shard)
     struct fleet_error err;
 
     rc = checkpoint_write_shard(f->path, team->folder, &f->state, shard, shards, &written, &err);
-    (void)shards_tell(f->path, team->folder, shard, shards, rc, rc < 0 ? err.text : "", &written,
-                      &err);
+    (void)shards_report(f->path, team->folder, shard, shards, rc, rc < 0 ? err.text : "", &written,
+                        &err);
 }
 
 static void write_first(struct team *team)

@@ -376,7 +376,7 @@ static void test_dataset__changes_during_the_run_are_errors(void **state)
     check_change(make_pipe, -ESTALE, "was replaced");
 }
 
-/* Kubernetes sets the owner of files anew when a volume is mounted once more; backups make
+/* Kubernetes sets the owner of files again when a volume is mounted once more; backups make
  * links. */
 static void test_dataset__owner_mode_and_links_are_no_change(void **state)
 {

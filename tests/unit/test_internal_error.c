@@ -197,7 +197,7 @@ static void test_internal_error__a_hub_that_breaks_is_made_anew_from_the_status(
     stop(&w);
 }
 
-/* 1, 2, 4 … 300 s, and a part more by chance; after ten minutes without one it begins anew. */
+/* 1, 2, 4 … 300 s, and a part more by chance; after ten minutes without one it begins again. */
 static void test_internal_error__hubs_that_break_again_and_again_come_ever_later(void **state)
 {
     double last_ms = 0, gap_ms = 0;

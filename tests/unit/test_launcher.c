@@ -104,7 +104,7 @@ static void run_until(struct world *w, bool (*done)(const struct world *))
     uv_close((uv_handle_t *)&timer, NULL);
     (void)uv_run(&w->loop, UV_RUN_NOWAIT);
     if (!done(w))
-        fail_msg("waited in vain; lines so far:\n%s", fleet_strbuf_text(&w->lines));
+        fail_msg("timed out waiting; lines so far:\n%s", fleet_strbuf_text(&w->lines));
 }
 
 static bool one_ended(const struct world *w)

@@ -2,7 +2,7 @@
 
 /*
  * What becomes of a gradient that is not finite and of a loss that jumps: verdicts, the loss
- * scale's state machine against the traces of spec/strategy.md 7.5, and that a ledger survives a
+ * scale's state machine against traces by hand, and that a ledger survives a
  * manifest.
  */
 #include <errno.h>

@@ -19,7 +19,7 @@ static void count(void *user)
     ++*(int *)user;
 }
 
-/* As the agent does: after each turn the timer is set anew, now and then to a time that has
+/* As the agent does: after each turn the timer is set again, now and then to a time that has
  * passed. */
 static void test_loop__a_turn_ends_with_the_timer(void **state)
 {

@@ -293,7 +293,7 @@ static void end_case(struct hearing *h)
     release_case(&h->c);
 }
 
-/* Comments and the case's own lines are kept as they are; the answers are made anew. */
+/* Comments and the case's own lines are kept as they are; the answers are made again. */
 static void take_line(struct hearing *h, const char *line)
 {
     if (strncmp(line, "### ", 4) == 0) {

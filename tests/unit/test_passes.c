@@ -195,7 +195,7 @@ static void print_buckets(const struct program *p, struct fleet_strbuf *out)
     "\"data\":{\"path\":\"t\",\"tokenizer\":\"cifar10\"},\"globalBatchSize\":8,"                \
     "\"microBatchSize\":2,\"steps\":8," ADAMW "}"
 
-/* spec/data_parallel.md 3: filled in the order of definition, launched backwards; the small bucket,
+/* Filled in the order of definition, launched backwards; the small bucket,
  * that of the first parameters, is exchanged last. */
 static void test_passes__buckets_are_filled_as_parameters_are_defined(void **state)
 {

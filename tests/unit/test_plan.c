@@ -210,7 +210,7 @@ static void test_plan__refuses_more_ranks_than_leaves(void **state)
     job_release(&job);
 }
 
-/* spec/training.md 2: M = 64 on 3 ranks holds 3, 5 and 3 partial sums. */
+/* M = 64 on 3 ranks holds 3, 5 and 3 partial sums. */
 static void test_plan__counts_partial_sums(void **state)
 {
     static const int nodes[] = {3, 5, 3};

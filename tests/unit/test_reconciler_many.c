@@ -56,7 +56,7 @@ test_reconciler_many__workers_that_are_placed_one_by_one_are_not_a_write_each(vo
     assert_in_range(writes(&w) - before, 1, 2); /* in 3 s */
     ours = fake_apiserver_requests(w.server, "") - fake_apiserver_requests(w.server, "WATCH") -
            fake_apiserver_requests(w.server, "limit=") - WORKERS - 1;
-    assert_in_range(ours, WORKERS, WORKERS + 10); /* the design's figure */
+    assert_in_range(ours, WORKERS, WORKERS + 10); /* one create a worker, and a few more */
     fake_io_run(w.io, 60000);
     assert_in_range(writes(&w) - before, 1, 4); /* no more of them than there is to say */
     stop(&w);

@@ -402,7 +402,7 @@ static void test_select__full_contradicts_exactly_the_documented_pairs(void **st
         }
 }
 
-/* Pure 16 bits differ from strategy.md 7.2 (8) in what is stored, and the plan says so. */
+/* Pure 16 bits differ from Paddle in what is stored, and the plan says so. */
 static void test_select__pure_16_bits_say_what_is_stored(void **state)
 {
     static const char *const knobs[] = {"use_pure_fp16", "use_pure_bf16"};
@@ -428,7 +428,7 @@ static void test_select__pure_16_bits_say_what_is_stored(void **state)
     }
 }
 
-/* spec/strategy.md 3: accepted, and said. */
+/* Accepted, with a warning. */
 static void test_select__falling_sparsity_is_a_warning(void **state)
 {
     (void)state;
@@ -438,7 +438,7 @@ static void test_select__falling_sparsity_is_a_warning(void **state)
            "during ramp-up; workers dgc");
 }
 
-/* spec/strategy.md 10: the regularization of Momentum acts in addition to lars' own decay. */
+/* The regularization of Momentum acts in addition to lars' own decay. */
 static void test_select__decay_twice_is_a_warning(void **state)
 {
     static const struct {

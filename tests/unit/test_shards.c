@@ -53,7 +53,8 @@ static void rig_init(struct rig *rig)
 static void rig_tell(struct rig *rig, int shard)
 {
     assert_int_equal(
-        shards_tell(rig->f.path, rig->folder, shard, SHARDS, 0, "", &rig->written[shard], NULL), 0);
+        shards_report(rig->f.path, rig->folder, shard, SHARDS, 0, "", &rig->written[shard], NULL),
+        0);
 }
 
 static int rig_await(struct rig *rig, struct fleet_error *err)
@@ -103,7 +104,7 @@ static void test_shards__who_is_dead_is_not_waited_for(void **state)
     fixture_release(&rig.f);
 }
 
-static void *tell_and_end(void *user)
+static void *report_and_end(void *user)
 {
     struct rig *rig = user;
 
@@ -125,7 +126,7 @@ static void test_shards__what_is_told_before_the_end_arrives(void **state)
         int rc;
         rig_init(&rig);
         rig_tell(&rig, 1);
-        assert_int_equal(pthread_create(&other, NULL, tell_and_end, &rig), 0);
+        assert_int_equal(pthread_create(&other, NULL, report_and_end, &rig), 0);
         rc = shards_await(rig.f.path, rig.folder, SHARDS, &is_over, &is_over, LONG_MS, rig.found,
                           &err);
         assert_int_equal(pthread_join(other, NULL), 0);
@@ -144,7 +145,8 @@ static void test_shards__a_failure_arrives_with_its_reason(void **state)
     rig_init(&rig);
     rig_tell(&rig, 1);
     assert_int_equal(
-        shards_tell(rig.f.path, rig.folder, 2, SHARDS, -ENOSPC, "write x: no room", NULL, &err), 0);
+        shards_report(rig.f.path, rig.folder, 2, SHARDS, -ENOSPC, "write x: no room", NULL, &err),
+        0);
     assert_int_equal(rig_await(&rig, &err), -ENOSPC);
     assert_string_equal(err.text, "shard 3 of 3: write x: no room");
     fixture_release(&rig.f);
@@ -168,7 +170,7 @@ static void test_shards__nothing_else_is_believed(void **state)
         struct checkpoint_shard forged = rig.written[1];
         memset(forged.files[0].name, 0, sizeof(forged.files[0].name));
         (void)snprintf(forged.files[0].name, sizeof(forged.files[0].name), "%s", names[i]);
-        assert_int_equal(shards_tell(rig.f.path, rig.folder, 1, SHARDS, 0, "", &forged, &err), 0);
+        assert_int_equal(shards_report(rig.f.path, rig.folder, 1, SHARDS, 0, "", &forged, &err), 0);
         if (rig_await(&rig, &err) != -EBADMSG)
             fail_msg("a note that names \"%s\" was believed", names[i]);
     }
@@ -222,7 +224,7 @@ static void test_shards__want_is_a_failure(void **state)
     rig_init(&rig);
     rig_tell(&rig, 2);
     assert_int_equal(
-        shards_tell(rig.f.path, rig.folder, 1, SHARDS, -EAGAIN, "no thread left", NULL, &err), 0);
+        shards_report(rig.f.path, rig.folder, 1, SHARDS, -EAGAIN, "no thread left", NULL, &err), 0);
     assert_int_equal(rig_await(&rig, &err), -EAGAIN);
     assert_string_equal(err.text, "shard 2 of 3: no thread left");
     fixture_release(&rig.f);
@@ -241,11 +243,11 @@ static void test_shards__a_file_is_named_once_with_its_digest(void **state)
     assert_int_equal(rig.written[1].file_count, 2);
     forged = rig.written[1];
     forged.files[0].sha256[5] = '"';
-    assert_int_equal(shards_tell(rig.f.path, rig.folder, 1, SHARDS, 0, "", &forged, &err), 0);
+    assert_int_equal(shards_report(rig.f.path, rig.folder, 1, SHARDS, 0, "", &forged, &err), 0);
     assert_int_equal(rig_await(&rig, &err), -EBADMSG);
     forged = rig.written[1];
     forged.files[1] = forged.files[0];
-    assert_int_equal(shards_tell(rig.f.path, rig.folder, 1, SHARDS, 0, "", &forged, &err), 0);
+    assert_int_equal(shards_report(rig.f.path, rig.folder, 1, SHARDS, 0, "", &forged, &err), 0);
     assert_int_equal(rig_await(&rig, &err), -EBADMSG);
     fixture_release(&rig.f);
 }

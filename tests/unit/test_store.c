@@ -106,7 +106,7 @@ static void test_store__tells_each_change_once(void **state)
     assert_int_equal(set(store, 0, "a", "1", 11, "null", "\"y\""), 0);
     expect(&log, "n/a:x>y ");
     assert_int_equal(set(store, 0, "a", "2", 12, "null", "\"z\""), 0);
-    expect(&log, "n/a:y> n/a:>z "); /* made anew under the same name */
+    expect(&log, "n/a:y> n/a:>z "); /* made again under the same name */
     store_delete(store, gone);
     store_delete(store, gone);
     expect(&log, "n/a:z> ");

@@ -79,7 +79,7 @@ static void test_superseded__a_greater_epoch_of_the_members_is_adopted(void **st
     start_training(&w, 5, 3);
     all_say_hello(&w);
     tick(&w, 2000);
-    assert_int_equal(w.hubs, 2); /* made anew */
+    assert_int_equal(w.hubs, 2); /* made again */
     all_say_hello(&w);           /* their connections were closed */
     tick(&w, 15000);
     assert_int_equal(hub_epoch(w.network.hubs[0].hub), 6);

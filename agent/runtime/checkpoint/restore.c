@@ -20,7 +20,7 @@
 #include "libfleet/checkpoint/safetensors.h"
 #include "libfleet/training/training.h"
 
-/* One tensor of a file that goes to elements [first, …) of one of ours. */
+/* One tensor of a file that goes to elements [first, …) of one of the program's. */
 struct match {
     const struct safetensors_tensor *from;
     const struct checkpoint_tensor *to;
@@ -415,8 +415,8 @@ static int restore_from(const char *path, struct manifest_list *list, int index,
 
 /* auto goes on from the newest run, not from the highest step: say so where a higher one lies
  * there. */
-static void tell_higher_steps(const struct manifest_list *list, size_t chosen,
-                              struct fleet_errors *warnings)
+static void report_higher_steps(const struct manifest_list *list, size_t chosen,
+                                struct fleet_errors *warnings)
 {
     int64_t step = list->entries[chosen].manifest.step;
 
@@ -445,7 +445,7 @@ int checkpoint_restore(const char *path, int64_t resume, const struct manifest_h
         fleet_errors_add(warnings, unreadable.items[i].path, "%s", unreadable.items[i].message);
     index = choose_sound(path, resume, &list, warnings, &seen);
     if (index >= 0 && resume == TRAINING_RESUME_AUTO && !history && warnings)
-        tell_higher_steps(&list, (size_t)index, warnings);
+        report_higher_steps(&list, (size_t)index, warnings);
     if (index >= 0)
         rc = restore_from(path, &list, index, state, out_manifest, folder, err);
     else if (seen > 0 || (resume < 0 && unreadable.count > 0))

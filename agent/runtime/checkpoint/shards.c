@@ -81,8 +81,9 @@ static void remove_files(const char *path, const char *folder, int shard, int sh
     }
 }
 
-int shards_tell(const char *path, const char *folder, int shard, int shards, int rc,
-                const char *why, const struct checkpoint_shard *described, struct fleet_error *err)
+int shards_report(const char *path, const char *folder, int shard, int shards, int rc,
+                  const char *why, const struct checkpoint_shard *described,
+                  struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *file = note_path(path, folder, shard, shards);
     struct fleet_error untold;

@@ -25,8 +25,9 @@ struct fleet_error;
  * files go. Where there is no room for a note, the shard's files make it, and the note says so:
  * then the result is negative. -errno with the path: there is no note, the first will run into
  * its patience. */
-int shards_tell(const char *path, const char *folder, int shard, int shards, int rc,
-                const char *why, const struct checkpoint_shard *described, struct fleet_error *err);
+int shards_report(const char *path, const char *folder, int shard, int shards, int rc,
+                  const char *why, const struct checkpoint_shard *described,
+                  struct fleet_error *err);
 
 /*
  * Wait at most `patience_ms` for the notes of all shards but the first, out[1 … shards - 1]; checks

@@ -133,8 +133,9 @@ static int save_other(struct snapshot *s, const struct checkpoint_source *source
     int rc = checkpoint_layout_write(&s->layout, s->path, s->result.folder, source, &shard, err);
 
     if (rc == 0)
-        return shards_tell(s->path, s->result.folder, s->shard, s->shards, 0, "", &shard, err);
-    (void)shards_tell(s->path, s->result.folder, s->shard, s->shards, rc, err->text, NULL, &untold);
+        return shards_report(s->path, s->result.folder, s->shard, s->shards, 0, "", &shard, err);
+    (void)shards_report(s->path, s->result.folder, s->shard, s->shards, rc, err->text, NULL,
+                        &untold);
     return rc;
 }
 

@@ -94,8 +94,7 @@ static bool touches_black(const struct amp *amp, const struct program_op *op)
     return black;
 }
 
-/* Rule 5 of strategy.md 7.2: full if any producer is, low if they are low, else fp32 as its
- * inputs. */
+/* Full if any producer is, low if they are low, else fp32 as its inputs. */
 static enum side side_of_gray(const struct amp *amp, const struct program_op *op)
 {
     enum side side = SIDE_UNKNOWN;
@@ -288,8 +287,8 @@ static bool has_operator(const struct program *program, const char *name)
     return false;
 }
 
-static void tell_idle_names(const struct program *program, const struct pass_context *context,
-                            const struct list *list)
+static void report_idle_names(const struct program *program, const struct pass_context *context,
+                              const struct list *list)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf names = {0};
 
@@ -301,14 +300,14 @@ static void tell_idle_names(const struct program *program, const struct pass_con
 }
 
 /* What the white list cannot change. */
-static void tell_idle_white(const struct program *program, const struct pass_context *context,
-                            const struct list *white)
+static void report_idle_white(const struct program *program, const struct pass_context *context,
+                              const struct list *white)
 {
     const struct strategy_amp_config *configs = &context->strategy->amp_configs;
 
     if (white->names->count > 0 && (configs->use_pure_fp16 || configs->use_pure_bf16))
         pass_idle(context, white->field, "in pure 16 bits every operator is in 16 bits already");
-    tell_idle_names(program, context, white);
+    report_idle_names(program, context, white);
     if (amp_lists_find(white->names, OP_CROSS_ENTROPY))
         pass_idle(context, white->field, "cross_entropy reads 16 bits and computes in fp32 anyway");
 }
@@ -325,8 +324,8 @@ static int check_lists(const struct program *program, const struct pass_context 
     if (refuse_unknown(&white, err) < 0 || refuse_unknown(&black, err) < 0 ||
         refuse_overlap(&white, &black, err) < 0)
         return -EINVAL;
-    tell_idle_white(program, context, &white);
-    tell_idle_names(program, context, &black);
+    report_idle_white(program, context, &white);
+    report_idle_names(program, context, &black);
     return 0;
 }
 

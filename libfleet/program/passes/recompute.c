@@ -82,7 +82,7 @@ static void recompute_release(struct recompute *r)
     free(r->segments);
 }
 
-/* ---- segments: spec/strategy.md 8.2 ---------------------------------------------------------- */
+/* ---- segments -------------------------------------------------------------------------------- */
 
 static bool is_checkpoint(const struct recompute *r, int var)
 {
@@ -405,8 +405,8 @@ static int choose(const struct recompute *r, int *out)
 }
 
 /* Which they are, for the plan. */
-static void tell_choice(const struct recompute *r, const int *chosen, int count,
-                        const struct pass_context *context)
+static void report_choice(const struct recompute *r, const int *chosen, int count,
+                          const struct pass_context *context)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf names = {0};
 
@@ -437,7 +437,7 @@ int recompute_apply(struct program *program, const struct pass_context *context,
                 ? find_named(&r, &s->recompute_configs.checkpoints, found, err)
                 : choose(&r, found);
     if (s->recompute_configs.checkpoints.count == 0)
-        tell_choice(&r, found, count, context);
+        report_choice(&r, found, count, context);
     if (count < 0) {
         rc = count;
     } else {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A replica that does not lead any more changes nothing, even with requests on their way
- * (design: only the leader acts). */
+ * (only the leader acts). */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "controller/machinery/led_io.h"
+#include "controller/machinery/leader_io.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
 #include "libfleet/kube/api_error.h"
@@ -24,7 +24,7 @@
 struct world {
     struct fake_apiserver *server;
     struct fake_io *io;
-    struct led_io *led;
+    struct leader_io *led;
     bool leads;
     int ends;
     bool has_failed;
@@ -42,7 +42,7 @@ static int start(void **state)
 
     world = (struct world){.server = fake_apiserver_new(), .leads = true};
     world.io = fake_io_new(world.server, 1);
-    world.led = led_io_new(fake_io_kube(world.io), may_write, &world);
+    world.led = leader_io_new(fake_io_kube(world.io), may_write, &world);
     *state = &world;
     return 0;
 }
@@ -51,7 +51,7 @@ static int stop(void **state)
 {
     struct world *w = *state;
 
-    led_io_free(w->led);
+    leader_io_free(w->led);
     fake_io_free(w->io);
     fake_apiserver_free(w->server);
     return 0;
@@ -75,12 +75,12 @@ static struct kube_rest_call *create_pod(struct world *w, const char *name)
     struct kube_rest_call *call;
 
     cJSON_AddStringToObject(cJSON_AddObjectToObject(pod, "metadata"), "name", name);
-    call = kube_rest_start(led_io_kube(w->led), &request, on_done, w);
+    call = kube_rest_start(leader_io_kube(w->led), &request, on_done, w);
     cJSON_Delete(pod);
     return call;
 }
 
-static void test_led_io__passes_everything_of_a_leader(void **state)
+static void test_leader_io__passes_everything_of_a_leader(void **state)
 {
     struct world *w = *state;
 
@@ -91,7 +91,7 @@ static void test_led_io__passes_everything_of_a_leader(void **state)
     assert_int_equal(fake_apiserver_count(w->server, PODS), 1);
 }
 
-static void test_led_io__refuses_writes_of_anybody_else(void **state)
+static void test_leader_io__refuses_writes_of_anybody_else(void **state)
 {
     struct world *w = *state;
 
@@ -104,21 +104,21 @@ static void test_led_io__refuses_writes_of_anybody_else(void **state)
     assert_int_equal(fake_apiserver_requests(w->server, "POST"), 0);
 }
 
-static void test_led_io__lets_anybody_read(void **state)
+static void test_leader_io__lets_anybody_read(void **state)
 {
     struct world *w = *state;
     struct kube_rest_request request = {
         .verb = KUBE_LIST, .resource = &kube_pods, .namespace_ = "team"};
 
     w->leads = false;
-    (void)kube_rest_start(led_io_kube(w->led), &request, on_done, w);
+    (void)kube_rest_start(leader_io_kube(w->led), &request, on_done, w);
     fake_io_run(w->io, 100);
     assert_int_equal(w->ends, 1);
     assert_false(w->has_failed);
 }
 
 /* The server asks the leader to send a write again later; by then it does not lead. */
-static void test_led_io__does_not_repeat_what_was_sent_as_leader(void **state)
+static void test_leader_io__does_not_repeat_what_was_sent_as_leader(void **state)
 {
     struct world *w = *state;
     struct fake_failure busy = {.method = "POST", .count = 1, .status = 429, .retry_after_s = 5};
@@ -135,7 +135,7 @@ static void test_led_io__does_not_repeat_what_was_sent_as_leader(void **state)
     assert_int_equal(fake_apiserver_requests(w->server, "POST"), 1);
 }
 
-static void test_led_io__forgets_a_refusal_that_is_cancelled(void **state)
+static void test_leader_io__forgets_a_refusal_that_is_cancelled(void **state)
 {
     struct world *w = *state;
     struct kube_rest_call *call;
@@ -151,12 +151,12 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        TEST(test_led_io__passes_everything_of_a_leader),
-        TEST(test_led_io__refuses_writes_of_anybody_else),
-        TEST(test_led_io__lets_anybody_read),
-        TEST(test_led_io__does_not_repeat_what_was_sent_as_leader),
-        TEST(test_led_io__forgets_a_refusal_that_is_cancelled),
+        TEST(test_leader_io__passes_everything_of_a_leader),
+        TEST(test_leader_io__refuses_writes_of_anybody_else),
+        TEST(test_leader_io__lets_anybody_read),
+        TEST(test_leader_io__does_not_repeat_what_was_sent_as_leader),
+        TEST(test_leader_io__forgets_a_refusal_that_is_cancelled),
     };
 
-    return cmocka_run_group_tests_name("led_io", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("leader_io", tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * A refused request ends like any other, by its on_done when the loop turns; callers have one path
  * for it.
  */
-#include "controller/machinery/led_io.h"
+#include "controller/machinery/leader_io.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ struct refusal {
     void *user;
 };
 
-struct led_io {
+struct leader_io {
     struct kube_io io; /* first: what is given away */
     struct kube_io *inner;
     bool (*may_write)(void *user);
@@ -30,9 +30,9 @@ struct led_io {
     struct refusal *refusals;
 };
 
-static struct led_io *led(struct kube_io *io)
+static struct leader_io *led(struct kube_io *io)
 {
-    return (struct led_io *)io;
+    return (struct leader_io *)io;
 }
 
 static void free_refusal(struct refusal *refusal)
@@ -57,7 +57,7 @@ static void on_refused(void *user)
     own.on_done(own.user, &response);
 }
 
-static struct kube_call *refuse(struct led_io *l, const struct kube_request *request)
+static struct kube_call *refuse(struct leader_io *l, const struct kube_request *request)
 {
     struct refusal *refusal = calloc(1, sizeof(*refusal));
 
@@ -77,7 +77,7 @@ static struct kube_call *refuse(struct led_io *l, const struct kube_request *req
 
 static struct kube_call *led_send(struct kube_io *io, const struct kube_request *request)
 {
-    struct led_io *l = led(io);
+    struct leader_io *l = led(io);
     struct kube_request asked = *request;
 
     if (strcmp(request->method, "GET") == 0)
@@ -91,7 +91,7 @@ static struct kube_call *led_send(struct kube_io *io, const struct kube_request 
 
 static void led_cancel(struct kube_io *io, struct kube_call *call)
 {
-    struct led_io *l = led(io);
+    struct leader_io *l = led(io);
 
     for (struct refusal *r = l->refusals; r; r = r->next)
         if (r->timer == call) {
@@ -131,16 +131,16 @@ static const struct kube_io_ops led_ops = {.now_ms = led_now_ms,
                                            .after = led_after,
                                            .cancel = led_cancel};
 
-struct led_io *led_io_new(struct kube_io *inner, bool (*may_write)(void *user), void *user)
+struct leader_io *leader_io_new(struct kube_io *inner, bool (*may_write)(void *user), void *user)
 {
-    struct led_io *l = calloc(1, sizeof(*l));
+    struct leader_io *l = calloc(1, sizeof(*l));
 
     fleet_assert(l);
-    *l = (struct led_io){{&led_ops}, inner, may_write, user, NULL};
+    *l = (struct leader_io){{&led_ops}, inner, may_write, user, NULL};
     return l;
 }
 
-void led_io_free(struct led_io *io)
+void leader_io_free(struct leader_io *io)
 {
     while (io && io->refusals) {
         kube_cancel(io->inner, &io->refusals->timer);
@@ -149,7 +149,7 @@ void led_io_free(struct led_io *io)
     free(io);
 }
 
-struct kube_io *led_io_kube(struct led_io *io)
+struct kube_io *leader_io_kube(struct leader_io *io)
 {
     return &io->io;
 }
