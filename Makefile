@@ -232,7 +232,7 @@ check-tsan: ## what runs threads under the thread sanitizer, with plain kernels
 check-valgrind: $(PROGRAMS) ## trainers under memcheck at the levels it knows (needs valgrind)
 	@tests/valgrind.sh $(BIN)
 
-# ---- fuzzing (clang's libFuzzer; sources compiled anew with coverage) ----------------------------
+# ---- fuzzing (clang's libFuzzer; sources compiled again with coverage) ----------------------------
 FUZZ_SECONDS ?= 10
 FUZZ_CFLAGS := -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer-no-link,address,undefined \
                -fno-sanitize-recover=all -ffp-contract=off -DFLEET_VERSION='"$(VERSION)"' \
@@ -261,7 +261,7 @@ soak: $(OUT)/tests/sim/test_cluster
 	@HISTORIES=$(HISTORIES) FIRST=$(FIRST) JOBS=$$(nproc) $<
 
 benches: $(PROGRAMS) $(BENCHES)
-bench: prerequisites-test ## the figures of the design page, beside their rivals where installed
+bench: prerequisites-test ## the figures of docs/status.md, beside their rivals where installed
 	@$(MAKE) --no-print-directory benches
 	@tests/bench/run.sh $(BENCHES)
 
@@ -288,7 +288,7 @@ demo-local: prerequisites ## the demo without Kubernetes or root: four worker pr
 	@$(MAKE) --no-print-directory -j2 all
 	@tools/demo-local.sh $(if $(DATA),--data "$(DATA)")
 
-pictures: $(BIN)/fleetjob ## the pictures of the documentation anew, from real runs: some minutes
+pictures: $(BIN)/fleetjob ## the pictures of the documentation again, from real runs: some minutes
 	@tools/pictures.sh
 
 # ---- images --------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ check-docs: ## do the pages name files and tests that exist?
 	@tools/check-docs.sh
 stats: ## our column of the comparison table
 	@tools/stats.sh
-check-includes: ## the arrows between folders that the design allows
+check-includes: ## the arrows between folders that are allowed
 	@tools/check-includes.sh
 check-headers: ## every header compiles alone
 	@tools/check-headers.sh '$(CC)' '-std=c17 -D_GNU_SOURCE -I. $(FREETYPE) $(WARNINGS)'

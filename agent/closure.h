@@ -13,9 +13,9 @@ struct fleet_error;
 #define CLOSURE_FILES_MAX 256 /* in each of the two folders */
 
 /*
- * Copy bin/ and lib/ of the folder `source` below `target`, with their modes; what is there already
- * is replaced file by file, so a second run after half a first one mends it. Only plain files:
- * anything else in the folders is -EINVAL. -errno names the path; -E2BIG if there are too many
+ * Copy bin/ and lib/ of the folder `source` below `target`, with their modes; existing files
+ * are replaced one by one, so that a second run completes one that was interrupted. Anything but a
+ * plain file in the folders is -EINVAL. -errno names the path; -E2BIG if there are too many
  * files.
  */
 int closure_install(const char *source, const char *target, struct fleet_error *err);

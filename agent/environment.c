@@ -2,8 +2,8 @@
 
 /*
  * One function a framework, each setting what that framework's own launcher sets, by the names and
- * in the forms of spec/distributed_api.md 11. What a framework does not know it ignores, so all are
- * set always.
+ * in the forms that Paddle, PyTorch and MindSpore read. A framework ignores what it does not know,
+ * so all are always set.
  */
 #include "agent/environment.h"
 

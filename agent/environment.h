@@ -3,8 +3,8 @@
 #define AGENT_ENVIRONMENT_H
 
 /*
- * The environment of a trainer: what the framework it is written in expects to find
- * (spec/distributed_api.md 11), on top of the agent's own environment.
+ * The environment of an own trainer: the agent's own environment, and the variables that the
+ * trainer's framework expects.
  *
  *   Paddle       PADDLE_TRAINER_ID, PADDLE_TRAINERS_NUM, PADDLE_CURRENT_ENDPOINT, …
  *   PyTorch      MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, …
@@ -17,12 +17,11 @@
  * What is longer than ENVIRONMENT_VALUE_SIZE_MAX does not go into the environment but into a JSON
  * file that PADDLE_BACKUP_ENV_PATH names, as Paddle's launcher does.
  *
- * LD_PRELOAD is what the template says, also where the agent came into its container by a library
- * of its own (entrypoint/entrypoint.h).
+ * LD_PRELOAD is that of the pod template, even if the agent itself was started by a preloaded
+ * library (entrypoint/entrypoint.h).
  *
- * http_proxy and https_proxy are taken away, as Paddle's launcher does. Variables
- * about the hub are, too: FLEET_HUB, FLEET_HUB_FILE, FLEET_CA_FILE, FLEET_TOKEN_FILE and
- * FLEET_ENVIRONMENT_FILE.
+ * Removed are http_proxy and https_proxy, as Paddle's launcher does, and the variables about the
+ * hub: FLEET_HUB, FLEET_HUB_FILE, FLEET_CA_FILE, FLEET_TOKEN_FILE and FLEET_ENVIRONMENT_FILE.
  */
 
 #include <stddef.h>
@@ -46,7 +45,7 @@ struct environment_input {
 };
 
 /* "NAME=value", NULL-terminated, all heap: environment_free(). Variables of `base` that are set
- * anew are replaced, but MASTER_ADDR and MASTER_PORT the user has set stay. */
+ * again are replaced, but MASTER_ADDR and MASTER_PORT the user has set stay. */
 char **environment_build(const struct environment_input *input);
 
 /*

@@ -503,7 +503,7 @@ static struct member *host_member(void *user, enum fleet_isa level)
         0) {
         fleet_log_error("Could not open a client of the hub", FLEET_STR("err", err.text));
         (void)fleet_line_writer_flush(host->out[1], HOST_FLUSH_TIMEOUT_MS);
-        exit(1); /* a bad CA: no restart of ours can help, and the trainers die with us */
+        exit(1); /* a bad CA: a restart cannot help; the trainers end with the agent */
     }
     return member_client_member(host->client);
 }

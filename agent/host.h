@@ -3,8 +3,8 @@
 #define AGENT_HOST_H
 
 /*
- * The process in which a supervisor lives, as far as trainers and hub are concerned: the functions
- * of struct supervisor_host on real processes, descriptors and a connection. It decides nothing.
+ * The real world of a supervisor: struct supervisor_host's functions on processes, descriptors and
+ * the connection to the hub. It decides nothing.
  *
  *   link ─▶ supervisor_message           supervisor ─▶ functions ─▶ trainer_process, member_client
  *   end  ─▶ supervisor_exited            member_client ─▶ deliver ─▶ supervisor_order

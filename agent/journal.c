@@ -51,7 +51,7 @@ void journal_order(struct journal *journal, const struct member_action *action, 
         fleet_log_info("Asked for a checkpoint");
         break;
     case MEMBER_LEAVE:
-        fleet_log_info("Told to leave", FLEET_STR("reason", action->reason));
+        fleet_log_info("Asked to leave", FLEET_STR("reason", action->reason));
         break;
     case MEMBER_DONE:
         fleet_log_info(action->succeeded ? "Job succeeded" : "Job ended",

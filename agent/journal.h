@@ -3,13 +3,14 @@
 #define AGENT_JOURNAL_H
 
 /*
- * The agent's lines in `kubectl logs`: the generation and the rank of this pod, the time until
- * it trained again, what was saved, why it left. One line a fact; the steps
- * themselves are the trainer's own output.
+ * The agent's lines in `kubectl logs`: the generation and the rank of this pod, the time until it
+ * trained again, what was saved, why it left. Each fact is one line. Rank 0's trainer prints the
+ * steps.
  *
  * From the first generation on each line has pod, rank (the lowest of this pod) and generation.
  *
- * Watches what passes between hub, agent and trainers; decides nothing and keeps only times.
+ * The journal is called with each order of the hub and each message of a trainer. It decides
+ * nothing and keeps only times.
  */
 
 #include "agent/link.h"

@@ -7,8 +7,8 @@
  *
  * One message is one line of JSON: {"message":"ready","epoch":1,"counter":2,…}. The trainer
  * inherits its end as a descriptor whose number is in the environment variable FLEET_LINK_FD.
- * Neither side ever waits for the other: reading and writing are non-blocking, what does not fit
- * into the socket is queued up to a limit.
+ * Neither side ever waits for the other: reading and writing are non-blocking. What does not fit
+ * into the socket is queued, up to a limit.
  *
  *     agent → trainer    assign  abort  checkpoint  leave  done
  *     trainer → agent    hello  ready  progress  peer_lost  checkpoint_done  evaluation  warning
@@ -192,7 +192,7 @@ struct link {
 
 /* A connected pair, both ends close-on-exec and non-blocking: [0] for the agent, [1] for the
  * trainer (the process that starts it clears close-on-exec in the child). Both are the caller's to
- * close. -EMFILE and the like from socketpair(). */
+ * close. -EMFILE and other errors of socketpair(). */
 int link_pair(int out_fds[2], struct fleet_error *err);
 
 /* Take over `fd` and make it non-blocking. */

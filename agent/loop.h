@@ -3,11 +3,11 @@
 #define AGENT_LOOP_H
 
 /*
- * Descriptors and one timer on libwebsockets' own loop, which the agent uses because the member's
- * connection lives there anyway (design.md 8).
+ * Descriptors and one timer on libwebsockets' loop. The agent uses that loop because the member's
+ * connection to the hub runs on it.
  *
- * A watch looks at a descriptor that stays its owner's: libwebsockets, which closes what it
- * watches, is given a duplicate.
+ * A watched descriptor stays its owner's: libwebsockets closes what it watches, so it gets a
+ * duplicate.
  */
 
 #include <stdbool.h>
@@ -38,7 +38,7 @@ void loop_watch_want_write(struct loop_watch *watch);
 void loop_set_timer(struct loop *loop, double at_ms, void (*due)(void *user), void *user);
 
 /* Wait for something and handle it; returns after the timer was due, too, so that it can be set
- * anew. */
+ * again. */
 void loop_turn(struct loop *loop);
 
 #endif

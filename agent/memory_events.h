@@ -3,15 +3,15 @@
 #define AGENT_MEMORY_EVENTS_H
 
 /*
- * What the kernel has done for lack of memory in this process' control group. A trainer that was
- * killed for it looks like any other that got SIGKILL, and where the group is not killed as a whole
- * (control groups v1) Kubernetes does not see it either.
+ * Processes that the kernel killed for lack of memory in this process' control group. A trainer
+ * killed in this way looks like any other that got SIGKILL. Kubernetes does not see it either if
+ * the control group is not killed as a whole (control groups v1).
  */
 
 #include <stdint.h>
 
-/* How many processes of the group it has killed so far; 0 where it does not say. Files are looked
- * for below `root`, "" in earnest. */
+/* How many processes of the group the kernel has killed so far; 0 if no file tells. Files are read
+ * below `root`: "", or a folder of a test. */
 int64_t memory_events_kills(const char *root);
 
 #endif

@@ -3,7 +3,7 @@
 #define AGENT_OWN_FILES_H
 
 /*
- * Files that an own trainer is pointed to by its environment, in a private folder of the agent:
+ * Files for own trainers, in a private folder of the agent. Variables of the trainer name them:
  *
  *   strategy.prototxt        the job's strategy as fleet.DistributedStrategy loads it
  *   rank_table.json          MindSpore's table of servers, devices and ranks, for each generation
@@ -24,9 +24,9 @@ struct own_files {
 };
 
 /*
- * Make the folder (below $TMPDIR, /tmp or /dev/shm, whichever lets us) and what does not change.
- * `job_file` as link.h's FLEET_JOB_FILE, NULL = none. -errno; -EINVAL names what is wrong in the
- * file. *out can be released whatever the result.
+ * Make the folder, below the first of $TMPDIR, /tmp and /dev/shm that can be written, and the files
+ * that do not change. `job_file` as link.h's FLEET_JOB_FILE, NULL = none. -errno; -EINVAL names
+ * what is wrong in the file. Release *out after success and failure.
  */
 int own_files_open(const char *job_file, struct own_files *out, struct fleet_error *err);
 void own_files_release(struct own_files *files); /* removes the folder, too */

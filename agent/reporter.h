@@ -3,8 +3,8 @@
 #define AGENT_REPORTER_H
 
 /*
- * What is left behind when a trainer fails: one line in the agent's log, and the termination
- * message, which the kubelet puts into the pod's status, so that the cause survives without a hub.
+ * The report of a failed trainer: one line in the agent's log, and the termination message. The
+ * kubelet puts that message into the pod's status, so the cause survives without a hub.
  */
 
 #include <stddef.h>

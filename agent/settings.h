@@ -24,7 +24,7 @@
  *                                       none. A variable that is set wins over the file.
  *
  * The files about the hub may change while the agent runs: a new installation of the controller
- * writes them anew.
+ * writes them again.
  */
 
 struct fleet_error;

@@ -37,7 +37,7 @@ struct supervisor_host {
     void (*send)(void *user, int local_rank, const struct link_message *message);
     /* Its output is prefixed with this rank from now on. */
     void (*rank)(void *user, int local_rank, int rank);
-    /* The member to talk to the hub with, at this instruction-set level; made anew if the level is
+    /* The member to talk to the hub with, at this instruction-set level; made again if the level is
      * another than last time. Owned by the host. */
     struct member *(*member)(void *user, enum fleet_isa level);
     /* The time for the member; never earlier than the time that its client gave it. */

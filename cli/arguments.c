@@ -96,7 +96,7 @@ static int make_tables(const struct arguments_option *options, struct option *ta
     return count;
 }
 
-/* Index of the option that getopt found, long or short; -1: none of ours. */
+/* Index of the option that getopt found, long or short; -1: not one of the table. */
 static int index_of(const struct arguments_option *options, int count, int found)
 {
     if (found >= NUMBER)

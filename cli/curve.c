@@ -185,8 +185,8 @@ static int write_picture(const struct picture *picture, enum canvas_format forma
     return rc < 0 ? fleet_error(err, rc, "standard output: %s", strerror(-rc)) : 0;
 }
 
-static void tell(FILE *to, const struct arguments *arguments, const struct curve *curves,
-                 char *const *labels)
+static void report(FILE *to, const struct arguments *arguments, const struct curve *curves,
+                   char *const *labels)
 {
     struct comparison_run runs[PICTURE_RUNS_MAX];
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -231,7 +231,7 @@ static int draw(const struct arguments *arguments, enum canvas_format format,
     if (rc < 0)
         (void)fprintf(stderr, "fleetjob curve: %s\n", err.text);
     else
-        tell(strcmp(arguments->output, "-") == 0 ? stderr : stdout, arguments, curves, labels);
+        report(strcmp(arguments->output, "-") == 0 ? stderr : stdout, arguments, curves, labels);
     for (int i = 0; i < arguments->count; i++)
         free(labels[i]);
     return rc < 0 ? ARGUMENTS_NO : ARGUMENTS_GOOD;

@@ -290,7 +290,7 @@ static void set_aside(struct run *run, const char *record, const struct fleet_er
     FLEET_AUTO_STRBUF struct fleet_strbuf other = {0};
 
     fleet_strbuf_appendf(&other, "%s.damaged", record);
-    progress_note(run->progress, "warning: the curve begins anew: %s; %s %s", why->text,
+    progress_note(run->progress, "warning: the curve starts again: %s; %s %s", why->text,
                   rename(record, other.text) == 0 ? "the file is now"
                                                   : "it could not be renamed to",
                   other.text);

@@ -122,7 +122,7 @@ static bool leads(void *user)
 /* The jobs' Secrets are written with the address that was read at the start. */
 static void on_moved(void *user, const struct fleet_error *err)
 {
-    give_up(user, "Hub has another address: the controller must begin anew", err);
+    give_up(user, "Hub has another address: the controller must restart", err);
 }
 
 static int open_network(void *user, struct hub_network *out, struct fleet_error *err)

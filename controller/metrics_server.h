@@ -3,8 +3,8 @@
 #define CONTROLLER_METRICS_SERVER_H
 
 /*
- * /metrics for those who may read it: HTTPS on a port of its own, and a bearer token whose holder
- * may `get` the non-resource URL /metrics. The API server judges the token
+ * /metrics for readers with the right to it: HTTPS on a port of its own, and a bearer token whose
+ * holder may `get` the non-resource URL /metrics. The API server judges the token
  * (machinery/access_review.h).
  *
  * The certificate is signed by the installation's CA, or it is read from a folder with tls.crt and
@@ -40,8 +40,8 @@ struct metrics_server_options { /* texts are borrowed for its life */
     void *user;
 };
 
-/* -EADDRINUSE and the like; -EINVAL: `ca` or `name` is unusable. A bad folder is trouble, not an
- * error. */
+/* -EADDRINUSE and other errors of bind; -EINVAL: `ca` or `name` is unusable. A bad folder is
+ * trouble, not an error. */
 int metrics_server_new(uv_loop_t *loop, const struct metrics_server_options *options,
                        struct metrics_server **out, struct fleet_error *err);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# The cluster itself, before anything of ours runs in it: pods, a lost node, a crashed one, a second
+# The cluster itself, before FleetJob runs in it: pods, a lost node, a crashed one, a second
 # cluster, the API server away. The last file (09-down) checks what it leaves behind. Method: the
 # real thing.
 

@@ -26,7 +26,7 @@ other_than() { # other_than NODE
 }
 
 # One controller a node: the affinity prefers it, a node that was away may have left both on the
-# other; then the one that does not lead is made anew. Both nodes take pods.
+# other; then the one that does not lead is made again. Both nodes take pods.
 controllers_apart() {
     local pods=(kubectl get pods -n "$system" -l app.kubernetes.io/component=controller)
     kubectl wait --for=condition=Ready nodes --all --timeout=5s || return

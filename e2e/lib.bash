@@ -16,7 +16,7 @@ use_steps
 
 # ---- the installation ----------------------------------------------------------------------------
 
-# A cluster of two nodes with the chart, as it is or made anew; with how many controllers.
+# A cluster of two nodes with the chart, as it is or made again; with how many controllers.
 start_installation() { # start_installation [CONTROLLERS]
     local controllers=${1:-1}
     measure_steps

@@ -61,7 +61,7 @@ stage() {
         part "names of tests" make -s check-tests
         part "files and tests that pages name" make -s check-docs
         part "linters" make -s -j2 lint
-        part "includes follow the design" tools/check-includes.sh
+        part "includes follow their list" tools/check-includes.sh
         part "headers compile alone" make -s DEV=1 check-headers
         part "generated files agree" make -s verify
         ;;

@@ -27,6 +27,12 @@ wordings='
 \bweary\b
 \bmeant to annoy\b
 \bnobody need\b
+\banew\b
+\bin vain\b
+\bth(e|at) very\b
+\bthose who\b
+\b(of|none of) ours\b
+\bshall\b
 '
 
 # Named exceptions: FILE, a blank, an expression for the line. A line without a use is an error.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make the pictures of the documentation anew, from real runs:
+# Make the pictures of the documentation again, from real runs:
 #
 #   docs/images/gpt-text.svg   docs/examples/gpt-text.yaml with held-out text: a trainer is killed,
 #                              all four workers are stopped, two go on

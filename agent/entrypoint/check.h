@@ -9,7 +9,7 @@
  * what it is and not by how long it takes.
  *
  *   the runtime's program ─▶ ENTRYPOINT ─ has a loader, which loads … ─────────────▶ the agent
- *        (STARTING)               │             (STARTING)    └ no library of ours ─▶ IGNORES
+ *        (STARTING)               │             (STARTING)    └ library not loaded ─▶ IGNORES
  *                                 └ STATIC, OTHER_MACHINE, PRIVILEGED
  */
 
@@ -30,7 +30,7 @@ enum entrypoint_state {
 /* How long a program may take to become the agent while /proc does not show what it is. */
 #define ENTRYPOINT_PATIENCE_MS 20000.0
 
-/* How long it is to be one that never hands over: gosu, su-exec and the like are static, and
+/* How long it is to be one that never hands over: gosu and su-exec, for example, are static, and
  * execute the program behind them within milliseconds. */
 #define ENTRYPOINT_CONFIRM_MS 1000.0
 

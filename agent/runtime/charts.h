@@ -9,8 +9,9 @@
  * writer was killed between the commit and the write is written by the next one: at a join, the
  * rank that holds the newest state hands its points to all.
  *
- * Nothing here fails the training. What cannot be written is a warning, once, and is tried again
- * with the next point, as long as it is among those that are kept.
+ * A failure here does not fail the training. The first failed write is a warning. A point that
+ * could not be written is tried again with the next one, while it is among the points that are
+ * kept.
  */
 
 #include <stdbool.h>

@@ -17,8 +17,8 @@
  *  (2) The stop flag belongs to the generation control_next() returned last: set by an abort of it,
  *      by a newer assign, by the end of the link. It is never cleared within a generation. One that
  *      was aborted before it began is returned with the flag set: it ends at once, and says so.
- *  (3) Messages are sent whole, from any thread. A link that is gone makes control_send() do
- *      nothing: the next control_next() says so.
+ *  (3) Messages are sent whole, from any thread. If the link is gone, control_send() does
+ *      nothing and the next control_next() reports it.
  */
 
 #include <stdatomic.h>

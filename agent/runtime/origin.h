@@ -11,7 +11,7 @@
  *
  * The blocks are those of the spec with defaults written out, without what the weights after a step
  * do not depend on: paths, how many steps, how often something is saved, evaluated or told. The
- * last three are for those who use the weights (libfleet/checkpoint/job_record.h) and are not
+ * last three are for users of the weights (libfleet/checkpoint/job_record.h) and are not
  * compared.
  */
 

@@ -7,8 +7,8 @@
  * The commit of the update that jumped only notes in the ledger that a rollback is owed; here it is
  * paid, before anything else happens. Rank 0 reads the checkpoint and sends it to all. A generation
  * that breaks on the way is no harm: a rank whose state is torn has none, and in the next one all
- * go back, those who had already done so, too (elastic.c): a rank that was one update behind may be
- * among them. Which checkpoint it is depends on the step alone, not on the speed of the disk or
+ * go back, also ranks that have already done so (elastic.c): a rank that was one update behind may
+ * be among them. Which checkpoint it is depends on the step alone, not on the speed of the disk or
  * on the rank that was interrupted.
  */
 

@@ -5,7 +5,7 @@
 /*
  * The running statistics of batch_norm. A micro-batch leaves its own mean and variance in scalars;
  * they travel with the vote, and every rank folds those of all micro-batches into its buffers at
- * the commit, in their order: r = (1 - momentum) · r + momentum · stat (spec/training.md 2).
+ * the commit, in their order: r = (1 - momentum) · r + momentum · stat.
  *
  *     running_take()    after a micro-batch: its statistics as a row of floats
  *     running_fold()    at the commit: the rows of all micro-batches of the update

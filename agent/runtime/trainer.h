@@ -10,7 +10,7 @@
  * Updates count from 1; update u holds steps (u-1)·k + 1 … min(u·k, steps). The last one may be
  * incomplete: its losses are computed, but it does not change the weights.
  *
- * What must hold between calls (design.md 10):
+ * What must hold between calls:
  *  (1) `committed` updates are in the state, all of them and nothing else.
  *  (2) voted == committed + 1 means: state.slots[0] holds the complete reduced gradient of update
  *      `voted`, the check section has run over it, and this rank's vote for it may have been seen.

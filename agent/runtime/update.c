@@ -22,7 +22,7 @@ double update_rate(const struct trainer *trainer, int64_t update)
 }
 
 /* The learning rate moves with every complete update, applied or skipped; the powers of beta with
- * those that were applied (spec/strategy.md 7.3). Gradients carry the loss scale. */
+ * those that were applied. Gradients carry the loss scale. */
 static struct run_scalars scalars_of(const struct trainer *trainer, int64_t update)
 {
     const struct program *program = &trainer->job.plan.program;
@@ -77,8 +77,7 @@ int update_check(struct trainer *trainer, int64_t update, bool *out_is_finite,
     return rc;
 }
 
-/* S(a, b) of the losses of `count` leaves, in the shape of the summation tree (spec/training.md
- * 2). */
+/* The sum of the losses of `count` leaves, in the shape of the summation tree. */
 static float sum_of_losses(const float *leaves, int64_t row, int64_t count)
 {
     int64_t half;

@@ -3,7 +3,7 @@
 #define AGENT_RUNTIME_VOTE_H
 
 /*
- * The vote before an update (design.md 10): a small exchange between ALL ranks of the generation.
+ * The vote before an update: a small exchange between ALL ranks of the generation.
  * A rank that votes holds the complete reduced gradient of the update and keeps it until the
  * commit. Only a rank that has seen every vote applies the update; so, if one rank has applied it,
  * every survivor has voted and can apply it by itself. Nothing is ever rolled back.

@@ -29,7 +29,7 @@ static bool is_tag(const struct event_scalar *scalar, const char *tag)
 static void add_event(const struct event *event, struct curve *losses, struct curve *evaluations)
 {
     if (event->step < 0 || event->step > CURVE_STEP_MAX)
-        return; /* no step of ours */
+        return; /* not a step that the trainer wrote */
     if (event->kind == EVENT_START && event->step > 0) {
         curve_cut(losses, event->step);
         curve_cut(evaluations, event->step);

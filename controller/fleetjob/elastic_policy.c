@@ -16,7 +16,7 @@ static int clamp(int64_t value)
 }
 
 /* A survivor of the built-in trainer keeps its state and goes on in milliseconds; an own trainer
- * starts anew. */
+ * starts again. */
 static double replacement_ms(const struct fleetjob_spec *spec)
 {
     int64_t seconds = spec->run_policy.elastic.wait_for_replacement_seconds;

@@ -105,7 +105,7 @@ static bool on_record(void *user, const struct hub_record *record)
     return is_done;
 }
 
-/* Some other hub has worked in `epoch`, or an earlier one of ours whose trace was lost. */
+/* Some other hub has worked in `epoch`, or an earlier one of this process whose trace was lost. */
 static void note_foreign(struct hub_host *host, int64_t epoch)
 {
     if (epoch <= host->foreign_epoch)
@@ -219,7 +219,7 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
             entry->generation.epoch = rendezvous->newest.epoch;
     }
     if (start.recorded.epoch >= start.epoch && start.recorded.epoch != host->used_epoch)
-        start.epoch = start.recorded.epoch + 1; /* the Lease was deleted and counts anew */
+        start.epoch = start.recorded.epoch + 1; /* the Lease was deleted and counts again */
     if (host->numbered.epoch == start.epoch)
         start.counter = host->numbered.counter; /* (4) */
     host->used_epoch = start.epoch;

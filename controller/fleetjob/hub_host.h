@@ -13,7 +13,7 @@
  *  (2) A replica that does not lead any more records nothing.
  *  (3) If a member or the status holds a greater epoch than the hub's, and this replica led after
  *      that was seen, the epochs were lost or restored (the Lease was deleted, the status
- *      replaced). The hub is made anew in an epoch greater than that, and goes on from what its
+ *      replaced). The hub is made again in an epoch greater than that, and goes on from what its
  *      members hold.
  *  (4) A hub with a broken invariant (HUB_EVENT_DEFECT) does nothing any more. `event` is called;
  *      the owner drops it when hub_host_defect() says so, and hub_host_apply() makes another one.

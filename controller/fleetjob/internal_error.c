@@ -17,7 +17,7 @@
  *  (2) Nothing that is shared between jobs changes while a pass decides, so nothing shared can be
  *      inconsistent.
  *  (3) The hub of the job is kept the first time, so that training goes on. If the next pass
- *      breaks, too, the hub may be the cause, and is made anew from the status.
+ *      breaks, too, the hub may be the cause, and is made again from the status.
  *  (4) A hub is healthy again when it has lived for CALM. One that breaks before that is made later
  *      each time.
  */

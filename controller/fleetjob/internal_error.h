@@ -12,9 +12,9 @@ struct reconciler_pass;
  * being looked into; then manager_done(). */
 void internal_error_end(struct reconciler_pass *pass, const char *text);
 
-/* An invariant broke in the hub of the job (hub_host_defect()): it is dropped, and made anew by the
- * pass that follows when it is time; then manager_done(). Only between two passes, with the cache
- * as new as what was written. */
+/* An invariant broke in the hub of the job (hub_host_defect()): it is dropped, and made again by
+ * the pass that follows when it is time; then manager_done(). Only between two passes, with the
+ * cache as new as what was written. */
 void internal_error_drop_hub(struct reconciler_job *job);
 
 #endif

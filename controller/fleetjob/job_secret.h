@@ -10,7 +10,7 @@
  * address), the Secret is deleted and created again under the same name: kubelets bring the new
  * content to pods that run, and their agents find the hub by that (agent/settings.h).
  *
- * Its name holds a part of the job's UID: a job made anew under an old name never meets the Secret
+ * Its name holds a part of the job's UID: a job made again under an old name never meets the Secret
  * of its predecessor.
  */
 

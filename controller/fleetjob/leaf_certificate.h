@@ -5,7 +5,7 @@
 /*
  * A server's certificate, signed by the installation's CA: that of the hub while this replica
  * leads, and that of /metrics where it needs a token. It is signed for LEAF_CERTIFICATE_DAYS, and
- * signed anew after two thirds of that, or if the clock was set back before its beginning. The
+ * signed again after two thirds of that, or if the clock was set back before its beginning. The
  * clock is read every ten minutes.
  *
  * The CA is not renewed by itself: all running jobs trust it. In its last year a warning says so

@@ -3,7 +3,7 @@
 #define CONTROLLER_FLEETJOB_PASS_H
 
 /*
- * One pass of reconcile(), handed from policy to policy: what is, what shall be, and the counts
+ * One pass of reconcile(), handed from policy to policy: what is, what is desired, and the counts
  * that several of them need. Each policy adds its actions through the functions below.
  */
 

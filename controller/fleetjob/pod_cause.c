@@ -13,7 +13,7 @@
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 
-/* Causes with a word of ours; any other word is Kubernetes' own. */
+/* Causes with a word of FleetJob; any other word is Kubernetes' own. */
 enum pod_cause {
     CAUSE_NONE,
     CAUSE_OWN, /* the reason stays */

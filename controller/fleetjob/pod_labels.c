@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The watch selects pods by a label of ours (WELLKNOWN_LABEL_JOB_UID), so a pod whose label is
+ * The watch selects pods by the label (WELLKNOWN_LABEL_JOB_UID), so a pod whose label is
  * taken off looks like one that is gone. It trains on: it must not be replaced.
  *
  *   leaves the cache, no deletion seen ─▶ GET ── 404, another UID, deleted ──▶ it is gone

@@ -37,7 +37,7 @@ bool suspend_apply(struct pass *pass);
 void elastic_policy_apply(struct pass *pass);
 /* Create missing pods, replace failed ones, delete surplus ones. */
 void workers_apply(struct pass *pass);
-/* Before the first generation: which workers shall be neighbours. */
+/* Before the first generation: which workers get neighbouring ranks. */
 void rank_order_apply(struct pass *pass);
 /* A terminal job: which pods stay. */
 void clean_pod_policy_apply(struct pass *pass);

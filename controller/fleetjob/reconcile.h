@@ -159,7 +159,7 @@ struct actions {
     size_t event_count;
     struct action_departure *departures; /* [departure_count] why these members go */
     size_t departure_count;
-    const char **order; /* [order_count] pod UIDs as their ranks shall begin; borrowed */
+    const char **order; /* [order_count] pod UIDs in the desired order of ranks; borrowed */
     size_t order_count;
     struct action_hub hub;
     bool delete_job; /* its time to live is over */

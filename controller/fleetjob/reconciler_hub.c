@@ -83,7 +83,7 @@ static void on_evicted_deleted(void *user, const cJSON *object, const struct fle
     free(eviction);
 }
 
-/* Its pod goes; the missing worker is then made anew like any other. */
+/* Its pod goes; the missing worker is then made again like any other. */
 static void evict(const struct reconciler_job *job, const char *pod_uid)
 {
     struct reconciler *r = job->reconciler;

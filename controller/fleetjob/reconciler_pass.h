@@ -15,7 +15,7 @@
  *      hub's view, lists of the job, objects of the cache) is forgotten before the turn ends; what
  *      is carried out later is a value.
  *  (2) A pass that had to ask the API server before it could decide (prepare.c) decides nothing: it
- *      ends, and the next one observes anew.
+ *      ends, and the next one observes again.
  */
 struct reconciler_pass {
     struct reconciler_job *job;

@@ -142,7 +142,7 @@ void status_close_restart(struct pass *pass)
     close_restart(pass, true);
 }
 
-/* Will our hub not tell how it went? One of another epoch, or made anew since (after a suspend),
+/* Will our hub not tell how it went? One of another epoch, or made again since (after a suspend),
  * knows nothing. */
 static bool is_begun_elsewhere(const struct pass *pass)
 {

@@ -24,7 +24,7 @@ void status_close_restart(struct pass *pass);
 /* The same if our hub, or none, will not tell it. */
 void status_close_lost_restart(struct pass *pass);
 /* The same of a job that is over: an Event only about a restart of another hub, because the end
- * says what became of one of ours. */
+ * says how a restart begun here went. */
 void status_close_restart_at_end(struct pass *pass);
 
 /* The member or trainer that failed last, or NULL. Borrowed from the hub's view. */

@@ -2,7 +2,7 @@
 
 /*
  * runPolicy.suspend: the members get the order to end for now (they save a checkpoint if the job
- * has them), the pods are deleted, and the clock of activeDeadlineSeconds starts anew on resume.
+ * has them), the pods are deleted, and the clock of activeDeadlineSeconds starts again on resume.
  */
 #include "controller/fleetjob/policy.h"
 #include "controller/fleetjob/status.h"

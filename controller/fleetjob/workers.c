@@ -52,7 +52,7 @@ static int taken_attempt(const struct pass *pass, int index)
     return -1;
 }
 
-/* The last that was seen to go, or looked for in vain. */
+/* The last that was seen to go, or looked for and not found. */
 static int gone_attempt(const struct pass *pass, int index)
 {
     for (size_t i = 0; i < pass->in->vanished_count; i++)

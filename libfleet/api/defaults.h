@@ -3,8 +3,8 @@
 #define LIBFLEET_API_DEFAULTS_H
 
 /*
- * Defaults that depend on other fields, so that no reader asks "or else what?". Constant defaults
- * are in the tables.
+ * Defaults that depend on other fields. fleetjob_decode() fills them in, so that no reader needs a
+ * fallback. Constant defaults are in the tables of fields.
  *
  *   metadata.namespace         "default"
  *   worker.minReplicas         replicas

@@ -7,10 +7,9 @@
  * follows from its content, never from its name:
  *
  *   YAML or JSON object with apiVersion, kind, metadata or spec    a FleetJob
- *   any other YAML or JSON object that a strategy can be read from  a strategy, also as the value
- *   of
- *                                                                   a single key "strategy"
- *   else                                                           a strategy in text format
+ *   any other YAML or JSON object                                  a strategy, also as the value of
+ *                                                                  a single key "strategy"
+ *   any other text                                                 a strategy in text format
  */
 
 #include <stdbool.h>

@@ -167,7 +167,7 @@ struct fleetjob_restart {
 
 struct fleetjob_status {
     char *state;  /* one word for the STATE column: the newest true condition; or NULL */
-    char *reason; /* one word for the REASON column; NULL = nothing keeps it from what it does */
+    char *reason; /* one word for the REASON column; NULL = all is well */
     struct {
         struct fleetjob_condition *items;
         size_t count;
@@ -243,10 +243,10 @@ extern const struct fleet_object fleetjob_spec_type;
 extern const struct fleet_object fleetjob_status_type;
 
 /*
- * Read a FleetJob: types, ranges, names and unknown fields of everything, all errors at once, and
- * the defaults (defaults.h). What must fit together is validation_check()'s part; it can be asked
- * after a failure, too, and leaves out what `unread` is about. `out` can be released whatever the
- * result. Returns 0, or -EINVAL if errors were appended.
+ * Read a FleetJob and fill in its defaults (defaults.h). Types, ranges, names and unknown fields
+ * are checked; all errors are reported at once. validation_check() checks what must fit together.
+ * It may be called after a failure, too, and skips what depends on values in `unread`. Release
+ * `out` after success and failure. Returns 0, or -EINVAL if errors were appended.
  */
 int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors);
 

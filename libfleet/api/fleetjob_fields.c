@@ -263,7 +263,7 @@ static const struct fleet_field restart_fields[] = {
      .offset = offsetof(struct fleetjob_restart_policy, reset_after_steps),
      .default_text = "1000",
      .min = 0,
-     .description = "Steps without a failure after which the count starts anew; 0: never."},
+     .description = "Steps without a failure after which the count starts again; 0: never."},
     {0},
 };
 

@@ -313,7 +313,7 @@ static const struct fleet_field restarts_fields[] = {
      .kind = FLEET_FIELD_INT,
      .offset = offsetof(struct fleetjob_restarts, since_reset),
      .default_text = "0",
-     .description = "Of these, those that count against maxRestarts: it begins anew when "
+     .description = "Of these, those that count against maxRestarts: it begins again when "
                     "resetAfterSteps steps went well."},
     {.name = "ignored",
      .kind = FLEET_FIELD_INT,

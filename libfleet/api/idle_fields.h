@@ -3,8 +3,8 @@
 #define LIBFLEET_API_IDLE_FIELDS_H
 
 /*
- * Fields beside the strategy that a job sets and that nothing acts on: because nothing reads them
- * yet, or because another field leaves them nothing to do. Knobs of the strategy: plan_idle.h.
+ * Fields without an effect: a job sets them, but no code reads them yet, or another field makes
+ * them pointless. plan_idle.h does the same for the settings of the strategy.
  */
 
 #include <stdbool.h>

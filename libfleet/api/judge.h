@@ -3,12 +3,12 @@
 #define LIBFLEET_API_JUDGE_H
 
 /*
- * All that is wrong with a FleetJob as far as its text says, whatever the kind of error, at once:
- * what must fit together (validation.h), what the built-in trainer cannot run, what the model's
- * program does not have, what a worker's memory cannot hold. The controller (condition Accepted),
- * `fleetjob validate`, `fleetjob run` and `fleetjob plan` all ask here.
+ * Every error of a FleetJob that its text shows, all at once: parts that do not fit together
+ * (validation.h), settings that the built-in trainer cannot run, names that the model's program
+ * does not have, a plan that exceeds a worker's memory. The controller (condition Accepted),
+ * `fleetjob validate`, `fleetjob run` and `fleetjob plan` use it.
  *
- * A value that could not be read hides only what depends on it.
+ * A value that could not be read suppresses only the checks that depend on it.
  */
 
 #include <stdbool.h>
@@ -29,10 +29,10 @@ struct judge_options {
 };
 
 /*
- * Judge a job that fleetjob_decode() has read, with or without success; `errors` may hold what
- * decoding found, `warnings` (may be NULL) gets what is legal and odd. Returns true and *out_plan
- * (release it) if there is a plan, false if there is none; a job may have a plan and errors all the
- * same (memory).
+ * Judge a job that fleetjob_decode() has read, with or without success. `errors` may hold what
+ * decoding found. `warnings` (may be NULL) gets values that are legal but unlikely. Returns true
+ * and *out_plan (release it) if there is a plan, else false. A job with a plan may still have
+ * errors (memory).
  */
 bool judge_job(const struct fleetjob *job, const struct judge_options *options,
                struct plan *out_plan, struct fleet_errors *errors, struct fleet_errors *warnings);

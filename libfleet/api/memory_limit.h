@@ -3,8 +3,9 @@
 #define LIBFLEET_API_MEMORY_LIMIT_H
 
 /*
- * Does a worker of a job fit into its memory? The plan knows what its trainers take, to the byte; a
- * job that needs more than it may have is refused before it runs instead of dying of it.
+ * Does a worker of a job fit into its memory? The plan knows what its trainers take, to the byte. A
+ * job that needs more than its limit is refused before it runs; it is not left to the kernel to
+ * kill.
  */
 
 #include <stdint.h>
@@ -14,7 +15,7 @@
 
 struct fleet_errors;
 
-/* What an agent or a trainer takes besides what the plan counts: code, stacks, the program
+/* Bytes of an agent or a trainer that the plan does not count: code, stacks, the program
  * itself. */
 #define MEMORY_LIMIT_PROCESS_BYTES ((int64_t)12 << 20)
 

@@ -3,9 +3,9 @@
 #define LIBFLEET_API_ODD_FIELDS_H
 
 /*
- * Values that are legal and together do something that nobody asks for: a warm-up that is longer
- * than the job, held-out data that nothing looks at, GPUs that stay idle. idle_fields.h has those
- * that do nothing at all.
+ * Values that are legal and together do something that is probably not meant: a warm-up that is
+ * longer than the job, held-out data that is never evaluated, GPUs that stay idle. idle_fields.h
+ * has fields without any effect.
  */
 
 struct fleet_errors;

@@ -29,9 +29,9 @@ struct validation_options {
 };
 
 /*
- * Append what is wrong to `errors` and what is only odd, fields without effect among it, to
- * `warnings` (may be NULL). Of a job that was decoded with errors only that is checked which does
- * not depend on them (fleetjob.h, `unread`). Returns 0, or -EINVAL if errors were appended.
+ * Append errors to `errors`, and unlikely values and fields without an effect to `warnings` (may be
+ * NULL). Checks that depend on a value that could not be decoded are skipped (fleetjob.h,
+ * `unread`). Returns 0, or -EINVAL if errors were appended.
  */
 int validation_check(const struct fleetjob *job, const struct validation_options *options,
                      struct fleet_errors *errors, struct fleet_errors *warnings);

@@ -19,8 +19,8 @@
 /* Field manager of everything the controller writes. */
 #define WELLKNOWN_FIELD_MANAGER "fleetjob"
 
-/* The numeric user of workers' pods: neither root nor anybody. Written by the controller; named
- * where a folder cannot be written. */
+/* The numeric user of workers' pods: neither root nor an account of the node. Written by the
+ * controller; named where a folder cannot be written. */
 #define WELLKNOWN_WORKER_USER 65532
 
 /* ---- variables ------------------------------------------------------------------------------- */
@@ -59,7 +59,7 @@
  * by the controller: the workers of one zone get neighbouring ranks. */
 #define WELLKNOWN_LABEL_TOPOLOGY "topology.kubernetes.io/zone"
 
-/* Pods, for tools of the ecosystem (app.kubernetes.io/managed-by: fleetjob). Nothing of ours
+/* Pods, for tools of the ecosystem (app.kubernetes.io/managed-by: fleetjob). Nothing here
  * reads. */
 #define WELLKNOWN_LABEL_MANAGED_BY "app.kubernetes.io/managed-by"
 

@@ -2,7 +2,7 @@
 
 /*
  * A thread, because no flag helps: O_NONBLOCK belongs to the open file, which other processes
- * share, and another user's pipe cannot be opened anew through /proc.
+ * share, and another user's pipe cannot be opened again through /proc.
  *
  * The thread takes the whole buffer at once and writes it without the lock. `put` meanwhile fills a
  * new one, so at most twice FLEET_LINE_WRITER_SIZE_MAX bytes are held.

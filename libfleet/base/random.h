@@ -5,7 +5,7 @@
 /*
  * Random numbers that are functions, not streams: the value at (key, counter) does not depend on
  * the caller or on the order of calls. So data order, dropout and initial weights depend on the job
- * alone, never on the number of ranks (design.md 9).
+ * alone, never on the number of ranks.
  *
  * Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
  * 2011.

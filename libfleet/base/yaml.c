@@ -503,7 +503,7 @@ static int open_container(struct reader *reader, cJSON *node, const yaml_char_t 
         return -EINVAL;
     reader->stack[reader->depth] = (struct open){.node = node};
     if (anchor) {
-        /* A name that is being defined anew no longer names the old value inside itself. */
+        /* A name that is being defined again no longer names the old value inside itself. */
         (void)fleet_map_remove(&reader->anchors, (const char *)anchor);
         reader->stack[reader->depth].anchor = fleet_dup_text((const char *)anchor);
     }

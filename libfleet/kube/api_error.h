@@ -40,7 +40,7 @@ enum kube_error {
     KUBE_ERROR_TIMED_OUT,        /* no answer in time */
     KUBE_ERROR_NOT_SENT,         /* the same, and what was to be changed never left this process */
     KUBE_ERROR_ANSWER_TOO_LARGE, /* its answer is over our limit */
-    KUBE_ERROR_NOT_LEADER,       /* this replica may not write any more (led_io.h) */
+    KUBE_ERROR_NOT_LEADER,       /* this replica may not write any more (leader_io.h) */
     KUBE_ERROR_CREDENTIAL,       /* its plug-in failed, or its file cannot be read: not sent */
     KUBE_ERRORS
 };
@@ -63,7 +63,7 @@ int kube_api_error_decode(int http_status, const char *body, size_t size, struct
 bool kube_is_not_found(const struct fleet_error *err);
 bool kube_is_already_exists(const struct fleet_error *err);
 bool kube_is_conflict(const struct fleet_error *err);  /* read again, then decide */
-bool kube_is_gone(const struct fleet_error *err);      /* list anew */
+bool kube_is_gone(const struct fleet_error *err);      /* list again */
 bool kube_is_invalid(const struct fleet_error *err);   /* unknown fields, too */
 bool kube_is_forbidden(const struct fleet_error *err); /* quota, too */
 bool kube_is_terminating(const struct fleet_error *err);

@@ -24,8 +24,8 @@ enum kube_call_state {
 };
 
 struct kube_call {
-    struct list place; /* in http->waiting, http->parked or http->calls, as `state` says */
-    struct list ready; /* in http->ready while there is something to deliver */
+    struct fleet_list place; /* in http->waiting, http->parked or http->calls, as `state` says */
+    struct fleet_list ready; /* in http->ready while there is something to deliver */
     struct kube_http *http;
     enum kube_call_state state;
     struct kube_request request; /* its pointers point into the members below, or are NULL */
@@ -55,7 +55,7 @@ struct kube_http {
     uv_timer_t waiting_timer; /* until the earliest deadline among `waiting`, … */
     double waiting_due_ms;    /* … which is this */
     uv_idle_t kick;           /* runs while `ready` has entries that no socket will bring up */
-    struct list waiting, parked, calls, ready;
+    struct fleet_list waiting, parked, calls, ready;
     struct kube_exec_run *plug_in; /* on its way, on another thread; NULL = none */
     uv_work_t plug_in_work;
     bool has_news;           /* it has just answered */

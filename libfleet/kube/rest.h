@@ -88,7 +88,7 @@ struct kube_rest_request { /* all zero but verb and resource is a valid GET or L
     const char *continue_token;
     const char *resource_version;       /* watch: from here on; list: at least this fresh */
     const char *resource_version_match; /* list: "NotOlderThan" or "Exact" */
-    int watch_timeout_s;                /* when the server shall end the watch; 0: as it likes */
+    int watch_timeout_s;                /* when the server ends the watch; 0: its own default */
 };
 
 /*

@@ -158,7 +158,7 @@ static int select_strategy(const struct plan_request *request, const struct stra
     return 0;
 }
 
-/* More ranks than leaves, amp beside an explicit fp32: spec/training.md 1. */
+/* More ranks than leaves, amp beside an explicit fp32. */
 static int check_surroundings(const struct plan_request *request, const struct plan *plan,
                               struct fleet_errors *errors)
 {

@@ -18,8 +18,8 @@ struct plan;
 struct strategy;
 
 /*
- * Note in plan->selection.without_effect what `asked` sets in vain. `context` built plan->program.
- * Knobs that a list of the plan names already are left out.
+ * Note in plan->selection.without_effect what `asked` sets without effect. `context` built
+ * plan->program. Knobs that a list of the plan names already are left out.
  */
 void plan_idle_list(const struct strategy *asked, const struct pass_context *context,
                     struct plan *plan);

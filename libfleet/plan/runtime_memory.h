@@ -3,8 +3,8 @@
 #define LIBFLEET_PLAN_RUNTIME_MEMORY_H
 
 /*
- * What the built-in runtime allocates beside the tensors of a program: one place that says how
- * much, so that the plan counts what the runtime takes.
+ * How much the built-in runtime allocates beside the tensors of a program. Plan and runtime
+ * both use them, so the plan counts what the runtime takes.
  */
 
 #include <stddef.h>

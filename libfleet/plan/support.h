@@ -6,8 +6,8 @@
  * What the built-in runtime does not run yet, in one table. plan_build() refuses a job by it, and
  * the reference page of each knob in it begins with its row, so the two cannot differ.
  *
- * A row leaves the table when its pass arrives. A trainer of the user's own (worker.template) may
- * run what stands here: its jobs are not refused.
+ * A row leaves the table when its pass is written. Jobs with an own trainer are not refused: that
+ * trainer may run the setting.
  */
 
 #include <stdbool.h>

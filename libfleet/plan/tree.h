@@ -3,7 +3,7 @@
 #define LIBFLEET_PLAN_TREE_H
 
 /*
- * The summation tree over micro-batches (spec/training.md 2): its shape, the part of it that a rank
+ * The summation tree over micro-batches: its shape, the part of it that a rank
  * holds, the order in which a rank folds its part, and what that costs. Pure arithmetic;
  * agent/runtime/comm does the sum.
  *

@@ -3,7 +3,7 @@
 #define LIBFLEET_PROGRAM_BUCKETS_H
 
 /*
- * Which gradients are summed over the ranks together: spec/data_parallel.md 3.
+ * Which gradients are summed over the ranks together, by the rules of Paddle's reducer.
  *
  * Gradients come in the order in which the model defines its parameters. Each type fills its own
  * bucket and closes it at a limit: its first bucket at the small one, all others at the large one.

@@ -98,11 +98,11 @@ struct program_var {
 };
 
 /*
- * When an operator runs within a step (spec/strategy.md 5):
+ * When an operator runs within a step:
  *   MICRO_BATCH  forward and backward, once a micro-batch
  *   EXCHANGE     gradients over ranks, once a step, bucket by bucket
  *   CHECK        norms, inf/nan flag of the complete gradient, before the vote
- *   UPDATE       optimizer; only after the vote, and only with count = world (design.md 10)
+ *   UPDATE       optimizer; only after the vote, and only with count = world
  */
 enum program_section {
     PROGRAM_SECTION_MICRO_BATCH,

@@ -48,7 +48,7 @@ struct hub_policy {
     double progress_interval_ms; /* least time between two progress messages; 0 = every step */
     /* The job's own trainers (no spec.training): each exits for itself, so the job has succeeded
      * once all ranks of one generation have exited with 0. What they hold in memory goes to nobody
-     * else: they start anew in every generation. Of steps and checkpoints the hub knows what they
+     * else: they start again in every generation. Of steps and checkpoints the hub knows what they
      * report. */
     bool own_trainer;
 };

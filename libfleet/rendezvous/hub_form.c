@@ -4,7 +4,7 @@
  * Making generations: the members that are waited for, those that are taken, and their order.
  * hub_assign.c writes the assignment.
  *
- * The elastic policy (design.md 7), in the order in which it is asked:
+ * The elastic policy, in the order in which it is asked:
  *
  *   a new hub                       waits until it has heard of all, or its quiet time is over
  *   own trainers that keep failing  waits for the back-off (hub_restart.c)

@@ -264,7 +264,7 @@ struct hub_cause {
     const char *message, *lines; /* shown if the job fails of it; NULL = none */
 };
 
-/* End the newest generation (or note one more cause): abort at all members, gather anew. */
+/* End the newest generation (or note one more cause): abort at all members, gather again. */
 void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_output *out);
 /* Make a generation if one can be made now; else see to it that hub_tick() tries again. */
 void hub_form_try(struct hub *hub, struct hub_output *out);

@@ -7,7 +7,7 @@
  * The built-in trainer is started again by its agent, which backs off by itself, and survivors keep
  * their state. An own trainer is started by each generation: without a back-off one that fails at
  * once would restart some twenty times a second. So the first restart comes at once, the next after
- * 1 s, 2 s, 4 s … at most 5 minutes. It begins anew when the job has made progress (a step beyond
+ * 1 s, 2 s, 4 s … at most 5 minutes. It begins again when the job has made progress (a step beyond
  * the highest that was reported before) or when the generation has run for ten minutes.
  */
 #include <math.h>

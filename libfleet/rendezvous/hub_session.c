@@ -244,7 +244,7 @@ static int check_upgrade(struct hub_server *server, struct lws *wsi)
 }
 
 /* An idle connection needs no buffers, a session of TLS is the client's to keep, and nobody
- * negotiates anew. */
+ * negotiates again. */
 static void keep_little(SSL_CTX *context)
 {
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);

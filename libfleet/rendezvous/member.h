@@ -140,7 +140,7 @@ void member_trainer_step(struct member *member, const struct message_step *step,
 void member_trainer_evaluation(struct member *member, int64_t step, double loss, double now_ms,
                                struct member_output *out);
 /* A checkpoint of `step` could not be written and is tried again. Told once, if there is a hub to
- * tell: the next try says it anew. */
+ * tell: the next try says it again. */
 void member_trainer_checkpoint_failed(struct member *member, int64_t step, const char *reason,
                                       double now_ms, struct member_output *out);
 /* `generation`: the one it was saved in. Told again until the hub knows it. */

@@ -271,7 +271,7 @@ static void take_warnings(const struct fleet_errors *found, const char *path,
         select_note(warnings, found->items[i].path + front, "%s", found->items[i].message);
 }
 
-/* spec/strategy.md 10: lars adds its own decay to the one that Momentum brings; so does lamb. */
+/* lars adds its own decay to the one that Momentum brings; so does lamb. */
 static void warn_of_double_decay(const struct strategy *s, bool has_decay,
                                  struct select_notes *warnings)
 {

@@ -104,7 +104,7 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
 
 /*
  * The same where something is wrong with it: `applied`, `final` and degrees as far as they can be
- * told, by those who ask what of it could not run in any case. An axis that a unit divides and
+ * told, by a caller that asks what of it could not run in any case. An axis that a unit divides and
  * whose degree is not known has the degree 2. `path` is that of strategy_select(). Release *out.
  */
 void select_roughly(const struct strategy *s, const struct select_options *options,

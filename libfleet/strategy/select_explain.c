@@ -280,7 +280,7 @@ static void list_dependencies(const struct strategy *s, const struct select_opti
         select_name(names, "gradient_scale_configs");
 }
 
-/* spec/strategy.md 7.2 (8) stores parameters in 16 bits; the flat spaces here are fp32. */
+/* Paddle's pure mode stores parameters in 16 bits; the flat spaces here are fp32. */
 static void note_pure(const struct strategy *s, const char *knob, bool is_on,
                       struct select_result *out)
 {

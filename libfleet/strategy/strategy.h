@@ -90,7 +90,7 @@ struct strategy_messages {
 /* Everything to its default, nothing set. The struct may be uninitialised memory. */
 void strategy_init(struct strategy *s);
 
-/* Free what it owns. May be called again, and on an all-zero struct; init before using it anew. */
+/* Free what it owns. May be called again, and on an all-zero struct; init before using it again. */
 void strategy_release(struct strategy *s);
 
 /* A deep copy into uninitialised memory. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Paddle's update_loss_scaling rule (spec/strategy.md 7.3) in fp32 arithmetic, so that the scale
+ * Paddle's update_loss_scaling rule in fp32 arithmetic, so that the scale
  * follows Paddle's bit by bit: growth that would overflow is left out, a shrinking scale stops at
  * 1.
  */

@@ -3,7 +3,7 @@
 #define LIBFLEET_TRAINING_LOSS_SCALING_H
 
 /*
- * The dynamic loss scale of amp: spec/strategy.md 7.3. A value that every rank advances by the same
+ * The dynamic loss scale of amp. A value that every rank advances by the same
  * agreed flag, part of the checkpoint, current at the commit of an update.
  */
 
@@ -25,7 +25,7 @@ void loss_scaling_init(struct loss_scaling *out, const struct strategy *strategy
 
 /*
  * After the gradients of an update are complete: `found` = any of them, on any rank, is inf or nan.
- * A static scale stays. Where found, the update is to be skipped (strategy.md 7.3, 4).
+ * A static scale stays. Where found, the update is to be skipped.
  */
 void loss_scaling_advance(struct loss_scaling *state, const struct strategy *strategy, bool found);
 

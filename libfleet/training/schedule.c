@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Formulas: spec/training.md 1.1. lr is optimizer.learningRate, n the warm-up, U all updates. */
+/* In the formulas lr is optimizer.learningRate, n the warm-up, U all updates. */
 #include "libfleet/training/schedule.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #define LIBFLEET_TRAINING_STEP_LINE_H
 
 /*
- * A step as a line of a log, spec/training.md 3:
+ * A step as a line of a log:
  *
  *     step 120/300  loss 2.4512  norm 0.83  lr 9.1e-04 91.2k tok/s  eta 12s
  */

@@ -300,7 +300,7 @@ static const struct fleet_field data_fields[] = {
      .offset = offsetof(struct training_data, shuffle),
      .default_text = "true",
      .description =
-         "Permute the samples anew in every epoch; false takes them in order of their index."},
+         "Permute the samples again in every epoch; false takes them in order of their index."},
     {0},
 };
 

@@ -4,7 +4,7 @@
  * mindspore/assignments.json: keyword arguments of set_auto_parallel_context, accepted or not.
  *
  * A resource has one object of plain values, so several calls in a row and Python's expressions are
- * left out. Ours differs by rule (spec/observed.md, MindSpore 1 and 4): a bool is no number, the
+ * left out. Ours differs by rule: a bool is no number, the
  * documented bounds and what must fit together are checked at once, keys and schedulers newer than
  * r2.3 are refused; JSON has one kind of list and one of number.
  */

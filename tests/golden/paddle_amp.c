@@ -108,7 +108,7 @@ static cJSON *custom_lists(const cJSON *row)
     return configs;
 }
 
-/* One of ours can stand for several of theirs: it moves if any of them is named. */
+/* One tensor here can stand for several of Paddle: it moves if any of them is named. */
 static enum amp_list expected_custom(const cJSON *lists, enum op_kind kind)
 {
     const char *const *types = amp_lists_paddle_types(kind);

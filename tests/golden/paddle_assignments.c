@@ -3,7 +3,7 @@
 /*
  * paddle/assignments.json: `s.name = value`, accepted or not, and the value afterwards.
  *
- * What Paddle refuses is refused here (spec/observed.md; it warns and keeps the old value in
+ * What Paddle refuses is refused here (it warns and keeps the old value in
  * places), except for the names of 2.0 and whole numbers for the one float that insists on a point.
  * What it accepts is accepted, except where that is Python's looseness about types or a value
  * beyond a range that is checked here: both are recomputed from the table of knobs.

@@ -5,7 +5,7 @@
  * after each step, at every level. Tolerance 2e-6 of the tensor's largest element (one fp32
  * rounding a step and formula term; Paddle itself is up to 1.2e-6 from the formulas).
  *
- * Where FleetJob takes the other side (spec/observed.md 6): Momentum's rescale_grad, which Paddle
+ * Where FleetJob takes the other side: Momentum's rescale_grad, which Paddle
  * ignores; such a row is compared without it, because that is what was recorded. Lars honours it,
  * in its norms too. What we do not have: a clip by value with two different limits.
  */

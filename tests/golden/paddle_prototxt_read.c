@@ -4,9 +4,8 @@
  * paddle/prototxt_read.json: what load_from_prototxt() made of a text: accepted or not, the values
  * afterwards, the place of an error.
  *
- * The recorded reader is Python's; our grammar is that of the C++ reader (spec/observed.md, text
- * files 4 and 2). The table `forms` says what a text looks like that the two judge differently, and
- * what ours does then.
+ * The recorded reader is Python's; our grammar is that of the C++ reader. The table `forms` says
+ * what a text looks like that the two judge differently, and what ours does then.
  */
 #include <regex.h>
 #include <stdio.h>

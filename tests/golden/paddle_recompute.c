@@ -104,7 +104,7 @@ static char *list_our_chain(const struct program *program)
     return fleet_strbuf_take(&out);
 }
 
-/* What Paddle refuses and we do not: observed.md 8.3, offload over adjacent one-layer
+/* What Paddle refuses and we do not: offload over adjacent one-layer
  * checkpoints. */
 static bool is_refused_by_paddle_alone(const cJSON *row)
 {

@@ -3,9 +3,9 @@
 /*
  * paddle/optimizer/lr_schedules.json: learning rates of Paddle's schedulers, 1e-9 relative.
  *
- * Ours are read off by spec/training.md 1.1, which puts a warm-up and Noam one place later than the
- * recording: there place 0 is `start` (Noam: 0), here update 1 is one n-th of the way. A cosine has
- * an end here, so the recording is compared up to its T_max.
+ * Ours are read off by libfleet/training/schedule.h, which puts a warm-up and Noam one place later
+ * than the recording: there place 0 is `start` (Noam: 0), here update 1 is one n-th of the way. A
+ * cosine has an end here, so the recording is compared up to its T_max.
  */
 #include <math.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ static void translate_polynomial(const cJSON *a, struct translation *t)
     golden_known_keys(
         a, (const char *const[]){"learning_rate", "decay_steps", "end_lr", "power", "cycle", NULL});
     if (golden_bool_or(a, "cycle", false))
-        golden_skip("a polynomial with cycle: ours ends (spec/observed.md, 6)");
+        golden_skip("a polynomial with cycle: ours ends");
     copy_number(t->schedule, "decaySteps", a, "decay_steps");
     cJSON_AddNumberToObject(t->schedule, "endLearningRate", golden_number_or(a, "end_lr", 0.0001));
     cJSON_AddNumberToObject(t->schedule, "power", golden_number_or(a, "power", 1));

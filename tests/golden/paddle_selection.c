@@ -3,8 +3,8 @@
 /*
  * paddle/selection_2_0_lists.json: the chain for sets of units, exact.
  * paddle/selection_gpu_build.json: chains of 2.6, whose lists differ. Where ours differs from a
- * row, the row of the 2.0 lists for the same candidates decides (spec/observed.md 4: which knobs
- * combine follows 2.0), here or among the repository's own recordings: ours must be that one, and
+ * row, the row of the 2.0 lists for the same candidates decides (which knobs combine
+ * follows 2.0), here or among the repository's own recordings: ours must be that one, and
  * the row is skipped as decided otherwise. Without such a row there is no verdict.
  */
 #include <stdio.h>
@@ -136,8 +136,8 @@ static bool decided_in(const char *path, unsigned int candidates, char *out, siz
     return found;
 }
 
-/* strategy.md 4.1 for a job of `world` workers with `optimizer`; `auto` switches all on but the two
- * that need the user's data (4.5). */
+/* The strategy of a job of `world` workers with `optimizer`; `auto` switches all on but the two
+ * that need the user's data. */
 static unsigned int candidates_of(const struct strategy *s, int world, const char *optimizer)
 {
     static const unsigned int alone_idle = UNIT_BIT(UNIT_ADAPTIVE_LOCALSGD) | UNIT_BIT(UNIT_DGC) |

@@ -208,7 +208,7 @@ static void test_faults__checkpoints_that_cannot_be_written_do_not_stop_training
     free(folder);
 }
 
-/* What is written at the end is tried at the start: no step is made in vain. */
+/* What is written at the end is tried at the start: no step is lost. */
 static void test_faults__outputs_that_cannot_be_written(void **state)
 {
     struct parts parts = {0};

@@ -68,7 +68,7 @@ static void turn_until(struct world *w, const int *flag, int value)
 
     while (*flag < value) {
         if (fleet_monotonic_ms() > end)
-            fail_msg("waited in vain for %d, got to %d", value, *flag);
+            fail_msg("timed out waiting for %d, got to %d", value, *flag);
         (void)uv_run(&w->loop, UV_RUN_ONCE);
     }
 }
@@ -176,7 +176,7 @@ static void watch_until(struct world *w, struct kube_rest_request *list, struct 
 
     while (log->seen < value) {
         if (fleet_monotonic_ms() > end)
-            fail_msg("waited in vain for %d events, got %d; the watch ended %d times", value,
+            fail_msg("timed out waiting for %d events, got %d; the watch ended %d times", value,
                      log->seen, log->ended);
         if (log->ended > log->reopened) {
             log->reopened = log->ended;

@@ -113,7 +113,7 @@ static void turn_until(struct world *w, const int *flag, int value)
 
     while (*flag < value) {
         if (fleet_monotonic_ms() > end)
-            fail_msg("waited in vain for %d, got to %d", value, *flag);
+            fail_msg("timed out waiting for %d, got to %d", value, *flag);
         (void)uv_run(&w->loop, UV_RUN_ONCE);
     }
 }

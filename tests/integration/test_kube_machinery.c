@@ -105,7 +105,7 @@ static void turn_until(uv_loop_t *loop, const int *flag, int value)
 
     while (*flag < value) {
         if (fleet_monotonic_ms() > end)
-            fail_msg("waited in vain for %d, got to %d", value, *flag);
+            fail_msg("timed out waiting for %d, got to %d", value, *flag);
         (void)uv_run(loop, UV_RUN_ONCE);
     }
 }

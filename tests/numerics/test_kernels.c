@@ -610,7 +610,7 @@ static void test_kernels__nan_is_not_lost(void **state)
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
-/* What the recordings lack, by hand from the formulas of spec/strategy.md 6. */
+/* What the recordings lack, by hand from the formulas. */
 static void test_kernels__clip_by_value_and_rescale(void **state)
 {
     static const float p0[4] = {1, -2, 3, 0}, g0[4] = {10, -10, 0.2f, 0};

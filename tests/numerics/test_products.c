@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * matmul, transpose, reduce and gelu by erf, which no model of ours uses: a small program of them,
+ * matmul, transpose, reduce and gelu by erf, which no built-in model uses: a small program of them,
  *
  *     loss = mean over rows of the sum over columns of gelu(transpose(op(a)·op(b)))
  *

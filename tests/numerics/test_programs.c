@@ -386,7 +386,7 @@ static void test_programs__fused_activations_change_no_bit(void **state)
                              &(struct variant){knobs[k], NULL, 2, 0});
 }
 
-/* spec/strategy.md 7.5; bf16 has fp32's range, so nothing under- or overflows. */
+/* bf16 has fp32's range, so nothing under- or overflows. */
 static void test_programs__a_scale_of_a_power_of_two_changes_no_bit(void **state)
 {
     (void)state;

@@ -189,14 +189,14 @@ static inline void turn(struct world *world)
     usleep(500);
 }
 
-#define run_until(world, condition)                            \
-    do {                                                       \
-        double end_ms = fleet_monotonic_ms() + PATIENCE_MS;    \
-        while (!(condition)) {                                 \
-            if (fleet_monotonic_ms() > end_ms)                 \
-                fail_msg("waited in vain for %s", #condition); \
-            turn(world);                                       \
-        }                                                      \
+#define run_until(world, condition)                               \
+    do {                                                          \
+        double end_ms = fleet_monotonic_ms() + PATIENCE_MS;       \
+        while (!(condition)) {                                    \
+            if (fleet_monotonic_ms() > end_ms)                    \
+                fail_msg("timed out waiting for %s", #condition); \
+            turn(world);                                          \
+        }                                                         \
     } while (0)
 
 /* Every connected agent has the assignment of a generation. */

@@ -107,7 +107,7 @@ static void test_kube_api_error__tells_a_quota_and_unknown_fields_from_other_ref
     }
 }
 
-/* An error that is filled anew is of no kind, and one that is wrapped keeps its kind. */
+/* An error that is filled again is of no kind, and one that is wrapped keeps its kind. */
 static void test_kube_api_error__a_kind_goes_with_its_error(void **state)
 {
     struct fleet_error err;

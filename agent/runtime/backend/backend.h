@@ -9,7 +9,7 @@
  * Memory of the device is written and read by kernels, by copy_in, copy_out and clear, and through
  * backend_map(). Every other access is a defect: on a GPU it would crash, under guard/ it does.
  *
- * Determinism (design.md 9): for one instruction-set level a kernel's bits depend on its operands
+ * Determinism: for one instruction-set level a kernel's bits depend on its operands
  * alone: not on the number of threads, not on addresses, not on what ran before. Reductions use a
  * fixed number of virtual lanes and blocks cut by shape.
  *

@@ -34,7 +34,7 @@ static bool is_ours(const char *name)
 {
     size_t length, suffix = strlen(".safetensors");
 
-    name += name[0] == '.'; /* a temporary file of one of ours (libfleet/base/file.h) */
+    name += name[0] == '.'; /* a temporary name of such a file (libfleet/base/file.h) */
     length = strlen(name);
     return strncmp(name, MANIFEST_NAME, strlen(MANIFEST_NAME)) == 0 ||
            strncmp(name, SHARDS_NOTE_PREFIX, strlen(SHARDS_NOTE_PREFIX)) == 0 ||

@@ -43,7 +43,7 @@ struct dataset;
 int dataset_open(const struct training_data *config, int64_t context, uint64_t seed,
                  struct dataset **out, struct fleet_error *err);
 /* The same, where text that has to be encoded (bpe) may be read up to `enough` tokens only: for
- * those who look at the beginning of the data. */
+ * a reader of the beginning of the data. */
 int dataset_open_enough(const struct training_data *config, int64_t context, uint64_t seed,
                         int64_t enough, struct dataset **out, struct fleet_error *err);
 void dataset_free(struct dataset *dataset); /* NULL is fine */

@@ -3,9 +3,8 @@
 #define AGENT_RUNTIME_DATA_PROBE_H
 
 /*
- * Would a job be able to train on its data? Opens what the trainer would open, in the same way, and
- * looks at samples here and there instead of at all: `fleetjob validate` and `fleetjob run` ask
- * before there are processes.
+ * Can a job train on its data? Opens the files as the trainer does, and reads some samples instead
+ * of all. `fleetjob validate` and `fleetjob run` call it before they start processes.
  *
  * Errors: what dataset_open() refuses (missing, unreadable, empty, too short for one sample, not of
  * the tokenizer's format); a token or label that the model does not have; a tokenizer with more

@@ -3,8 +3,9 @@
 #define AGENT_RUNTIME_DATA_SOURCE_H
 
 /*
- * What stands behind a dataset: samples by number from one kind of place. dataset.c chooses one by
- * the tokenizer, holds out the validation share and checks numbers; nothing else sees a source.
+ * Where a dataset's samples come from: one kind of files, read by number of the sample. dataset.c
+ * chooses one by the tokenizer, holds out the validation share and checks numbers; no other file
+ * uses a source.
  */
 
 #include <stdint.h>

@@ -2,7 +2,7 @@
 #ifndef AGENT_RUNTIME_DATA_UNICODE_CLASSES_H
 #define AGENT_RUNTIME_DATA_UNICODE_CLASSES_H
 
-/* What kind of character a code point is, as far as GPT-2's way of cutting text asks. */
+/* Kinds of characters that GPT-2's rule for splitting text distinguishes. */
 
 #include <stdint.h>
 

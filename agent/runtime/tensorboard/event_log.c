@@ -21,7 +21,7 @@
 #define SUFFIX      ".fleetjob"
 #define DIGITS      10 /* of the seconds in a name */
 #define TAGS_MAX    256
-#define TAG_SIZE    64 /* with the '\0'; longer ones are none of ours */
+#define TAG_SIZE    64 /* with the '\0'; the trainer writes no longer ones */
 #define FILES_MAX   100000
 #define READ_SIZE   (1 << 16)
 #define HEADER_SIZE 12 /* of a frame, before the payload */

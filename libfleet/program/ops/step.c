@@ -68,7 +68,7 @@ static void all_reduce_cost(const struct program *program, const struct program_
     out->bytes = 2.0 * sizeof(float) * (double)op->attributes.flat_count;
 }
 
-/* A sum of squares, in double, for every 4096 elements, spec/training.md 2. */
+/* A sum of squares, in double, for every 4096 elements. */
 static void grad_norm_cost(const struct program *program, const struct program_op *op,
                            struct op_cost *out)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One optimizer step on one parameter, in place: spec/strategy.md 6, 10, 11. Inputs param grad
- * state… norms?; outputs are the same param state….
+ * One optimizer step on one parameter, in place. Inputs: param grad state… norms?;
+ * outputs: the same param state….
  */
 #include <errno.h>
 

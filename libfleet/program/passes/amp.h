@@ -10,7 +10,7 @@ struct program;
 
 /*
  * Give every tensor of the forward part its type, fp32 or the 16-bit one that
- * spec.training.precision names, and insert casts where they meet: spec/strategy.md 7.2, before
+ * spec.training.precision names, and insert casts where they meet, before
  * autodiff, which differentiates casts too. Parameters stay fp32 and are cast where they are used.
  *
  *   strategy.amp                    the lists say where (amp_lists.h)

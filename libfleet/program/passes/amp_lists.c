@@ -21,7 +21,7 @@ static const struct row {
     const char *types[TYPES_MAX];
 } rows[OP_KIND_COUNT] = {
     [OP_EMBEDDING] = {AMP_BLACK, {"lookup_table_v2", "lookup_table"}},
-    [OP_LAYER_NORM] = {AMP_BLACK, {"layer_norm"}}, /* gray as well, black wins (observed.md 7.2) */
+    [OP_LAYER_NORM] = {AMP_BLACK, {"layer_norm"}}, /* gray as well, black wins */
     [OP_RMS_NORM] = {AMP_NONE, {"rms_norm"}},
     [OP_LINEAR] = {AMP_WHITE, {"mul", "matmul", "matmul_v2", "fused_gemm_epilogue"}},
     [OP_MATMUL] = {AMP_WHITE, {"matmul_v2", "matmul"}},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Buckets as spec/data_parallel.md 3 fills and orders them (buckets.h). All gradients are fp32 and
+ * Buckets, filled and ordered by buckets.h. All gradients are fp32 and
  * the flat space has them in definition order, so a bucket is one range of it. Where the cuts lie
  * cannot change a sum: each element is summed by itself.
  */

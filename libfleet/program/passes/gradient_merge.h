@@ -10,7 +10,7 @@ struct program;
 
 /*
  * k batches make one update: they become one batch of k·M leaves of the summation tree
- * (spec/training.md 2), divided by k·M with avg, else by M. There is no accumulator beside the
+ * (libfleet/plan/tree.h), divided by k·M with avg, else by M. There is no accumulator beside the
  * tree's slots and one exchange for the k batches. Never fails.
  */
 bool gradient_merge_wanted(const struct pass_context *context);

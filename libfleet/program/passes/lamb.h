@@ -9,7 +9,7 @@ struct pass_context;
 struct program;
 
 /*
- * Turn every adam operator into lamb (spec/strategy.md 11): rate, betas, epsilon, clip and
+ * Turn every adam operator into lamb (You et al., ICLR 2020): rate, betas, epsilon, clip and
  * regularization stay. A parameter whose name ends with a string of exclude_from_weight_decay gets
  * λ = 0; the trust ratio applies to it all the same. Never fails.
  */

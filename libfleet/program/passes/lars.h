@@ -9,7 +9,7 @@ struct pass_context;
 struct program;
 
 /*
- * Turn every momentum operator into lars (spec/strategy.md 10): rate, momentum, clip and
+ * Turn every momentum operator into lars (You et al., 2017): rate, momentum, clip and
  * regularization stay, Nesterov is not honoured. A parameter whose name contains a string of
  * exclude_from_weight_decay gets λ = 0 and with it no trust ratio. Never fails.
  */

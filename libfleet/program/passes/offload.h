@@ -8,8 +8,8 @@ struct strategy_ints;
 
 /*
  * The second half of recompute: copy all `checkpoints` (in the order of their producers) but the
- * last to host memory when they are made, and fetch each one ahead of its use in the backward part:
- * spec/strategy.md 8.3. Returns how many are copied: 0 if there is one checkpoint or none.
+ * last to host memory when they are made, and fetch each one ahead of its use in the backward part.
+ * Returns how many are copied: 0 if there is one checkpoint or none.
  * -EINVAL if one has not exactly `shape` or several producers.
  */
 int offload_apply(struct program *program, const int *checkpoints, int count,

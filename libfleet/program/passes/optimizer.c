@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * From spec.training.optimizer to update operators: spec/strategy.md 6, 10, 11. The learning rate
+ * From spec.training.optimizer to update operators. The learning rate
  * and the number of the update are not here: they change from run to run (run_scalars).
  */
 #include "libfleet/program/passes/optimizer.h"

@@ -4,7 +4,7 @@
 
 /*
  * A pass rewrites the program for one knob of the strategy. The table in pass.c is the order in
- * which passes run (spec/strategy.md 4.6, 5); plan_build() verifies the program after each.
+ * which passes run; plan_build() verifies the program after each.
  * A new knob is one file here and one line there.
  */
 

@@ -10,7 +10,8 @@ struct program;
 
 /*
  * Keep only checkpoints from the forward part and repeat the rest, segment by segment, in the
- * backward part: spec/strategy.md 8. Runs right behind autodiff (it needs program_op.source).
+ * backward part (Chen et al., arXiv:1604.06174). Runs right behind autodiff (it needs
+ * program_op.source).
  *
  * Checkpoints are the tensors recompute_configs.checkpoints names; if it names none, outputs of
  * blocks are chosen so that there are about √blocks segments. With enable_offload all but the last

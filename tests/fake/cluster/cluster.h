@@ -310,7 +310,7 @@ struct cluster {
     } connections[CLUSTER_CONNECTIONS];
     uint64_t connection_count;
 
-    int recreates; /* jobs that will be made anew */
+    int recreates; /* jobs that will be made again */
     int faults, leaders, runs_made, records_stuck, finished, failed;
     void (*broken)(struct cluster *cluster, const char *text); /* does not return */
 };

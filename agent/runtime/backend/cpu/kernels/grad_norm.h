@@ -3,7 +3,7 @@
 #define AGENT_RUNTIME_BACKEND_CPU_KERNELS_GRAD_NORM_H
 
 /*
- * Norms of the complete gradient, and whether it is finite (spec/training.md 2): squares are summed
+ * Norms of the complete gradient, and whether it is finite: squares are summed
  * in double on sixteen lanes in blocks of 4096 elements of one tensor, a tensor's blocks by the
  * summation tree, tensors in byte order of their parameters' names.
  */

@@ -3,7 +3,7 @@
 #define AGENT_RUNTIME_BACKEND_CPU_KERNELS_OPTIMIZER_H
 
 /*
- * One optimizer step on one parameter, in place: spec/strategy.md 6, 10, 11.
+ * One optimizer step on one parameter, in place, with the formulas of Paddle's optimizers.
  *
  * The gradient that an element sees is S·gradient_scale, clipped, ·rescale, then with L1 or L2
  * decay added; each a rounding of its own, in this order. What is the same for all elements (rates,
