@@ -89,7 +89,7 @@ static cJSON *notes_json(const struct select_notes *notes)
     for (size_t i = 0; i < notes->count; i++) {
         cJSON *note = fleet_json_new_object();
 
-        fleet_json_set_string(note, "knob", notes->items[i].knob);
+        fleet_json_set_string(note, "setting", notes->items[i].knob);
         fleet_json_set_string(note, "because", notes->items[i].because);
         fleet_json_add(list, note);
     }

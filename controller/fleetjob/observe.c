@@ -300,7 +300,7 @@ static void append_notes(const cJSON *plan, const char *key, const char *only,
     cJSON_ArrayForEach(note, fleet_json_at(plan, key))
     {
         const char *knob = "", *why = "";
-        (void)fleet_json_opt_string(note, "knob", &knob, NULL);
+        (void)fleet_json_opt_string(note, "setting", &knob, NULL);
         (void)fleet_json_opt_string(note, "because", &why, NULL);
         if (!only || strcmp(knob, only) == 0)
             fleet_strbuf_appendf(out, "%s%s: %s", out->length > 0 ? "; " : "", knob, why);
@@ -317,7 +317,7 @@ static void tell_plan(const struct observation *o, struct actions *actions)
     append_notes(o->plan->json, "dropped", NULL, &dropped);
     append_notes(o->plan->json, "withoutEffect", "auto", &ignored);
     if (dropped.length > 0)
-        actions_event(actions, false, WELLKNOWN_EVENT_KNOB_DROPPED, "%s", dropped.text);
+        actions_event(actions, false, WELLKNOWN_EVENT_SETTING_DROPPED, "%s", dropped.text);
     if (ignored.length > 0)
         actions_event(actions, false, WELLKNOWN_EVENT_AUTO_IGNORED, "%s", ignored.text);
 }

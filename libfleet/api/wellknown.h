@@ -135,26 +135,26 @@
 /* Written by the controller on the FleetJob; read by people (`kubectl describe`). What keeps a
  * worker from starting has the words of pod_cause.h. */
 
-#define WELLKNOWN_EVENT_ACCEPTED       "Accepted"
-#define WELLKNOWN_EVENT_INVALID        "InvalidSpec" /* Warning */
-#define WELLKNOWN_EVENT_ODD            "OddSpec"     /* Warning: valid, but not all acts */
-#define WELLKNOWN_EVENT_AUTO_IGNORED   "AutoIgnored" /* strategy.auto beside other knobs */
-#define WELLKNOWN_EVENT_KNOB_DROPPED   "KnobDropped" /* strategyPolicy Paddle */
-#define WELLKNOWN_EVENT_CREATED_PODS   "CreatedPods" /* one event, however many */
-#define WELLKNOWN_EVENT_DELETED_PODS   "DeletedPods"
-#define WELLKNOWN_EVENT_REPLACED_POD   "ReplacedPod" /* index, cause */
-#define WELLKNOWN_EVENT_STARTED        "Started"     /* the first generation runs */
-#define WELLKNOWN_EVENT_RESTARTED      "Restarted"   /* Warning when it counts: cause, times */
-#define WELLKNOWN_EVENT_RESIZED        "Resized"     /* a generation of another size */
-#define WELLKNOWN_EVENT_STATE_LOST     "StateLost"   /* Warning: committed steps are made again */
-#define WELLKNOWN_EVENT_STALLED        "Stalled"     /* Warning */
-#define WELLKNOWN_EVENT_SAVE_FAILED    "CheckpointFailed" /* Warning, for each save that failed */
-#define WELLKNOWN_EVENT_SUSPENDED      "Suspended"
-#define WELLKNOWN_EVENT_RESUMED        "Resumed"
-#define WELLKNOWN_EVENT_SUCCEEDED      "Succeeded"
-#define WELLKNOWN_EVENT_FAILED         "Failed"        /* Warning */
-#define WELLKNOWN_EVENT_INTERNAL_ERROR "InternalError" /* Warning: a defect of the controller */
-#define WELLKNOWN_EVENT_CREATE_REFUSED "CreateRefused" /* Warning: quota, admission */
-#define WELLKNOWN_EVENT_LABELS_REMOVED "LabelsRemoved" /* Warning: a pod's, and not put back */
+#define WELLKNOWN_EVENT_ACCEPTED        "Accepted"
+#define WELLKNOWN_EVENT_INVALID         "InvalidSpec"    /* Warning */
+#define WELLKNOWN_EVENT_ODD             "OddSpec"        /* Warning: valid, but not all acts */
+#define WELLKNOWN_EVENT_AUTO_IGNORED    "AutoIgnored"    /* strategy.auto beside other knobs */
+#define WELLKNOWN_EVENT_SETTING_DROPPED "SettingDropped" /* strategyPolicy Paddle */
+#define WELLKNOWN_EVENT_CREATED_PODS    "CreatedPods"    /* one event, however many */
+#define WELLKNOWN_EVENT_DELETED_PODS    "DeletedPods"
+#define WELLKNOWN_EVENT_REPLACED_POD    "ReplacedPod" /* index, cause */
+#define WELLKNOWN_EVENT_STARTED         "Started"     /* the first generation runs */
+#define WELLKNOWN_EVENT_RESTARTED       "Restarted"   /* Warning when it counts: cause, times */
+#define WELLKNOWN_EVENT_RESIZED         "Resized"     /* a generation of another size */
+#define WELLKNOWN_EVENT_STATE_LOST      "StateLost"   /* Warning: committed steps are made again */
+#define WELLKNOWN_EVENT_STALLED         "Stalled"     /* Warning */
+#define WELLKNOWN_EVENT_SAVE_FAILED     "CheckpointFailed" /* Warning, for each save that failed */
+#define WELLKNOWN_EVENT_SUSPENDED       "Suspended"
+#define WELLKNOWN_EVENT_RESUMED         "Resumed"
+#define WELLKNOWN_EVENT_SUCCEEDED       "Succeeded"
+#define WELLKNOWN_EVENT_FAILED          "Failed"        /* Warning */
+#define WELLKNOWN_EVENT_INTERNAL_ERROR  "InternalError" /* Warning: a defect of the controller */
+#define WELLKNOWN_EVENT_CREATE_REFUSED  "CreateRefused" /* Warning: quota, admission */
+#define WELLKNOWN_EVENT_LABELS_REMOVED  "LabelsRemoved" /* Warning: a pod's, and not put back */
 
 #endif

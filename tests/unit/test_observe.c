@@ -382,7 +382,7 @@ static void test_observe__dropped_knobs_are_told_once(void **state)
     assert_int_equal(w.observation.errors.count, 0);
     observe_complete(&w.observation, &actions);
     assert_int_equal(actions.event_count, 2);
-    assert_string_equal(actions.events[0].reason, "KnobDropped");
+    assert_string_equal(actions.events[0].reason, "SettingDropped");
     if (!strstr(actions.events[0].message, "dgc: "))
         fail_msg("expected \"dgc: …\", got \"%s\"", actions.events[0].message);
     assert_string_equal(actions.events[1].reason, "AutoIgnored");

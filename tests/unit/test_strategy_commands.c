@@ -261,12 +261,14 @@ static void test_commands__select_keeps_its_contract(void **state)
 
     (void)state;
     expect_compact(json, "applied", "[\"localsgd\",\"amp\"]");
-    expect_compact(json, "dropped",
-                   "[{\"knob\":\"lamb\",\"because\":\"it works with the optimizer Adam only, not "
-                   "with momentum\"}]");
-    expect_compact(json, "withoutEffect",
-                   "[{\"knob\":\"auto\",\"because\":\"it chooses only when no other field is set, "
-                   "and others are\"}]");
+    expect_compact(
+        json, "dropped",
+        "[{\"setting\":\"lamb\",\"because\":\"it works with the optimizer Adam only, not "
+        "with momentum\"}]");
+    expect_compact(
+        json, "withoutEffect",
+        "[{\"setting\":\"auto\",\"because\":\"it chooses only when no other field is set, "
+        "and others are\"}]");
     expect_compact(json, "dependsOnWorkers", "[\"localsgd\"]");
     expect_compact(json, "final", "{\"amp\":true,\"localsgd\":true,\"lamb\":false,\"auto\":true}");
     cJSON_Delete(json);
@@ -291,9 +293,10 @@ static void test_commands__select_takes_policy_and_optimizer_from_the_job(void *
 
     (void)state;
     expect_compact(json, "applied", "[]");
-    expect_compact(json, "dropped",
-                   "[{\"knob\":\"lars\",\"because\":\"it works with the optimizer Momentum only, "
-                   "not with adam\"}]");
+    expect_compact(
+        json, "dropped",
+        "[{\"setting\":\"lars\",\"because\":\"it works with the optimizer Momentum only, "
+        "not with adam\"}]");
     cJSON_Delete(json);
     json = selected("select --world-size 2 --policy full --output json", job, 1);
     expect_compact(cJSON_GetArrayItem(cJSON_GetObjectItem(json, "errors"), 0), "path",
