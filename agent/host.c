@@ -410,7 +410,7 @@ static void host_send(void *user, int local_rank, const struct link_message *mes
         return;
     rc = link_send(&child->process.link, message, &err);
     if (rc < 0 && rc != -EPIPE) /* its end is noticed elsewhere */
-        fleet_log_warning("Could not tell the trainer", FLEET_INT("localRank", local_rank),
+        fleet_log_warning("Message to the trainer was not sent", FLEET_INT("localRank", local_rank),
                           FLEET_STR("message", link_kind_name(message->kind)),
                           FLEET_STR("err", err.text));
     if (link_wants_write(&child->process.link))

@@ -64,7 +64,7 @@ int host_open(struct host *host, struct fleet_error *err);
 /* What the supervisor is given; `host` is borrowed by it. */
 struct supervisor_host host_functions(struct host *host);
 
-/* SIGCHLD: tell the supervisor of trainers that have ended; reap whatever else PID 1 has
+/* SIGCHLD: report trainers that have ended to the supervisor; reap whatever else PID 1 has
  * inherited. */
 void host_reap(struct host *host);
 

@@ -151,9 +151,8 @@ struct link_message {
         } warning;
         struct {
             char text[LINK_TEXT_SIZE];
-            char cause
-                [LINK_CAUSE_SIZE]; /* CamelCase, as MESSAGE_FAILED tells it; "" = by its exit */
-            bool permanent;        /* a restart cannot help: bad data path, bad configuration */
+            char cause[LINK_CAUSE_SIZE]; /* CamelCase, as in MESSAGE_FAILED; "" = by its exit */
+            bool permanent; /* a restart cannot help: bad data path, bad configuration */
         } failed;
         struct {
             int64_t steps;

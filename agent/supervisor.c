@@ -19,7 +19,8 @@
  *  STARTING -> WAITING   take_hello()                 the hub is informed once all are up
  *  WAITING  -> RUNNING   assign_trainers()            an own trainer goes DOWN -> RUNNING here
  *  RUNNING  -> FINISHED  take_finished()              it stays until the job is done everywhere
- *  *        -> DOWN      supervisor_trainer_failed()  told to the hub before anything else is done
+ *  *        -> DOWN      supervisor_trainer_failed()  reported to the hub before anything else is
+ *  done
  *  *        -> GONE      supervisor_exited()          ENDING, FINISHED, or failed for good
  *
  *  Trainers' side in supervisor_trainer.c, the hub's in supervisor_order.c.
@@ -32,7 +33,8 @@
  *      So is one that says nothing for SILENCE_MS: it is stopped or stuck. One that holds state
  *      is only counted as down then: it is killed once others hold that state, too, or have gone
  *      on without it, or after SILENCE_PATIENCE_MS, and may come back until then.
- *  (5) Every trainer's steps go to the member, which drops repetitions: the one that told first may
+ *  (5) Every trainer's steps go to the member, which drops repetitions: the one that reported first
+ *  may
  *      be the one that dies next. Evaluations come from local rank 0 only.
  *  (6) The member's level is the lowest of the pod's trainers.
  *  (7) supervisor_apply() is the last thing a function does with the state: it may bring an order.
@@ -234,7 +236,7 @@ static bool is_any_alive(const struct supervisor *s)
     return false;
 }
 
-/* Once the last trainer has ended: until then it may have a checkpoint to tell of. */
+/* Once the last trainer has ended: until then it may have a checkpoint to report. */
 void supervisor_say_goodbye(struct supervisor *s)
 {
     struct member_output out = {0};

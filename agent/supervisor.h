@@ -58,7 +58,7 @@ struct supervisor_host {
 struct supervisor_config {
     int processes;        /* trainers of this pod, 1 … MESSAGE_PROCESSES_MAX */
     bool has_own_trainer; /* the trainer does not speak link.h: restarted for every generation */
-    double grace_ms;      /* from the wish to leave to SIGKILL */
+    double grace_ms;      /* from the order to leave to SIGKILL */
     const int *ports;     /* [processes]: where trainers listen, as reported to the hub */
     uint64_t seed;        /* of the back-off's jitter */
 };
@@ -68,10 +68,10 @@ struct supervisor *supervisor_new(const struct supervisor_config *config,
                                   const struct supervisor_host *host);
 void supervisor_free(struct supervisor *supervisor); /* NULL is fine */
 
-/* Begin: start the trainers (built-in) or tell the hub that we are ready (own trainer). */
+/* Begin: start the trainers (built-in) or report to the hub that the pod is ready (own trainer). */
 void supervisor_start(struct supervisor *supervisor, double now_ms);
 
-/* Begin without ever starting a trainer: tell the hub that it cannot be done here, and that no
+/* Begin without ever starting a trainer: report to the hub that it cannot be done here, and that no
  * restart helps. It is over when the hub has heard it. */
 void supervisor_refuse(struct supervisor *supervisor, enum fleet_cause cause, const char *text,
                        double now_ms);

@@ -29,7 +29,7 @@ struct trainer {
     bool is_silent;     /* and that was too long ago, but it may be the last to hold the state */
     double kill_at_ms;  /* alive: SIGKILL then; INFINITY = never */
     enum fleet_isa level;
-    int64_t step;                /* newest committed step it told of, -1 = none */
+    int64_t step;                /* newest committed step that it reported, -1 = none */
     int failures;                /* in a row, without a step in between */
     bool is_permanent;           /* it said that a restart cannot help */
     char words[LINK_TEXT_SIZE];  /* its last words, "" = none */
@@ -64,7 +64,7 @@ double supervisor_clock(const struct supervisor *s);
 void supervisor_apply(struct supervisor *s, struct member_output *out);
 /* The trainer waits for an assign. Until all of the pod are up nobody hears of it. */
 void supervisor_report_up(struct supervisor *s, int local_rank);
-/* It has ended unasked, or could not be started: told to the hub before anything else (1). */
+/* It has ended unasked, or could not be started: reported to the hub before anything else (1). */
 void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct member_failure *failure,
                                double now_ms);
 
@@ -78,7 +78,7 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
  * gone the agent exits with `exit_code`. The first call decides. */
 void supervisor_begin_ending(struct supervisor *s, enum link_kind how, int exit_code,
                              const char *reason, double now_ms);
-/* Once the last trainer has ended: until then it may have a checkpoint to tell of. */
+/* Once the last trainer has ended: until then it may have a checkpoint to report. */
 void supervisor_say_goodbye(struct supervisor *s);
 
 #endif

@@ -166,7 +166,7 @@ void supervisor_signal(struct supervisor *s, int signal_number, double now_ms)
     }
     s->is_signalled = true;
     if (s->is_ending)
-        return; /* told by the hub, already */
+        return; /* already by order of the hub */
     (void)snprintf(reason, sizeof(reason), "Signal%d", signal_number);
     if (s->member) {
         member_leaving(s->member, supervisor_clock(s), &out);

@@ -126,7 +126,7 @@ static void name_record(char *label)
     label[size - begin - end] = '\0';
 }
 
-/* What tells the paths apart: "runs/a/ck" and "runs/b/ck" are "a" and "b". Heap. */
+/* What distinguishes the paths: "runs/a/ck" and "runs/b/ck" are "a" and "b". Heap. */
 static void name_runs(const struct arguments *arguments, char **labels)
 {
     size_t begin, end;

@@ -11,7 +11,7 @@
 #include "libfleet/checkpoint/vocabulary.h"
 
 /* The vocabulary that the job leaves to its tokenizer's file. What is wrong with the file is
- * told with the data. */
+ * reported with the data. */
 static void complete(struct fleetjob *job, const char *folder)
 {
     struct fleet_error err;

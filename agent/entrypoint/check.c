@@ -134,13 +134,13 @@ static enum entrypoint_state judge_program(int pid)
 
     path_of(pid, "exe", path);
     if (!read_header("/proc/self/exe", &own_fd, &own) || !read_header(path, &fd, &header))
-        return ENTRYPOINT_STARTING; /* it may be executed but not read: only time tells */
+        return ENTRYPOINT_STARTING; /* it may be executed but not read: only time shows */
     if (header.e_ident[EI_CLASS] != own.e_ident[EI_CLASS] || header.e_machine != own.e_machine)
         return ENTRYPOINT_OTHER_MACHINE;
     return has_interpreter(fd, &header) || is_loader(pid) ? ENTRYPOINT_STARTING : ENTRYPOINT_STATIC;
 }
 
-/* Has the kernel told its loader to trust no variables? */
+/* Does the kernel make its loader ignore variables? */
 static bool is_secure(int pid)
 {
     FLEET_AUTO_FREE char *text = NULL;

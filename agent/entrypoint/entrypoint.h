@@ -3,7 +3,7 @@
 #define AGENT_ENTRYPOINT_ENTRYPOINT_H
 
 /*
- * A container whose template has no `command` runs the ENTRYPOINT of its image, which no API tells.
+ * A container whose template has no `command` runs the ENTRYPOINT of its image, which no API shows.
  * The agent takes its place at the moment when it has been started:
  *
  *   container runtime ─▶ execve(ENTRYPOINT, args) ─▶ its loader reads LD_PRELOAD

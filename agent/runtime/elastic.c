@@ -35,7 +35,7 @@
 struct peer_state {
     int64_t committed, voted;
     int64_t saved;      /* updates in the newest checkpoint it knows of */
-    int64_t evaluated;  /* updates whose evaluation it has told */
+    int64_t evaluated;  /* updates whose evaluation it has reported */
     int64_t has_jumped; /* its newest update asks to go back to a checkpoint */
     int64_t is_initial; /* its state is the one that the seed alone gives */
     uint8_t digest[FLEET_SHA256_SIZE];
@@ -235,7 +235,7 @@ static bool has_jumped(const struct peer_state *all, int world, int64_t newest)
     return false;
 }
 
-/* The newest evaluation that any of the ranks has told: it is not made again. */
+/* The newest evaluation that any of the ranks has reported: it is not made again. */
 static int64_t newest_evaluation(const struct peer_state *all, int world)
 {
     int64_t newest = 0;

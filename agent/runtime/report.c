@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a committed update tells: the agent of its steps, the pod's log and TensorBoard of rank 0's.
- * Nothing here can fail the training; what cannot be written is a warning, once.
+ * Reports of a committed update: its steps to the agent; on rank 0 also to the pod's log and to
+ * TensorBoard. Nothing here can fail the training; what cannot be written is a warning, once.
  */
 #include "agent/runtime/report.h"
 

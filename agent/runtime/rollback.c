@@ -21,7 +21,7 @@
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/error.h"
 
-/* What rank 0 tells the others. */
+/* What rank 0 sends to the others. */
 struct offer {
     int64_t step; /* of the checkpoint, 0 = there is none */
     int64_t updates;

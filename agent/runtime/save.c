@@ -168,7 +168,7 @@ static void report_saved(struct trainer *trainer, const struct snapshot_result *
                                    .generation = trainer->save.begun_in};
     FLEET_AUTO_FREE char *place = fleet_file_join(path, result->folder);
 
-    if (result->shard > 0) /* the first rank tells */
+    if (result->shard > 0) /* the first rank reports */
         return;
     if (result->is_shared)
         report_shared(trainer, result->theirs);
@@ -222,7 +222,7 @@ void save_abandon(struct trainer *trainer)
         trainer->save.saved = TRAINER_NO_STATE; /* if it is still due it is made again */
 }
 
-/* What rank 0 tells of a checkpoint that all write. */
+/* What rank 0 sends about a checkpoint that all write. */
 struct plan_of_save {
     int64_t is_shared; /* all see the folder: each writes its shard */
     char folder[CHECKPOINT_FOLDER_MAX];

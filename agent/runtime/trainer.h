@@ -57,7 +57,7 @@ struct trainer_job {
     struct ledger_rules rules; /* what becomes of a gradient */
     int64_t row;               /* floats that a leaf leaves: its loss, its statistics */
     int threads;               /* compute threads, 0 = what the CPU quota allows */
-    const char *uid;           /* of the environment; "" if it is not told */
+    const char *uid;           /* of the environment; "" if unknown */
     char *name;                /* for people */
     cJSON *origin;             /* what checkpoints say of the job: origin.h */
     uint8_t digest[FLEET_SHA256_SIZE]; /* of program and data: ranks must agree on it */

@@ -31,7 +31,7 @@ enum canvas_colour {
     CANVAS_TEXT,
     CANVAS_GRID,
     CANVAS_ALARM,
-    CANVAS_SERIES, /* and CANVAS_SERIES_MAX - 1 more after it, easily told apart */
+    CANVAS_SERIES, /* and CANVAS_SERIES_MAX - 1 more after it, easily distinguished */
 };
 
 struct canvas_pen {

@@ -44,7 +44,7 @@ bool acceptance_check(struct pass *pass)
         return true;
     }
     append_lines(errors, &text);
-    /* told again when an edit did not help: what is wrong now may be something else */
+    /* reported again when an edit did not help: what is wrong now may be something else */
     if (status_set(pass, WELLKNOWN_CONDITION_ACCEPTED, false, WELLKNOWN_REASON_INVALID_SPEC,
                    text.text) ||
         is_edited)

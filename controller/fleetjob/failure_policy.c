@@ -3,8 +3,8 @@
 /*
  * runPolicy.failurePolicy: the only place where exit codes and reasons are mapped to actions.
  *
- * A failure is a pod that ended badly, or a trainer that did inside a living one (told by the hub).
- * Rules are asked in order; the first that matches decides. Fail ends the job with the first
+ * A failure is a pod that ended badly, or a trainer that did inside a living one (reported by the
+ * hub). Rules are asked in order; the first that matches decides. Fail ends the job with the first
  * failure it matches; Ignore starts again without counting; Restart, and no rule at all, starts
  * again and counts. The hub asks the same rules before it counts a restart; here they are asked
  * about pods that end before they are members.

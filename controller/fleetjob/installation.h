@@ -12,7 +12,7 @@
  *                          owned by something: freed, so that nothing takes it along
  *
  *  (1) Only the leader writes: each request is checked when it leaves (leader_io.h).
- *  (2) If the Service cannot get its address again, `on_moved` tells: what rests on the address
+ *  (2) If the Service cannot get its address again, `on_moved` is called: what rests on the address
  *      must begin again.
  */
 

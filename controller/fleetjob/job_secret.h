@@ -26,7 +26,7 @@ char *job_secret_name(const struct fleetjob *job);
 cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, const char *token,
                         const char *ca_pem);
 
-/* Digest of the content of a Secret that job_secret_build() made. It tells nothing of the token,
+/* Digest of the content of a Secret that job_secret_build() made. It reveals nothing of the token,
  * which is as long as the digest and random. */
 void job_secret_digest(const cJSON *secret, char out[FLEET_SHA256_HEX_SIZE]);
 

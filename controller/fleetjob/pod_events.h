@@ -4,7 +4,7 @@
 
 /*
  * Why a pod that has a node does not start, where its status does not say: a missing ConfigMap, a
- * volume that is not attached. The kubelet tells that in Events alone.
+ * volume that is not attached. The kubelet reports that in Events alone.
  *
  *  (1) Asked about are only pods that have not started POD_EVENTS_AFTER_MS after they were made;
  *      of a job one at a time, in turn.

@@ -13,8 +13,8 @@ struct reconciler_job;
 /* Does the watch select this pod? */
 bool pod_labels_are_seen(const cJSON *pod);
 
-/* Put our labels back on this pod of the job, if it has lost them; NULL: nothing. An Event tells if
- * that fails. */
+/* Put our labels back on this pod of the job, if it has lost them; NULL: nothing. An Event reports
+ * if that fails. */
 void pod_labels_restore(const struct reconciler_job *job, const cJSON *pod);
 
 /* The pod has left the cache, and nobody was seen to delete it: ask whether it is gone

@@ -12,7 +12,7 @@
  *  (1) A terminal job (Succeeded or Failed) stays terminal, keeps its reason, and gets no pods.
  *  (2) At most one living pod an index is wanted, and none at or above the desired number.
  *  (3) The attempt of a new pod is 1 + the highest seen for its index in pods or status, else 0.
- *  (4) An event that tells of a change of status is emitted in the pass that changes it, only.
+ *  (4) An event about a change of status is emitted in the pass that changes it, only.
  *  (5) Progress never goes back.
  */
 
@@ -104,7 +104,7 @@ struct observed {
 
 struct action_create {
     int index, attempt;
-    bool is_replacement; /* an event of its own tells why; of the others, how many were made */
+    bool is_replacement; /* an event of its own gives the reason; one event counts the others */
 };
 
 struct action_delete {

@@ -15,7 +15,7 @@
 
 #define SKEW_MS 5000 /* between the clocks of a node and ours */
 
-/* For people: the last digits tell a reader nothing, and fill a column. */
+/* For people: the last digits are noise and widen a column. */
 static void round_ms(double *ms)
 {
     *ms = round(10.0 * *ms) / 10.0; /* NaN stays */
@@ -77,7 +77,7 @@ static void explain_newest(struct pass *pass)
     if (!restart || restart->message || restart->member < 0)
         return;
     if (restart->exit_code >= 0 && fleet_cause_find(restart->cause) != FLEET_CAUSE_OOM_KILLED)
-        return; /* its agent lived to tell */
+        return; /* its agent reported the failure */
     if (!oom_is_cause(pass, (int)restart->member, -1, restart->cause, since,
                       restart->at_wall_ms + SKEW_MS))
         return;
@@ -142,8 +142,8 @@ void status_close_restart(struct pass *pass)
     close_restart(pass, true);
 }
 
-/* Will our hub not tell how it went? One of another epoch, or made again since (after a suspend),
- * knows nothing. */
+/* Will this hub not report how it went? One of another epoch, or made again since (after a
+ * suspend), knows nothing. */
 static bool is_begun_elsewhere(const struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;

@@ -18,10 +18,10 @@ void status_observe_restarts(struct pass *pass);
  * that names the generation must hold it, too. */
 void status_observe_begun(struct pass *pass);
 
-/* Nobody can tell any more how the newest restart went: the history gets it as it was begun, if it
- * has not got it yet. */
+/* No member can report any more how the newest restart went: the history gets it as it was begun,
+ * if it has not got it yet. */
 void status_close_restart(struct pass *pass);
-/* The same if our hub, or none, will not tell it. */
+/* The same if no hub will report it. */
 void status_close_lost_restart(struct pass *pass);
 /* The same of a job that is over: an Event only about a restart of another hub, because the end
  * says how a restart begun here went. */

@@ -48,8 +48,8 @@ static const char *first_of(const char *const *reasons, size_t count)
     return NULL;
 }
 
-/* Why workers ended before there was a first step: told by the hub, or by a pod that was no member
- * yet. */
+/* Why workers ended before there was a first step: reported by the hub, or by a pod that was no
+ * member yet. */
 static const char *early_failure(const struct pass *pass)
 {
     const struct observed_pod *newest = NULL;

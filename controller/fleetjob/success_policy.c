@@ -4,7 +4,7 @@
  * Succeeded: the hub says so. With the built-in trainer it has heard that all steps are done; with
  * own trainers, that every rank of the newest generation has exited with 0 (hub_finish.c).
  *
- * One pod that has succeeded is the hub's word, too. An agent exits with 0 only when the hub has
+ * One pod that has succeeded proves the same. An agent exits with 0 only when the hub has
  * told it that the job has succeeded; a trainer that exits with 0 does not end its pod. If the
  * leader is lost before it has written the word into the status, the next hub does not know it.
  * Asking for all pods instead would be wrong: a pod that is lost after the word is no failure any

@@ -8,7 +8,7 @@
  * The states are drawn in leader_election.c. What a caller may rely on:
  *  (1) leader_election_is_leader() is false from `renew_deadline_ms` after the last renewal was
  *      *sent*, whether or not anything ran in between: a process that was stopped and wakes up is
- *      not leader, before any callback tells it so. Ask it before each effect.
+ *      not leader, before any callback reports it. Ask it before each effect.
  *  (2) Nobody else leads before `lease_duration_ms` (> renew_deadline_ms) have passed on its own
  *      clock since it last saw the Lease change. Clocks need not agree, only run at like speeds.
  *  (3) Each leadership has its own epoch, leaseTransitions of the Lease, greater than all before it

@@ -12,7 +12,7 @@
  *  (2) A change is reported once: `changed` runs after the store has it, with before and after.
  *      While it runs, `before` still lives.
  *  (3) An object that was deleted and made again is reported as two changes, whether or not the
- *      watch saw the deletion: UIDs tell.
+ *      watch saw the deletion: their UIDs differ.
  *  (4) After store_end() the store holds exactly what was set since store_begin() of that source.
  */
 
@@ -38,7 +38,7 @@ struct store_kind { /* constant */
 /* `before` NULL: added; `after` NULL: deleted. */
 typedef void store_changed(void *user, const char *key, const void *before, const void *after);
 
-/* Empty; `kind` outlives it. Free tells nobody of the objects that go. */
+/* Empty; `kind` outlives it. Free does not report the objects that it drops. */
 struct store *store_new(const struct store_kind *kind, store_changed *changed, void *user);
 void store_free(struct store *store);
 

@@ -36,7 +36,7 @@ const char *workqueue_get(struct workqueue *queue, double now_ms, double *out_wa
 /* The work on a key that workqueue_get() gave is over. `key` is dead after the call. */
 void workqueue_done(struct workqueue *queue, const char *key);
 
-/* When workqueue_get() may have something: 0 at once, HUGE_VAL when only an add will tell. */
+/* When workqueue_get() may have something: 0 at once, HUGE_VAL when only an add can change that. */
 double workqueue_wake_ms(const struct workqueue *queue);
 
 /* For metrics: keys that are ready to come out, that are out and not done, that wait for their

@@ -294,7 +294,7 @@ static int64_t nominal_world(const struct check *c)
 static int64_t data_parallel_degree(const struct check *c, int64_t world)
 {
     const struct strategy *strategy = &c->job->spec.strategy;
-    struct fleet_errors ignored = {0}; /* strategy_select() has told them */
+    struct fleet_errors ignored = {0}; /* strategy_select() has reported them */
     struct topology topology;
     int rc;
 

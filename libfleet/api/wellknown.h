@@ -72,7 +72,7 @@
 /* ---- annotations ----------------------------------------------------------------------------- */
 
 /* Pods. Written and read by the controller: digest of the template a pod was made from. After an
- * answer 409 to a create it tells our pod from a foreign one. */
+ * answer 409 to a create it distinguishes our pod from another program's. */
 #define WELLKNOWN_ANNOTATION_TEMPLATE WELLKNOWN_GROUP "/template-hash"
 
 /* ---- conditions (status.conditions[].type) --------------------------------------------------- */

@@ -3,8 +3,8 @@
 #define LIBFLEET_BASE_LIMITS_H
 
 /*
- * How large a job may be, and the messages that tell its workers of each other. Everything that
- * checks, stores or sends a number of workers or ranks takes its limit from here, so that what
+ * How large a job may be, and the messages that introduce its workers to each other. Everything
+ * that checks, stores or sends a number of workers or ranks takes its limit from here, so that what
  * `validate` accepts can be trained.
  *
  *   limit                    checked by                          used by

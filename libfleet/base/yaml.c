@@ -64,7 +64,7 @@ static int refuse_at(yaml_mark_t mark, struct fleet_error *err, const char *what
                        word ? "\"" : "");
 }
 
-/* libyaml tells broken characters by their place in bytes only. */
+/* libyaml gives the place of broken characters in bytes only. */
 static yaml_mark_t mark_of_byte(const char *text, size_t offset)
 {
     yaml_mark_t mark = {0};

@@ -48,7 +48,7 @@ struct manifest {
     int64_t created_wall_ms;
     struct manifest_file *files; /* [file_count] */
     size_t file_count;
-    cJSON *job;   /* owned object: whose it is (agent/runtime/origin.h); NULL = not told */
+    cJSON *job;   /* owned object: whose it is (agent/runtime/origin.h); NULL = unknown */
     cJSON *extra; /* owned object of whatever else a pass must keep (loss scale …); NULL = none */
 };
 

@@ -3,7 +3,7 @@
 /*
  * Two tables: from the server's reason or HTTP status to a kind, and from a kind to the errno value
  * that functions return. The reason is looked at first: 409 is two things, and 410 Gone and Expired
- * are one. The server tells a quota and unknown fields only in the words of its message; no other
+ * are one. The server reports a quota and unknown fields only in the words of its message; no other
  * place looks at them.
  */
 #include "libfleet/kube/api_error.h"

@@ -282,7 +282,7 @@ void plan_obstacles(const struct plan_request *request, struct fleet_errors *err
 {
     STRATEGY_AUTO struct strategy none = {0};
     const struct strategy *asked = request->strategy ? request->strategy : &none;
-    struct fleet_errors ignored = {0}; /* plan_build() tells them */
+    struct fleet_errors ignored = {0}; /* plan_build() reports them */
     struct plan plan = {.world = request->world};
     struct select_options options;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The machine as a whole, and what comes in from outside: connections, time, wishes of the owner.
+ * The machine as a whole, and what comes in from outside: connections, time, orders of the owner.
  * hub_hello.c, hub_status.c and hub_message.c take what members say, hub_form.c makes generations,
  * hub_finish.c ends the job.
  *

@@ -89,7 +89,7 @@ enum hub_event_type {
     HUB_EVENT_JOINED,         /* a member said hello for the first time */
     HUB_EVENT_LOST,           /* a member no longer counts: cause, message */
     HUB_EVENT_TRAINER_FAILED, /* a trainer ended: local_rank, exit_code, signal, cause, lines */
-    HUB_EVENT_ISOLATED,   /* told to leave after accusations; the owner should replace the pod */
+    HUB_EVENT_ISOLATED,   /* ordered to leave after accusations; the owner should replace the pod */
     HUB_EVENT_ASSIGNED,   /* a generation was sent out: members, world */
     HUB_EVENT_RUNNING,    /* the first step of a generation */
     HUB_EVENT_RESTART,    /* a generation after the first: cause, timeline, lost_steps */
@@ -156,7 +156,7 @@ struct hub_event {
     bool is_before_first_step;    /* RESTART: the job had made no step, so none could be lost */
     struct hub_timeline timeline; /* RESTART */
     struct message_step step;
-    bool weights_differ;     /* FINISHED: two members told different digests */
+    bool weights_differ;     /* FINISHED: two members reported different digests */
     char weights_sha256[65]; /* FINISHED */
     char *text;              /* last log lines, or the path of a checkpoint; NULL = none */
 };
@@ -171,7 +171,7 @@ struct hub_record {
     int restarts;       /* counted since the last reset, the one that leads to it included … */
     int restarts_total; /* … and ever: in one write with the generation, so that each counts once */
     int restarts_ignored; /* the same of those that a rule says do not count */
-    /* What it follows, for the history, should nobody be left to tell how it went; cause "" = a
+    /* What it follows, for the history, if no member is left to report how it went; cause "" = a
      * first generation. */
     char cause[MESSAGE_CAUSE_MAX + 1];
     int member, exit_code; /* -1 = none, unknown */

@@ -6,7 +6,7 @@
  * only if no member was seen to fail meanwhile (then that is the explanation). What remains is a
  * link between two healthy members. The first time the generation is simply made again; the second
  * time the same two accuse each other, the one with fewer working links has to go (rule 7 of
- * docs/decisions/safety-rules.md); the accused one if that does not tell.
+ * docs/decisions/safety-rules.md); the accused one if both have as many.
  */
 #include <stdio.h>
 #include <stdlib.h>

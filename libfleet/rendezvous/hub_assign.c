@@ -81,7 +81,8 @@ static struct message_text *describe(const struct hub *hub, int *out_world)
     return message_encode(&message);
 }
 
-/* Members of the last generation that a smaller wish leaves out may go; others stay as spares. */
+/* Members of the last generation that a smaller desired size leaves out may go; others stay as
+ * spares. */
 static void drop_surplus(struct hub *hub, struct hub_output *out)
 {
     struct message leave = {.type = MESSAGE_LEAVE, .leave = {.reason = "scaled down"}};
@@ -207,7 +208,7 @@ void hub_assign_send(struct hub *hub, struct hub_output *out)
 void hub_assign_repeat(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
 {
     if (!hub->newest_text)
-        return; /* made by the hub before us, which told it */
+        return; /* made by the hub before us, which reported it */
     hub_output_send(out, peer, hub->newest_text);
     peer->assign_sent_ms = hub->now_ms;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* How a job ends: all steps done, failed for good, or by the owner's wish. */
+/* How a job ends: all steps done, failed for good, or by order of the owner. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -126,7 +126,7 @@ void hub_finish_try(struct hub *hub, struct hub_output *out)
                    out);
 }
 
-/* Does any member have steps yet to tell? They are sent until they are known. */
+/* Does any member have steps that are not reported yet? They are sent until they are known. */
 static bool are_steps_to_come(const struct hub *hub)
 {
     for (size_t i = 0; i < hub->peer_count; i++)
@@ -139,7 +139,7 @@ static bool are_steps_to_come(const struct hub *hub)
 void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct message_finished *m,
                      struct hub_output *out)
 {
-    /* Steps of a checkpoint that it all began from were never told here. */
+    /* Steps of a checkpoint that it all began from were never reported here. */
     int64_t known =
         hub->progress_floor > hub->progress_step ? hub->progress_floor : hub->progress_step;
 
@@ -151,7 +151,7 @@ void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct messag
     if (peer->place < 0 || fleet_generation_compare(m->generation, hub->newest) != 0 ||
         (hub->policy.own_trainer && hub->is_broken) || (m->steps > known && are_steps_to_come(hub)))
         return;           /* they were lost on their way: both will come again */
-    if (m->steps > known) /* told to a hub before us, which was lost with them */
+    if (m->steps > known) /* reported to a hub before us, which was lost with them */
         hub_message_step(hub, &last, out);
     peer->is_finished = true;
     hub_output_text(peer->weights_sha256, "%s", m->weights_sha256);

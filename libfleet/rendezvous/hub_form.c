@@ -422,7 +422,8 @@ static bool is_whole(const struct hub *hub)
     return true;
 }
 
-/* Newcomers that are ready join a running generation by a new one; so does a smaller wish. */
+/* Newcomers that are ready join a running generation by a new one; so does a smaller desired size.
+ * */
 static void try_resize(struct hub *hub, struct hub_output *out)
 {
     int room = hub->policy.desired - hub->newest_members, ready = 0;

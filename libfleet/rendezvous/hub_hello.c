@@ -142,7 +142,7 @@ static void receive_late(struct hub *hub, uint64_t connection, const struct mess
 }
 
 /* It was assigned by a hub that this one knows nothing of: the job's status or the Lease was lost
- * or restored, or another replica leads. Only the owner can tell which. */
+ * or restored, or another replica leads. Only the owner knows which. */
 static void supersede(struct hub *hub, const struct message_hello *hello, struct hub_output *out)
 {
     struct hub_event *event =

@@ -25,7 +25,7 @@ struct kv;
 #define HUB_HEARTBEAT_MEMBERS 64
 #define HUB_HEARTBEATS_MISSED 5       /* 2.5 s for small jobs */
 #define HUB_ABORT_MS_MAX      30000.0 /* a survivor may take so long to leave a generation */
-#define HUB_GAP_BEATS         3 /* so long for members to say that they can tell missing steps */
+#define HUB_GAP_BEATS         3     /* time for members to say that they can report missing steps */
 #define HUB_SETTLE_MS         200.0 /* newcomers that come within it join together */
 #define HUB_RECORD_RETRY_MS   1000.0
 #define HUB_STALL_FACTOR      10.0    /* a step this much longer than the mean … */
@@ -51,7 +51,7 @@ struct hub_peer {
     int place;                            /* in hub->newest, -1 = not in it */
     char left_for[MESSAGE_CAUSE_MAX + 1]; /* why a hub before us ended it; "" = not known */
     double phase_ms[FLEET_PHASE_COUNT];   /* when it reached each phase of hub->newest */
-    double abort_sent_ms;                 /* when it was last told to abort; -INFINITY = never */
+    double abort_sent_ms;                 /* when it was last ordered to abort; -INFINITY = never */
     double assign_sent_ms;                /* when it was last sent the newest assign */
     double ready_ms;                      /* when it last became WAITING */
     double down_ms;                       /* when it last became STARTING */
@@ -59,7 +59,7 @@ struct hub_peer {
     int failures; /* of its trainers, in a row without a step of the job */
     char departs_for[MESSAGE_CAUSE_MAX +
                      1]; /* Kubernetes takes its pod away: why; "" = it does not */
-    bool is_dropped;     /* told to leave, or says that it does: in no further generation */
+    bool is_dropped;     /* ordered to leave, or says that it does: in no further generation */
     bool holds;          /* chosen: its state counts in the generation that is being made */
     bool is_finished;
     char weights_sha256[65];
@@ -189,7 +189,7 @@ struct hub {
     double changed_ms;               /* the members last changed */
     bool is_stalled;                 /* and said so */
     struct hub_wait wait, wait_told; /* now, and as people know it */
-    enum hub_wait_cause wait_cause;  /* what was waited for last, told or not, … */
+    enum hub_wait_cause wait_cause;  /* what was waited for last, reported or not, … */
     double wait_since_ms;            /* … and since when */
     double heartbeat_ms;             /* when to send the next */
     double progress_ms;              /* of the last progress, or of assign */
@@ -405,7 +405,7 @@ void hub_status_take(struct hub *hub, struct hub_peer *peer, const struct messag
                      double age_ms, bool is_hello, struct hub_output *out);
 void hub_message_take(struct hub *hub, struct hub_peer *peer, const struct message *message,
                       struct hub_output *out);
-/* A step was committed: told, if it is news. */
+/* A step was committed: reported, if it is new. */
 void hub_message_step(struct hub *hub, const struct message_step *step, struct hub_output *out);
 
 /* ---- hub_finish.c ---------------------------------------------------------------------------- */

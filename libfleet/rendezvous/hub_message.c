@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What members tell, other than their status: steps, failures, lost peers, the store. */
+/* What members report besides their status: steps, failures, lost peers, the store. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -141,7 +141,7 @@ void member_report_finished(struct member *member, struct member_output *out);
 bool member_report_is_reporter(const struct member *member);
 /* All steps that were not sent on this connection. */
 void member_report_steps(struct member *member, struct member_output *out);
-/* The same, but not more often than the hub wishes, and only as the reporter. */
+/* The same, but not more often than the hub asks for, and only as the reporter. */
 void member_report_steps_when_due(struct member *member, struct member_output *out);
 void member_report_store_entry(struct member *member, const struct member_entry *entry,
                                struct member_output *out);

@@ -163,7 +163,7 @@ void member_report_ready(struct member *member, double age_ms, struct member_out
         member_report_send(member, &message, out);
 }
 
-/* Send now, or once the interval the hub wishes is over. */
+/* Send now, or once the interval that the hub asks for is over. */
 void member_report_steps_when_due(struct member *member, struct member_output *out)
 {
     double due_ms = member->now_ms;

@@ -17,9 +17,9 @@
  *
  * With one rank writing:
  *     checkpoint_save(path, keep, &state, &position, &folder, err)
- * With several: the first makes the folder (checkpoint_begin) and tells its name, each writes its
- * shard (checkpoint_write_shard) and hands the description of its files to the first (shards.h),
- * which ends it (checkpoint_commit) or removes it (checkpoint_discard).
+ * With several: the first makes the folder (checkpoint_begin) and sends its name to the others,
+ * each writes its shard (checkpoint_write_shard) and hands the description of its files to the
+ * first (shards.h), which ends it (checkpoint_commit) or removes it (checkpoint_discard).
  *
  * Loading: checkpoint_restore() takes the newest that verifies; any number of shards onto any
  * number of ranks.

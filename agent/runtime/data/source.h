@@ -37,7 +37,7 @@ struct source_vtable {
     /* "FILE at token N" for errors about a token; NULL: none. Written to `out`. */
     void (*place_of)(const struct source *source, int64_t token, char *out, size_t size);
 
-    /* Add to `sha` what tells this source's content from another's. */
+    /* Add to `sha` what distinguishes this source's content from another's. */
     void (*digest)(const struct source *source, struct fleet_sha256 *sha);
     void (*free)(struct source *source);
 };

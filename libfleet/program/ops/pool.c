@@ -2,8 +2,9 @@
 
 /*
  * Pools over images [B,C,h,w]. max_pool2d keeps the place of each maximum within its image plane
- * (the first one, in row order); avg_pool2d counts padding as zeros in its mean unless told not to;
- * adaptive_avg_pool2d cuts h and w into the output's number of nearly equal parts.
+ * (the first one, in row order); avg_pool2d counts padding as zeros in its mean unless
+ * `exclude_padding` is set; adaptive_avg_pool2d cuts h and w into the output's number of nearly
+ * equal parts.
  */
 #include <errno.h>
 #include <inttypes.h>
