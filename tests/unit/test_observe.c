@@ -437,7 +437,7 @@ static void test_observe__a_vocabulary_left_to_the_tokenizer_is_told(void **stat
         fail_msg("expected \"%s…\", got \"%s\"", message,
                  actions.status.conditions.items[0].message);
     observe_complete(&w.observation, &actions);
-    assert_string_equal(fleet_json_at(actions.status.plan, "notes[0].knob")->valuestring,
+    assert_string_equal(fleet_json_at(actions.status.plan, "notes[0].setting")->valuestring,
                         "model.vocabulary");
     assert_null(fleet_json_at(actions.status.plan, "bytesPerRank"));
     assert_string_equal(w.plan.digest, "");

@@ -94,7 +94,7 @@ static void test_plan__does_without_a_vocabulary_that_is_not_known(void **state)
     json = plan_encode_whole(&job.plan);
     assert_null(fleet_json_at(json, "bytesPerRank"));
     assert_null(fleet_json_at(json, "digest"));
-    assert_string_equal(fleet_json_at(json, "notes[0].knob")->valuestring, "model.vocabulary");
+    assert_string_equal(fleet_json_at(json, "notes[0].setting")->valuestring, "model.vocabulary");
     assert_int_equal(fleet_json_at(json, "degrees.data")->valueint, 2);
     job_release(&job);
 }
