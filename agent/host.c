@@ -2,7 +2,7 @@
 
 /*
  * What a child says reaches the supervisor before its end does: its link is read once more while it
- * is a zombie, when nobody else can have its number either.
+ * is a zombie, when no other process can have its number either.
  */
 #include "agent/host.h"
 
@@ -253,9 +253,9 @@ static void child_ended(struct host_child *child, pid_t pid)
 
 /*
  * The first process of a group has ended. It is still a zombie: neither its pid nor its process
- * group can belong to anybody else. The agent kills what is left of the group, unless it has asked
- * the trainer to end: then the rest has its grace, too. A shell ends at SIGTERM at once, while the
- * program that it started may be saving.
+ * group can belong to another process. The agent kills what is left of the group, unless it has
+ * asked the trainer to end: then the rest has its grace, too. A shell ends at SIGTERM at once,
+ * while the program that it started may be saving.
  */
 static void leader_ended(struct host_child *child, pid_t pid)
 {
@@ -266,7 +266,8 @@ static void leader_ended(struct host_child *child, pid_t pid)
         return;
     }
     child->wait_status = fleet_child_reap(pid);
-    child->is_leader_gone = true; /* the group's number is not used again while somebody is in it */
+    child->is_leader_gone =
+        true; /* the group's number is not used again while a process is in it */
 }
 
 static bool is_any_leader_gone(const struct host *host)
@@ -290,7 +291,7 @@ void host_tick(struct host *host)
         struct host_child *child = &host->children[i];
         if (!child->is_leader_gone || kill(-child->process.pid, 0) == 0 || errno != ESRCH)
             continue;
-        child->process.pid = 0; /* nobody is left to be signalled */
+        child->process.pid = 0; /* no process is left to be signalled */
         child_ended(child, 0);
     }
 }

@@ -24,7 +24,7 @@ struct fleet_line_writer;
 struct host;
 struct member_client;
 
-#define HOST_FLUSH_TIMEOUT_MS 1000.0 /* at our end, for last lines that nobody reads */
+#define HOST_FLUSH_TIMEOUT_MS 1000.0 /* at our end, for last lines that are not read */
 
 struct host_child {
     struct host *host;
@@ -73,7 +73,7 @@ void host_reap(struct host *host);
 double host_deadline(const struct host *host);
 void host_tick(struct host *host);
 
-/* Stop looking at trainers, close their sockets and the connection to the hub. Signals nobody. */
+/* Stop looking at trainers, close their sockets and the connection to the hub. Sends no signal. */
 void host_close(struct host *host);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Environment variables, read and checked here; nobody else in the agent looks at the environment.
+ * Environment variables, read and checked here; no other file of the agent reads the environment.
  * Those of the file are put into it first, because trainers inherit them.
  * Secrets come by file, because every user who may read the pod sees its environment.
  */

@@ -25,7 +25,7 @@
  *
  *  Trainers' side in supervisor_trainer.c, the hub's in supervisor_order.c.
  *
- *  (1) The hub hears of an end that nobody asked for within the call that brought it.
+ *  (1) An end that was not asked for is reported to the hub within the call that brought it.
  *  (2) Nothing is started while ENDING; every trainer gets at most grace_ms, then SIGKILL.
  *  (3) The first cause is kept: what happens to a trainer after the order to end is no failure.
  *  (4) A trainer that does not answer the order to leave a generation within ABORT_TIMEOUT_MS is
@@ -115,7 +115,7 @@ static void report_all_up(struct supervisor *s, struct member_output *out)
             report_up(s, i, out);
 }
 
-/* The trainer waits for an assign. Until all of the pod are up nobody hears of it. */
+/* The trainer waits for an assign. It is reported once all trainers of the pod are up. */
 void supervisor_report_up(struct supervisor *s, int local_rank)
 {
     struct member_output out = {0};

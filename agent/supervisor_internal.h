@@ -62,7 +62,7 @@ struct supervisor {
 double supervisor_clock(const struct supervisor *s);
 /* Hand over what the member has answered: the last thing a function does with the state (7). */
 void supervisor_apply(struct supervisor *s, struct member_output *out);
-/* The trainer waits for an assign. Until all of the pod are up nobody hears of it. */
+/* The trainer waits for an assign. It is reported once all trainers of the pod are up. */
 void supervisor_report_up(struct supervisor *s, int local_rank);
 /* It has ended unasked, or could not be started: reported to the hub before anything else (1). */
 void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct member_failure *failure,

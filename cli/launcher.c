@@ -384,7 +384,7 @@ static void reap(struct launcher *l)
 
         for (size_t i = 0; i < l->count && !pod; i++)
             pod = l->pods[i]->public.pid == pid ? l->pods[i] : NULL;
-        if (pod) /* (1), while it is a zombie: nobody else can have its number */
+        if (pod) /* (1), while it is a zombie: no other process can have its number */
             processes_kill_session(pid);
         status = fleet_child_reap(pid);
         if (pod)

@@ -66,7 +66,7 @@ void progress_finish(struct progress *progress, const struct progress_end *end);
 /* Newest committed step; 0 = none. */
 int64_t progress_step(const struct progress *progress);
 
-/* False once `out` could not be written, e.g. because nobody reads the pipe any more. */
+/* False once `out` could not be written, e.g. because the pipe is not read any more. */
 bool progress_is_heard(const struct progress *progress);
 
 #endif

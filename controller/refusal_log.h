@@ -3,9 +3,9 @@
 #define CONTROLLER_REFUSAL_LOG_H
 
 /*
- * Refused connections in the log. Anybody who reaches the hub's port can be refused as often as he
- * likes, so the first refusal is logged at once, and those of the next REFUSAL_LOG_MS together in
- * one line: how many for each reason, and the last one in full. Metrics have the exact numbers.
+ * Refused connections in the log. A client that reaches the hub's port can be refused as often as
+ * it likes, so the first refusal is logged at once, and those of the next REFUSAL_LOG_MS together
+ * in one line: how many for each reason, and the last one in full. Metrics have the exact numbers.
  */
 
 #include <stdbool.h>

@@ -286,7 +286,7 @@ static bool has_section(const char *prose, const char *title)
     return prose && strstr(prose, title) != NULL;
 }
 
-/* What nobody wrote: effect, paper and example, from the example that is accepted. */
+/* What no page of prose has: effect, paper and example, from the example that is accepted. */
 static void append_generated(struct fleet_strbuf *out, const char *path,
                              const struct knob_field *field, const char *prose)
 {

@@ -3,7 +3,7 @@
 #define TOOLS_STRATEGY_EXAMPLE_H
 
 /*
- * What the reference pages say of every knob without anybody writing it: an example that is
+ * What the reference pages say of every knob without prose: an example that is
  * accepted, what the plan makes of it, which units it goes with, which paper it comes from.
  */
 

@@ -24,7 +24,7 @@ enum entrypoint_state {
     ENTRYPOINT_STATIC,        /* no loader */
     ENTRYPOINT_OTHER_MACHINE, /* its loader cannot load our library: of 32 bits, or emulated */
     ENTRYPOINT_PRIVILEGED,    /* its loader will not: setuid, setgid or capabilities of the file */
-    ENTRYPOINT_IGNORES,       /* its loader has not, and nobody can see why */
+    ENTRYPOINT_IGNORES,       /* its loader has not, for a reason that cannot be seen */
 };
 
 /* How long a program may take to become the agent while /proc does not show what it is. */

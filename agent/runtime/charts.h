@@ -55,7 +55,7 @@ struct chart_points {
 };
 
 struct charts {
-    struct event_log *log; /* NULL: nobody wants any */
+    struct event_log *log; /* NULL: no charts are wanted */
     struct chart_points points;
     int64_t written; /* points that are in the files */
     bool is_writing; /* from charts_resume() to charts_pause() */

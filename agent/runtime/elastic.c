@@ -3,9 +3,9 @@
 /*
  * Joining a generation: connect, agree, catch up, feed the newcomers.
  *
- *   assign ─▶ prepare ─▶ connect ─▶ agree ─┬─ somebody holds a state: catch up by one held gradient
+ *   assign ─▶ prepare ─▶ connect ─▶ agree ─┬─ a rank holds a state: catch up by one held gradient
  *                                          │  or receive the state from the lowest rank that has it
- *                                          └─ nobody does: rank 0 reads the checkpoint or starts
+ *                                          └─ none does: rank 0 reads the checkpoint or starts
  *                                             afresh, then as above
  *
  * Survivors need nothing from each other: a rank that has committed update c has seen every vote

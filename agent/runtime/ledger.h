@@ -40,7 +40,7 @@ struct ledger {
     struct loss_scaling scaling;
     int64_t has_jumped;    /* 1: the newest update was judged LEDGER_ROLLBACK */
     int64_t owes_rollback; /* 1: and the state has not gone back yet */
-    int64_t window;        /* capacity of `losses`; 0 = nobody watches the loss */
+    int64_t window;        /* capacity of `losses`; 0 = the loss is not watched */
     int64_t loss_count;    /* finite losses seen; the last `window` of them are kept */
     double losses[];       /* [window]: loss number i at i % window */
 };

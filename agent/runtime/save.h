@@ -62,7 +62,7 @@ void save_before_leaving(struct trainer *trainer);
 /*
  * Fill the state with what the job starts from: a checkpoint as `resume` says, else the initial
  * weights; sets `committed`. *out_is_initial: the seed alone gives this state. Called on rank 0 of
- * a generation in which nobody has a state.
+ * a generation in which no rank has a state.
  */
 int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_error *err);
 

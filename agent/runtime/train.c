@@ -280,7 +280,7 @@ static int after_commit(struct trainer *trainer, struct fleet_error *err)
     return save_if_due(trainer, err);
 }
 
-/* Nobody leaves before the last checkpoint is on disk and the last step is in the charts: if the
+/* No rank leaves before the last checkpoint is on disk and the last step is in the charts: if the
  * rank that writes them dies, the others are still there to do it. */
 static int await_last_writes(struct trainer *trainer, struct fleet_error *err)
 {

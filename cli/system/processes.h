@@ -13,8 +13,8 @@
 /* Processes whose parent is `pid`, into out[capacity]; returns how many were put there. */
 size_t processes_children(pid_t pid, pid_t *out, size_t capacity);
 
-/* SIGKILL to all of a session but its leader, which should be a zombie: then nobody else can have
- * its number. */
+/* SIGKILL to all of a session but its leader, which should be a zombie: then no other process can
+ * have its number. */
 void processes_kill_session(pid_t leader);
 
 #endif

@@ -19,7 +19,7 @@ struct gone_jobs;
 struct kube_io;
 
 #define GONE_JOBS_AGAIN_MS 30000.0
-#define GONE_JOBS_MAX      4096 /* UIDs that are remembered; for more nobody knows */
+#define GONE_JOBS_MAX      4096 /* UIDs that are remembered; more are not remembered */
 
 /* `namespaces` [count] are those that are watched, 0: all; borrowed for its life. */
 struct gone_jobs *gone_jobs_new(struct kube_io *io, const char *const *namespaces, size_t count);

@@ -261,7 +261,7 @@ static void on_service_made(void *user, const cJSON *object, const struct fleet_
 {
     struct installation *in = user;
 
-    if (err && kube_is_invalid(err)) /* somebody has its address */
+    if (err && kube_is_invalid(err)) /* another Service has its address */
         make_service(in, "", on_service_written);
     else
         on_service_written(in, object, err);

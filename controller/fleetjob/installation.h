@@ -37,7 +37,7 @@ struct installation_options { /* texts are borrowed for its life */
     const char *identity_secret;
     const struct install_identity *identity;
     bool (*may_write)(void *user);                               /* does this replica lead? */
-    void (*on_moved)(void *user, const struct fleet_error *err); /* once; NULL = nobody */
+    void (*on_moved)(void *user, const struct fleet_error *err); /* once; NULL = not called */
     void (*on_trouble)(void *user, const char *what, const struct fleet_error *err);
     void *user;
 };

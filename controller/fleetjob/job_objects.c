@@ -171,7 +171,7 @@ static void on_service_made(struct reconciler_request *r, const cJSON *object,
                             const struct fleet_error *err)
 {
     (void)object;
-    if (err && !kube_is_already_exists(err)) /* else it is somebody else's */
+    if (err && !kube_is_already_exists(err)) /* else it belongs to another object */
         reconciler_trouble(r->pass->job->reconciler, "Service was not made", r->pass->job->key,
                            err);
     reconciler_finish(r, err && kube_is_terminating(err) ? err : NULL);

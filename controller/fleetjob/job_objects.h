@@ -5,7 +5,7 @@
 /*
  * What a job needs besides its pods: a Secret, a Service for the names of the pods, and the
  * PodGroup of a gang scheduler. They are made before the first pods of a generation of the spec
- * (prepare.c), and again if somebody deletes them.
+ * (prepare.c), and again if they are deleted.
  *
  *   Secret    create ── 409, the status records this content ──▶ done
  *                    ├─ 409, another content ──▶ delete ──▶ create
@@ -13,7 +13,7 @@
  *   Service   only with spec.worker.hostnames
  *             in the cache and ours ──▶ done
  *             in the cache, of a job before us or orphaned by one ──▶ delete ──▶ create
- *             else create ── 409: it belongs to somebody else, and the job runs without it
+ *             else create ── 409: it belongs to another object, and the job runs without it
  *   PodGroup  create ── 409 ──▶ patch
  *
  * The controller has no right to read a Secret. So the status records a digest of its content

@@ -28,7 +28,7 @@ static inline bool pass_is_living(const struct observed_pod *pod)
     return pod->phase == OBSERVED_PENDING || pod->phase == OBSERVED_RUNNING;
 }
 
-/* Since when its agent does not answer the hub, wall ms; 0 = it does, or nobody asks. */
+/* Since when its agent does not answer the hub, wall ms; 0 = it does, or it is not asked. */
 int64_t pass_silent_since(const struct pass *pass, const struct observed_pod *pod);
 
 /* Add the action to make a pod. */

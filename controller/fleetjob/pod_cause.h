@@ -34,7 +34,7 @@ const char *pod_cause_of_event(bool is_warning, const char *reason, const char *
 /* The API server would not make a pod: QuotaExceeded, or CreateRefused. */
 const char *pod_cause_of_refusal(enum kube_error kind);
 
-/* Does somebody have to act? False: "", or it takes its time. */
+/* Must a person act? False: "", or it takes its time. */
 bool pod_cause_blocks(const char *cause);
 
 #endif

@@ -160,7 +160,7 @@ static const struct observed_pod *next_stuck(const struct reconciler_pass *pass,
         int64_t left = pod->created_wall_ms + POD_EVENTS_AFTER_MS - in->now_wall_ms;
         if (!pod->is_stuck)
             continue;
-        if (left > 0) { /* a clock that jumps makes nobody wait longer */
+        if (left > 0) { /* a clock that jumps makes no wait longer */
             left = left < POD_EVENTS_AFTER_MS ? left : POD_EVENTS_AFTER_MS;
             *out_wait_ms = *out_wait_ms < 0 ? (double)left : fmin(*out_wait_ms, (double)left);
         } else if (!best || (best->index < from && pod->index >= from) ||

@@ -17,7 +17,7 @@ bool pod_labels_are_seen(const cJSON *pod);
  * if that fails. */
 void pod_labels_restore(const struct reconciler_job *job, const cJSON *pod);
 
-/* The pod has left the cache, and nobody was seen to delete it: ask whether it is gone
+/* The pod has left the cache, and was not seen to be deleted: ask whether it is gone
  * (reconciler_pod_gone()), or has only lost its labels (they are put back). The job is left alone
  * until then. */
 void pod_labels_doubt(struct reconciler_job *job, const struct projection_pod *pod);

@@ -131,7 +131,7 @@ static void ask_for_gangs(struct reconciler_pass *pass)
 
 /* The pass ends here in any case, because what it observed is older than the answers. If the server
  * refused or failed, the next one looks after the job without new pods until it is time to ask
- * again. If nobody answered, nothing can be recorded either: the manager tries again. */
+ * again. If the server did not answer, nothing can be recorded either: the manager tries again. */
 static void finish(struct reconciler_pass *pass)
 {
     if (pass->has_failed && kube_is_unreachable(&pass->err)) {
@@ -182,7 +182,7 @@ static void make_objects(struct reconciler_pass *pass)
 void prepare_run(struct reconciler_pass *pass)
 {
     pass->is_repair = is_prepared(pass);
-    if (pass->is_repair) { /* somebody deleted some of it */
+    if (pass->is_repair) { /* some of it was deleted */
         job_objects_make(pass, pass->objects);
         reconciler_then(pass, finish);
         return;

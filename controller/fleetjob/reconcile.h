@@ -86,7 +86,7 @@ struct observed {
     const char *const *gone_uids; /* [gone_count] pods whose object has vanished */
     size_t gone_count;
     const struct observed_attempt
-        *taken; /* [taken_count] names that somebody else's object has, one
+        *taken; /* [taken_count] names that another owner's object has, one
                                            * an index at most */
     size_t taken_count;
     const char *refusal; /* what the API server said when it would not make a pod; NULL = nothing */
@@ -142,10 +142,10 @@ struct action_hub {
 };
 
 struct actions {
-    /* Pods that the status knows, and nobody has seen here: they may live, and the cache be behind.
-     * As long as there are any, nothing is created, deleted or written but a restart that only the
-     * status knows, before the hub is what it is to be; ask the API server for them, wait until
-     * they are in `pods`, or put them into `vanished`, and decide again. */
+    /* Pods that the status knows, and that were not seen here: they may live, and the cache be
+     * behind. As long as there are any, nothing is created, deleted or written but a restart that
+     * only the status knows, before the hub is what it is to be; ask the API server for them, wait
+     * until they are in `pods`, or put them into `vanished`, and decide again. */
     struct observed_attempt *looks; /* ascending by index */
     size_t look_count;
 

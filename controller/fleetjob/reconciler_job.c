@@ -95,7 +95,7 @@ void reconciler_job_event(const struct reconciler_job *job, const char *resource
                                  .resource_version = resource_version ? resource_version : ""};
 
     if (job->is_doomed)
-        return; /* nobody could write it, or read it */
+        return; /* it could not be written or read */
     event_recorder_record(job->reconciler->options.events, &about,
                           is_warning ? EVENT_WARNING : EVENT_NORMAL, reason, "Reconcile", "%s",
                           text);

@@ -3,7 +3,7 @@
 #define CONTROLLER_FLEETJOB_STATUS_PACE_H
 
 /*
- * When a status may be written whose change nobody has to hear of at once.
+ * When a status change that is not urgent may be written.
  *
  *  (1) Progress alone: STATUS_PACE_PROGRESS_MS between two writes of a job, STATUS_PACE_EVERY_MS
  *      between two of all jobs together. A job that has to wait for the others gets a turn of its
@@ -21,7 +21,7 @@
 #define STATUS_PACE_COUNTS_MS   5000.0
 
 struct status_pace { /* of all jobs; begins as zero */
-    double free_ms;  /* from then on there are turns that nobody has */
+    double free_ms;  /* from then on there are turns that no job has */
 };
 
 struct status_pace_job { /* begins as zero */

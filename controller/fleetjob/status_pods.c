@@ -11,7 +11,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/strbuf.h"
 
-#define WAITING_MS 10000 /* a pod that takes longer to start may need somebody */
+#define WAITING_MS 10000 /* a pod that takes longer to start may need a person */
 
 /* Ended pods that were cleaned up since still count for a job that is over. */
 static int64_t at_least(const struct pass *pass, int64_t now, int64_t before)
@@ -34,7 +34,8 @@ void status_count_workers(struct pass *pass)
     workers->desired = pass->desired;
     workers->active = pass->active;
     if (pass->in->hub.is_hosted && !pass->in->hub.is_learning && !pass->in->hub.is_superseded)
-        workers->ready = pass->in->hub.ready; /* else nobody knows better than what stands there */
+        workers->ready =
+            pass->in->hub.ready; /* else the recorded count is the best that is known */
     if (workers->ready > workers->active)
         workers->ready = workers->active;
     workers->succeeded = at_least(pass, succeeded, pass->before->workers.succeeded);

@@ -225,7 +225,7 @@ static void finish_record(struct status_writer *w, enum status_writer_result res
     w->record_done(w->record_user, w->record, result);
 }
 
-/* Has nobody put into the history yet what led to the generation that stands there? */
+/* Does the history lack what led to the recorded generation? */
 static bool has_untold_restart(const cJSON *object)
 {
     const cJSON *history = fleet_json_at(object, "status.restarts.history");
@@ -238,7 +238,7 @@ static bool has_untold_restart(const cJSON *object)
     return begun > told;
 }
 
-/* Somebody changed the job meanwhile: what stands there now decides. */
+/* The job was changed meanwhile: the present version decides. */
 static void on_read(void *user, const cJSON *object, const struct fleet_error *err)
 {
     struct status_writer *w = user;

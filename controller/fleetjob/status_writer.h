@@ -47,7 +47,7 @@ bool status_writer_is_current(const struct status_writer *writer, double now_ms)
  * (NULL = the newest that is known): patience may be lost with a cache that is behind, what is
  * decided by it is refused then (1). `raw` is the status that it was read from, whose unknown
  * members stay, in entries of lists too; NULL: none. Only when status_writer_is_current(). `done`
- * gets NULL, or why not: kube_is_conflict() means that somebody else has changed the job. Nothing
+ * gets NULL, or why not: kube_is_conflict() means that another client has changed the job. Nothing
  * to write is done at once, within the call.
  */
 typedef void status_writer_done(void *user, const struct fleet_error *err);

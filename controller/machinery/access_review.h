@@ -40,7 +40,7 @@ struct fleet_error;
 enum access {
     ACCESS_PENDING, /* the review is under way */
     ACCESS_ALLOWED,
-    ACCESS_UNAUTHENTICATED, /* the token is nobody's */
+    ACCESS_UNAUTHENTICATED, /* the token belongs to no user */
     ACCESS_FORBIDDEN,
     ACCESS_BUSY,   /* too many unknown tokens: ask again later */
     ACCESS_FAILED, /* the API server did not answer, or refused to review */

@@ -9,10 +9,11 @@
  *  (1) leader_election_is_leader() is false from `renew_deadline_ms` after the last renewal was
  *      *sent*, whether or not anything ran in between: a process that was stopped and wakes up is
  *      not leader, before any callback reports it. Ask it before each effect.
- *  (2) Nobody else leads before `lease_duration_ms` (> renew_deadline_ms) have passed on its own
+ *  (2) No other replica leads before `lease_duration_ms` (> renew_deadline_ms) have passed on its
+ *  own
  *      clock since it last saw the Lease change. Clocks need not agree, only run at like speeds.
  *  (3) Each leadership has its own epoch, leaseTransitions of the Lease, greater than all before it
- *      for as long as nobody deletes the Lease.
+ *      for as long as the Lease is not deleted.
  */
 
 #include <stdbool.h>
@@ -54,7 +55,7 @@ void leader_election_release(struct leader_election *election, void (*on_release
  * wait. */
 bool leader_election_is_leader(const struct leader_election *election);
 
-/* When the last renewal that was taken was sent, on the io's clock: nobody else led then. */
+/* When the last renewal that was taken was sent, on the io's clock: no other replica led then. */
 double leader_election_renewed_ms(const struct leader_election *election);
 
 /* Its leaseTransitions when this process led last. */

@@ -161,8 +161,9 @@ static const struct fleet_field progress_fields[] = {
     {.name = "text",
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_progress, text),
-     .description = "Both, for the STEP column: 801/2000; the step alone if nobody says how many "
-                    "there are."},
+     .description =
+         "Both, for the STEP column: 801/2000; the step alone if it is not known how many "
+         "there are."},
     {.name = "loss",
      .kind = FLEET_FIELD_NUMBER,
      .offset = offsetof(struct fleetjob_progress, loss),
@@ -289,7 +290,7 @@ static const struct fleet_field restart_fields[] = {
      .kind = FLEET_FIELD_INT,
      .offset = offsetof(struct fleetjob_restart, lost_steps),
      .unset = -1,
-     .description = "Steps that had to be computed again. Absent if nobody knows: an own trainer "
+     .description = "Steps that had to be computed again. Absent if unknown: an own trainer "
                     "that does not report where it goes on."},
     {0},
 };

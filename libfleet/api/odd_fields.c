@@ -27,7 +27,7 @@ static bool is_known(const struct odd *o, const char *path)
     return !fleet_errors_touch(&o->job->unread, path);
 }
 
-/* Does the user say so? A default that is out of proportion is nobody's mistake. */
+/* Does the user say so? A default that is out of proportion is not the user's mistake. */
 static bool is_given(const struct odd *o, const char *path)
 {
     return fleet_json_at(o->job->spec.training_json, path + strlen("spec.training.")) != NULL;

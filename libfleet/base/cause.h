@@ -31,7 +31,7 @@ enum fleet_cause {
     FLEET_CAUSE_SUPERSEDED,       /* a newer generation was made */
     FLEET_CAUSE_UNKNOWN,          /* a hub before this one knew */
     FLEET_CAUSE_FAILURE_POLICY,   /* a rule calls the failure final */
-    FLEET_CAUSE_FAILED,           /* nobody said why */
+    FLEET_CAUSE_FAILED,           /* without a reason */
 
     /* Kubernetes did it. */
     FLEET_CAUSE_PREEMPTED,  /* the scheduler needs the room for a pod that matters more */

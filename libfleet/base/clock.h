@@ -16,7 +16,7 @@
 /* Milliseconds of CLOCK_MONOTONIC, with fractions. Never goes back. Any thread. */
 double fleet_monotonic_ms(void);
 
-/* Milliseconds since 1970 UTC. May jump when somebody sets the clock. Any thread. */
+/* Milliseconds since 1970 UTC. May jump when the clock is set. Any thread. */
 int64_t fleet_wall_ms(void);
 
 #define FLEET_RFC3339_SIZE 32

@@ -322,7 +322,7 @@ static void decode_field(const struct fleet_field *field, const cJSON *item, cha
     }
 }
 
-/* Nobody knows which choice's fields are missing while the choice itself is wrong. */
+/* While the choice itself is wrong, it is not known which of its fields are missing. */
 static bool is_owed(const struct fleet_field *field, uint32_t mask)
 {
     return field->only == 0 || mask != UINT32_MAX;

@@ -25,7 +25,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
 
-#define STALE_AFTER_S 3600 /* age of a temporary file that nobody writes any more */
+#define STALE_AFTER_S 3600 /* age of a temporary file that is not written any more */
 
 static int fail(struct fleet_error *err, const char *what, const char *path)
 {

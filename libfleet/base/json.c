@@ -2,7 +2,7 @@
 
 /*
  * cJSON accepts more than JSON (numbers like 1e999, broken UTF-8) and keeps both of two equal keys,
- * so a text passes json_scan.c and a search for doubles before anybody sees its tree. It also ends
+ * so a text passes json_scan.c and a search for doubles before a caller sees its tree. It also ends
  * a string at the escape \u0000, which is therefore taken out before.
  */
 #include "libfleet/base/json.h"

@@ -146,7 +146,7 @@ void fleet_line_writer_put(struct fleet_line_writer *writer, const char *line, s
 {
     lock(writer);
     if (writer->is_failed) {
-        /* nobody reads any more: the work goes on all the same */
+        /* no reader is left: the work goes on all the same */
     } else if (writer->waiting.length > 0 &&
                (writer->dropped > 0 ||
                 size > FLEET_LINE_WRITER_SIZE_MAX - writer->waiting.length)) {

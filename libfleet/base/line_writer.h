@@ -3,7 +3,7 @@
 #define LIBFLEET_BASE_LINE_WRITER_H
 
 /*
- * Lines for a descriptor that may block: a pipe that nobody reads, a terminal that is stopped.
+ * Lines for a descriptor that may block: a pipe that is not read, a terminal that is stopped.
  *
  *     fleet_line_writer_put ─▶ buffer with a limit ─▶ a thread ─▶ write(2)
  *

@@ -187,5 +187,5 @@ void fleet_log_write(enum fleet_log_level level, const char *message,
     if (settings.writer)
         fleet_line_writer_put(settings.writer, line.text, line.length);
     else if (write(STDERR_FILENO, line.text, line.length) < 0)
-        return; /* nobody listens to stderr: nothing sensible is left to do */
+        return; /* stderr has no reader: nothing is left to do */
 }

@@ -38,7 +38,7 @@ cJSON *huggingface_config(const struct training_model *model, int64_t end_of_tex
 /*
  * Back from config.json, as far as our models go. -EINVAL names the key, its value and what is
  * supported: another architecture, grouped key-value heads, scaled rotary positions, … . *out is to
- * be released by nobody: it holds no pointers.
+ * not be released: it holds no pointers.
  */
 int huggingface_config_decode(const cJSON *config, struct training_model *out,
                               struct fleet_error *err);

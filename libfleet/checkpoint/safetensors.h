@@ -6,7 +6,7 @@
  * The safetensors format: 8 bytes of header length (little-endian), a JSON header that names every
  * tensor with type, shape and byte range, then the raw row-major little-endian data.
  *
- * Reading trusts nothing in the file, and does not map it: a file that somebody truncates meanwhile
+ * Reading trusts nothing in the file, and does not map it: a file that is truncated meanwhile
  * is an error with its name (docs/decisions/data-is-read-not-mapped.md). Only the header is kept in
  * memory. After safetensors_open() or safetensors_header_decode() succeeded:
  *  (1) Every tensor's bytes are those of its type and shape and lie inside the file.

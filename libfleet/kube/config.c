@@ -302,7 +302,8 @@ static int decode_exec_manner(const cJSON *exec, struct kube_exec *out, struct f
         (rc = fleet_json_opt_string(exec, "interactiveMode", &mode, err)) < 0)
         return rc;
     if (strcmp(mode, "Always") == 0)
-        return fleet_error(err, -EINVAL, "interactiveMode: \"Always\": nobody is here to be asked");
+        return fleet_error(err, -EINVAL,
+                           "interactiveMode: \"Always\": there is no terminal to ask at");
     return 0;
 }
 
@@ -337,7 +338,7 @@ static int decode_exec(const cJSON *exec, const char *folder, struct kube_exec *
     return 0;
 }
 
-/* To leave these out would be to act as somebody else. */
+/* Without these the program would act as another user. */
 static int refuse_unsupported(const cJSON *user, struct fleet_error *err)
 {
     static const char *const names[] = {"as",       "as-uid",   "as-groups",    "as-user-extra",

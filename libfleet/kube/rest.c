@@ -228,7 +228,7 @@ static bool try_again(struct kube_rest_call *call, const struct kube_response *r
 
     /* The server may have carried out the request that failed. An update or a delete names the
      * version that it is for, so it may be sent again. A create may not: it could make an object
-     * again that somebody has deleted meanwhile. */
+     * again that was deleted meanwhile. */
     if (response->status != 429 && !(response->status >= 500 && wait_ms > 0 && !is_create))
         return false;
     if (wait_ms <= 0)

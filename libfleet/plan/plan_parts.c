@@ -164,7 +164,7 @@ static void count_all(struct divider *d)
         if (d->program->vars[v].role != PROGRAM_ROLE_PARAMETER)
             continue;
         d->parts->elements += program_var_elements(&d->program->vars[v]);
-        if (d->first_stage[v] < 0) /* read by nobody: it stays with the first */
+        if (d->first_stage[v] < 0) /* read by no operator: it stays with the first */
             d->first_stage[v] = d->last_stage[v] = 0;
         if (d->first_stage[v] != d->last_stage[v])
             d->parts->shared_elements += held_elements(d, v);

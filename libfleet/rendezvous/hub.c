@@ -24,11 +24,13 @@
  *  *         -> FINISHED   hub_finish_try(), hub_end()
  *
  *  (1) Generations only grow; `newest` is the greatest pair that any member may know.
- *  (2) Nobody is assigned to a generation before its record is confirmed, but for a strict majority
+ *  (2) No member is assigned to a generation before its record is confirmed, but for a strict
+ *  majority
  *      of the newest generation while the record cannot be written.
  *  (3) A generation is assigned only when each of its members has left all earlier ones, so no two
  *      generations share a member that takes part in both.
- *  (4) A new hub declares nobody lost in its first 10 s + 1 ms a member, unless told that the pod
+ *  (4) A new hub declares no member lost in its first 10 s + 1 ms a member, unless told that the
+ *  pod
  *      is gone. It changes nothing in a generation that runs whole; nor while one makes steps,
  *      which need the votes of all its members, whether they have come or not. A member that it has
  *      never heard of, and that no other member misses, has 20 s, or as long as the owner says

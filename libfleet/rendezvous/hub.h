@@ -47,9 +47,9 @@ struct hub_policy {
     int64_t reset_after_steps;   /* restart.resetAfterSteps; 0 = never */
     double progress_interval_ms; /* least time between two progress messages; 0 = every step */
     /* The job's own trainers (no spec.training): each exits for itself, so the job has succeeded
-     * once all ranks of one generation have exited with 0. What they hold in memory goes to nobody
-     * else: they start again in every generation. Of steps and checkpoints the hub knows what they
-     * report. */
+     * once all ranks of one generation have exited with 0. What they hold in memory goes to no
+     * other else: they start again in every generation. Of steps and checkpoints the hub knows what
+     * they report. */
     bool own_trainer;
 };
 
@@ -70,8 +70,8 @@ struct hub_start {
     int failures; /* restarts soon one after the other, up to now: the back-off goes on */
     /* patience with members of the recorded generation that it has not heard of; 0 = 20 s */
     double unheard_ms;
-    bool is_alone;    /* no pod of the job lives: nobody is waited for */
-    bool has_trained; /* the recorded generation did, and nobody asked it to end: if none of its
+    bool is_alone;    /* no pod of the job lives: no member is waited for */
+    bool has_trained; /* the recorded generation did, and was not asked to end: if none of its
                          members is left, that was a failure */
     uint8_t secret[MESSAGE_SECRET_SIZE]; /* unpredictable; keys of generations derive from it */
 };
@@ -97,10 +97,10 @@ enum hub_event_type {
     HUB_EVENT_EVALUATION, /* step.step, step.loss */
     HUB_EVENT_CHECKPOINT, /* step.step, path */
     HUB_EVENT_CHECKPOINT_FAILED, /* step.step; message: why, and where the newest one is */
-    HUB_EVENT_STATE_LOST,        /* nobody holds the newest state any more: message, lost_steps */
-    HUB_EVENT_STALLED,           /* waits for something: message says for what */
-    HUB_EVENT_FAILED,   /* the job cannot go on: the first cause, message, lines; terminal */
-    HUB_EVENT_FINISHED, /* step.step, step.loss, weights_sha256; terminal */
+    HUB_EVENT_STATE_LOST, /* no member holds the newest state any more: message, lost_steps */
+    HUB_EVENT_STALLED,    /* waits for something: message says for what */
+    HUB_EVENT_FAILED,     /* the job cannot go on: the first cause, message, lines; terminal */
+    HUB_EVENT_FINISHED,   /* step.step, step.loss, weights_sha256; terminal */
     /* before the next generation: message says for what, "" = no more; until_ms */
     HUB_EVENT_WAITING,
     /* a member holds `generation`, of a greater epoch than this hub's: the hub does nothing any
@@ -162,8 +162,9 @@ struct hub_event {
 };
 
 /*
- * Write this down (status.rendezvous) before anybody is assigned; then hub_record_done(). Records
- * only grow: if a newer generation was written already, there is nothing to write, and it is done.
+ * Write this down (status.rendezvous) before any member is assigned; then hub_record_done().
+ * Records only grow: if a newer generation was written already, there is nothing to write, and it
+ * is done.
  */
 struct hub_record {
     struct fleet_generation generation;
@@ -175,8 +176,8 @@ struct hub_record {
      * first generation. */
     char cause[MESSAGE_CAUSE_MAX + 1];
     int member, exit_code; /* -1 = none, unknown */
-    /* Failures before that one, counted since the last record that was written: if nobody is left
-     * to tell them, they stand in no history. */
+    /* Failures before that one, counted since the last record that was written: if no member is
+     * left to tell them, they stand in no history. */
     int untold;
 };
 

@@ -6,8 +6,8 @@
  * Which connections may begin a handshake: pure, time is an argument.
  *
  * An open handshake (from accept until the token is checked) costs the server tens of kilobytes,
- * and anybody may open one. So their number is bounded, in all and for each source address, and so
- * is the rate at which one source begins them. A full table does not lock others out: a newcomer
+ * and any client may open one. So their number is bounded, in all and for each source address, and
+ * so is the rate at which one source begins them. A full table does not lock others out: a newcomer
  * replaces the oldest handshake of its own source, or of the source that has most, because an
  * honest handshake is over within milliseconds and an abandoned one only gets older.
  *

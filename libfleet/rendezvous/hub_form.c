@@ -9,14 +9,14 @@
  *   a new hub                       waits until it has heard of all, or its quiet time is over
  *   own trainers that keep failing  waits for the back-off (hub_restart.c)
  *   a survivor has not left yet     waits for it, at most HUB_ABORT_MS_MAX
- *   nobody ready holds the state    waits for a holder that is not known to be dead (hub_holder.c)
+ *   no ready member has the state   waits for a holder that is not known to be dead (hub_holder.c)
  *   desired members are ready       goes on
  *   fewer than min are ready        waits; after timeoutSeconds says that it is stalled
  *   own trainers, or as asked       wait waitForReplacementSeconds for a replacement, then go on
  *   some hold the job's state       waits rejoinGraceMs for trainers that a living agent starts
  *                                   again, then goes on
- *   nobody holds it, first time     waits timeoutSeconds for the desired number, then goes on
- *   nobody holds it, again          waits for all trainers that are being started, then goes on
+ *   no member has it, first time    waits timeoutSeconds for the desired number, then goes on
+ *   no member has it, again         waits for all trainers that are being started, then goes on
  */
 #include <math.h>
 #include <stdio.h>
@@ -398,7 +398,7 @@ static void propose(struct hub *hub, struct hub_output *out)
 {
     lose_all(hub, out);
     hub_accuse_judge(hub, out);
-    if (hub->phase != HUB_GATHERING || !may_form(hub, out)) /* somebody may have been evicted */
+    if (hub->phase != HUB_GATHERING || !may_form(hub, out)) /* a member may have been evicted */
         return;
     choose(hub);
     if (hub->counter < hub->newest.counter)
@@ -449,7 +449,7 @@ static void try_resize(struct hub *hub, struct hub_output *out)
         hub_form_break(hub, &cause, out);
 }
 
-/* One of the chosen has changed, or somebody has come since who holds what none of them does. */
+/* One of the chosen has changed, or a member has come since that holds what none of them does. */
 static bool is_outdated(const struct hub *hub)
 {
     for (size_t i = 0; i < hub->chosen_count; i++)

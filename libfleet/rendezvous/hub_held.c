@@ -8,7 +8,7 @@
  *  (1) What is counted is memory: a text that waits for a thousand members of a job is one text.
  *  (2) Above a limit those go that hold most, one after the other: a peer that reads what it is
  *      sent has next to nothing waiting. In all, they are of the namespace that holds most, so
- *      nobody pays for another namespace.
+ *      no namespace pays for another.
  *  (3) A session that is being closed no longer counts for its job; what is still sent to it counts
  *      in all.
  */

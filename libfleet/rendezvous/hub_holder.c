@@ -101,7 +101,7 @@ static void tell_waiting(struct hub *hub, int index, int64_t step, bool is_quiet
                     index, step, patience_ms(hub) / 1000);
 }
 
-/* Until when to wait, -INFINITY = for nobody. */
+/* Until when to wait, -INFINITY = not at all. */
 static double wait_until(struct hub *hub, struct hub_output *out)
 {
     const struct hub_peer *ready = hub_holder_best(hub, true), *any = hub_holder_best(hub, false);

@@ -7,7 +7,7 @@
  * whole, time), hub_peer.c (members), hub_hello.c, hub_status.c and hub_message.c (what they say),
  * hub_form.c (making generations), hub_restart.c (what a failure costs), hub_assign.c (giving them
  * out), hub_accuse.c (peers that lose each other), hub_timeline.c (how long a restart took),
- * hub_finish.c (the end), hub_output.c (what goes out). Nobody else includes this.
+ * hub_finish.c (the end), hub_output.c (what goes out). No other file includes this.
  */
 
 #include "libfleet/base/cause.h"
@@ -16,7 +16,7 @@
 
 struct kv;
 
-#define HUB_QUIET_MS        10000.0 /* a new hub declares nobody lost for so long, … */
+#define HUB_QUIET_MS        10000.0 /* a new hub declares no member lost for so long, … */
 #define HUB_QUIET_MEMBER_MS 1.0     /* … and so much more a member */
 #define HUB_UNHEARD_MS \
     20000.0 /* a member that a new hub has never heard of may still dial the former one:    \
@@ -156,7 +156,7 @@ struct hub {
     bool has_trained;                 /* under a hub before us: see struct hub_start */
     struct fleet_generation live;     /* the newest that has committed a step */
     double unheard_ms;                /* patience with members that it never heard of */
-    double quiet_until_ms;            /* a new hub: nobody is lost before */
+    double quiet_until_ms;            /* a new hub: no member is lost before */
 
     int64_t counter;                  /* of the newest generation proposed */
     struct fleet_generation proposed; /* RECORDING … */
@@ -326,7 +326,7 @@ void hub_holder_forget(struct hub *hub, const char *pod_uid);
 /* The member with the newest state on the lineage, if that is better than the checkpoint: among
  * those that wait for an assign, or among all that are not lost. */
 const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready);
-/* Nobody who is ready holds the state: should everybody wait for one who does? */
+/* No ready member holds the state: should all wait for one that does? */
 bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out);
 
 /* ---- hub.c ----------------------------------------------------------------------------------- */
@@ -378,7 +378,7 @@ void hub_places_clear(struct hub_places *places); /* frees what it holds */
 /* A new member, not connected, in no generation. */
 struct hub_peer *hub_peer_add(struct hub *hub, const char *pod_uid);
 
-/* Whose connection it is; NULL = nobody's. */
+/* Whose connection it is; NULL = no member's. */
 struct hub_peer *hub_peer_of(const struct hub *hub, uint64_t connection);
 
 /* The member is reached by this connection from now on; by none. */

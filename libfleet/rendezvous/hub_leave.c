@@ -4,8 +4,9 @@
  * Members that go because they were asked to: by the hub (a smaller desired size), or by their
  * pod's end (a drain, a suspend, Ctrl-C). Such a member says so in its status and goes on until its
  * trainers have reached the end of a step; then they save what they hold and leave. Nothing is
- * aborted for that: the others notice at their next collective, and what ends with it is nobody's
- * failure. The member stays connected until its last checkpoint is known, then it says `left`.
+ * aborted for that: the others notice at their next collective, and what ends with it is no
+ * member's failure. The member stays connected until its last checkpoint is known, then it says
+ * `left`.
  *
  * Own trainers do not hear of each other through the hub. All get the order to end at once, so
  * that they can save together, and one generation follows.

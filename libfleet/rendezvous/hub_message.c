@@ -58,8 +58,8 @@ void hub_message_step(struct hub *hub, const struct message_step *step, struct h
 }
 
 /*
- * Are steps missing before `first` that somebody can tell? Those of a checkpoint that nobody held
- * in memory are nobody's to tell; others are waited for while a member says that it has them, or
+ * Are steps missing before `first` that a member can report? Those of a checkpoint that no member
+ * held in memory cannot be reported; others are waited for while a member says that it has them, or
  * has not had the time to say so.
  */
 static bool is_gap(struct hub *hub, int64_t first)

@@ -45,7 +45,7 @@ struct uv_loop_s;
 /* Borrowed for the call. */
 struct hub_server_refusal {
     enum hub_refusal kind;
-    const char *job_uid; /* as asked for, "" if unknown; anybody may write anything here */
+    const char *job_uid; /* as asked for, "" if unknown; any client may write anything here */
     const char *job;  /* hub_server_handlers.name of the job that is hosted under this UID, or "" */
     const char *peer; /* address and port */
     const char *reason;
@@ -79,7 +79,7 @@ struct hub_server_config {
 
     /* Is this job, which is not hosted here, gone for good? Its member has the right token;
      * `job_name` is what it says its name is, "" = nothing. If true, it is answered 410 instead of
-     * 404. NULL: nobody knows. */
+     * 404. NULL: unknown. */
     bool (*is_gone)(void *user, const char *job_uid, const char *job_name);
     /* A connection was refused or closed for what it did. NULL: not reported. */
     void (*refused)(void *user, const struct hub_server_refusal *refusal);

@@ -5,7 +5,7 @@
 /*
  * A server of hubs, shared by the files that make it: hub_server.c (jobs, life), hub_held.c (bytes
  * that are held), hub_accept.c (connections until their token is checked) and
- * hub_session.c (one connection: its upgrade, its messages, its end). Nobody else includes this.
+ * hub_session.c (one connection: its upgrade, its messages, its end). No other file includes this.
  */
 
 #include <openssl/ssl.h>

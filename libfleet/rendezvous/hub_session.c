@@ -352,7 +352,8 @@ static void decode(void *user)
     d->rc = message_decode(fleet_strbuf_text(d->text), d->text->length, &d->message, &d->err);
 }
 
-/* A message on which decoding breaks costs its sender the connection, nobody else anything. */
+/* A message on which decoding breaks costs its sender the connection, and no other client anything.
+ * */
 static bool decode_guarded(struct decoding *decoding)
 {
     char text[sizeof(decoding->err.text)];

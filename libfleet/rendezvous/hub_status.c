@@ -140,7 +140,7 @@ static void correct(struct hub *hub, struct hub_peer *peer, double age_ms, bool 
         if (!refuse_wrong_step(hub, peer, out))
             note_phases(hub, peer, age_ms, out);
     } else if (has_left && is_hello && knows_failure(hub, peer))
-        note_departure(hub, peer, out); /* even if it was asked to go: nobody else may know */
+        note_departure(hub, peer, out); /* even if it was asked to go: no other hub may know */
     else if (peer->is_dropped && !(is_whole && is_current))
         return; /* it goes anyway */
     else if (is_whole && is_current)

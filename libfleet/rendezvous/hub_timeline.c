@@ -99,7 +99,7 @@ static int64_t lost_steps(const struct hub *hub)
     return from < progress_step ? progress_step - from : 0;
 }
 
-/* Nobody has seen an own trainer restore its state, or make a step, if it reports none. */
+/* An own trainer that reports nothing was not seen to restore its state or to make a step. */
 static void forget_unreported(const struct hub *hub, struct hub_timeline *t)
 {
     if (!hub->policy.own_trainer || hub->restart.incident.progress_step > 0)

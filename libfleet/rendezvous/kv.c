@@ -17,7 +17,7 @@
 #include "libfleet/base/memory.h"
 
 struct entry {
-    void *value; /* NULL: nobody has put it yet */
+    void *value; /* NULL: not put yet */
     size_t size;
     uint64_t *waiters; /* [waiter_count] */
     size_t waiter_count;

@@ -47,7 +47,7 @@ struct member_config {
     const char *version;
     uint64_t seed; /* of the jitter */
     /* Own trainers: one that has finished runs again if its generation ends before all have. Their
-     * steps may have holes, and what they hold goes to nobody else. */
+     * steps may have holes, and what they hold goes to no other. */
     bool own_trainer;
 };
 
@@ -178,7 +178,7 @@ void member_trainer_finished(struct member *member, int local_rank, int64_t step
  * -EINVAL: key or value too long, no generation. */
 int member_put(struct member *member, const char *key, const void *value, size_t value_size,
                double now_ms, struct member_output *out, struct fleet_error *err);
-/* MEMBER_VALUE follows once somebody has put the key; forgotten with the generation. -EINVAL as
+/* MEMBER_VALUE follows once a member has put the key; forgotten with the generation. -EINVAL as
  * member_put(). */
 int member_get(struct member *member, int local_rank, const char *key, double now_ms,
                struct member_output *out, struct fleet_error *err);
@@ -191,7 +191,7 @@ void member_leaving(struct member *member, double now_ms, struct member_output *
 void member_leave(struct member *member, const char *reason, double now_ms,
                   struct member_output *out);
 
-/* The process does not answer, and may hold state that nobody else does: it counts as down until it
+/* The process does not answer, and may hold state that no other does: it counts as down until it
  * is up again (it has left its generation) or has ended. */
 void member_trainer_silent(struct member *member, int local_rank, double now_ms,
                            struct member_output *out);
@@ -200,10 +200,11 @@ void member_trainer_silent(struct member *member, int local_rank, double now_ms,
 
 /* The newest generation that the trainers were given (MEMBER_ASSIGN), or none. */
 struct fleet_generation member_generation(const struct member *member);
-/* Nobody needs the state of `step` that a trainer here holds: others have gone on in a generation
- * without this member, or the hub knows of somebody ready, or of a checkpoint, with that step. */
+/* No member needs the state of `step` that a trainer here holds: others have gone on in a
+ * generation without this member, or the hub knows of a ready member, or of a checkpoint, with that
+ * step. */
 bool member_is_spare(const struct member *member, int64_t step);
-/* Said goodbye, or nobody wants to hear it: nothing is left to do. */
+/* Said goodbye, or no hub waits for it: nothing is left to do. */
 bool member_has_left(const struct member *member);
 /* A checkpoint that the hub does not know yet. */
 bool member_owes_checkpoint(const struct member *member);

@@ -5,7 +5,7 @@
 /*
  * The state of a member, shared by the files that make it: member.c (connection and generations),
  * member_trainer.c (what trainers report), member_report.c (messages to the hub), member_store.c
- * (the store of the generation). Nobody else includes this.
+ * (the store of the generation). No other file includes this.
  */
 
 #include "libfleet/base/random.h"

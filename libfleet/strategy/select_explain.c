@@ -24,7 +24,7 @@ static void explain_exchange(const struct strategy *s, const struct topology *t,
     for (size_t i = 0; i < FLEET_COUNT(exchanges); i++)
         if (unit_is_on(s, exchanges[i]))
             select_note(&out->without_effect, unit_name(exchanges[i]), "%s",
-                        t->world == 1 ? "one worker has nobody to exchange with"
+                        t->world == 1 ? "one worker has no other to exchange with"
                                       : "no two ranks hold the same part of the model, so nothing "
                                         "is exchanged between replicas");
 }
@@ -163,13 +163,13 @@ static void explain_lonely_knobs(const struct strategy *asked, const struct topo
 
     for (size_t i = 0; i < FLEET_COUNT(knobs) && t->world == 1; i++)
         if (is_set(asked, knobs[i]))
-            select_note(&out->without_effect, knobs[i], "one worker has nobody to exchange with");
+            select_note(&out->without_effect, knobs[i], "one worker has no other to exchange with");
     if (t->world == 1 && strcmp(asked->gradient_scale_configs.scale_strategy, "avg") != 0)
         select_note(&out->without_effect, "gradient_scale_configs.scale_strategy",
-                    "one worker has nobody to average with");
+                    "one worker has no other to average with");
     if (asked->nccl_comm_num > 1)
         select_note(&out->without_effect, "nccl_comm_num", "%s",
-                    t->world == 1            ? "one worker has nobody to exchange with"
+                    t->world == 1            ? "one worker has no other to exchange with"
                     : asked->sync_batch_norm ? "sync_batch_norm uses one communicator"
                                              : one_order);
 }
@@ -232,7 +232,7 @@ static void explain_batch_norm(const struct strategy *asked, const struct select
                     "the model has no batch normalization");
     else if (t->degree[TOPOLOGY_DATA] * t->degree[TOPOLOGY_SHARDING] == 1)
         select_note(&out->without_effect, "sync_batch_norm",
-                    "one replica has nobody to share statistics with");
+                    "one replica has no other to share statistics with");
 }
 
 /* One checkpoint is the last, which stays; chosen ones are counted where the program is. */

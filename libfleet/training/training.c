@@ -399,7 +399,7 @@ void training_config_release(struct training_config *config)
     fleet_object_release(&training_type, config);
 }
 
-/* A batch that is no multiple has one micro-batch begun more: nobody is refused wrongly. */
+/* A batch that is no multiple has one micro-batch begun more: no job is refused wrongly. */
 static int64_t micro_batches_at_most(const struct training_config *config)
 {
     return (config->global_batch_size + config->micro_batch_size - 1) / config->micro_batch_size;

@@ -2,7 +2,7 @@
 #ifndef LIBFLEET_TRAINING_TRAINING_TABLES_H
 #define LIBFLEET_TRAINING_TRAINING_TABLES_H
 
-/* The tables of spec.training that training_fields.c puts together. Nobody else includes this. */
+/* The tables of spec.training that training_fields.c puts together. No other file includes this. */
 
 #include "libfleet/base/field.h"
 

@@ -485,7 +485,7 @@ static void test_select__one_worker_leaves_exchange_without_effect(void **state)
 {
     (void)state;
     expect("{'localsgd': true, 'amp': true}", STRATEGY_FULL, 1, "sgd",
-           "amp; idle localsgd: one worker has nobody to exchange with; workers localsgd");
+           "amp; idle localsgd: one worker has no other to exchange with; workers localsgd");
     expect("{'sharding': true}", STRATEGY_FULL, 1, "sgd",
            "; idle sharding: a sharding group of one rank divides nothing");
 }

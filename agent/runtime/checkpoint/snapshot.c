@@ -108,7 +108,7 @@ static int save_first(struct snapshot *s, const struct checkpoint_source *source
 
     fleet_assert(shards != NULL);
     rc = checkpoint_layout_write(&s->layout, s->path, folder, source, &shards[0], err);
-    /* Even if ours is lost: nobody writes any more into a folder that is removed. */
+    /* Even if this shard is lost: no rank writes any more into a folder that is removed. */
     told = shards_await(
         s->path, folder, s->shards, s->stop ? s->stop : &s->is_abandoned, &s->is_abandoned,
         PATIENCE_LEAST_MS + PATIENCE_IN_WRITES * (fleet_monotonic_ms() - started_ms), shards,

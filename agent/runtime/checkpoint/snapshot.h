@@ -4,11 +4,11 @@
 
 /*
  * Saving while the training goes on: a thread writes the checkpoint straight from the live state,
- * which nobody changes between one update and the next (running buffers may change at any time).
+ * which does not change between one update and the next (running buffers may change at any time).
  *
  *     snapshot_begin()    after an update: takes microseconds; copies the running buffers, then the
  *                         writer starts to read the state
- *     …forward, backward, exchange: the writer reads, nobody writes…
+ *     …forward, backward, exchange: the writer reads; the state does not change…
  *     snapshot_guard()    before the next update: copies aside what the writer has not read yet;
  *                         afterwards the state may change
  *     snapshot_take()     has it ended, and how?

@@ -6,7 +6,7 @@
  * Micro-batches read ahead by a thread, while the one before is computed.
  *
  *     prefetch_want(p, next)           as soon as it is known which one comes next
- *     prefetch_take(p, now, …)         waits for it, or reads it here if nobody wanted it
+ *     prefetch_take(p, now, …)         waits for it, or reads it here if it was not wanted before
  *
  * What is taken does not depend on what was wanted: prefetching changes when samples are read,
  * never which. All calls come from one thread.

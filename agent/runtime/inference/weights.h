@@ -3,7 +3,7 @@
 #define AGENT_RUNTIME_INFERENCE_WEIGHTS_H
 
 /*
- * Trained weights that somebody names, whatever they are:
+ * Trained weights by name. The name may be that of:
  *
  *     a checkpoint, a folder of checkpoints   the newest sound one; manifest.json has the job
  *     a folder with model.safetensors         an export; its metadata have the job

@@ -167,7 +167,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - apiGroups: [""]
   resources: [services]
   verbs:
-    - list # controller/machinery/reflector.c: one that somebody deleted is made again
+    - list # controller/machinery/reflector.c: one that was deleted is made again
     - watch # controller/machinery/reflector.c
     - create # controller/fleetjob/job_objects.c: names for the pods
     - delete # controller/fleetjob/job_objects.c: one that a job of the same name left behind; no patch or update: they redirect any Service

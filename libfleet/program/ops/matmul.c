@@ -44,7 +44,7 @@ static int matmul_infer(struct program *program, const struct program_op *op,
     return operand_give_like(program, op, 0, OPERAND_FLOAT, &a, err);
 }
 
-/* out = op(x)·op(y), if anybody needs it. */
+/* out = op(x)·op(y), if it is needed. */
 static int append_product(struct autodiff *ad, int x, bool x_turned, int y, bool y_turned, int out,
                           struct fleet_error *err)
 {

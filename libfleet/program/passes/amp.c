@@ -30,7 +30,7 @@ enum mode {
 };
 
 enum side {
-    SIDE_UNKNOWN, /* nobody writes it: an input of the program */
+    SIDE_UNKNOWN, /* no operator writes it: an input of the program */
     SIDE_FULL,
     SIDE_LOW,
 };

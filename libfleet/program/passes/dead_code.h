@@ -6,7 +6,7 @@ struct fleet_error;
 struct pass_context;
 struct program;
 
-/* Take out operators of the micro-batch section that nobody needs: all they write are activations
+/* Take out operators of the micro-batch section that are not needed: all they write are activations
  * that no later operator reads. Paddle's recorded programs keep such operators. Never fails. */
 int dead_code_apply(struct program *program, const struct pass_context *context,
                     struct fleet_error *err);

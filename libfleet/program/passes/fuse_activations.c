@@ -32,7 +32,7 @@ static void fusion_init(struct fusion *f, struct program *program)
                          .merged = calloc((size_t)program->op_count + 1, sizeof(bool))};
     fleet_assert(f->reads && f->writer && f->merged);
     for (int i = 0; i < program->var_count; i++)
-        f->writer[i] = -2; /* nobody yet */
+        f->writer[i] = -2; /* none yet */
     for (int i = 0; i < program->op_count; i++) {
         const struct program_op *op = &program->ops[i];
         for (int j = 0; j < op->input_count; j++)

@@ -16,9 +16,10 @@ struct program;
  *   fuse_bn_add_act_ops        batch_norm, add, relu (the end of a residual block)
  *   fuse_elewise_add_act_ops   add, relu
  *
- * Only where nobody else reads what disappears; relu's backward part reads its output, which stays.
- * In fp32 the bits are those of the separate operators; 16-bit tensors are rounded once instead of
- * two or three times. Runs behind recompute, whose repeated operators are fused too. Never fails.
+ * Only if no other operator reads what disappears; relu's backward part reads its output, which
+ * stays. In fp32 the bits are those of the separate operators; 16-bit tensors are rounded once
+ * instead of two or three times. Runs behind recompute, whose repeated operators are fused too.
+ * Never fails.
  */
 bool fuse_activations_wanted(const struct pass_context *context);
 int fuse_activations_apply(struct program *program, const struct pass_context *context,

@@ -22,7 +22,7 @@ struct use {
 struct graph {
     struct program *program;
     struct use *uses;
-    int *first_use;       /* [vars] -1: nobody */
+    int *first_use;       /* [vars] -1: none */
     int *writes, *writer; /* [vars] how many operators write it, the last of them */
     bool *removed;        /* [ops] */
 };
