@@ -113,8 +113,8 @@ $(PROGRAMS):
 
 # Loaded into programs of any C library by their own loaders, so it has none, and nothing that older
 # loaders do not know.
-# Its constructor comes before all others (initfirst): the program's own libraries need not begin in
-# vain.
+# Its constructor comes before all others (initfirst): then the program's own libraries need
+# not start.
 PRELOAD  := $(BIN)/fleetjob-preload.so
 $(PRELOAD): agent/entrypoint/preload.c agent/entrypoint/first_process.c \
     $(wildcard agent/entrypoint/*.h) libfleet/api/wellknown.h
@@ -232,7 +232,7 @@ check-tsan: ## what runs threads under the thread sanitizer, with plain kernels
 check-valgrind: $(PROGRAMS) ## trainers under memcheck at the levels it knows (needs valgrind)
 	@tests/valgrind.sh $(BIN)
 
-# ---- fuzzing (clang's libFuzzer; sources compiled again with coverage) ----------------------------
+# ---- fuzzing (clang's libFuzzer; sources compiled again with coverage) ---------------------------
 FUZZ_SECONDS ?= 10
 FUZZ_CFLAGS := -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer-no-link,address,undefined \
                -fno-sanitize-recover=all -ffp-contract=off -DFLEET_VERSION='"$(VERSION)"' \

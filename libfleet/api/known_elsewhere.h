@@ -11,7 +11,7 @@
 struct fleet_errors;
 
 /*
- * Word those of `errors` anew that are about a field that does not exist, where a field of the same
+ * Rewrite those of `errors` that are about a field that does not exist, where a field of the same
  * name (case, '-' and '_' do not count) exists in other blocks, at most three of them: "did you
  * mean …?" with their whole paths. A field of the same block that only looks alike gives way.
  */
