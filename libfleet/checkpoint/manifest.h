@@ -84,7 +84,7 @@ struct manifest_history {
 };
 
 /* Whether the state in a checkpoint is on the lineage; NULL = all are. Numbers of generations begin
- * anew with each job. A checkpoint of another job counts as older than all of ours, and is on the
+ * again with each job. A checkpoint of another job counts as older than all of this, and is on the
  * lineage up to the step where ours began. */
 bool manifest_belongs(const struct manifest_history *history, const struct manifest *manifest);
 

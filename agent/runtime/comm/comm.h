@@ -220,7 +220,7 @@ int comm_receive(struct comm *comm, int from, void *data, size_t bytes, double d
                  struct fleet_error *err);
 
 /*
- * The deterministic sum (spec/training.md 2, libfleet/plan/tree.h): finish the tree over ranks,
+ * The deterministic sum (libfleet/plan/tree.h): finish the tree over ranks,
  * element by element. Rank r contributes its nodes' partial sums slots[i][0 … count); all ranks
  * know everybody's nodes from `leaves` and `world`. On return slots[0][0 … count) holds S(0,
  * leaves) on every rank, the same bits for any number of ranks. `workspace` has
