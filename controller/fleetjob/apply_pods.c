@@ -148,7 +148,7 @@ static void finish_create(struct reconciler_request *r, const struct fleet_error
     reconciler_finish(r, err);
 }
 
-/* The name is taken: is it by the very pod we wanted? */
+/* Name collision: is it the pod that was to be created? */
 static void on_pod_read(struct reconciler_request *r, const cJSON *object,
                         const struct fleet_error *err)
 {
