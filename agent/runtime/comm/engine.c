@@ -22,7 +22,7 @@
 #include "libfleet/base/clock.h"
 
 #define SPIN_MS    0.05 /* of looking before a sleep */
-#define SPIN_TRIES 3    /* waits in a row that look in vain */
+#define SPIN_TRIES 3    /* waits in a row that find nothing */
 #define SPIN_REST  64   /* waits that do not look after them */
 
 /* ---- life ------------------------------------------------------------------------------------ */

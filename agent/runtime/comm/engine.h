@@ -143,7 +143,7 @@ struct comm_net {
     struct pollfd *polls;
     struct comm_pair **polled; /* [poll_count] */
     size_t poll_count, poll_capacity;
-    int patience; /* waits that may still look in vain before they sleep; <= 0: resting */
+    int patience; /* waits that may still find nothing before they sleep; <= 0: resting */
 
     /* to connect groups */
     char **addresses; /* [world], owned */
