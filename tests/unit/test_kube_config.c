@@ -137,7 +137,7 @@ static void test_kube_config__names_what_is_wrong(void **state)
          "clusters: [{name: c, cluster: {server: \"https://x\"}}]\n"
          "users: [{name: u, user: {exec: {apiVersion: v, command: c, interactiveMode: Always}}}]\n",
          NULL, "user \"u\": exec: interactiveMode: \"Always\": there is no terminal to ask at"},
-        {"a: *b\n", NULL, "line 1, column 4: no complete value has the anchor \"b\""},
+        {"a: *b\n", NULL, "line 1, column 4: a: no complete value has the anchor \"b\""},
         {"a: 1\na: 2\n", NULL, "line 2, column 1: duplicate key \"a\", first on line 1"},
     };
 
