@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "agent/runtime/evaluate.h"
+#include "agent/runtime/exchange.h"
 #include "agent/runtime/trainer.h"
 #include "agent/runtime/update.h"
 #include "agent/runtime/vote.h"
@@ -69,8 +70,7 @@ static int use_level(struct trainer *trainer, enum fleet_isa level, struct fleet
 
 static int use_memory(struct trainer *trainer, struct fleet_error *err)
 {
-    size_t wanted = tree_sum_workspace(trainer->generation.range.leaves, trainer->generation.world,
-                                       trainer->job.bucket_elements);
+    size_t wanted = exchange_workspace(trainer);
     int rc;
 
     free(trainer->progress.vote_workspace);

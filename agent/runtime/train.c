@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "agent/runtime/evaluate.h"
+#include "agent/runtime/exchange.h"
 #include "agent/runtime/rollback.h"
 #include "agent/runtime/trainer.h"
 #include "agent/runtime/update.h"
@@ -134,44 +135,6 @@ static int compute_gradient(struct trainer *trainer, int64_t update, const struc
         if (run_leaf(trainer, update, range, i, err) < 0)
             return err->code;
     }
-    return 0;
-}
-
-/* One bucket: the elements of `op` of the first `count` slots. */
-static int exchange_bucket(struct trainer *trainer, const struct leaf_range *range, int count,
-                           const struct program_op *op, struct fleet_error *err)
-{
-    struct backend *memory = trainer->state.backend;
-    size_t bytes = (size_t)op->attributes.flat_count * sizeof(float);
-    float *slots[TREE_NODES_MAX];
-    int rc;
-
-    for (int n = 0; n < count; n++)
-        slots[n] = backend_map(memory, trainer->state.slots[n] + op->attributes.flat_first, bytes,
-                               BACKEND_CHANGE);
-    rc = comm_tree_sum(trainer->net.comm, range->leaves, slots, op->attributes.flat_count,
-                       trainer->net.workspace, trainer_deadline_ms(trainer), err);
-    for (int n = 0; n < count; n++)
-        backend_unmap(memory, trainer->state.slots[n] + op->attributes.flat_first, bytes,
-                      BACKEND_CHANGE, slots[n]);
-    return rc;
-}
-
-/* Finish the summation tree over all ranks, bucket by bucket: the sum lands in slot 0. */
-static int exchange_gradient(struct trainer *trainer, const struct leaf_range *range,
-                             struct fleet_error *err)
-{
-    const struct program *program = &trainer->job.plan.program;
-    struct tree_node nodes[TREE_NODES_MAX];
-    int node_count = tree_nodes(range->leaves, range->first, range->end, nodes);
-    int used = node_count > 0 ? node_count : 1;
-
-    if (trainer->generation.world == 1) /* slot 0 holds the sum already */
-        return 0;
-    for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].kind == OP_ALL_REDUCE &&
-            exchange_bucket(trainer, range, used, &program->ops[i], err) < 0)
-            return fleet_error_wrap(err, "sum the gradients");
     return 0;
 }
 

@@ -21,19 +21,21 @@ double update_rate(const struct trainer *trainer, int64_t update)
     return schedule_rate(&trainer->job.config, trainer->job.complete_updates, update);
 }
 
+int64_t update_averaged(const struct trainer *trainer)
+{
+    return trainer->job.micro_batches *
+           (trainer->job.plan.program.merge_average ? trainer->job.merge : 1);
+}
+
 /* The learning rate moves with every complete update, applied or skipped; the powers of beta with
  * those that were applied. Gradients carry the loss scale. */
 static struct run_scalars scalars_of(const struct trainer *trainer, int64_t update)
 {
-    const struct program *program = &trainer->job.plan.program;
-    int64_t averaged =
-        trainer->job.micro_batches * (program->merge_average ? trainer->job.merge : 1);
-
     return (struct run_scalars){
         .seed = trainer->job.config.seed,
         .step = trainer_steps(trainer, update) - 1,
-        .gradient_scale =
-            1.0 / ((double)averaged * (double)trainer->progress.ledger->scaling.scale),
+        .gradient_scale = 1.0 / ((double)update_averaged(trainer) *
+                                 (double)trainer->progress.ledger->scaling.scale),
         .learning_rate = update_rate(trainer, update),
         .update_1based = trainer->progress.ledger->updates + 1,
     };

@@ -30,6 +30,9 @@ int update_commit(struct trainer *trainer, int64_t update, const float *leaves,
 /* Of the newest committed update: the norm of its gradient before clipping. */
 double update_norm(const struct trainer *trainer);
 
+/* Leaves over which the gradient of a full update is averaged. */
+int64_t update_averaged(const struct trainer *trainer);
+
 /* The learning rate of `update`. */
 double update_rate(const struct trainer *trainer, int64_t update);
 

@@ -127,6 +127,8 @@ static size_t exchange_bytes(const struct plan *plan)
     int replicas = plan_replicas(plan);
     int64_t nodes_total;
 
+    if (is_applied(plan, UNIT_FP16_ALLREDUCE) && !is_divided(plan))
+        return replicas > 1 ? 2 * (size_t)largest_bucket(&plan->program) : 0;
     (void)tree_slots_max(plan->leaves, replicas, &nodes_total);
     return runtime_exchange_bytes(nodes_total, replicas, largest_bucket(&plan->program));
 }
@@ -218,10 +220,6 @@ void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes
         set_formula(bytes, by_formula, PLAN_BYTES_EXCHANGE,
                     (double)bytes[PLAN_BYTES_EXCHANGE] + 8 * size.sent * (plan->world + 1));
     }
-    if (is_by_formula(plan, UNIT_FP16_ALLREDUCE))
-        set_formula(bytes, by_formula, PLAN_BYTES_EXCHANGE,
-                    (double)bytes[PLAN_BYTES_EXCHANGE] +
-                        2 * (double)largest_bucket(&plan->program));
 }
 
 /* ---- traffic --------------------------------------------------------------------------------- */
@@ -317,19 +315,20 @@ static void add_all_reduce(const struct plan *plan, double elements, struct plan
 {
     int ranks = plan_replicas(plan);
     bool is_half = is_applied(plan, UNIT_FP16_ALLREDUCE);
-    bool from_program = !is_divided(plan) && !is_by_formula(plan, UNIT_FP16_ALLREDUCE);
     int64_t total;
     int nodes = tree_slots_max(plan->leaves, ranks, &total).nodes;
     double bytes = is_divided(plan) ? 4 * elements : (double)plan->memory.bytes[MEMORY_GRADIENTS];
 
-    add(traffic, (struct plan_transfer){
-                     .kind = "all_reduce",
-                     .what = is_half ? "gradients in fp16" : "gradients",
-                     .over = replicas_name(plan),
-                     .when = "once an update, bucket by bucket, partial sums of the fixed tree",
-                     .ranks = ranks,
-                     .bytes = bytes * ring(ranks) * (nodes + 1) / (is_half ? 2 : 1),
-                     .from_program = from_program});
+    add(traffic,
+        (struct plan_transfer){
+            .kind = "all_reduce",
+            .what = is_half ? "gradients in fp16" : "gradients",
+            .over = replicas_name(plan),
+            .when = is_half ? "once an update, bucket by bucket"
+                            : "once an update, bucket by bucket, partial sums of the fixed tree",
+            .ranks = ranks,
+            .bytes = is_half ? bytes / 2 * ring(ranks) * 2 : bytes * ring(ranks) * (nodes + 1),
+            .from_program = !is_divided(plan)});
 }
 
 static void add_stages(const struct plan *plan, int stage, struct plan_traffic *traffic)

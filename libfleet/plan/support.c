@@ -103,7 +103,6 @@ const struct support_gap support_gaps[] = {
      NO_PASS,
      is_unit,
      UNIT_BIT(UNIT_TENSOR_PARALLEL)},
-    {"fp16_allreduce", {NULL}, MANY, NO_PASS, is_exchanged, UNIT_BIT(UNIT_FP16_ALLREDUCE)},
     {"localsgd", {NULL}, MANY, NO_PASS, is_exchanged, UNIT_BIT(UNIT_LOCALSGD)},
     {"adaptive_localsgd", {NULL}, MANY, NO_PASS, is_exchanged, UNIT_BIT(UNIT_ADAPTIVE_LOCALSGD)},
     {"dgc", {NULL}, MANY, NO_PASS, is_exchanged, UNIT_BIT(UNIT_DGC)},

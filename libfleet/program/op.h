@@ -65,14 +65,16 @@
  * MEMCPY                 x                               y = x; one of them may lie in host memory
  * FILL                   -                               y = scale              scale
  * ALL_REDUCE             -                               -                      flat_first
- *                                                                               flat_count
+ *                                                                               flat_count wire
  * GRAD_NORM              grads                           norms[trained + 1], fp32
  * CHECK_FINITE           grads                           flag[1], fp32
  * SGD MOMENTUM ADAM      param grad state… norms?        param state…           hyper-parameters
  * ADAMW LAMB LARS
  *
  * `grads` is the gradient at flat offset 0 and stands for the whole gradient space.
- * ALL_REDUCE combines the partial sums of its range of the gradient space in tree order.
+ * ALL_REDUCE combines the partial sums of its range of the gradient space in tree order. With wire
+ * fp16 every rank adds its own, divides by the number of leaves and rounds to fp16; these are added
+ * in rank order (spec/strategy.md 15).
  * GRAD_NORM gives the sums of squares of every gradient tensor in name order, then the global norm
  * (the root of their sum), of S / leaves. CHECK_FINITE gives 1 if any element is inf or nan,
  * else 0.
@@ -181,6 +183,10 @@ enum op_clip {
     OP_CLIP_NORM,
     OP_CLIP_GLOBAL_NORM
 };
+enum op_wire {
+    OP_WIRE_FP32,
+    OP_WIRE_FP16
+};
 enum op_decay {
     OP_DECAY_NONE,
     OP_DECAY_L2,
@@ -207,6 +213,7 @@ struct op_attributes {
     bool round_up;        /* pools: a last window that reaches beyond the image counts too */
     bool exclude_padding; /* AVG_POOL2D: the mean is over what lies in the image */
     int64_t flat_first, flat_count; /* ALL_REDUCE: elements of the flat gradient space */
+    enum op_wire wire;              /* ALL_REDUCE: the type in which they travel */
     struct {
         double beta1, beta2, epsilon, momentum, coefficient; /* coefficient: lars */
         double decay; /* strength of decay_kind: l1, l2 are added to g, decoupled shrinks p first */

@@ -16,6 +16,7 @@
 
 static const char *const activations[] = {"none", "gelu", "relu", NULL};
 static const char *const clips[] = {"none", "value", "norm", "global_norm", NULL};
+static const char *const wires[] = {"fp32", "fp16", NULL};
 static const char *const decays[] = {"none", "l2", "l1", "decoupled", NULL};
 
 const struct print_field print_fields[] = {
@@ -45,6 +46,7 @@ const struct print_field print_fields[] = {
     {"exclude_padding", PRINT_BOOL, AT(exclude_padding), NULL},
     {"first", PRINT_INT64, AT(flat_first), NULL},
     {"count", PRINT_INT64, AT(flat_count), NULL},
+    {"wire", PRINT_ENUM, AT(wire), wires},
     {"beta1", PRINT_DOUBLE, AT(optimizer.beta1), NULL},
     {"beta2", PRINT_DOUBLE, AT(optimizer.beta2), NULL},
     {"optimizer_epsilon", PRINT_DOUBLE, AT(optimizer.epsilon), NULL},

@@ -39,6 +39,10 @@ const struct golden_kind golden_kinds[] = {
     {"torch/resnet*/*.safetensors", NULL, NULL},
     {"torch/jobs*/*.yaml", golden_torch_job, NULL},
     {"torch/jobs*/*", NULL, NULL}, /* what a job reads, and what is expected of it */
+    {"torch/distributed*/fp16-*.yaml", golden_torch_distributed, NULL},
+    {"torch/distributed*/fp16-*.json", NULL, NULL},
+    {"torch/distributed*/README.md", NULL, NULL},
+    {"torch/distributed*/*", NULL, "the built-in trainer cannot run these yet"},
     {"*/README.md", NULL, NULL},
     {0},
 };

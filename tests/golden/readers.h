@@ -25,6 +25,7 @@ void golden_torch_ops(const struct golden_file *file);
 void golden_torch_gpt_forward(const struct golden_file *file);
 void golden_torch_gpt(const struct golden_file *file);
 void golden_torch_resnet(const struct golden_file *file);
+void golden_torch_distributed(const struct golden_file *file);
 void golden_torch_job(const struct golden_file *file);
 
 #endif

@@ -10,7 +10,8 @@
  * left out of the last: the exact gradient of its key third is 0, and Adam scales up what rounding
  * makes of it.
  */
-#include <limits.h>
+#include "tests/golden/torch_job.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,26 +22,17 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
-#include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/base/yaml.h"
 #include "tests/golden/readers.h"
 #include "tests/golden/runner.h"
-#include "tests/support/job_run.h"
 
 #define WORKERS_MAX    4
 #define LOSS_TOLERANCE 2e-5
 #define NORM_TOLERANCE 1e-4
 #define RATE_TOLERANCE 1e-6
 
-struct recorded_job {
-    char name[128];
-    char folder[PATH_MAX]; /* of the recording */
-    int workers;
-    const cJSON *recorded; /* NAME.json */
-};
-
-static cJSON *read_job(const char *path)
+cJSON *recorded_job_read(const char *path)
 {
     size_t size;
     FLEET_AUTO_FREE char *text = golden_text(path, &size);
@@ -52,7 +44,13 @@ static cJSON *read_job(const char *path)
     return job;
 }
 
-/* A folder "jobs" with links to what lies beside the job, and around it links to what lies
+/* Name of the folder of the recording. */
+static const char *folder_name(const struct recorded_job *job)
+{
+    return strrchr(job->folder, '/') + 1;
+}
+
+/* A folder of that name with links to what lies beside the job, and around it links to what lies
  * around. */
 static char *link_surroundings(const struct recorded_job *job)
 {
@@ -60,11 +58,11 @@ static char *link_surroundings(const struct recorded_job *job)
     char *folder = job_run_folder();
 
     fleet_strbuf_appendf(&command,
-                         "mkdir '%s/jobs' && ln -s '%s'/* '%s/jobs/' && for f in '%s'/../*; do "
-                         "[ -e '%s/'\"$(basename \"$f\")\" ] || ln -s \"$f\" '%s/'; done && rm "
-                         "'%s/jobs/%s.yaml'",
-                         folder, job->folder, folder, job->folder, folder, folder, folder,
-                         job->name);
+                         "cd '%s' && mkdir '%s' && ln -s '%s'/* '%s/' && for f in '%s'/../*; do "
+                         "[ -e \"$(basename \"$f\")\" ] || ln -s \"$f\" .; done && rm "
+                         "'%s/%s.yaml'",
+                         folder, folder_name(job), job->folder, folder_name(job), job->folder,
+                         folder_name(job), job->name);
     golden_check(system(command.text) == 0);
     return folder;
 }
@@ -79,7 +77,7 @@ static char *write_copy(const struct recorded_job *job, char **out_folder)
     cJSON *training, *checkpoint = cJSON_CreateObject();
 
     fleet_strbuf_appendf(&path, "%s/%s.yaml", job->folder, job->name);
-    copy = read_job(path.text);
+    copy = recorded_job_read(path.text);
     training = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(copy, "spec"),
                                                 "training");
     if (!cJSON_IsObject(training))
@@ -90,7 +88,7 @@ static char *write_copy(const struct recorded_job *job, char **out_folder)
     text = fleet_json_print(copy);
     *out_folder = link_surroundings(job);
     fleet_strbuf_clear(&path);
-    fleet_strbuf_appendf(&path, "%s/jobs/%s.yaml", *out_folder, job->name);
+    fleet_strbuf_appendf(&path, "%s/%s/%s.yaml", *out_folder, folder_name(job), job->name);
     golden_check(fleet_file_write(path.text, text, strlen(text), NULL) == 0);
     return fleet_strbuf_take(&path);
 }
@@ -104,7 +102,8 @@ static void compare_number(const char *what, int step, double actual, double exp
     golden_close(where, actual, expected, tolerance);
 }
 
-static void compare_steps(const struct job_run *run, const cJSON *recorded)
+void recorded_job_compare_steps(const struct job_run *run, const cJSON *recorded,
+                                const struct job_tolerance *tolerance)
 {
     const cJSON *expected = golden_array(recorded, "steps");
     int step = 0;
@@ -120,11 +119,11 @@ static void compare_steps(const struct job_run *run, const cJSON *recorded)
         loss = golden_number(row, "loss");
         norm = golden_number_or(row, "gradNorm", NAN);
         rate = golden_number_or(row, "learningRate", NAN);
-        compare_number("loss", step + 1, actual->loss, loss, LOSS_TOLERANCE);
+        compare_number("loss", step + 1, actual->loss, loss, tolerance->loss);
         golden_check(isnan(actual->grad_norm) == isnan(norm));
         if (isnan(norm))
             continue;
-        compare_number("gradNorm", step + 1, actual->grad_norm, norm, NORM_TOLERANCE * norm);
+        compare_number("gradNorm", step + 1, actual->grad_norm, norm, tolerance->norm * norm);
         compare_number("learningRate", step + 1, actual->learning_rate, rate,
                        RATE_TOLERANCE * rate);
     }
@@ -141,44 +140,57 @@ static double norm_of(const struct safetensors_tensor *tensor)
     return sqrt(sum);
 }
 
-/* The weights of the last checkpoint, exported as a user would, against the recorded norms. */
-static void compare_weights(const char *folder, const cJSON *recorded)
+/* The weights of the last checkpoint, exported as a user would. */
+static void export_weights(const char *folder, struct safetensors_file *out)
 {
     FLEET_AUTO_FREE char *checkpoints = fleet_file_join(folder, "checkpoints");
     FLEET_AUTO_FREE char *exported = fleet_file_join(folder, "weights.safetensors");
     const char *arguments[] = {"export", checkpoints, exported, NULL};
     FLEET_AUTO_FREE char *errors = NULL;
-    struct safetensors_file file;
 
     if (job_run_command("fleetjob", arguments, NULL, &errors) != 0)
         golden_fail("export: %s", errors);
-    golden_tensors(exported, &file);
-    for (const cJSON *row = golden_at(recorded, "final_l2")->child; row; row = row->next) {
-        const struct safetensors_tensor *tensor = golden_tensor(&file, row->string);
-        if (!strstr(row->string, "c_attn.bias"))
-            compare_number(row->string, 0, norm_of(tensor), row->valuedouble,
-                           NORM_TOLERANCE * row->valuedouble);
-    }
-    safetensors_release(&file);
+    golden_tensors(exported, out);
 }
 
-static void run_job(void *context)
+void recorded_job_run(const struct recorded_job *job, struct job_run *out,
+                      struct safetensors_file *out_weights)
 {
-    const struct recorded_job *job = context;
     FLEET_AUTO_FREE char *folder = NULL;
     FLEET_AUTO_FREE char *path = write_copy(job, &folder);
     char workers[16];
     const char *arguments[] = {"--workers", workers, path, NULL};
-    struct job_run run;
 
     (void)snprintf(workers, sizeof(workers), "%d", job->workers);
-    job_run(arguments, 300, NULL, NULL, &run);
-    if (run.exit_code != 0 || run.problem[0])
-        golden_fail("exit %d, \"%s\": %s", run.exit_code, run.problem, run.errors);
-    compare_steps(&run, job->recorded);
-    compare_weights(folder, job->recorded);
+    job_run(arguments, 300, NULL, NULL, out);
+    if (out->exit_code != 0 || out->problem[0])
+        golden_fail("exit %d, \"%s\": %s", out->exit_code, out->problem, out->errors);
+    export_weights(folder, out_weights);
+    job_run_remove(folder); /* the file stays open */
+}
+
+static void compare_weights(const struct safetensors_file *weights, const cJSON *recorded)
+{
+    for (const cJSON *row = golden_at(recorded, "final_l2")->child; row; row = row->next) {
+        const struct safetensors_tensor *tensor = golden_tensor(weights, row->string);
+        if (!strstr(row->string, "c_attn.bias"))
+            compare_number(row->string, 0, norm_of(tensor), row->valuedouble,
+                           NORM_TOLERANCE * row->valuedouble);
+    }
+}
+
+static void run_job(void *context)
+{
+    static const struct job_tolerance tolerance = {LOSS_TOLERANCE, NORM_TOLERANCE};
+    const struct recorded_job *job = context;
+    struct safetensors_file weights;
+    struct job_run run;
+
+    recorded_job_run(job, &run, &weights);
+    recorded_job_compare_steps(&run, job->recorded, &tolerance);
+    compare_weights(&weights, job->recorded);
+    safetensors_release(&weights);
     job_run_release(&run);
-    job_run_remove(folder);
 }
 
 static double number_at(const cJSON *job, const char *path, double otherwise)
@@ -191,7 +203,7 @@ static double number_at(const cJSON *job, const char *path, double otherwise)
 /* Leaves of the summation tree: the most workers that a job can have. */
 static int leaves_of(const char *path)
 {
-    FLEET_AUTO_JSON cJSON *job = read_job(path);
+    FLEET_AUTO_JSON cJSON *job = recorded_job_read(path);
     double merge = 1;
 
     if (cJSON_IsTrue(fleet_json_at(job, "spec.strategy.gradient_merge")))
@@ -200,23 +212,29 @@ static int leaves_of(const char *path)
                  number_at(job, "spec.training.microBatchSize", 1) * merge);
 }
 
-void golden_torch_job(const struct golden_file *file)
+void recorded_job_open(const struct golden_file *file, struct recorded_job *out)
 {
-    struct recorded_job job = {0};
     const char *name = strrchr(file->path, '/') + 1;
     char recording[160];
-    int leaves = leaves_of(file->path), most = leaves < WORKERS_MAX ? leaves : WORKERS_MAX;
-    cJSON *recorded;
 
-    (void)snprintf(job.name, sizeof(job.name), "%.*s", (int)(strlen(name) - strlen(".yaml")), name);
-    (void)snprintf(job.folder, sizeof(job.folder), "%.*s", (int)(name - 1 - file->path),
+    *out = (struct recorded_job){0};
+    (void)snprintf(out->name, sizeof(out->name), "%.*s", (int)(strlen(name) - strlen(".yaml")),
+                   name);
+    (void)snprintf(out->folder, sizeof(out->folder), "%.*s", (int)(name - 1 - file->path),
                    file->path);
-    (void)snprintf(recording, sizeof(recording), "%s.json", job.name);
-    recorded = golden_json(golden_beside(recording));
-    job.recorded = recorded;
+    (void)snprintf(recording, sizeof(recording), "%s.json", out->name);
+    out->recorded = golden_json(golden_beside(recording));
+}
+
+void golden_torch_job(const struct golden_file *file)
+{
+    struct recorded_job job;
+    int leaves = leaves_of(file->path), most = leaves < WORKERS_MAX ? leaves : WORKERS_MAX;
+
     if (golden_is_brief())
         golden_skip("jobs that only do arithmetic, under a sanitizer");
+    recorded_job_open(file, &job);
     for (job.workers = 1; job.workers <= most; job.workers++)
         golden_case(run_job, &job, "on %d workers", job.workers);
-    cJSON_Delete(recorded);
+    cJSON_Delete(job.recorded);
 }

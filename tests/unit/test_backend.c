@@ -3,6 +3,7 @@
 /* Levels have names, FLEET_ISA lowers them, and the CPU back end keeps the promises of
  * backend.h. */
 #include <errno.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -127,10 +128,55 @@ static void test_backend__add_and_copies(void **state)
     }
 }
 
+/* Halves round to the nearest, ties to even; beyond 65520 lies infinity, below 2^-25 nothing. */
+static void test_backend__halves_are_rounded_to_even(void **state)
+{
+    static const struct {
+        float from;
+        uint16_t half;
+        float back;
+    } cases[] = {
+        {1.0f, 0x3c00, 1.0f},
+        {-2.5f, 0xc100, -2.5f},
+        {1.0f + 0x1p-11f, 0x3c00, 1.0f},
+        {1.0f + 0x3p-11f, 0x3c02, 1.0f + 0x1p-9f},
+        {65504.0f, 0x7bff, 65504.0f},
+        {65519.0f, 0x7bff, 65504.0f},
+        {65520.0f, 0x7c00, INFINITY},
+        {-1e30f, 0xfc00, -INFINITY},
+        {0x1p-24f, 0x0001, 0x1p-24f},
+        {0x1p-25f, 0x0000, 0.0f},
+        {0x3p-25f, 0x0002, 0x1p-23f},
+        {0.0f, 0x0000, 0.0f},
+    };
+    enum {
+        COUNT = 3 * sizeof(cases) / sizeof(cases[0]) + 1
+    }; /* no multiple of a vector */
+
+    (void)state;
+    for (int level = 0; level <= (int)backend_level_of_machine(); level++) {
+        float from[COUNT], back[COUNT];
+        uint16_t halves[COUNT];
+        struct backend *backend;
+        assert_int_equal(backend_cpu_new((enum fleet_isa)level, 2, &backend, NULL), 0);
+        for (int i = 0; i < COUNT; i++)
+            from[i] = 4.0f * cases[i % (int)(sizeof(cases) / sizeof(cases[0]))].from;
+        backend->vtable->narrow(backend, halves, from, 0.25f, COUNT);
+        backend->vtable->widen(backend, back, halves, 8.0f, COUNT);
+        for (int i = 0; i < COUNT; i++) {
+            int c = i % (int)(sizeof(cases) / sizeof(cases[0]));
+            assert_int_equal(halves[i], cases[c].half);
+            assert_true(back[i] == 8.0f * cases[c].back);
+        }
+        backend_free(backend);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_backend__levels_have_names),
+        cmocka_unit_test(test_backend__halves_are_rounded_to_even),
         cmocka_unit_test(test_backend__the_environment_lowers_the_level_only),
         cmocka_unit_test(test_backend__a_level_the_machine_lacks_is_refused),
         cmocka_unit_test(test_backend__memory_is_aligned_and_zero),

@@ -67,7 +67,6 @@ static const struct {
     {"tensor_parallel",
      "{'sharding': true, 'sharding_configs': {'sharding_degree': 1, 'mp_degree': 2}}", "adamw",
      "sharding_configs.mp_degree", GPT, 2},
-    {"fp16_allreduce", "{'fp16_allreduce': true}", "adamw", "fp16_allreduce", GPT, 2},
     {"localsgd", "{'localsgd': true}", "sgd", "localsgd", GPT, 2},
     {"adaptive_localsgd", "{'adaptive_localsgd': true}", "sgd", "adaptive_localsgd", GPT, 2},
     {"dgc", "{'dgc': true}", "momentum", "dgc", GPT, 2},

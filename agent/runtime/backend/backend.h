@@ -74,6 +74,13 @@ struct backend_vtable {
     /* accumulator[i] += addend[i], fp32: the only arithmetic of the summation tree. */
     void (*add)(struct backend *backend, float *accumulator, const float *addend, int64_t count);
 
+    /* What goes over a wire in fp16: halves[i] = scale · from[i], to the nearest, ties to even; and
+     * back: to[i] = scale · halves[i]. `halves` is the host's, the other the device's. */
+    void (*narrow)(struct backend *backend, uint16_t *halves, const float *from, float scale,
+                   int64_t count);
+    void (*widen)(struct backend *backend, float *to, const uint16_t *halves, float scale,
+                  int64_t count);
+
     /* Copies between host and device; memcpy on the CPU. */
     void (*copy_in)(struct backend *backend, void *device, const void *host, size_t bytes);
     void (*copy_out)(struct backend *backend, void *host, const void *device, size_t bytes);

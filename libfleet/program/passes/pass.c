@@ -8,6 +8,7 @@
 #include "libfleet/program/passes/amp.h"
 #include "libfleet/program/passes/data_parallel.h"
 #include "libfleet/program/passes/dead_code.h"
+#include "libfleet/program/passes/fp16_allreduce.h"
 #include "libfleet/program/passes/fuse_activations.h"
 #include "libfleet/program/passes/fuse_casts.h"
 #include "libfleet/program/passes/gradient_merge.h"
@@ -28,6 +29,7 @@ const struct pass pass_table[] = {
     {"lamb", PASS_BACKWARD, lamb_wanted, lamb_apply},
     {"gradient_merge", PASS_BACKWARD, gradient_merge_wanted, gradient_merge_apply},
     {"data_parallel", PASS_BACKWARD, NULL, data_parallel_apply},
+    {"fp16_allreduce", PASS_BACKWARD, fp16_allreduce_wanted, fp16_allreduce_apply},
     {0},
 };
 

@@ -92,6 +92,18 @@ static void cpu_add(struct backend *backend, float *accumulator, const float *ad
     cpu_backend(backend)->kernels->add(accumulator, addend, count);
 }
 
+static void cpu_narrow(struct backend *backend, uint16_t *halves, const float *from, float scale,
+                       int64_t count)
+{
+    cpu_backend(backend)->kernels->narrow(halves, from, scale, count);
+}
+
+static void cpu_widen(struct backend *backend, float *to, const uint16_t *halves, float scale,
+                      int64_t count)
+{
+    cpu_backend(backend)->kernels->widen(to, halves, scale, count);
+}
+
 static void cpu_copy(struct backend *backend, void *to, const void *from, size_t bytes)
 {
     (void)backend;
@@ -138,6 +150,8 @@ static const struct backend_vtable cpu_vtable = {
     .deallocate_host = cpu_deallocate,
     .kernel = cpu_kernel,
     .add = cpu_add,
+    .narrow = cpu_narrow,
+    .widen = cpu_widen,
     .copy_in = cpu_copy,
     .copy_out = cpu_copy,
     .clear = cpu_clear,

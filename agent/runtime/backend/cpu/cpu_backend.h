@@ -7,8 +7,8 @@
  * kernels a level.
  *
  * A kernel cuts its work by shape into tasks and gives them to cpu_parallel(). Only one kernel of a
- * back end runs at a time, so the buffers belong to it; backend_vtable.add uses neither and may be
- * called from any thread.
+ * back end runs at a time, so the buffers belong to it; backend_vtable's add, narrow and widen use
+ * neither and may be called from any thread.
  */
 
 #include "agent/runtime/backend/backend.h"
@@ -29,6 +29,8 @@ struct cpu_backend;
 struct cpu_kernels {
     kernel_fn of[OP_KIND_COUNT]; /* NULL: none */
     void (*add)(float *accumulator, const float *addend, int64_t count);
+    void (*narrow)(uint16_t *halves, const float *from, float scale, int64_t count);
+    void (*widen)(float *to, const uint16_t *halves, float scale, int64_t count);
 };
 
 extern const struct cpu_kernels cpu_kernels_plain;

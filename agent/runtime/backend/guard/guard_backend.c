@@ -140,6 +140,22 @@ static void guard_add(struct backend *backend, float *accumulator, const float *
     close_all();
 }
 
+static void guard_narrow(struct backend *backend, uint16_t *halves, const float *from, float scale,
+                         int64_t count)
+{
+    open_all();
+    inner_of(backend)->vtable->narrow(inner_of(backend), halves, from, scale, count);
+    close_all();
+}
+
+static void guard_widen(struct backend *backend, float *to, const uint16_t *halves, float scale,
+                        int64_t count)
+{
+    open_all();
+    inner_of(backend)->vtable->widen(inner_of(backend), to, halves, scale, count);
+    close_all();
+}
+
 static void guard_copy_in(struct backend *backend, void *device, const void *host, size_t bytes)
 {
     open_all();
@@ -191,6 +207,8 @@ static const struct backend_vtable guard_vtable = {
     .deallocate_host = guard_deallocate_host,
     .kernel = guard_kernel,
     .add = guard_add,
+    .narrow = guard_narrow,
+    .widen = guard_widen,
     .copy_in = guard_copy_in,
     .copy_out = guard_copy_out,
     .clear = guard_clear,

@@ -166,4 +166,22 @@ static void add_into(float *accumulator, const float *addend, int64_t count)
                   v_add(v_load_n(accumulator + i, count - i), v_load_n(addend + i, count - i)));
 }
 
+static void narrow_into(uint16_t *halves, const float *from, float scale, int64_t count)
+{
+    v16 factor = v_set(scale);
+
+    for (int64_t i = 0; i < count; i += V_LANES)
+        typed_store_n(halves, PROGRAM_FP16, i, count - i,
+                      v_mul(factor, v_load_n(from + i, count - i)));
+}
+
+static void widen_into(float *to, const uint16_t *halves, float scale, int64_t count)
+{
+    v16 factor = v_set(scale);
+
+    for (int64_t i = 0; i < count; i += V_LANES)
+        v_store_n(to + i, count - i,
+                  v_mul(factor, typed_load_n(halves, PROGRAM_FP16, i, count - i)));
+}
+
 #endif

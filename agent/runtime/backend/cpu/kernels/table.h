@@ -91,6 +91,8 @@ const struct cpu_kernels CPU_KERNELS = {
             [OP_LARS] = optimizer_kernel,
         },
     .add = add_into,
+    .narrow = narrow_into,
+    .widen = widen_into,
 };
 
 #endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_PROGRAM_PASSES_FP16_ALLREDUCE_H
+#define LIBFLEET_PROGRAM_PASSES_FP16_ALLREDUCE_H
+
+#include <stdbool.h>
+
+struct fleet_error;
+struct pass_context;
+struct program;
+
+/* Gradients travel in fp16: every all_reduce of the exchange section gets wire=fp16. Knob:
+ * fp16_allreduce (spec/strategy.md 15). Never fails. */
+bool fp16_allreduce_wanted(const struct pass_context *context);
+int fp16_allreduce_apply(struct program *program, const struct pass_context *context,
+                         struct fleet_error *err);
+
+#endif
