@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Goal: whatever program an image starts, the agent gets the very command line, environment, user
- * and folder that the program would have had, before the program has begun. What does not hand over
- * is left alone.
+ * Goal: the agent gets the same command line, environment, user and folder as the program that an
+ * image starts, before that program has begun. Programs that do not hand over are left alone.
  */
 #include "tests/integration/entrypoint_fixture.h"
 

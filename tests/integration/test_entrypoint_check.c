@@ -65,8 +65,8 @@ static void test_entrypoint__a_long_command_line_is_cut_in_the_message(void **st
     stop(&c);
 }
 
-/* The agent is known by its file; a program before it has become the agent, and one that has no
- * variable of ours, is waited for: it may be the container runtime. */
+/* The agent is known by its file. The check waits for a program that has not become the agent yet,
+ * and for one without our variables, which may be the container runtime. */
 static void test_entrypoint__the_agent_is_recognised(void **state)
 {
     const char *arguments[] = {compile("cc", "dynamic"), "stay", NULL};
