@@ -205,6 +205,8 @@ struct kills {
     bool agents;     /* kill agents, not trainers */
     bool first;      /* always the first process found, which is rank 0's at the start */
     int sent;
+    const char *workers;  /* NULL: "4" */
+    const char *strategy; /* one whose bits depend on the number of workers; NULL: none */
 };
 
 static void kill_some(void *context, struct job_run *run, const cJSON *event)
@@ -248,16 +250,31 @@ static const struct job_run *never_killed(const struct job *job, int steps)
     return &reference;
 }
 
+/* Bits that depend on the number of workers: the reference has as many. */
+static void expect_as_left_alone(const struct job *job, int steps, const char *workers,
+                                 const struct job_run *run)
+{
+    struct job_run reference;
+
+    run_job(job, workers, NULL, NULL, &reference);
+    expect_success(&reference, steps);
+    expect_equal(run, &reference);
+    job_run_release(&reference);
+}
+
 /* A job that was killed, or one that had ended before: this reader was too late. */
 static bool is_hit(struct kills kills, const struct job *job, int steps)
 {
+    const char *workers = kills.workers ? kills.workers : "4";
     struct job_run run;
     bool hit;
 
-    run_job(job, "4", kill_some, &kills, &run);
+    run_job(job, workers, kill_some, &kills, &run);
     expect_success(&run, steps);
     hit = kills.sent > 0 && run.restart_count > 0;
-    if (hit)
+    if (hit && kills.strategy)
+        expect_as_left_alone(job, steps, workers, &run);
+    else if (hit)
         expect_equal(&run, never_killed(job, steps));
     job_run_release(&run);
     return hit;
@@ -269,7 +286,7 @@ static void compare_kills(struct kills kills)
 
     for (int steps = steps_to_kill(), most = 32 * steps; !hit && steps <= most; steps *= 2) {
         struct job job;
-        job_write(&job, steps, 8, 2, "", "");
+        job_write(&job, steps, 8, 2, kills.strategy ? kills.strategy : "", "");
         hit = is_hit(kills, &job, steps);
         job_remove(&job);
     }
@@ -301,6 +318,18 @@ static void test_equality__a_killed_agent_leaves_no_trace(void **state)
     (void)state;
     compare_kills(
         (struct kills){.seed = 4, .remaining = 2, .next_at = 5, .victims = 1, .agents = true});
+}
+
+/* Each rank's part is rounded: the same number of workers gives the same bits, kills or not. */
+static void test_equality__kills_leave_no_trace_in_an_fp16_exchange(void **state)
+{
+    (void)state;
+    compare_kills((struct kills){.seed = 6,
+                                 .remaining = 2,
+                                 .next_at = 5,
+                                 .victims = 1,
+                                 .workers = "3",
+                                 .strategy = "  strategy: {fp16_allreduce: true}\n"});
 }
 
 static void test_equality__all_at_once_start_again(void **state)
@@ -408,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_equality__two_at_once_leave_no_trace),
         cmocka_unit_test(test_equality__the_first_worker_is_not_special),
         cmocka_unit_test(test_equality__a_killed_agent_leaves_no_trace),
+        cmocka_unit_test(test_equality__kills_leave_no_trace_in_an_fp16_exchange),
         cmocka_unit_test(test_equality__all_at_once_start_again),
         cmocka_unit_test(test_equality__resume_after_ctrl_c_on_fewer_workers),
         cmocka_unit_test(test_equality__resume_after_fleetjob_itself_was_killed),
