@@ -113,6 +113,24 @@ static void drop_exchanges(char *types)
         memmove(at, at + strlen(word), strlen(at + strlen(word)) + 1);
 }
 
+/*
+ * fp16_allreduce: the recorded program casts each gradient to fp16 and back, and has no exchange
+ * between the casts. Ours casts inside the exchange: each all_reduce has wire=fp16.
+ */
+static void check_halves(const struct program *program, const cJSON *block)
+{
+    int casts = 0, parameters = 0;
+    const cJSON *type;
+
+    cJSON_ArrayForEach(type, block) casts += strcmp(type->valuestring, "cast") == 0;
+    for (int i = 0; i < program->var_count; i++)
+        parameters += program->vars[i].role == PROGRAM_ROLE_PARAMETER;
+    golden_check(casts == 2 * parameters);
+    for (int i = 0; i < program->op_count; i++)
+        if (program->ops[i].kind == OP_ALL_REDUCE)
+            golden_check(program->ops[i].attributes.wire == OP_WIRE_FP16);
+}
+
 /* ---- one row --------------------------------------------------------------------------------- */
 
 /* {"amp": true, …} from the names of the switches and their configs. */
@@ -197,7 +215,9 @@ static void check_program(void *context)
     wanted = list_wanted(blocks, selection.final.gradient_merge);
     found = list_ours(&program, selection.final.amp_configs.use_pure_fp16 ||
                                     selection.final.amp_configs.use_pure_bf16);
-    if (workers == 1 || selection.final.gradient_merge) {
+    if (selection.final.fp16_allreduce)
+        check_halves(&program, cJSON_GetArrayItem(blocks, 0));
+    if (workers == 1 || selection.final.gradient_merge || selection.final.fp16_allreduce) {
         drop_exchanges(found);
         drop_exchanges(wanted);
     }
