@@ -189,12 +189,14 @@ static bool has_name(const struct variables *v, const char *entry)
  * not a pod's. */
 static bool is_handed_on(const char *entry)
 {
-    static const char *const names[] = {"FLEET_BACKEND=", "FLEET_ISA=", "FLEET_THREADS=",
-                                        FLEET_LOG_FORMAT_ENV "=", "FLEET_SAVE_PATIENCE_SECONDS="};
+    static const char *const names[] = {"FLEET_BACKEND", "FLEET_ISA", "FLEET_THREADS",
+                                        FLEET_LOG_FORMAT_ENV, "FLEET_SAVE_PATIENCE_SECONDS"};
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strncmp(entry, names[i], strlen(names[i])) == 0)
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        size_t size = strlen(names[i]);
+        if (strncmp(entry, names[i], size) == 0 && entry[size] == '=')
             return true;
+    }
     return strncmp(entry, "FLEET_", 6) != 0;
 }
 

@@ -57,11 +57,13 @@ static const char *choose_image(const struct pod_builder_request *r, const char 
     return asked && asked[0] ? asked : r->runtime_image;
 }
 
-void pod_builder_set_image(const struct pod_builder_request *r, cJSON *item, const char *image)
+void pod_builder_set_image(const struct pod_builder_request *request, cJSON *container,
+                           const char *image)
 {
-    fleet_json_set_string(item, "image", image);
-    if (r->pull_policy && r->pull_policy[0] && !pod_json_get(item, "imagePullPolicy"))
-        fleet_json_set_string(item, "imagePullPolicy", r->pull_policy);
+    fleet_json_set_string(container, "image", image);
+    if (request->pull_policy && request->pull_policy[0] &&
+        !pod_json_get(container, "imagePullPolicy"))
+        fleet_json_set_string(container, "imagePullPolicy", request->pull_policy);
 }
 
 /* A pod that says what the user said, and nothing else. */

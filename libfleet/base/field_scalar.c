@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <math.h>
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <regex.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -160,16 +161,18 @@ static void decode_number(const struct fleet_field *field, const cJSON *json, do
         *out = json->valuedouble;
 }
 
-/* Compiled once a thread: the patterns are those of the tables, and compiling takes longer than all
- * else about a value. */
+/* Compiled once, for all threads: the patterns are those of the tables, and compiling takes longer
+ * than all else about a value. */
 static const regex_t *compile(const char *pattern)
 {
-    static _Thread_local struct {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct {
         const char *pattern;
         regex_t regex;
     } compiled[PATTERNS_MAX];
     size_t i = 0;
 
+    (void)pthread_mutex_lock(&lock);
     while (i < PATTERNS_MAX && compiled[i].pattern && compiled[i].pattern != pattern)
         i++;
     fleet_assert(i < PATTERNS_MAX);
@@ -178,6 +181,7 @@ static const regex_t *compile(const char *pattern)
         fleet_assert(rc == 0);
     }
     compiled[i].pattern = pattern;
+    (void)pthread_mutex_unlock(&lock);
     return &compiled[i].regex;
 }
 
