@@ -35,7 +35,7 @@ struct leadership_options { /* borrowed for its life */
 int leadership_new(const struct leadership_options *options, struct leadership **out,
                    struct fleet_error *err);
 
-/* Whatever uses the network must be gone. NULL is fine. */
+/* All users of the network must be gone. NULL is fine. */
 void leadership_free(struct leadership *leadership);
 
 /* Where hubs meet their members. */

@@ -198,7 +198,7 @@ static void set_command(const struct pod_builder_request *r, cJSON *container)
     fleet_json_set(container, "command", command);
 }
 
-/* A mount in place of whatever the user had there. */
+/* Add a mount to the container. */
 static void mount(cJSON *container, const char *volume, const char *path, bool is_read_only)
 {
     cJSON *item = fleet_json_add_object(pod_json_child(container, "volumeMounts", true));

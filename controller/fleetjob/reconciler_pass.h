@@ -35,7 +35,7 @@ struct reconciler_pass {
     void (*next)(struct reconciler_pass *pass); /* when nothing is pending any more */
 };
 
-/* A request of a pass: its end is counted, whatever it was. */
+/* A request of a pass: its end is counted, also that of a failure. */
 struct reconciler_request {
     struct reconciler_request *next, **previous;
     struct reconciler_pass *pass;

@@ -18,7 +18,7 @@ bool status_is_true(const struct fleetjob_status *status, const char *type);
 /* … and is False. */
 bool status_is_false(const struct fleetjob_status *status, const char *type);
 
-/* The condition `type` exists and has this reason, whatever its status. */
+/* The condition `type` exists and has this reason, be it True or False. */
 bool status_has_reason(const struct fleetjob_status *status, const char *type, const char *reason);
 
 /* The condition that ends or stops the job: Succeeded, Failed or Suspended, if one is True;

@@ -161,7 +161,7 @@ static int find_number(const cJSON *documents, int number, struct fleet_error *e
     return fleet_error(err, -ENOENT, "%d documents, and none is a FleetJob", count);
 }
 
-/* All documents, whatever is wrong with single values of them. */
+/* All documents, also those with values that cannot be read. */
 static int read_loosely(const char *text, size_t size, cJSON **out, struct fleet_error *err)
 {
     struct fleet_errors ignored = {0};
