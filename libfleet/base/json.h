@@ -25,7 +25,8 @@
 
 struct fleet_error;
 
-#define FLEET_JSON_DEPTH_MAX 64
+#define FLEET_JSON_DEPTH_MAX   64
+#define FLEET_JSON_INTEGER_MAX 9007199254740992.0 /* 2^53: beyond it doubles skip integers */
 
 /*
  * Parse exactly one JSON value of at most `size_max` bytes. *out_root is owned by the caller.
