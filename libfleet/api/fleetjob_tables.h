@@ -2,10 +2,13 @@
 #ifndef LIBFLEET_API_FLEETJOB_TABLES_H
 #define LIBFLEET_API_FLEETJOB_TABLES_H
 
-/* The table of metadata, which only the decoder needs. The others are in fleetjob.h. */
+/*
+ * Tables that only the files of this folder need: metadata for the decoder, spec.runPolicy for the
+ * table of spec. The others are in fleetjob.h.
+ */
 
 #include "libfleet/base/field.h"
 
-extern const struct fleet_object fleetjob_metadata_type;
+extern const struct fleet_object fleetjob_metadata_type, fleetjob_run_policy_type;
 
 #endif

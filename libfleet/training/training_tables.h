@@ -6,6 +6,7 @@
 
 #include "libfleet/base/field.h"
 
-extern const struct fleet_object training_optimizer_type, training_schedule_type;
+extern const struct fleet_object training_model_type, training_data_type, training_optimizer_type,
+    training_schedule_type;
 
 #endif

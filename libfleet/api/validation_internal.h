@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_API_VALIDATION_INTERNAL_H
+#define LIBFLEET_API_VALIDATION_INTERNAL_H
+
+/* What the files of validation.h share, for them alone. */
+
+#include <stdbool.h>
+
+#include "libfleet/api/validation.h"
+
+/* What every check reads. */
+struct validation {
+    const struct fleetjob *job;
+    const struct validation_options *options;
+    struct fleet_errors *errors, *warnings; /* warnings: NULL if the caller wants none */
+};
+
+/* Is the value of that field what the user wrote, and of the right kind? */
+bool validation_knows(const struct validation *c, const char *path);
+
+/* Could the block be read, whatever is wrong with a field in it? */
+bool validation_can_read(const struct validation *c, const char *block);
+
+/* spec.worker (validation_worker.c). */
+void validation_worker(const struct validation *c);
+
+/* Strategy, batches, samples, spec.autoParallel (validation_strategy.c). */
+void validation_strategy(const struct validation *c);
+
+#endif
