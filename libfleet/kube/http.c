@@ -25,8 +25,7 @@
 #include "libfleet/kube/exec.h"
 #include "libfleet/kube/http_internal.h"
 
-#define IN_FLIGHT_DEFAULT 128     /* 1000 pods in 2.0 s, with 32 in 2.4 s (docs/status.md) */
-#define PLUG_IN_RETRY_MS  10000.0 /* after it failed, while the credential is good yet */
+#define IN_FLIGHT_DEFAULT 128 /* 1000 pods in 2.0 s, with 32 in 2.4 s (docs/status.md) */
 
 /* ---- the end of things ----------------------------------------------------------------------- */
 
@@ -224,8 +223,7 @@ void kube_http_deliver(struct kube_http *http)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* A call that will not reach curl: its end is delivered like any other, later. */
-static void end_early(struct kube_call *call, CURLcode result, const char *why)
+void kube_call_end_early(struct kube_call *call, CURLcode result, const char *why)
 {
     call->state = KUBE_CALL_ENDED;
     call->result = result;
@@ -234,79 +232,7 @@ static void end_early(struct kube_call *call, CURLcode result, const char *why)
     kick(call->http);
 }
 
-/* ---- the credential plug-in ------------------------------------------------------------------ */
-
-static void start_call(struct kube_call *call);
 static void wake_waiting(struct kube_http *http, double due_ms);
-
-static void run_plug_in(uv_work_t *work)
-{
-    kube_exec_perform(((struct kube_http *)work->data)->plug_in);
-}
-
-/* Those that waited for it go on, or end with its words. */
-static void release_parked(struct kube_http *http, const struct fleet_error *err)
-{
-    struct fleet_list batch;
-
-    fleet_list_init(&batch);
-    while (!fleet_list_is_empty(&http->parked)) {
-        struct fleet_list *entry = http->parked.next;
-        fleet_list_remove(entry);
-        fleet_list_append(&batch, entry);
-    }
-    while (!fleet_list_is_empty(&batch)) {
-        struct kube_call *call = FLEET_LIST_OF(batch.next, struct kube_call, place);
-        fleet_list_remove(&call->place);
-        fleet_list_append(&http->calls, &call->place);
-        if (err)
-            end_early(call, CURLE_LOGIN_DENIED, err->text);
-        else
-            start_call(call);
-    }
-}
-
-static void on_plug_in_ended(uv_work_t *work, int status)
-{
-    struct kube_http *http = work->data;
-    struct fleet_error err;
-    int rc = 0;
-
-    (void)status;
-    if (!http->ending)
-        rc = kube_exec_take(http->plug_in, http->config, &err);
-    kube_exec_free(http->plug_in);
-    http->plug_in = NULL;
-    http->open_handles--;
-    if (http->ending) {
-        kube_http_free_when_closed(http);
-        return;
-    }
-    http->plug_in_retry_ms = rc < 0 ? fleet_monotonic_ms() + PLUG_IN_RETRY_MS : 0;
-    http->has_news = true; /* good for those that waited, even if it says that it has expired */
-    release_parked(http, rc < 0 ? &err : NULL);
-    http->has_news = false;
-}
-
-static void start_plug_in(struct kube_http *http)
-{
-    http->plug_in = kube_exec_prepare(http->config);
-    http->plug_in_work.data = http;
-    http->open_handles++;
-    (void)uv_queue_work(http->loop, &http->plug_in_work, run_plug_in, on_plug_in_ended);
-}
-
-/* Is there one that is valid? If it is about to expire, the plug-in begins to bring another one. */
-static bool has_credential(struct kube_http *http, double now_ms)
-{
-    bool is_urgent;
-
-    if (http->has_news || !kube_exec_is_due(http->config, fleet_wall_ms(), &is_urgent))
-        return true;
-    if (!http->plug_in && (is_urgent || now_ms >= http->plug_in_retry_ms))
-        start_plug_in(http);
-    return !is_urgent;
-}
 
 static void park(struct kube_call *call)
 {
@@ -318,7 +244,7 @@ static void park(struct kube_call *call)
     wake_waiting(http, call->deadline_ms);
 }
 
-static void start_call(struct kube_call *call)
+void kube_call_start(struct kube_call *call)
 {
     struct kube_http *http = call->http;
     double now_ms = fleet_monotonic_ms();
@@ -327,25 +253,25 @@ static void start_call(struct kube_call *call)
     fleet_list_remove(&call->place);
     fleet_list_append(&http->calls, &call->place);
     if (call->deadline_ms > 0 && call->deadline_ms <= now_ms) {
-        end_early(call, CURLE_OPERATION_TIMEDOUT, "timed out before it could be sent");
+        kube_call_end_early(call, CURLE_OPERATION_TIMEDOUT, "timed out before it could be sent");
         return;
     }
     if (!kube_call_may_leave(call)) { /* it has waited */
-        end_early(call, CURLE_ABORTED_BY_CALLBACK, "");
+        kube_call_end_early(call, CURLE_ABORTED_BY_CALLBACK, "");
         return;
     }
     if (kube_config_refresh_files(http->config, now_ms, &err) < 0) {
-        end_early(call, CURLE_LOGIN_DENIED, err.text);
+        kube_call_end_early(call, CURLE_LOGIN_DENIED, err.text);
         return;
     }
-    if (!has_credential(http, now_ms)) {
+    if (!kube_http_has_credential(http, now_ms)) {
         park(call);
         return;
     }
     kube_call_make_easy(call, now_ms);
     call->state = KUBE_CALL_ACTIVE;
     if (curl_multi_add_handle(http->multi, call->easy) != CURLM_OK) {
-        end_early(call, CURLE_FAILED_INIT, "curl refused the request");
+        kube_call_end_early(call, CURLE_FAILED_INIT, "curl refused the request");
         return;
     }
     if (!call->request.streaming)
@@ -357,7 +283,7 @@ static void start_waiting(struct kube_http *http)
     while (!http->ending && http->in_flight < http->in_flight_max &&
            !fleet_list_is_empty(&http->waiting)) {
         http->waiting_count--;
-        start_call(FLEET_LIST_OF(http->waiting.next, struct kube_call, place));
+        kube_call_start(FLEET_LIST_OF(http->waiting.next, struct kube_call, place));
     }
 }
 
@@ -387,7 +313,7 @@ static void on_waiting_time(uv_timer_t *timer)
         struct kube_call *call = FLEET_LIST_OF(p, struct kube_call, place);
         next = p->next;
         if (call->deadline_ms > 0 && call->deadline_ms <= now_ms)
-            start_call(call); /* which says that it is too late */
+            kube_call_start(call); /* which says that it is too late */
         else
             wake_waiting(http, call->deadline_ms);
     }
@@ -399,7 +325,7 @@ static void on_waiting_time(uv_timer_t *timer)
             continue;
         }
         http->waiting_count--;
-        start_call(call); /* which says that it is too late */
+        kube_call_start(call); /* which says that it is too late */
     }
 }
 
@@ -425,7 +351,7 @@ static struct kube_call *http_send(struct kube_io *io, const struct kube_request
     fleet_list_append(&http->waiting, &call->place);
     if (request->streaming || request->urgent ||
         (http->in_flight < http->in_flight_max && http->waiting_count == 0)) {
-        start_call(call);
+        kube_call_start(call);
         return call;
     }
     http->waiting_count++;

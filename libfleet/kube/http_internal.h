@@ -4,7 +4,8 @@
 
 /*
  * What the files of http.h share, for them alone: http.c has the calls, from send to on_done,
- * http_easy.c says what a call is in curl's words, http_loop.c lets curl work on the loop.
+ * http_plug_in.c their credential, http_easy.c says what a call is in curl's words, http_loop.c lets
+ * curl work on the loop.
  */
 
 #include <uv.h>
@@ -84,6 +85,17 @@ void kube_http_deliver(struct kube_http *http);
 
 /* Free what kube_http_free() has ended, once the last handle of the loop is closed. */
 void kube_http_free_when_closed(struct kube_http *http);
+
+/* Put a call into curl, or park it until there is a credential. */
+void kube_call_start(struct kube_call *call);
+
+/* A call that will not reach curl: its end is delivered like any other, later. */
+void kube_call_end_early(struct kube_call *call, CURLcode result, const char *why);
+
+/* ---- http_plug_in.c -------------------------------------------------------------------------- */
+
+/* Is there a valid credential? If it is about to expire, the plug-in begins to bring another. */
+bool kube_http_has_credential(struct kube_http *http, double now_ms);
 
 /* ---- http_easy.c ----------------------------------------------------------------------------- */
 
