@@ -40,7 +40,8 @@ static int64_t data_parallel_degree(const struct validation *c, int64_t world)
     struct topology topology;
     int rc;
 
-    if (world < 1 || world > TOPOLOGY_WORLD_MAX || !select_knows_grid(&c->job->unread, strategy_path(c)))
+    if (world < 1 || world > TOPOLOGY_WORLD_MAX ||
+        !select_knows_grid(&c->job->unread, strategy_path(c)))
         return 0;
     rc = topology_build(strategy, (int)world, "", &topology, &ignored);
     fleet_errors_release(&ignored);

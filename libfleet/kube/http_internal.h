@@ -4,8 +4,8 @@
 
 /*
  * What the files of http.h share, for them alone: http.c has the calls, from send to on_done,
- * http_plug_in.c their credential, http_easy.c says what a call is in curl's words, http_loop.c lets
- * curl work on the loop.
+ * http_plug_in.c their credential, http_easy.c says what a call is in curl's words, http_loop.c
+ * lets curl work on the loop.
  */
 
 #include <uv.h>
