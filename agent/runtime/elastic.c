@@ -53,7 +53,7 @@ static int use_level(struct trainer *trainer, enum fleet_isa level, struct fleet
     rc = trainer->device.kind->create(level, trainer->job.threads, &backend, err);
     if (rc < 0)
         return rc;
-    rc = executor_new(&trainer->job.plan.program, &trainer->job.plan.memory, backend, &executor,
+    rc = executor_new(&trainer->job.plan.program, &trainer->placement.memory, backend, &executor,
                       err);
     if (rc < 0) {
         backend_free(backend);
@@ -93,12 +93,26 @@ static int use_memory(struct trainer *trainer, struct fleet_error *err)
     return 0;
 }
 
+/* Plan with the number of ranks that there are; the executor points into the plan. */
+static int use_world(struct trainer *trainer, int world, struct fleet_error *err)
+{
+    if (trainer->device.executor && trainer->job.plan.world == world)
+        return 0;
+    executor_free(trainer->device.executor);
+    trainer->device.executor = NULL;
+    if (placement_plan(trainer, world, err) < 0)
+        return err->code;
+    return 0;
+}
+
 /* Take over who we are in this generation and what that needs. */
 static int prepare(struct trainer *trainer, const struct link_message *assign,
                    struct fleet_error *err)
 {
-    int rc = use_level(trainer, assign->assign.level, err);
+    int rc = use_world(trainer, assign->assign.world, err);
 
+    if (rc == 0)
+        rc = use_level(trainer, assign->assign.level, err);
     if (rc < 0)
         return rc;
     trainer->generation.id = assign->generation;

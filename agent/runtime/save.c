@@ -65,7 +65,7 @@ int save_open(struct trainer *trainer, struct fleet_error *err)
 static void state_of(const struct trainer *trainer, struct checkpoint_state *out)
 {
     void *const *segment = trainer->state.bases.segment;
-    const size_t *bytes = trainer->job.plan.memory.bytes;
+    const size_t *bytes = trainer->state.memory->bytes;
 
     checkpoint_state_init(out, &trainer->job.plan.program, trainer->state.backend,
                           segment[MEMORY_PARAMETERS],

@@ -95,21 +95,6 @@ static int open_data(struct trainer *trainer, struct fleet_error *err)
     return 0;
 }
 
-static int build_plan(struct trainer *trainer, struct fleet_error *err)
-{
-    const struct strategy_spec *strategy = &trainer->job.strategy;
-    struct plan_request request =
-        plan_request_of(&trainer->job.config, &strategy->strategy, strategy->policy,
-                        &strategy->options, PLAN_ANY_WORLD);
-    struct fleet_errors errors = {0};
-    int rc = plan_build(&request, &trainer->job.plan, &errors);
-
-    if (rc < 0)
-        (void)fleet_errors_result(&errors, err);
-    fleet_errors_release(&errors);
-    return rc;
-}
-
 /* The variables that the data go into; their shape must be that of the samples. */
 static int find_inputs(struct trainer *trainer, struct fleet_error *err)
 {
@@ -173,7 +158,7 @@ static int plan_job(struct trainer *trainer, struct fleet_error *err)
 {
     const struct program *program = &trainer->job.plan.program;
     int64_t leaves;
-    int rc = build_plan(trainer, err);
+    int rc = placement_plan(trainer, PLAN_ANY_WORLD, err);
 
     if (rc < 0)
         return rc;
@@ -246,7 +231,9 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
     trainer->device.memory_backend = trainer->device.kind->create_memory(trainer->job.threads);
     if ((rc = read_job(trainer, job_file, err)) < 0 || (rc = open_data(trainer, err)) < 0 ||
         (rc = plan_job(trainer, err)) < 0 ||
-        (rc = state_init(&trainer->state, &trainer->job.plan.program, &trainer->job.plan.memory,
+        (rc = placement_build(&trainer->job.plan, 1, PLACEMENT_NO_RANK, &trainer->placement, err)) <
+            0 ||
+        (rc = state_init(&trainer->state, &trainer->job.plan.program, &trainer->placement.memory,
                          trainer->device.memory_backend, err)) < 0 ||
         (rc = save_open(trainer, err)) < 0 || (rc = listen_for_peers(trainer, err)) < 0) {
         trainer_close(trainer);
@@ -271,6 +258,7 @@ void trainer_close(struct trainer *trainer)
     backend_free(trainer->device.memory_backend);
     leaf_range_release(&trainer->generation.range);
     leaf_range_release(&trainer->generation.last_range);
+    placement_release(&trainer->placement);
     plan_release(&trainer->job.plan);
     evaluate_close(trainer);
     prefetch_free(trainer->data.prefetch); /* reads the dataset */

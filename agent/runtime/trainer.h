@@ -30,6 +30,7 @@
 #include "agent/runtime/executor/executor.h"
 #include "agent/runtime/leaf_range.h"
 #include "agent/runtime/ledger.h"
+#include "agent/runtime/placement.h"
 #include "agent/runtime/report.h"
 #include "agent/runtime/running.h"
 #include "agent/runtime/save.h"
@@ -43,7 +44,7 @@ struct fleet_error;
 
 #define TRAINER_NO_STATE (-1) /* `committed` of a rank that has nothing yet */
 
-/* What is trained; fixed once trainer_open() has succeeded. */
+/* What is trained; fixed once trainer_open() has succeeded, but for the plan's numbers of ranks. */
 struct trainer_job {
     struct training_config config;
     struct strategy_spec strategy;
@@ -121,6 +122,7 @@ struct trainer {
     struct trainer_device device;
     struct trainer_generation generation;
     struct trainer_net net;
+    struct placement placement; /* of the memory in `state` */
     struct state state;
     struct trainer_progress progress;
     struct trainer_health health;

@@ -105,7 +105,7 @@ static int zero_gradient(struct trainer *trainer, int64_t update, struct fleet_e
     struct backend *memory = trainer->state.backend;
 
     memory->vtable->clear(memory, trainer->state.slots[0],
-                          trainer->job.plan.memory.bytes[MEMORY_GRADIENTS]);
+                          trainer->state.memory->bytes[MEMORY_GRADIENTS]);
     return run_section(trainer, update, PROGRAM_SECTION_CHECK, err);
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Flat variables lie where their flat offset says. Activations are placed by walking the operators
- * once: an output takes the smallest hole that holds it when it is first written, and leaves it
- * after its last use. Forward activations that backward reads pile up and are taken down in
- * reverse, so that holes close again; for the models here the arena is within a few per cent of the
- * largest sum of live bytes (asserted in the tests).
+ * State lies where the ownership map says, gradients where their flat offset does. Activations are
+ * placed by walking the operators once: an output takes the smallest hole that holds it when it is
+ * first written, and leaves it after its last use. Forward activations that backward reads pile up
+ * and are taken down in reverse, so that holes close again; for the models here the arena is within
+ * a few per cent of the largest sum of live bytes (asserted in the tests).
  */
 #include "libfleet/plan/memory_plan.h"
 
@@ -15,6 +15,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/ownership.h"
 
 struct hole {
     size_t offset, bytes;
@@ -193,34 +194,83 @@ static size_t place_activations(const struct program *program, struct tenant *te
 
 /* ---- all segments ---------------------------------------------------------------------------- */
 
+/* Of a flat space that is state; gradients and activations have none. */
+static bool space_of(const struct program_var *var, enum ownership_space *out)
+{
+    switch (var->role) {
+    case PROGRAM_ROLE_PARAMETER:
+        *out = OWNERSHIP_PARAMETERS;
+        return true;
+    case PROGRAM_ROLE_STATE:
+        *out = var->slot ? OWNERSHIP_STATE1 : OWNERSHIP_STATE0;
+        return true;
+    case PROGRAM_ROLE_BUFFER:
+        *out = OWNERSHIP_BUFFERS;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static const enum memory_segment segments[OWNERSHIP_SPACES] = {
+    [OWNERSHIP_PARAMETERS] = MEMORY_PARAMETERS,
+    [OWNERSHIP_STATE0] = MEMORY_STATE0,
+    [OWNERSHIP_STATE1] = MEMORY_STATE1,
+    [OWNERSHIP_BUFFERS] = MEMORY_BUFFERS,
+};
+
+static struct memory_place place_in_space(const struct program_var *var, enum ownership_space space,
+                                          const struct ownership *map, int replica)
+{
+    int64_t at = ownership_place(map, space, var->flat_offset, replica);
+
+    if (at == OWNERSHIP_NOBODY)
+        return (struct memory_place){MEMORY_NOWHERE, 0};
+    return (struct memory_place){segments[space], (size_t)at * sizeof(float)};
+}
+
 static struct memory_place place_of(const struct program_var *var, const struct tenant *tenant,
                                     size_t bytes[MEMORY_SEGMENT_COUNT])
 {
-    static const enum memory_segment flat[] = {[PROGRAM_ROLE_PARAMETER] = MEMORY_PARAMETERS,
-                                               [PROGRAM_ROLE_GRADIENT] = MEMORY_GRADIENTS,
-                                               [PROGRAM_ROLE_BUFFER] = MEMORY_BUFFERS};
     enum memory_segment segment;
 
-    switch (var->role) {
-    case PROGRAM_ROLE_PARAMETER:
-    case PROGRAM_ROLE_GRADIENT:
-    case PROGRAM_ROLE_BUFFER:
-        return (struct memory_place){flat[var->role], (size_t)var->flat_offset * sizeof(float)};
-    case PROGRAM_ROLE_STATE:
-        segment = var->slot ? MEMORY_STATE1 : MEMORY_STATE0;
-        return (struct memory_place){segment, (size_t)var->flat_offset * sizeof(float)};
-    case PROGRAM_ROLE_ACTIVATION:
+    if (var->role == PROGRAM_ROLE_GRADIENT)
+        return (struct memory_place){MEMORY_GRADIENTS, (size_t)var->flat_offset * sizeof(float)};
+    if (var->role == PROGRAM_ROLE_ACTIVATION)
         return (struct memory_place){MEMORY_ARENA, tenant->offset};
-    case PROGRAM_ROLE_INPUT:
-    case PROGRAM_ROLE_SCALAR:
-    case PROGRAM_ROLE_HOST:
-        break;
-    }
     segment = var->role == PROGRAM_ROLE_INPUT    ? MEMORY_INPUTS
               : var->role == PROGRAM_ROLE_SCALAR ? MEMORY_SCALARS
                                                  : MEMORY_HOST;
     bytes[segment] += tenant->bytes;
     return (struct memory_place){segment, bytes[segment] - tenant->bytes};
+}
+
+/* Elements of the program's flat space. */
+static int64_t count_of(const struct program *program, enum ownership_space space)
+{
+    if (space == OWNERSHIP_BUFFERS)
+        return program->buffer_count;
+    if ((space == OWNERSHIP_STATE0 && program->state_count < 1) ||
+        (space == OWNERSHIP_STATE1 && program->state_count < 2))
+        return 0;
+    return program->flat_count;
+}
+
+static void lay_out(const struct program *program, const struct ownership *map, int replica,
+                    const struct tenant *tenants, struct memory_plan *plan)
+{
+    for (int i = 0; i < program->var_count; i++) {
+        enum ownership_space space;
+        plan->places[i] = space_of(&program->vars[i], &space)
+                              ? place_in_space(&program->vars[i], space, map, replica)
+                              : place_of(&program->vars[i], &tenants[i], plan->bytes);
+    }
+    for (int space = 0; space < OWNERSHIP_SPACES; space++)
+        plan->bytes[segments[space]] =
+            (size_t)ownership_elements(map, (enum ownership_space)space,
+                                       count_of(program, (enum ownership_space)space), replica) *
+            sizeof(float);
+    plan->bytes[MEMORY_GRADIENTS] = (size_t)program->flat_count * sizeof(float);
 }
 
 static int check(const struct program *program, struct fleet_error *err)
@@ -240,28 +290,25 @@ static int check(const struct program *program, struct fleet_error *err)
     return 0;
 }
 
-int memory_plan_build(const struct program *program, struct memory_plan *out,
-                      struct fleet_error *err)
+int memory_plan_build(const struct program *program, const struct ownership *map, int replica,
+                      struct memory_plan *out, struct fleet_error *err)
 {
     struct memory_plan plan = {0};
+    struct ownership whole = {0};
     struct tenant *tenants;
     int rc = check(program, err);
 
     if (rc < 0)
         return rc;
+    if (!map)
+        ownership_build_whole(1, &whole);
     plan.places = calloc((size_t)program->var_count + 1, sizeof(*plan.places));
     fleet_assert(plan.places);
     tenants = find_lives(program);
     plan.bytes[MEMORY_ARENA] = place_activations(program, tenants);
-    for (int i = 0; i < program->var_count; i++)
-        plan.places[i] = place_of(&program->vars[i], &tenants[i], plan.bytes);
+    lay_out(program, map ? map : &whole, replica, tenants, &plan);
     free(tenants);
-
-    plan.bytes[MEMORY_PARAMETERS] = (size_t)program->flat_count * sizeof(float);
-    plan.bytes[MEMORY_GRADIENTS] = plan.bytes[MEMORY_PARAMETERS];
-    plan.bytes[MEMORY_STATE0] = program->state_count > 0 ? plan.bytes[MEMORY_PARAMETERS] : 0;
-    plan.bytes[MEMORY_STATE1] = program->state_count > 1 ? plan.bytes[MEMORY_PARAMETERS] : 0;
-    plan.bytes[MEMORY_BUFFERS] = (size_t)program->buffer_count * sizeof(float);
+    ownership_release(&whole);
     for (int i = 0; i < program->op_count; i++) {
         struct op_cost cost;
         op_cost(program, &program->ops[i], &cost);

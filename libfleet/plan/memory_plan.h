@@ -16,11 +16,12 @@
 #include "libfleet/program/program.h"
 
 struct fleet_error;
+struct ownership;
 
 enum memory_segment {
-    MEMORY_PARAMETERS, /* fp32, flat_count elements */
+    MEMORY_PARAMETERS, /* fp32 */
     MEMORY_GRADIENTS,  /* one slot of the summation tree: fp32, flat_count elements */
-    MEMORY_STATE0,     /* optimizer state 0: fp32, flat_count elements */
+    MEMORY_STATE0,     /* optimizer state 0: fp32, what the rank holds of it */
     MEMORY_STATE1,     /* optimizer state 1 */
     MEMORY_BUFFERS,    /* running statistics, buffer_count elements */
     MEMORY_INPUTS,     /* the micro-batch */
@@ -29,6 +30,7 @@ enum memory_segment {
     MEMORY_HOST,       /* offloaded checkpoints; not memory of the device */
     MEMORY_SCRATCH,    /* largest scratch_bytes of any operator */
     MEMORY_SEGMENT_COUNT,
+    MEMORY_NOWHERE = MEMORY_SEGMENT_COUNT, /* the place of a variable that a rank does not hold */
 };
 
 struct memory_place {
@@ -42,11 +44,12 @@ struct memory_plan {
 };
 
 /*
- * Lay out `program` (verified, with flat layout). -EOVERFLOW if a size does not fit 63 bits.
- * The same program gives the same plan on every machine.
+ * Lay out `program` (verified, with flat layout) as rank `replica` of the map holds it; NULL: all
+ * of it. -EOVERFLOW if a size does not fit 63 bits. The same program gives the same plan on every
+ * machine.
  */
-int memory_plan_build(const struct program *program, struct memory_plan *out,
-                      struct fleet_error *err);
+int memory_plan_build(const struct program *program, const struct ownership *map, int replica,
+                      struct memory_plan *out, struct fleet_error *err);
 void memory_plan_release(struct memory_plan *plan);
 
 #endif

@@ -209,7 +209,9 @@ static int build_program_parts(const struct plan_request *request, const struct 
     take_idle_units_back(&plan->selection);
     if (request->world != PLAN_ANY_WORLD)
         plan_idle_list(asked, &context, plan);
-    if (memory_plan_build(&plan->program, &plan->memory, &err) < 0) {
+    plan_ownership(plan, plan_replicas(plan), &plan->ownership);
+    if (memory_plan_build(&plan->program, &plan->ownership, ownership_heaviest(&plan->ownership),
+                          &plan->memory, &err) < 0) {
         fleet_errors_add(errors, "spec.training.model", "%s", err.text);
         return -EINVAL;
     }
@@ -322,8 +324,17 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
     return 0;
 }
 
+/* Where a knob in effect has no pass, the program is that of a job without it. */
+void plan_ownership(const struct plan *plan, int replicas, struct ownership *out)
+{
+    struct ownership_rule rule = {.replicas = replicas, .shards = 1};
+
+    ownership_build(&plan->program, &rule, out);
+}
+
 void plan_release(struct plan *plan)
 {
+    ownership_release(&plan->ownership);
     memory_plan_release(&plan->memory);
     plan_parts_release(&plan->parts);
     if (plan->has_program)

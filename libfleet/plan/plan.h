@@ -25,6 +25,7 @@
 
 #include "libfleet/base/digest.h"
 #include "libfleet/plan/memory_plan.h"
+#include "libfleet/plan/ownership.h"
 #include "libfleet/plan/plan_parts.h"
 #include "libfleet/program/program.h"
 #include "libfleet/strategy/select.h"
@@ -95,7 +96,8 @@ struct plan {
     bool own_trainer;       /* as requested: cannot_run is about the built-in runtime only */
     bool has_program;       /* false without a model of known size; no bytes then */
     struct program program; /* of every rank; without the knobs in cannot_run */
-    struct memory_plan memory;
+    struct ownership ownership;
+    struct memory_plan memory;      /* of the rank that holds most */
     struct select_result selection; /* applied, dropped, without_effect, depends_on_workers */
     unsigned int formula_units;     /* the units in cannot_run, a set of UNIT_BIT() */
     struct select_notes cannot_run; /* in effect, but the built-in runtime has no pass for it */
@@ -128,6 +130,12 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
  * PLAN_ANY_WORLD counts as two ranks at least.
  */
 void plan_obstacles(const struct plan_request *request, struct fleet_errors *errors);
+
+/*
+ * The map of the plan's job on `replicas` ranks: as many shards as the plan has, if there are so
+ * many ranks. The plan has a program. Release *out.
+ */
+void plan_ownership(const struct plan *plan, int replicas, struct ownership *out);
 
 /* Free all of it. Fine on a zeroed plan. */
 void plan_release(struct plan *plan);

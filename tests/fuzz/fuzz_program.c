@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     program_release(&again);
 
     if (verify_program(&program, VERIFY_FORWARD, NULL) == 0 &&
-        memory_plan_build(&program, &plan, NULL) == 0)
+        memory_plan_build(&program, NULL, 0, &plan, NULL) == 0)
         memory_plan_release(&plan);
     program_release(&program);
     return 0;

@@ -37,7 +37,7 @@ static inline void forward_init(struct forward *f, const struct step_rig *rig)
     for (int i = 0; i < f->program.var_count; i++) /* host variables keep their place for good */
         if (f->program.vars[i].role == PROGRAM_ROLE_ACTIVATION)
             f->program.vars[i].role = PROGRAM_ROLE_HOST;
-    if (memory_plan_build(&f->program, &f->memory, &err) < 0 ||
+    if (memory_plan_build(&f->program, NULL, 0, &f->memory, &err) < 0 ||
         executor_new(&f->program, &f->memory, rig->backend, &f->executor, &err) < 0)
         rig_fail("%s", err.text);
     f->kept = rig->backend->vtable->allocate(rig->backend, f->memory.bytes[MEMORY_HOST], &err);

@@ -134,7 +134,7 @@ static void bench_init(struct bench *b, const struct form *f, enum fleet_isa lev
 
     build(f, &b->program);
     check_text(&b->program);
-    if (memory_plan_build(&b->program, &b->memory, &err) < 0 ||
+    if (memory_plan_build(&b->program, NULL, 0, &b->memory, &err) < 0 ||
         backend_cpu_new(level, threads, &b->backend, &err) < 0 ||
         state_init(&b->state, &b->program, &b->memory, b->backend, &err) < 0 ||
         state_reserve_slots(&b->state, 1, &err) < 0 ||

@@ -120,7 +120,7 @@ static int run_init(struct run *run, const char *training, const char *strategy,
 
     *run = (struct run){0};
     if (build_program(training, strategy, without, &run->program, &err) < 0 ||
-        memory_plan_build(&run->program, &run->plan, &err) < 0 ||
+        memory_plan_build(&run->program, NULL, 0, &run->plan, &err) < 0 ||
         backend_cpu_new(level, threads, &run->backend, &err) < 0)
         fail_msg("%s", err.text);
     rc = executor_new(&run->program, &run->plan, run->backend, &run->executor, &err);

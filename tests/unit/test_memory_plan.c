@@ -179,7 +179,7 @@ static void test_memory_plan__elementwise_results_move_in(void **state)
         fleet_strbuf_appendf(&text, "%sforward add b %s -> c ;\n", chain, again ? "a" : "b");
         assert_int_equal(print_parse(text.text, text.length, &p, NULL), 0);
         assert_int_equal(verify_program(&p, VERIFY_FORWARD, NULL), 0);
-        assert_int_equal(memory_plan_build(&p, &plan, NULL), 0);
+        assert_int_equal(memory_plan_build(&p, NULL, 0, &plan, NULL), 0);
         assert_int_equal(plan.bytes[MEMORY_ARENA], again ? 128 : 64);
         memory_plan_release(&plan);
         program_release(&p);
@@ -221,7 +221,7 @@ static void test_memory_plan__refuses_a_variable_without_shape(void **state)
 
     (void)state;
     assert_int_equal(print_parse(text, strlen(text), &p, NULL), 0);
-    assert_int_equal(memory_plan_build(&p, &plan, &err), -EINVAL);
+    assert_int_equal(memory_plan_build(&p, NULL, 0, &plan, &err), -EINVAL);
     assert_string_equal(err.text, "plan memory: a has no shape");
     program_release(&p);
 }

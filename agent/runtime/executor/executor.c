@@ -30,8 +30,17 @@ struct executor {
 
 static struct memory_place place_of(const struct memory_plan *plan, int var)
 {
-    return var == PROGRAM_NONE ? (struct memory_place){.segment = MEMORY_SEGMENT_COUNT}
+    return var == PROGRAM_NONE ? (struct memory_place){.segment = MEMORY_NOWHERE}
                                : plan->places[var];
+}
+
+/* Another rank runs it: it reads a state that this one lacks. */
+static bool is_elsewhere(const struct memory_plan *plan, const struct program_op *op)
+{
+    for (int i = 0; i < op->input_count; i++)
+        if (op->inputs[i] != PROGRAM_NONE && plan->places[op->inputs[i]].segment == MEMORY_NOWHERE)
+            return true;
+    return false;
 }
 
 static int resolve(struct executor *executor, const struct memory_plan *plan,
@@ -66,7 +75,7 @@ int executor_new(const struct program *program, const struct memory_plan *plan,
         const struct program_op *op = &program->ops[i];
         while (section < (int)op->section)
             executor->first[++section] = executor->count;
-        if (op->section != PROGRAM_SECTION_EXCHANGE)
+        if (op->section != PROGRAM_SECTION_EXCHANGE && !is_elsewhere(plan, op))
             rc = resolve(executor, plan, op, err);
         for (int s = section + 1; s <= PROGRAM_SECTION_COUNT; s++)
             executor->first[s] = executor->count;
@@ -89,9 +98,8 @@ void executor_free(struct executor *executor)
 
 static void *address(const struct executor_bases *bases, struct memory_place place)
 {
-    return place.segment == MEMORY_SEGMENT_COUNT
-               ? NULL
-               : (char *)bases->segment[place.segment] + place.offset;
+    return place.segment == MEMORY_NOWHERE ? NULL
+                                           : (char *)bases->segment[place.segment] + place.offset;
 }
 
 static int launch_one(struct executor *executor, const struct launch *launch,

@@ -25,6 +25,7 @@ struct executor_bases {
 
 /*
  * Prepare `program` for `backend`: resolves kernels and operands, allocates nothing later.
+ * Operators that read what the rank does not hold are left out: another rank runs them.
  * program, plan and backend are borrowed for the executor's life.
  * -ENOTSUP: an operator of the sections MICRO_BATCH, CHECK or UPDATE has no kernel.
  */

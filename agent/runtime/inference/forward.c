@@ -50,7 +50,7 @@ static int build_program(const struct job_record *record, struct forward *forwar
     program_copy(&plan.program, &forward->program);
     plan_release(&plan);
     cut(forward, without_loss);
-    return memory_plan_build(&forward->program, &forward->memory, err);
+    return memory_plan_build(&forward->program, NULL, 0, &forward->memory, err);
 }
 
 static void find_inputs(struct forward *forward)
