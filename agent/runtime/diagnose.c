@@ -202,6 +202,15 @@ static void say_leaf(const struct trainer *trainer, int64_t update, const struct
                    report->leaf % trainer->job.micro_batches, rank);
 }
 
+/* The operator that sums the gradient over ranks. */
+static const char *summing_operator(const struct program *program)
+{
+    for (int i = 0; i < program->op_count; i++)
+        if (program->ops[i].section == PROGRAM_SECTION_EXCHANGE)
+            return op_definition(program->ops[i].kind)->name;
+    return "none";
+}
+
 static void say_sum(const struct trainer *trainer, int64_t update, const struct finding *finding,
                     char *out)
 {
@@ -209,10 +218,11 @@ static void say_sum(const struct trainer *trainer, int64_t update, const struct 
 
     (void)snprintf(out, DIAGNOSE_TEXT_SIZE,
                    "step %" PRId64 ": %s in %" PRId64 " of %" PRId64
-                   " values of the gradient of %.200s, first written by operator all_reduce: every "
+                   " values of the gradient of %.200s, first written by operator %s: every "
                    "micro-batch is finite, their sum is not",
                    trainer_steps(trainer, update), finding->is_nan ? "NaN" : "infinity",
-                   finding->wrong, finding->values, program->vars[finding->var].name);
+                   finding->wrong, finding->values, program->vars[finding->var].name,
+                   summing_operator(program));
 }
 
 /* Micro-batches are handed out in order: the lowest rank that found one has the first one. */

@@ -10,7 +10,7 @@
 static bool is_half(const struct program *program)
 {
     for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].kind == OP_ALL_REDUCE)
+        if (program->ops[i].section == PROGRAM_SECTION_EXCHANGE)
             return program->ops[i].attributes.wire == OP_WIRE_FP16;
     return false;
 }
@@ -82,7 +82,7 @@ int exchange_gradient(struct trainer *trainer, const struct leaf_range *range,
         return 0;
     for (int i = 0; i < program->op_count && rc == 0; i++) {
         const struct program_op *op = &program->ops[i];
-        if (op->kind == OP_ALL_REDUCE)
+        if (op->section == PROGRAM_SECTION_EXCHANGE)
             rc = (op->attributes.wire == OP_WIRE_FP16 ? sum_in_half : sum_in_tree)(trainer, range,
                                                                                    used, op, err);
     }

@@ -29,6 +29,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/base/variable.h"
+#include "libfleet/plan/plan_cost.h"
 #include "libfleet/training/trainer_file.h"
 
 #define LOG_LINE_MAX      512 /* bytes of a line of the log; longer ones allocate */
@@ -162,10 +163,7 @@ static int plan_job(struct trainer *trainer, struct fleet_error *err)
 
     if (rc < 0)
         return rc;
-    for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].kind == OP_ALL_REDUCE &&
-            program->ops[i].attributes.flat_count > trainer->job.bucket_elements)
-            trainer->job.bucket_elements = program->ops[i].attributes.flat_count;
+    trainer->job.bucket_elements = plan_cost_bucket_elements(program);
     rc = find_inputs(trainer, err);
     if (rc < 0)
         return rc;

@@ -111,12 +111,12 @@ static struct dgc_size dgc_size_of(const struct plan *plan)
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-static int64_t largest_bucket(const struct program *program)
+int64_t plan_cost_bucket_elements(const struct program *program)
 {
     int64_t largest = 0;
 
     for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].kind == OP_ALL_REDUCE &&
+        if (program->ops[i].attributes.space == OP_SPACE_GRADIENTS &&
             program->ops[i].attributes.flat_count > largest)
             largest = program->ops[i].attributes.flat_count;
     return largest;
@@ -128,9 +128,9 @@ static size_t exchange_bytes(const struct plan *plan)
     int64_t nodes_total;
 
     if (is_applied(plan, UNIT_FP16_ALLREDUCE) && !is_divided(plan))
-        return replicas > 1 ? 2 * (size_t)largest_bucket(&plan->program) : 0;
+        return replicas > 1 ? 2 * (size_t)plan_cost_bucket_elements(&plan->program) : 0;
     (void)tree_slots_max(plan->leaves, replicas, &nodes_total);
-    return runtime_exchange_bytes(nodes_total, replicas, largest_bucket(&plan->program));
+    return runtime_exchange_bytes(nodes_total, replicas, plan_cost_bucket_elements(&plan->program));
 }
 
 static void bytes_of_program(const struct plan *plan, size_t *bytes)

@@ -34,6 +34,9 @@ void plan_cost_traffic(const struct plan *plan, int stage, struct plan_traffic *
 /* Sum of the known parts. */
 double plan_cost_sent(const struct plan_traffic *traffic);
 
+/* Elements of the largest range of gradients that ranks exchange at a time. */
+int64_t plan_cost_bucket_elements(const struct program *program);
+
 /* Micro-batches of one batch that the busiest pipeline of the job runs. */
 int64_t plan_cost_micro_batches(const struct plan *plan);
 

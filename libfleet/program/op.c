@@ -110,6 +110,32 @@ int op_infer(struct program *program, const struct program_op *op, struct fleet_
     return rc;
 }
 
+/* What is given lies in input 0, RECEIVE's in output 0, a range in a space of fp32. */
+static const struct program_var *payload_of(const struct program *program,
+                                            const struct program_op *op)
+{
+    fleet_assert(op_definition(op->kind)->is_communication);
+    if (op->attributes.space != OP_SPACE_NONE)
+        return NULL;
+    return &program->vars[op->kind == OP_RECEIVE ? op->outputs[0] : op->inputs[0]];
+}
+
+int64_t op_payload(const struct program *program, const struct program_op *op)
+{
+    const struct program_var *var = payload_of(program, op);
+
+    return var ? program_var_elements(var) : op->attributes.flat_count;
+}
+
+size_t op_wire_size(const struct program *program, const struct program_op *op)
+{
+    const struct program_var *var = payload_of(program, op);
+
+    if (op->attributes.wire == OP_WIRE_FP16)
+        return program_type_size(PROGRAM_FP16);
+    return program_type_size(var ? var->type : PROGRAM_FP32);
+}
+
 void op_cost(const struct program *program, const struct program_op *op, struct op_cost *out)
 {
     const struct op_definition *d = op_definition(op->kind);

@@ -64,17 +64,20 @@
  * ADAPTIVE_AVG_POOL2D_GRAD  d_y                          d_x
  * MEMCPY                 x                               y = x; one of them may lie in host memory
  * FILL                   -                               y = scale              scale
- * ALL_REDUCE             -                               -                      flat_first
- *                                                                               flat_count wire
+ * ALL_REDUCE REDUCE_TO   x                               y                      communication
+ * BROADCAST
+ * REDUCE_SCATTER         x[ranks·N,…]                    y[N,…]                 communication
+ * ALL_GATHER             x[N,…]                          y[ranks·N,…]           communication
+ * ALL_TO_ALL             x[ranks·N,…]                    y[ranks·N,…]           communication
+ * SEND                   x                               -                      communication
+ * RECEIVE                -                               y: its size is given   communication
+ * TREE_SUM               -                               -                      communication
  * GRAD_NORM              grads                           norms[trained + 1], fp32
  * CHECK_FINITE           grads                           flag[1], fp32
  * SGD MOMENTUM ADAM      param grad state… norms?        param state…           hyper-parameters
  * ADAMW LAMB LARS
  *
  * `grads` is the gradient at flat offset 0 and stands for the whole gradient space.
- * ALL_REDUCE combines the partial sums of its range of the gradient space in tree order. With wire
- * fp16 every rank adds its own, divides by the number of leaves and rounds to fp16; these are added
- * in rank order (spec/strategy.md 15).
  * GRAD_NORM gives the sums of squares of every gradient tensor in name order, then the global norm
  * (the root of their sum), of S / leaves. CHECK_FINITE gives 1 if any element is inf or nan,
  * else 0.
@@ -87,6 +90,29 @@
  * SCALAR: the host folds them into the buffers mean, var (inputs 3, 4) in micro-batch order,
  * r = (1 - momentum) · r + momentum · stat. In an evaluation (forward operators only) it normalizes
  * with mean and var instead, and DROPOUT copies.
+ *
+ * Communication: an operator with a group runs together with the same operator of the other ranks
+ * of that group. It may stand in any section. `group` names the axes of the grid along which its
+ * ranks differ; a rank's place in the group is that of topology_group(), axes in the grid's order.
+ *
+ *     operands (x, y)      what a rank gives and gets, as the row of the table says
+ *     a range (space,      elements flat_first … + flat_count of a flat space, in place; no
+ *     flat_first, _count)  operands. Not for ALL_TO_ALL.
+ *
+ * ALL_REDUCE gives every rank the reduction over all, REDUCE_TO the rank at place `root`; y is zero
+ * at the others, a range stays as it is there. REDUCE_SCATTER gives each rank its part, ALL_GATHER
+ * puts the parts together; the parts of a range are what each rank owns of it. BROADCAST: the x,
+ * the range, of the rank at `root`. SEND and RECEIVE: with the rank whose place is greater by
+ * `shift`. `ranks` is the size of the group where shapes depend on it.
+ * `wire` is the type that travels. OP_WIRE_OWN: that of the elements.
+ * Over the gradient space a rank gives the sum of its own partial sums, divided by the number of
+ * leaves where the wire is fp16; the result is multiplied back (spec/strategy.md 15).
+ * TREE_SUM is the deterministic sum: the partial sums of all ranks complete the tree of
+ * libfleet/plan/tree.h over a range of the gradient space; with `owned` each rank gets the elements
+ * that it owns, else all ranks get all.
+ * Gradients, with the loss understood as the sum over ranks: of ALL_REDUCE itself (sum, avg), of
+ * REDUCE_TO (sum) BROADCAST and back, of REDUCE_SCATTER (sum) ALL_GATHER and back, of ALL_TO_ALL
+ * itself. SEND and RECEIVE have none: the pass that cuts a program adds both directions.
  *
  * EMBEDDING_GRAD overwrites d_table and d_position; where a weight is used twice (tied embeddings)
  * autodiff sums the contributions with ADD: for a parameter `add (p@GRAD, c) -> p@GRAD`, one
@@ -156,6 +182,14 @@ struct fleet_error;
     X(MEMCPY, memcpy)                                     \
     X(FILL, fill)                                         \
     X(ALL_REDUCE, all_reduce)                             \
+    X(REDUCE_TO, reduce_to)                               \
+    X(REDUCE_SCATTER, reduce_scatter)                     \
+    X(ALL_GATHER, all_gather)                             \
+    X(BROADCAST, broadcast)                               \
+    X(ALL_TO_ALL, all_to_all)                             \
+    X(SEND, send)                                         \
+    X(RECEIVE, receive)                                   \
+    X(TREE_SUM, tree_sum)                                 \
     X(GRAD_NORM, grad_norm)                               \
     X(CHECK_FINITE, check_finite)                         \
     X(SGD, sgd)                                           \
@@ -184,8 +218,36 @@ enum op_clip {
     OP_CLIP_GLOBAL_NORM
 };
 enum op_wire {
-    OP_WIRE_FP32,
+    OP_WIRE_OWN,
     OP_WIRE_FP16
+};
+enum op_reduction {
+    OP_REDUCTION_SUM,
+    OP_REDUCTION_MAX,
+    OP_REDUCTION_MIN,
+    OP_REDUCTION_PROD,
+    OP_REDUCTION_AVG
+};
+
+/* Axes of the grid, a set: bit TOPOLOGY_x of strategy/topology.h. */
+enum op_group {
+    OP_GROUP_MODEL = 1,
+    OP_GROUP_SEQUENCE = 2,
+    OP_GROUP_SHARDING = 4,
+    OP_GROUP_PIPELINE = 8,
+    OP_GROUP_DATA = 16,
+    OP_GROUP_REPLICAS = OP_GROUP_SHARDING | OP_GROUP_DATA,
+    OP_GROUP_WORLD = 31
+};
+
+/* The flat space (program.h) that a range lies in. */
+enum op_space {
+    OP_SPACE_NONE,
+    OP_SPACE_GRADIENTS,
+    OP_SPACE_PARAMETERS,
+    OP_SPACE_STATE0,
+    OP_SPACE_STATE1,
+    OP_SPACE_BUFFERS
 };
 enum op_decay {
     OP_DECAY_NONE,
@@ -212,8 +274,16 @@ struct op_attributes {
     int kernel[2], stride[2], padding[2];
     bool round_up;        /* pools: a last window that reaches beyond the image counts too */
     bool exclude_padding; /* AVG_POOL2D: the mean is over what lies in the image */
-    int64_t flat_first, flat_count; /* ALL_REDUCE: elements of the flat gradient space */
-    enum op_wire wire;              /* ALL_REDUCE: the type in which they travel */
+    /* Communication. */
+    unsigned int group;  /* a set of enum op_group; 0: the operator does not communicate */
+    enum op_space space; /* of the range; NONE: the operator has operands */
+    int64_t flat_first, flat_count;
+    enum op_wire wire;
+    enum op_reduction reduction;
+    int root;   /* REDUCE_TO, BROADCAST: a place in the group */
+    int shift;  /* SEND, RECEIVE: the other's place less the own one */
+    int ranks;  /* REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL of operands: ranks of the group */
+    bool owned; /* TREE_SUM */
     struct {
         double beta1, beta2, epsilon, momentum, coefficient; /* coefficient: lars */
         double decay; /* strength of decay_kind: l1, l2 are added to g, decoupled shrinks p first */
@@ -251,6 +321,8 @@ struct op_definition {
 
     /* Output 0 may be written over input 0 (elementwise). */
     bool in_place;
+
+    bool is_communication, is_optimizer;
 };
 
 /* The definition of a kind; never NULL for a kind of the table. */
@@ -262,5 +334,10 @@ const struct op_definition *op_definition(enum op_kind kind);
  * element. */
 int op_infer(struct program *program, const struct program_op *op, struct fleet_error *err);
 void op_cost(const struct program *program, const struct program_op *op, struct op_cost *out);
+
+/* Of a communication operator: elements that a rank gives (RECEIVE: gets), and bytes of one of them
+ * on the wire. */
+int64_t op_payload(const struct program *program, const struct program_op *op);
+size_t op_wire_size(const struct program *program, const struct program_op *op);
 
 #endif

@@ -16,7 +16,11 @@
 
 static const char *const activations[] = {"none", "gelu", "relu", NULL};
 static const char *const clips[] = {"none", "value", "norm", "global_norm", NULL};
-static const char *const wires[] = {"fp32", "fp16", NULL};
+static const char *const groups[] = {"model", "sequence", "sharding", "pipeline", "data", NULL};
+static const char *const spaces[] = {"none",   "gradients", "parameters", "state0",
+                                     "state1", "buffers",   NULL};
+static const char *const wires[] = {"own", "fp16", NULL};
+static const char *const reductions[] = {"sum", "max", "min", "prod", "avg", NULL};
 static const char *const decays[] = {"none", "l2", "l1", "decoupled", NULL};
 
 const struct print_field print_fields[] = {
@@ -44,9 +48,16 @@ const struct print_field print_fields[] = {
     {"padding", PRINT_PAIR, AT(padding), NULL},
     {"round_up", PRINT_BOOL, AT(round_up), NULL},
     {"exclude_padding", PRINT_BOOL, AT(exclude_padding), NULL},
+    {"group", PRINT_SET, AT(group), groups},
+    {"space", PRINT_ENUM, AT(space), spaces},
     {"first", PRINT_INT64, AT(flat_first), NULL},
     {"count", PRINT_INT64, AT(flat_count), NULL},
     {"wire", PRINT_ENUM, AT(wire), wires},
+    {"reduction", PRINT_ENUM, AT(reduction), reductions},
+    {"root", PRINT_INT, AT(root), NULL},
+    {"shift", PRINT_INT, AT(shift), NULL},
+    {"ranks", PRINT_INT, AT(ranks), NULL},
+    {"owned", PRINT_BOOL, AT(owned), NULL},
     {"beta1", PRINT_DOUBLE, AT(optimizer.beta1), NULL},
     {"beta2", PRINT_DOUBLE, AT(optimizer.beta2), NULL},
     {"optimizer_epsilon", PRINT_DOUBLE, AT(optimizer.epsilon), NULL},
@@ -65,6 +76,19 @@ const struct print_field print_fields[] = {
 };
 
 const char *const print_initials[] = {"zero", "one", "normal", "uniform", NULL};
+
+static void append_set(const struct print_field *field, unsigned int set, struct fleet_strbuf *out)
+{
+    const char *before = "=";
+
+    if (set)
+        fleet_strbuf_appendf(out, " %s", field->name);
+    for (int i = 0; field->words[i]; i++)
+        if (set & 1u << i) {
+            fleet_strbuf_appendf(out, "%s%s", before, field->words[i]);
+            before = "+";
+        }
+}
 
 static void append_field(const struct print_field *field, const struct op_attributes *a,
                          struct fleet_strbuf *out)
@@ -95,6 +119,9 @@ static void append_field(const struct print_field *field, const struct op_attrib
         if (*(const unsigned int *)at)
             fleet_strbuf_appendf(out, " %s=%s", field->name,
                                  field->words[*(const unsigned int *)at]);
+        break;
+    case PRINT_SET:
+        append_set(field, *(const unsigned int *)at, out);
         break;
     case PRINT_PAIR:
         if (pair[0] || pair[1])

@@ -12,6 +12,7 @@ enum print_kind {
     PRINT_INT64,
     PRINT_BOOL,  /* the name alone */
     PRINT_ENUM,  /* one of `words` */
+    PRINT_SET,   /* bit i stands for words[i], "data+sharding" */
     PRINT_PAIR,  /* int[2], "3x3" */
     PRINT_ORDER, /* int[4], "0,2,1,3" */
 };
@@ -21,7 +22,7 @@ struct print_field {
     const char *name;
     enum print_kind kind;
     size_t offset;            /* in struct op_attributes */
-    const char *const *words; /* PRINT_ENUM; ends with NULL */
+    const char *const *words; /* PRINT_ENUM, PRINT_SET; ends with NULL */
 };
 
 extern const struct print_field print_fields[]; /* ends with name NULL */

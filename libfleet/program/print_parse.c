@@ -147,6 +147,26 @@ static int read_order(struct reader *r, const char *text, int out[4])
     return 0;
 }
 
+/* "data+sharding" */
+static int read_set(struct reader *r, const struct print_field *field, const char *text,
+                    unsigned int *out)
+{
+    char word[32];
+
+    for (*out = 0;; text++) {
+        size_t length = strcspn(text, "+");
+        int bit;
+
+        (void)snprintf(word, sizeof(word), "%.*s", (int)length, text);
+        if (length >= sizeof(word) || (bit = find_word(word, field->words)) < 0)
+            return wrong(r, "%s=%s is not known", field->name, text);
+        *out |= 1u << bit;
+        text += length;
+        if (!*text)
+            return 0;
+    }
+}
+
 static int read_field(struct reader *r, const struct print_field *field, const char *value,
                       struct op_attributes *a)
 {
@@ -172,6 +192,8 @@ static int read_field(struct reader *r, const struct print_field *field, const c
             return wrong(r, "%s=%s is not known", field->name, value);
         *(unsigned int *)at = (unsigned int)word;
         return 0;
+    case PRINT_SET:
+        return read_set(r, field, value, at);
     case PRINT_PAIR:
         return read_pair(r, value, at);
     case PRINT_ORDER:

@@ -121,7 +121,7 @@ static int check_updates(const struct program *program, struct fleet_error *err)
 
     fleet_assert(updates);
     for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].section == PROGRAM_SECTION_UPDATE)
+        if (op_definition(program->ops[i].kind)->is_optimizer)
             updates[program->ops[i].inputs[0]]++;
     for (int i = 0; i < program->var_count; i++) {
         const struct program_var *var = &program->vars[i];

@@ -89,6 +89,7 @@ const char *recorded_type(enum op_kind kind)
     case OP_CROSS_ENTROPY_GRAD:
         return "softmax_with_cross_entropy_grad";
     case OP_ALL_REDUCE:
+    case OP_TREE_SUM:
         return "c_allreduce_sum";
     case OP_LARS:
         return "lars_momentum";

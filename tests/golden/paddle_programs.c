@@ -127,8 +127,9 @@ static void check_halves(const struct program *program, const cJSON *block)
         parameters += program->vars[i].role == PROGRAM_ROLE_PARAMETER;
     golden_check(casts == 2 * parameters);
     for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].kind == OP_ALL_REDUCE)
-            golden_check(program->ops[i].attributes.wire == OP_WIRE_FP16);
+        if (program->ops[i].section == PROGRAM_SECTION_EXCHANGE)
+            golden_check(program->ops[i].kind == OP_ALL_REDUCE &&
+                         program->ops[i].attributes.wire == OP_WIRE_FP16);
 }
 
 /* ---- one row --------------------------------------------------------------------------------- */

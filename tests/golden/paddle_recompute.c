@@ -87,7 +87,7 @@ static char *list_our_chain(const struct program *program)
         const struct program_op *op = &program->ops[i];
         const char *type = recorded_type(op->kind);
 
-        if (!type || op->kind == OP_ALL_REDUCE || is_copy(type))
+        if (!type || op->section == PROGRAM_SECTION_EXCHANGE || is_copy(type))
             continue;
         if (op->kind == OP_CROSS_ENTROPY || op->kind == OP_CROSS_ENTROPY_GRAD)
             recorded_append(&out, op->kind == OP_CROSS_ENTROPY ? "loss" : "loss_grad");

@@ -28,6 +28,7 @@
     "var a fp32 activation [?]\n"          \
     "var b fp32 activation [?]\n"          \
     "var c fp32 activation [?]\n"          \
+    "var d fp32 activation [?]\n"          \
     "var w16 bf16 activation [?]\n"        \
     "var x16 bf16 activation [?]\n"        \
     "var a16 bf16 activation [?]\n"
@@ -92,6 +93,28 @@ static const struct {
      "backward scale loss@GRAD -> c@GRAD ; scale=0.5\n"
      "backward cross_entropy_grad a targets lse c@GRAD -> a@GRAD ;\n"
      "backward linear_grad a@GRAD x w - -> - w@GRAD - ; transposed\n"},
+    {"what is exchanged forward is exchanged the other way backward",
+     "forward linear x w - -> a - ; transposed\n"
+     "forward all_reduce a -> b ; group=model reduction=avg\n"
+     "forward all_gather b -> c ; group=data ranks=3\n"
+     "forward reduce_scatter c -> d ; group=data ranks=3\n"
+     "forward cross_entropy d targets -> loss lse ;\n",
+     "backward cross_entropy_grad d targets lse - -> d@GRAD ;\n"
+     "backward all_gather d@GRAD -> c@GRAD ; group=data ranks=3\n"
+     "backward reduce_scatter c@GRAD -> b@GRAD ; group=data ranks=3\n"
+     "backward all_reduce b@GRAD -> a@GRAD ; group=model reduction=avg\n"
+     "backward linear_grad a@GRAD x w - -> - w@GRAD - ; transposed\n"},
+    {"the same with a root, and of all to all",
+     "forward linear x w - -> a - ; transposed\n"
+     "forward reduce_to a -> b ; group=model root=1\n"
+     "forward broadcast b -> c ; group=model root=1\n"
+     "forward all_to_all c -> d ; group=data ranks=2\n"
+     "forward cross_entropy d targets -> loss lse ;\n",
+     "backward cross_entropy_grad d targets lse - -> d@GRAD ;\n"
+     "backward all_to_all d@GRAD -> c@GRAD ; group=data ranks=2\n"
+     "backward reduce_to c@GRAD -> b@GRAD ; group=model root=1\n"
+     "backward broadcast b@GRAD -> a@GRAD ; group=model root=1\n"
+     "backward linear_grad a@GRAD x w - -> - w@GRAD - ; transposed\n"},
 };
 
 static void read_program(const char *forward, struct program *out)
@@ -153,6 +176,10 @@ static void test_autodiff__refuses_what_has_no_gradient(void **state)
     expect_refused("forward linear x w - -> a - ; transposed activation=relu\n"
                    "forward cross_entropy a targets -> loss lse ;\n",
                    "gradient of linear (a): a: the value before the activation is not kept");
+    expect_refused("forward linear x w - -> a - ; transposed\n"
+                   "forward all_reduce a -> b ; group=data reduction=max\n"
+                   "forward cross_entropy b targets -> loss lse ;\n",
+                   "gradient of all_reduce (b): this reduction has no gradient");
 }
 
 int main(void)

@@ -123,7 +123,7 @@ static void test_backend__add_and_copies(void **state)
         backend->vtable->copy_out(backend, out, sum, sizeof(sum));
         assert_memory_equal(out, expected, sizeof(expected));
         assert_string_equal(backend->vtable->name, "cpu");
-        assert_null(backend->vtable->kernel(backend, OP_ALL_REDUCE));
+        assert_null(backend->vtable->kernel(backend, OP_TREE_SUM));
         backend_free(backend);
     }
 }

@@ -47,7 +47,7 @@ static kernel_fn note_kernel(struct backend *backend, enum op_kind kind)
 
 static const struct backend_vtable noting = {.name = "noting", .kernel = note_kernel};
 
-/* scale, add | all_reduce | grad_norm | sgd */
+/* scale, add | tree_sum | grad_norm | sgd */
 struct fixture {
     struct program program;
     struct memory_plan plan;
@@ -87,7 +87,7 @@ static void setup_fixture(struct fixture *f, bool with_softmax)
     if (with_softmax)
         add_op(&f->program, OP_SOFTMAX, PROGRAM_SECTION_MICRO_BATCH, false, y, PROGRAM_NONE, y);
     add_op(&f->program, OP_SCALE, PROGRAM_SECTION_MICRO_BATCH, true, y, PROGRAM_NONE, d);
-    add_op(&f->program, OP_ALL_REDUCE, PROGRAM_SECTION_EXCHANGE, false, PROGRAM_NONE, PROGRAM_NONE,
+    add_op(&f->program, OP_TREE_SUM, PROGRAM_SECTION_EXCHANGE, false, PROGRAM_NONE, PROGRAM_NONE,
            PROGRAM_NONE);
     add_op(&f->program, OP_SGD, PROGRAM_SECTION_UPDATE, false, w, d, w);
     f->plan.places = calloc((size_t)f->program.var_count, sizeof(*f->plan.places));

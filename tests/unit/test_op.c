@@ -189,7 +189,20 @@ static const struct shape_case good[] = {
     {"d [2,3,1,1] y [2,3,7,7]", "adaptive_avg_pool2d_grad d -> y ;", "y [2,3,7,7]"},
     {"x:bf16 [2,3] y:bf16 [?]", "memcpy x -> y ;", "y [2,3]"},
     {"y [3]", "fill -> y ; scale=1", "y [3]"},
-    {"y [3]", "all_reduce -> ; first=16 count=48", "y [3]"},
+    {"y [3]", "tree_sum -> ; group=sharding+data space=gradients first=16 count=48", "y [3]"},
+    {"y [3]", "tree_sum -> ; group=data space=gradients count=64 owned", "y [3]"},
+    {"y [3]", "all_reduce -> ; group=data space=parameters count=64 reduction=avg wire=fp16",
+     "y [3]"},
+    {"y [3]", "broadcast -> ; group=sharding space=parameters first=1 count=2 root=3", "y [3]"},
+    {"y [3]", "send -> ; group=pipeline space=gradients count=1 shift=-1", "y [3]"},
+    {"x:bf16 [2,3] y:bf16 [?]", "all_reduce x -> y ; group=model", "y [2,3]"},
+    {"x [2,3] y [?]", "reduce_to x -> y ; group=model reduction=max root=1", "y [2,3]"},
+    {"x [6,3] y [?]", "reduce_scatter x -> y ; group=sharding ranks=3", "y [2,3]"},
+    {"x:int32 [6] y:int32 [?]", "all_gather x -> y ; group=data ranks=4", "y [24]"},
+    {"x:uint8 [6] y:uint8 [?]", "broadcast x -> y ; group=data root=2", "y [6]"},
+    {"x [6,2] y [?]", "all_to_all x -> y ; group=data ranks=2", "y [6,2]"},
+    {"x [6,2] y [3]", "send x -> ; group=pipeline shift=1", "y [3]"},
+    {"y [3]", "receive -> y ; group=pipeline shift=-1", "y [3]"},
     {"p! [4] p@GRAD! [4] n [?]", "grad_norm p@GRAD -> n ;", "n [2]"},
     {"p! [4] p@GRAD! [4] n [?]", "check_finite p@GRAD -> n ;", "n [1]"},
     {"p! [4] p@GRAD! [4]", "sgd p p@GRAD -> p ;", "p [4]"},
@@ -293,8 +306,30 @@ static const struct shape_case bad[] = {
     {"x [2,3,7,7] y [?]", "adaptive_avg_pool2d x -> y ;", "has no shape [B,C,h,w]"},
     {"x:bf16 [2,3] y [?]", "memcpy x -> y ;", "output 0 (y) is of type fp32, needs bf16"},
     {"y [?]", "fill -> y ; scale=1", "has no shape"},
-    {"y [3]", "all_reduce -> ; first=32 count=33", "do not lie in the gradient space of 64"},
-    {"y [3]", "all_reduce -> ; first=-1 count=3", "do not lie"},
+    {"y [3]", "tree_sum -> ; group=data space=gradients first=32 count=33",
+     "33 elements from 32 on do not lie in the space of 64"},
+    {"y [3]", "tree_sum -> ; group=data space=gradients first=-1 count=3", "do not lie"},
+    {"y [3]", "all_reduce -> ; group=data space=state0 count=1", "do not lie in the space of 0"},
+    {"y [3]", "tree_sum -> ; group=data space=parameters count=3", "sums gradients only"},
+    {"y [3]", "tree_sum -> ; group=data count=3", "has no range"},
+    {"y [3]", "tree_sum -> ; space=gradients count=3", "has no group"},
+    {"x [3] y [?]", "all_reduce x -> y ; group=data space=gradients count=3", "has a range"},
+    {"y [3]", "all_to_all -> ; group=data space=gradients count=3", "needs operands alone"},
+    {"x [3] y [?]", "all_reduce x -> y ; group=data count=3", "has operands and a range"},
+    {"x [3] y [?]", "all_reduce x -> ; group=data", "has 1 inputs and 0 outputs, needs 1 and 1"},
+    {"x:int32 [3] y:int32 [?]", "all_reduce x -> y ; group=data", "needs fp32, bf16, fp16"},
+    {"x:int32 [3] y:int32 [?]", "broadcast x -> y ; group=data wire=fp16", "needs fp32"},
+    {"x [3] y:bf16 [?]", "all_reduce x -> y ; group=data", "output 0 (y) is of type bf16"},
+    {"x [3] y [?]", "broadcast x -> y ; group=data root=-1", "root is -1"},
+    {"x [3] y [?]", "all_reduce x -> y ; group=data root=1", "needs none"},
+    {"x [3] y [?]", "all_gather x -> y ; group=data reduction=max ranks=2", "needs none"},
+    {"x [3] y [?]", "all_gather x -> y ; group=data", "ranks is 0, must be at least 1"},
+    {"x [3] y [?]", "all_reduce x -> y ; group=data ranks=2", "ranks is 2, needs none"},
+    {"x [5] y [?]", "reduce_scatter x -> y ; group=data ranks=2",
+     "input 0 (x) has 5 rows, not a multiple of the 2 ranks"},
+    {"x [] y [?]", "reduce_scatter x -> y ; group=data ranks=2", "no dimension to divide"},
+    {"x [3] y [3]", "send x -> ; group=pipeline", "shift is 0"},
+    {"y [?]", "receive -> y ; group=pipeline shift=1", "output 0 (y) has no shape"},
     {"p! [4] n [?]", "grad_norm p -> n ;", "must be the gradient at the start"},
     {"p [4] g [4]", "sgd p g -> p ;", "input 0 (p) is not a trained parameter"},
     {"p! [4] p@GRAD! [4] q [4]", "sgd p q -> p ;", "input 1 (q) does not belong to p"},
@@ -378,6 +413,35 @@ static void test_op__costs(void **state)
     assert_true(cost.flops == 30 && cost.bytes == 360 && cost.scratch_bytes == 0);
 }
 
+static void test_op__communication_says_what_travels(void **state)
+{
+    static const struct {
+        struct shape_case c;
+        int64_t payload;
+        size_t size;
+        double flops, bytes;
+    } cases[] = {
+        {{"x:bf16 [6,4] y:bf16 [?]", "all_reduce x -> y ; group=data", ""}, 24, 2, 24, 96},
+        {{"x [6,4] y [?]", "all_gather x -> y ; group=data ranks=3 wire=fp16", ""}, 24, 2, 0, 384},
+        {{"y:uint8 [6]", "receive -> y ; group=data shift=1", ""}, 6, 1, 0, 6},
+        {{"y [1]", "tree_sum -> ; group=data space=gradients first=2 count=10", ""}, 10, 4, 10, 80},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        struct program program;
+        struct op_cost cost;
+
+        read_case(&cases[i].c, &program);
+        assert_int_equal(op_infer(&program, &program.ops[0], NULL), 0);
+        op_cost(&program, &program.ops[0], &cost);
+        assert_int_equal(op_payload(&program, &program.ops[0]), cases[i].payload);
+        assert_int_equal(op_wire_size(&program, &program.ops[0]), cases[i].size);
+        assert_true(cost.flops == cases[i].flops && cost.bytes == cases[i].bytes);
+        program_release(&program);
+    }
+}
+
 /* Attention at four times the context needs four times the scratch at most: no [T,T] anywhere. */
 static void test_op__attention_holds_no_square_of_the_context(void **state)
 {
@@ -402,6 +466,7 @@ int main(void)
         cmocka_unit_test(test_op__refuses_what_does_not_fit),
         cmocka_unit_test(test_op__every_kind_has_a_definition_of_its_name),
         cmocka_unit_test(test_op__costs),
+        cmocka_unit_test(test_op__communication_says_what_travels),
         cmocka_unit_test(test_op__attention_holds_no_square_of_the_context),
     };
     return cmocka_run_group_tests_name("op", tests, NULL, NULL);

@@ -130,7 +130,7 @@ static void expect_cover(const struct plan *plan, int *out_count)
     *out_count = 0;
     for (int i = 0; i < p->op_count; i++) {
         const struct op_attributes *a = &p->ops[i].attributes;
-        if (p->ops[i].kind != OP_ALL_REDUCE)
+        if (p->ops[i].kind != OP_TREE_SUM)
             continue;
         for (int64_t e = a->flat_first; e < a->flat_first + a->flat_count; e++)
             if (touched[e]++)
@@ -175,7 +175,7 @@ static void print_buckets(const struct program *p, struct fleet_strbuf *out)
         const struct op_attributes *a = &p->ops[i].attributes;
         const char *space = "";
 
-        if (p->ops[i].kind != OP_ALL_REDUCE)
+        if (p->ops[i].kind != OP_TREE_SUM)
             continue;
         fleet_strbuf_appendf(out, "%s[", out->length ? " " : "");
         for (int v = 0; v < p->var_count; v++)

@@ -66,7 +66,8 @@ static void test_print__every_attribute_survives(void **state)
         "forward linear a - b -> c - ; layer=7 epsilon=0.1 scale=-3 rate=0.5 base=10000 "
         "momentum=0.9 heads=3 kv_heads=2 head_dim=4 causal transposed inverse activation=relu "
         "ignore_index=-100 stream=9 kernel=3x5 stride=2x1 padding=1x0\n"
-        "exchange all_reduce -> ; first=16 count=48\n"
+        "exchange all_reduce -> ; group=sharding+data space=gradients first=16 count=48 wire=fp16 "
+        "reduction=avg root=2 shift=-1 ranks=4 owned\n"
         "update lamb a -> a ; beta1=0.9 beta2=0.999 optimizer_epsilon=1e-08 "
         "optimizer_momentum=0.5 coefficient=0.001 decay=0.25 lambda=0.01 rescale=2 always_adapt "
         "nesterov decay_kind=l1 clip=value clip_limit=5 norm_index=4\n";
@@ -113,6 +114,8 @@ static const struct {
     {TWO "forward relu a -> a ; causal=1\n", "causal takes no value"},
     {TWO "forward relu a -> a ; activation=tanh\n", "activation=tanh is not known"},
     {TWO "forward relu a -> a ; kernel=3\n", "'3' is not a pair"},
+    {TWO "forward send a -> ; group=data+\n", "group= is not known"},
+    {TWO "forward send a -> ; group=dat\n", "group=dat is not known"},
     {TWO "forward relu a -> a ; speed=3\n", "attribute speed is not known"},
     {TWO "update sgd a -> a ;\nforward relu a -> a ;\n",
      "line 4: section micro_batch stands behind a later one"},

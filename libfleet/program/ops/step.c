@@ -1,29 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Operators outside the micro-batch: all_reduce (section exchange), grad_norm and check_finite
- * (section check). They work on ranges of the flat gradient space.
+ * Operators of the section check: grad_norm and check_finite. They work on the whole flat gradient
+ * space.
  */
 #include <errno.h>
-#include <inttypes.h>
 
 #include "libfleet/base/error.h"
 #include "libfleet/program/ops/definitions.h"
 #include "libfleet/program/ops/operand.h"
-
-static int all_reduce_infer(struct program *program, const struct program_op *op,
-                            struct fleet_error *err)
-{
-    int64_t first = op->attributes.flat_first, count = op->attributes.flat_count;
-
-    if (first < 0 || count < 1 || first > program->flat_count ||
-        count > program->flat_count - first)
-        return fleet_error(err, -EINVAL,
-                           "elements %" PRId64 " … %" PRId64
-                           " do not lie in the gradient space of %" PRId64,
-                           first, first + count, program->flat_count);
-    return 0;
-}
 
 /* Input 0 stands for the whole gradient space. */
 static int need_gradients(const struct program *program, const struct program_op *op,
@@ -60,14 +45,6 @@ static int check_finite_infer(struct program *program, const struct program_op *
     return operand_give(program, op, 0, OPERAND_FP32, 1, &one, err);
 }
 
-static void all_reduce_cost(const struct program *program, const struct program_op *op,
-                            struct op_cost *out)
-{
-    (void)program;
-    out->flops = (double)op->attributes.flat_count;
-    out->bytes = 2.0 * sizeof(float) * (double)op->attributes.flat_count;
-}
-
 /* A sum of squares, in double, for every 4096 elements. */
 static void grad_norm_cost(const struct program *program, const struct program_op *op,
                            struct op_cost *out)
@@ -86,12 +63,6 @@ static void check_finite_cost(const struct program *program, const struct progra
     out->flops = (double)program->flat_count;
     out->bytes = sizeof(float) * (double)program->flat_count;
 }
-
-const struct op_definition all_reduce_definition = {
-    .name = "all_reduce",
-    .infer = all_reduce_infer,
-    .cost = all_reduce_cost,
-};
 
 const struct op_definition grad_norm_definition = {
     .name = "grad_norm",

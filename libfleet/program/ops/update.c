@@ -68,6 +68,7 @@ static void update_cost(const struct program *program, const struct program_op *
                                                   .output_min = 1 + (states), \
                                                   .output_max = 1 + (states), \
                                                   .infer = update_infer,      \
+                                                  .is_optimizer = true,       \
                                                   .cost = update_cost}
 
 UPDATE(sgd, 0);

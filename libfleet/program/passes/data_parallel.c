@@ -63,12 +63,14 @@ static void add_exchange(struct program *program, const int *params, const struc
     int64_t first = program->vars[params[members[0]]].flat_offset;
 
     fleet_assert(members[bucket->count - 1] - members[0] == bucket->count - 1);
-    (void)program_insert_op(
-        program, exchange_end(program),
-        &(struct program_op){.kind = OP_ALL_REDUCE,
-                             .section = PROGRAM_SECTION_EXCHANGE,
-                             .layer = -1,
-                             .attributes = {.flat_first = first, .flat_count = end - first}});
+    (void)program_insert_op(program, exchange_end(program),
+                            &(struct program_op){.kind = OP_TREE_SUM,
+                                                 .section = PROGRAM_SECTION_EXCHANGE,
+                                                 .layer = -1,
+                                                 .attributes = {.group = OP_GROUP_REPLICAS,
+                                                                .space = OP_SPACE_GRADIENTS,
+                                                                .flat_first = first,
+                                                                .flat_count = end - first}});
 }
 
 int data_parallel_apply(struct program *program, const struct pass_context *context,

@@ -8,7 +8,7 @@ struct program;
 
 /*
  * The exchange of gradients: cut the flat gradient space into buckets of whole tensors and append
- * one all_reduce a bucket to the exchange section, the bucket of the parameters defined last in
+ * one tree_sum a bucket to the exchange section, the bucket of the parameters defined last in
  * front. Knobs: fuse_all_reduce_ops, fuse_grad_size_in_MB, last_comm_group_size_MB.
  * -EINVAL: a parameter without elements.
  */

@@ -14,8 +14,10 @@ int fp16_allreduce_apply(struct program *program, const struct pass_context *con
 {
     (void)err;
     for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].kind == OP_ALL_REDUCE)
+        if (program->ops[i].kind == OP_TREE_SUM) {
+            program->ops[i].kind = OP_ALL_REDUCE;
             program->ops[i].attributes.wire = OP_WIRE_FP16;
+        }
     if (context->world == 1)
         pass_idle(context, "fp16_allreduce", "one worker has nobody to exchange with");
     return 0;
