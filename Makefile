@@ -338,7 +338,7 @@ verify: $(OUT)/tools/generate $(OUT)/tools/generate_strategy
 	    echo "$(CHART_CRD) is stale: make generate"; exit 1; }
 
 # ---- hygiene -------------------------------------------------------------------------------------
-C_FILES := $(shell git ls-files '*.c' '*.h' 2>/dev/null)
+C_FILES := $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh' 2>/dev/null)
 
 format: ## rewrite every C file with clang-format
 	@clang-format -i $(C_FILES)
@@ -385,6 +385,8 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | LC_ALL=C sort | \
 	    awk -F'\t' '{printf "  %-18s %s\n", $$1, $$2}'
+
+include cuda/cuda.mk
 
 # Those of the fuzz targets where they are asked for: another make may be writing them.
 FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)

@@ -31,10 +31,11 @@ agent/runtime:        libfleet/tensorboard
 agent:                agent libfleet
 cli:                  cli controller/fleetjob agent/runtime/data agent/runtime/inference libfleet
 cuda:                 cuda agent/runtime/backend/backend.h agent/runtime/comm/comm.h libfleet/base
+cuda:                 libfleet/program
 tests:                .
 '
 
-git grep -nE '^#include "' -- {libfleet,controller,agent,cli,cuda}/'*.'{c,h} |
+git grep -nE '^#include "' -- {libfleet,controller,agent,cli,cuda}/'*.'{c,h,cu,cuh} |
     awk -F: -v table="$allowed" '
     BEGIN {
         n = split(table, lines, "\n")
