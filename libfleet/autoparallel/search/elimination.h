@@ -16,8 +16,8 @@
  *   star      a node w of three and more neighbours and one of these become one node, whose
  *             strategies are the pairs of theirs
  *
- * All four are exact; direction does not matter to them. A star with more than ELIMINATION_PAIRS_MAX pairs
- * keeps the cheapest of them, which is not.
+ * All four are exact; direction does not matter to them. A star with more than
+ * ELIMINATION_PAIRS_MAX pairs keeps the cheapest of them, which is not.
  */
 
 #include <stdbool.h>

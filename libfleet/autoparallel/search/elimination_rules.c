@@ -278,7 +278,7 @@ static int compare_pairs(const void *a, const void *b)
     return x->w != y->w ? x->w - y->w : x->u - y->u;
 }
 
-/* The pairs of strategies of w and u that are possible, the cheapest ELIMINATION_PAIRS_MAX of them. */
+/* The pairs of strategies of w and u that are possible; of too many, the cheapest. */
 static int list_pairs(struct work *work, int w, int u, const struct cells *edge, struct pair **out)
 {
     const struct cells *gone = &work->pool[work->nodes[w].cells];
