@@ -3,7 +3,7 @@
 /*
  * Working copies of the graph's nodes and edges, a pool of the cells that they and the steps refer
  * to, and the list of steps. A step keeps the cells that it made: they say, for the strategies of
- * the nodes that were left, which strategy and which tuples of what went are meant.
+ * the nodes that were left, the strategy and the tuples of each node that went.
  */
 #include "libfleet/autoparallel/search/elimination.h"
 

@@ -2,7 +2,7 @@
 
 /*
  * A round decides one node after the other, from the last to the first, or by weight. A decision is
- * a row of `options`: which dimension of which tensor it cuts. Costs are those of local sizes; an
+ * a row of `options`: the dimension that it cuts of each tensor. Costs are those of local sizes; an
  * option that disagrees with a neighbour decided in the same round pays for a redistribution.
  */
 #include "libfleet/autoparallel/search/recursive_programming.h"
