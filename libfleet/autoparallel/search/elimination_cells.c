@@ -16,7 +16,7 @@ static void *resize(void *items, size_t count, size_t size)
 
 static void reserve(struct cells *cells, size_t more)
 {
-    if (cells->count + more <= cells->capacity)
+    if (cells->count + more <= cells->capacity && cells->score && cells->origin)
         return;
     cells->capacity = 2 * cells->capacity + more;
     cells->score = resize(cells->score, cells->capacity, sizeof(*cells->score));
