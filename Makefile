@@ -221,9 +221,9 @@ check-asan: ## unit, numerics, integration under address and undefined sanitizer
 THREADED := $(filter $(OUT)/tests/numerics/test_programs $(OUT)/tests/numerics/test_initial_state \
     $(OUT)/tests/integration/test_equality $(OUT)/tests/integration/test_faults \
     $(OUT)/tests/integration/test_comm_conformance \
-    $(addprefix $(OUT)/tests/unit/test_,thread_pool backend executor comm comm_faults comm_connect \
-    comm_groups tree_sum prefetch snapshot checkpoint checkpoint_damage dataset hub_server \
-    hub_server_limits hub_server_tls trainer_process line_writer),$(TESTS))
+    $(addprefix $(OUT)/tests/unit/test_,thread_pool backend executor queue communication comm \
+    comm_faults comm_connect comm_groups tree_sum prefetch snapshot checkpoint checkpoint_damage \
+    dataset hub_server hub_server_limits hub_server_tls trainer_process line_writer),$(TESTS))
 threaded: $(PROGRAMS) $(THREADED)
 check-tsan: ## what runs threads under the thread sanitizer, with plain kernels
 	@$(MAKE) VARIANT=tsan threaded

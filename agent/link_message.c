@@ -110,6 +110,7 @@ static const struct fleet_field step_fields[] = {
     TIME("backwardSeconds", times.backward_s),
     TIME("exchangeSeconds", times.exchange_s),
     TIME("optimizerSeconds", times.optimizer_s),
+    TIME("hiddenSeconds", times.hidden_s),
     ROW_END,
 };
 

@@ -131,6 +131,7 @@ static void note_times(struct progress *p, const struct message_step *step)
     p->times.backward_s += times->backward_s;
     p->times.exchange_s += times->exchange_s;
     p->times.optimizer_s += times->optimizer_s;
+    p->times.hidden_s += fmax(times->hidden_s, 0.0); /* NaN: not measured */
 }
 
 static void note_step(struct progress *p, const struct message_step *step, double now_ms)

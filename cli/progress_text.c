@@ -200,10 +200,13 @@ static void append_times(struct fleet_strbuf *out, const struct fleet_step_times
 
     fleet_strbuf_appendf(out,
                          "\n  time      data %.1f%%, forward %.1f%%, backward %.1f%%, exchange "
-                         "%.1f%%, optimizer %.1f%%, other %.1f%%",
+                         "%.1f%%",
                          times->data_s * percent, times->forward_s * percent,
-                         times->backward_s * percent, times->exchange_s * percent,
-                         times->optimizer_s * percent, fmax(rest, 0.0) * percent);
+                         times->backward_s * percent, times->exchange_s * percent);
+    if (times->hidden_s > 0)
+        fleet_strbuf_appendf(out, " (%.1f%% more hidden)", times->hidden_s * percent);
+    fleet_strbuf_appendf(out, ", optimizer %.1f%%, other %.1f%%", times->optimizer_s * percent,
+                         fmax(rest, 0.0) * percent);
 }
 
 /* Of an own trainer only what it has reported is known, and how its processes ended. */

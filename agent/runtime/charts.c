@@ -23,6 +23,7 @@ static const char *const tags[CHART_COUNT] = {
     [CHART_BACKWARD] = "time/backward",
     [CHART_EXCHANGE] = "time/exchange",
     [CHART_OPTIMIZER] = "time/optimizer",
+    [CHART_HIDDEN] = "time/exchange_hidden",
     [CHART_LOSS_SCALE] = "loss_scale",
     [CHART_SKIPPED] = "skipped_updates",
     [CHART_EVALUATION] = "evaluation/loss",

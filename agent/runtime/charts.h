@@ -35,6 +35,7 @@ enum chart {
     CHART_BACKWARD,
     CHART_EXCHANGE,
     CHART_OPTIMIZER,
+    CHART_HIDDEN, /* communication beside these parts */
     CHART_LOSS_SCALE,
     CHART_SKIPPED,
     CHART_EVALUATION,

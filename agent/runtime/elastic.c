@@ -70,27 +70,13 @@ static int use_level(struct trainer *trainer, enum fleet_isa level, struct fleet
 
 static int use_memory(struct trainer *trainer, struct fleet_error *err)
 {
-    size_t wanted = exchange_workspace(trainer);
-    int rc;
-
     free(trainer->progress.vote_workspace);
     trainer->progress.vote_workspace =
         calloc(1, vote_workspace(trainer->generation.world, trainer->generation.range.leaves,
                                  trainer->job.row));
     fleet_assert(trainer->progress.vote_workspace != NULL);
     evaluate_reserve(trainer);
-    rc = state_reserve_slots(&trainer->state, trainer->generation.range.slots, err);
-    if (rc < 0)
-        return rc;
-    if (wanted > trainer->net.workspace_bytes) {
-        struct backend *memory = trainer->device.memory_backend;
-        memory->vtable->deallocate_host(memory, trainer->net.workspace);
-        trainer->net.workspace = memory->vtable->allocate_host(memory, wanted, err);
-        trainer->net.workspace_bytes = trainer->net.workspace ? wanted : 0;
-        if (!trainer->net.workspace)
-            return fleet_error_wrap(err, "allocate memory to sum gradients");
-    }
-    return 0;
+    return state_reserve_slots(&trainer->state, trainer->generation.range.slots, err);
 }
 
 /* Plan with the number of ranks that there are; the executor points into the plan. */
@@ -157,7 +143,7 @@ static int connect_ranks(struct trainer *trainer, const struct link_message *ass
     if (rc < 0)
         return fleet_error_wrap(err, "connect the ranks");
     control_set_comm(trainer->control, trainer->net.comm);
-    return 0;
+    return exchange_open(trainer, err);
 }
 
 static int exchange_peer_states(struct trainer *trainer, bool is_initial, struct peer_state *all,
@@ -333,6 +319,7 @@ void elastic_leave(struct trainer *trainer)
 {
     charts_pause(&trainer->report.charts);
     control_set_comm(trainer->control, NULL);
+    exchange_close(trainer);
     comm_free(trainer->net.comm);
     trainer->net.comm = NULL;
 }

@@ -1,90 +1,188 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/runtime/exchange.h"
 
+#include <errno.h>
+#include <stdlib.h>
+
 #include "agent/runtime/comm/comm.h"
 #include "agent/runtime/trainer.h"
 #include "agent/runtime/update.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
-#include "libfleet/plan/runtime_memory.h"
+#include "libfleet/strategy/topology.h"
 
-static bool is_half(const struct program *program)
+static double deadline_of(void *context)
 {
-    for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].section == PROGRAM_SECTION_EXCHANGE)
-            return program->ops[i].attributes.wire == OP_WIRE_FP16;
-    return false;
+    return trainer_deadline_ms(context);
 }
 
-size_t exchange_workspace(const struct trainer *trainer)
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+/* The grid of this generation: more or fewer ranks are more or fewer on the data axis. */
+static int grid_of(const struct trainer *trainer, struct topology *out, struct fleet_error *err)
 {
-    if (trainer->generation.world > 1 && is_half(&trainer->job.plan.program))
-        return (size_t)trainer->job.bucket_elements * sizeof(uint16_t);
-    return tree_sum_workspace(trainer->generation.range.leaves, trainer->generation.world,
-                              trainer->job.bucket_elements);
+    int world = trainer->generation.world, others = 1;
+
+    *out = trainer->job.plan.topology;
+    for (int axis = 0; axis < TOPOLOGY_AXES; axis++)
+        if (axis != TOPOLOGY_DATA)
+            others *= out->degree[axis];
+    if (world % others != 0)
+        return fleet_error(err, -EINVAL, "%d ranks are no multiple of the %d of a replica", world,
+                           others);
+    out->degree[TOPOLOGY_DATA] = world / others;
+    out->world = world;
+    return 0;
 }
 
-/* The partial sums of all ranks complete the tree: the bits do not depend on the ranks. */
-static int sum_in_tree(struct trainer *trainer, const struct leaf_range *range, int count,
-                       const struct program_op *op, struct fleet_error *err)
+/* The ranks that share `rank`'s coordinates on all axes outside `axes`, ascending. */
+static int ranks_of(const struct topology *grid, unsigned int axes, int rank, int *out)
 {
-    struct backend *memory = trainer->state.backend;
-    size_t bytes = (size_t)op->attributes.flat_count * sizeof(float);
-    float *slots[TREE_NODES_MAX];
-    int rc;
+    int own[TOPOLOGY_AXES], count = 0;
 
-    for (int n = 0; n < count; n++)
-        slots[n] = backend_map(memory, trainer->state.slots[n] + op->attributes.flat_first, bytes,
-                               BACKEND_CHANGE);
-    rc = comm_tree_sum(trainer->net.comm, range->leaves, slots, op->attributes.flat_count,
-                       trainer->net.workspace, trainer_deadline_ms(trainer), err);
-    for (int n = 0; n < count; n++)
-        backend_unmap(memory, trainer->state.slots[n] + op->attributes.flat_first, bytes,
-                      BACKEND_CHANGE, slots[n]);
+    topology_coordinates(grid, rank, own);
+    for (int r = 0; r < grid->world; r++) {
+        int at[TOPOLOGY_AXES];
+        bool is_member = true;
+
+        topology_coordinates(grid, r, at);
+        for (int axis = 0; axis < TOPOLOGY_AXES; axis++)
+            is_member &= at[axis] == own[axis] || axes & 1u << axis;
+        if (is_member)
+            out[count++] = r;
+    }
+    return count;
+}
+
+/* All groups along `axes`, one after the other: every rank takes part in making each. */
+static int make_groups(struct trainer *trainer, const struct topology *grid, unsigned int axes,
+                       struct fleet_error *err)
+{
+    struct exchange_groups *groups = &trainer->net.groups;
+    FLEET_AUTO_FREE int *ranks = calloc((size_t)grid->world, sizeof(*ranks));
+    int rc = 0;
+
+    fleet_assert(ranks != NULL);
+    for (int r = 0; r < grid->world && rc == 0; r++) {
+        int count = ranks_of(grid, axes, r, ranks);
+        struct comm *made = NULL;
+
+        if (count == grid->world)
+            groups->communication.groups[axes] = trainer->net.comm;
+        if (count == 1 || count == grid->world)
+            return 0;
+        if (ranks[0] != r) /* made already */
+            continue;
+        rc = comm_group(trainer->net.comm, ranks, count, trainer_deadline_ms(trainer), &made, err);
+        if (made)
+            groups->communication.groups[axes] = groups->made[axes] = made;
+    }
     return rc;
 }
 
-/*
- * A rank's part, divided as the mean over all leaves is, in fp16. The sum is multiplied back, since
- * the update divides (spec/strategy.md 15: the factor 1/N stands before the cast).
- */
-static int sum_in_half(struct trainer *trainer, const struct leaf_range *range, int count,
-                       const struct program_op *op, struct fleet_error *err)
-{
-    struct backend *backend = trainer->device.backend;
-    int64_t elements = op->attributes.flat_count;
-    float *sum = trainer->state.slots[0] + op->attributes.flat_first;
-    float leaves = (float)update_averaged(trainer);
-    uint16_t *halves = trainer->net.workspace;
-    int rc;
-
-    if (range->first == range->end) /* more ranks than leaves */
-        backend->vtable->clear(backend, sum, (size_t)elements * sizeof(*sum));
-    for (int n = 1; n < count; n++)
-        backend->vtable->add(backend, sum, trainer->state.slots[n] + op->attributes.flat_first,
-                             elements);
-    backend->vtable->narrow(backend, halves, sum, 1.0f / leaves, elements);
-    rc = comm_all_reduce(trainer->net.comm, halves, elements, COMM_FP16, COMM_SUM,
-                         trainer_deadline_ms(trainer), err);
-    if (rc == 0)
-        backend->vtable->widen(backend, sum, halves, leaves, elements);
-    return rc;
-}
-
-int exchange_gradient(struct trainer *trainer, const struct leaf_range *range,
-                      struct fleet_error *err)
+static int open_groups(struct trainer *trainer, struct fleet_error *err)
 {
     const struct program *program = &trainer->job.plan.program;
-    struct tree_node nodes[TREE_NODES_MAX];
-    int node_count = tree_nodes(range->leaves, range->first, range->end, nodes);
-    int used = node_count > 0 ? node_count : 1, rc = 0;
+    bool is_used[OP_GROUP_WORLD + 1] = {false};
+    struct topology grid;
+    int rc = grid_of(trainer, &grid, err);
 
-    if (trainer->generation.world == 1) /* slot 0 holds the sum already */
-        return 0;
-    for (int i = 0; i < program->op_count && rc == 0; i++) {
-        const struct program_op *op = &program->ops[i];
-        if (op->section == PROGRAM_SECTION_EXCHANGE)
-            rc = (op->attributes.wire == OP_WIRE_FP16 ? sum_in_half : sum_in_tree)(trainer, range,
-                                                                                   used, op, err);
+    for (int i = 0; i < program->op_count; i++)
+        is_used[program->ops[i].attributes.group] = true;
+    for (unsigned int axes = 1; axes <= OP_GROUP_WORLD && rc == 0; axes++)
+        if (is_used[axes])
+            rc = make_groups(trainer, &grid, axes, err);
+    return rc;
+}
+
+/* ---- the gradient ---------------------------------------------------------------------------- */
+
+/* The exchange section reads each element of the gradient once. */
+static bool exchanges_all(const struct program *program)
+{
+    int64_t elements = 0;
+
+    for (int i = 0; i < program->op_count; i++)
+        if (program->ops[i].section == PROGRAM_SECTION_EXCHANGE &&
+            program->ops[i].attributes.space == OP_SPACE_GRADIENTS)
+            elements += program->ops[i].attributes.flat_count;
+    return elements == program->flat_count;
+}
+
+static void bring_sums(struct trainer *trainer, struct communication *c)
+{
+    const struct leaf_range *range = &trainer->generation.range;
+    struct tree_node nodes[TREE_NODES_MAX];
+
+    c->slots = trainer->state.slots;
+    c->nodes = tree_nodes(range->leaves, range->first, range->end, nodes);
+    c->leaves = range->leaves;
+    c->averaged = (double)update_averaged(trainer);
+    if (trainer->generation.world == 1 || !exchanges_all(&trainer->job.plan.program))
+        return;
+    c->folds = range->instructions + range->folds_first;
+    c->fold_count = range->count - range->folds_first;
+}
+
+bool exchange_folds(const struct trainer *trainer)
+{
+    return trainer->net.groups.communication.folds != NULL;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static int reserve_workspace(struct trainer *trainer, struct fleet_error *err)
+{
+    struct exchange_groups *groups = &trainer->net.groups;
+    struct backend *memory = trainer->device.memory_backend;
+    size_t wanted = communication_workspace(&groups->communication, &trainer->job.plan.program);
+
+    if (wanted > groups->workspace_bytes) {
+        exchange_release(trainer);
+        groups->workspace = memory->vtable->allocate_host(memory, wanted, err);
+        if (!groups->workspace)
+            return fleet_error_wrap(err, "allocate memory to sum gradients");
+        groups->workspace_bytes = wanted;
     }
-    return rc < 0 ? fleet_error_wrap(err, "sum the gradients") : 0;
+    groups->communication.workspace = groups->workspace;
+    return 0;
+}
+
+int exchange_open(struct trainer *trainer, struct fleet_error *err)
+{
+    struct communication *c = &trainer->net.groups.communication;
+    int rc;
+
+    *c = (struct communication){.world = trainer->net.comm,
+                                .memory = trainer->state.backend,
+                                .deadline_ms = deadline_of,
+                                .context = trainer};
+    bring_sums(trainer, c);
+    if ((rc = open_groups(trainer, err)) < 0 || (rc = reserve_workspace(trainer, err)) < 0)
+        return rc;
+    return executor_bind(trainer->device.executor, c, err);
+}
+
+void exchange_close(struct trainer *trainer)
+{
+    struct exchange_groups *groups = &trainer->net.groups;
+
+    if (trainer->device.executor)
+        (void)executor_bind(trainer->device.executor, NULL, NULL);
+    for (unsigned int axes = 0; axes <= OP_GROUP_WORLD; axes++) {
+        comm_free(groups->made[axes]);
+        groups->made[axes] = NULL;
+    }
+    groups->communication = (struct communication){0};
+}
+
+void exchange_release(struct trainer *trainer)
+{
+    struct backend *memory = trainer->device.memory_backend;
+
+    if (memory)
+        memory->vtable->deallocate_host(memory, trainer->net.groups.workspace);
+    trainer->net.groups.workspace = NULL;
+    trainer->net.groups.workspace_bytes = 0;
 }

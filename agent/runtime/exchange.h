@@ -3,22 +3,39 @@
 #define AGENT_RUNTIME_EXCHANGE_H
 
 /*
- * The exchange of gradients between the ranks, as the program's EXCHANGE section says. Before it a
- * rank holds the partial sums of its leaves, in the first slots; afterwards slot 0 of every rank
- * holds the same complete sum over all leaves.
+ * What the program's communication operators need of a generation: communicators of their groups, a
+ * workspace, this rank's partial sums. The operators themselves run in the executor.
  */
 
-#include <stddef.h>
+#include <stdbool.h>
+
+#include "agent/runtime/executor/communication.h"
 
 struct fleet_error;
-struct leaf_range;
 struct trainer;
 
-/* Bytes of host memory (trainer.net.workspace) that the exchange takes in this generation. */
-size_t exchange_workspace(const struct trainer *trainer);
+struct exchange_groups {
+    struct communication communication;
+    struct comm *made[OP_GROUP_WORLD + 1]; /* of those in `communication`, to be freed */
+    void *workspace;                       /* of the memory's host */
+    size_t workspace_bytes;
+};
 
-/* Errors as those of the collectives in comm.h. */
-int exchange_gradient(struct trainer *trainer, const struct leaf_range *range,
-                      struct fleet_error *err);
+/*
+ * Make the groups over the generation's world and bind them to the executor. All ranks of the
+ * generation call it at the same point. Errors as comm_group(); -EINVAL: the world is no multiple
+ * of the degrees; -ENOMEM, -EAGAIN.
+ */
+int exchange_open(struct trainer *trainer, struct fleet_error *err);
+
+/* Before the world's communicator goes. Fine if nothing is open. */
+void exchange_close(struct trainer *trainer);
+
+/* The partial sums of a complete update are completed by the operators that read them, not before:
+ * so a bucket can leave while others are still computed. */
+bool exchange_folds(const struct trainer *trainer);
+
+/* Free the workspace. */
+void exchange_release(struct trainer *trainer);
 
 #endif

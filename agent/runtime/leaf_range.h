@@ -14,7 +14,8 @@ struct leaf_range {
     int64_t first, end;                    /* own ones: [first, end) */
     struct tree_instruction *instructions; /* [count] */
     int64_t count;
-    int slots; /* gradient buffers needed, at least 1: the sum arrives in the first */
+    int64_t folds_first; /* instructions from here on are additions alone */
+    int slots;           /* gradient buffers needed, at least 1: the sum arrives in the first */
 };
 
 /* The range of `rank` (tree_first_leaf() and tree_schedule()); and free it. */

@@ -41,7 +41,8 @@ static struct link_step step_of(const struct trainer *trainer, int64_t update, i
                   .forward_s = trainer->report.times.forward_s / (double)batches,
                   .backward_s = trainer->report.times.backward_s / (double)batches,
                   .exchange_s = trainer->report.times.exchange_s / (double)batches,
-                  .optimizer_s = trainer->report.times.optimizer_s / (double)batches},
+                  .optimizer_s = trainer->report.times.optimizer_s / (double)batches,
+                  .hidden_s = trainer->report.times.hidden_s / (double)batches},
     };
 
     if (step.has_update) {
@@ -100,6 +101,7 @@ static void chart_times(const struct trainer_report *report, struct chart_point 
     point->values[CHART_BACKWARD] = times->backward_s;
     point->values[CHART_EXCHANGE] = times->exchange_s;
     point->values[CHART_OPTIMIZER] = times->optimizer_s;
+    point->values[CHART_HIDDEN] = times->hidden_s;
 }
 
 static void chart_step(struct trainer *trainer, int64_t update, const struct link_step *step)

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "agent/runtime/evaluate.h"
-#include "agent/runtime/exchange.h"
 #include "agent/runtime/rollback.h"
 #include "agent/runtime/trainer.h"
 #include "agent/runtime/update.h"
@@ -84,6 +83,23 @@ static void want_next(struct trainer *trainer, int64_t update, const struct leaf
     times_add(&trainer->report.times.data_s, started_ms);
 }
 
+/* Behind the last one of an update nothing is left to do for the gradient but what the operators of
+ * the exchange do themselves. */
+static int run_micro_batch(struct trainer *trainer, const struct leaf_range *range, int64_t number,
+                           const struct executor_bases *bases, const struct run_scalars *scalars,
+                           struct fleet_error *err)
+{
+    const atomic_bool *stop = control_stop(trainer->control);
+    struct executor *executor = trainer->device.executor;
+    struct executor_bases sum = trainer->state.bases;
+
+    if (range != &trainer->generation.range || number + 1 < range->folds_first ||
+        !exchange_folds(trainer))
+        return executor_run(executor, PROGRAM_SECTION_MICRO_BATCH, bases, scalars, stop, err);
+    sum.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
+    return executor_run_last(executor, bases, &sum, scalars, stop, err);
+}
+
 /* Forward and backward of the leaf of instruction `number`: its gradient into the instruction's
  * slot, its loss and statistics into its row. */
 static int run_leaf(struct trainer *trainer, int64_t update, const struct leaf_range *range,
@@ -98,8 +114,7 @@ static int run_leaf(struct trainer *trainer, int64_t update, const struct leaf_r
         return err->code;
     want_next(trainer, update, range, number);
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[range->instructions[number].slot];
-    if (executor_run(trainer->device.executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars,
-                     control_stop(trainer->control), err) < 0)
+    if (run_micro_batch(trainer, range, number, &bases, &scalars, err) < 0)
         return err->code;
     state_read(&trainer->state, trainer->job.plan.program.loss, row);
     running_take(&trainer->progress.running, &trainer->state, row + 1);
@@ -115,14 +130,17 @@ static void set_loss_scale(struct trainer *trainer)
         state_write(&trainer->state, var, &trainer->progress.ledger->scaling.scale);
 }
 
-/* Fold our leaves into the partial sums we owe: slot i holds node i of our range. */
+/* Fold our leaves into the partial sums we owe: slot i holds node i of our range, up to additions
+ * that the exchange makes. */
 static int compute_gradient(struct trainer *trainer, int64_t update, const struct leaf_range *range,
                             struct fleet_error *err)
 {
     int64_t count = trainer->job.plan.program.flat_count;
+    bool is_folded_later = range == &trainer->generation.range && exchange_folds(trainer);
+    int64_t end = is_folded_later ? range->folds_first : range->count;
 
     set_loss_scale(trainer);
-    for (int64_t i = 0; i < range->count; i++) {
+    for (int64_t i = 0; i < end; i++) {
         const struct tree_instruction *in = &range->instructions[i];
         if (in->kind == TREE_ADD) {
             double started_ms = fleet_monotonic_ms();
@@ -195,6 +213,9 @@ static void times_end(struct trainer *trainer)
     trainer->report.times.backward_s += now.backward_s - before->backward_s;
     trainer->report.times.optimizer_s =
         now.check_s - before->check_s + now.update_s - before->update_s;
+    trainer->report.times.exchange_s += now.waited_s - before->waited_s;
+    trainer->report.times.hidden_s =
+        fmax(0, now.communication_s - before->communication_s - (now.waited_s - before->waited_s));
     trainer->report.total_s = took_ms * 1e-3;
     trainer->report.step_longest_ms = fmax(trainer->report.step_longest_ms, took_ms);
 }
@@ -210,10 +231,8 @@ static int train_update(struct trainer *trainer, int64_t update, const struct le
     trainer->health.diagnosis[0] = '\0';
     if (compute_gradient(trainer, update, range, err) < 0)
         return err->code;
-    times_exchange(trainer, true);
-    if (is_complete && exchange_gradient(trainer, range, err) < 0)
+    if (is_complete && update_exchange(trainer, update, err) < 0)
         return err->code;
-    times_exchange(trainer, false);
     if (is_complete && update_check(trainer, update, &is_finite, err) < 0)
         return err->code;
     times_exchange(trainer, true);

@@ -246,13 +246,12 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
 void trainer_close(struct trainer *trainer)
 {
     snapshot_free(trainer->save.snapshot); /* reads the state */
+    exchange_close(trainer);
     comm_free(trainer->net.comm);
     executor_free(trainer->device.executor);
     state_release(&trainer->state);
     backend_free(trainer->device.backend);
-    if (trainer->device.memory_backend)
-        trainer->device.memory_backend->vtable->deallocate_host(trainer->device.memory_backend,
-                                                                trainer->net.workspace);
+    exchange_release(trainer);
     backend_free(trainer->device.memory_backend);
     leaf_range_release(&trainer->generation.range);
     leaf_range_release(&trainer->generation.last_range);

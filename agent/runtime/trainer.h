@@ -27,6 +27,7 @@
 #include "agent/runtime/control.h"
 #include "agent/runtime/data/prefetch.h"
 #include "agent/runtime/diagnose.h"
+#include "agent/runtime/exchange.h"
 #include "agent/runtime/executor/executor.h"
 #include "agent/runtime/leaf_range.h"
 #include "agent/runtime/ledger.h"
@@ -94,8 +95,7 @@ struct trainer_generation {
 struct trainer_net {
     int listener, port; /* data connections are accepted here */
     struct comm *comm;  /* NULL between generations */
-    void *workspace;    /* of comm_tree_sum() */
-    size_t workspace_bytes;
+    struct exchange_groups groups;
 };
 
 /* How far the job is: what becomes part of the state, and what leads to it. */

@@ -42,14 +42,24 @@ static struct run_scalars scalars_of(const struct trainer *trainer, int64_t upda
 }
 
 static int run_section(struct trainer *trainer, int64_t update, enum program_section section,
-                       struct fleet_error *err)
+                       const atomic_bool *stop, struct fleet_error *err)
 {
-    static const atomic_bool never; /* what was voted for is applied, whatever comes */
     struct executor_bases bases = trainer->state.bases;
     struct run_scalars scalars = scalars_of(trainer, update);
 
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
-    return executor_run(trainer->device.executor, section, &bases, &scalars, &never, err);
+    return executor_run(trainer->device.executor, section, &bases, &scalars, stop, err);
+}
+
+/* What was voted for is applied, whatever comes. */
+static const atomic_bool never;
+
+int update_exchange(struct trainer *trainer, int64_t update, struct fleet_error *err)
+{
+    int rc =
+        run_section(trainer, update, PROGRAM_SECTION_EXCHANGE, control_stop(trainer->control), err);
+
+    return rc < 0 ? fleet_error_wrap(err, "sum the gradients") : 0;
 }
 
 /* The last element of the output of the program's only operator of `kind`; 0 if it has none. */
@@ -73,7 +83,7 @@ static float result_of(const struct trainer *trainer, enum op_kind kind)
 int update_check(struct trainer *trainer, int64_t update, bool *out_is_finite,
                  struct fleet_error *err)
 {
-    int rc = run_section(trainer, update, PROGRAM_SECTION_CHECK, err);
+    int rc = run_section(trainer, update, PROGRAM_SECTION_CHECK, &never, err);
 
     *out_is_finite = rc == 0 && result_of(trainer, OP_CHECK_FINITE) == 0.0f;
     return rc;
@@ -106,7 +116,7 @@ static int zero_gradient(struct trainer *trainer, int64_t update, struct fleet_e
 
     memory->vtable->clear(memory, trainer->state.slots[0],
                           trainer->state.memory->bytes[MEMORY_GRADIENTS]);
-    return run_section(trainer, update, PROGRAM_SECTION_CHECK, err);
+    return run_section(trainer, update, PROGRAM_SECTION_CHECK, &never, err);
 }
 
 static int apply_update(struct trainer *trainer, int64_t update, enum ledger_verdict verdict,
@@ -121,7 +131,7 @@ static int apply_update(struct trainer *trainer, int64_t update, enum ledger_ver
     if (verdict == LEDGER_ZERO)
         rc = zero_gradient(trainer, update, err);
     if (rc == 0)
-        rc = run_section(trainer, update, PROGRAM_SECTION_UPDATE, err);
+        rc = run_section(trainer, update, PROGRAM_SECTION_UPDATE, &never, err);
     return rc < 0 ? fleet_error_wrap(err, "update %" PRId64, update) : 0;
 }
 

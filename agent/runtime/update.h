@@ -13,6 +13,10 @@
 struct fleet_error;
 struct trainer;
 
+/* Run the exchange section: slots[0] then holds the sum over all leaves. Errors as those of the
+ * collectives in comm.h, and of executor_run(). */
+int update_exchange(struct trainer *trainer, int64_t update, struct fleet_error *err);
+
 /* Run the check section over slots[0]. *out_is_finite: no NaN or infinity in it. -ECANCELED: the
  * generation was aborted meanwhile. */
 int update_check(struct trainer *trainer, int64_t update, bool *out_is_finite,

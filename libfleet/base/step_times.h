@@ -6,8 +6,9 @@
  * left over of the whole time is bookkeeping. */
 struct fleet_step_times {
     double data_s, forward_s, backward_s;
-    double exchange_s; /* of gradients and votes, waiting for slower ranks included */
+    double exchange_s; /* waiting for communication and votes, and so for slower ranks */
     double optimizer_s;
+    double hidden_s; /* communication that ran beside all this; no part of the whole time */
 };
 
 #endif

@@ -100,6 +100,7 @@ static const struct fleet_field step_fields[] = {
     NUMBER(step, "backwardSeconds", times.backward_s, 0),
     NUMBER(step, "exchangeSeconds", times.exchange_s, 0),
     NUMBER(step, "optimizerSeconds", times.optimizer_s, 0),
+    NUMBER(step, "hiddenSeconds", times.hidden_s, 0),
     ROW_END,
 };
 

@@ -143,6 +143,7 @@ static void same_step(const cJSON *o, const struct link_step *s)
     same_optional(o, "backwardSeconds", 0, s->times.backward_s);
     same_optional(o, "exchangeSeconds", 0, s->times.exchange_s);
     same_optional(o, "optimizerSeconds", 0, s->times.optimizer_s);
+    same_optional(o, "hiddenSeconds", 0, s->times.hidden_s);
 }
 
 static void same_progress(const cJSON *o, const struct link_message *m)

@@ -174,6 +174,7 @@ static void same_step(const cJSON *o, const struct message_step *s)
     same_measure(o, "backwardSeconds", s->times.backward_s);
     same_measure(o, "exchangeSeconds", s->times.exchange_s);
     same_measure(o, "optimizerSeconds", s->times.optimizer_s);
+    same_measure(o, "hiddenSeconds", s->times.hidden_s);
 }
 
 static void same_progress(const cJSON *o, const struct message_progress *m)

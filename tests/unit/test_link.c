@@ -77,7 +77,8 @@ static struct link_message sample(enum link_kind kind)
                                                            .forward_s = 0.25,
                                                            .backward_s = 0.5,
                                                            .exchange_s = 0.125,
-                                                           .optimizer_s = 1e-6}};
+                                                           .optimizer_s = 1e-6,
+                                                           .hidden_s = 0.0625}};
         break;
     case LINK_PEER_LOST:
         m.peer_lost.rank = 3;

@@ -267,11 +267,12 @@ static void test_progress__says_where_the_time_went(void **state)
     progress_event(s.progress, &e, 0);
     e.step.step = 2;
     e.step.times.data_s = 0.03;
+    e.step.times.hidden_s = 0.06;
     progress_event(s.progress, &e, 1000);
     progress_finish(s.progress, &end);
     (void)fflush(s.file);
-    if (!strstr(s.text, "\n  time      data 2.0%, forward 30.0%, backward 50.0%, exchange 10.0%, "
-                        "optimizer 4.0%, other 4.0%\n"))
+    if (!strstr(s.text, "\n  time      data 2.0%, forward 30.0%, backward 50.0%, exchange 10.0% "
+                        "(3.0% more hidden), optimizer 4.0%, other 4.0%\n"))
         fail_msg("%s", s.text);
     close_screen(&s);
 

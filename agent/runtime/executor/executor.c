@@ -1,32 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Everything that can be known beforehand is resolved once: kernels, and of each operand its
- * segment and offset. A run adds bases and calls; it allocates nothing.
+ * Everything that can be known beforehand is resolved once: kernels, of each operand its segment
+ * and offset, and of each operator the communication that it must not overtake. A run adds bases
+ * and calls; it allocates nothing.
  */
 #include "agent/runtime/executor/executor.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include "agent/runtime/comm/comm.h"
+#include "agent/runtime/executor/communication.h"
+#include "agent/runtime/executor/order.h"
+#include "agent/runtime/executor/queue.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 
+#define NONE (-1)
+
 struct launch {
     const struct program_op *op;
-    kernel_fn kernel;
+    kernel_fn kernel; /* NULL: it communicates */
     struct memory_place in[OP_INPUTS_MAX], out[OP_OUTPUTS_MAX];
+    int waits_for; /* the last communication of the section that must end first, or NONE */
+    int ready;     /* at the front of EXCHANGE: the launch of the micro-batch behind which it may
+                      start */
+
+    /* of a communication that has been put into the queue */
+    struct executor *executor;
+    uint64_t ticket;
+    void *input, *output;
 };
 
 struct executor {
     const struct program *program;
     struct backend *backend;
-    struct launch *launches; /* [count] in program order; EXCHANGE operators are left out */
+    struct launch *launches; /* [count] in program order */
     int count;
     int first[PROGRAM_SECTION_COUNT + 1]; /* launches of section s: [first[s], first[s + 1]) */
+    int communications;                   /* how many of them communicate */
+    const struct communication *bound;
+    struct queue *queue; /* NULL: communication runs where it stands */
+    int front_end;       /* launches of EXCHANGE before this one communicate */
+    int started;         /* of the front: those before it have been put */
+    int last_put;        /* of the section at work, or NONE */
     struct executor_times times;
 };
+
+/* ---- preparing ------------------------------------------------------------------------------- */
 
 static struct memory_place place_of(const struct memory_plan *plan, int var)
 {
@@ -47,17 +70,64 @@ static int resolve(struct executor *executor, const struct memory_plan *plan,
                    const struct program_op *op, struct fleet_error *err)
 {
     struct launch *launch = &executor->launches[executor->count++];
+    bool communicates = op_definition(op->kind)->is_communication;
 
-    *launch = (struct launch){
-        .op = op, .kernel = executor->backend->vtable->kernel(executor->backend, op->kind)};
-    if (!launch->kernel)
+    *launch = (struct launch){.op = op, .waits_for = NONE, .ready = NONE, .executor = executor};
+    if (!communicates)
+        launch->kernel = executor->backend->vtable->kernel(executor->backend, op->kind);
+    if (!communicates && !launch->kernel)
         return fleet_error(err, -ENOTSUP, "back end %s has no kernel for %s",
                            executor->backend->vtable->name, op_definition(op->kind)->name);
+    executor->communications += communicates;
     for (int i = 0; i < OP_INPUTS_MAX; i++)
         launch->in[i] = place_of(plan, i < op->input_count ? op->inputs[i] : PROGRAM_NONE);
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)
         launch->out[i] = place_of(plan, i < op->output_count ? op->outputs[i] : PROGRAM_NONE);
+    if (op->attributes.space != OP_SPACE_NONE)
+        launch->in[0] = launch->out[0] = order_range(op);
     return 0;
+}
+
+/* The last communication before launch `at` of its section that it must not overtake. */
+static int find_wait(const struct executor *executor, const struct memory_plan *plan, int at)
+{
+    const struct launch *launches = executor->launches;
+
+    if (!launches[at].kernel)
+        return NONE; /* the queue keeps the order */
+    for (int i = at - 1; i >= executor->first[launches[at].op->section]; i--)
+        if (!launches[i].kernel &&
+            order_conflict(executor->program, plan, launches[i].op, launches[at].op))
+            return i;
+    return NONE;
+}
+
+/* The launch of the micro-batch behind which communication `at` may start, not before the one in
+ * front of it: ranks start them in the same order. */
+static int find_ready(const struct executor *executor, const struct memory_plan *plan, int at)
+{
+    const int *first = executor->first;
+    int ready = at > first[PROGRAM_SECTION_EXCHANGE] ? executor->launches[at - 1].ready : NONE;
+
+    for (int i = first[PROGRAM_SECTION_MICRO_BATCH + 1] - 1; i > ready; i--)
+        if (order_conflict(executor->program, plan, executor->launches[i].op,
+                           executor->launches[at].op))
+            return i;
+    return ready;
+}
+
+static void find_order(struct executor *executor, const struct memory_plan *plan)
+{
+    int at = executor->first[PROGRAM_SECTION_EXCHANGE];
+
+    if (executor->communications == 0)
+        return;
+    for (int i = 0; i < executor->count; i++)
+        executor->launches[i].waits_for = find_wait(executor, plan, i);
+    for (; at < executor->first[PROGRAM_SECTION_EXCHANGE + 1] && !executor->launches[at].kernel;
+         at++)
+        executor->launches[at].ready = find_ready(executor, plan, at);
+    executor->front_end = at;
 }
 
 int executor_new(const struct program *program, const struct memory_plan *plan,
@@ -69,14 +139,14 @@ int executor_new(const struct program *program, const struct memory_plan *plan,
     fleet_assert(executor != NULL);
     executor->program = program;
     executor->backend = backend;
+    executor->last_put = NONE;
     executor->launches = calloc((size_t)program->op_count + 1, sizeof(*executor->launches));
     fleet_assert(executor->launches != NULL);
     for (int i = 0, section = 0; i < program->op_count && rc == 0; i++) {
-        const struct program_op *op = &program->ops[i];
-        while (section < (int)op->section)
+        while (section < (int)program->ops[i].section)
             executor->first[++section] = executor->count;
-        if (op->section != PROGRAM_SECTION_EXCHANGE && !is_elsewhere(plan, op))
-            rc = resolve(executor, plan, op, err);
+        if (!is_elsewhere(plan, &program->ops[i]))
+            rc = resolve(executor, plan, &program->ops[i], err);
         for (int s = section + 1; s <= PROGRAM_SECTION_COUNT; s++)
             executor->first[s] = executor->count;
     }
@@ -84,6 +154,8 @@ int executor_new(const struct program *program, const struct memory_plan *plan,
         executor_free(executor);
         return rc;
     }
+    executor->started = executor->first[PROGRAM_SECTION_EXCHANGE];
+    find_order(executor, plan);
     *out = executor;
     return 0;
 }
@@ -92,9 +164,28 @@ void executor_free(struct executor *executor)
 {
     if (!executor)
         return;
+    queue_free(executor->queue);
     free(executor->launches);
     free(executor);
 }
+
+int executor_bind(struct executor *executor, const struct communication *communication,
+                  struct fleet_error *err)
+{
+    bool wants_queue =
+        communication && !communication->in_compute_queue && executor->communications > 0;
+
+    executor->bound = communication;
+    if (!wants_queue && executor->queue) {
+        queue_free(executor->queue);
+        executor->queue = NULL;
+    }
+    if (wants_queue && !executor->queue)
+        return queue_new(executor->communications, &executor->queue, err);
+    return 0;
+}
+
+/* ---- one launch ------------------------------------------------------------------------------ */
 
 static void *address(const struct executor_bases *bases, struct memory_place place)
 {
@@ -102,9 +193,9 @@ static void *address(const struct executor_bases *bases, struct memory_place pla
                                            : (char *)bases->segment[place.segment] + place.offset;
 }
 
-static int launch_one(struct executor *executor, const struct launch *launch,
-                      const struct executor_bases *bases, const struct run_scalars *scalars,
-                      struct fleet_error *err)
+static int launch_kernel(struct executor *executor, const struct launch *launch,
+                         const struct executor_bases *bases, const struct run_scalars *scalars,
+                         struct fleet_error *err)
 {
     struct kernel_call call = {.program = executor->program,
                                .op = launch->op,
@@ -119,6 +210,72 @@ static int launch_one(struct executor *executor, const struct launch *launch,
         return fleet_error_wrap(err, "%s", op_definition(launch->op->kind)->name);
     return 0;
 }
+
+/* An item of the queue. */
+static int communicate(void *context, struct fleet_error *err)
+{
+    const struct launch *launch = context;
+    struct executor *executor = launch->executor;
+
+    return communication_run(executor->bound, executor->backend, executor->program, launch->op,
+                             launch->input, launch->output, err);
+}
+
+static int communicate_here(struct executor *executor, struct launch *launch,
+                            struct fleet_error *err)
+{
+    static const struct communication alone;
+    double started_ms = fleet_monotonic_ms(), took_s;
+    int rc = communication_run(executor->bound ? executor->bound : &alone, executor->backend,
+                               executor->program, launch->op, launch->input, launch->output, err);
+
+    took_s = (fleet_monotonic_ms() - started_ms) * 1e-3;
+    executor->times.waited_s += took_s;
+    executor->times.communication_s += took_s;
+    return rc;
+}
+
+static int launch_communication(struct executor *executor, struct launch *launch,
+                                const struct executor_bases *bases, struct fleet_error *err)
+{
+    launch->input = address(bases, launch->in[0]);
+    launch->output = address(bases, launch->out[0]);
+    if (!executor->queue)
+        return communicate_here(executor, launch, err);
+    launch->ticket = queue_put(executor->queue, communicate, launch);
+    return 0;
+}
+
+static int await(struct executor *executor, const struct launch *launch, struct fleet_error *err)
+{
+    double started_ms = fleet_monotonic_ms();
+    int rc = executor->queue ? queue_wait(executor->queue, launch->ticket, err) : 0;
+
+    executor->times.waited_s += (fleet_monotonic_ms() - started_ms) * 1e-3;
+    return rc;
+}
+
+static int await_all(struct executor *executor, struct fleet_error *err)
+{
+    double started_ms = fleet_monotonic_ms();
+    int rc = executor->queue ? queue_finish(executor->queue, err) : 0;
+
+    executor->times.waited_s += (fleet_monotonic_ms() - started_ms) * 1e-3;
+    executor->started = executor->first[PROGRAM_SECTION_EXCHANGE];
+    executor->last_put = NONE;
+    return rc;
+}
+
+void executor_cancel(struct executor *executor)
+{
+    if (executor->queue && executor->bound && executor->bound->world &&
+        (executor->last_put != NONE ||
+         executor->started > executor->first[PROGRAM_SECTION_EXCHANGE]))
+        comm_abort(executor->bound->world);
+    (void)await_all(executor, NULL);
+}
+
+/* ---- a section ------------------------------------------------------------------------------- */
 
 static int refuse_stopped(const struct launch *launch, struct fleet_error *err)
 {
@@ -137,44 +294,111 @@ static double *time_of(struct executor *executor, const struct program_op *op)
     }
 }
 
+/* Launch number `at`; what it waits for is no time of its own. */
+static int launch_one(struct executor *executor, int at, const struct executor_bases *bases,
+                      const struct run_scalars *scalars, const atomic_bool *stop,
+                      struct fleet_error *err)
+{
+    struct launch *launch = &executor->launches[at];
+    double started_ms = fleet_monotonic_ms(), waited_s = executor->times.waited_s;
+    int rc = 0;
+
+    if (atomic_load_explicit(stop, memory_order_relaxed))
+        return refuse_stopped(launch, err);
+    if (!launch->kernel) {
+        executor->last_put = at;
+        rc = launch_communication(executor, launch, bases, err);
+    } else if (launch->waits_for == NONE ||
+               (rc = await(executor, &executor->launches[launch->waits_for], err)) == 0) {
+        rc = launch_kernel(executor, launch, bases, scalars, err);
+    }
+    *time_of(executor, launch->op) +=
+        (fleet_monotonic_ms() - started_ms) * 1e-3 - (executor->times.waited_s - waited_s);
+    return rc;
+}
+
+/* Start the communication of EXCHANGE that may run once launch `at` has ended. */
+static int start_ready(struct executor *executor, int at, const struct executor_bases *bases,
+                       struct fleet_error *err)
+{
+    int rc = 0;
+
+    while (rc == 0 && executor->started < executor->front_end &&
+           executor->launches[executor->started].ready <= at)
+        rc = launch_communication(executor, &executor->launches[executor->started++], bases, err);
+    return rc;
+}
+
+static int run_from(struct executor *executor, int first, int end,
+                    const struct executor_bases *bases, const struct executor_bases *ahead,
+                    const struct run_scalars *scalars, const atomic_bool *stop,
+                    struct fleet_error *err)
+{
+    int rc = 0;
+
+    for (int i = first; i < end && rc == 0; i++) {
+        if (scalars->evaluation && executor->launches[i].op->backward)
+            continue;
+        rc = launch_one(executor, i, bases, scalars, stop, err);
+        if (rc == 0 && ahead)
+            rc = start_ready(executor, i, ahead, err);
+    }
+    return rc;
+}
+
 int executor_run(struct executor *executor, enum program_section section,
                  const struct executor_bases *bases, const struct run_scalars *scalars,
                  const atomic_bool *stop, struct fleet_error *err)
 {
-    double then = fleet_monotonic_ms();
+    bool is_exchange = section == PROGRAM_SECTION_EXCHANGE;
+    int first = is_exchange ? executor->started : executor->first[section];
+    int rc =
+        run_from(executor, first, executor->first[section + 1], bases, NULL, scalars, stop, err);
 
-    fleet_assert(section != PROGRAM_SECTION_EXCHANGE);
-    for (int i = executor->first[section]; i < executor->first[section + 1]; i++) {
-        const struct launch *launch = &executor->launches[i];
-        double now;
-        int rc;
-        if (scalars->evaluation && launch->op->backward)
-            continue;
-        if (atomic_load_explicit(stop, memory_order_relaxed))
-            return refuse_stopped(launch, err);
-        rc = launch_one(executor, launch, bases, scalars, err);
-        if (rc < 0)
-            return rc;
-        now = fleet_monotonic_ms();
-        *time_of(executor, launch->op) += (now - then) * 1e-3;
-        then = now;
+    if (rc < 0) {
+        executor_cancel(executor);
+        return rc;
     }
-    return 0;
+    return is_exchange || executor->last_put != NONE ? await_all(executor, err) : 0;
+}
+
+int executor_run_last(struct executor *executor, const struct executor_bases *bases,
+                      const struct executor_bases *exchange_bases,
+                      const struct run_scalars *scalars, const atomic_bool *stop,
+                      struct fleet_error *err)
+{
+    const int *first = &executor->first[PROGRAM_SECTION_MICRO_BATCH];
+    int rc = run_from(executor, first[0], first[1], bases, executor->queue ? exchange_bases : NULL,
+                      scalars, stop, err);
+
+    if (rc == 0 && executor->last_put != NONE) {
+        rc = await(executor, &executor->launches[executor->last_put], err);
+        executor->last_put = NONE;
+    }
+    if (rc < 0)
+        executor_cancel(executor);
+    return rc;
 }
 
 int executor_inspect(struct executor *executor, const struct executor_bases *bases,
                      const struct run_scalars *scalars, const atomic_bool *stop,
                      executor_watch watch, void *context, struct fleet_error *err)
 {
+    static const struct communication alone;
     const int *first = &executor->first[PROGRAM_SECTION_MICRO_BATCH];
 
     for (int i = first[0]; i < first[1]; i++) {
         const struct launch *launch = &executor->launches[i];
         void *out[OP_OUTPUTS_MAX];
+        int rc;
         if (atomic_load_explicit(stop, memory_order_relaxed))
             return refuse_stopped(launch, err);
-        if (launch_one(executor, launch, bases, scalars, err) < 0)
-            return err->code;
+        rc = launch->kernel ? launch_kernel(executor, launch, bases, scalars, err)
+                            : communication_run(&alone, executor->backend, executor->program,
+                                                launch->op, address(bases, launch->in[0]),
+                                                address(bases, launch->out[0]), err);
+        if (rc < 0)
+            return rc;
         for (int o = 0; o < OP_OUTPUTS_MAX; o++)
             out[o] = address(bases, launch->out[o]);
         if (!watch(context, launch->op, out))
@@ -185,5 +409,10 @@ int executor_inspect(struct executor *executor, const struct executor_bases *bas
 
 void executor_times(const struct executor *executor, struct executor_times *out)
 {
+    struct queue_times queued = {0};
+
     *out = executor->times;
+    if (executor->queue)
+        queue_times(executor->queue, &queued);
+    out->communication_s += queued.busy_s;
 }

@@ -154,7 +154,9 @@ static int follow(const struct program_op *op, const struct program_var *x, stru
 static int check_operands(struct program *program, const struct program_op *op,
                           struct fleet_error *err)
 {
-    bool is_float = traits[op->kind].reduces || op->attributes.wire == OP_WIRE_FP16;
+    enum operand_types types = op->attributes.wire == OP_WIRE_FP16 ? OPERAND_FP32
+                               : traits[op->kind].reduces          ? OPERAND_FLOAT
+                                                                   : OPERAND_ANY;
     struct program_var x, y;
     int rc = check_counts(op, err);
 
@@ -164,10 +166,11 @@ static int check_operands(struct program *program, const struct program_op *op,
         if (operand_out(program, op, 0)->ndim == PROGRAM_UNSHAPED)
             return fleet_error(err, -EINVAL, "output 0 (%s) has no shape",
                                operand_out(program, op, 0)->name);
-        return 0;
+        return operand_give(program, op, 0, types, operand_out(program, op, 0)->ndim,
+                            operand_out(program, op, 0)->shape, err);
     }
     x = *operand_in(program, op, 0);
-    if (is_float && operand_need_type(program, op, 0, OPERAND_FLOAT, err) < 0)
+    if (operand_need_type(program, op, 0, types, err) < 0)
         return -EINVAL;
     if ((rc = follow(op, &x, &y, err)) < 0)
         return rc;

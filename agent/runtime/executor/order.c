@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/runtime/executor/order.h"
+
+/* Bytes [first, end) of a segment. */
+struct touch {
+    enum memory_segment segment;
+    size_t first, end;
+    bool is_write;
+};
+
+#define TOUCHES_MAX (OP_INPUTS_MAX + OP_OUTPUTS_MAX + 1)
+
+struct memory_place order_range(const struct program_op *op)
+{
+    static const enum memory_segment segments[] = {
+        [OP_SPACE_NONE] = MEMORY_NOWHERE,          [OP_SPACE_GRADIENTS] = MEMORY_GRADIENTS,
+        [OP_SPACE_PARAMETERS] = MEMORY_PARAMETERS, [OP_SPACE_STATE0] = MEMORY_STATE0,
+        [OP_SPACE_STATE1] = MEMORY_STATE1,         [OP_SPACE_BUFFERS] = MEMORY_BUFFERS};
+
+    return (struct memory_place){segments[op->attributes.space],
+                                 (size_t)op->attributes.flat_first * sizeof(float)};
+}
+
+static void add(const struct program *program, const struct memory_plan *plan, int var,
+                bool is_write, struct touch *touches, int *count)
+{
+    if (var != PROGRAM_NONE && plan->places[var].segment != MEMORY_NOWHERE)
+        touches[(*count)++] = (struct touch){
+            plan->places[var].segment, plan->places[var].offset,
+            plan->places[var].offset + program_var_bytes(&program->vars[var]), is_write};
+}
+
+static int list(const struct program *program, const struct memory_plan *plan,
+                const struct program_op *op, struct touch touches[TOUCHES_MAX])
+{
+    struct memory_place range = order_range(op);
+    int count = 0;
+
+    for (int i = 0; i < op->input_count; i++)
+        add(program, plan, op->inputs[i], false, touches, &count);
+    for (int i = 0; i < op->output_count; i++)
+        add(program, plan, op->outputs[i], true, touches, &count);
+    if (range.segment != MEMORY_NOWHERE)
+        touches[count++] =
+            (struct touch){range.segment, range.offset,
+                           range.offset + (size_t)op->attributes.flat_count * sizeof(float), true};
+    return count;
+}
+
+bool order_conflict(const struct program *program, const struct memory_plan *plan,
+                    const struct program_op *a, const struct program_op *b)
+{
+    struct touch of_a[TOUCHES_MAX], of_b[TOUCHES_MAX];
+    int a_count = list(program, plan, a, of_a), b_count = list(program, plan, b, of_b);
+
+    for (int i = 0; i < a_count; i++)
+        for (int j = 0; j < b_count; j++)
+            if (of_a[i].segment == of_b[j].segment && of_a[i].first < of_b[j].end &&
+                of_b[j].first < of_a[i].end && (of_a[i].is_write || of_b[j].is_write))
+                return true;
+    return false;
+}
