@@ -142,7 +142,7 @@ static double backoff_ms(struct supervisor *s, int failures)
 void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct member_failure *failure,
                                double now_ms)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
     struct member_output out = {0};
 
     failure->local_rank = local_rank;
@@ -165,7 +165,7 @@ void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct memb
 
 void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_ms)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
     struct fleet_error err;
 
     t->start_at_ms = t->kill_at_ms = INFINITY;
@@ -196,7 +196,7 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
 void supervisor_refuse(struct supervisor *s, enum fleet_cause cause, const char *text,
                        double now_ms)
 {
-    struct trainer *t = &s->trainers[0];
+    struct supervised_trainer *t = &s->trainers[0];
     struct member_failure failure = {
         .exit_code = -1, .cause = fleet_cause_word(cause), .fatal = true, .lines = text};
 
@@ -209,7 +209,7 @@ void supervisor_refuse(struct supervisor *s, enum fleet_cause cause, const char 
 static void end_trainer(struct supervisor *s, int local_rank, enum link_kind how, double grace_ms,
                         double now_ms)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
     struct link_message message = {.kind = how};
 
     t->start_at_ms = INFINITY;
@@ -276,7 +276,7 @@ static bool was_asleep(struct supervisor *s, double now_ms)
 
 static void kill_trainer(struct supervisor *s, int local_rank, const char *why)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
 
     if (!t->words[0])
         (void)snprintf(t->words, sizeof(t->words), "%s", why);
@@ -287,7 +287,7 @@ static void kill_trainer(struct supervisor *s, int local_rank, const char *why)
 
 static void judge_silence(struct supervisor *s, int local_rank, double now_ms)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
     struct link_message abort = {.kind = LINK_ABORT};
     struct member_output out = {0};
     bool is_precious =
@@ -319,7 +319,7 @@ double supervisor_deadline(const struct supervisor *s)
     double deadline = INFINITY;
 
     for (int i = 0; i < s->config.processes; i++) {
-        const struct trainer *t = &s->trainers[i];
+        const struct supervised_trainer *t = &s->trainers[i];
         deadline = fmin(deadline, t->is_alive ? t->kill_at_ms : t->start_at_ms);
         if (t->is_alive && !s->config.has_own_trainer)
             deadline = fmin(deadline, s->awake_ms + LINK_HEARTBEAT_MS);
@@ -332,7 +332,7 @@ void supervisor_tick(struct supervisor *s, double now_ms)
     bool asleep = was_asleep(s, now_ms);
 
     for (int i = 0; i < s->config.processes; i++) {
-        struct trainer *t = &s->trainers[i];
+        struct supervised_trainer *t = &s->trainers[i];
         if (asleep)
             t->heard_ms = fmax(t->heard_ms, now_ms);
         if (t->is_alive && t->kill_at_ms <= now_ms)

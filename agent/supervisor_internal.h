@@ -20,7 +20,7 @@ enum trainer_state {
     TRAINER_GONE,
 };
 
-struct trainer {
+struct supervised_trainer {
     enum trainer_state state;
     bool is_alive;      /* a process exists */
     bool is_stopping;   /* own trainer: asked to end for a new generation */
@@ -44,7 +44,7 @@ struct trainer {
 struct supervisor {
     struct supervisor_config config;
     struct supervisor_host host;
-    struct trainer trainers[MESSAGE_PROCESSES_MAX];
+    struct supervised_trainer trainers[MESSAGE_PROCESSES_MAX];
     int ports[MESSAGE_PROCESSES_MAX];
     struct member *member; /* NULL until it is known what to say to the hub */
     struct fleet_random_key jitter;

@@ -53,7 +53,7 @@ static struct link_message to_link_assign(const struct member_action *action)
 
 static void assign_own(struct supervisor *s, int local_rank, double now_ms)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
 
     if (t->is_alive) { /* the new environment needs a new process */
         t->is_stopping = true;
@@ -71,7 +71,7 @@ static void assign_trainers(struct supervisor *s, const struct member_action *ac
     s->has_place = true;
     s->place = (struct supervisor_place){action->assign, action->place, action->first_rank};
     for (int i = 0; i < s->config.processes; i++) {
-        struct trainer *t = &s->trainers[i];
+        struct supervised_trainer *t = &s->trainers[i];
         s->host.rank(s->host.user, i, action->first_rank + i);
         if (s->config.has_own_trainer) {
             assign_own(s, i, now_ms);
@@ -94,7 +94,7 @@ static void abort_trainers(struct supervisor *s, const struct member_action *act
     (void)snprintf(m.abort.cause, sizeof(m.abort.cause), "%s", action->reason);
     s->has_place = false;
     for (int i = 0; i < s->config.processes; i++) {
-        struct trainer *t = &s->trainers[i];
+        struct supervised_trainer *t = &s->trainers[i];
         if (t->state == TRAINER_FINISHED && (t->is_alive || s->config.has_own_trainer)) {
             /* It has left its collectives, another one had not; an own trainer has ended, and runs
              * again with the others. Its report may bring the next assign at once. */

@@ -21,7 +21,7 @@
 
 static void take_hello(struct supervisor *s, int local_rank, const struct link_message *m)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
 
     s->ports[local_rank] = m->hello.port;
     t->level = m->hello.level;
@@ -31,7 +31,7 @@ static void take_hello(struct supervisor *s, int local_rank, const struct link_m
 
 static void take_ready(struct supervisor *s, int local_rank, const struct link_message *m)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
     struct member_output out = {0};
 
     t->step = m->ready.step;
@@ -104,7 +104,7 @@ static void take_news(struct supervisor *s, const struct link_message *m, int lo
 /* It answers again. One that was in a generation has read the abort and says next that it waits. */
 static void wake_up(struct supervisor *s, int local_rank)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
 
     t->is_silent = false;
     if (t->state == TRAINER_WAITING)
@@ -114,7 +114,7 @@ static void wake_up(struct supervisor *s, int local_rank)
 void supervisor_message(struct supervisor *s, int local_rank, const struct link_message *m,
                         double now_ms)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
 
     t->heard_ms = now_ms;
     if (t->is_silent)
@@ -154,7 +154,7 @@ void supervisor_message(struct supervisor *s, int local_rank, const struct link_
 static void report_phases(struct supervisor *s, int local_rank, enum fleet_phase reached,
                           int64_t step)
 {
-    const struct trainer *t = &s->trainers[local_rank];
+    const struct supervised_trainer *t = &s->trainers[local_rank];
     struct member_output out = {0};
 
     for (enum fleet_phase phase = FLEET_PHASE_CONNECTED; phase <= reached; phase++)
@@ -169,7 +169,7 @@ static void report_phases(struct supervisor *s, int local_rank, enum fleet_phase
  */
 void supervisor_report_started(struct supervisor *s, int local_rank)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
     bool has_reported = s->place.assign->progress_step > 0;
 
     if (!t->is_alive || fleet_generation_compare(t->generation, s->place.assign->generation) != 0)
@@ -186,7 +186,7 @@ void supervisor_report_started(struct supervisor *s, int local_rank)
 static void take_first_report(struct supervisor *s, int local_rank,
                               const struct progress_line *line)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
     bool is_training = line->is_ready || line->step > 0 || line->checkpoint > 0;
 
     if (!t->is_awaited || (line->resumed < 0 && !is_training))
@@ -200,7 +200,8 @@ static void take_first_report(struct supervisor *s, int local_rank,
         report_phases(s, i, FLEET_PHASE_FIRST_STEP, -1);
 }
 
-static void report_step(struct supervisor *s, struct trainer *t, const struct progress_line *line)
+static void report_step(struct supervisor *s, struct supervised_trainer *t,
+                        const struct progress_line *line)
 {
     struct message_step step = {.step = line->step,
                                 .generation = t->generation.counter,
@@ -228,7 +229,7 @@ static void report_step(struct supervisor *s, struct trainer *t, const struct pr
 void supervisor_progress(struct supervisor *s, int local_rank, const struct progress_line *line,
                          double now_ms)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
     struct member_output out = {0};
 
     (void)now_ms;
@@ -249,7 +250,7 @@ void supervisor_progress(struct supervisor *s, int local_rank, const struct prog
 
 void supervisor_link_closed(struct supervisor *s, int local_rank, double now_ms)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
 
     if (t->is_alive)
         t->kill_at_ms = fmin(t->kill_at_ms, now_ms + CLOSED_GRACE_MS);
@@ -257,7 +258,7 @@ void supervisor_link_closed(struct supervisor *s, int local_rank, double now_ms)
 
 void supervisor_link_broken(struct supervisor *s, int local_rank, const char *reason, double now_ms)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
 
     if (!t->is_alive)
         return;
@@ -282,7 +283,7 @@ static void collect_lines(struct supervisor *s, int local_rank, struct fleet_str
 
 static void finish_own(struct supervisor *s, int local_rank)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
     struct member_output out = {0};
 
     t->state = TRAINER_FINISHED;
@@ -293,7 +294,7 @@ static void finish_own(struct supervisor *s, int local_rank)
 
 static void own_stopped(struct supervisor *s, int local_rank, double now_ms)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
 
     t->is_stopping = false;
     t->state = TRAINER_DOWN;
@@ -308,7 +309,7 @@ static void own_stopped(struct supervisor *s, int local_rank, double now_ms)
 /* A SIGKILL that we did not send: was the memory used up? A shell reports it by its exit code. */
 static void explain_kill(struct supervisor *s, int local_rank, struct member_failure *failure)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
 
     if (failure->signal != SIGKILL && failure->exit_code != 128 + SIGKILL)
         return;
@@ -320,7 +321,7 @@ static void explain_kill(struct supervisor *s, int local_rank, struct member_fai
 
 void supervisor_exited(struct supervisor *s, int local_rank, int wait_status, double now_ms)
 {
-    struct trainer *t = &s->trainers[local_rank];
+    struct supervised_trainer *t = &s->trainers[local_rank];
     int signal_number = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
     int exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
     FLEET_AUTO_STRBUF struct fleet_strbuf lines = {0};

@@ -22,7 +22,7 @@ static int run_passes(struct program *program, enum pass_stage stage,
     enum verify_stage reached = stage == PASS_FORWARD ? VERIFY_FORWARD : VERIFY_BACKWARD;
     int rc;
 
-    for (const struct pass *pass = pass_table; pass->name; pass++) {
+    for (const struct program_pass *pass = pass_table; pass->name; pass++) {
         if (pass->stage != stage || (pass->wanted && !pass->wanted(context)))
             continue;
         *out_pass = pass->name;

@@ -178,7 +178,7 @@ void recorded_network(int hidden, struct program *out)
 static int run_passes(struct program *program, enum pass_stage stage,
                       const struct pass_context *context, struct fleet_error *err)
 {
-    for (const struct pass *pass = pass_table; pass->name; pass++) {
+    for (const struct program_pass *pass = pass_table; pass->name; pass++) {
         if (pass->stage != stage || (pass->wanted && !pass->wanted(context)) ||
             strcmp(pass->name, "dead_code") == 0 || strncmp(pass->name, "fuse_", 5) == 0)
             continue;

@@ -65,7 +65,7 @@ static int build_program(const char *training_text, const char *strategy_text, c
     for (int stage = PASS_FORWARD; stage <= PASS_BACKWARD && rc == 0; stage++) {
         if (stage == PASS_BACKWARD)
             rc = autodiff_run(out, err);
-        for (const struct pass *pass = pass_table; pass->name && rc == 0; pass++)
+        for (const struct program_pass *pass = pass_table; pass->name && rc == 0; pass++)
             if ((int)pass->stage == stage && (!pass->wanted || pass->wanted(&context)) &&
                 !(without && strcmp(without, pass->name) == 0))
                 rc = pass->apply(out, &context, err);

@@ -113,7 +113,7 @@ static void on_opened(struct sim *sim, struct pod *pod)
 static void on_trainer(struct sim *sim, const struct event *event)
 {
     struct pod *pod = &sim->pods[event->pod];
-    struct trainer *trainer = &pod->trainers[event->process];
+    struct sim_trainer *trainer = &pod->trainers[event->process];
     struct member_output out = {0};
 
     if (!pod->is_alive || trainer->life != event->life)

@@ -18,7 +18,7 @@
 #include "libfleet/program/passes/recompute.h"
 #include "libfleet/strategy/select.h"
 
-const struct pass pass_table[] = {
+const struct program_pass pass_table[] = {
     {"amp", PASS_FORWARD, amp_wanted, amp_apply},
     {"recompute", PASS_BACKWARD, recompute_wanted, recompute_apply},
     {"fuse_activations", PASS_BACKWARD, fuse_activations_wanted, fuse_activations_apply},
@@ -48,7 +48,7 @@ void pass_idle(const struct pass_context *context, const char *knob, const char 
 
 bool pass_exists(const char *name)
 {
-    for (const struct pass *pass = pass_table; pass->name; pass++)
+    for (const struct program_pass *pass = pass_table; pass->name; pass++)
         if (strcmp(pass->name, name) == 0)
             return true;
     return false;

@@ -33,7 +33,7 @@ enum pass_stage {
     PASS_BACKWARD, /* after it: gradients are there */
 };
 
-struct pass {
+struct program_pass {
     const char *name; /* the knob, "amp"; for a pass that always runs, its work */
     enum pass_stage stage;
     bool (*wanted)(const struct pass_context *context); /* NULL: always */
@@ -44,7 +44,7 @@ struct pass {
 };
 
 /* All passes in the order in which they run; ends with name NULL. */
-extern const struct pass pass_table[];
+extern const struct program_pass pass_table[];
 
 /*
  * Tell that `knob` ("amp_configs.custom_white_list"; a unit's name if all of the pass is meant) has

@@ -95,7 +95,7 @@ static void drain(struct sim *sim, struct pod *pod)
 /* Rank 0 saves what it holds. */
 static void save_last(struct sim *sim, struct pod *pod)
 {
-    const struct trainer *trainer = &pod->trainers[0];
+    const struct sim_trainer *trainer = &pod->trainers[0];
     struct member_output out = {0};
 
     if (pod->last_place == 0 && trainer->is_alive && trainer->step > 0 && pod->saved == 0) {

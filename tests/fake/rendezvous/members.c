@@ -10,9 +10,9 @@
 
 void sim_start_trainer(struct sim *sim, struct pod *pod, int process, double delay_ms)
 {
-    struct trainer *trainer = &pod->trainers[process];
+    struct sim_trainer *trainer = &pod->trainers[process];
 
-    *trainer = (struct trainer){.life = trainer->life + 1, .step = -1};
+    *trainer = (struct sim_trainer){.life = trainer->life + 1, .step = -1};
     sim_push(sim, sim->now_ms + delay_ms,
              (struct event){.type = EVENT_TRAINER_UP,
                             .pod = (int)(pod - sim->pods),
@@ -72,7 +72,7 @@ static void on_assigned(struct sim *sim, struct pod *pod, const struct member_ac
     if (action->first_rank != action->place * sim->processes)
         sim_broken(sim, "first rank %d of place %d", action->first_rank, action->place);
     for (int p = 0; p < sim->processes; p++) {
-        struct trainer *trainer = &pod->trainers[p];
+        struct sim_trainer *trainer = &pod->trainers[p];
         if (!trainer->is_alive || !fleet_generation_is_none(trainer->generation))
             sim_broken(sim, "pod %s got an assignment while process %d is not waiting", pod->uid,
                        p);

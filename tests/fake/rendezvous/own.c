@@ -14,7 +14,7 @@ void sim_own_start(struct sim *sim, struct pod *pod, const struct member_action 
     struct member_output out = {0};
 
     for (int p = 0; p < sim->processes; p++) {
-        struct trainer *trainer = &pod->trainers[p];
+        struct sim_trainer *trainer = &pod->trainers[p];
         trainer->life++;
         sim_push(sim, sim->now_ms + sim_uniform(sim, 100, 3000),
                  (struct event){.type = EVENT_OWN_EXIT,
@@ -34,7 +34,7 @@ void sim_own_start(struct sim *sim, struct pod *pod, const struct member_action 
 /* As an agent does: it reports the failure, then the pod waits for the next generation. */
 void sim_own_fail(struct sim *sim, struct pod *pod, int process)
 {
-    struct trainer *trainer = &pod->trainers[process];
+    struct sim_trainer *trainer = &pod->trainers[process];
     struct member_output out = {0};
     struct member_failure failure = {
         .local_rank = process, .exit_code = 5, .cause = "", .lines = "boom", .at_ms = sim->now_ms};
@@ -53,7 +53,7 @@ void sim_own_fail(struct sim *sim, struct pod *pod, int process)
 void sim_own_exit(struct sim *sim, const struct event *event)
 {
     struct pod *pod = &sim->pods[event->pod];
-    struct trainer *trainer = &pod->trainers[event->process];
+    struct sim_trainer *trainer = &pod->trainers[event->process];
     struct generation_run *run = sim_run_of(sim, event->generation);
     struct member_output out = {0};
 

@@ -31,7 +31,7 @@
 #define STEP_MS         30.0
 #define STEPS           160
 
-struct trainer {
+struct sim_trainer {
     bool is_alive;
     int life;                           /* counts its processes */
     struct fleet_generation generation; /* it is in, none = waits */
@@ -45,7 +45,7 @@ struct pod {
     char uid[32];
     int index, attempt;
     struct member *member;
-    struct trainer trainers[PROCESSES_MAX];
+    struct sim_trainer trainers[PROCESSES_MAX];
     uint64_t connection; /* 0 = none */
     double frozen_until_ms;
     double last_arrival_ms[2]; /* of its messages: to the hub, from the hub */
@@ -175,7 +175,7 @@ void sim_transmit(struct sim *sim, struct pod *pod, enum event_type type, uint64
 struct generation_run *sim_run_of(struct sim *sim, struct fleet_generation generation);
 int sim_find_pod(struct sim *sim, const char *uid);
 
-bool sim_is_in(const struct trainer *trainer, struct fleet_generation generation);
+bool sim_is_in(const struct sim_trainer *trainer, struct fleet_generation generation);
 
 /* The trainer leaves its generation, later it waits for the next; it does so because of a lost
  * peer. */

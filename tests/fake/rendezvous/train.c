@@ -22,7 +22,7 @@ int sim_find_pod(struct sim *sim, const char *uid)
     return -1;
 }
 
-bool sim_is_in(const struct trainer *trainer, struct fleet_generation generation)
+bool sim_is_in(const struct sim_trainer *trainer, struct fleet_generation generation)
 {
     return trainer->is_alive && fleet_generation_compare(trainer->generation, generation) == 0;
 }
@@ -35,7 +35,7 @@ static int first_missing(struct sim *sim, const struct generation_run *run, enum
     for (int place = 0; place < run->pod_count; place++)
         for (int p = 0; p < sim->processes; p++) {
             const struct pod *pod = &sim->pods[run->pods[place]];
-            const struct trainer *trainer = &pod->trainers[p];
+            const struct sim_trainer *trainer = &pod->trainers[p];
             if (!pod->is_alive || !sim_is_in(trainer, run->generation) ||
                 (!only_gone && trainer->phase < phase))
                 return place * sim->processes + p;
@@ -70,7 +70,7 @@ void sim_lose_peer(struct sim *sim, struct pod *pod, int process, int rank)
 
 static void reach(struct sim *sim, struct pod *pod, int process, enum fleet_phase phase)
 {
-    struct trainer *trainer = &pod->trainers[process];
+    struct sim_trainer *trainer = &pod->trainers[process];
     struct member_output out = {0};
 
     trainer->phase = phase;
@@ -114,7 +114,7 @@ static void start_run(struct sim *sim, struct generation_run *run,
     run->base = -1;
     for (int place = 0; place < run->pod_count; place++)
         for (int p = 0; p < sim->processes; p++) {
-            const struct trainer *trainer = &sim->pods[run->pods[place]].trainers[p];
+            const struct sim_trainer *trainer = &sim->pods[run->pods[place]].trainers[p];
             if (assign->members[place].step >= 0 && trainer->step > run->base)
                 run->base = trainer->step;
             if (fleet_generation_compare(trainer->held_in, sim->last_committer) >= 0 &&
@@ -138,7 +138,7 @@ static void start_run(struct sim *sim, struct generation_run *run,
 
 static void tell_step(struct sim *sim, struct pod *pod, int process)
 {
-    struct trainer *trainer = &pod->trainers[process];
+    struct sim_trainer *trainer = &pod->trainers[process];
     struct member_output out = {0};
     struct message_step step = {.step = trainer->step, .loss = 100.0 - (double)trainer->step};
 
@@ -154,7 +154,7 @@ static void tell_step(struct sim *sim, struct pod *pod, int process)
 void sim_on_restore(struct sim *sim, const struct event *event)
 {
     struct pod *pod = &sim->pods[event->pod];
-    struct trainer *trainer = &pod->trainers[event->process];
+    struct sim_trainer *trainer = &pod->trainers[event->process];
     struct generation_run *run = sim_run_of(sim, event->generation);
     int gone = first_missing(sim, run, FLEET_PHASE_CONNECTED, true);
     bool is_behind;
@@ -274,7 +274,7 @@ static void check_commit(struct sim *sim, struct generation_run *run)
 void sim_on_apply(struct sim *sim, const struct event *event)
 {
     struct pod *pod = &sim->pods[event->pod];
-    struct trainer *trainer = &pod->trainers[event->process];
+    struct sim_trainer *trainer = &pod->trainers[event->process];
     struct generation_run *run = sim_run_of(sim, event->generation);
 
     trainer->step = event->step;

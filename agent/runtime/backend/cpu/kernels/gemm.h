@@ -13,7 +13,7 @@
  * That order is a matter of shape alone, so the bits do not depend on threads or tiles.
  */
 
-#include "agent/runtime/backend/cpu/cpu_backend.h"
+#include "agent/runtime/backend/cpu/cpu_internal.h"
 #include "agent/runtime/backend/cpu/kernels/typed.h"
 #include "agent/runtime/backend/cpu/vector.h"
 #include "agent/runtime/backend/cpu/vector_math.h"

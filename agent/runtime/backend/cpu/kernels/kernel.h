@@ -9,7 +9,7 @@
 
 #include <errno.h>
 
-#include "agent/runtime/backend/cpu/cpu_backend.h"
+#include "agent/runtime/backend/cpu/cpu_internal.h"
 #include "agent/runtime/backend/cpu/kernels/typed.h"
 #include "agent/runtime/backend/cpu/vector.h"
 #include "agent/runtime/backend/cpu/vector_math.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/runtime/backend/cpu/cpu_backend.h"
+#include "agent/runtime/backend/cpu/backend_cpu.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "agent/runtime/backend/cpu/backend_cpu.h"
+#include "agent/runtime/backend/cpu/cpu_internal.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 

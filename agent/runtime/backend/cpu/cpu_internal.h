@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef AGENT_RUNTIME_BACKEND_CPU_CPU_BACKEND_H
-#define AGENT_RUNTIME_BACKEND_CPU_CPU_BACKEND_H
+#ifndef AGENT_RUNTIME_BACKEND_CPU_CPU_INTERNAL_H
+#define AGENT_RUNTIME_BACKEND_CPU_CPU_INTERNAL_H
 
 /*
  * What kernels of the CPU back end share: threads, buffers for packed matrices, and one table of
