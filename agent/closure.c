@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Files are copied with plain reads and writes into a new file that is renamed into place: a
- * program that runs cannot be overwritten, but it can be replaced.
+ * Files are copied with plain reads and writes into a new file, which is renamed into place: a
+ * running program cannot be overwritten, but it can be replaced.
  */
 #include "agent/closure.h"
 
@@ -32,7 +32,7 @@ static int copy_content(int from, int to, off_t size)
     return 0;
 }
 
-/* By a new file and a rename: one that is running cannot be written, but can be replaced. */
+/* Copy into a new file and rename it: a running program can be replaced, but not overwritten. */
 static int copy_file(const char *from_path, const char *to_path, struct fleet_error *err)
 {
     FLEET_AUTO_CLOSE int from = open(from_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

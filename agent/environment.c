@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One function a framework, each setting what that framework's own launcher sets, by the names and
- * in the forms that Paddle, PyTorch and MindSpore read. A framework ignores what it does not know,
+ * One function for each framework. It sets the variables of that framework's own launcher, with the
+ * names and forms that Paddle, PyTorch and MindSpore read. A framework ignores unknown variables,
  * so all are always set.
  */
 #include "agent/environment.h"
@@ -83,7 +83,8 @@ __attribute__((format(printf, 3, 4))) static void set(struct list *list, const c
     }
 }
 
-/* The user's own, which the pod has under another name: ours has taken its place until now. */
+/* The user's own LD_PRELOAD, which the pod has under another name, because ours had that name until
+ * now. */
 static void restore_preload(struct list *list)
 {
     char **kept = find(list, WELLKNOWN_ENV_PRELOAD);
@@ -136,7 +137,7 @@ static void set_endpoints(struct list *list, const struct environment_input *in)
     set(list, "PADDLE_TRAINER_ENDPOINTS", "%s", all.text);
 }
 
-/* Where rank 0's own store listens, by every framework's name for it. */
+/* The address of rank 0's own store, under the name that each framework has for it. */
 static void set_master(struct list *list, const struct environment_input *in)
 {
     const struct message_member *first = &in->assign->members[0];
@@ -213,7 +214,7 @@ static void set_files(struct list *list, const struct environment_input *in)
         set(list, "FLEET_PROGRESS_FILE", "%s", in->progress_file);
 }
 
-/* What the job reported last as a checkpoint; before that, what the user has set stays. */
+/* The checkpoint that the job reported last. Before the first one, the user's own value stays. */
 static void set_resume(struct list *list, const struct message_assign *assign)
 {
     if (assign->checkpoint_step == 0)

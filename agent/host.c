@@ -71,7 +71,7 @@ int host_open(struct host *host, struct fleet_error *err)
     }
     for (int i = 0; rc == 0 && i < host->settings.processes; i++)
         rc = bind_socket(host->settings.address, &host->children[i].listener, &host->ports[i], err);
-    /* An own trainer listens itself; all we can do is to have found a port that was free. */
+    /* An own trainer listens itself, so only the number of a free port is kept. */
     for (int i = 0; rc == 0 && host->settings.command && i < host->settings.processes; i++) {
         (void)close(host->children[i].listener);
         host->children[i].listener = -1;
@@ -81,7 +81,7 @@ int host_open(struct host *host, struct fleet_error *err)
 
 /* ---- what the supervisor asks for ------------------------------------------------------------ */
 
-/* What an own trainer of this generation finds, and the files that it speaks of. */
+/* The environment of an own trainer of this generation, and the files that it names. */
 static int own_environment(struct host *host, int local_rank, const struct supervisor_place *place,
                            char ***out, struct fleet_error *err)
 {
@@ -147,7 +147,7 @@ static int host_start(void *user, int local_rank, const struct supervisor_place 
         environment = environment_inherit(environ);
     }
     launch.environment = environment;
-    host->memory_kills = memory_events_kills(""); /* so far; they are not about this one */
+    host->memory_kills = memory_events_kills(""); /* so far; later ones may be about this trainer */
     rc = trainer_process_start(&child->process, &launch, err);
     environment_free(environment);
     if (rc == 0 && (rc = host_child_watch(child, err)) < 0) {
@@ -178,7 +178,7 @@ static void host_send(void *user, int local_rank, const struct link_message *mes
     if (child->process.link.fd < 0)
         return;
     rc = link_send(&child->process.link, message, &err);
-    if (rc < 0 && rc != -EPIPE) /* its end is noticed elsewhere */
+    if (rc < 0 && rc != -EPIPE) /* the end of the trainer is noticed elsewhere */
         fleet_log_warning("Message to the trainer was not sent", FLEET_INT("localRank", local_rank),
                           FLEET_STR("message", link_kind_name(message->kind)),
                           FLEET_STR("err", err.text));
@@ -272,7 +272,7 @@ static struct member *host_member(void *user, enum fleet_isa level)
         0) {
         fleet_log_error("Could not open a client of the hub", FLEET_STR("err", err.text));
         (void)fleet_line_writer_flush(host->out[1], HOST_FLUSH_TIMEOUT_MS);
-        exit(1); /* a bad CA: a restart cannot help; the trainers end with the agent */
+        exit(1); /* a bad CA: a restart cannot help */
     }
     return member_client_member(host->client);
 }
@@ -298,7 +298,7 @@ static void host_failed(void *user, const struct member_failure *failure, const 
     reporter_write(((struct host *)user)->settings.termination_file, failure, text);
 }
 
-/* One answer a kill: two trainers may have been. */
+/* Each kill is reported once, because two trainers may have been killed. */
 static bool host_is_out_of_memory(void *user)
 {
     struct host *host = user;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a child says reaches the supervisor before its end does: its link is read once more while it
- * is a zombie, when no other process can have its number either.
+ * The supervisor gets a child's last messages before its end: the link is read once more while the
+ * child is a zombie. At that time no other process can have its number.
  */
 #include <errno.h>
 #include <math.h>
@@ -21,7 +21,7 @@
 #include "libfleet/base/log.h"
 #include "libfleet/rendezvous/member_client.h"
 
-#define GROUP_POLL_MS 10.0 /* between two looks at a process group whose first process has ended */
+#define GROUP_POLL_MS 10.0 /* poll interval for a process group whose first process has ended */
 
 /* ---- output, link and progress --------------------------------------------------------------- */
 
@@ -169,7 +169,7 @@ static struct host_child *child_of(struct host *host, pid_t pid)
     return NULL;
 }
 
-/* Its last words first, then its end. */
+/* Report its last messages first, then its end. */
 static void child_ended(struct host_child *child, pid_t pid)
 {
     if (child->link_watch)
@@ -201,8 +201,7 @@ static void leader_ended(struct host_child *child, pid_t pid)
         return;
     }
     child->wait_status = fleet_child_reap(pid);
-    child->is_leader_gone =
-        true; /* the group's number is not used again while a process is in it */
+    child->is_leader_gone = true; /* the number of the group stays taken while a process is in it */
 }
 
 static bool is_any_leader_gone(const struct host *host)
@@ -231,7 +230,7 @@ void host_tick(struct host *host)
     }
 }
 
-/* Everybody's children, since PID 1 inherits orphans. */
+/* Reap all children, including orphans that PID 1 inherits. */
 void host_reap(struct host *host)
 {
     pid_t pid;

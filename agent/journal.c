@@ -5,11 +5,10 @@
 
 #include "libfleet/base/log.h"
 
-/* A user looks for the step lines in the log of worker 0. If rank 0 is another worker, say
- * which. */
+/* A user looks for the step lines in the log of worker 0. If another worker is rank 0, name it. */
 #define RANK_0_ELSEWHERE "Rank 0, whose log has the step lines, is another worker"
 
-/* Each line has them from now on; before the first generation, the pod alone. */
+/* Keys that each line has from now on; before the first generation only the pod. */
 static void set_context(const struct journal *journal, const struct member_action *action)
 {
     fleet_log_set_context(

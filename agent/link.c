@@ -18,7 +18,7 @@
 #include "libfleet/base/error.h"
 
 #define READ_SIZE 65536
-/* bytes of the largest progress, and of several small ones that wait */
+/* bytes: the largest progress message, or several small ones */
 #define OUT_SIZE (32 << 10)
 
 int link_pair(int out_fds[2], struct fleet_error *err)
@@ -35,7 +35,8 @@ void link_init(struct link *link, int fd)
     fleet_strbuf_reserve(&link->out, OUT_SIZE);
 }
 
-/* The open descriptor that the variable `name` holds, close-on-exec; the variable is removed. */
+/* The open descriptor whose number the variable `name` holds; it is set to close on exec, and the
+ * variable is removed. */
 static int descriptor_from_environment(const char *name, int *out_fd, struct fleet_error *err)
 {
     const char *text = getenv(name);

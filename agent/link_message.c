@@ -90,11 +90,11 @@ static const struct fleet_field ready_fields[] = {
 
 #define STEP_NUMBER(name, member, missing) \
     ROW_NUMBER(struct link_step, name, member, missing, FLEET_REQUIRED)
-/* Absent if the step has no update. */
+/* Absent if the step made no update. */
 #define UPDATE_NUMBER(name, member, missing)                \
     ROW(struct link_step, name, NUMBER, member, FLEET_NULL, \
         .presence = FLEET_PRESENCE(struct link_step, has_update), .unset = (missing))
-/* May be absent, but 0 is written. */
+/* Optional, but written even if it is 0. */
 #define TIME(name, member) \
     ROW(struct link_step, name, NUMBER, member, FLEET_NULL, .default_text = "0")
 
@@ -222,7 +222,7 @@ static bool is_address(const char *text)
     return length > 0 && length < LINK_ADDRESS_SIZE;
 }
 
-/* What single fields cannot say. */
+/* Checks across fields. */
 static int check_assign(const struct link_message *m, struct fleet_error *err)
 {
     if (m->assign.rank >= m->assign.world)
@@ -263,7 +263,7 @@ static int read_message(enum link_kind kind, const cJSON *root, struct link_mess
     return rc;
 }
 
-/* Whatever was wrong, the caller only asks whether it was a message. */
+/* The caller only needs to know whether it was a valid message. */
 static int refuse(int rc, const char *what, struct fleet_error *err)
 {
     (void)fleet_error_wrap(err, "decode \"%s\" of the link", what);

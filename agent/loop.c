@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * libwebsockets closes a descriptor that it adopted together with its connection object, so it is
- * given a duplicate; a watch is freed only when libwebsockets has let go of that, which is a turn
- * of the loop later.
+ * libwebsockets closes a descriptor that it adopted, so it gets a duplicate. It lets go of the
+ * duplicate one turn of the loop later, and only then is the watch freed.
  */
 #include "agent/loop.h"
 
@@ -21,7 +20,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/log.h"
 
-#define WAIT_MAX_US 1000000000LL /* timers further away are set again when this is over */
+#define WAIT_MAX_US 1000000000LL /* longest timer; a later one is set again when this is over */
 
 struct loop {
     struct lws_context *context;
@@ -170,9 +169,8 @@ void loop_watch_want_write(struct loop_watch *watch)
 }
 
 /*
- * libwebsockets looks at its timers before it waits for descriptors: where nothing else happens it
- * would now wait for as long as its own timers allow, and the caller that turns the loop could
- * not set the next time.
+ * libwebsockets runs its timers before it waits for descriptors. Without this it would wait as long
+ * as its own timers allow, and the caller of the loop could not set the next time.
  */
 static void on_timer(lws_sorted_usec_list_t *timer)
 {

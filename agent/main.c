@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * fleetjob-agent: PID 1 of a worker. It joins what the supervisor decides (supervisor.c) with
- * processes and the hub's connection (host.h), signals and time; it decides nothing itself.
+ * fleetjob-agent: PID 1 of a worker. It connects the supervisor, which decides (supervisor.c), with
+ * processes and the hub's connection (host.h), signals and time.
  *
  *   SIGCHLD ─▶ host_reap ─▶ supervisor_exited       SIGTERM ─▶ supervisor_signal
  *                                                   timer   ─▶ supervisor_tick
@@ -31,14 +31,14 @@
 #include "libfleet/base/variable.h"
 #include "libfleet/rendezvous/member_client.h"
 
-#define FLUSH_TIMEOUT_MS   1000.0 /* for the last words to the hub */
-#define REFUSAL_TIMEOUT_MS 3000.0 /* the same, of a hook that keeps the kubelet waiting */
+#define FLUSH_TIMEOUT_MS   1000.0 /* for the last messages to the hub */
+#define REFUSAL_TIMEOUT_MS 3000.0 /* the same in a hook, for which the kubelet waits */
 
 struct agent {
     struct host host;
     int signal_fd;
     struct loop_watch *signal_watch;
-    const char *refusal; /* why the container's ENTRYPOINT cannot be a trainer; NULL = we are it */
+    const char *refusal; /* why the ENTRYPOINT cannot be a trainer; NULL = we run one */
 };
 
 static void on_timer(void *user)
@@ -85,7 +85,7 @@ static bool owes_checkpoint(const struct agent *agent)
     return agent->host.client && member_owes_checkpoint(member_client_member(agent->host.client));
 }
 
-/* Everything is reported; or there is no hub to report to, and nothing important is left. */
+/* Is everything reported? Without a hub, is nothing important left to report? */
 static bool has_nothing_to_say(const struct agent *agent)
 {
     const struct member *member =
@@ -127,7 +127,7 @@ static int run(struct agent *agent)
     }
 }
 
-/* Before anything is said. */
+/* Before the first line of the log. */
 static void open_output(struct host *host)
 {
     host->out[0] = fleet_line_writer_new(STDOUT_FILENO, "lines of stdout");
@@ -193,7 +193,7 @@ static const char help[] =
     "      --version          print the version\n"
     "  -h, --help             this text\n";
 
-/* In an init container: the closure, for a container of another image. */
+/* In an init container: copy the closure, for a container of another image. */
 static int install(const char *target)
 {
     FLEET_AUTO_FREE char *source = NULL;
@@ -205,7 +205,7 @@ static int install(const char *target)
     return 1;
 }
 
-/* The exit code of the hook, or -1: *out has the reason, and the hub is to hear of it. */
+/* The exit code of the hook, or -1: then *out has the reason, which goes to the hub. */
 static int check_entrypoint(const char *arguments, int *out_pid, struct fleet_strbuf *out)
 {
     enum entrypoint_state state;
@@ -240,7 +240,7 @@ static int run_agent(struct agent *agent, char **arguments)
     return exit_code;
 }
 
-/* In the container's postStart hook: an agent that only says that it cannot be one. */
+/* In the container's postStart hook: report to the hub why no agent can run here. */
 static int refuse_entrypoint(struct agent *agent, int pid, const char *refusal)
 {
     char *nothing[] = {(char *)"ENTRYPOINT", NULL};

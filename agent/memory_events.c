@@ -30,7 +30,7 @@ static int64_t read_kills(const char *root, const char *mount, const char *group
     return -1;
 }
 
-/* A line of /proc/self/cgroup, number:controllers:path; v2 has no controllers. -1: it is not about
+/* A line of /proc/self/cgroup, number:controllers:path; v2 has no controllers. -1: not the line of
  * memory. */
 static int64_t read_group(const char *root, char *line)
 {

@@ -65,9 +65,9 @@ static void remove_folder(const char *folder)
 }
 
 /*
- * Not durable: the files end with the agent, and the agent has one thread. Where the disk is busy
- * (all workers start a framework of gigabytes at the same time) an fsync takes seconds, the hub
- * hears no heartbeat meanwhile, and healthy workers are lost.
+ * Not durable, because the files end with the agent, and the agent has one thread. On a busy disk
+ * (all workers start a framework of gigabytes at the same time) an fsync takes seconds. Meanwhile
+ * the hub would get no heartbeat and would give up healthy workers.
  */
 static int write_file(const struct own_files *files, const char *name, const char *text,
                       char **out_path, struct fleet_error *err)
@@ -91,7 +91,7 @@ static int write_strategy(struct own_files *files, const struct strategy *strate
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
     if (prototxt_print(strategy, STRATEGY_AS_READ, &text, NULL) < 0)
-        return 0; /* what only JSON can say is in FLEET_STRATEGY_JSON */
+        return 0; /* the text format has no such value; FLEET_STRATEGY_JSON has it */
     return write_file(files, "strategy.prototxt", fleet_strbuf_text(&text), &files->strategy_file,
                       err);
 }
@@ -141,8 +141,8 @@ int own_files_nccl_rings(const struct own_files *files, int world)
     SELECT_AUTO_RESULT struct select_result result = {0};
     int rings = asked ? asked->strategy.nccl_comm_num : 1;
 
-    /* An elastic job may have a number of ranks that its degrees do not divide: as asked for
-     * then. */
+    /* The degrees of an elastic job may not divide its ranks: then use the number that the user
+     * asked for. */
     if (asked &&
         strategy_select(&asked->strategy, &options, "spec.strategy", &result, &errors) == 0)
         rings = result.final.nccl_comm_num;

@@ -28,7 +28,7 @@ int progress_channel_open(struct progress_channel *channel, const char *folder, 
     fleet_strbuf_appendf(&path, "%s/progress.%d", folder, local_rank);
     channel->path = fleet_strbuf_take(&path);
     (void)unlink(channel->path);
-    /* Open for both, so that the pipe does not end while no process writes. */
+    /* Open it for reading and writing, so that it does not end while no process writes. */
     if (mkfifo(channel->path, 0600) < 0 ||
         (channel->fd = open(channel->path, O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0) {
         int rc =

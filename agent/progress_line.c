@@ -53,8 +53,9 @@ static const struct fleet_field fields[] = {
 static const struct fleet_object line_type = {
     .name = "progress line", .fields = fields, .size = sizeof(struct progress_line), .open = true};
 
-/* Length of a word that Python writes for a number that JSON does not have; 0 = none begins
- * here. */
+/*
+ * Length of the word at `p` that Python writes for a number without a form in JSON (NaN); 0 = none.
+ */
 static size_t not_a_number(const char *at, size_t size)
 {
     static const char *const words[] = {"NaN", "-Infinity", "Infinity"};
@@ -65,7 +66,7 @@ static size_t not_a_number(const char *at, size_t size)
     return 0;
 }
 
-/* The line with null for such words outside of strings. */
+/* Replace such words outside of strings by null. */
 static void copy_as_json(const char *line, size_t size, struct fleet_strbuf *out)
 {
     bool is_string = false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The termination message: what Kubernetes keeps of a container that ended. It is the one way in
- * which a cause of death reaches the controller when no hub was there to hear it.
+ * The termination message, which Kubernetes keeps of an ended container. It is the only way in
+ * which a cause reaches the controller if there was no hub to report to.
  */
 #include "agent/reporter.h"
 
@@ -58,7 +58,7 @@ void reporter_format(const struct member_failure *failure, const char *text,
     }
 }
 
-/* In place: a mounted file cannot be replaced by a rename. */
+/* Written in place, because a rename cannot replace a mounted file. */
 static int write_in_place(const char *path, const struct fleet_strbuf *text)
 {
     FLEET_AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

@@ -2,8 +2,8 @@
 
 /*
  * Environment variables, read and checked here; no other file of the agent reads the environment.
- * Those of the file are put into it first, because trainers inherit them.
- * Secrets come by file, because every user who may read the pod sees its environment.
+ * Variables of the file go into the environment first, because trainers inherit them. Secrets come
+ * by file, because each user with read access to the pod sees its environment.
  */
 #include "agent/settings.h"
 

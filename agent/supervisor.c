@@ -51,10 +51,10 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/random.h"
 
-#define BACKOFF_FIRST_MS    200.0 /* of the second restart in a row; the first one comes at once */
+#define BACKOFF_FIRST_MS    200.0 /* before the second restart in a row; the first has none */
 #define BACKOFF_MAX_MS      10000.0
 #define SILENCE_MS          (6.0 * LINK_HEARTBEAT_MS)
-#define SILENCE_PATIENCE_MS 60000.0 /* it may be the only one that holds the job's state */
+#define SILENCE_PATIENCE_MS 60000.0 /* the trainer may be the only one that holds the job's state */
 #define DONE_GRACE_MS       10000.0 /* a finished trainer has nothing left to do */
 
 /* ---- talking to the hub ---------------------------------------------------------------------- */
@@ -89,7 +89,8 @@ static bool all_are_up(const struct supervisor *s)
     return true;
 }
 
-/* Make sure that there is a member of our level. True if it is a new one, which knows nothing. */
+/* Make sure that there is a member with the level of our trainers. True if it is new: then it knows
+ * nothing yet. */
 static bool use_member(struct supervisor *s)
 {
     struct member *before = s->member;
@@ -100,14 +101,14 @@ static bool use_member(struct supervisor *s)
 
 static void report_up(struct supervisor *s, int local_rank, struct member_output *out)
 {
-    /* What an own trainer held has ended with it. */
+    /* The state of an own trainer has ended with it. */
     int64_t step = s->config.has_own_trainer ? -1 : s->trainers[local_rank].step;
 
     member_set_port(s->member, local_rank, s->ports[local_rank]);
     member_trainer_up(s->member, local_rank, step, supervisor_clock(s), out);
 }
 
-/* Tell a new member which trainers were up before it was made. */
+/* Report to a new member the trainers that were up before it was made. */
 static void report_all_up(struct supervisor *s, struct member_output *out)
 {
     for (int i = 0; i < s->config.processes; i++)
@@ -265,7 +266,7 @@ void supervisor_begin_ending(struct supervisor *s, enum link_kind how, int exit_
 
 /* ---- time and life --------------------------------------------------------------------------- */
 
-/* Have we, for a while, not looked? Then the silence was ours. */
+/* Was this process itself stopped for a while? Then the trainers were not silent. */
 static bool was_asleep(struct supervisor *s, double now_ms)
 {
     bool asleep = now_ms - s->awake_ms > 2.0 * LINK_HEARTBEAT_MS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the hub and signals want. The machine is drawn in supervisor.c. */
+/* Orders of the hub, and signals. The machine is drawn in supervisor.c. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -96,8 +96,8 @@ static void abort_trainers(struct supervisor *s, const struct member_action *act
     for (int i = 0; i < s->config.processes; i++) {
         struct supervised_trainer *t = &s->trainers[i];
         if (t->state == TRAINER_FINISHED && (t->is_alive || s->config.has_own_trainer)) {
-            /* It has left its collectives, another one had not; an own trainer has ended, and runs
-             * again with the others. Its report may bring the next assign at once. */
+            /* The trainer has left its collectives before another one did. An own trainer has ended
+             * and will run again with the others. This report may bring the next assign at once. */
             t->state = s->config.has_own_trainer ? TRAINER_DOWN : TRAINER_WAITING;
             supervisor_report_up(s, i);
             continue;
@@ -166,7 +166,7 @@ void supervisor_signal(struct supervisor *s, int signal_number, double now_ms)
     }
     s->is_signalled = true;
     if (s->is_ending)
-        return; /* already by order of the hub */
+        return; /* the hub has ordered it already */
     (void)snprintf(reason, sizeof(reason), "Signal%d", signal_number);
     if (s->member) {
         member_leaving(s->member, supervisor_clock(s), &out);

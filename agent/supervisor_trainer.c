@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What trainers say, and how they end. The machine is drawn in supervisor.c. */
+/* Messages of trainers, and how trainers end. The machine is drawn in supervisor.c. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "libfleet/base/strbuf.h"
 
 #define CLOSED_GRACE_MS   5000.0 /* between the end of a link and the end of its process */
-#define EXIT_RESTART      101    /* as in Paddle: please restart */
+#define EXIT_RESTART      101    /* as in Paddle: the trainer asks for a restart */
 #define EXIT_RESTART_PLAN 102    /* the same, for a new parallel plan */
 
 /* ---- what trainers say ----------------------------------------------------------------------- */
@@ -44,10 +44,10 @@ static void take_ready(struct supervisor *s, int local_rank, const struct link_m
         return;
     }
     if (s->is_ending)
-        return; /* it is about to save, and its time is running */
+        return; /* it is about to save within its grace */
     t->kill_at_ms = INFINITY;
     if (fleet_generation_compare(m->generation, member_generation(s->member)) < 0)
-        return; /* it has left a generation that a newer assign, already sent, replaces */
+        return; /* it has left a generation; a newer assign is on its way already */
     t->state = TRAINER_WAITING;
     supervisor_report_up(s, local_rank);
 }
@@ -101,7 +101,8 @@ static void take_news(struct supervisor *s, const struct link_message *m, int lo
     supervisor_apply(s, &out);
 }
 
-/* It answers again. One that was in a generation has read the abort and says next that it waits. */
+/* The trainer answers again. If it was in a generation, it has read the abort and will report next
+ * that it waits. */
 static void wake_up(struct supervisor *s, int local_rank)
 {
     struct supervised_trainer *t = &s->trainers[local_rank];
@@ -137,7 +138,7 @@ void supervisor_message(struct supervisor *s, int local_rank, const struct link_
     if (m->kind == LINK_HELLO)
         take_hello(s, local_rank, m);
     else if (!s->member)
-        return; /* the pod is not complete, so there is no generation to speak of */
+        return; /* the pod is not complete, so it is in no generation */
     else if (m->kind == LINK_READY)
         take_ready(s, local_rank, m);
     else if (m->kind == LINK_PROGRESS)
@@ -164,8 +165,8 @@ static void report_phases(struct supervisor *s, int local_rank, enum fleet_phase
 }
 
 /*
- * An own trainer counts as training once it was started. If the job has reported steps before,
- * its rank 0 is expected to report again: the generation trains from its first report on.
+ * An own trainer counts as training from its start on. If the job has reported steps before, its
+ * rank 0 should report again: then the generation trains from that report on.
  */
 void supervisor_report_started(struct supervisor *s, int local_rank)
 {
@@ -182,7 +183,7 @@ void supervisor_report_started(struct supervisor *s, int local_rank)
                   -1);
 }
 
-/* The generation trains once rank 0 says where it goes on, or has made a step. */
+/* The generation trains once rank 0 reports where it goes on, or has made a step. */
 static void take_first_report(struct supervisor *s, int local_rank,
                               const struct progress_line *line)
 {
@@ -196,7 +197,7 @@ static void take_first_report(struct supervisor *s, int local_rank,
         return;
     t->is_awaited = false;
     t->failures = 0;
-    for (int i = 0; i < s->config.processes; i++) /* a pod has reached what all its trainers have */
+    for (int i = 0; i < s->config.processes; i++) /* a pod is there when all are */
         report_phases(s, i, FLEET_PHASE_FIRST_STEP, -1);
 }
 
@@ -214,7 +215,7 @@ static void report_step(struct supervisor *s, struct supervised_trainer *t,
                                 .times = {NAN, NAN, NAN, NAN, NAN}};
     struct member_output out = {0};
 
-    if (line->step < line->checkpoint) { /* it was there, even if it did not say so */
+    if (line->step < line->checkpoint) { /* it has run, even if it did not say so */
         step.step = line->checkpoint;
         step.loss = NAN;
     }
@@ -264,7 +265,7 @@ void supervisor_link_broken(struct supervisor *s, int local_rank, const char *re
         return;
     if (!t->words[0])
         (void)snprintf(t->words, sizeof(t->words), "the trainer was ended: %s", reason);
-    t->kill_at_ms = now_ms; /* its end, noticed next, is the failure */
+    t->kill_at_ms = now_ms; /* the failure is its end, which is noticed next */
     s->host.signal(s->host.user, local_rank, SIGKILL);
 }
 
@@ -306,7 +307,9 @@ static void own_stopped(struct supervisor *s, int local_rank, double now_ms)
     }
 }
 
-/* A SIGKILL that we did not send: was the memory used up? A shell reports it by its exit code. */
+/*
+ * We did not send this SIGKILL: was the memory used up? A shell reports a SIGKILL by its exit code.
+ */
 static void explain_kill(struct supervisor *s, int local_rank, struct member_failure *failure)
 {
     struct supervised_trainer *t = &s->trainers[local_rank];
@@ -345,8 +348,7 @@ void supervisor_exited(struct supervisor *s, int local_rank, int wait_status, do
         failure.lines = fleet_strbuf_text(&lines);
         supervisor_trainer_failed(s, local_rank, &failure, now_ms);
         if (s->config.has_own_trainer && t->state == TRAINER_DOWN)
-            supervisor_report_up(s,
-                                 local_rank); /* nothing to wait for: started by the next assign */
+            supervisor_report_up(s, local_rank); /* no back-off: the next assign starts it */
     }
     if (s->is_ending)
         supervisor_say_goodbye(s);

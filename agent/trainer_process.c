@@ -235,7 +235,7 @@ bool trainer_process_read(struct trainer_process *process, struct trainer_stream
 
 void trainer_process_ended(struct trainer_process *process)
 {
-    trainer_process_signal(process, SIGKILL); /* what it has started and left behind */
+    trainer_process_signal(process, SIGKILL); /* processes that it has started and left behind */
     process->pid = 0;
     for (int i = 0; i < 2; i++) {
         struct trainer_stream *stream = &process->streams[i];

@@ -96,7 +96,7 @@ static int make_tables(const struct arguments_option *options, struct option *ta
     return count;
 }
 
-/* Index of the option that getopt found, long or short; -1: not one of the table. */
+/* Index of the option that getopt found, long or short; -1: not in the table. */
 static int index_of(const struct arguments_option *options, int count, int found)
 {
     if (found >= NUMBER)
@@ -107,7 +107,7 @@ static int index_of(const struct arguments_option *options, int count, int found
     return -1;
 }
 
-/* The name that "Usage: fleetjob COMMAND FILE …" gives to its file of that number, from 0. */
+/* The name of operand `number`, from 0, in "Usage: fleetjob COMMAND FILE …". */
 static const char *file_word(const char *usage, int number)
 {
     bool is_plug_in = strncmp(usage, "Usage: kubectl ", strlen("Usage: kubectl ")) == 0;
@@ -128,7 +128,7 @@ static int refuse(const char *usage)
     return ARGUMENTS_USAGE;
 }
 
-/* The options; optind is then the first operand. The exit code, or -1 to go on. */
+/* Read the options; optind is then the first operand. Returns the exit code, or -1 to go on. */
 static int parse_options(int argc, char **argv, const char *usage,
                          const struct arguments_option *options)
 {
@@ -136,7 +136,7 @@ static int parse_options(int argc, char **argv, const char *usage,
     char letters[2 * ARGUMENTS_OPTIONS_MAX + 2];
     int count = make_tables(options, table, letters), found;
 
-    optind = 0; /* a fresh scan: the program has looked at its own arguments before */
+    optind = 0; /* a fresh scan: main() has read arguments before */
     while ((found = getopt_long(argc, argv, letters, table, NULL)) != -1) {
         int index = index_of(options, count, found), code;
 
@@ -152,7 +152,7 @@ static int parse_options(int argc, char **argv, const char *usage,
     return -1;
 }
 
-/* At least `min` operands and at most `max`. The exit code, or -1 to go on. */
+/* Check for at least `min` and at most `max` operands. Returns the exit code, or -1 to go on. */
 static int take_files(int argc, char **argv, const char *usage, int min, int max,
                       const char **files)
 {

@@ -68,9 +68,9 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
 }
 
 /*
- * `mode` is no field of a resource, but of a text: what this command made of a text must be
- * readable by it again. Returns the mode and takes it out of the JSON or YAML text; 0 if there is
- * none.
+ * `mode` is a field of the text format, not of a resource. This command writes it into JSON and
+ * YAML, so it must read it back. Removes it from the JSON or YAML text and returns it; 0 if there
+ * is none.
  */
 static int take_mode(char **text, size_t *size)
 {
@@ -97,7 +97,7 @@ static void print_strategy(const struct strategy *s, const char *to, struct flee
     FLEET_AUTO_JSON cJSON *json = strategy_json_encode(s);
 
     if (strcmp(to, "prototxt") == 0) {
-        (void)prototxt_print(s, STRATEGY_AS_READ, out, NULL); /* only a conversion can fail */
+        (void)prototxt_print(s, STRATEGY_AS_READ, out, NULL); /* as read: cannot fail */
     } else if (strcmp(to, "yaml") == 0) {
         yaml_print(json, out);
     } else {

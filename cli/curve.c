@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `fleetjob curve RUN… -o FILE`: the losses of runs as a picture, from what they have left. */
+/* `fleetjob curve RUN… -o FILE`: the losses of runs as a picture, from the files that the runs
+ * left. */
 #include "cli/curves/curve.h"
 
 #include <errno.h>
@@ -80,7 +81,7 @@ static size_t size_without_slashes(const char *path)
     return size;
 }
 
-/* Bytes at the beginning that all paths share, up to and with a slash. */
+/* Bytes at the start that all paths share, up to and including a slash. */
 static size_t common_beginning(char *const *labels, int count)
 {
     size_t common = 0;
@@ -126,7 +127,7 @@ static void name_record(char *label)
     label[size - begin - end] = '\0';
 }
 
-/* What distinguishes the paths: "runs/a/ck" and "runs/b/ck" are "a" and "b". Heap. */
+/* The part in which the paths differ: "a" and "b" for "runs/a/ck" and "runs/b/ck". Heap. */
 static void name_runs(const struct arguments *arguments, char **labels)
 {
     size_t begin, end;
@@ -154,7 +155,7 @@ static void name_runs(const struct arguments *arguments, char **labels)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* What is wrong with the output is known before anything is read. */
+/* Errors of the output path are reported before any run is read. */
 static int check_output(const struct arguments *arguments, enum canvas_format *out_format,
                         struct fleet_error *err)
 {
@@ -201,7 +202,7 @@ static void report(FILE *to, const struct arguments *arguments, const struct cur
     (void)fputs(fleet_strbuf_text(&text), to);
 }
 
-/* All runs, so that all errors are reported. */
+/* Read all runs, so that all errors are reported. */
 static int read_runs(const struct arguments *arguments, struct curve *curves)
 {
     int rc = 0;

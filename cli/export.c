@@ -106,7 +106,7 @@ static int write_out(const struct request *request, const struct export_source *
                : 0;
 }
 
-/* Can OUT be written? Asked before all files are verified, which may take long. */
+/* Can OUT be written? This is checked before all files are verified, which may take long. */
 static int prepare(const struct request *request, struct fleet_error *err)
 {
     if (is_stdout(request))

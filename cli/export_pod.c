@@ -17,13 +17,13 @@
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 
-/* What is known of the volume that holds the checkpoints, and of the others. */
+/* The volumes of the export's pod: the one with the checkpoints, and others. */
 struct build {
     const struct export_pod_request *request;
     struct fleetjob job;
     cJSON *worker;          /* a worker's pod as the controller would make it; owned */
     const char *path;       /* of the checkpoints */
-    const cJSON *mounts[3]; /* that hold what is read, the checkpoints' first; NULL = none */
+    const cJSON *mounts[3]; /* volumes that are read, the checkpoints' first; NULL = none */
     const char *node;       /* where it must run; NULL = anywhere */
 };
 
@@ -46,7 +46,7 @@ static void add_copy(cJSON *to, const char *key, const cJSON *item)
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-/* Without its status, which another version may have written. */
+/* Decode the job without its status, which another version may have written. */
 static int decode_job(struct build *b, struct fleet_error *err)
 {
     FLEET_AUTO_JSON cJSON *spec = fleet_json_copy(b->request->job);
@@ -136,8 +136,8 @@ static const cJSON *lasting_volume(const struct build *b, const cJSON *mount)
     return volume && !get(volume, "emptyDir") ? volume : NULL;
 }
 
-/* An export reads the checkpoints and, with bpe, the tokenizer's files; other volumes may be
- * gone. */
+/* An export reads the checkpoints and, with bpe, the tokenizer's files. Other volumes may no longer
+ * exist. */
 static int find_mounts(struct build *b, struct fleet_error *err)
 {
     const struct training_data *data = &b->job.spec.training.data;
@@ -165,8 +165,8 @@ static bool is_over(const cJSON *pod)
     return strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0;
 }
 
-/* The node of a pod that still runs; with `also_over` of any that is there, the lowest index
- * first. */
+/* The node of a running pod; with `also_over` the node of any pod that exists. The lowest index
+ * counts. */
 static const char *node_of_worker(const struct build *b, bool also_over)
 {
     const cJSON *pod, *best = NULL;
@@ -202,7 +202,7 @@ static bool has_mode(const cJSON *claim, const char *mode)
     return false;
 }
 
-/* A claim that can be mounted on one node at a time goes where the workers are. */
+/* A claim that only one node may mount binds the pod to the workers' node. */
 static int place_claim(struct build *b, const char *name, struct fleet_error *err)
 {
     const cJSON *claim = find_claim(b, name);
@@ -274,7 +274,7 @@ static bool is_repeated(const struct build *b, size_t index)
     return false;
 }
 
-/* Read-only: nothing of a job can be harmed by an export. */
+/* Read-only, so that an export cannot damage files of the job. */
 static void add_volumes(const struct build *b, cJSON *spec, cJSON *container)
 {
     cJSON *volumes = fleet_json_set_list(spec, "volumes");
@@ -358,7 +358,7 @@ static cJSON *new_pod(const struct build *b)
     fleet_json_set_string(metadata, "name", b->request->name);
     fleet_json_set_string(metadata, "namespace", job->namespace_);
     fleet_json_set_string(fleet_json_set_object(metadata, "labels"), EXPORT_POD_LABEL, job->name);
-    item = fleet_json_new_object(); /* deleted with the job, at the latest */
+    item = fleet_json_new_object(); /* deleted with the job at the latest */
     fleet_json_add(fleet_json_set_list(metadata, "ownerReferences"), item);
     fleet_json_set_string(item, "apiVersion", WELLKNOWN_API_VERSION);
     fleet_json_set_string(item, "kind", WELLKNOWN_KIND);

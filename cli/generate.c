@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `fleetjob generate WEIGHTS --prompt TEXT`: let a trained gpt or llama go on with a text. */
+/* `fleetjob generate WEIGHTS --prompt TEXT`: continue a text with a trained gpt or llama. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -64,9 +64,9 @@ struct session {
     struct weights weights;
     struct codec *codec;
     struct generator *generator;
-    struct bpe_tokens tokens;    /* prompt and what follows */
+    struct bpe_tokens tokens;    /* the prompt and the generated tokens */
     int64_t prompt_count;        /* of them */
-    struct fleet_strbuf pending; /* bytes that wait for the rest of their character */
+    struct fleet_strbuf pending; /* bytes of an incomplete character */
     double seconds;
 };
 
@@ -283,7 +283,7 @@ static int refuse_usage(const char *text)
     return ARGUMENTS_USAGE;
 }
 
-/* ARGUMENTS_GOOD, or what is wrong. */
+/* ARGUMENTS_GOOD, or the error. */
 static int complete(struct request *request)
 {
     char *end;

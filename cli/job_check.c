@@ -10,8 +10,8 @@
 #include "libfleet/base/error.h"
 #include "libfleet/checkpoint/vocabulary.h"
 
-/* The vocabulary that the job leaves to its tokenizer's file. What is wrong with the file is
- * reported with the data. */
+/* The vocabulary that the job takes from its tokenizer's file. Errors of that file are reported
+ * with the data. */
 static void complete(struct fleetjob *job, const char *folder)
 {
     struct fleet_error err;
@@ -51,14 +51,14 @@ static void check_command(const struct fleetjob *job, const struct job_check_opt
     char **command = job_file_command(job);
 
     if (!command && !job->spec.has_training && job->spec.worker.template_ && !options->in_cluster &&
-        options->command != JOB_CHECK_RUN) /* which validation refuses */
+        options->command != JOB_CHECK_RUN) /* validation refuses it */
         fleet_errors_add(&check->notes, "spec.worker.template.spec.containers[0].command",
                          "`fleetjob run` needs it: on this machine there is no image whose "
                          "ENTRYPOINT could run");
     job_file_free_command(command);
 }
 
-/* A job that is not to run here does not have to fit here. */
+/* A job that will run elsewhere need not fit into this machine's memory. */
 static void check_memory(const struct fleetjob *job, const struct job_check_options *options,
                          struct job_check *check)
 {
@@ -94,11 +94,11 @@ void job_check(struct fleetjob *job, const struct job_check_options *options,
 {
     FLEET_AUTO_FREE char *folder = job_file_folder(options->file);
 
-    if (!options->in_cluster) /* where the job will train, the file may be another */
+    if (!options->in_cluster) /* the file may differ where the job will train */
         complete(job, folder);
     check_text(job, options, check);
     check_machine(job, options, folder, check);
-    /* A field that is wrong need not be odd, too. */
+    /* A field with an error gets no warning. */
     for (size_t i = 0; i < check->errors.count && i < FLEET_ERRORS_MAX; i++)
         fleet_errors_drop(&check->warnings, check->errors.items[i].path, "");
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * From the file a user names, and what the command line changes in it, to a job and its plan.
- * Changes are made in the JSON before it is decoded, so an error in one of them is reported like
- * any other.
+ * From a user's file and the changes of the command line to a job and its plan. The changes are
+ * made in the JSON before it is decoded, so their errors are reported like any other.
  */
 #include "cli/job_file.h"
 
@@ -73,7 +72,8 @@ static void set_path(cJSON *training, const char *block, const char *key, const 
     fleet_json_set_string(object, key, full);
 }
 
-/* Changes of a block that an own trainer does not have; each would make half a block. */
+/* Options that change the training block. A job with an own trainer has none, and an option would
+ * make an incomplete one. */
 static void refuse_changes(const struct job_file_changes *changes, struct fleet_errors *errors)
 {
     static const char why[] = "this job has no spec.training, its own command decides that";
@@ -101,7 +101,7 @@ static void change(cJSON *root, const struct job_file_changes *changes, struct f
     cJSON *spec;
 
     if (!cJSON_IsObject(root))
-        return; /* decoding says what is wrong */
+        return; /* decoding reports the error */
     spec = object_at(root, "spec");
     if (changes->workers > 0)
         set_workers(object_at(spec, "worker"), (double)changes->workers);
@@ -168,7 +168,7 @@ static void add_variables(struct words *words, const cJSON *list)
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(item, "value");
         struct fleet_strbuf text = {0};
         if (!cJSON_IsString(name) || !cJSON_IsString(value))
-            continue; /* from a Secret or a field of the pod: there is none here */
+            continue; /* a Secret or a field of the pod: not available here */
         fleet_strbuf_appendf(&text, "%s=%s", name->valuestring, value->valuestring);
         add_word(words, fleet_strbuf_take(&text));
     }

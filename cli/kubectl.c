@@ -115,7 +115,7 @@ static int start(const struct kubectl *kubectl, const char *const *arguments, in
                          : fleet_error(err, rc, "start kubectl: %s", strerror(-rc));
 }
 
-/* Its exit code, 128 + signal. An interrupt ends it first, unless `is_patient`. */
+/* Wait for its exit code, or 128 + signal. An interrupt ends kubectl first, unless `is_patient`. */
 static int finish(struct process *process, bool is_patient)
 {
     int status = 0;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Weights out of a cluster. The volumes of a job can be read by a pod only, and the job's own pods
- * are gone when it is over. So:
+ * Weights out of a cluster. Only a pod can read the volumes of a job, and the job's own pods are
+ * gone when it is over. So:
  *
  *     get job, pods, claims ─▶ build the pod ─▶ create ─▶ wait until it is ready
  *          ─▶ exec `fleetjob export PATH -` in it, its standard output into OUT ─▶ delete the pod
  *
- * The pod is deleted whatever happened, also after Ctrl-C. If this process is killed, the pod ends
- * by its own deadline, and goes with the job.
+ * The pod is always deleted, also after an error or Ctrl-C. If this process is killed, the pod ends
+ * by its own deadline, and is deleted with the job.
  */
 #include "cli/kubectl_export.h"
 
@@ -129,7 +129,7 @@ static int get_pods(const struct request *request, cJSON **out, struct fleet_err
     return kubectl_json(&request->kubectl, arguments, NULL, out, err);
 }
 
-/* NULL where the user may not list them: then the scheduler decides. */
+/* NULL if the user may not list pods: then the scheduler decides. */
 static cJSON *get_claims(const struct request *request)
 {
     const char *const arguments[] = {"get", "persistentvolumeclaims", "-o", "json", NULL};
@@ -172,7 +172,7 @@ static int build_pod(const struct request *request, const char *name, cJSON **ou
 
 /* ---- the pod --------------------------------------------------------------------------------- */
 
-/* Waiting reasons of a container that do not pass by themselves. */
+/* Waiting reasons of a container that do not go away by themselves. */
 static bool is_hopeless(const char *reason)
 {
     static const char *const reasons[] = {"ImagePullBackOff",  "InvalidImageName",
@@ -222,7 +222,7 @@ static int judge(const char *name, const cJSON *pod, struct fleet_error *err)
     return 0;
 }
 
-/* The newest words of the kubelet or the attacher about the pod; heap, NULL = none. */
+/* The newest event of the kubelet or the attacher about the pod, as text; heap, NULL = none. */
 static char *newest_event(const struct request *request, const char *name)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf selector = {0};
@@ -290,7 +290,7 @@ static int create(const struct request *request, const cJSON *pod, struct fleet_
     return kubectl_json(&request->kubectl, arguments, text, &made, err);
 }
 
-/* Whether or not it was made: an interrupted create may have been carried out. */
+/* Delete it in any case: an interrupted create may have been carried out. */
 static void delete_pod(const struct request *request, const char *name)
 {
     const char *const arguments[] = {"delete",       "pod", name, "--ignore-not-found",
@@ -325,7 +325,7 @@ static int stream_to_file(const struct request *request, const char *const *argu
         return rc;
     reader.out_fd = draft.fd;
     rc = kubectl_stream(&request->kubectl, arguments, &reader, err);
-    if (rc == 0) /* a stream that was cut off is no sound file */
+    if (rc == 0) /* the stream was cut off */
         rc = safetensors_open(draft.temporary, &check, err);
     if (rc == 0) {
         safetensors_release(&check);

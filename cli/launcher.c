@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A pod is a process with a session of its own. This process is the subreaper, so what an agent
- * leaves behind when it is killed comes here and is ended; it is found by its session while the
- * agent is a zombie.
+ * A pod is a process with a session of its own. This process is the subreaper: it inherits the
+ * children of a killed agent and ends them. It finds them by their session while the agent is a
+ * zombie.
  */
 #include "cli/launcher.h"
 
@@ -30,11 +30,11 @@
 #include "libfleet/base/strbuf.h"
 
 #define LINE_SIZE_MAX 16384
-#define KILL_AFTER_MS 5000 /* beyond the grace that the agent itself keeps */
+#define KILL_AFTER_MS 5000 /* after the grace of the agent itself */
 
 struct pod;
 
-/* One stream of a pod's output. Freed by libuv's close callback, maybe after its pod. */
+/* One stream of a pod's output. libuv's close callback frees it, maybe after its pod. */
 struct stream {
     uv_pipe_t pipe;
     struct pod *pod; /* NULL once the pod is gone */
@@ -139,8 +139,8 @@ static void open_stream(struct pod *pod, bool is_error, int fd)
     pod->streams[is_error] = stream;
 }
 
-/* Read what the pipe still holds when its pod has ended. A process that keeps it open writes in
- * vain. */
+/* Read the rest of the pipe when its pod has ended. The output of a process that keeps it open is
+ * lost. */
 static void drain_stream(struct stream **local)
 {
     uv_os_fd_t fd;
@@ -185,8 +185,8 @@ static bool has_name(const struct variables *v, const char *entry)
     return false;
 }
 
-/* Variables of our own whose names begin with FLEET_ and that are handed on: they are for trainers,
- * not a pod's. */
+/* Is it one of our own FLEET_* variables that are passed on? They are for trainers and not
+ * variables of a pod. */
 static bool is_handed_on(const char *entry)
 {
     static const char *const names[] = {"FLEET_BACKEND", "FLEET_ISA", "FLEET_THREADS",
@@ -201,8 +201,8 @@ static bool is_handed_on(const char *entry)
 }
 
 /*
- * As in a cluster: the variables of a pod, then those of the job's container that the pod does
- * not set. And our own environment, without FLEET_* that would be taken for a pod's.
+ * As in a cluster: the variables of a pod, then those of the job's container that the pod does not
+ * set; and our own environment, without FLEET_* variables that only a pod has.
  */
 static struct variables make_environment(const struct pod *pod)
 {
@@ -386,7 +386,7 @@ static void reap(struct launcher *l)
 
         for (size_t i = 0; i < l->count && !pod; i++)
             pod = l->pods[i]->public.pid == pid ? l->pods[i] : NULL;
-        if (pod) /* (1), while it is a zombie: no other process can have its number */
+        if (pod) /* (1); a zombie keeps its number */
             processes_kill_session(pid);
         status = fleet_child_reap(pid);
         if (pod)
@@ -475,7 +475,7 @@ int launcher_new(const struct launcher_config *config, int hub_port, struct laun
                            .hub_port = hub_port,
                            .sigchld = calloc(1, sizeof(uv_signal_t))};
     fleet_assert(l->sigchld);
-    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans of a killed agent come to us, not to init */
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* we inherit orphans of a killed agent, not init */
     (void)uv_signal_init(config->loop, l->sigchld);
     l->sigchld->data = l;
     rc = uv_signal_start(l->sigchld, on_sigchld, SIGCHLD);

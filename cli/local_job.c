@@ -30,15 +30,15 @@
 #include "libfleet/rendezvous/tls_identity.h"
 
 #define HUB_ADDRESS      "127.0.0.1"
-#define CERTIFICATE_DAYS 3650 /* of a CA that lives as long as this process */
+#define CERTIFICATE_DAYS 3650 /* validity of a CA that is used for this run alone */
 #define GRACE_MS         30000.0
 #define STATE_FILE_MS    100 /* least time between two writes of the state file */
 #define CLOSE_MS_MAX     500.0
 #define KEY_SIZE         32
 #define SIGNALS          4
 #define TOLD_MAX         65536 /* bytes of errors that are remembered */
-#define LONG_STEP_MS     10000 /* a step that takes longer is reported */
-#define COME_MS          10000 /* a worker that has not come to the hub by then is reported */
+#define LONG_STEP_MS     10000 /* longer steps are reported */
+#define COME_MS          10000 /* workers that come to the hub later are reported */
 
 struct local_job {
     struct local_job_config config;
@@ -47,15 +47,15 @@ struct local_job {
     uint8_t install_key[KEY_SIZE];
     uv_loop_t loop;
     uv_signal_t signals[SIGNALS];
-    uv_timer_t reconcile_timer; /* soon, or when reconcile() asked for it */
+    uv_timer_t reconcile_timer; /* the next pass: soon, or when reconcile() asked for it */
     uv_timer_t state_timer;     /* the state file is due */
     struct launcher *launcher;
     struct hub_server *server;
     struct hub_host *host; /* of the job's hub */
     bool is_stopping, was_stopped;
-    int64_t step_since_wall_ms; /* the step at hand began, or its generation did; 0 = none */
-    int64_t long_step_ms;       /* when to report that it is under way */
-    struct fleet_strbuf told;   /* errors of our trainers since the last restart, a line each */
+    int64_t step_since_wall_ms; /* start of the current step or generation; 0 = none */
+    int64_t long_step_ms;       /* when to report that the step still runs */
+    struct fleet_strbuf told;   /* errors of trainers since the last restart, a line each */
     /* UIDs of pods that have come to the hub, or were reported as missing */
     struct fleet_map known;
     bool state_file_fails; /* since the last warning */
@@ -109,7 +109,7 @@ static void state_changed(struct local_job *lj)
 
 /* ---- the hub --------------------------------------------------------------------------------- */
 
-/* There is nobody else who could host the job: writing it down is done at once. */
+/* No other process can host this job, so a record is complete at once. */
 static bool on_record(void *user, const struct hub_record *record)
 {
     struct local_job *lj = user;
@@ -124,7 +124,7 @@ static void on_hub_event(void *user, const struct hub_event *event, bool is_step
     struct local_job *lj = user;
 
     if (hub_host_defect(lj->host))
-        abort(); /* this process has one job; stderr has the words */
+        abort(); /* this process has one job; the refusal was logged */
     lj->config.event(lj->config.user, event);
     if (event->type == HUB_EVENT_STEP || event->type == HUB_EVENT_ASSIGNED) {
         lj->step_since_wall_ms = fleet_wall_ms();
@@ -153,7 +153,7 @@ static void on_pod_ended(void *user, const struct launcher_pod *pod)
     state_changed(lj);
 }
 
-/* Has a trainer said so already? All of them meet the same bad file. */
+/* Has a trainer printed this already? All trainers find the same bad file. */
 static bool is_told(struct local_job *lj, const char *text)
 {
     const char *error = lj->job->spec.has_training ? strstr(text, " err=") : NULL;
@@ -162,7 +162,7 @@ static bool is_told(struct local_job *lj, const char *text)
     if (!error)
         return false;
     if (strstr(text, " Training failed "))
-        return true; /* the hub hears it, too, and its event has the words */
+        return true; /* the hub gets it, too, and its event has the text */
     fleet_strbuf_appendf(&line, "%s\n", error);
     if (strstr(fleet_strbuf_text(&lj->told), line.text))
         return true;
@@ -172,14 +172,14 @@ static bool is_told(struct local_job *lj, const char *text)
     return false;
 }
 
-/* In the JSON form ($FLEET_LOG_FORMAT) a line of the log begins with its time. */
+/* In JSON ($FLEET_LOG_FORMAT) a line of the log begins with its time. */
 static bool is_json_log(const char *text)
 {
     return strncmp(text, "{\"ts\":\"", 7) == 0;
 }
 
-/* In the text form the lines of an own trainer begin with its rank in brackets; in the JSON form
- * they have a stream, or they are objects of its own. */
+/* As text, the lines of an own trainer begin with its rank in brackets. As JSON, they have a
+ * stream, or they are the trainer's own objects. */
 static bool is_of_trainer(const char *text)
 {
     return text[0] == '[' ||
@@ -193,9 +193,9 @@ static bool is_information(const char *text)
 }
 
 /*
- * What a pod prints: agents' own lines of life-cycle facts and the standard output (the log) of the
- * built-in trainer are for --verbose; the rest is for the user, and an error that all workers meet
- * is shown once. All that an own trainer prints is shown.
+ * A line that a pod prints. Only --verbose shows an agent's information and the standard output
+ * (the log) of the built-in trainer. Other lines are always shown, and an error that all workers
+ * report is shown once. All lines of an own trainer are shown.
  */
 static void on_pod_line(void *user, const struct launcher_pod *pod, bool is_error, const char *text)
 {
@@ -245,7 +245,7 @@ static void note_members(struct local_job *lj)
         (void)fleet_map_set(&lj->known, members[i].pod_uid, lj);
 }
 
-/* All wait for a worker that does not come to the hub: people should know for which. */
+/* Report the worker that does not come to the hub: all others wait for it. */
 static void report_missing(struct local_job *lj)
 {
     note_members(lj);
@@ -264,7 +264,7 @@ static void report_missing(struct local_job *lj)
     }
 }
 
-/* Minutes of silence look like a hang: say what is being computed, each time after twice as
+/* Report a step that takes minutes, because silence looks like a hang; each time after twice as
  * long. */
 static void report_long_step(struct local_job *lj)
 {
@@ -363,7 +363,7 @@ void local_job_stop(struct local_job *lj)
     reconcile_after(lj, 0);
 }
 
-/* By hand: a checkpoint now, and training goes on. */
+/* A signal of the user: save a checkpoint now and go on. */
 static void save_now(struct local_job *lj)
 {
     if (!lj->is_stopping)
@@ -509,7 +509,8 @@ void local_job_run(struct local_job *lj)
     (void)uv_run(&lj->loop, UV_RUN_DEFAULT);
 }
 
-/* Close callbacks. The process ends next, so a handle that does not close in time is let go. */
+/* Run close callbacks. A handle that does not close in time is given up, because the process ends
+ * next. */
 static void finish_loop(struct local_job *lj)
 {
     double give_up_ms = fleet_monotonic_ms() + CLOSE_MS_MAX;

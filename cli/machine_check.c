@@ -24,7 +24,7 @@ struct check {
     const struct fleetjob *job;
     const struct machine_check_options *options;
     struct fleet_errors *errors, *warnings;
-    struct fleet_strbuf *elsewhere; /* "field (path), field (path)": what is not here */
+    struct fleet_strbuf *elsewhere; /* "field (path), field (path)": paths that are not here */
 };
 
 static bool is_known(const struct check *c, const char *path)
@@ -41,7 +41,7 @@ static bool is_told(const struct check *c, const char *field)
     return false;
 }
 
-/* Is there something of that name here, as a file, a folder or a pattern that may match? */
+/* Does the path exist here: a file, a folder, or a pattern that may match? */
 static bool is_here(const char *path)
 {
     struct stat st;
@@ -89,8 +89,8 @@ static bool is_on_volume(const struct fleetjob *job, const char *path)
     return false;
 }
 
-/* Is a path of the job to be looked at? What means nothing on this machine is put on the list; what
- * has an error already needs no second one. */
+/* Should a path of the job be checked here? A path that exists only in the pod goes on the list. A
+ * field with an error needs no second one. */
 static bool is_ours(const struct check *c, const char *field, const char *path)
 {
     FLEET_AUTO_FREE char *folder = folder_of(path);
@@ -112,12 +112,12 @@ static bool knows_data(const struct check *c)
     for (size_t i = 0; i < FLEET_COUNT(fields); i++)
         if (!is_known(c, fields[i]))
             return false;
-    /* Which tokens there are is what such an error is about. */
+    /* Such an error is about the tokens. */
     return !is_told(c, "spec.training.model.vocabulary") &&
            !is_told(c, "spec.training.data.tokenizer");
 }
 
-/* Validation reports samples of another kind than the model's. */
+/* Validation has reported samples of the wrong kind. */
 static bool fits_model(const struct training_config *config)
 {
     bool is_image = config->data.tokenizer == TRAINING_TOKENIZER_CIFAR10 ||
@@ -133,8 +133,7 @@ static char *join(const struct check *c, const char *path)
     return path ? fleet_file_join(c->options->folder, path) : NULL;
 }
 
-/* That there is something to read does not depend on the model. False: it is not to be looked
- * at. */
+/* Check that data exist, which does not depend on the model. False: they cannot be checked here. */
 static bool check_place(const struct check *c, const char *field, const char *given)
 {
     FLEET_AUTO_FREE char *path = join(c, given);
@@ -159,7 +158,7 @@ static bool check_places(const struct check *c)
 
 static void check_data(const struct check *c)
 {
-    struct training_config config = c->job->spec.training; /* its paths are our own below */
+    struct training_config config = c->job->spec.training; /* this copy's paths are changed below */
     FLEET_AUTO_FREE char *path = NULL, *vocabulary = NULL, *merges = NULL;
     struct fleet_errors found = {0};
 
@@ -169,7 +168,7 @@ static void check_data(const struct check *c)
     config.data.vocabulary = vocabulary = join(c, config.data.vocabulary);
     config.data.merges = merges = join(c, config.data.merges);
     probe_data(&config, &found, c->warnings);
-    fleet_errors_merge(c->errors, &found); /* which files are missing is known */
+    fleet_errors_merge(c->errors, &found); /* the missing files are known already */
     fleet_errors_release(&found);
 }
 
@@ -259,7 +258,7 @@ static void check_outputs(const struct check *c)
     if (training->has_checkpoint)
         check_folder(c, "spec.training.checkpoint.path", training->checkpoint.path);
     check_folder(c, "spec.training.log.tensorboard", training->log.tensorboard);
-    if (!c->options->in_cluster) /* where nothing draws it */
+    if (!c->options->in_cluster) /* places where no curve is drawn */
         check_file(c, "spec.training.log.curve", training->log.curve);
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `fleetjob plan`: the plan that controller and trainer compute, too, without running anything.
- * Knobs that the built-in runtime cannot run are explained all the same; running them is
- * refused. */
+/* `fleetjob plan`: print the plan that controller and trainer compute, without running the job.
+ * Knobs that the built-in runtime cannot run are explained, too; running them is refused. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -113,7 +112,7 @@ static void print_plan(const struct document *document, const struct plan *plan,
     (void)fputs(fleet_strbuf_text(&out), stdout);
 }
 
-/* A program reads them where it would read the plan, people where they look for trouble. */
+/* Errors: as JSON in place of the plan, for programs; else on standard error. */
 static void print_errors(const struct fleet_errors *errors, const struct arguments *arguments)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -127,7 +126,7 @@ static void print_errors(const struct fleet_errors *errors, const struct argumen
     }
 }
 
-/* On standard error, beside the plan. It has those of the strategy itself. */
+/* Warnings on standard error. Warnings about the strategy are in the plan itself. */
 static void print_beside(const char *word, const struct fleet_errors *list,
                          const char *strategy_path)
 {
@@ -152,7 +151,7 @@ static const enum strategy_policy *policy_of(const struct arguments *arguments)
     return strcmp(arguments->policy, "paddle") == 0 ? &paddle : &full;
 }
 
-/* Has the plan what the options ask for? */
+/* Has the plan the parts that the options ask for? */
 static bool check_arguments(const struct arguments *arguments, const struct plan *plan,
                             bool has_model, struct fleet_errors *errors)
 {
@@ -210,7 +209,7 @@ static void explain(struct document *document, const struct arguments *arguments
         plan_job(document, arguments, check);
     else if (check->errors.count == 0)
         plan_strategy(document, arguments, check);
-    /* In JSON, the errors stand for the plan; beside a table they may be read. */
+    /* As JSON, the errors replace the plan; with a table they come on standard error. */
     if (check->has_plan &&
         check_arguments(arguments, &check->plan, is_job && document->job.spec.has_training,
                         &check->errors) &&

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Words and columns for a plan. Each function prints one view of it, from the line at the start of
- * a run to everything that is known.
+ * A plan as text and tables. Each function prints one view, from the line at the start of a run to
+ * all details.
  */
 #include "cli/plan_table.h"
 
@@ -17,7 +17,7 @@
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/strategy/topology.h"
 
-#define GROUPS_SHOWN 6 /* groups of an axis, and ranks of a group: the rest is left out */
+#define GROUPS_SHOWN 6 /* groups of an axis, and ranks of a group, that are printed */
 
 /* Trained elements, without the gaps of the layout. */
 static int64_t count_parameters(const struct program *program)

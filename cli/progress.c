@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What is shown of a run. Both forms, JSON lines and text, are fed by the same events; the line
- * that rewrites itself is taken away before anything else is printed and put back after it.
+ * The progress of a run, as JSON lines or text, from the same events. On a terminal, the line that
+ * rewrites itself is erased before any other output and drawn again after it.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -160,7 +160,7 @@ void progress_began(struct progress *p, double first_loss, double last_loss)
 void progress_event(struct progress *p, const struct hub_event *event, double now_ms)
 {
     if (event->type == HUB_EVENT_FINISHED && event->step.step > p->step)
-        p->step = event->step.step; /* all were made in an earlier run */
+        p->step = event->step.step; /* an earlier run made all steps */
     if (event->type == HUB_EVENT_STEP)
         note_step(p, &event->step, now_ms);
     if (event->type == HUB_EVENT_ASSIGNED)

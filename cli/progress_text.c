@@ -121,7 +121,7 @@ static void show_trainer_failed(struct progress *p, const struct hub_event *even
     progress_say(p, &text);
 }
 
-/* A line made of the event's own words. */
+/* A line with the event's own text. */
 static void show_words(struct progress *p, const char *what, const struct hub_event *event)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -209,7 +209,7 @@ static void append_times(struct fleet_strbuf *out, const struct fleet_step_times
                          fmax(rest, 0.0) * percent);
 }
 
-/* Of an own trainer only what it has reported is known, and how its processes ended. */
+/* Of an own trainer we know only its reports and how its processes ended. */
 static void describe_what_was_done(const struct progress *p, const struct progress_end *end,
                                    struct fleet_strbuf *out)
 {

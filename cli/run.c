@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * `fleetjob run`: a job on this machine. Read and check the file, print the plan, give the job a
- * private folder, let local_job.c run it, and say how it ended.
+ * `fleetjob run`: run a job on this machine. Read and check the file, print the plan, make a
+ * private folder, let local_job.c run the job, and report its end.
  */
 #include <errno.h>
 #include <math.h>
@@ -43,7 +43,7 @@
 #define EXIT_NO          1
 #define EXIT_USAGE       2
 #define EXIT_INTERRUPTED 130
-#define WORKERS_MAX      256 /* processes that one machine can bear */
+#define WORKERS_MAX      256 /* most processes on one machine */
 
 static const char usage[] =
     "Usage: fleetjob run JOB.yaml [OPTIONS]\n"
@@ -73,11 +73,11 @@ struct arguments {
     const char *curve, *state_file; /* relative to the current folder; NULL = none */
 };
 
-/* What the pieces of one run share. */
+/* The state of a run. */
 struct run {
     struct arguments arguments;
     struct fleetjob job;
-    char *folder;     /* of the job file, absolute: relative paths of the job start there */
+    char *folder;     /* folder of the job file, absolute: relative paths of the job start there */
     struct plan plan; /* if the job has a training block */
     struct progress *progress;
     struct local_job *local; /* while it runs */
@@ -128,7 +128,7 @@ static void print_errors(const char *word, const struct fleet_errors *errors)
         (void)fprintf(stderr, "%s%s\n", word, line);
 }
 
-/* Where the losses are to be drawn, heap; NULL = nowhere. */
+/* The file for the picture of the losses, heap; NULL = none. */
 static char *curve_path(const struct run *run)
 {
     if (run->arguments.curve)
@@ -150,7 +150,7 @@ static void check_output(const char *path, const char *field, struct fleet_error
         fleet_errors_add(errors, field, "%s", err.text);
 }
 
-/* What is written at the end had better be known to fail at the start. */
+/* Check at the start whether a file that is written at the end can be written. */
 static void check_outputs(const struct run *run, struct fleet_errors *errors)
 {
     const char *field = run->arguments.curve ? "--curve" : "spec.training.log.curve";
@@ -243,7 +243,7 @@ static void print_plan(struct run *run)
     progress_plan(run->progress, json, text.text);
 }
 
-/* job.json, what the trainer reads: the blocks as given, and where relative paths start. */
+/* job.json, which the trainer reads: the blocks as given, and the folder for relative paths. */
 static int write_job_file(const struct run *run, const char *private, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *path = fleet_file_join(private, "job.json");
@@ -284,7 +284,7 @@ static char *record_path(const struct run *run)
     return loss_record_path(folder, run->job.metadata.name);
 }
 
-/* A record that cannot be read is not replaced: the losses of this run go to a new one. */
+/* Keep a record that cannot be read. The losses of this run go to a new one. */
 static void set_aside(struct run *run, const char *record, const struct fleet_error *why)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf other = {0};
@@ -296,8 +296,8 @@ static void set_aside(struct run *run, const char *record, const struct fleet_er
                   other.text);
 }
 
-/* Earlier runs of this job have made the steps up to `step`: take over what the record has of
- * them. */
+/* Earlier runs of this job have made the steps up to `step`: take over their losses from the
+ * record. */
 static void take_earlier_losses(struct run *run, int64_t step)
 {
     FLEET_AUTO_FREE char *record = record_path(run);
@@ -325,7 +325,7 @@ static void take_earlier_losses(struct run *run, int64_t step)
                    run->curve.losses.points[run->curve.losses.count - 1].loss);
 }
 
-/* A committed step: the first one says where this run goes on from. */
+/* A committed step. The first one shows from which step this run goes on. */
 static void note_step(struct run *run, const struct message_step *step)
 {
     if (!run->has_stepped && step->step > 1 && run->job.spec.training.has_checkpoint) {
@@ -358,7 +358,7 @@ static void on_event(void *user, const struct hub_event *event)
     if (event->type == HUB_EVENT_EVALUATION)
         curve_add_evaluation(&run->curve, event->step.step, event->step.loss);
     if (event->type == HUB_EVENT_FINISHED && !run->has_stepped)
-        take_earlier_losses(run, event->step.step); /* nothing was left to do */
+        take_earlier_losses(run, event->step.step); /* the job was complete already */
     if (event->type == HUB_EVENT_CHECKPOINT &&
         fleet_monotonic_ms() - run->recorded_ms >= RECORD_MS_MIN)
         keep_losses(run);
@@ -377,7 +377,7 @@ static void on_note(void *user, const char *text)
     progress_note(((struct run *)user)->progress, "%s", text);
 }
 
-/* Output of an own trainer: it is what the user has started the job for. */
+/* Output of an own trainer, which the user wants to see. */
 static void on_output(void *user, bool is_error, const char *text)
 {
     progress_output(((struct run *)user)->progress, is_error, text);
@@ -455,8 +455,8 @@ static int finish(struct run *run)
     return has_succeeded ? EXIT_GOOD : has_failed ? EXIT_NO : EXIT_INTERRUPTED;
 }
 
-/* A signal that stops us waits while there is a private folder and no handler yet: the folder
- * must not stay. */
+/* Block stop signals while there is a private folder and no handler yet, so that the folder is
+ * removed. */
 static void mask_stop_signals(int how)
 {
     sigset_t signals;
@@ -465,11 +465,11 @@ static void mask_stop_signals(int how)
     (void)sigaddset(&signals, SIGINT);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGHUP);
-    (void)sigaddset(&signals, SIGUSR1); /* which does not stop, but must not kill, either */
+    (void)sigaddset(&signals, SIGUSR1); /* it does not stop the job, and must not kill us */
     (void)sigprocmask(how, &signals, NULL);
 }
 
-/* 0 when it has run, or -errno when it could not even begin. */
+/* 0 if the job has run, or -errno if it could not begin. */
 static int run_job(struct run *run, const char *private, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *agent = NULL;
@@ -541,7 +541,7 @@ int cli_run(int argc, char **argv)
         describe_curve(&run);
         code = run_in_private_folder(&run);
         progress_free(run.progress);
-        plan_release(&run.plan); /* an own trainer has one, too, of its strategy */
+        plan_release(&run.plan); /* an own trainer has a plan, too: of its strategy */
     }
     curve_release(&run.curve);
     free(run.folder);

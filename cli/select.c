@@ -96,7 +96,7 @@ static cJSON *notes_json(const struct select_notes *notes)
     return list;
 }
 
-/* What takes effect and the built-in runtime refuses; nothing where the job's own trainer runs. */
+/* Knobs that take effect and that the built-in runtime refuses; none for an own trainer. */
 static void add_refused(cJSON *json, const struct document *document, int world,
                         const struct select_result *result)
 {

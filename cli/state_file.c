@@ -43,6 +43,6 @@ int state_file_write(const char *path, const char *job, int64_t generation, int6
         append_member(&text, pod);
     }
     fleet_strbuf_append(&text, "]}\n");
-    /* it describes processes of this moment, so nothing is lost with a power cut */
+    /* not durable: it describes running processes */
     return fleet_file_replace(path, text.text, text.length, FLEET_FILE_VOLATILE, err);
 }

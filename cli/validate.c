@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `fleetjob validate FILE [--world-size N]`: is it good, and if not, everything that is wrong. */
+/* `fleetjob validate FILE [--world-size N]`: check a job or a strategy and print every error. */
 #include "cli/validate.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ struct arguments {
     bool cluster;
 };
 
-/* A strategy without a job: its values, and with a world size its knobs together. */
+/* A strategy without a job: check its values, and with a world size how its knobs fit together. */
 static void check_strategy(const struct strategy *strategy, long long world_size,
                            struct fleet_errors *errors, struct fleet_errors *warnings)
 {
@@ -59,8 +59,7 @@ static void check_strategy(const struct strategy *strategy, long long world_size
     }
 }
 
-/* Settings that the plan knows to be idle; others than the built-in runtime's trainer may use
- * them. */
+/* Settings that have no effect in the built-in runtime; an own trainer may use them. */
 static void warn_of(const struct fleetjob *job, const struct select_notes *notes, const char *what,
                     struct fleet_errors *warnings)
 {
@@ -96,7 +95,7 @@ static void check_document(struct document *document, const struct arguments *ar
             &check->warnings);
 }
 
-/* What the lines are about: the file, or one of its jobs. */
+/* The subject of the output: the file, or one of its jobs. */
 static void name_document(const struct arguments *arguments, const struct document *document,
                           int jobs, struct fleet_strbuf *out)
 {
@@ -156,7 +155,7 @@ static bool validate_one(const char *text, size_t size, int number, int jobs,
     return is_valid;
 }
 
-/* Of a file with other objects beside the jobs: which were not looked at. */
+/* List the objects of a file that are no FleetJobs and were not checked. */
 static void print_others(const char *text, size_t size, const char *file)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf others = {0};

@@ -11,7 +11,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 
-/* Words that YAML 1.1 reads as something else than text. */
+/* Words that YAML 1.1 does not read as text. */
 static const char *const reserved[] = {"y",   "yes",  "true",  "on",  "n",  "no",
                                        "off", "null", "false", "inf", "nan"};
 

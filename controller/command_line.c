@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One table: what an option is called, what its text means, and where it goes. */
+/* One table of options: the name, the kind of its value, and the member that gets it. */
 #include "controller/command_line.h"
 
 #include <errno.h>
@@ -56,7 +56,7 @@ static int parse_port(const char *option, const char *text, int *out)
     return 0;
 }
 
-/* "a, b": spaces and repetitions do not matter. "" is all of them, as if it was not given. */
+/* A list "a, b": spaces and repetitions do not matter. "" means all, as without the option. */
 static int split_namespaces(struct command_line *a, const char *text)
 {
     char *rest = NULL;
@@ -78,14 +78,14 @@ static int split_namespaces(struct command_line *a, const char *text)
         a->watched[i] = name;
         a->watched_count += i == a->watched_count;
     }
-    if (*text && a->watched_count == 0) { /* not all of the cluster by mistake */
+    if (*text && a->watched_count == 0) { /* an empty name must not mean the whole cluster */
         (void)fprintf(stderr, "fleetjob-controller: --watch-namespaces names no namespace\n");
         return -EINVAL;
     }
     return 0;
 }
 
-/* What becomes of an option's text. */
+/* Kinds of values. */
 enum option_kind {
     OPTION_TEXT,
     OPTION_PORT,
@@ -100,7 +100,7 @@ static const struct {
     const char *name;
     char letter; /* 0: none */
     enum option_kind kind;
-    size_t offset; /* TEXT, PORT, FLAG: of the member */
+    size_t offset; /* TEXT, PORT, FLAG: offset of the member */
 } rows[] = {
     {"runtime-image", 0, OPTION_TEXT, offsetof(struct command_line, runtime_image)},
     {"image-pull-policy", 0, OPTION_TEXT, offsetof(struct command_line, pull_policy)},
@@ -127,9 +127,9 @@ static const struct {
     {"help", 'h', OPTION_HELP, 0},
 };
 
-#define ROW_BASE 256 /* getopt_long answers this and the number of the row */
+#define ROW_BASE 256 /* getopt_long returns this plus the number of the row */
 
-/* Takes the option of row `i`. Returns -1 to go on, or the exit code. */
+/* Store the value of option `i`. Returns -1 to go on, or the exit code. */
 static int take_option(struct command_line *a, size_t i, const char *text)
 {
     char *member = (char *)a + rows[i].offset;
@@ -187,7 +187,7 @@ static void build_options(struct option options[FLEET_COUNT(rows) + 1])
     options[FLEET_COUNT(rows)] = (struct option){0};
 }
 
-/* False: said on stderr. */
+/* False: the error was printed. */
 static bool is_complete(const struct command_line *a)
 {
     const char *missing = NULL;
@@ -218,7 +218,7 @@ int command_line_parse(int argc, char **argv, struct command_line *out)
                                  .pod_address = getenv("POD_IP"),
                                  .namespace_ = getenv("POD_NAMESPACE")};
     build_options(options);
-    optind = 0; /* from the beginning, if this is not the first command line that is read */
+    optind = 0; /* restart getopt: tests read several command lines */
     while ((option = getopt_long(argc, argv, "hv", options, NULL)) != -1) {
         size_t row = find_row(option);
         if (row == FLEET_COUNT(rows)) {

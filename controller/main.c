@@ -49,10 +49,10 @@ struct program {
     struct metrics_page page;
     struct event_recorder *events;
     struct probe_server *probes;
-    struct metrics_server *metrics_server; /* NULL: /metrics is the probe server's */
+    struct metrics_server *metrics_server; /* NULL: the probe server has /metrics */
     char identity_text[256];               /* of this process, for the Lease */
     struct startup *startup;
-    struct startup_result start;   /* all zero before it is known */
+    struct startup_result start;   /* all zero until it is known */
     struct reconciler *reconciler; /* NULL before, and after its end */
     struct leadership *leadership; /* NULL: this replica does not lead */
     struct refusal_log refusals;   /* of the hub's */
@@ -68,7 +68,7 @@ static void on_trouble(void *user, const char *what, const struct fleet_error *e
     fleet_log_warning(what, FLEET_STR("err", err->text));
 }
 
-/* About one job, or about none. */
+/* A log line about one job, or about none. */
 static void on_job_trouble(void *user, const char *what, const char *job,
                            const struct fleet_error *err)
 {
@@ -119,7 +119,7 @@ static bool leads(void *user)
     return p->reconciler && reconciler_is_leading(p->reconciler);
 }
 
-/* The jobs' Secrets are written with the address that was read at the start. */
+/* The address that was read at the start is in all jobs' Secrets. */
 static void on_moved(void *user, const struct fleet_error *err)
 {
     give_up(user, "Hub has another address: the controller must restart", err);
@@ -179,7 +179,7 @@ static void start_reconciler(struct program *p)
 
 static void print_metrics(void *user, struct fleet_strbuf *out);
 
-/* Its certificate needs the identity. */
+/* The certificate of the metrics server needs the identity. */
 static int open_metrics_server(struct program *p, struct fleet_error *err)
 {
     struct metrics_server_options options = {.io = p->io,
@@ -245,7 +245,7 @@ static void print_metrics(void *user, struct fleet_strbuf *out)
 
 static int answer_metrics(struct program *p, struct fleet_strbuf *body, const char **content_type)
 {
-    if (p->arguments.has_metrics_auth) { /* a token must not travel in clear */
+    if (p->arguments.has_metrics_auth) { /* tokens must not be sent in clear text */
         fleet_strbuf_appendf(body, "/metrics needs a bearer token: use https:// and port %d\n",
                              p->arguments.metrics_port);
         return 404;
@@ -349,8 +349,8 @@ static void close_program(struct program *p)
 }
 
 /*
- * One heap, and what is freed goes back soon: a flood of connections must not leave the process
- * large. As many descriptors as the system allows: each member has one.
+ * Use one heap and give freed memory back soon, so that the process is small again after a flood of
+ * connections. Allow as many descriptors as the system does, because each member has one.
  */
 static void use_system_well(void)
 {

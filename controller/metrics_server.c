@@ -26,9 +26,9 @@ struct metrics_server {
     struct metrics_server_options options;
     struct tls_keys *keys;
     struct leaf_certificate *certificate; /* signed by the CA; NULL = from files */
-    uint8_t digest[FLEET_SHA256_SIZE];    /* of certificate and key in the folder that are shown */
-    char trouble[FLEET_ERROR_SIZE];       /* what was last said about the folder; "" = it is good */
-    struct kube_call *timer;              /* before the folder is read again */
+    uint8_t digest[FLEET_SHA256_SIZE];    /* digest of the certificate and key in use */
+    char trouble[FLEET_ERROR_SIZE];       /* the last problem of the folder; "" = none */
+    struct kube_call *timer;              /* interval of reading the folder again */
     struct access_review *review;
     struct probe_server *probes;
 };
@@ -70,8 +70,8 @@ static int read_file(const char *folder, const char *name, char **out, struct fl
     return fleet_file_read(path, PEM_MAX, out, &size, err);
 }
 
-/* Both files may be in the midst of an exchange: then they do not belong together, and the next
- * time is soon. */
+/* If certificate and key are just being replaced, they do not fit together. Then the folder is read
+ * again soon. */
 static int read_folder(struct metrics_server *server, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *certificate = NULL, *key = NULL;
@@ -109,7 +109,7 @@ static void look_into_folder(void *user)
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-/* Appends the answer's body and counts it. Returns its HTTP status. */
+/* Append the body of the answer and count the request. Returns the HTTP status. */
 static int answer_verdict(struct metrics_server *server, const struct access_verdict *verdict,
                           struct fleet_strbuf *body, const char **content_type)
 {
@@ -274,7 +274,7 @@ void metrics_server_free(struct metrics_server *server)
 {
     if (!server)
         return;
-    probe_server_free(server->probes); /* cancels what waits for the review */
+    probe_server_free(server->probes); /* cancels requests that wait for a review */
     access_review_free(server->review);
     kube_cancel(server->options.io, &server->timer);
     leaf_certificate_free(server->certificate);

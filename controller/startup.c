@@ -21,7 +21,7 @@ struct startup {
     struct startup_result result; /* as far as it is known */
     struct install_identity_load *load;
     struct kube_rest_call *call; /* reads the Service */
-    struct kube_call *timer;     /* before a read is repeated */
+    struct kube_call *timer;     /* time before a read is repeated */
 };
 
 static void load_identity(void *user);
@@ -54,8 +54,8 @@ static void load_identity(void *user)
 
 static void read_service(void *user);
 
-/* Its address is read once and passed to the jobs. While this replica leads, the Service keeps it
- * (installation.h). */
+/* The Service's address is read once and given to the jobs. While this replica leads,
+ * installation.h keeps that address. */
 static void on_service(void *user, const cJSON *object, const struct fleet_error *err)
 {
     struct startup *s = user;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * All that is known of the other process is in /proc, and it may execute another program between
- * two reads. What is found out about its program holds only if the program is still the same
- * afterwards.
+ * All facts about the other process come from /proc, and it may execute another program between two
+ * reads. So a fact counts only if the program is still the same afterwards.
  */
 #include "agent/entrypoint/check.h"
 
@@ -29,7 +28,7 @@
 #define HEADERS_MAX     64 /* program headers that are looked at */
 #define ENVIRONMENT_MAX (8u << 20)
 #define MAPS_MAX        (16u << 20)
-#define COMMAND_MAX     180 /* bytes of it that are shown: with the rest, MESSAGE_REASON_MAX */
+#define COMMAND_MAX     180 /* bytes of a command line in a message of at most MESSAGE_REASON_MAX */
 
 static void path_of(int pid, const char *file, char path[64])
 {
@@ -47,7 +46,7 @@ static int read_file(int pid, const char *file, size_t size_max, char **out, siz
 
 /* ---- its program ----------------------------------------------------------------------------- */
 
-/* Which file it executes; -errno. */
+/* The file that the process executes; -errno. */
 static int program_of(int pid, struct stat *out)
 {
     char path[64];
@@ -61,7 +60,7 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* A program that has changed its user (by gosu) shows its command line to everybody, no more. */
+/* Of a program that has changed its user (by gosu) only the command line can be read. */
 static bool has_words_of_agent(int pid)
 {
     FLEET_AUTO_FREE char *line = NULL;
@@ -75,7 +74,8 @@ static bool has_words_of_agent(int pid)
            strcmp(line + strlen(own) + 1, "--") == 0;
 }
 
-/* The environment of the ENTRYPOINT: before, it is the container runtime's own program. */
+/* Has the process the environment of the ENTRYPOINT? Before that it is the container runtime's own
+ * program. */
 static bool is_marked(int pid)
 {
     static const char name[] = WELLKNOWN_ENV_AGENT "=";
@@ -90,8 +90,8 @@ static bool is_marked(int pid)
     return false;
 }
 
-/* Is it a loader itself (`ENTRYPOINT [/lib/ld-musl-x86_64.so.1, /app]`)? That has no loader
- * either. */
+/* Is the program a loader itself (`ENTRYPOINT [/lib/ld-musl-x86_64.so.1, /app]`)? A loader has no
+ * loader. */
 static bool is_loader(int pid)
 {
     char path[64], target[4096];
@@ -134,13 +134,13 @@ static enum entrypoint_state judge_program(int pid)
 
     path_of(pid, "exe", path);
     if (!read_header("/proc/self/exe", &own_fd, &own) || !read_header(path, &fd, &header))
-        return ENTRYPOINT_STARTING; /* it may be executed but not read: only time shows */
+        return ENTRYPOINT_STARTING; /* it may be executed but not read: wait and see */
     if (header.e_ident[EI_CLASS] != own.e_ident[EI_CLASS] || header.e_machine != own.e_machine)
         return ENTRYPOINT_OTHER_MACHINE;
     return has_interpreter(fd, &header) || is_loader(pid) ? ENTRYPOINT_STARTING : ENTRYPOINT_STATIC;
 }
 
-/* Does the kernel make its loader ignore variables? */
+/* Does the loader of this program ignore variables (set-user-ID, capabilities)? */
 static bool is_secure(int pid)
 {
     FLEET_AUTO_FREE char *text = NULL;
@@ -192,7 +192,7 @@ static bool is_preloaded(int pid)
            strstr(maps, "/" WELLKNOWN_PRELOAD_LIBRARY);
 }
 
-/* A program that we may not look at has rights that we have not. */
+/* A program that we may not inspect has more rights than we have. */
 static bool is_hidden(int pid)
 {
     struct stat program;
@@ -205,7 +205,7 @@ enum entrypoint_state entrypoint_wait(int pid, double confirm_ms)
 {
     const struct timespec pause = {.tv_nsec = POLL_MS * 1000000};
     double now_ms = fleet_monotonic_ms(), until_ms = now_ms + ENTRYPOINT_PATIENCE_MS;
-    double since_ms = now_ms; /* it has been in `before` */
+    double since_ms = now_ms; /* the same process was in `before` */
     enum entrypoint_state state, before = ENTRYPOINT_STARTING;
 
     for (;;) {
@@ -217,7 +217,7 @@ enum entrypoint_state entrypoint_wait(int pid, double confirm_ms)
         before = state;
         if (state > ENTRYPOINT_STARTING && now_ms - since_ms >= confirm_ms)
             return state;
-        /* Once the library is there, the rest of the program may take its time to be loaded. */
+        /* Once the library is loaded, the rest of the program may take its time. */
         if (state == ENTRYPOINT_STARTING && now_ms >= until_ms && !is_preloaded(pid))
             return is_hidden(pid) ? ENTRYPOINT_PRIVILEGED : ENTRYPOINT_IGNORES;
         (void)nanosleep(&pause, NULL);
@@ -242,7 +242,7 @@ static const char *reason_of(enum entrypoint_state state)
     }
 }
 
-/* How many strings, one behind the other. */
+/* The number of strings in a row. */
 static int count_of(const char *line, size_t size)
 {
     int count = 0;
@@ -252,8 +252,8 @@ static int count_of(const char *line, size_t size)
     return count;
 }
 
-/* A JSON list of the command line without its last `arguments`, as far as it is short. False if
- * nothing is known. */
+/* The command line without its last `arguments` as a JSON list, cut if it is long. False if it is
+ * not known. */
 static bool append_command(int pid, int arguments, struct fleet_strbuf *out)
 {
     FLEET_AUTO_FREE char *line = NULL;

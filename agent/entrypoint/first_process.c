@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Everybody may read two files of /proc, also of another user's process: `stat` has the parent,
- * `cgroup` the control group, as this process sees it. Links such as `ns/mnt` are not for
- * everybody.
+ * Any process may read two files of /proc, even of another user's process: `stat` has the parent,
+ * `cgroup` the control group as this process sees it. Links such as `ns/mnt` need more rights.
  */
 #include "agent/entrypoint/first_process.h"
 
@@ -55,8 +54,8 @@ static long read_file(const char *name, const char *file, char out[FILE_SIZE_MAX
     return used;
 }
 
-/* Its parent is outside of our process namespace. "pid (name) state parent …"; a name may hold
- * anything. */
+/* Is its parent outside of our process namespace? The line is "pid (name) state parent …"; a name
+ * may hold any character. */
 static bool is_entered(const char *name)
 {
     char text[FILE_SIZE_MAX];

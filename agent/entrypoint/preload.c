@@ -4,12 +4,13 @@
  * fleetjob-preload.so: hands the container over to the agent, before the program of its ENTRYPOINT
  * has begun.
  *
- * It needs no C library, and neither knows nor disturbs the one that it is loaded beside. glibc
- * passes the command line to constructors and musl does not, so it is read from /proc, where both
- * are as the kernel was given them: an argument may be empty, and there may be megabytes of them.
+ * It needs no C library and does not touch the one that is loaded beside it. glibc passes the
+ * command line to constructors and musl does not. So command line and environment are read from
+ * /proc, exactly as the kernel got them: an argument may be empty, and there may be megabytes of
+ * them.
  *
- * What is not the container's first process (a probe, a hook, `kubectl exec`) is left alone, as is
- * the agent itself.
+ * It does nothing in the agent itself and in any process that is not the container's first one (a
+ * probe, a hook, `kubectl exec`).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,7 +73,7 @@ static const char *value_of(const char *entry, const char *name)
     return !*name && *entry == '=' ? entry + 1 : NULL;
 }
 
-/* The process ends: it must not train alone. */
+/* End the process: it must not train alone. */
 __attribute__((noreturn)) static void give_up(const char *what, long number)
 {
     static const char start[] = "fleetjob-preload: cannot start the agent instead of the image's "
@@ -120,7 +121,7 @@ static struct text read_all(const char *path)
     return text;
 }
 
-/* Pointers to the strings behind `extra` free places, NULL at the end. */
+/* A list of pointers to the strings: `extra` free places first, NULL at the end. */
 static char **split(const struct text *text, size_t extra, size_t *out_count)
 {
     char **list;
@@ -138,7 +139,7 @@ static char **split(const struct text *text, size_t extra, size_t *out_count)
     return list;
 }
 
-/* The agent's path, if the variables say that this container is to be handed over. */
+/* The agent's path, if the variables say that the agent takes over this container. */
 static char *take_agent(char **environment, size_t count)
 {
     const char *agent = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * From a step's numbers to the tags of TensorBoard. Charts are a comfort: a file that cannot be
- * written is worth one warning and never stops the training.
+ * From a step's numbers to the tags of TensorBoard. Charts are optional: a file that cannot be
+ * written causes one warning and never stops the training.
  */
 #include "agent/runtime/charts.h"
 
@@ -107,8 +107,8 @@ int charts_resume(struct charts *charts, int64_t step, struct fleet_error *err)
     if (!charts->log)
         return 0;
     while (points->end > points->first && points->kept[(points->end - 1) % CHARTS_KEPT].step > step)
-        points->end--;               /* of a future that is computed again */
-    charts->written = points->first; /* the files know which ones are there */
+        points->end--;               /* steps after the restart point, which are computed again */
+    charts->written = points->first; /* the files say which tags they have */
     charts->is_writing = true;
     rc = event_log_resume(charts->log, step, err);
     return rc < 0 ? warn_once(charts, rc, err) : charts_write(charts, err);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One lock guards everything but the stop flag. The thread only reads orders, flushes what did not
- * fit into the socket, and aborts; it computes nothing, so an abort arrives within microseconds
- * whatever the main thread does.
+ * One lock guards everything but the stop flag. The thread only reads orders, flushes bytes that
+ * did not fit into the socket, and aborts. It computes nothing, so an abort takes effect within
+ * microseconds, whatever the main thread does.
  */
 #include "agent/runtime/control.h"
 
@@ -31,11 +31,11 @@ struct control {
     struct fleet_generation running;
     struct link_message assign; /* if has_assign: the newest one not handed out */
     double beat_ms;             /* when the last heartbeat was sent */
-    bool is_aborted;            /* that one was: it is handed out all the same, to be answered */
+    bool is_aborted;            /* the newest assign was: it is handed out, for its answer */
     bool has_assign, leave, done, gone, checkpoint, ending;
 };
 
-/* Stop what the main thread runs. The lock is held. */
+/* Stop the collective of the main thread. The lock is held. */
 static void stop_running(struct control *control)
 {
     if (atomic_exchange(&control->stop, true))
@@ -61,7 +61,8 @@ static void take_assign(struct control *control, struct link_message *message)
     stop_running(control);
 }
 
-/* The agent waits for "I have left it" from every generation that it aborts, begun or not. */
+/* The agent waits for the answer "left" for each generation that it aborts, even if it was never
+ * begun. */
 static void take_abort(struct control *control, struct fleet_generation generation)
 {
     if (control->has_assign &&
@@ -89,7 +90,7 @@ static void take_order(struct control *control, struct link_message *message)
     case LINK_DONE:
         control->done = true;
         break;
-    default: /* the trainer's own kinds: an agent does not say them */
+    default: /* kinds that only a trainer sends */
         break;
     }
     pthread_cond_broadcast(&control->changed);
@@ -149,7 +150,7 @@ static void *read_loop(void *argument)
     return NULL;
 }
 
-/* All but the thread, which does not run. */
+/* Free all except the thread, which does not run. */
 static void destroy(struct control *control)
 {
     if (control->has_assign)
@@ -270,7 +271,7 @@ void control_send(struct control *control, const struct link_message *message)
     pthread_mutex_lock(&control->lock);
     if (!control->gone)
         (void)link_send(&control->link, message,
-                        NULL); /* a link that broke is seen by the reader */
+                        NULL); /* the reading thread notices a broken link */
     if (link_wants_write(&control->link))
         (void)eventfd_write(control->wake_fd, 1);
     pthread_mutex_unlock(&control->lock);

@@ -37,7 +37,7 @@ void evaluate_open(struct trainer *trainer)
 
     if (!trainer->job.config.has_evaluation)
         return;
-    fleet_assert(held_out >= 1); /* the dataset holds back at least one where asked to */
+    fleet_assert(held_out >= 1); /* the dataset holds out at least one sample if asked to */
     e = trainer->data.evaluation = calloc(1, sizeof(*e));
     fleet_assert(e != NULL);
     e->samples = evaluation_samples(held_out, trainer->job.config.evaluation.batches,

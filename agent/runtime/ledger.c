@@ -101,7 +101,7 @@ void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool
 
 #define LOSSES_MAX 1000000
 
-/* A ledger as a manifest has it; what is absent there is NaN or -1. */
+/* A ledger as in a manifest; absent values are NaN or -1. */
 struct record {
     struct scaling {
         double scale;

@@ -30,7 +30,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/log.h"
 
-/* What a new generation can heal; everything else ends the process. */
+/* Errors after which a new generation can go on; any other one ends the process. */
 static bool is_interruption(int code)
 {
     return code == -ECANCELED || code == -ECONNRESET || code == -ECONNABORTED ||
@@ -47,7 +47,7 @@ static void say_hello(struct trainer *trainer)
     control_send(trainer->control, &message);
 }
 
-/* A restart cannot help where the job or its data are wrong, or its last checkpoint is lost. */
+/* A restart cannot help if the job or its data are wrong, or if its last checkpoint is lost. */
 static void say_failed(struct control *control, const struct fleet_error *err, bool permanent)
 {
     struct link_message message = {.kind = LINK_FAILED};
@@ -86,7 +86,7 @@ static void say_finished(struct trainer *trainer)
     control_send(trainer->control, &message);
 }
 
-/* One generation, from its assign to whatever ends it. 0: go on waiting for orders. */
+/* One generation, from its assign to its end. 0: wait for the next order. */
 static int run_generation(struct trainer *trainer, const struct link_message *assign,
                           struct fleet_error *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Whose checkpoint is it, and is that job like ours? */
+/* Which job made a checkpoint, and is it like ours? */
 #include "agent/runtime/origin.h"
 
 #include <errno.h>
@@ -125,7 +125,7 @@ static void name_one(struct differences *d, const char *field)
 static void compare_values(const cJSON *theirs, const cJSON *ours, const char *path,
                            struct differences *d);
 
-/* As deep as ours, which comes from tables. */
+/* The depth is bounded by our own block, which comes from tables. */
 static void compare_objects(const cJSON *theirs, const cJSON *ours, const char *path,
                             struct differences *d)
 {

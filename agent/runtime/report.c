@@ -2,7 +2,8 @@
 
 /*
  * Reports of a committed update: its steps to the agent; on rank 0 also to the pod's log and to
- * TensorBoard. Nothing here can fail the training; what cannot be written is a warning, once.
+ * TensorBoard. Errors here never fail the training: an output that cannot be written causes one
+ * warning.
  */
 #include "agent/runtime/report.h"
 
@@ -78,7 +79,7 @@ int report_join(struct trainer *trainer, int holder, struct fleet_error *err)
     int64_t step = trainer_steps(trainer, trainer->progress.committed);
     struct fleet_error reason;
 
-    /* the rank that had to report it may have died; the agent shows it once */
+    /* the rank that had to report the step may have died; the agent drops repetitions */
     send_evaluation(trainer);
     if (!charts->log)
         return 0;
@@ -163,7 +164,7 @@ static void log_step(struct trainer *trainer, int64_t update, const struct link_
     (void)fflush(stdout);
 }
 
-/* Tell of an update that was not made, once for the whole job. */
+/* Report an update that was skipped, once for the whole job. */
 static void report_skipped(struct trainer *trainer, int64_t update)
 {
     int64_t step = trainer_steps(trainer, update);

@@ -47,7 +47,7 @@ static int count_ballots(const char *all, const size_t *bytes, struct comm *comm
     return 0;
 }
 
-/* The workspace: sizes of all ranks' votes, then the own vote, then all of them. */
+/* The workspace: the sizes of all votes, then our own vote, then all votes. */
 size_t vote_workspace(int world, int64_t leaves, int64_t row)
 {
     size_t votes = (size_t)world * sizeof(struct ballot) + (size_t)(leaves * row) * sizeof(float);

@@ -47,7 +47,7 @@ double comparison_loss(const struct curve *curve, int64_t step)
     if (count == 0 || isnan(points[count - 1].y))
         loss = NAN;
     else
-        loss = smooth_at(points, count, count - 1, reach); /* nothing later than `step` counts */
+        loss = smooth_at(points, count, count - 1, reach); /* later points do not count */
     free(points);
     return loss;
 }
@@ -88,7 +88,7 @@ static int letters(const char *text)
     int count = 0;
 
     for (; *text; text++)
-        count += (*text & 0xc0) != 0x80; /* not the middle of a letter */
+        count += (*text & 0xc0) != 0x80; /* do not cut inside a character */
     return count;
 }
 

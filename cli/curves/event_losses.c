@@ -25,11 +25,11 @@ static bool is_tag(const struct event_scalar *scalar, const char *tag)
     return scalar->tag_size == strlen(tag) && memcmp(scalar->tag, tag, scalar->tag_size) == 0;
 }
 
-/* The two curves need not come in the order of their steps: each is added to its own series. */
+/* The two kinds of points come in any order; each goes into its own series. */
 static void add_event(const struct event *event, struct curve *losses, struct curve *evaluations)
 {
     if (event->step < 0 || event->step > CURVE_STEP_MAX)
-        return; /* not a step that the trainer wrote */
+        return; /* no step that our trainer writes */
     if (event->kind == EVENT_START && event->step > 0) {
         curve_cut(losses, event->step);
         curve_cut(evaluations, event->step);
@@ -47,7 +47,7 @@ bool event_losses_begin(const char *bytes, size_t size)
 {
     size_t payload;
 
-    /* a checksum over the length comes first: no text has it by chance */
+    /* the checksum of the length comes first; no text has it by chance */
     return size >= HEADER_SIZE &&
            event_frame((const uint8_t *)bytes, size, &payload, NULL) != -EBADMSG;
 }
@@ -73,7 +73,7 @@ static int decode(const char *bytes, size_t size, struct curve *losses, struct c
     return 0;
 }
 
-/* Put the evaluations of `from`, which is left empty, to those of `to`. */
+/* Move the evaluations of `from` to those of `to`. */
 static void move_evaluations(struct curve *from, struct curve *to)
 {
     for (size_t i = 0; i < from->evaluations.count; i++)
@@ -98,7 +98,7 @@ static int is_event_file(const struct dirent *entry)
     return strstr(entry->d_name, "tfevents") != NULL;
 }
 
-/* The job in the name of a file that our trainer wrote, heap; NULL: another program wrote it. */
+/* The job's name from the name of an event file, heap; NULL: another program wrote the file. */
 static char *job_of(const char *name)
 {
     size_t size = strlen(name), suffix = strlen(SUFFIX);

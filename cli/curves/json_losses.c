@@ -13,7 +13,7 @@
 
 #define LINE_MAX_SIZE ((size_t)1 << 24)
 
-/* A loss, null = it was not finite. */
+/* A loss; null = not finite. */
 static int get_loss(const cJSON *event, double *out, struct fleet_error *err)
 {
     *out = NAN;

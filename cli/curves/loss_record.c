@@ -108,7 +108,7 @@ static bool read_line(struct piece line, int64_t *last, struct curve *out)
     return read_events(columns[3], step, out);
 }
 
-/* What the first line says; an odd one says nothing. */
+/* Read the first line. Unknown parts are ignored. */
 static void read_head(struct piece line, struct curve *out)
 {
     size_t skip = strlen(LOSS_RECORD_HEAD);
@@ -198,7 +198,7 @@ static void write_events(const struct curve *curve, int64_t step, struct fleet_s
         }
 }
 
-/* The smallest step from `step` on that something is known of; INT64_MAX: none. */
+/* The smallest step from `step` on that has an entry; INT64_MAX: none. */
 static int64_t next_step(const struct curve *curve, size_t loss, size_t evaluation, int64_t step)
 {
     int64_t next = INT64_MAX;

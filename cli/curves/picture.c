@@ -122,7 +122,7 @@ static void list_runs(struct sheet *sheet)
     }
 }
 
-/* What thin, thick and dashed mean. With several runs the samples have no run's colour. */
+/* Explain thin, thick and dashed lines. With several runs the samples have a neutral colour. */
 static void list_lines(struct sheet *sheet)
 {
     const struct picture *picture = sheet->picture;
@@ -202,7 +202,7 @@ static const char *subtitle_of(const struct picture *picture)
                                                                   : "";
 }
 
-/* Sizes of everything; the axes' pixels follow from them. */
+/* The sizes of all parts; the pixels of the axes follow from them. */
 static void lay_out(struct sheet *sheet)
 {
     const struct curve *curves[PICTURE_RUNS_MAX];

@@ -33,7 +33,7 @@ static double y_of(const struct plot *plot, double loss)
 /* The points [begin, end) of a series that share a column of pixels. */
 struct column {
     size_t begin, end;
-    double x, low, high; /* of the finite losses; low > high: there are none */
+    double x, low, high; /* range of the finite losses; low > high: there are none */
 };
 
 static struct column column_at(const struct plot *plot, const struct curve_series *series,
@@ -54,13 +54,13 @@ static bool is_gap(const struct column *column)
     return !(column->low <= column->high);
 }
 
-/* All of the column lies beyond the axis, where triangles say so. */
+/* The whole column lies beyond the axis; triangles mark it. */
 static bool is_beyond(const struct plot *plot, const struct column *column)
 {
     return !is_gap(column) && column->low > plot->loss.high;
 }
 
-/* A column between two gaps, which no line leads to. */
+/* A column between two gaps: no line reaches it. */
 static bool is_alone(const struct plot *plot, const struct curve_series *series,
                      const struct column *column, bool after_gap)
 {
@@ -103,8 +103,8 @@ static void draw_losses(const struct plot *plot, const struct canvas_pen *pen,
 
 /* ---- the average ----------------------------------------------------------------------------- */
 
-/* As smooth.h wants them, heap. Losses beyond the axis are left out: one of them would lift the
- * whole window. */
+/* The points in the form of smooth.h, heap. Losses beyond the axis are left out, because one of
+ * them would lift the whole window. */
 static bool is_averaged(const struct plot *plot, double loss)
 {
     return loss_range_is_finite(loss) && loss <= plot->loss.high;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/drawing/canvas.h"
 
-#define DOT_LENGTH 0.05 /* a line so short, with round ends, is a circle */
+#define DOT_LENGTH 0.05 /* a line of this length with round ends is a circle */
 
 const struct canvas_tint canvas_tints[CANVAS_SERIES + CANVAS_SERIES_MAX] = {
     [CANVAS_TEXT] = {0x444444, 0xbbbbbb},       [CANVAS_GRID] = {0x999999, 0x777777},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * FreeType turns a line into its outline (FT_Stroker) and an outline into the share of each
- * pixel that it covers (FT_Outline_Render), which is mixed into the pixels here. Letters are
+ * FreeType turns a line into its outline (FT_Stroker), and an outline into the share of each pixel
+ * that it covers (FT_Outline_Render). This file mixes the colour into the pixels. Letters are
  * outlines already. libpng writes the file.
  *
  * FreeType counts in 1/64 pixels, and y upwards from the lower left corner.
@@ -39,14 +39,15 @@ struct png {
     int count;
     double dashed; /* how far into a dash and its gap the line has come, 1/64 pixels */
 
-    /* What a line or a letter covers, before it is mixed into the pixels: its pieces overlap. */
+    /* The shares that a line or a letter covers. They are mixed into the pixels at its end, because
+     * its pieces overlap. */
     uint8_t *mask; /* [height][width], 0 outside of rows [first_row, last_row] */
     int first_row, last_row;
 };
 
 /* ---- outlines -------------------------------------------------------------------------------- */
 
-/* Note what row `y` has of a piece; FreeType has cut the spans to the picture. */
+/* Add the part of a piece in row `y`. FreeType has cut the spans to the picture. */
 static void cover(int y, int count, const FT_Span *spans, void *user)
 {
     struct png *png = user;
@@ -104,7 +105,7 @@ static bool is_same(FT_Vector a, FT_Vector b)
     return a.x == b.x && a.y == b.y;
 }
 
-/* Its corners must differ: FT_Stroker makes no sound outline of a line without a length. */
+/* Its corners must differ: FT_Stroker makes a broken outline of a line without a length. */
 static void begin_stroke(struct png *png, FT_Vector at)
 {
     FT_Stroker_Set(png->stroker, (FT_Fixed)lround(png->pen.width * SCALE * UNITS / 2.0),
@@ -148,7 +149,7 @@ static void stroke_dashes(struct png *png, FT_Vector from, FT_Vector to)
             font_must(FT_Stroker_LineTo(png->stroker, &places[1]));
             end_stroke(png);
         }
-        done += fmax(piece, 1.0); /* at least 1/64 pixel, so that it ends */
+        done += fmax(piece, 1.0); /* at least 1/64 pixel, so that the loop ends */
         png->dashed = fmod(png->dashed + fmax(piece, 1.0), 2.0 * dash);
     }
 }
@@ -241,7 +242,7 @@ static void write_file(struct canvas *canvas, struct fleet_strbuf *out)
     bytes = malloc(size);
     fleet_assert(bytes);
     is_written = png_image_write_to_memory(&image, bytes, &size, 0, png->pixels, 0, NULL);
-    fleet_assert(is_written); /* only memory can be missing */
+    fleet_assert(is_written); /* only running out of memory can fail */
     fleet_strbuf_append_bytes(out, bytes, size);
     free(bytes);
     free(png->pixels);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* An SVG is its own text. Colours are classes of a style sheet, so that the picture is readable
- * on light and dark ground; the sheet has the classes that the picture uses. */
+/* An SVG is text. Colours are classes of a style sheet, so that the picture can be read on a light
+ * and a dark background. The sheet has only the classes that the picture uses. */
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -48,7 +48,7 @@ static void svg_line(struct canvas *canvas, double x, double y)
     fleet_strbuf_appendf(&((struct svg *)canvas)->body, "L%.2f %.2f", x, y);
 }
 
-/* What XML cannot hold becomes U+FFFD. */
+/* Characters that XML forbids become U+FFFD. */
 static void append_escaped(struct fleet_strbuf *out, const char *text)
 {
     for (size_t length; *text; text += length > 0 ? length : 1) {

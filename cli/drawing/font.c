@@ -8,7 +8,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/json.h"
 
-/* The file as it is, between two symbols. */
+/* The bytes of the font file, between two symbols. */
 __asm__(".section .rodata\n"
         ".balign 16\n"
         "font_file:\n"
@@ -54,7 +54,7 @@ FT_Library font_library(const struct font *font)
     return font->library;
 }
 
-/* The character at `text`, of `length` bytes that are sound UTF-8. */
+/* The character at `text`, `length` bytes of valid UTF-8. */
 static FT_ULong decode(const char *text, size_t length)
 {
     static const uint8_t masks[] = {0, 0x7f, 0x1f, 0x0f, 0x07};

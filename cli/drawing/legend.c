@@ -74,7 +74,7 @@ static void draw_sample(const struct legend_entry *entry, struct canvas *canvas,
     }
 }
 
-/* Lays the entries out, and draws them unless `canvas` is NULL. Returns the number of rows. */
+/* Place the entries, and draw them unless `canvas` is NULL. Returns the number of rows. */
 static int lay_out(const struct legend *legend, const struct font *font, struct canvas *canvas,
                    double left, double top, double width)
 {

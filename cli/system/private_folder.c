@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The name holds our pid: fleetjob-run-<pid>-XXXXXX. A pid may belong to another process by now,
- * then an old folder stays a while longer, which does no harm.
+ * The name holds our pid: fleetjob-run-<pid>-XXXXXX. If another process has that pid by now, an old
+ * folder stays longer, which does no harm.
  */
 #include "cli/system/private_folder.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * /proc is read name by name; a process may end between two reads, which looks like one that never
- * was.
+ * /proc is read name by name. A process that ends between two reads is ignored.
  */
 #include "cli/system/processes.h"
 

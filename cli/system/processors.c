@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The quota of the control group counts, not the machine: threads beyond it would only be
- * throttled.
+ * The quota of the control group counts, not the machine: more threads would be throttled.
  */
 #include "cli/system/processors.h"
 
@@ -14,7 +13,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/variable.h"
 
-/* Two words of a file, as numbers; a word that is none leaves its number as it was. */
+/* Two numbers of a file. A word that is no number leaves its variable unchanged. */
 static void read_two(const char *path, double *first, double *second)
 {
     FLEET_AUTO_FCLOSE FILE *file = fopen(path, "re");
@@ -28,7 +27,7 @@ static void read_two(const char *path, double *first, double *second)
     (void)sscanf(two, "%lf", second);
 }
 
-/* Processors' worth of time that the control group may use; 0 = no limit known. */
+/* Number of processors that the control group may use; 0 = no limit known. */
 static double quota(void)
 {
     double used = -1.0, period = 0.0, ignored = 0.0;
@@ -56,7 +55,7 @@ int processors_per_trainer(int trainers)
 {
     int threads;
 
-    if (fleet_variable_threads(&threads, NULL) < 0 || threads == 0) /* main.c has refused others */
+    if (fleet_variable_threads(&threads, NULL) < 0 || threads == 0) /* main.c refuses bad ones */
         threads = processors_count() / trainers;
     return threads > 0 ? threads : 1;
 }

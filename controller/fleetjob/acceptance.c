@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Accepted: a spec that makes no sense gets no pods; one that made sense before keeps what it has.
- * What is only odd about a spec stands in the message of an accepted one.
+ * The condition Accepted. An invalid spec gets no pods; a job whose earlier spec was valid keeps
+ * its pods. Warnings about a valid spec are in the condition's message.
  */
 #include "controller/fleetjob/policy.h"
 #include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/errors.h"
 
-/* Append a line each, without the last line feed. */
+/* Append each as a line, without the last line feed. */
 static void append_lines(const struct fleet_errors *errors, struct fleet_strbuf *out)
 {
     fleet_errors_print(errors, out);
@@ -44,7 +44,7 @@ bool acceptance_check(struct pass *pass)
         return true;
     }
     append_lines(errors, &text);
-    /* reported again when an edit did not help: what is wrong now may be something else */
+    /* reported again after an edit, because the errors may be others */
     if (status_set(pass, WELLKNOWN_CONDITION_ACCEPTED, false, WELLKNOWN_REASON_INVALID_SPEC,
                    text.text) ||
         is_edited)

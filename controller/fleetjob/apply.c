@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What was decided becomes requests and commands: the status first, and only who may write it goes
- * on with events, hub and pods.
+ * Actions become requests and commands. The status is written first; only if that succeeds, events,
+ * hub and pods follow.
  */
 #include "controller/fleetjob/apply.h"
 
@@ -52,7 +52,7 @@ static void command_hub(struct reconciler_pass *pass)
     const struct actions *actions = &pass->actions;
     struct fleet_error err;
 
-    if (job->secret_digest[0]) /* written, or made again, by this replica */
+    if (job->secret_digest[0]) /* this replica wrote the status, or has a hub from it */
         hub_host_note_moved(job->host);
     if (hub_host_apply(job->host, actions, job->plan.digest, &err) < 0) {
         pass->has_failed = true;
@@ -70,7 +70,7 @@ static void command_hub(struct reconciler_pass *pass)
 
 /* ---- together -------------------------------------------------------------------------------- */
 
-/* Here, and not where it is decided: some may have been refused. */
+/* Counted here and not in reconcile(), because some writes may have been refused. */
 static void tell_created(const struct reconciler_pass *pass)
 {
     char text[64];
@@ -90,7 +90,7 @@ static void settle(struct reconciler_pass *pass)
     reconciler_end(pass);
 }
 
-/* All that is done before those pods are found, or known to be gone. */
+/* The actions that do not wait until those pods are found or known to be gone. */
 static void look_first(struct reconciler_pass *pass)
 {
     if (!apply_may_act(pass)) {
@@ -131,7 +131,7 @@ static void take_effect(struct reconciler_pass *pass)
     reconciler_then(pass, settle);
 }
 
-/* Those that this write has put into the history. */
+/* Restarts that this write added to the history. */
 static void count_restarts(const struct reconciler_pass *pass)
 {
     const struct fleetjob_restarts *before = &pass->observation.job.status.restarts;
@@ -152,7 +152,7 @@ static void on_written(void *user, const struct fleet_error *err)
     metric_add(r->status_writes, 1,
                err ? (kube_is_conflict(err) ? "conflict" : "error") : "success");
     if (err && (kube_is_conflict(err) || kube_is_not_found(err))) {
-        pass->requeue_after_ms = CONFLICT_MS; /* decided on an old state: look again */
+        pass->requeue_after_ms = CONFLICT_MS; /* decided on an old state: begin another pass */
         reconciler_end(pass);
         return;
     }
@@ -169,7 +169,7 @@ static void on_written(void *user, const struct fleet_error *err)
     take_effect(pass);
 }
 
-/* At once what matters; progress and counts when it is their turn. */
+/* Important changes are written at once; progress and counts when they are due. */
 static bool may_write(struct reconciler_pass *pass)
 {
     struct reconciler_job *job = pass->job;

@@ -37,7 +37,7 @@
 #define CONFLICT_MS     200.0 /* the cache will have the newer state by then */
 #define CREATES_AT_ONCE 64 /* more than are in flight (http.h), so that no place there is empty */
 
-/* Does this process still lead, and is there still the job that was decided on? */
+/* Does this process still lead, and does the job of this pass still exist? */
 bool apply_may_act(const struct reconciler_pass *pass)
 {
     const struct reconciler *r = pass->job->reconciler;
@@ -47,7 +47,7 @@ bool apply_may_act(const struct reconciler_pass *pass)
     return manager_is_leading(r->manager) && cached && strcmp(cached->uid, pass->job->uid) == 0;
 }
 
-/* Where the predecessor ran: if the node was the reason, the next one is better off elsewhere. */
+/* The predecessor's node: if the node was the reason, another node is better. */
 static const char *last_node(const struct reconciler_pass *pass, int index, int attempt)
 {
     const struct reconciler *r = pass->job->reconciler;
@@ -91,8 +91,8 @@ static void forget_pod(const struct reconciler_request *r, enum expectation_kind
     (void)expectations_meet(job->reconciler->expectations, job->key, kind, r->name);
 }
 
-/* The next look takes the next attempt, and writes it down first: a pod of that name may vanish
- * before anybody else has seen it. */
+/* The next pass takes the next attempt and records it first, because a pod of that name may vanish
+ * before anyone has seen it. */
 static void note_taken(struct reconciler_pass *pass, int index, int attempt)
 {
     struct reconciler_job *job = pass->job;
@@ -108,7 +108,7 @@ static void note_taken(struct reconciler_pass *pass, int index, int attempt)
     reconciler_requeue(pass, CONFLICT_MS);
 }
 
-/* It is not there and will not come: its number is free. */
+/* The pod does not exist and will not come: its number is free. */
 static void note_refused(struct reconciler_job *job, int index, int attempt)
 {
     job->refused = fleet_grow(job->refused, job->refused_count, sizeof(*job->refused));
@@ -117,7 +117,7 @@ static void note_refused(struct reconciler_job *job, int index, int attempt)
 
 static void create_pod(struct reconciler_pass *pass, const struct action_create *create);
 
-/* Is what was decided still what is wanted? */
+/* Is the decision of this pass still valid? */
 static bool may_create(const struct reconciler_pass *pass)
 {
     const struct reconciler *r = pass->job->reconciler;
@@ -128,7 +128,7 @@ static bool may_create(const struct reconciler_pass *pass)
            !pass->has_failed && !pass->is_refused && !pass->job->is_doomed;
 }
 
-/* The next ones, as many as may be on their way; or none of the rest any more. */
+/* Start the next creates, as many as may be in flight; or drop the rest. */
 static void create_pods(struct reconciler_pass *pass, bool go_on)
 {
     const struct actions *actions = &pass->actions;
@@ -140,7 +140,8 @@ static void create_pods(struct reconciler_pass *pass, bool go_on)
                      actions->creates[pass->next_create].attempt);
 }
 
-/* Others follow before this one is counted as ended: the pass is over with the last of them. */
+/* Start others before this one is counted as ended, because the pass is over when none is in
+ * flight. */
 static void finish_create(struct reconciler_request *r, const struct fleet_error *err)
 {
     r->pass->creating--;
@@ -161,7 +162,7 @@ static void on_pod_read(struct reconciler_request *r, const cJSON *object,
     }
     if (!err && kube_meta_is_controlled_by(object, pass->job->uid) && !is_deleting &&
         strcmp(pod_builder_hash(object), pod_builder_hash(r->body)) == 0) {
-        pass->created += !r->is_replacement; /* by us, the answer was lost; the cache brings it */
+        pass->created += !r->is_replacement; /* we made it; the answer was lost */
         pod_labels_restore(pass->job, object);
         finish_create(r, NULL);
         return;
@@ -171,15 +172,14 @@ static void on_pod_read(struct reconciler_request *r, const cJSON *object,
     finish_create(r, NULL);
 }
 
-/* The answer was an error of the server's own, or the connection broke before it came: the pod may
- * have been made nevertheless. */
+/* The server failed, or the connection broke before the answer: the pod may exist. */
 static void on_doubtful_pod_read(struct reconciler_request *r, const cJSON *object,
                                  const struct fleet_error *err)
 {
     (void)object;
     if (err && kube_is_not_found(err))
         forget_pod(r, EXPECT_CREATED);
-    finish_create(r, NULL); /* the pass has failed already, and is tried again */
+    finish_create(r, NULL); /* the pass has failed already and will be repeated */
 }
 
 static void read_doubtful_pod(struct reconciler_request *r, const struct kube_rest_request *get,
@@ -192,7 +192,7 @@ static void read_doubtful_pod(struct reconciler_request *r, const struct kube_re
     reconciler_resend(r, get, on_doubtful_pod_read);
 }
 
-/* Did the server perhaps do what it was asked, in spite of this? */
+/* May the server have made the pod in spite of this error? */
 static bool may_be_done(const struct fleet_error *err)
 {
     return kube_is_retryable(err) && !kube_was_not_sent(err) && !kube_is_too_many_requests(err);
@@ -218,13 +218,13 @@ static void on_pod_created(struct reconciler_request *r, const cJSON *object,
     pass->created += !err && !r->is_replacement;
     if (!err) {
         metric_add(pass->job->reconciler->pods_created, 1);
-        pod_labels_restore(pass->job, object); /* an admission webhook may have taken them */
+        pod_labels_restore(pass->job, object); /* an admission webhook may have removed them */
     } else
         forget_pod(r, EXPECT_CREATED);
     if (err && !kube_is_terminating(err) && (kube_is_forbidden(err) || kube_is_invalid(err))) {
         reconciler_refuse(pass, err);
         note_refused(pass->job, r->index, r->attempt);
-        err = NULL; /* told, and tried again when it is time: no failure of the pass */
+        err = NULL; /* reported, and repeated when it is due: no failure of the pass */
     }
     finish_create(r, err);
 }
@@ -261,8 +261,8 @@ static void on_pod_deleted(struct reconciler_request *r, const cJSON *object,
     reconciler_finish(r, err && (kube_is_not_found(err) || kube_is_conflict(err)) ? NULL : err);
 }
 
-/* One that does not answer would sit out its whole grace; a second is for kubelets that still
- * do. */
+/* A pod whose agent does not answer would use its whole grace. One second is enough for a kubelet
+ * that still answers. */
 void apply_delete_pod(struct reconciler_pass *pass, const char *name, bool at_once)
 {
     static const int64_t at_once_s = 1;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * runPolicy.cleanPodPolicy: which pods a terminal job leaves behind. Workers end by themselves when
- * the hub has told them that the job is over; only those that do not, or do not listen, are
- * deleted.
+ * runPolicy.cleanPodPolicy: which pods a terminal job leaves behind. When the job is over, the hub
+ * orders workers to end. Only workers that do not end, or do not listen to the hub, are deleted.
  */
 #include "controller/fleetjob/policy.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * metadata.deletionTimestamp: nothing new is made, the members get the order to go, and the pods
- * are deleted (the garbage collector would do it, too; this way they go at once and in order).
+ * metadata.deletionTimestamp: no new object is made, the members get the order to leave, and the
+ * pods are deleted. The garbage collector would delete them, too, but later and without the order.
  */
 #include "controller/fleetjob/policy.h"
 

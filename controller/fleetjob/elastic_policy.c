@@ -8,7 +8,7 @@
 
 #include "controller/fleetjob/policy.h"
 
-#define OWN_TRAINER_WAIT_S 60 /* a pod is replaced in that time where there is room for it */
+#define OWN_TRAINER_WAIT_S 60 /* if there is room, a pod is replaced in that time */
 
 static int clamp(int64_t value)
 {

@@ -3,11 +3,10 @@
 /*
  * runPolicy.failurePolicy: the only place where exit codes and reasons are mapped to actions.
  *
- * A failure is a pod that ended badly, or a trainer that did inside a living one (reported by the
- * hub). Rules are asked in order; the first that matches decides. Fail ends the job with the first
- * failure it matches; Ignore starts again without counting; Restart, and no rule at all, starts
- * again and counts. The hub asks the same rules before it counts a restart; here they are asked
- * about pods that end before they are members.
+ * A failure is a pod that failed, or a trainer that failed inside a living pod (reported by the
+ * hub). The first rule that matches decides. Fail ends the job; Ignore restarts without counting;
+ * Restart, or no matching rule, restarts and counts. The hub applies the same rules before it
+ * counts a restart. This file applies them to pods that end before they are members.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +96,7 @@ void failure_policy_apply(struct pass *pass)
 
     apply_rules(pass);
     if (!hub->end.cause[0])
-        return; /* it had the order to end */
+        return; /* it had been ordered to end */
     fleet_strbuf_append(&text, hub->end.message);
     if (oom_is_cause(pass, hub->end.member, hub->end.attempt, hub->end.cause, 0, pass->now)) {
         fleet_strbuf_append(&text, "; OOMKilled: ");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One row a gang scheduler: the resource of its PodGroup, how it is discovered, and by what a pod
- * joins.
+ * One row for each gang scheduler: the resource of its PodGroup, how it is discovered, and how a
+ * pod joins a group.
  */
 #include "controller/fleetjob/gang.h"
 

@@ -2,8 +2,8 @@
 
 /*
  * Between reconcile(), which says what the job's hub should be, and the hub, which answers with
- * actions. A hub is made from what was recorded in the status, so one that is lost with its process
- * can be made again.
+ * actions. A hub is made from the record in the status, so a hub that is lost with its process can
+ * be made again.
  */
 #include "controller/fleetjob/hub_host.h"
 
@@ -26,16 +26,16 @@ struct hub_host {
     struct hub_network network;
     struct hub_host_handlers handlers;
     char *job_uid;
-    int64_t epoch, used_epoch; /* of the Lease; of our newest hub, 0 = none yet */
-    void *job;                 /* in the network; NULL = none hosted */
+    int64_t epoch, used_epoch; /* epoch of the Lease, and of our newest hub; 0 = none yet */
+    void *job;                 /* the job in the network; NULL = not hosted */
     struct hub *hub;           /* while one is hosted; the network's */
     struct hub_policy policy;
-    int64_t foreign_epoch;            /* the greatest seen that is not ours, 0 = none … */
+    int64_t foreign_epoch;            /* the greatest epoch seen of another hub, 0 = none … */
     double foreign_ms;                /* … when */
-    bool has_moved;                   /* members may not know yet where it is */
-    struct fleet_generation recorded; /* the newest that it was made from, or asked for … */
-    struct fleet_generation numbered; /* … and that any of our hubs has asked for */
-    char defect[HUB_DEFECT_MAX];      /* of the hub, or of its view; "" = none */
+    bool has_moved;                   /* members may not know its address yet */
+    struct fleet_generation recorded; /* newest that our hub began with or asked for … */
+    struct fleet_generation numbered; /* … and that any of our hubs asked for */
+    char defect[HUB_DEFECT_MAX];      /* failure of the hub, or of its view; "" = none */
     bool is_over;                     /* the members know */
     struct hub_view view;
 };
@@ -105,7 +105,7 @@ static bool on_record(void *user, const struct hub_record *record)
     return is_done;
 }
 
-/* Some other hub has worked in `epoch`, or an earlier one of this process whose trace was lost. */
+/* Another hub has worked in `epoch`, or an earlier one of this process whose record was lost. */
 static void note_foreign(struct hub_host *host, int64_t epoch)
 {
     if (epoch <= host->foreign_epoch)
@@ -182,7 +182,7 @@ static int count_of(int64_t value)
     return value < 0 ? 0 : value > INT_MAX ? INT_MAX : (int)value;
 }
 
-/* A hub that goes on from what is written in the status. */
+/* Make a hub that goes on from the status. */
 static int make(struct hub_host *host, const struct hub_policy *policy,
                 const struct action_hub *wanted, const struct fleetjob_status *status,
                 const char *plan_digest, struct fleet_error *err)
@@ -219,7 +219,7 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
             entry->generation.epoch = rendezvous->newest.epoch;
     }
     if (start.recorded.epoch >= start.epoch && start.recorded.epoch != host->used_epoch)
-        start.epoch = start.recorded.epoch + 1; /* the Lease was deleted and counts again */
+        start.epoch = start.recorded.epoch + 1; /* the Lease was deleted: a new count */
     if (host->numbered.epoch == start.epoch)
         start.counter = host->numbered.counter; /* (4) */
     host->used_epoch = start.epoch;
@@ -237,7 +237,7 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
     return 0;
 }
 
-/* The status has a generation that another hub has recorded since ours was made from it. */
+/* Has another hub recorded a generation in the status since ours was made from it? */
 static bool is_outdated(const struct hub_host *host, const struct fleetjob_rendezvous *rendezvous)
 {
     struct fleet_generation there = rendezvous->newest;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Events of the hub folded into one value. Nothing is decided here; what is old is dropped, never
- * averaged.
+ * The hub's events, collected in one value. Nothing is decided here. A newer value replaces an
+ * older one.
  */
 #include "controller/fleetjob/hub_view.h"
 
@@ -76,7 +76,7 @@ static void take_restart(struct hub_view *view, const struct hub_event *event, i
         view->lost_ms += t->resume_ms;
 }
 
-/* The last line that says something; its length in *out_size, which is 0 if there is none. */
+/* The last line that is not blank; its length goes into *out_size, 0 if there is none. */
 static const char *last_line(const char *text, size_t *out_size)
 {
     size_t end = text ? strlen(text) : 0, start;
@@ -142,7 +142,7 @@ static void take_lost(struct hub_view *view, const struct hub_event *event, int6
                    "%s", event->pod_uid);
 }
 
-/* It was asked to, and says goodbye. */
+/* It was asked to leave, and says goodbye. */
 static bool is_going(const struct hub_event *event)
 {
     enum fleet_cause cause = fleet_cause_find(event->cause);
@@ -178,7 +178,7 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
             break;
         if (!fleet_cause_is_wanted(fleet_cause_find(event->cause)))
             take_lost(view, event, wall_ms);
-        take_failure(view, event); /* a rule may be about it */
+        take_failure(view, event); /* a failure rule may match it */
         break;
     case HUB_EVENT_TRAINER_FAILED:
         take_failure(view, event);

@@ -29,7 +29,7 @@ struct install_identity_load {
     char *namespace_, *name;
     struct kube_rest_call *call;
     struct kube_call *timer;
-    struct install_identity identity; /* made here; becomes ours if the create succeeds */
+    struct install_identity identity; /* made here; used if the create succeeds */
     install_identity_done *done;
     void *user;
 };
@@ -167,7 +167,7 @@ cJSON *install_identity_build(const char *namespace_, const char *name,
     return secret;
 }
 
-/* What could not even be tried fails in the way of everything else: later. */
+/* A request that cannot be sent fails like any other: by its callback, later. */
 static void on_failed_time(void *user)
 {
     struct fleet_error err;

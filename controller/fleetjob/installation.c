@@ -81,7 +81,7 @@ static void on_secret_written(void *user, const cJSON *object, const struct flee
     wait_for_next(in);
 }
 
-/* As it lies in this process's memory, and in the Secrets of all jobs. */
+/* Make the Secret from this process's memory; the Secrets of all jobs have the same identity. */
 static void make_secret(struct installation *in)
 {
     FLEET_AUTO_JSON cJSON *secret = install_identity_build(
@@ -93,7 +93,7 @@ static void make_secret(struct installation *in)
     in->call = kube_rest_start(in->io, &request, on_secret_written, in);
 }
 
-/* A former version hung it on the Service. */
+/* Remove the owner reference: an earlier version made the Service its owner. */
 static void free_secret(struct installation *in, const cJSON *found)
 {
     FLEET_AUTO_JSON cJSON *patch = fleet_json_new_object();
@@ -142,7 +142,7 @@ static void on_slice_written(void *user, const cJSON *object, const struct fleet
     check_secret(in);
 }
 
-/* Agents of all jobs come here. What is there already changes nothing. */
+/* The addresses to which agents of all jobs connect. An apply of the same slice changes nothing. */
 static void apply_slice(struct installation *in)
 {
     FLEET_AUTO_JSON cJSON *slice =
@@ -192,7 +192,9 @@ static void copy_member(cJSON *to, const cJSON *from, const char *key)
         fleet_json_set(to, key, fleet_json_copy(value));
 }
 
-/* The one that was there, with what makes it part of a Helm release. `address` "": any. */
+/*
+ * Make the Service as it was, with the keys that make it part of a Helm release. `address` "": any.
+ */
 static cJSON *build_service(const struct installation *in, const char *address)
 {
     cJSON *service = fleet_json_new_object();
@@ -225,7 +227,7 @@ static void on_moved(struct installation *in, const char *address)
     in->options.on_moved(in->options.user, &err);
 }
 
-/* It is there, made or read. */
+/* The Service exists; it was made or read. */
 static void take_service(struct installation *in, const cJSON *service)
 {
     const char *address = fleet_json_text_at(service, "spec.clusterIP");
@@ -267,8 +269,8 @@ static void on_service_made(void *user, const cJSON *object, const struct fleet_
         on_service_written(in, object, err);
 }
 
-/* With another port, agents cannot connect; with a selector, Kubernetes writes endpoints of its
- * own. */
+/* Is the Service wrong? With another port, agents cannot connect; with a selector, Kubernetes
+ * writes other endpoints. */
 static bool is_right(const struct installation *in, const cJSON *service)
 {
     int64_t port = 0;

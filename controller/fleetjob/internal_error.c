@@ -40,8 +40,8 @@
 
 #define RETRY_MIN_MS 1000.0
 #define RETRY_MAX_MS 300000.0
-#define HUB_KEPT_MAX 1        /* failures in a row through which a hub is kept */
-#define CALM_MS      600000.0 /* more than RETRY_MAX_MS, else nothing would ever be in a row */
+#define HUB_KEPT_MAX 1        /* failures in a row after which the hub is still kept */
+#define CALM_MS      600000.0 /* longer than RETRY_MAX_MS: failures come in a row */
 
 struct abandoned { /* (1) */
     struct abandoned *next;
@@ -62,7 +62,9 @@ static void abandon(struct reconciler_pass *pass)
     pass->job->pass = NULL;
 }
 
-/* All but the identity of the job, its writer and its hub; the API server has the rest. */
+/*
+ * Drop all memory except the job's identity, its writer and its hub. The API server has the rest.
+ */
 static void forget(struct reconciler_job *job)
 {
     job->prepared_generation = 0;
@@ -76,7 +78,7 @@ static void forget(struct reconciler_job *job)
 
 /* ---- the condition --------------------------------------------------------------------------- */
 
-struct report { /* what is written, made within a guard of its own */
+struct report { /* the status to write; it is made within a guard of its own */
     const struct reconciler_job *job;
     const char *text;
     cJSON *json;
@@ -113,7 +115,7 @@ static void release_report(struct report *report)
     cJSON_Delete(report->json);
 }
 
-/* Written or not: the next pass comes when it is time. */
+/* Whether the write succeeded or not, the next pass comes when it is due. */
 static void on_told(void *user, const struct fleet_error *err)
 {
     struct reconciler_job *job = user;
@@ -136,7 +138,7 @@ static void tell(struct reconciler_job *job, const char *text)
     reconciler_trouble(r, "Internal error", job->key, &err);
     metric_add(r->internal_errors, 1);
     if (!fleet_assert_guard(make_report, &report, ignored, sizeof(ignored))) {
-        on_told(job, NULL); /* the log and the metric have it */
+        on_told(job, NULL); /* log and metric have reported it */
         return;
     }
     reconciler_job_event(job, report.before.metadata.resource_version, true,

@@ -20,13 +20,13 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
-/* so long a pod may take to start before its objects are asked for */
+/* a pod may take this long to start before its objects are checked */
 #define START_MS 10000.0
-/* between two attempts, for pods that still do not start; doubles */
+/* interval of checks while pods do not start; it doubles */
 #define RETRY_MIN_MS      30000.0
 #define RETRY_MAX_MS      300000.0
-#define SECRET_MS         60000.0 /* so long a Secret that was asked for is taken to be there */
-#define SERVICE_RETRY_MS  10000.0 /* between two attempts, and for the cache to see it; doubles */
+#define SECRET_MS         60000.0 /* a Secret that was read is assumed to exist this long */
+#define SERVICE_RETRY_MS  10000.0 /* between attempts, and for the cache; doubles */
 #define SERVICE_RETRY_MAX 600000.0
 
 static struct kube_rest_request make_request(const struct reconciler_pass *pass,
@@ -41,7 +41,7 @@ static struct kube_rest_request make_request(const struct reconciler_pass *pass,
                                       .field_manager = WELLKNOWN_FIELD_MANAGER};
 }
 
-/* Create what the request was made for, after something in its place was deleted. */
+/* Create the object of the request, after another one in its place was deleted. */
 static void create_instead(struct reconciler_request *r,
                            void (*done)(struct reconciler_request *, const cJSON *,
                                         const struct fleet_error *))
@@ -61,7 +61,7 @@ const char *job_objects_secret_digest(const struct reconciler_pass *pass)
     return pass->job->secret_digest[0] ? pass->job->secret_digest : recorded ? recorded : "";
 }
 
-/* Does the Secret that is recorded hold the same as this one? */
+/* Has the recorded Secret the same content as this one? */
 static bool is_recorded(const struct reconciler_pass *pass, const cJSON *secret)
 {
     char digest[FLEET_SHA256_HEX_SIZE];
@@ -166,7 +166,7 @@ static bool wants_service(const struct reconciler_pass *pass)
     return pass->observation.job.spec.worker.hostnames;
 }
 
-/* Nothing waits for it: names of pods are for people. */
+/* Nothing waits for the Service: names of pods are for users. */
 static void on_service_made(struct reconciler_request *r, const cJSON *object,
                             const struct fleet_error *err)
 {
@@ -211,8 +211,8 @@ static void make_service(struct reconciler_pass *pass)
 
 /* ---- the gang -------------------------------------------------------------------------------- */
 
-/* A job that names its scheduler cannot do without; one that takes what there is, can. A group that
- * was there before is only asked for again. */
+/* A job that names its gang scheduler needs the group; a job with gang Auto does not. A group that
+ * existed before is only requested again. */
 static void on_group_refused(struct reconciler_request *r, const struct fleet_error *err)
 {
     struct reconciler_job *job = r->pass->job;
@@ -273,7 +273,7 @@ static void wait_for(double *wait_ms, double ms)
         *wait_ms = ms > 0 ? ms : 0;
 }
 
-/* What the pods that do not start may be waiting for. */
+/* Check the objects for which pods that do not start may wait. */
 static int wanted_by_pods(const struct reconciler_pass *pass, double *wait_ms)
 {
     const struct observed *in = &pass->observation.observed;

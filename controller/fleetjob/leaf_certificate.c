@@ -8,7 +8,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/kube/io.h"
 
-#define CHECK_MS      60000.0 /* agents wait as long if the clock was wrong at first */
+#define CHECK_MS      60000.0 /* if the clock was wrong at first, agents wait this long */
 #define DAY_MS        ((int64_t)86400 * 1000)
 #define CA_WARNING_MS (365 * DAY_MS)
 
@@ -21,7 +21,7 @@ struct leaf_certificate {
     struct kube_call *timer;
 };
 
-/* A new one takes the place of the old one only if it is good. */
+/* A new certificate replaces the old one only if it is valid. */
 static int sign(struct leaf_certificate *c, struct fleet_error *err)
 {
     struct tls_identity leaf = {0};

@@ -42,7 +42,7 @@ static int wanted_world(const struct fleetjob *job)
 static void keep_plan(const struct fleetjob *job, const struct plan *plan,
                       struct observe_plan *cache)
 {
-    bool is_ours = job->spec.has_training; /* else the user's own trainer, which we only explain */
+    bool is_ours = job->spec.has_training; /* else only explained */
 
     cache->worker_bytes = is_ours && plan->has_program ? memory_limit_needed(job, plan) : 0;
     cache->json = plan_encode(plan);
@@ -85,7 +85,8 @@ static bool is_ours(const struct projection_pod *pod)
     return pod->index >= 0 && pod->attempt >= 0;
 }
 
-/* It has a node and does not start, and its status does not say why: Events may (pod_events.h). */
+/* The pod has a node and does not start, and its status has no cause: an Event may have one
+ * (pod_events.h). */
 static bool is_stuck(const struct projection_pod *pod)
 {
     return pod->node[0] && pod->phase == OBSERVED_PENDING && !pod->is_deleting && !pod->cause[0] &&
@@ -119,7 +120,7 @@ static const char *put_text(char **end, const char *text)
     return start;
 }
 
-/* The store may change while what was decided is carried out: texts are our own, at *end. */
+/* Copy texts to *end, because the store may change while the actions are carried out. */
 static struct observed_pod copy_pod(const struct projection_pod *pod, const struct pod_events *said,
                                     char **end)
 {
@@ -190,7 +191,7 @@ static void collect_pods(const struct observe_input *input, struct observation *
         out->observed.asks_why |= is_stuck(pod) && !pod_events_find(input->said, pod->uid) &&
                                   input->now_wall_ms - pod->created_wall_ms >= POD_EVENTS_AFTER_MS;
         if (!is_living(pod))
-            continue; /* perhaps of before a suspension */
+            continue; /* it may be from before a suspension */
         out->living_count++;
         if (pod->image[0] && pod->agent_image[0] && !pod->is_deleting) {
             out->image = pod->image;
@@ -271,8 +272,8 @@ static void change_text(char **text, const char *value, struct actions *actions)
     actions->is_status_changed = true;
 }
 
-/* Frozen from the first start on; a suspended job may come back with others, and as soon as it
- * is said to be suspended: its pods, which have ended, need not be gone. */
+/* The images are frozen from the first start on. A suspended job may come back with other images as
+ * soon as its condition is true, even if its ended pods still exist. */
 static void complete_images(const struct observation *o, struct actions *actions)
 {
     struct fleetjob_status *status = &actions->status;
@@ -291,7 +292,7 @@ static void complete_images(const struct observation *o, struct actions *actions
     }
 }
 
-/* One knob of the plan's list `key`, or all of them with their reasons. */
+/* Append the knobs of the plan's list `key`: one of them, or all with their reasons. */
 static void append_notes(const cJSON *plan, const char *key, const char *only,
                          struct fleet_strbuf *out)
 {
@@ -307,7 +308,7 @@ static void append_notes(const cJSON *plan, const char *key, const char *only,
     }
 }
 
-/* What of the strategy does not come true, once for each generation of the spec. */
+/* Report the settings without effect, once for each generation of the spec. */
 static void tell_plan(const struct observation *o, struct actions *actions)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf dropped = {0}, ignored = {0};
@@ -325,7 +326,7 @@ static void tell_plan(const struct observation *o, struct actions *actions)
 void observe_complete(const struct observation *o, struct actions *actions)
 {
     if (actions->look_count > 0)
-        return; /* it will be decided again */
+        return; /* the next pass decides again */
     complete_images(o, actions);
     if (o->secret_digest && o->secret_digest[0] &&
         (!actions->status.secret_digest ||

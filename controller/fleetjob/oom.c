@@ -5,7 +5,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/kube/meta.h"
 
-#define SECOND_MS 1000 /* Kubernetes' times have no parts of it */
+#define SECOND_MS 1000 /* Kubernetes' times are whole seconds */
 
 static const struct observed_pod *find_ended(const struct pass *pass, int member, int attempt)
 {
@@ -37,8 +37,8 @@ bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *
            pod->finished_wall_ms <= until_wall_ms + SECOND_MS;
 }
 
-/* As the pods of the job have it, which may be a LimitRange's; the worker's own before others'.
- * NULL = none. */
+/* The memory limit of the job's pods, which may come from a LimitRange; the worker's own limit
+ * counts first. NULL = none. */
 static const char *find_limit(const struct pass *pass, int member)
 {
     const struct fleetjob_worker *worker = &pass->spec->worker;

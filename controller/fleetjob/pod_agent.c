@@ -17,7 +17,7 @@
 #define VOLUME_SHARED_MEMORY "fleetjob-shm"
 #define JOB_FILES_MODE       0444
 
-/* Where the agent is from: as frozen, or this installation's. */
+/* The image that the agent comes from: the frozen one, or this installation's. */
 static const char *agent_image(const struct pod_builder_request *r)
 {
     const char *frozen = r->job->status.agent_image;
@@ -25,18 +25,18 @@ static const char *agent_image(const struct pod_builder_request *r)
     return frozen && frozen[0] ? frozen : r->runtime_image;
 }
 
-/* Does the image of the first container, asked for as `asked`, have the agent itself? */
+/* Has the first container's image, requested as `asked`, the agent itself? */
 bool pod_agent_is_in_image(const struct pod_builder_request *r, const char *asked)
 {
     const struct fleetjob_status *status = &r->job->status;
 
-    if (status->image && status->agent_image) /* the installation may be another one since */
+    if (status->image && status->agent_image) /* the installation may have changed since */
         return strcmp(status->image, status->agent_image) == 0;
     return !asked || !asked[0] || strcmp(asked, r->runtime_image) == 0;
 }
 
-/* Does the container run the ENTRYPOINT of its image? That of an image which has the agent is the
- * agent. */
+/* Does the container run the ENTRYPOINT of its image? If the image has the agent, its ENTRYPOINT is
+ * the agent. */
 static bool keeps_entrypoint(const struct pod_builder_request *r, const cJSON *container,
                              bool is_runtime)
 {
@@ -107,7 +107,7 @@ static bool has_variable(const cJSON *env, const char *name)
     return false;
 }
 
-/* Those of `from` that have no namesake in `env` and `others`. */
+/* Add the variables of `from` whose names are not in `env` or `others`. */
 static void add_missing(cJSON *env, const cJSON *others, const cJSON *from)
 {
     const cJSON *item;
@@ -121,10 +121,10 @@ static void add_missing(cJSON *env, const cJSON *others, const cJSON *from)
 }
 
 /*
- * Ours first; of the user's those that do not have our names (FLEET_ISA, FLEET_THREADS may be set).
- * The settings of all workers of a job come in a file: the API server and everybody who watches
- * pods work for each variable of each pod. Agents of another installation's image, which may not
- * know that file, get it as variables.
+ * Our variables first; then the user's, without those that have our names (FLEET_ISA and
+ * FLEET_THREADS may be set). Settings that are equal for all workers come in a file, because each
+ * variable of each pod is work for the API server and for each watch. Agents of another
+ * installation's image may not know that file and get variables.
  */
 static void set_environment(const struct pod_builder_request *r, cJSON *container)
 {
@@ -146,8 +146,8 @@ static void set_environment(const struct pod_builder_request *r, cJSON *containe
     fleet_json_set(container, "env", env);
 }
 
-/* The agent brings its own C library, for which what the user preloads may not be made: it gives
- * that to the trainers. */
+/* The user's LD_PRELOAD may not fit the agent's own C library: the agent passes it on to the
+ * trainers. */
 static void keep_preload(cJSON *container)
 {
     cJSON *item;
@@ -179,7 +179,8 @@ static void preload_agent(cJSON *container)
     fleet_json_add_string(command, arguments.text);
 }
 
-/* The agent is the command; without a training block it runs the template's own one. */
+/* The agent is the container's command. Without a training block it runs the template's own
+ * command. */
 static void set_command(const struct pod_builder_request *r, cJSON *container)
 {
     cJSON *command = fleet_json_new_list();
@@ -238,8 +239,8 @@ void pod_agent_add_volumes(const struct pod_builder_request *r, cJSON *spec, cJS
     mount(container, VOLUME_SHARED_MEMORY, "/dev/shm", false);
 }
 
-/* A quota wants them of every container, and the pod's sum counts the larger of both: as the
- * worker's. */
+/* A quota needs requests of every container. They are the worker's, because a pod counts the larger
+ * of both. */
 static void take_resources(const cJSON *container, cJSON *init)
 {
     static const char *const kinds[] = {"requests", "limits"};
@@ -256,7 +257,7 @@ static void take_resources(const cJSON *container, cJSON *init)
         }
 }
 
-/* An init container of the runtime's image copies the closure to where it lies in its own. */
+/* An init container with the runtime's image copies the closure to the same path in a volume. */
 void pod_agent_bring(const struct pod_builder_request *r, cJSON *spec, cJSON *container)
 {
     cJSON *volume = fleet_json_add_object(pod_json_child(spec, "volumes", true)),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A worker's pod in two steps: what the user said (a whole template, or image, resources and
- * volumes), then what the agent needs laid over it (pod_agent.h).
+ * A worker's pod in two steps: the user's settings (a whole template, or image, resources and
+ * volumes), then the parts that the agent needs (pod_agent.h).
  */
 #include "controller/fleetjob/pod_builder.h"
 
@@ -47,7 +47,7 @@ static void add_user_volume(cJSON *spec, cJSON *container, const struct fleetjob
         fleet_json_set_bool(mount, "readOnly", true);
 }
 
-/* The image of the first container: as frozen, as asked for, or the runtime's own. */
+/* The image of the first container: frozen, requested, or the runtime's own. */
 static const char *choose_image(const struct pod_builder_request *r, const char *asked)
 {
     const struct fleetjob *job = r->job;
@@ -66,7 +66,7 @@ void pod_builder_set_image(const struct pod_builder_request *request, cJSON *con
         fleet_json_set_string(container, "imagePullPolicy", request->pull_policy);
 }
 
-/* A pod that says what the user said, and nothing else. */
+/* A pod with only the user's settings. */
 static cJSON *user_part(const struct pod_builder_request *r)
 {
     const struct fleetjob_worker *worker = &r->job->spec.worker;
@@ -122,7 +122,7 @@ static void restrict_container(cJSON *container)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* A limit without a request is Kubernetes' request already. */
+/* Kubernetes takes a limit as the request if there is none. */
 static bool is_given(const cJSON *container, const char *resource)
 {
     const cJSON *resources = pod_json_get(container, "resources");
@@ -144,7 +144,7 @@ static void request_amount(cJSON *container, const char *resource, int64_t amoun
 static void request_resources(const struct pod_builder_request *r, cJSON *container)
 {
     if (!r->job->spec.has_training)
-        return; /* only the user knows what another trainer needs */
+        return; /* only the user knows the memory of an own trainer */
     if (!is_given(container, "cpu"))
         request_amount(container, "cpu",
                        POD_BUILDER_CPU_REQUEST * r->job->spec.worker.processes_per_pod, "m");
@@ -154,7 +154,7 @@ static void request_resources(const struct pod_builder_request *r, cJSON *contai
 
 /* ---- where it runs --------------------------------------------------------------------------- */
 
-/* A node that does not answer loses its pods soon: the survivors have gone on long before. */
+/* A node that does not answer loses its pods soon, because the survivors have gone on by then. */
 static void tolerate(cJSON *spec, const char *key)
 {
     cJSON *list = pod_json_child(spec, "tolerations", true), *item;

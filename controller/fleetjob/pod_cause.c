@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Scheduler and kubelet say what keeps a pod from starting only in reasons and messages of their
- * own. The tables here are the one place that reads them.
+ * Scheduler and kubelet report why a pod does not start in reasons and messages of their own. Only
+ * the tables here read them.
  */
 #include "controller/fleetjob/pod_cause.h"
 
@@ -13,7 +13,7 @@
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 
-/* Causes with a word of FleetJob; any other word is Kubernetes' own. */
+/* Causes for which FleetJob has a word; the others keep Kubernetes' word. */
 enum pod_cause {
     CAUSE_NONE,
     CAUSE_OWN, /* the reason stays */
@@ -34,7 +34,7 @@ enum pod_cause {
 
 static const char *const words[CAUSES] = {
     [CAUSE_NONE] = "",
-    [CAUSE_PULLING] = "PullingImage", /* takes its time; nothing is wrong */
+    [CAUSE_PULLING] = "PullingImage", /* normal; it only takes time */
     [CAUSE_IMAGE_PULL] = "ImagePullBackOff",
     [CAUSE_IMAGE_INSPECT] = "ImageInspectError",
     [CAUSE_CONFIG_MAP] = "MissingConfigMap",
@@ -48,7 +48,7 @@ static const char *const words[CAUSES] = {
     [CAUSE_UNSCHEDULABLE] = "Unschedulable",
 };
 
-/* A row of Kubernetes' reasons. `asks_message`: an object that the message misses says more. */
+/* A row of Kubernetes' reasons. `asks_message`: the message may name a missing object. */
 struct reason {
     const char *reason;
     enum pod_cause cause;
@@ -74,7 +74,7 @@ static const struct reason event_reasons[] = {
     {"InspectFailed", CAUSE_IMAGE_INSPECT, false},
     {"ErrImageNeverPull", CAUSE_OWN, false},
     {"FailedPrepareDynamicResources", CAUSE_RESOURCE_CLAIM, false},
-    {"Failed", CAUSE_NONE, true}, /* the image, or what a container needs */
+    {"Failed", CAUSE_NONE, true}, /* the image, or an object that a container needs */
     {"BackOff", CAUSE_NONE, true},
 };
 
@@ -108,7 +108,7 @@ static enum pod_cause missing_object(const char *message)
     return CAUSE_NONE;
 }
 
-/* The word of a row: that of the missing object if there is one, Kubernetes' own, or ours. */
+/* The word of a row: for the missing object if there is one, else Kubernetes' own, or ours. */
 static const char *word_of(const struct reason *row, const char *reason, const char *message)
 {
     enum pod_cause missing = row->asks_message ? missing_object(message) : CAUSE_NONE;

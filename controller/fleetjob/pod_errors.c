@@ -11,7 +11,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/kube/api_error.h"
 
-/* Fields of a pod that people write, for "did you mean"; the API server alone knows them all. */
+/* Fields of a pod that users often write, for "did you mean"; only the API server knows all. */
 static const char *const names[] = {
     "activeDeadlineSeconds",
     "affinity",
@@ -112,7 +112,7 @@ static const char *const names[] = {
     "workingDir",
 };
 
-/* Is the first init container ours? The user's then begin at 1. */
+/* Is the first init container ours? Then the user's begin at 1. */
 static bool brings_agent(const cJSON *pod)
 {
     const char *name = "";

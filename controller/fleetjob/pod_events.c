@@ -61,7 +61,7 @@ void pod_events_forget(struct pod_events *events)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* When it happened last, in whichever field its writer says so. */
+/* The time when it happened last; writers use different fields. */
 static int64_t last_seen(const cJSON *event)
 {
     static const char *const paths[] = {"series.lastObservedTime", "lastTimestamp", "eventTime",
@@ -85,8 +85,8 @@ static void append_cut(struct fleet_strbuf *out, const char *reason, const char 
     }
 }
 
-/* The newest counts: what failed before it has succeeded since. Warnings that keep no pod from
- * starting say nothing. */
+/* The newest event counts: earlier failures have passed. Warnings that do not keep a pod from
+ * starting are ignored. */
 struct pod_events_note pod_events_read(const cJSON *list)
 {
     struct pod_events_note note = {.cause = ""};
@@ -145,8 +145,8 @@ static void list_events(struct reconciler_job *job, const struct observed_pod *p
     events->call = kube_rest_start(job->reconciler->io, &request, on_listed, job);
 }
 
-/* The stuck pod with the lowest index from next_index on, else the lowest; *out_wait_ms: if none is
- * old enough, until one is, -1 = there is none. */
+/* The stuck pod with the lowest index from next_index on, else the lowest. *out_wait_ms: if no pod
+ * is old enough, the time until one is; -1 = there is none. */
 static const struct observed_pod *next_stuck(const struct reconciler_pass *pass,
                                              double *out_wait_ms)
 {
@@ -160,7 +160,7 @@ static const struct observed_pod *next_stuck(const struct reconciler_pass *pass,
         int64_t left = pod->created_wall_ms + POD_EVENTS_AFTER_MS - in->now_wall_ms;
         if (!pod->is_stuck)
             continue;
-        if (left > 0) { /* a clock that jumps makes no wait longer */
+        if (left > 0) { /* a clock that jumps does not lengthen a wait */
             left = left < POD_EVENTS_AFTER_MS ? left : POD_EVENTS_AFTER_MS;
             *out_wait_ms = *out_wait_ms < 0 ? (double)left : fmin(*out_wait_ms, (double)left);
         } else if (!best || (best->index < from && pod->index >= from) ||
@@ -204,7 +204,7 @@ void pod_events_ask(struct reconciler_pass *pass)
         return;
     }
     if (events->call)
-        return; /* its answer brings the next look */
+        return; /* its answer begins the next pass */
     wait_ms = events->next_ms - now_ms;
     if (wait_ms <= 0)
         wait_ms = wait_for_turn(job->reconciler, events, now_ms);

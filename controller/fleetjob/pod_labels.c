@@ -31,20 +31,20 @@
 #include "libfleet/kube/meta.h"
 
 #define MEMORY_MS   60000.0 /* a label that is taken off again within this time is put back later */
-#define DELAY_MS    1000.0  /* the first time; then twice as long each time … */
+#define DELAY_MS    1000.0  /* the first delay; each further one is twice as long … */
 #define DELAY_COUNT 6       /* … so many times */
 
 #define TAKEN_AGAIN \
     "it is removed again; exempt labels of " WELLKNOWN_GROUP " from your admission policy"
 
-/* One pod that is asked about, whose labels are written, or were a short while ago. */
+/* A pod that is being read, or whose labels are or were written. */
 struct pod_query {
     struct pod_query *next, **previous;
     struct reconciler *reconciler;
     struct kube_rest_call *call;
-    struct kube_call *timer; /* until it is asked about again, or forgotten */
-    int times;               /* that its labels were put back */
-    bool is_doubted;         /* it has left the cache again while a request is on its way */
+    struct kube_call *timer;          /* time until it is read again, or forgotten */
+    int times;                        /* how often its labels were restored */
+    bool is_doubted;                  /* it left the cache again during a request */
     char *key, *job_uid, *namespace_; /* of the job */
     char *name, *uid;                 /* of the pod */
     int index, attempt;
@@ -139,7 +139,7 @@ static void tell_refused(const struct pod_query *query, const char *why)
 
 static void read_pod(void *user);
 
-/* It has lost its labels again. */
+/* The pod has lost its labels again. */
 static void ask_later(struct pod_query *query)
 {
     struct kube_io *io = query->reconciler->io;
@@ -226,7 +226,7 @@ static void on_read(void *user, const cJSON *pod, const struct fleet_error *err)
     query->call = NULL;
     (void)fleet_json_opt_string(pod, "metadata.uid", &uid, NULL);
     if (!job || (err && !kube_is_not_found(err))) {
-        free_query(query); /* the next pass looks for it once it is overdue */
+        free_query(query); /* the next pass looks for it when it is overdue */
         return;
     }
     if (!err && strcmp(uid, query->uid) == 0 && !pod_labels_are_seen(pod) &&
@@ -238,7 +238,7 @@ static void on_read(void *user, const cJSON *pod, const struct fleet_error *err)
         (void)expectations_meet(r->expectations, query->key, EXPECT_CREATED, query->name);
         reconciler_pod_gone(job, query->uid, query->index, query->attempt);
         manager_enqueue(r->manager, query->key);
-    } /* else it has its label again, and comes back */
+    } /* otherwise it has its label again and will be in the cache */
     free_query(query);
 }
 

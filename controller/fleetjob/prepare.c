@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Before the first pods of a generation of the spec: the objects that they need (job_objects.h),
- * and a create that changes nothing, so that a template which the API server will not have is
- * refused as a part of the spec, before there are pods.
+ * Before the first pods of a generation of the spec: make the objects that they need
+ * (job_objects.h), and create a pod as a dry run. So a template that the API server refuses is an
+ * error of the spec, before there are pods.
  *
  *   find gang schedulers ──▶ Secret, Service, PodGroup ──▶ Pod, dry run ── 400, 422: a wrong spec
  *                                                                      └ else: go on
  *
- * The dry run is strict: a field that the API server does not know (a limit that is misspelt) would
- * be dropped without a word. Pods are then created without that check, which costs the server time.
+ * The dry run is strict, because the API server would silently drop an unknown field (a misspelt
+ * limit). Pods are created without that check, which costs the server time.
  *
- * If one of them is refused (quota, admission) or fails, the job is looked after without new pods,
- * and this is tried again when refusal.h says so. Once all of it is done, only objects that were
- * deleted since are made again.
+ * If one of them is refused (quota, admission) or fails, the job goes on without new pods, and the
+ * preparation is repeated when refusal.h says so. When all is done, only objects that were deleted
+ * since are made again.
  */
 #include "controller/fleetjob/prepare.h"
 
@@ -60,8 +60,7 @@ bool prepare_is_needed(struct reconciler_pass *pass, double *wait_ms)
 
 /* ---- the pods -------------------------------------------------------------------------------- */
 
-#define POD_ERROR_MS \
-    60000.0 /* the pods are tried again then: admission may have changed its mind */
+#define POD_ERROR_MS 60000.0 /* then pods are tried again: admission may accept them now */
 
 void prepare_refuse_pods(struct reconciler_job *job)
 {
@@ -98,7 +97,7 @@ static void try_pod(struct reconciler_pass *pass)
 
 /* ---- gang schedulers ------------------------------------------------------------------------- */
 
-#define GANG_SEEN_MS 60000.0 /* so long what was seen of gang schedulers holds */
+#define GANG_SEEN_MS 60000.0 /* how long the discovered gang schedulers are remembered */
 
 static void on_gang_asked(struct reconciler_request *r, const cJSON *object,
                           const struct fleet_error *err)
@@ -110,7 +109,7 @@ static void on_gang_asked(struct reconciler_request *r, const cJSON *object,
         if (r->resource == gang_discovery((enum gang_scheduler)s))
             reconciler->has_gang[s] = err == NULL;
     reconciler->gang_until_ms = kube_now_ms(reconciler->io) + GANG_SEEN_MS;
-    reconciler_finish(r, NULL); /* not there, or not to be known: the job can do without */
+    reconciler_finish(r, NULL); /* absent or not known: the job can do without it */
 }
 
 /* Which gang schedulers does the cluster have? */
@@ -129,9 +128,11 @@ static void ask_for_gangs(struct reconciler_pass *pass)
 
 /* ---- together -------------------------------------------------------------------------------- */
 
-/* The pass ends here in any case, because what it observed is older than the answers. If the server
- * refused or failed, the next one looks after the job without new pods until it is time to ask
- * again. If the server did not answer, nothing can be recorded either: the manager tries again. */
+/*
+ * The pass ends here in any case, because its observation is older than the answers. If the server
+ * refused or failed, the next passes make no new pods until it is time to ask again. If the server
+ * did not answer, nothing can be recorded either, and the manager repeats the pass.
+ */
 static void finish(struct reconciler_pass *pass)
 {
     if (pass->has_failed && kube_is_unreachable(&pass->err)) {
@@ -156,7 +157,7 @@ static void try_pods(struct reconciler_pass *pass)
     reconciler_then(pass, finish);
 }
 
-/* A Secret that is recorded, and that pods have started with, need not be asked for. */
+/* A recorded Secret that pods have started with need not be read. */
 static bool is_secret_needed(const struct reconciler_pass *pass)
 {
     const struct observed *in = &pass->observation.observed;
@@ -171,7 +172,7 @@ static void make_objects(struct reconciler_pass *pass)
 {
     struct reconciler_job *job = pass->job;
 
-    pass->next = NULL; /* not before all of these are on their way */
+    pass->next = NULL; /* do not finish before all of these are sent */
     job->gang = gang_choose(&pass->observation.job, job->reconciler->has_gang);
     if (!is_secret_needed(pass))
         pass->objects &= ~JOB_OBJECT_SECRET;

@@ -45,7 +45,9 @@ static void job_release(void *projected)
     free(job);
 }
 
-/* The object without its managedFields, which are longer than the rest: references into it. */
+/*
+ * References to the members of the object, without managedFields, which are longer than the rest.
+ */
 static cJSON *without_managed_fields(const cJSON *object)
 {
     cJSON *copy = fleet_json_new_object(), *metadata = fleet_json_new_object();
@@ -107,7 +109,7 @@ static char **pod_text(struct projection_pod *pod, size_t i)
     return (char **)(void *)((char *)pod + pod_texts[i]);
 }
 
-/* The first text that is the same as this one: texts after it need not be kept again. */
+/* The first equal text: it need not be stored twice. */
 static size_t first_like(struct projection_pod *pod, size_t i)
 {
     size_t first = 0;
@@ -118,8 +120,8 @@ static size_t first_like(struct projection_pod *pod, size_t i)
     return first;
 }
 
-/* In one block with its texts, because there may be a hundred thousand of them. Those of `draft`
- * are freed. */
+/* Pack an object and its texts into one block, because there may be a hundred thousand objects. The
+ * texts of `draft` are freed. */
 static struct projection_pod *pack(struct projection_pod *draft)
 {
     size_t sizes[FLEET_COUNT(pod_texts)] = {0}, size = sizeof(*draft);
@@ -157,7 +159,9 @@ static int64_t time_at(const cJSON *json, const char *path)
     return time;
 }
 
-/* A decimal number without sign and leading zeros; *end is set behind it. -1: there is none. */
+/*
+ * A decimal number without sign and leading zeros; *end is the place behind it. -1: there is none.
+ */
 static int read_number(const char *text, const char **end)
 {
     size_t digits = strspn(text, "0123456789");
@@ -217,8 +221,8 @@ static const cJSON *worker_status(const cJSON *object)
                       fleet_json_text_at(object, "spec.containers[0].name"));
 }
 
-/* What a person should read: the agent's report (reporter.h) in one line, or whatever was
- * written. */
+/* The message for users: the agent's report (reporter.h) in one line, or the text that the
+ * container left. */
 static void read_message(const char *text, struct fleet_strbuf *reason,
                          struct fleet_strbuf *message, bool *is_permanent)
 {
@@ -236,7 +240,8 @@ static void read_message(const char *text, struct fleet_strbuf *reason,
         fleet_strbuf_consume(message, message->length - PROJECTION_MESSAGE_MAX);
 }
 
-/* The image that it runs: by digest, or by name where it was loaded onto the node and has none. */
+/* The image that the container runs: by digest; by name if it was loaded onto the node and has no
+ * digest. */
 static const char *read_image(const cJSON *container, const cJSON *status)
 {
     const char *id = fleet_json_text_at(status, "imageID");
@@ -273,7 +278,8 @@ static const char *disruption_cause(const char *reason)
     return reason;
 }
 
-/* Why it ended, most telling first: the pod's reason, why it was disrupted, the container's. */
+/* Why the pod ended, the most precise reason first: the pod's, that of a disruption, the
+ * container's. */
 static const char *read_reason(const cJSON *object, const cJSON *terminated)
 {
     const char *pod = fleet_json_text_at(object, "status.reason"),
@@ -290,7 +296,7 @@ static const char *read_reason(const cJSON *object, const cJSON *terminated)
     return container;
 }
 
-/* The container's, or that of all containers of the pod together. */
+/* The memory limit of the container, or of all containers of the pod. */
 static const char *read_memory_limit(const cJSON *object)
 {
     const char *limit = fleet_json_text_at(object, "spec.containers[0].resources.limits.memory");
@@ -320,7 +326,9 @@ static void read_end(const cJSON *object, struct projection_pod *pod)
     pod->message = dup_text(fleet_strbuf_text(&message));
 }
 
-/* The first container that waits, and says why. One whose turn has not come does not say much. */
+/*
+ * The first waiting container with a reason. A container whose turn has not come has none of use.
+ */
 static bool find_waiting(const cJSON *statuses, struct fleet_strbuf *out, const char **out_cause)
 {
     const cJSON *item;

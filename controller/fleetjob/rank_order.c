@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Which workers get neighbouring ranks when a job starts: those of one zone, then those of one
- * node, then by index. Neighbours exchange most, so this is where the network is nearest. Zones and
- * nodes may stand in any order: those of worker 0 come first, so that worker 0 is rank 0, in whose
- * log people look for the steps. Later generations keep the ranks there are, since survivors do not
- * move.
+ * Which workers get neighbouring ranks when a job starts: workers of one zone, then of one node,
+ * then by index. Neighbours exchange the most data, so they should be near each other. The order of
+ * zones and nodes is free, so those of worker 0 come first: worker 0 is rank 0, and users look for
+ * the steps in its log. Later generations keep the ranks, because survivors do not move.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 
-/* A pod, and whether it stands where worker 0 does. */
+/* A pod, and whether it is in worker 0's zone and on its node. */
 struct place {
     const struct observed_pod *pod;
     bool is_other_zone, is_other_node;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The order of questions: is the job going away, is it over, may it run, has it just ended, should
- * it stand still, and only then: which pods and which hub does it need. Each answer is a policy in
- * a file of its own.
+ * The order of decisions: is the job being deleted, is it over, may it run, has it just ended, is
+ * it suspended, and only then: which pods and which hub does it need? Each answer is a policy in a
+ * file of its own.
  */
 #include "controller/fleetjob/reconcile.h"
 
@@ -174,7 +174,7 @@ static void begin(struct pass *pass, const struct observed *in, struct actions *
     count_pods(pass);
 }
 
-/* Drained, preempted: it has not failed, and the hub cannot know why it goes. */
+/* A drained or preempted pod has not failed, and the hub cannot know why it leaves. */
 static void tell_departures(struct pass *pass)
 {
     const struct observed *in = pass->in;
@@ -226,7 +226,7 @@ static void finish(struct pass *pass)
     ttl_after_finished_apply(pass);
 }
 
-/* A spec that was made invalid while the job runs: it goes on by the one that was valid. */
+/* A spec became invalid while the job runs: the job goes on with the last valid one. */
 static void keep(struct pass *pass)
 {
     pass->out->hub.is_wanted = pass->in->hub.is_hosted;
@@ -264,9 +264,11 @@ static void decide(struct pass *pass)
     rank_order_apply(pass);
 }
 
-/* Keep only the decisions that cannot wait for the pods that are looked for. The first record of
- * our hub replaces the restart that a former hub began, so that restart must be in the history
- * before there is a hub. */
+/*
+ * Keep only the decisions that cannot wait for the pods that are being looked for. The first record
+ * of our hub replaces the restart that a former hub began, so that restart must be in the history
+ * before there is a hub.
+ */
 static void wait_for_looks(struct pass *pass)
 {
     struct actions *out = pass->out;

@@ -30,8 +30,8 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/kube/rest.h"
 
-#define CURRENT_MS 1000.0 /* look again, should the cache's word not come */
-/* so long overdue pods are waited for while the cache is not live */
+#define CURRENT_MS 1000.0 /* begin another pass, even if the cache reports nothing */
+/* overdue pods are waited for this long while the cache is not live */
 #define STALE_MS 300000.0
 
 void reconciler_trouble(const struct reconciler *r, const char *what, const char *job,
@@ -43,7 +43,8 @@ void reconciler_trouble(const struct reconciler *r, const char *what, const char
 
 /* ---- a look ---------------------------------------------------------------------------------- */
 
-/* Not before the cache has what was written and made: when to look again, -1 = now is fine. */
+/* Wait until the cache has all that was written and made. Returns when to begin another pass; -1 =
+ * now. */
 static double must_wait(const struct reconciler_job *job)
 {
     const struct reconciler *r = job->reconciler;
@@ -62,7 +63,7 @@ static double must_wait(const struct reconciler_job *job)
     return -1;
 }
 
-/* What a pass comes to in its first turn of the loop. */
+/* The result of a pass in its first turn of the loop. */
 struct judgement {
     struct reconciler_pass *pass;
     const struct projection_job *cached;
@@ -99,7 +100,7 @@ static int observe_job(struct reconciler_pass *pass, const struct projection_job
     return rc;
 }
 
-/* A job that waits for what was refused is looked after without new pods. */
+/* While a refused object is due later, the job goes on without new pods. */
 static void decide(struct reconciler_pass *pass, double refused_ms)
 {
     struct observation *o = &pass->observation;
@@ -111,7 +112,8 @@ static void decide(struct reconciler_pass *pass, double refused_ms)
     observe_complete(o, &pass->actions);
 }
 
-/* Pure but for the pass and the plan of its job; guarded. All that reads what was borrowed (1). */
+/* Pure, except that it changes the pass and the plan of its job; guarded. All functions that read
+ * borrowed objects run in here (1). */
 static void judge(void *user)
 {
     struct judgement *j = user;

@@ -22,18 +22,19 @@ static void on_record_written(void *user, struct fleet_generation generation,
     struct reconciler_job *job = user;
 
     if (!manager_is_leading(job->reconciler->manager))
-        return; /* what a majority may do while nothing can be written is the leader's alone */
+        return; /* only the leader may use the rule of the majority */
     if (result == STATUS_WRITER_RECORDED)
         hub_host_answer_record(job->host, generation, true);
     else if (result == STATUS_WRITER_OUTDATED)
-        hub_host_drop(job->host); /* the next look makes one from what stands there */
+        hub_host_drop(job->host); /* the next pass makes a hub from the status */
     else
         hub_host_answer_record(job->host, generation, false);
     manager_enqueue(job->reconciler->manager, job->key);
 }
 
-/* The cache has caught up meanwhile: another hub has recorded what ours, made before, does not
- * know. */
+/*
+ * The cache has caught up: another hub has recorded a generation that our older hub does not know.
+ */
 static bool is_outdated(const struct reconciler_job *job, const struct hub_record *record)
 {
     const struct projection_job *cached = store_get(
@@ -55,9 +56,9 @@ static bool on_hub_record(void *user, const struct hub_record *record)
     struct fleet_lineage lineage = hub_host_lineage(job->host, record);
 
     if (!manager_is_leading(job->reconciler->manager))
-        return false; /* the leader will make generations; this process is about to end */
+        return false; /* another leader will make generations; this process is about to end */
     if (is_outdated(job, record)) {
-        manager_enqueue(job->reconciler->manager, job->key); /* which replaces the hub */
+        manager_enqueue(job->reconciler->manager, job->key); /* the pass replaces the hub */
         return false;
     }
     status_writer_record(job->writer, record, &lineage, hub_host_recorded(job->host),
@@ -83,7 +84,7 @@ static void on_evicted_deleted(void *user, const cJSON *object, const struct fle
     free(eviction);
 }
 
-/* Its pod goes; the missing worker is then made again like any other. */
+/* Delete its pod; the worker is then made again like any other missing one. */
 static void evict(const struct reconciler_job *job, const char *pod_uid)
 {
     struct reconciler *r = job->reconciler;

@@ -13,7 +13,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/memory.h"
 
-#define GONE_MAX 4096 /* vanished pods that are remembered for a hub */
+#define GONE_MAX 4096 /* number of vanished pods that are remembered for a hub */
 
 void reconciler_free_job(struct reconciler_job *job)
 {

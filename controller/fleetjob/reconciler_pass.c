@@ -9,10 +9,10 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/kube/api_error.h"
 
-/* look again, should the cache's word not come */
+/* begin another pass, even if the cache reports nothing */
 #define REST_MS_PER_POD 0.02 /* between two looks: about thirty times what one takes */
 /* between two looks: about thirty times what one takes */
-#define TROUBLE_TRIES 3 /* attempts that fail before an Event reports it */
+#define TROUBLE_TRIES 3 /* failed attempts before an Event reports them */
 
 void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const char *reason,
                       const char *text)
@@ -30,7 +30,7 @@ void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *e
     bool is_news;
 
     if (pass->is_refused)
-        return; /* one of many pods is enough */
+        return; /* one request of many is enough */
     pass->is_refused = true;
     is_news = refusal_note(&job->refusal, err, generation, now_ms, kube_random(r->io));
     if (!kube_is_retryable(err) || job->refusal.count >= TROUBLE_TRIES)
@@ -104,7 +104,7 @@ void reconciler_finish(struct reconciler_request *request, const struct fleet_er
     struct reconciler_pass *pass = request->pass;
 
     if (err && kube_is_terminating(err)) {
-        pass->job->is_doomed = true; /* it will vanish by itself, with all that it has */
+        pass->job->is_doomed = true; /* it will vanish with all its objects */
         err = NULL;
     }
     if (err && !pass->has_failed) {
@@ -132,8 +132,8 @@ void reconciler_free_pass(struct reconciler_pass *pass)
     free(pass);
 }
 
-/* A thousand pods that start cause thousands of events: one look for many of them is enough, and it
- * costs more the more pods there are. Small jobs do not rest. */
+/* A thousand starting pods cause thousands of events. One pass for many events is enough, and a
+ * pass costs more with more pods, so big jobs rest between two passes. Small jobs do not rest. */
 static double rest_ms(const struct reconciler_pass *pass)
 {
     double ms = (double)pass->observation.observed.pod_count * REST_MS_PER_POD;

@@ -44,7 +44,7 @@ static void note_change(struct reconciler_job *job, const struct projection_pod 
     }
     if (!after)
         reconciler_remember_gone(job, before->uid);
-    if (is_up(before) && (!after || after->is_deleting)) /* not because its agent has ended */
+    if (is_up(before) && (!after || after->is_deleting)) /* its agent has not ended */
         reconciler_note_vanished(job, before->index, before->attempt);
 }
 
@@ -74,7 +74,7 @@ void reconciler_pod_changed(void *user, const char *key, const void *before, con
     manager_enqueue(r->manager, owner);
 }
 
-/* Only a Service that was deleted is of interest. */
+/* Only the deletion of a Service matters. */
 void reconciler_service_changed(void *user, const char *key, const void *before, const void *after)
 {
     struct reconciler *r = user;

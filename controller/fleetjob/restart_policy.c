@@ -20,7 +20,7 @@
 #include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 
-#define SHORT_LIFE_MS    5000 /* a pod that lived longer has started properly */
+#define SHORT_LIFE_MS    5000 /* a pod that lived longer has started well */
 #define BACKOFF_FIRST_MS 250  /* before the third pod of an index; the second is made at once */
 #define BACKOFF_MAX_MS   30000
 #define IN_A_ROW_MS      600000 /* a generation that ran longer was healthy (hub_restart.c) */
@@ -94,7 +94,7 @@ void restart_policy_apply(struct pass *pass)
                 last->message, fleet_strbuf_text(&memory));
 }
 
-/* Before the pod that follows `count` that ended early. */
+/* The delay before the next pod, after `count` pods that ended early. */
 static int64_t delay_after(int count)
 {
     int64_t delay = BACKOFF_FIRST_MS;
@@ -114,7 +114,7 @@ int64_t restart_policy_next_start(const struct pass *pass, const struct observed
     return last->finished_wall_ms + delay_after(last->attempt + 1);
 }
 
-/* From one to the next: its delay, the time to start, and a short life. */
+/* The longest time between two such pods: the delay, the time to start, and a short life. */
 void reconcile_note_vanished(struct observed_vanished *vanished, int attempt, int64_t now_wall_ms)
 {
     int64_t life = now_wall_ms - vanished->at_wall_ms - delay_after(vanished->count);

@@ -28,7 +28,7 @@ static double rounded(double value, int digits)
     return isnan(value) ? NAN : strtod(text, NULL);
 }
 
-/* What is reported with a step is as it is said there; the rest stays until something is newer. */
+/* Take the values of the newest step; other values stay until a newer one is reported. */
 static void take_progress(struct pass *pass)
 {
     const struct fleetjob_progress *told = &pass->in->hub.progress;
@@ -99,7 +99,7 @@ static void observe_lineage(struct pass *pass)
     rendezvous->lineage.count = hub->lineage.count;
 }
 
-/* What the last thing that went wrong was, for people. */
+/* The last failure as a text for users. */
 static void describe_cause(const struct pass *pass, struct fleet_strbuf *out)
 {
     const struct hub_view *hub = &pass->in->hub;
@@ -121,7 +121,9 @@ static void describe_cause(const struct pass *pass, struct fleet_strbuf *out)
 static void observe_training(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
-    /* A hub that goes on from a status that was edited by hand may not know how many there are. */
+    /*
+     * A hub that began from a status that a user edited may not know how many restarts there were.
+     */
     int members = hub->members > 0 ? hub->members : hub->ready;
     FLEET_AUTO_STRBUF struct fleet_strbuf message = {0};
 
@@ -140,7 +142,7 @@ static void observe_training(struct pass *pass)
                        "the training goes on");
 }
 
-/* Call it before the condition says so, too: the condition is how we know that it was reported. */
+/* Call this before the condition is set: the condition shows whether it was reported. */
 static void tell_lost_state(struct pass *pass)
 {
     const struct fleetjob_condition *told =
@@ -186,7 +188,7 @@ static void observe_running(struct pass *pass)
         return;
     }
     if (hub->is_learning)
-        return; /* a new leader: what runs goes on running, its members will say so */
+        return; /* a new leader: the members will report what runs */
     if (is_suspended)
         fleet_strbuf_append(&text, "the job is suspended");
     else if (was_running)
@@ -259,7 +261,7 @@ void status_observe(struct pass *pass)
     if (!pass->in->hub.is_hosted)
         return;
     if (pass->in->hub.is_superseded) {
-        /* this hub does not know the generation that runs; the next one will */
+        /* this hub does not know the running generation; the next one will */
         observe_stalled(pass);
         return;
     }
@@ -276,7 +278,7 @@ void status_observe_end(struct pass *pass)
     pass->status->observed_generation = pass->in->job->metadata.generation;
     status_count_workers(pass);
     status_close_restart_at_end(pass);
-    if (pass->in->hub.is_hosted) { /* what members say as they leave */
+    if (pass->in->hub.is_hosted) { /* reports of leaving members */
         observe_progress(pass);
         observe_saves(pass);
     }

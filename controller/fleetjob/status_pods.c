@@ -11,9 +11,9 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/strbuf.h"
 
-#define WAITING_MS 10000 /* a pod that takes longer to start may need a person */
+#define WAITING_MS 10000 /* a pod that takes longer to start may need help */
 
-/* Ended pods that were cleaned up since still count for a job that is over. */
+/* For a job that is over, ended pods count even if they were deleted since. */
 static int64_t at_least(const struct pass *pass, int64_t now, int64_t before)
 {
     return status_is_terminal(pass->before) && pass->before->has_workers && before > now ? before
@@ -34,8 +34,7 @@ void status_count_workers(struct pass *pass)
     workers->desired = pass->desired;
     workers->active = pass->active;
     if (pass->in->hub.is_hosted && !pass->in->hub.is_learning && !pass->in->hub.is_superseded)
-        workers->ready =
-            pass->in->hub.ready; /* else the recorded count is the best that is known */
+        workers->ready = pass->in->hub.ready; /* else the recorded count is the best known one */
     if (workers->ready > workers->active)
         workers->ready = workers->active;
     workers->succeeded = at_least(pass, succeeded, pass->before->workers.succeeded);
@@ -45,8 +44,8 @@ void status_count_workers(struct pass *pass)
     workers->selector = fleet_strbuf_take(&selector);
 }
 
-/* Of the pods that have a node, or have none, the first that says why it does not go on, best with
- * a count. */
+/* Of the pods with a node, or without one, the first with a cause for not going on; a cause with a
+ * count is better. */
 static const struct observed_pod *find_waiting(const struct pass *pass, bool is_scheduled)
 {
     const struct observed_pod *first = NULL;
@@ -90,7 +89,7 @@ void status_observe_scheduled(struct pass *pass)
     (void)status_set(pass, WELLKNOWN_CONDITION_SCHEDULED, unscheduled <= 0, reason, message.text);
 }
 
-/* Pods take a while to start; one that takes longer may wait for an image or a volume for ever. */
+/* Has a pod taken too long to start? It may wait for an image or a volume for ever. */
 void status_tell_waiting(struct pass *pass, struct fleet_strbuf *out)
 {
     const struct observed_pod *waiting = find_waiting(pass, true);

@@ -13,9 +13,9 @@
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
-#define SKEW_MS 5000 /* between the clocks of a node and ours */
+#define SKEW_MS 5000 /* allowed difference between a node's clock and ours */
 
-/* For people: the last digits are noise and widen a column. */
+/* Round for users: the last digits are noise. */
 static void round_ms(double *ms)
 {
     *ms = round(10.0 * *ms) / 10.0; /* NaN stays */
@@ -40,8 +40,8 @@ void status_observe_begun(struct pass *pass)
         fleet_set_text(&restarts->begun.message, message);
 }
 
-/* Without times and numbers that differ each time: equal texts are one Event with a count. The
- * history has them. */
+/* The text has no times and numbers that differ each time, so equal texts become one Event with a
+ * count. The history has the numbers. */
 static void tell_restart(struct pass *pass, const struct fleetjob_restart *restart)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -64,8 +64,8 @@ static void tell_restart(struct pass *pass, const struct fleetjob_restart *resta
                is_resize ? WELLKNOWN_EVENT_RESIZED : WELLKNOWN_EVENT_RESTARTED, "%s", text.text);
 }
 
-/* The hub does not know what a pod's status says of its end; that may come when the restart is in
- * the history already. */
+/* A pod's status may explain its end, which the hub does not know. It may come when the restart is
+ * in the history already. */
 static void explain_newest(struct pass *pass)
 {
     const struct fleetjob_restarts *restarts = &pass->status->restarts;
@@ -86,7 +86,7 @@ static void explain_newest(struct pass *pass)
     fleet_set_text(&restart->message, text.text);
 }
 
-/* The newest of the history: a copy, with what its pod says besides. */
+/* A copy of the newest entry of the history, with the facts of its pod's status. */
 static const struct fleetjob_restart *append_restart(struct pass *pass,
                                                      const struct fleetjob_restart *restart)
 {
@@ -118,7 +118,7 @@ static const struct fleetjob_restart *append_restart(struct pass *pass,
     return added;
 }
 
-/* The history gets the restart that the status knows to have begun, unless it has it. */
+/* Add the restart that began, as the status says, to the history, unless it is there. */
 static void close_restart(struct pass *pass, bool is_told)
 {
     struct fleetjob_restarts *restarts = &pass->status->restarts;
@@ -142,8 +142,8 @@ void status_close_restart(struct pass *pass)
     close_restart(pass, true);
 }
 
-/* Will this hub not report how it went? One of another epoch, or made again since (after a
- * suspend), knows nothing. */
+/* Is this a hub that cannot report the restart: of another epoch, or made again since (after a
+ * suspend)? */
 static bool is_begun_elsewhere(const struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
@@ -152,7 +152,7 @@ static bool is_begun_elsewhere(const struct pass *pass)
     if (!hub->is_hosted || hub->epoch != pass->before->rendezvous.newest.epoch)
         return true;
     if (hub->generation.counter < begun || hub->has_begun)
-        return false; /* it is about to be assigned, or under way */
+        return false; /* the restart is about to be assigned, or runs */
     for (size_t i = 0; i < hub->history_count; i++)
         if (hub->history[i].generation >= begun)
             return false;
@@ -184,7 +184,7 @@ void status_observe_restarts(struct pass *pass)
         }
     explain_newest(pass);
     if (hub->generation.counter < pass->before->rendezvous.newest.counter)
-        return; /* that one's restart is counted already, the hub does not know yet */
+        return; /* its restart is counted already; the hub does not know yet */
     restarts->count = hub->restarts_total;
     restarts->since_reset = hub->restarts;
     if (hub->restarts_ignored > restarts->ignored)

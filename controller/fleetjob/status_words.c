@@ -31,7 +31,7 @@ void status_name_state(struct pass *pass)
     fleet_set_text(&pass->status->state, state);
 }
 
-/* The reason of the condition, if that is true, or false. */
+/* The reason of the condition, for true and for false. */
 static const char *reason_of(const struct pass *pass, const char *type, bool is_true)
 {
     const struct fleetjob_condition *condition = status_find(pass->status, type);
@@ -48,8 +48,7 @@ static const char *first_of(const char *const *reasons, size_t count)
     return NULL;
 }
 
-/* Why workers ended before there was a first step: reported by the hub, or by a pod that was no
- * member yet. */
+/* Why workers ended before the first step: as the hub reports, or a pod that was no member yet. */
 static const char *early_failure(const struct pass *pass)
 {
     const struct observed_pod *newest = NULL;
@@ -65,7 +64,7 @@ static const char *early_failure(const struct pass *pass)
     return !newest ? NULL : newest->reason[0] ? newest->reason : WELLKNOWN_REASON_WORKER_FAILED;
 }
 
-/* The reason of a job that has not trained yet, or does not train now, if nothing else is known. */
+/* The default reason of a job that has not trained yet, or does not train now. */
 static const char *pending_reason(const struct pass *pass)
 {
     const char *cause = status_pod_cause(pass);

@@ -34,7 +34,7 @@ struct status_writer {
     void *write_user;
 
     struct kube_rest_call *record_call; /* NULL = none */
-    bool has_record;                    /* asked for, not answered */
+    bool has_record;                    /* the request is sent and not answered */
     struct fleet_generation record, known;
     cJSON *record_status; /* the patch of .status */
     int record_tries;
@@ -82,14 +82,14 @@ static void await(struct status_writer *w, const char *version)
     w->awaited_until_ms = kube_now_ms(w->io) + STATUS_WRITER_PATIENCE_MS;
 }
 
-/* Our own write has made this version; the cache will bring it. */
+/* Our own write made this version; the cache will get it. */
 static void note_written(struct status_writer *w, const cJSON *object)
 {
     const char *version = "";
 
     (void)fleet_json_opt_string(object, "metadata.resourceVersion", &version, NULL);
     if (!version[0] || strcmp(version, w->version) == 0 || is_as_new(w->version, version))
-        return; /* nothing was changed, or the watch was faster */
+        return; /* the write changed nothing, or the watch was faster */
     await(w, version);
 }
 
@@ -131,8 +131,8 @@ static void on_written(void *user, const cJSON *object, const struct fleet_error
     w->write_done(w->write_user, err); /* may free w */
 }
 
-/* Which entry of `list` is `item`, by what names it: a type, or a generation and its epoch; -1:
- * none. */
+/* The index in `list` of the entry with the same key as `item`: a type, or a generation and its
+ * epoch; -1: none. */
 static int find_same(const cJSON *list, const cJSON *item)
 {
     static const char *const names[] = {"type", "generation", "epoch"};
@@ -157,9 +157,8 @@ static int find_same(const cJSON *list, const cJSON *item)
 }
 
 /*
- * A merge patch replaces a list as a whole. What a newer version of the resource has put into its
- * entries (members of `raw` that `old`, which is what we understood of it, does not have) goes with
- * them.
+ * A merge patch replaces a whole list. Keep members that a newer version of the resource has put
+ * into its entries: those of `raw` that are not in `old`, the part that we understand.
  */
 static void keep_unknown(cJSON *patch, const cJSON *old, const cJSON *raw)
 {
@@ -225,7 +224,7 @@ static void finish_record(struct status_writer *w, enum status_writer_result res
     w->record_done(w->record_user, w->record, result);
 }
 
-/* Does the history lack what led to the recorded generation? */
+/* Is the cause of the recorded generation missing in the history? */
 static bool has_untold_restart(const cJSON *object)
 {
     const cJSON *history = fleet_json_at(object, "status.restarts.history");
@@ -238,7 +237,7 @@ static bool has_untold_restart(const cJSON *object)
     return begun > told;
 }
 
-/* The job was changed meanwhile: the present version decides. */
+/* The job was changed meanwhile: decide by the present version. */
 static void on_read(void *user, const cJSON *object, const struct fleet_error *err)
 {
     struct status_writer *w = user;
@@ -301,7 +300,7 @@ static void try_record(struct status_writer *w)
     w->record_call = send_patch(w, w->version, status, RECORD_TIMEOUT_MS, true, on_recorded);
 }
 
-/* Replaces the one in the status, and no field of that may stay: absent is null. */
+/* It replaces the object in the status as a whole: absent fields become null. */
 static cJSON *encode_begun(const cJSON *restarts)
 {
     static const char *const optional[] = {"member", "exitCode", "message"};

@@ -4,11 +4,10 @@
  * Succeeded: the hub says so. With the built-in trainer it has heard that all steps are done; with
  * own trainers, that every rank of the newest generation has exited with 0 (hub_finish.c).
  *
- * One pod that has succeeded proves the same. An agent exits with 0 only when the hub has
- * told it that the job has succeeded; a trainer that exits with 0 does not end its pod. If the
- * leader is lost before it has written the word into the status, the next hub does not know it.
- * Asking for all pods instead would be wrong: a pod that is lost after the word is no failure any
- * more.
+ * One pod that has succeeded proves the same. An agent exits with 0 only when the hub has told it
+ * that the job has succeeded; a trainer that exits with 0 does not end its pod. If the leader is
+ * lost before it has recorded the success, the next hub does not know of it, so one such pod is
+ * enough. To wait for all pods would be wrong: after the success, a lost pod is no failure.
  */
 #include "controller/fleetjob/policy.h"
 #include "controller/fleetjob/status.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* runPolicy.ttlSecondsAfterFinished: a terminal job is deleted when it is that old. Without the
+/* runPolicy.ttlSecondsAfterFinished: a terminal job is deleted that long after its end. Without the
  * field it stays. */
 #include "controller/fleetjob/policy.h"
 

@@ -5,12 +5,12 @@
  * number (2); a replacement does not wait for its predecessor to vanish, and has the next attempt
  * (3). Of the pods that failed, the newest of each index stays for its log.
  *
- * A pod can live while its agent does not answer the hub: stopped, stuck, or on a node that is cut
- * off. It gets SILENCE_MS to come back, then it is replaced like one that has ended.
+ * A pod can live while its agent does not answer the hub: it is stopped or stuck, or its node is
+ * cut off. After SILENCE_MS the pod is replaced like an ended one.
  *
- * A pod that the status knows and the cache does not has vanished, or the cache is behind: a new
- * leader's may be older than the status. It is looked for before it is replaced, unless it was seen
- * to go.
+ * If the status has a pod and the cache does not, the pod has vanished or the cache is stale: the
+ * cache of a new leader may be older than the status. So the pod is read from the API server before
+ * it is replaced, unless its deletion was seen.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@
 
 #define SILENCE_MS 10000
 
-/* What there is of one index. */
+/* The pods of one index. */
 struct seat {
     const struct observed_pod *living;    /* the newest, not being deleted; NULL = none */
     const struct observed_pod *failed;    /* the newest */
@@ -34,8 +34,8 @@ struct seat {
     bool is_silent;                       /* one of them does not answer */
 };
 
-/* All workers lived when the status was written last, so this one did, too: it had attempt 0 at
- * least, even if its pod has vanished since without a trace. */
+/* All workers lived when the status was last written, so this worker had at least attempt 0, even
+ * if its pod has vanished without a trace. */
 static bool was_complete(const struct pass *pass, int index)
 {
     const struct fleetjob_workers *workers = &pass->before->workers;
@@ -52,7 +52,7 @@ static int taken_attempt(const struct pass *pass, int index)
     return -1;
 }
 
-/* The last that was seen to go, or looked for and not found. */
+/* The last attempt whose deletion was seen, or that was looked for and not found. */
 static int gone_attempt(const struct pass *pass, int index)
 {
     for (size_t i = 0; i < pass->in->vanished_count; i++)
@@ -61,7 +61,7 @@ static int gone_attempt(const struct pass *pass, int index)
     return -1;
 }
 
-/* -1 = none. A number that no job can have come to was written by hand: what was seen to go counts
+/* -1 = none. An impossible number was written by hand: then the deletions that were seen count
  * instead. */
 static int recorded_attempt(const struct pass *pass, int index)
 {
@@ -75,7 +75,7 @@ static int recorded_attempt(const struct pass *pass, int index)
     return gone_attempt(pass, index) > none ? gone_attempt(pass, index) : (int)none;
 }
 
-/* It was asked for, and is not there: its number is still free. */
+/* It was looked for and does not exist: its number is still free. */
 static bool is_refused(const struct pass *pass, int index, int attempt)
 {
     for (size_t i = 0; i < pass->in->refused_count; i++)
@@ -89,7 +89,7 @@ static bool is_newer(const struct observed_pod *pod, const struct observed_pod *
     return !than || pod->attempt > than->attempt;
 }
 
-/* One that alone holds the state is worth more patience: without it all steps are lost. */
+/* Wait longer for a worker that alone holds the state: without it all steps are lost. */
 static int64_t patience(const struct pass *pass, const struct observed_pod *pod)
 {
     const struct hub_view *hub = &pass->in->hub;
@@ -142,7 +142,7 @@ static int64_t next_start(const struct pass *pass, const struct seat *seat, int 
     return after_failed > start ? after_failed : start;
 }
 
-/* The restart that follows is reported as a warning later. */
+/* The restart is reported as a warning later. */
 static void tell_replaced(struct pass *pass, const struct observed_pod *failed, int attempt)
 {
     bool has_trained = pass->status->has_progress || pass->status->rendezvous.trained > 0;
@@ -171,7 +171,7 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
     highest -= is_asked_again;
     highest = taken > highest ? taken : highest;
     (void)snprintf(key, sizeof(key), "%d", index);
-    if (seat->attempt > 0 && seat->attempt > recorded) /* its first name was taken */
+    if (seat->attempt > 0 && seat->attempt > recorded) /* name collision */
         fleet_int_map_set(&pass->status->attempts, key, seat->attempt);
     if (seat->living || seat->succeeded)
         return;
@@ -188,7 +188,7 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
     if (highest >= 0)
         fleet_int_map_set(&pass->status->attempts, key, highest + 1); /* zero is left out */
     pass_create(pass, index, highest + 1, is_replacement);
-    if (!is_replacement || is_asked_again) /* which has been reported */
+    if (!is_replacement || is_asked_again) /* the collision was reported */
         return;
     if (seat->failed && seat->failed->attempt == seat->attempt)
         tell_replaced(pass, seat->failed, highest + 1);
@@ -201,8 +201,8 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
                    highest + 1);
 }
 
-/* The start is written before the first pod is made. If pods live without it, the status was
- * lost. */
+/* The start time is written before the first pod is made. If there are pods and no start time, the
+ * status was lost. */
 static void note_start(struct pass *pass)
 {
     int64_t start = pass->out->create_count > 0 || pass->active > 0 ? pass->now : 0;

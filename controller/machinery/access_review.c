@@ -40,7 +40,7 @@ struct entry {
     double asked_ms; /* the last time */
     struct kube_rest_call *call;
     struct access_wait *waits;
-    struct access_wait *telling; /* those that get the verdict just now, one after the other */
+    struct access_wait *telling; /* waits whose callbacks run now, one after the other */
 };
 
 struct access_review {
@@ -52,7 +52,7 @@ struct access_review {
 
 /* ---- verdicts ------------------------------------------------------------------------------- */
 
-/* A callback may ask again, or cancel another wait. */
+/* A callback may start another review or cancel a wait. */
 static void report(struct entry *entry, const struct access_verdict *verdict)
 {
     struct access_wait *wait;
@@ -191,7 +191,7 @@ static struct entry *find(struct access_review *review, const uint8_t digest[FLE
     return NULL;
 }
 
-/* Should `a` give way before `b`? */
+/* Is `a` dropped before `b`? */
 static bool is_less_needed(const struct entry *a, const struct entry *b)
 {
     if (a->is_used != b->is_used)
@@ -201,7 +201,7 @@ static bool is_less_needed(const struct entry *a, const struct entry *b)
     return a->asked_ms < b->asked_ms;
 }
 
-/* A place for another token; NULL if all are under review. */
+/* A free entry for another token; NULL if all are under review. */
 static struct entry *find_place(struct access_review *review)
 {
     struct entry *best = NULL;
@@ -214,7 +214,7 @@ static struct entry *find_place(struct access_review *review)
     return best;
 }
 
-/* One from the bucket of rule (3). */
+/* Take one from the bucket of rule (3). */
 static bool take_from_bucket(struct access_review *review, double now_ms)
 {
     review->tokens =
@@ -236,7 +236,7 @@ static struct access_wait *new_wait(struct entry *entry, access_done *done, void
     return wait;
 }
 
-/* The entry of the token, with a verdict that holds or a review under way; NULL: too many ask. */
+/* The token's entry, with a valid verdict or a review under way; NULL: too many reviews. */
 static struct entry *look_up(struct access_review *review, const char *token)
 {
     double now_ms = kube_now_ms(review->options.io);

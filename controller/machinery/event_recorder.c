@@ -31,7 +31,7 @@ struct event {
     int64_t last_wall_ms;
     double last_ms, written_ms;
     bool writing;
-    bool is_known, is_lost; /* the server has it; has it not: the next one is a first one again */
+    bool is_known, is_lost; /* the server has the Event; has lost it: create again */
     bool is_grown;          /* since it was written; counted in the recorder */
     struct event_recorder *recorder;
     struct kube_rest_call *call;
@@ -52,7 +52,7 @@ struct event_recorder {
     uint64_t dropped;
 };
 
-/* After each change of its counts. */
+/* Call this after each change of its counts. */
 static void note_growth(struct event *event)
 {
     bool is_grown = event->count > event->written && !event->writing && !event->is_lost;
@@ -151,7 +151,7 @@ static void on_written(void *user, const cJSON *answer, const struct fleet_error
         event->is_lost = true; /* events live an hour */
     event->is_known = !event->is_lost;
     note_growth(event);
-    /* gone, or in a namespace that is ending, which takes none: neither is worth a word. */
+    /* the object is gone, or its namespace is ending: not reported */
     if (err && !kube_is_not_found(err) && !kube_is_terminating(err) &&
         !kube_is_already_exists(err) && r->options.on_trouble)
         r->options.on_trouble(r->options.user, event->about, err);
@@ -195,8 +195,7 @@ static void on_series_time(void *user)
     plan_series(r);
 }
 
-/* A timer is running, or there is nothing to write. Its period is coarse: it looks at all of
- * them. */
+/* Start the timer if there are counts to write. Its period is coarse, and it checks all series. */
 static void plan_series(struct event_recorder *r)
 {
     if (!r->timer && r->grown > 0)
@@ -241,8 +240,8 @@ static struct object *find_object(struct event_recorder *r, const char *uid, dou
     return object;
 }
 
-/* Those of an object that have ended, or were lost; there are never more than the allowance
- * made. */
+/* Remove the series of an object that have ended or were lost. Their number is at most the
+ * allowance. */
 static void forget_ended(struct object *object, double now_ms)
 {
     const struct fleet_map_entry *entry;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A map of owners, each with a map of "kind name"; an owner without any is not kept. */
+/* A map of owners, each with a map of "kind name". An owner without entries is removed. */
 #include "controller/machinery/expectations.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 struct owner {
     struct fleet_map expected; /* "C name" or "D name" → itself */
-    double due_ms;             /* when the youngest is overdue, and so all of them */
+    double due_ms;             /* when the youngest entry is overdue, and so all are */
 };
 
 struct expectations {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One reflector a namespace, all into one store: as many watches as namespaces, or one for the
- * cluster.
+ * One reflector for each namespace, all with one store: one watch for each namespace, or one for
+ * the cluster.
  */
 #include "controller/machinery/informer.h"
 

@@ -62,7 +62,7 @@ struct leader_election {
     bool uncertain;              /* a write failed: look before the next one */
     int64_t epoch;
 
-    cJSON *lease;       /* as last seen; NULL: absent */
+    cJSON *lease;       /* the Lease as last seen; NULL: absent */
     char *seen_version; /* its resourceVersion when it last changed, "" */
     double changed_ms;  /* when that was seen */
     char *holder;       /* "" */
@@ -97,7 +97,7 @@ static int64_t transitions(const cJSON *lease)
     return count;
 }
 
-/* The Lease as we want it: ours, renewed now. What others put into it stays. */
+/* The desired Lease: ours, renewed now. Members that others wrote stay. */
 static cJSON *lease_build(const struct leader_election *e, bool acquire)
 {
     cJSON *lease = e->lease ? fleet_json_copy(e->lease) : fleet_json_new_object();
@@ -126,7 +126,7 @@ static cJSON *lease_build(const struct leader_election *e, bool acquire)
     return lease;
 }
 
-/* Take note of the Lease as the server has it now (NULL: it has none). */
+/* Note the Lease as the server has it now (NULL: it has none). */
 static void see(struct leader_election *e, const cJSON *lease)
 {
     const char *version = "", *holder = "";
@@ -142,13 +142,13 @@ static void see(struct leader_election *e, const cJSON *lease)
     e->lease = fleet_json_copy(lease);
 }
 
-/* It can be claimed: absent, released, or unchanged for as long as its holder asked for. */
+/* Can the Lease be claimed: is it absent, released, or unchanged for its duration? */
 static bool is_free(const struct leader_election *e)
 {
     double duration_s = e->options.lease_duration_ms / 1000;
 
     if (!e->lease || !*e->holder || strcmp(e->holder, e->identity) == 0)
-        return true; /* ours without our knowing: a claim whose answer was lost, (2) */
+        return true; /* it is ours: the answer of a claim was lost, (2) */
     (void)fleet_json_opt_number(e->lease, "spec.leaseDurationSeconds", &duration_s, NULL);
     return kube_now_ms(e->io) - e->changed_ms >= duration_s * 1000;
 }
@@ -196,7 +196,7 @@ static void write_taken(struct leader_election *e, const cJSON *lease)
         e->options.on_leading(e->options.user, e->epoch);
 }
 
-/* The time is up, and the timer that should say so has not run yet: we were stopped. */
+/* Has the deadline passed, although its timer has not fired? Then this process was stopped. */
 static bool has_run_out(const struct leader_election *e)
 {
     return e->state == LEADING && !leader_election_is_leader(e);
@@ -376,7 +376,7 @@ static void give_back(struct leader_election *e)
     FLEET_AUTO_JSON cJSON *body = lease_build(e, false);
     cJSON *spec = cJSON_GetObjectItemCaseSensitive(body, "spec");
     struct kube_rest_request request = {
-        .verb = KUBE_UPDATE, /* with resourceVersion: only if it is ours still */
+        .verb = KUBE_UPDATE, /* with resourceVersion: succeeds only if it is still ours */
         .resource = &kube_leases,
         .namespace_ = e->namespace_,
         .name = e->name,
@@ -390,7 +390,7 @@ static void give_back(struct leader_election *e)
     e->call = kube_rest_start(e->io, &request, on_given_back, e);
 }
 
-/* A renewal that was just cancelled may have been taken: what the server has now is what counts. */
+/* A cancelled renewal may have been carried out, so read what the server has now. */
 static void on_release_seen(void *user, const cJSON *lease, const struct fleet_error *err)
 {
     struct leader_election *e = user;

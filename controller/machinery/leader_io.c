@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A refused request ends like any other, by its on_done when the loop turns; callers have one path
- * for it.
+ * A refused request ends like any other: its on_done runs in a later turn of the loop, so callers
+ * have one path.
  */
 #include "controller/machinery/leader_io.h"
 
@@ -13,7 +13,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/kube/api_error.h"
 
-/* A request that was refused and does not know it yet: no callback runs inside send. */
+/* A refused request whose callback is still due, because no callback runs inside send. */
 struct refusal {
     struct refusal *next, **previous;
     struct kube_call *timer; /* the caller's handle */

@@ -26,9 +26,9 @@
 
 struct watched {
     struct manager *manager;
-    struct informer_options options;   /* strings borrowed until manager_start() */
+    struct informer_options options;   /* its strings are borrowed until manager_start() */
     struct informer *informer;         /* NULL before */
-    struct reflector_counts collected; /* what the metrics have had */
+    struct reflector_counts collected; /* the values that the metrics have already */
 };
 
 struct manager {
@@ -52,7 +52,7 @@ struct manager {
 
 static void pump(void *user);
 
-/* The timer is due when the queue has something, and not later than it was. */
+/* Set the timer to when the queue has a key, but not later than it was set. */
 static void plan(struct manager *m)
 {
     double wake_ms = workqueue_wake_ms(m->queue), now_ms = kube_now_ms(m->io);
@@ -92,7 +92,7 @@ static void pump(void *user)
             break;
         metric_observe(m->queue_seconds, waited_ms / 1000);
         note_begin(m, key);
-        m->options.reconcile(m->options.user, key); /* may be done with it already */
+        m->options.reconcile(m->options.user, key); /* the key may be finished already */
     }
     metric_set(m->depth, (double)workqueue_length(m->queue));
     plan(m);
@@ -121,7 +121,7 @@ static void report_failure(const struct manager *m, const char *key, const struc
 void manager_done(struct manager *m, const char *key, const struct fleet_error *err,
                   double requeue_after_ms)
 {
-    FLEET_AUTO_FREE char *own = strdup(key); /* the queue's own dies below */
+    FLEET_AUTO_FREE char *own = strdup(key); /* the queue's copy is freed below */
     FLEET_AUTO_FREE double *begun = fleet_map_remove(&m->begun, key);
     double now_ms = kube_now_ms(m->io);
 
@@ -168,7 +168,7 @@ bool manager_leads_since(const struct manager *m, double since_ms)
            (!m->election || leader_election_renewed_ms(m->election) >= since_ms);
 }
 
-/* Both conditions of (1) are looked at whenever one of them may have become true. */
+/* Check both conditions of (1) whenever one of them may have become true. */
 static void begin_when_ready(struct manager *m)
 {
     bool elected = !m->options.election || (m->election && leader_election_is_leader(m->election));

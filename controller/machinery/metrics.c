@@ -17,7 +17,7 @@
 #include "libfleet/base/map.h"
 #include "libfleet/base/memory.h"
 
-#define LABEL_VALUE_MAX 128 /* bytes; what is longer is cut */
+#define LABEL_VALUE_MAX 128 /* bytes; a longer value is cut */
 
 enum metric_type {
     METRIC_COUNTER,
@@ -368,7 +368,7 @@ static void print_metric(const struct metric *metric, struct fleet_strbuf *out)
             print_line(out, metric->name, "", sorted[i]->key, "", series->value);
     }
     if (count == 0 && metric->label_count == 0 && metric->type != METRIC_HISTOGRAM)
-        print_line(out, metric->name, "", "", "", 0); /* there from the first scrape on */
+        print_line(out, metric->name, "", "", "", 0); /* exported from the first scrape on */
 }
 
 void metrics_print(const struct metrics *metrics, struct fleet_strbuf *out)

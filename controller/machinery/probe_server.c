@@ -33,7 +33,7 @@ struct connection {
     struct tls_stream *tls; /* NULL = plain HTTP */
     char input[PROBE_REQUEST_MAX + 1];
     size_t input_size;
-    struct fleet_strbuf handshake, output; /* on their way, or the next to be sent */
+    struct fleet_strbuf handshake, output; /* bytes being sent, or the next ones */
     bool has_begun;                        /* a byte has come */
     bool is_sending_handshake;
     bool head_only, waiting, answered, closing;
@@ -44,7 +44,7 @@ struct probe_server {
     uv_tcp_t listener;
     uv_loop_t *loop;
     struct probe_server_options options;
-    char chunk[CHUNK_SIZE]; /* what a connection has just received */
+    char chunk[CHUNK_SIZE]; /* input of the connection that is being read */
     struct connection *connections;
     int connection_count; /* those not freed yet */
     int port;
@@ -136,7 +136,7 @@ static void encrypt(struct connection *c, struct fleet_strbuf *plain)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf secret = {0};
 
-    (void)tls_stream_write(c->tls, plain->text, plain->length); /* or the client gets an end */
+    (void)tls_stream_write(c->tls, plain->text, plain->length); /* fails: the client sees an end */
     tls_stream_end(c->tls);
     tls_stream_take(c->tls, &secret);
     fleet_strbuf_clear(plain);
@@ -260,7 +260,7 @@ static void on_handshake_sent(uv_write_t *write, int status)
         send_handshake(c);
 }
 
-/* What TLS itself has to say. One write at a time: the next takes what has gathered meanwhile. */
+/* Send TLS records. One write at a time: the next one sends what has gathered meanwhile. */
 static void send_handshake(struct connection *c)
 {
     uv_buf_t buffer;
@@ -305,7 +305,7 @@ static void end_tls(struct connection *c)
         connection_close(c);
 }
 
-/* Decrypts into the connection's input, as far as there is room. False: the stream has ended. */
+/* Decrypt into the connection's input, as far as there is room. False: the stream has ended. */
 static bool decrypt(struct connection *c, const char *bytes, size_t size)
 {
     ssize_t count = 0;

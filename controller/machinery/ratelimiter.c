@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Doubling with jitter. The jitter keeps keys that failed together, when the API server was away,
- * from coming back together.
+ * Doubling with jitter. Keys that failed together, because the API server was unreachable, are
+ * retried at different times thanks to the jitter.
  */
 #include "controller/machinery/ratelimiter.h"
 

@@ -35,10 +35,10 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/rest.h"
 
-#define UNREADABLE_MAX 3 /* events that cannot be read, in a row, before all is listed again */
-/* how much smaller or larger pages become that were too large, or too late */
+#define UNREADABLE_MAX 3 /* number of unreadable events in a row after which all is listed again */
+/* factor by which pages that were too large or too late change */
 #define PAGE_STEP      4
-#define SHORT_WATCH_MS 1000.0 /* one that ends sooner, without an event, is a kind of failure */
+#define SHORT_WATCH_MS 1000.0 /* a watch that ends sooner, without an event, counts as a failure */
 
 struct reflector {
     struct kube_io *io;
@@ -50,7 +50,7 @@ struct reflector {
     struct kube_call *timer;     /* WAITING */
     char *version;               /* to watch from; "": list */
     char *token;                 /* of the next page; "": the first */
-    int page;                    /* items to ask for; more after pages that came too late */
+    int page;                    /* items of a page; more after pages that came too late */
     bool synced;
     bool progress; /* since the watch began */
     double watch_began_ms;
@@ -123,9 +123,9 @@ static void finish_list(struct reflector *r, const char *version)
 static void list_failed(struct reflector *r, const struct fleet_error *err)
 {
     if (kube_error_kind(err) ==
-        KUBE_ERROR_ANSWER_TOO_LARGE) /* large objects: fewer of them at once */
+        KUBE_ERROR_ANSWER_TOO_LARGE) /* objects are large: request fewer at once */
         r->options.page = r->page = r->page > PAGE_STEP ? r->page / PAGE_STEP : 1;
-    else if (kube_is_gone(err) && *r->token) /* so many pages take too long, all at once too much */
+    else if (kube_is_gone(err) && *r->token) /* the list took too long */
         r->page =
             r->page < REFLECTOR_PAGE_MAX / PAGE_STEP ? r->page * PAGE_STEP : REFLECTOR_PAGE_MAX;
     fleet_set_text(&r->token, "");
@@ -150,7 +150,7 @@ static void on_page(void *user, const cJSON *list, const struct fleet_error *err
         list_failed(r, &bad);
         return;
     }
-    if (!*version) { /* (1): there would be nothing to watch from */
+    if (!*version) { /* (1): there would be no version to watch from */
         (void)fleet_error(&bad, -EINVAL, "metadata.resourceVersion: is empty");
         list_failed(r, &bad);
         return;
@@ -201,7 +201,7 @@ static void on_event(void *user, enum kube_watch_type type, const cJSON *object)
     r->failures = 0;
 }
 
-/* The version is too old, or something behind it cannot be read however often it is sent. */
+/* The version is too old, or an event behind it cannot be read, even if it is sent again. */
 static bool spoils_version(const struct reflector *r, const struct fleet_error *err)
 {
     return kube_is_gone(err) || kube_is_invalid(err) || err->code == -EFBIG ||

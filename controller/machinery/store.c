@@ -24,7 +24,7 @@ struct store_entry {
     void *object;
     char *uid, *version;
     int source;
-    uint64_t epoch; /* of the list that last had it */
+    uint64_t epoch; /* number of the list that had it last */
     struct {
         struct store_entry *next, *previous; /* with the same value; NULL: the last, the first */
     } list[STORE_INDEX_MAX];
@@ -214,7 +214,7 @@ void store_begin(struct store *store, int source)
     store->epoch[source]++;
 }
 
-/* Collected first: taking out changes the map that is walked, and callbacks may look at it. */
+/* Collect keys first, because removing changes the map, and callbacks may read it. */
 void store_end(struct store *store, int source)
 {
     FLEET_AUTO_FREE struct store_entry **stale =

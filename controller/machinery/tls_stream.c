@@ -15,7 +15,7 @@
 #define CHAIN_MAX 10 /* certificates of a PEM text */
 
 struct tls_keys {
-    SSL_CTX *context; /* NULL = no certificate yet; a stream holds the one that it began with */
+    SSL_CTX *context; /* NULL = no certificate yet; a stream keeps the context that it began with */
 };
 
 struct tls_stream {

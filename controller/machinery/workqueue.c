@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * An item a key, found by a map. Items that are ready form a list, items that wait for their time a
- * binary heap; an item knows its place in both, so leaving either is cheap. An item that is in
- * neither and not being worked on is gone.
+ * Each key has an item, found by a map. Items that are ready form a list, items that wait for their
+ * time a binary heap; an item knows its place in both, so leaving either is cheap. An item that is
+ * in neither and not being worked on is gone.
  */
 #include "controller/machinery/workqueue.h"
 
@@ -25,8 +25,8 @@ struct item {
     bool again;      /* added while out */
     size_t heap_at;  /* NOT_DELAYED: not in the heap */
     double due_ms;   /* in the heap */
-    double since_ms; /* ready, or added while out */
-    double order;    /* of two keys that are due at the same time, the smaller one goes first */
+    double since_ms; /* ready, or added again while being processed */
+    double order;    /* of two keys that are due at the same time, the smaller order comes first */
 };
 
 struct workqueue {

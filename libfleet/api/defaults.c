@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Defaults that depend on other fields. Those that do not stand in the tables of fleetjob_fields.c.
+ * Defaults that depend on other fields. Defaults that do not are in the tables of
+ * fleetjob_fields.c.
  */
 #include "libfleet/api/defaults.h"
 
@@ -66,7 +67,8 @@ void defaults_apply(struct fleetjob *job)
     if (!job->metadata.namespace_) {
         job->metadata.namespace_ = fleet_dup_text("default");
     }
-    /* A bound that is given pulls the other along, so that the error names what was written. */
+    /* A bound that the user gives moves the other one, so that an error names the field that was
+     * written. */
     worker->max_given = worker->max_replicas != 0;
     if (worker->min_replicas == 0)
         worker->min_replicas = worker->max_replicas > 0 && worker->max_replicas < worker->replicas

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A strategy in text format can be YAML too ("amp: true"), so the YAML reading is tried first and
- * the text format stands in where that fails. If neither works, the errors are those of the form
- * that the text looks like.
+ * A strategy in text format can be YAML too ("amp: true"), so it is read as YAML first, and as text
+ * format if that fails. If both fail, the errors are those of the form that the text looks like.
  */
 #include "libfleet/api/document.h"
 
@@ -37,7 +36,7 @@ static bool contains(const char *text, size_t size, const char *part)
     return memmem(text, size, part, strlen(part)) != NULL;
 }
 
-/* Where YAML is broken there is no tree to ask: a line that starts with one of a job's keys. */
+/* Broken YAML has no tree: a line that starts with a key of a job decides. */
 static bool looks_like_job(const char *text, size_t size)
 {
     return (size > 11 && memcmp(text, "apiVersion:", 11) == 0) ||
@@ -45,7 +44,7 @@ static bool looks_like_job(const char *text, size_t size)
            contains(text, size, "\nkind:") || contains(text, size, "\"kind\"");
 }
 
-/* The first that is no blank; a space if there is none. */
+/* The first character that is no blank; a space if there is none. */
 static char first_character(const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++)
@@ -55,8 +54,8 @@ static char first_character(const char *text, size_t size)
 }
 
 /*
- * Which reader's complaint helps, where both refuse? No text format starts with a bracket, a dash
- * or a percent sign, and hardly one ends a line behind a colon, as the mappings of YAML do.
+ * Both readers refuse: which error helps more? A text format never starts with a bracket, a dash or
+ * a percent sign, and rarely ends a line with a colon, as the mappings of YAML do.
  */
 static bool looks_like_yaml(const char *text, size_t size)
 {
@@ -87,7 +86,7 @@ static bool read_text(const char *name, const char *text, size_t size, struct do
     return true;
 }
 
-/* A key that is no name: to YAML, "amp_configs { k: 1 }" is a value behind one long key. */
+/* Is a key no name? YAML reads "amp_configs { k: 1 }" as a value behind one long key. */
 static bool has_odd_key(const cJSON *json)
 {
     const cJSON *item;
@@ -112,8 +111,8 @@ static int read_strategy(const char *name, const char *text, size_t size, struct
     rc = strategy_json_decode(out->json, "", &out->strategy, &found);
     if (rc == 0 && out->strategy.has_a_sync &&
         !cJSON_GetObjectItemCaseSensitive(out->json, "a_sync_configs"))
-        (void)read_text(name, text, size, out, &err); /* to which a_sync says nothing of k_steps */
-    if (rc < 0)                                       /* one look shows all of it */
+        (void)read_text(name, text, size, out, &err); /* a_sync does not set k_steps there */
+    if (rc < 0)                                       /* so that one run shows all errors */
         (void)strategy_check_values(&out->strategy, "", &found);
     if (rc < 0 && read_text(name, text, size, out, &err))
         rc = 0;
@@ -125,7 +124,9 @@ static int read_strategy(const char *name, const char *text, size_t size, struct
     return rc;
 }
 
-/* "strategy: {…}" and nothing else, as reference pages show it, is the strategy alone. */
+/*
+ * "strategy: {…}" and nothing else, as the reference pages print it, is a strategy without a job.
+ */
 static void unwrap_strategy(cJSON **json)
 {
     cJSON *only = (*json)->child;
@@ -144,7 +145,7 @@ static bool is_fleetjob(const cJSON *json)
     return kind && strcmp(kind, WELLKNOWN_KIND) == 0;
 }
 
-/* The place of the one that is meant: of several documents the FleetJob with that number. */
+/* The index of the wanted document: among several, the FleetJob with that number. */
 static int find_number(const cJSON *documents, int number, struct fleet_error *err)
 {
     int count = cJSON_GetArraySize(documents), jobs = 0, at = 0;
@@ -161,7 +162,7 @@ static int find_number(const cJSON *documents, int number, struct fleet_error *e
     return fleet_error(err, -ENOENT, "%d documents, and none is a FleetJob", count);
 }
 
-/* All documents, also those with values that cannot be read. */
+/* All documents, including those with values that cannot be read. */
 static int read_loosely(const char *text, size_t size, cJSON **out, struct fleet_error *err)
 {
     struct fleet_errors ignored = {0};
@@ -203,7 +204,7 @@ void document_others(const char *text, size_t size, struct fleet_strbuf *out)
     }
 }
 
-/* The FleetJob of that number, or what the only document is. */
+/* The FleetJob with that number, or the only document, whatever it is. */
 static int read_number(const char *text, size_t size, int number, cJSON **out,
                        struct fleet_errors *faults, struct fleet_error *err)
 {
@@ -278,7 +279,7 @@ static int decode(const char *name, const char *text, size_t size, struct docume
     return fleetjob_decode(out->json, &out->job, errors);
 }
 
-/* Neither an object nor the text format: which reader's words help? */
+/* The text is neither an object nor the text format: report the error of the likelier one. */
 static void refuse_text(const char *name, const char *text, size_t size, const cJSON *json,
                         const struct fleet_error *yaml, const struct fleet_error *prototxt,
                         struct fleet_errors *errors)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Decoding a FleetJob: the tables do the most; the two embedded vocabularies (strategy, training)
- * have decoders of their own.
+ * Decoding a FleetJob by its tables. Two blocks have decoders of their own: strategy and training.
  */
 #include "libfleet/api/fleetjob.h"
 
@@ -24,7 +23,7 @@
 #include "libfleet/strategy/prototxt.h"
 #include "libfleet/strategy/strategy_json.h"
 
-/* apiVersion and kind must be ours, to the letter. */
+/* apiVersion and kind must be exactly ours. */
 static void check_type(const cJSON *json, const char *key, const char *wanted,
                        struct fleet_errors *errors)
 {
@@ -55,7 +54,7 @@ static void check_keys(const cJSON *json, struct fleet_errors *errors)
     }
 }
 
-/* Of the two forms of a strategy one may be given, or both if they say the same. */
+/* A strategy has two forms. A job may give one of them, or both if they are equal. */
 static void decode_strategy(struct fleetjob_spec *spec, struct fleet_errors *errors)
 {
     STRATEGY_AUTO struct strategy text = {0};
@@ -80,7 +79,7 @@ static void decode_strategy(struct fleetjob_spec *spec, struct fleet_errors *err
     }
 }
 
-/* The spec's own memory is zeroed by the table's decoder, so the rest follows it. */
+/* Decoding the table zeroes the spec, so the other blocks are decoded after it. */
 static void decode_spec(const cJSON *json, struct fleetjob_spec *spec, struct fleet_errors *errors)
 {
     (void)fleet_object_decode(&fleetjob_spec_type, json, "spec", spec, errors);
@@ -90,14 +89,14 @@ static void decode_spec(const cJSON *json, struct fleetjob_spec *spec, struct fl
         (void)training_config_read(spec->training_json, "spec.training", &spec->training, errors);
 }
 
-/* What stands in the strategy can be judged value by value, although something else is wrong. */
+/* The strategy's values are checked one by one, even if another part of the job is wrong. */
 static void check_values(const struct fleetjob_spec *spec, struct fleet_errors *errors)
 {
     (void)strategy_check_values(
         &spec->strategy, spec->strategy_json ? "spec.strategy" : "spec.strategyText", errors);
 }
 
-/* The API server takes a NUL, no container could: a part of the string would be lost in silence. */
+/* The API server accepts a NUL in a string, but a container would silently lose the rest of it. */
 static void check_nul(const cJSON *spec, struct fleet_errors *errors)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
@@ -108,7 +107,7 @@ static void check_nul(const cJSON *spec, struct fleet_errors *errors)
                          "must not have a NUL character (\\u0000, or U+FFFF): leave it out");
 }
 
-/* All that stands by itself: each error is about one value. */
+/* Checks of single values: each error is about one of them. */
 static void read_values(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors)
 {
     const cJSON *status = cJSON_GetObjectItemCaseSensitive(json, "status");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One function a field: the reason why it has no effect, or NULL. A row goes when something reads
- * it. */
+/* One function for each field: the reason why it has no effect, or NULL. The row of a field is
+ * removed once something acts on it. */
 #include "libfleet/api/idle_fields.h"
 
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * validation_check() and plan_build() find some things both, so what the second says is merged.
- * Whether a plan can be tried at all depends on what could be read.
+ * validation_check() and plan_build() find some errors twice, so the second list is merged into the
+ * first. A plan is tried only if the fields that it needs could be read.
  */
 #include "libfleet/api/judge.h"
 
@@ -21,7 +21,7 @@ static bool knows(const struct fleetjob *job, const char *const *fields)
     return true;
 }
 
-/* What the passes read and what names the program's tensors. */
+/* Fields that the passes read, or that name the program's tensors. */
 static const char *const program_fields[] = {"spec.training.model.preset",
                                              "spec.training.model.name",
                                              "spec.training.model.layers",
@@ -36,7 +36,7 @@ static const char *const program_fields[] = {"spec.training.model.preset",
                                              "spec.strategyOptions",
                                              NULL};
 
-/* What only its size, its costs and its digest depend on. */
+/* Fields that change only size, cost and digest of the program. */
 static const char *const cost_fields[] = {"spec.training.model",
                                           "spec.training.data.tokenizer",
                                           "spec.training.microBatchSize",
@@ -48,7 +48,7 @@ static const char *const cost_fields[] = {"spec.training.model",
                                           "spec.worker.processesPerPod",
                                           NULL};
 
-/* Sizes that fit every model; no message of a pass names one. */
+/* Sizes that are valid for every model. No message of a pass contains them. */
 static void use_sizes_that_fit(struct training_model *model)
 {
     model->heads = 1;
@@ -61,13 +61,13 @@ static void use_sizes_that_fit(struct training_model *model)
 }
 
 /*
- * Build the program for its errors alone, where numbers are wrong that they do not depend on: with
- * a batch and steps that suit everybody, and with other sizes of the model if its own are wrong.
+ * Build the program only to find its errors, although other numbers of the job are wrong: with a
+ * batch and steps that are always valid, and with other model sizes if the job's are wrong.
  */
 static void try_program(const struct plan_request *request, bool has_sizes,
                         struct fleet_errors *errors)
 {
-    struct training_config training = *request->training; /* borrowed, but for the numbers */
+    struct training_config training = *request->training; /* borrowed, except the numbers */
     struct plan_request small = *request;
     struct plan plan;
 
@@ -81,7 +81,7 @@ static void try_program(const struct plan_request *request, bool has_sizes,
         plan_release(&plan);
 }
 
-/* True: *out is the plan. */
+/* True if *out was filled. */
 static bool build_plan(const struct fleetjob *job, const struct plan_request *request,
                        struct plan *out, struct fleet_errors *errors)
 {
@@ -134,7 +134,8 @@ static struct plan_request make_request(const struct fleetjob *job,
     return request;
 }
 
-/* The plan, or the checks that need none. What cannot run needs no other optimizer. */
+/* The plan, or the checks that do not need it. If a setting cannot run, it is not also reported for
+ * the wrong optimizer. */
 static bool try_plan(const struct fleetjob *job, const struct judge_options *options,
                      struct plan *out, struct fleet_errors *errors)
 {

@@ -13,18 +13,17 @@
 #include "libfleet/strategy/knobs.h"
 #include "libfleet/training/training.h"
 
-#define PLACES_MAX 3 /* a name that more blocks have, as "name", says nothing */
+#define PLACES_MAX 3 /* a name that more blocks have, as "name", is no hint */
 
 /* The places of one name. */
 struct search {
     const char *name, *path;   /* as the user wrote them; the path ends with the name */
     struct fleet_strbuf found; /* "a" or "b" */
     int count;
-    bool is_here; /* the same block has it, spelled otherwise */
+    bool is_here; /* the block itself has it, with another spelling */
 };
 
-/* Does the path of the user's field begin with that block and go on with a name? Numbers of list
- * items do not count. */
+/* Is the user's field a member of that block? Indices of list items are ignored. */
 static bool is_in_block(const char *path, const char *block)
 {
     while (*block && *path == *block) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a worker will need, from the plan, against what its pod may use, from the resource. Refusing
- * here costs a line of text; a container killed for its memory in step 3 costs a restart that ends
- * the same way.
+ * Compare the memory that the plan says a worker needs with the limit of its pod. A refusal here
+ * costs a line of text. Otherwise the container is killed for its memory at step 3, and each
+ * restart ends in the same way.
  */
 #include "libfleet/api/memory_limit.h"
 
@@ -58,7 +58,7 @@ void memory_limit_explain(const struct fleetjob *job, const struct plan *plan,
     fleet_strbuf_append_char(out, ')');
 }
 
-/* What the worker's limits say of `resource`, NULL if nothing. */
+/* The worker's limit of `resource`, NULL if it has none. */
 static const cJSON *limit_of(const struct fleetjob *job, const char *resource)
 {
     const struct fleetjob_worker *worker = &job->spec.worker;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One function a subject; the list at the end has them all. Updates are steps, unless gradients are
- * merged. */
+/* One function for each subject; the list at the end names them all. An update is a step, unless
+ * gradients are merged. */
 #include "libfleet/api/odd_fields.h"
 
 #include <inttypes.h>
@@ -27,7 +27,7 @@ static bool is_known(const struct odd *o, const char *path)
     return !fleet_errors_touch(&o->job->unread, path);
 }
 
-/* Does the user say so? A default that is out of proportion is not the user's mistake. */
+/* Did the user write the field? An unlikely default is not the user's mistake. */
 static bool is_given(const struct odd *o, const char *path)
 {
     return fleet_json_at(o->job->spec.training_json, path + strlen("spec.training.")) != NULL;
@@ -100,7 +100,7 @@ static void warn_of_rising(const struct odd *o)
 
 /* ---- what happens every so often ------------------------------------------------------------- */
 
-/* Legal: then it happens at the end only. */
+/* Legal: it then happens only at the end. */
 static void warn_of_rare(const struct odd *o)
 {
     const struct {

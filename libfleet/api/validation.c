@@ -102,7 +102,8 @@ static const struct fleetjob_volume *volume_of(const struct fleetjob_worker *wor
     return best;
 }
 
-/* What a shell or a library would make of the text, and we do not; NULL if it is a path. */
+/* Why the text is no path: it has something that a shell or a library would expand. NULL if it is
+ * one. */
 static const char *why_no_path(const char *text)
 {
     if (strstr(text, "://"))
@@ -129,7 +130,7 @@ static void check_path(void *context, const char *name, char **value)
         fleet_errors_add(c->errors, name, "\"%.200s\" must not contain \"..\"", *value);
 }
 
-/* What is written must outlive the pod. */
+/* Files that the job writes must outlive the pod. */
 static void check_written(const struct validation *c, const char *name, const char *path)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;

@@ -30,8 +30,8 @@ static int64_t nominal_world(const struct validation *c)
 }
 
 /*
- * Ranks that share the batch: those that differ in data or sharding. 0 where it is not known:
- * the degrees fit no grid, or could not be read.
+ * The number of ranks that share the batch: the data axis times the sharding axis. 0 = not known,
+ * because the degrees fit no grid or could not be read.
  */
 static int64_t data_parallel_degree(const struct validation *c, int64_t world)
 {
@@ -100,7 +100,7 @@ static int64_t merge_steps(const struct validation *c)
     return validation_knows(c, path.text) ? fleetjob_gradient_merge_k(c->job) : 1;
 }
 
-/* Is there a micro-batch for everybody? `field` says how many workers there are. */
+/* Does each worker get a micro-batch? `field` gives the number of workers. */
 static void check_size(const struct validation *c, int64_t world, const char *field)
 {
     const struct training_config *training = &c->job->spec.training;
@@ -117,7 +117,7 @@ static void check_size(const struct validation *c, int64_t world, const char *fi
         check_pipeline(c, surroundings.world_size);
 }
 
-/* The largest world of an elastic job must have work for everybody too. */
+/* An elastic job at its largest size must have work for each worker, too. */
 static void check_largest(const struct validation *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
@@ -135,7 +135,7 @@ static void check_largest(const struct validation *c)
     (void)training_config_check(&c->job->spec.training, "spec.training", &surroundings, c->errors);
 }
 
-/* The first number of workers that degrees refuse, below the field that is blamed. */
+/* Report the first number of workers that the degrees do not fit, at the field that caused it. */
 static void refuse_size(const struct validation *c, const struct fleet_errors *refused)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
@@ -165,7 +165,7 @@ static void check_each_size(const struct validation *c)
     fleet_errors_release(&refused);
 }
 
-/* The strategy's elastic states what the resource has to allow. */
+/* The strategy's `elastic` needs a resource that is elastic, too. */
 static void check_elastic(const struct validation *c)
 {
     const struct fleetjob_spec *spec = &c->job->spec;
@@ -188,7 +188,7 @@ static void report_selection(const struct validation *c, const struct select_res
     idle_fields_warn(&c->job->spec, &selected->final, c->options->in_cluster, c->warnings);
 }
 
-/* The number of ranks, which degrees and batches are held against, is known. */
+/* Is the number of ranks known? Degrees and batches are compared with it. */
 static bool knows_world(const struct validation *c)
 {
     return c->options->world_size > 0 || (validation_knows(c, "spec.worker.replicas") &&
@@ -233,7 +233,7 @@ static void check_batches(const struct validation *c)
         check_largest(c);
 }
 
-/* The images that the tokenizers make: 3 planes of 32 × 32. */
+/* The images of the image loaders: 3 planes of 32 × 32. */
 #define IMAGE_VALUES 3072
 
 /* resnet and the text models are judged with the block itself (training.h). */

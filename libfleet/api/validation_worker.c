@@ -12,7 +12,7 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/topology.h"
 
-/* A bound that is not given follows the others, so only what is given is named. */
+/* A bound that is not given follows the others, so the error names only the given ones. */
 static void refuse_replicas(const struct validation *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
@@ -79,7 +79,7 @@ static void check_volume(const struct validation *c, size_t index)
     }
 }
 
-/* A worker's pod ends with its trainers; another one takes its place. */
+/* A worker's pod ends with its trainers, and the controller makes another one. */
 static void check_restart_policy(const struct validation *c)
 {
     const char *policy =
@@ -92,7 +92,7 @@ static void check_restart_policy(const struct validation *c)
                          policy);
 }
 
-/* A program would start without its words or its variables. */
+/* Otherwise a program would start without its arguments or its variables. */
 static void check_lists(const struct validation *c, const cJSON *container)
 {
     static const struct {

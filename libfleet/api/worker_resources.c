@@ -26,7 +26,8 @@ static int parse(const cJSON *item, int64_t *out, struct fleet_error *err)
     return kube_quantity_parse(fleet_strbuf_text(&text), SCALE, out, err);
 }
 
-/* Each value of `path`, "….limits", and that it is not above `most`, which may be NULL. */
+/* Check each value below `path` ("….limits"); none may be above its value in `most`, which may be
+ * NULL. */
 static void check_amounts(const cJSON *amounts, const cJSON *most, const char *path,
                           struct fleet_errors *errors)
 {

@@ -12,7 +12,7 @@ struct guard {
     size_t size;
 };
 
-static _Thread_local struct guard *innermost; /* NULL = nothing is guarded */
+static _Thread_local struct guard *innermost; /* NULL = no guard is active */
 
 bool fleet_assert_guard(void (*work)(void *user), void *user, char *text, size_t size)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * That exec failed travels back over a close-on-exec pipe: end of file means it worked, an errno
- * means it did not. Between fork and exec the child only makes system calls.
+ * The child reports through a close-on-exec pipe how its exec ended: end of file means success, an
+ * errno means failure. Between fork and exec the child only makes system calls.
  */
 #include "libfleet/base/child.h"
 
@@ -16,13 +16,13 @@
 
 #include "libfleet/base/assert.h"
 
-/* A copy that is in no other descriptor's way; closed by exec. */
+/* A copy above all numbers that the child will use; closed by exec. */
 static int move_away(int fd, int least)
 {
     return fcntl(fd, F_DUPFD_CLOEXEC, least);
 }
 
-/* All that are to have other numbers first go above those numbers. */
+/* First move each descriptor that gets another number above all of those numbers. */
 static bool place(const struct fleet_child *child, int *failed)
 {
     int copies[FLEET_CHILD_FDS_MAX], above = STDERR_FILENO + 1;
@@ -49,7 +49,7 @@ __attribute__((noreturn)) static void run_child(const struct fleet_child *child,
     sigset_t none;
     int number;
 
-    /* The parent may have died before prctl; then the signal never comes. */
+    /* If the parent died before prctl, the signal never comes. */
     if (child->dies_with_us && (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent))
         _exit(127);
     if (child->is_session)
@@ -59,7 +59,7 @@ __attribute__((noreturn)) static void run_child(const struct fleet_child *child,
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
-    (void)close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC); /* what we inherited, too */
+    (void)close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC); /* inherited ones, too */
     if (place(child, &failed))
         (void)execvpe(child->path, child->arguments,
                       child->environment ? child->environment : environ);
@@ -93,7 +93,7 @@ int fleet_child_start(const struct fleet_child *child, pid_t *out_pid)
         run_child(child, parent, failed[1]);
     number = pid < 0 ? errno : 0;
     if (pid > 0 && !child->is_session)
-        (void)setpgid(pid, pid); /* as the child does: a signal to the group finds it at once */
+        (void)setpgid(pid, pid); /* the child does it, too: whichever is first */
     (void)close(failed[1]);
     if (pid > 0)
         number = read_errno(failed[0]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * RFC 3339 by hand and by gmtime_r: the C library's parsers depend on locale and time zone, and
- * what Kubernetes writes is one fixed form.
+ * RFC 3339 is read by hand and written with gmtime_r. The C library's parsers depend on locale and
+ * time zone, and Kubernetes writes one fixed form.
  */
 #include "libfleet/base/clock.h"
 

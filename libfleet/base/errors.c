@@ -23,8 +23,8 @@ void fleet_errors_release(struct fleet_errors *errors)
     *errors = (struct fleet_errors){0};
 }
 
-/* Characters that nobody sees: no-break and zero-width spaces, marks of direction, a byte order
- * mark. The code of the one at `c`, and its bytes; 0 if there is none. */
+/* Invisible characters: no-break and zero-width spaces, marks of direction, a byte order mark. The
+ * code of the one at `c`, and its number of bytes; 0 if there is none. */
 static unsigned int invisible_at(const char *c, size_t *out_size)
 {
     const unsigned char *b = (const unsigned char *)c;
@@ -149,7 +149,7 @@ void fleet_errors_drop(struct fleet_errors *errors, const char *path, const char
     size_t kept = 0, count = kept_count(errors);
 
     if (errors->count > FLEET_ERRORS_MAX)
-        return; /* some are only counted: the list stays as it is */
+        return; /* errors beyond the limit are only counted, so the list is kept as it is */
     for (size_t i = 0; i < count; i++) {
         if (strcmp(errors->items[i].path, path) != 0 ||
             strncmp(errors->items[i].message, front, strlen(front)) != 0) {
@@ -218,7 +218,9 @@ int fleet_errors_result(const struct fleet_errors *errors, struct fleet_error *e
     return fleet_error(err, -EINVAL, "%s", text.text);
 }
 
-/* Lower case without separators, so that learning_rate, learningRate and learning-rate are one. */
+/*
+ * Lower case without separators, so that learning_rate, learningRate and learning-rate are equal.
+ */
 static size_t fold(const char *word, char out[WORD_MAX])
 {
     size_t n = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Questions to the tables, for decoders, encoders and generators alike, and the little maps that
- * objects hold.
+ * Functions that look things up in the tables, for decoders, encoders and generators; and the small
+ * maps inside objects.
  */
 #include "libfleet/base/field.h"
 

@@ -33,7 +33,7 @@ static void *own_items(const void *items, size_t count, size_t size)
 
 static void own_object(const struct fleet_object *type, void *object);
 
-/* What it points to belongs to another object: from now on to this one. */
+/* Its pointers are shared with another object: give this one its own copies. */
 static void own_item(const struct fleet_field *field, enum fleet_field_kind kind, void *item)
 {
     cJSON **json = item;

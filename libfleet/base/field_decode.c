@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Lists, maps and objects by their tables. A discriminator is read before everything else, so that
- * the fields it rules are judged by it wherever they stand in the input.
+ * Lists, maps and objects by their tables. The discriminator of an object is read first, because it
+ * decides which other fields are legal, wherever they are in the input.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static char *copy_text(const char *text)
 static void decode_object(const struct fleet_object *type, const cJSON *json, char *out,
                           const struct fleet_place *place, struct fleet_errors *errors);
 
-/* A scalar or an object at `out`, whether a member or a list element. */
+/* Decode a scalar or an object into `out`; it may be a member or a list element. */
 static void decode_item(const struct fleet_field *field, enum fleet_field_kind kind,
                         const cJSON *json, void *out, const struct fleet_place *place,
                         struct fleet_errors *errors)
@@ -87,8 +87,8 @@ static void decode_list(const struct fleet_field *field, const cJSON *json, void
 }
 
 /*
- * The entries of a map as zeroed items of `size` bytes, one for each; NULL where there are none to
- * read: not an object (which should be of `wanted`), too many, or empty.
+ * Zeroed items of `size` bytes, one for each entry of a map. NULL if there is none to read: the
+ * value is no object (an error that says `wanted`), has too many entries, or is empty.
  */
 static void *begin_map(const struct fleet_field *field, const cJSON *json, const char *wanted,
                        size_t size, const struct fleet_place *place, struct fleet_errors *errors)
@@ -170,7 +170,7 @@ static void set_absent(const struct fleet_field *field, void *member)
         struct fleet_errors errors = {0};
         fleet_assert(json != NULL);
         decode_member(field, json, member, NULL, &errors);
-        fleet_assert(errors.count == 0); /* a default within its own limits */
+        fleet_assert(errors.count == 0); /* a default is within its limits */
     } else if (field->kind == FLEET_FIELD_INT || field->kind == FLEET_FIELD_INT_OR_CHOICE) {
         *(int64_t *)member = (int64_t)field->unset;
     } else if (field->kind == FLEET_FIELD_STRING && field->flags & FLEET_NEVER_NULL) {
@@ -184,8 +184,8 @@ static void set_absent(const struct fleet_field *field, void *member)
     }
 }
 
-/* Read the discriminator alone, so that the fields it rules are judged by it wherever they stand.
- * All bits if it cannot be read: its own error is enough. */
+/* The choice of the discriminator as a bit. All bits if it cannot be read: then its own error is
+ * the only one. */
 static uint32_t read_discriminator(const struct fleet_object *type, const cJSON *json, char *out)
 {
     const struct fleet_field *field;
@@ -240,7 +240,7 @@ static void refuse_key(const struct fleet_object *type, uint32_t mask, const cha
                                    all.length ? ", which has " : "", fleet_strbuf_text(&all));
 }
 
-/* What a word means that stands for a whole block: "cosine" is {name: cosine}, "ck" {path: ck}. */
+/* The block that a single word stands for: "cosine" is {name: cosine}, "ck" is {path: ck}. */
 static void append_block(const struct fleet_object *type, const char *word,
                          struct fleet_strbuf *out)
 {
@@ -256,7 +256,7 @@ static void append_block(const struct fleet_object *type, const char *word,
             fleet_strbuf_appendf(out, "; write {%s: %.*s}", f->name, FLEET_SHOWN_MAX, word);
 }
 
-/* Something else than the block that is wanted. */
+/* The value is not the object that is wanted. */
 static void refuse_block(const struct fleet_object *type, const cJSON *json,
                          const struct fleet_place *place, struct fleet_errors *errors)
 {
@@ -275,7 +275,7 @@ static void refuse_block(const struct fleet_object *type, const cJSON *json,
     fleet_field_refuse_value(errors, place, json, wanted.text);
 }
 
-/* A key that another choice of the discriminator would have. */
+/* A key that is legal only with another choice of the discriminator. */
 static void refuse_foreign(const struct fleet_object *type, uint32_t mask,
                            const struct fleet_field *field, const struct fleet_place *place,
                            struct fleet_errors *errors)
@@ -305,7 +305,7 @@ static void decode_field(const struct fleet_field *field, const cJSON *item, cha
     if (!is_absent(item)) {
         if (field->presence)
             *(bool *)(out + field->presence - 1) = true;
-        /* Fields of an unset kind hold that value until a good one is read. */
+        /* A field that can be unset holds its unset value until a good one is read. */
         if (field->kind == FLEET_FIELD_INT || field->kind == FLEET_FIELD_INT32 ||
             field->kind == FLEET_FIELD_NUMBER || field->kind == FLEET_FIELD_INT_OR_CHOICE)
             set_absent(field, out + field->offset);
@@ -322,7 +322,7 @@ static void decode_field(const struct fleet_field *field, const cJSON *item, cha
     }
 }
 
-/* While the choice itself is wrong, it is not known which of its fields are missing. */
+/* If the choice is wrong, the missing fields are not known. */
 static bool is_owed(const struct fleet_field *field, uint32_t mask)
 {
     return field->only == 0 || mask != UINT32_MAX;

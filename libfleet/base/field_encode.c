@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A decoded object as JSON text. Nothing is allocated but the text itself, so that a caller that
- * keeps its buffer can write without allocating.
+ * A decoded object as JSON text. Only the text is allocated, so a caller that keeps its buffer
+ * writes without allocating.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -211,7 +211,7 @@ static void append_int_map(struct fleet_strbuf *out, const struct fleet_int_map 
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-/* Is there something to write? */
+/* Is the field set, so that it is written? */
 static bool has_value(const struct fleet_field *field, const void *in)
 {
     bool always = field->default_text || field->presence || field->flags & FLEET_REQUIRED;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One scalar by its row of the table: a function a kind, one `switch` that chooses. Every refusal
- * says what is allowed and what stood there instead.
+ * One scalar by its row of the table: a function for each kind, and one `switch`. Each error says
+ * what is allowed and which value was found.
  */
 #include <errno.h>
 #include <limits.h>
@@ -112,7 +112,7 @@ static bool check_bounds(const struct fleet_field *field, const cJSON *json,
     return false;
 }
 
-/* Not even a number of that kind: say the bounds, too. */
+/* The value is no number of that kind; the error also says the bounds. */
 static void refuse_number(const struct fleet_field *field, const char *kind, const cJSON *json,
                           const struct fleet_place *place, struct fleet_errors *errors)
 {
@@ -237,7 +237,7 @@ static void decode_chars(const struct fleet_field *field, const cJSON *json, cha
     out[length] = '\0';
 }
 
-/* Its errors do not repeat the value, which may be a key. */
+/* Errors do not repeat the value, because it may be a secret. */
 static void decode_hex(const struct fleet_field *field, const cJSON *json, uint8_t *out,
                        const struct fleet_place *place, struct fleet_errors *errors)
 {
@@ -267,7 +267,7 @@ static void decode_base64(const struct fleet_field *field, const cJSON *json,
     *out = (struct fleet_any_list){.items = bytes, .count = size};
 }
 
-/* A word that is no choice: list them, and the nearest. */
+/* The word is no choice: list the choices and name the nearest one. */
 static void refuse_choice(const struct fleet_field *field, const cJSON *json,
                           const struct fleet_place *place, struct fleet_errors *errors)
 {

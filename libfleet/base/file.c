@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Whole files. Durability is rename(2) between two fsync(2): of the new content before it, of the
- * folder after it; leave one out and a power cut may show an empty file or the old one after
- * success was said.
+ * Whole files. A durable write is fsync(2) of the new content, rename(2), then fsync(2) of the
+ * folder. Without one of them, a power cut after the reported success may leave an empty file or
+ * the old one.
  */
 #include "libfleet/base/file.h"
 
@@ -25,7 +25,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
 
-#define STALE_AFTER_S 3600 /* age of a temporary file that is not written any more */
+#define STALE_AFTER_S 3600 /* a temporary file of that age is no longer written */
 
 static int fail(struct fleet_error *err, const char *what, const char *path)
 {
@@ -159,7 +159,7 @@ int fleet_file_draft_open(const char *path, struct fleet_file_draft *out, struct
         return rc;
     }
     if (mode)
-        (void)fchmod(fd, mode); /* not every file system has permissions */
+        (void)fchmod(fd, mode); /* some file systems have no permissions */
     *out = (struct fleet_file_draft){.fd = fd, .path = strdup(path), .temporary = temporary};
     fleet_assert(out->path);
     return 0;
@@ -191,7 +191,7 @@ int fleet_file_draft_commit(struct fleet_file_draft *draft, enum fleet_file_dura
     if (close(draft->fd) < 0 && rc == 0)
         rc = fail(err, "close", draft->path);
     if (rc == 0)
-        rc = check_replaceable(draft->path, &mode, err); /* it may have come meanwhile */
+        rc = check_replaceable(draft->path, &mode, err); /* another process may have made it */
     if (rc == 0 && rename(draft->temporary, draft->path) < 0)
         rc = fail(err, "rename to", draft->path);
     if (rc < 0)
@@ -232,7 +232,7 @@ static bool is_temporary_of(const char *entry, const char *name)
            strcmp(entry + 18 + length, ".tmp") == 0;
 }
 
-/* Those of writers that were killed. A younger one may belong to a writer that is alive. */
+/* Remove temporary files of killed writers. A younger file may belong to a living writer. */
 static void remove_stale(const char *path)
 {
     FLEET_AUTO_FREE char *folder = folder_of(path);

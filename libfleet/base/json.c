@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * cJSON accepts more than JSON (numbers like 1e999, broken UTF-8) and keeps both of two equal keys,
- * so a text passes json_scan.c and a search for doubles before a caller sees its tree. It also ends
- * a string at the escape \u0000, which is therefore taken out before.
+ * cJSON accepts more than JSON (numbers like 1e999, broken UTF-8) and keeps both of two equal keys.
+ * So json_scan.c checks a text first, and a search for duplicate keys follows before the caller
+ * gets the tree. cJSON also ends a string at the escape \u0000, so that escape is replaced before.
  */
 #include "libfleet/base/json.h"
 
@@ -41,7 +41,7 @@ static int refuse_at(const char *text, const char *at, const char *what, struct 
     return fleet_error(err, -EINVAL, "line %d, column %d: not JSON: %s", line, column, what);
 }
 
-/* Does a member of `object` before `child` have its key? */
+/* Does an earlier member of `object` have the key of `child`? */
 static bool is_repeated(const cJSON *object, const cJSON *child)
 {
     for (const cJSON *other = object->child; other != child; other = other->next)
@@ -105,7 +105,7 @@ static char *without_nul(const char *text, size_t size)
             continue;
         if (memcmp(copy + i, "\\u0000", 6) == 0)
             memcpy(copy + i, "\\uffff", 6);
-        i++; /* a backslash may be what is escaped */
+        i++; /* the backslash may be escaped itself */
     }
     return copy;
 }
@@ -172,7 +172,7 @@ int fleet_json_parse_foreign(const char *text, size_t size, size_t size_max, cJS
     return parse(text, size, size_max, true, out_root, err);
 }
 
-/* The keys of two objects mostly stand in the same order, so the next one is looked at first. */
+/* Two objects mostly have their keys in the same order, so the next key is compared first. */
 static bool are_members_equal(const cJSON *a, const cJSON *b)
 {
     const cJSON *next = b->child;

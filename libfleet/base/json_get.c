@@ -81,8 +81,7 @@ int fleet_json_item_int(const cJSON *item, int64_t *out)
 
 const char *fleet_json_float_spelling(const cJSON *item)
 {
-    return cJSON_IsNumber(item) ? item->valuestring
-                                : NULL; /* which cJSON leaves alone, and frees */
+    return cJSON_IsNumber(item) ? item->valuestring : NULL; /* cJSON only frees it */
 }
 
 void fleet_json_set_float_spelling(cJSON *item, const char *text, size_t size)
@@ -93,7 +92,7 @@ void fleet_json_set_float_spelling(cJSON *item, const char *text, size_t size)
 
 const char *fleet_json_bool_spelling(const cJSON *item)
 {
-    return cJSON_IsBool(item) ? item->valuestring : NULL; /* which cJSON leaves alone, and frees */
+    return cJSON_IsBool(item) ? item->valuestring : NULL; /* cJSON only frees it */
 }
 
 void fleet_json_set_bool_spelling(cJSON *item, const char *text)

@@ -27,7 +27,7 @@ size_t fleet_utf8_length(const char *text)
     return length;
 }
 
-/* How many bytes from `p` stand for themselves. */
+/* How many bytes from `p` need no escape. */
 static size_t plain_length(const unsigned char *p)
 {
     size_t length = 0;
@@ -50,7 +50,7 @@ static unsigned int code_point(const unsigned char *p, size_t length)
     return point;
 }
 
-/* Characters that JSON or YAML does not let stand as they are, or YAML takes for ends of lines. */
+/* Characters that JSON or YAML forbids in a string, or that YAML takes for line ends. */
 static bool needs_escape(unsigned int point)
 {
     return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x2028 || point == 0x2029 ||
@@ -105,8 +105,8 @@ static void append_integer(struct fleet_strbuf *out, double value)
     fleet_strbuf_append_bytes(out, at, (size_t)(text + sizeof(text) - at));
 }
 
-/* The shortest text that reads as the same double. A decimal of up to 15 digits comes back from a
- * double as it was, and %g drops the zeros at its end: there is no shorter one to look for. */
+/* The shortest text that reads back as the same double. If 15 digits are enough, %g drops the zeros
+ * at their end, and no shorter text has to be tried. */
 void fleet_json_append_number(struct fleet_strbuf *out, double value)
 {
     char text[40];

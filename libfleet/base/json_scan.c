@@ -22,7 +22,7 @@
 
 struct scanner {
     const char *at, *end;
-    uint64_t objects; /* bit i: level i is an object */
+    uint64_t objects; /* bit i is set if level i is an object */
     int depth, depth_max;
     const char *what, *where; /* the first thing that is wrong */
     const char *nul;          /* the first \u0000 */
@@ -57,7 +57,9 @@ static bool is_hex(char c)
     return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* Bytes of the sequence at `at`, which may stand at the end of the text; 0: not valid. */
+/*
+ * Bytes of the UTF-8 sequence at `at`, which may be cut off by the end of the text; 0: not valid.
+ */
 static size_t utf8_length(const struct scanner *s)
 {
     char copy[8] = {0};
@@ -189,7 +191,7 @@ static bool scan_key(struct scanner *s)
     return true;
 }
 
-/* Opens a level; *out_is_empty: it is closed again at once. */
+/* Open a level. *out_is_empty: the next token closes it. */
 static bool scan_open(struct scanner *s, bool *out_is_empty)
 {
     bool is_object = *s->at == '{';
@@ -205,7 +207,7 @@ static bool scan_open(struct scanner *s, bool *out_is_empty)
     return *out_is_empty || !is_object || scan_key(s);
 }
 
-/* One value, or as much of it as stands before the first value inside. */
+/* A scalar; or the start of an object or a list, up to its first value. */
 static bool scan_value(struct scanner *s, bool *out_is_open)
 {
     bool is_empty = false;
@@ -225,7 +227,7 @@ static bool scan_value(struct scanner *s, bool *out_is_open)
     return c == '-' || is_digit(c) ? scan_number(s) : scan_word(s);
 }
 
-/* Behind a value: close what ends here. *out_is_done: nothing is open any more. */
+/* After a value: close the levels that end here. *out_is_done: no level is open. */
 static bool scan_after(struct scanner *s, bool *out_is_done)
 {
     *out_is_done = false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A thread, because no flag helps: O_NONBLOCK belongs to the open file, which other processes
- * share, and another user's pipe cannot be opened again through /proc.
+ * A thread writes, because O_NONBLOCK is no way out: it belongs to the open file, which other
+ * processes share, and a pipe of another user cannot be opened again through /proc.
  *
  * The thread takes the whole buffer at once and writes it without the lock. `put` meanwhile fills a
  * new one, so at most twice FLEET_LINE_WRITER_SIZE_MAX bytes are held.
@@ -30,7 +30,7 @@ struct fleet_line_writer {
     pthread_cond_t is_idle;  /* everything is written */
     struct fleet_strbuf waiting;
     bool is_writing; /* the thread holds bytes that are not written yet */
-    bool is_failed;  /* the descriptor takes nothing any more */
+    bool is_failed;  /* a write has failed; later lines are dropped */
     bool is_ending;
     bool is_abandoned; /* the thread frees the writer */
     int64_t dropped;   /* since the last line about it */
@@ -70,7 +70,7 @@ static void destroy(struct fleet_line_writer *writer)
     free(writer);
 }
 
-/* (3): the lines that were dropped came after those of this batch, and before all later ones. */
+/* (3): the dropped lines came after this batch and before all later lines. */
 static void append_gap(struct fleet_line_writer *writer, struct fleet_strbuf *batch)
 {
     if (writer->dropped > 0)
@@ -113,7 +113,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* Signals are for the thread that has a handler or a descriptor for them. */
+/* Block all signals: another thread has the handler or the descriptor for them. */
 static void start_thread(struct fleet_line_writer *writer)
 {
     sigset_t all, before;
@@ -146,7 +146,7 @@ void fleet_line_writer_put(struct fleet_line_writer *writer, const char *line, s
 {
     lock(writer);
     if (writer->is_failed) {
-        /* no reader is left: the work goes on all the same */
+        /* no reader is left; the program goes on without its output */
     } else if (writer->waiting.length > 0 &&
                (writer->dropped > 0 ||
                 size > FLEET_LINE_WRITER_SIZE_MAX - writer->waiting.length)) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A line is put together in memory and written by one write(2): lines of several processes on the
- * same stderr then do not mix. The text form is klog's, so that tools for Kubernetes' logs read it.
+ * A line is built in memory and written by one write(2), so lines of several processes on one
+ * stderr do not mix. The text form is klog's, which tools for Kubernetes' logs read.
  */
 #include "libfleet/base/log.h"
 
@@ -28,7 +28,7 @@ static struct {
     struct fleet_line_writer *writer; /* NULL = stderr */
 } settings;
 
-/* Pairs with texts of their own. */
+/* Copies of pairs; they own their texts. */
 struct context {
     struct fleet_log_pair pairs[FLEET_LOG_CONTEXT_MAX + 1];
     char texts[FLEET_LOG_CONTEXT_MAX][256];
@@ -131,7 +131,7 @@ static bool has_key(const struct fleet_log_pair *pairs, const char *key)
     return pairs->key != NULL;
 }
 
-/* Those of the context that the line does not have itself. */
+/* The pairs of the context whose keys the line does not have. */
 static void append_context(struct fleet_strbuf *line, const struct fleet_log_pair *own)
 {
     (void)pthread_mutex_lock(&context_lock);

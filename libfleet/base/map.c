@@ -21,7 +21,8 @@ void fleet_map_set_seed(uint64_t value)
     seed = value | 1;
 }
 
-/* Of this process; drawn at the first use. Two threads at once draw twice and agree by the CAS. */
+/* The hash key of this process, drawn at the first use. If two threads draw it at once, the
+ * compare-and-swap keeps one. */
 static uint64_t hash_seed(void)
 {
     uint64_t value = seed;

@@ -28,8 +28,8 @@ struct fleet_random_key fleet_random_key(uint64_t seed, const char *purpose, uin
     return (struct fleet_random_key){{(uint32_t)h, (uint32_t)(h >> 32)}};
 }
 
-/* Words in variables of their own, not in arrays: four times as fast, as most of a start is
- * this. */
+/* Each word is a variable, not an array element: this is four times as fast, and most of the time
+ * of a start is spent here. */
 void fleet_random_block(struct fleet_random_key key, uint64_t high, uint64_t low, uint32_t out[4])
 {
     uint32_t c0 = (uint32_t)low, c1 = (uint32_t)(low >> 32);

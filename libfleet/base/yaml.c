@@ -46,7 +46,7 @@ static bool looks_like_json(const char *text, size_t size)
     return i < size && (text[i] == '{' || text[i] == '[');
 }
 
-/* The strict reader first: it knows the escapes of JSON that YAML lacks. */
+/* The strict reader first: it knows escapes of JSON that YAML does not have. */
 static bool read_json(const char *text, size_t size, cJSON **out)
 {
     FLEET_AUTO_JSON cJSON *json = NULL;

@@ -45,11 +45,11 @@ static bool is_tab_at(const char *text, size_t size, size_t index)
     return false;
 }
 
-/* libyaml's words, and ours for people who do not know its terms. */
+/* Messages of libyaml, and plainer ones that replace them. */
 static const struct {
-    const char *problem, *context; /* what libyaml's begin with; "" = any */
+    const char *problem, *context; /* the start of libyaml's texts; "" = any */
     const char *words;
-    bool at_start; /* blamed is where the thing begins, not where libyaml gave up */
+    bool at_start; /* report where the construct begins, not where libyaml stopped */
 } known_problems[] = {
     {"could not find expected ':'", "", "a key without a colon: \"key: value\" is expected", true},
     {"mapping values are not allowed", "",

@@ -64,7 +64,7 @@ static const char *last_key(const cJSON *mapping)
     return mapping->child ? mapping->child->prev->string : "";
 }
 
-/* Where the reader stands, as "spec.training.optimizer.learningRate". */
+/* The path of the current value, as "spec.training.optimizer.learningRate". */
 static void append_path(const struct fleet_yaml_reader *reader, struct fleet_strbuf *path)
 {
     for (int i = 0; i < reader->depth; i++) {
@@ -79,8 +79,8 @@ static void append_path(const struct fleet_yaml_reader *reader, struct fleet_str
 }
 
 /*
- * One value is wrong: 0 if reading goes on, and `format` has been noted with the value's path, else
- * -EINVAL. `path` is put before the words where the reader stands at a value.
+ * One value is wrong. Returns 0 if reading goes on: the message was added to the faults, with the
+ * value's path. Else -EINVAL. `has_path`: the message begins with the path of the current value.
  */
 __attribute__((format(printf, 5, 6))) static int fault(struct fleet_yaml_reader *reader,
                                                        yaml_mark_t mark, bool has_path,
@@ -104,7 +104,7 @@ __attribute__((format(printf, 5, 6))) static int fault(struct fleet_yaml_reader 
     return 0;
 }
 
-/* Stands for a value that could not be read: no decoder takes it. */
+/* The value that replaces one that could not be read. No decoder accepts it. */
 static cJSON *create_unreadable(void)
 {
     return fleet_json_new_number(INFINITY);
@@ -262,7 +262,7 @@ static int open_container(struct fleet_yaml_reader *reader, cJSON *node, const y
         return -EINVAL;
     reader->stack[reader->depth] = (struct fleet_yaml_open){.node = node};
     if (anchor) {
-        /* A name that is being defined again no longer names the old value inside itself. */
+        /* An anchor that is defined again does not name its old value inside the new one. */
         (void)fleet_map_remove(&reader->anchors, (const char *)anchor);
         reader->stack[reader->depth].anchor = fleet_dup_text((const char *)anchor);
     }

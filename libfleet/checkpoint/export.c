@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A checkpoint on N ranks holds tensors whole or as pieces "name@first", a piece where a rank's
- * share ends within a tensor. Export sorts the parts of all files by name and element, demands that
- * they fit together without gap or overlap, and writes each tensor once.
+ * A checkpoint of N ranks has whole tensors and pieces "name@first". A piece arises where a rank's
+ * part of the state ends inside a tensor. Export sorts the parts of all files by name and element,
+ * checks that they leave no gap and do not overlap, and writes each tensor once.
  */
 #include "libfleet/checkpoint/export.h"
 
@@ -253,7 +253,7 @@ static bool needs_prefix(const struct manifest *manifest)
            cJSON_IsFalse(fleet_json_at(manifest->job, "training.model.tieEmbeddings"));
 }
 
-/* Rename all tensors but the head; the order of their data stays. */
+/* Rename all tensors except the head. The order of their data does not change. */
 static void add_prefix(struct safetensors_tensor *tensors, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -265,7 +265,7 @@ static void add_prefix(struct safetensors_tensor *tensors, size_t count)
     }
 }
 
-/* What stands before the tensors. */
+/* The header of the file, before the tensors. */
 static int encode_header(struct export_source *source, struct fleet_error *err)
 {
     FLEET_AUTO_FREE struct safetensors_tensor *tensors =

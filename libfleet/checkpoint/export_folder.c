@@ -62,7 +62,7 @@ static int check_digest(const char *path, const char *text, size_t size, const c
     return 0;
 }
 
-/* One file of the tokenizer: from `tokenizer`, else from where it was. */
+/* One file of the tokenizer: from the folder `tokenizer`, else from the path that the job had. */
 static int add_tokenizer_file(struct export_files *files, const char *name, const char *tokenizer,
                               const struct job_record_file *recorded, struct fleet_error *err)
 {

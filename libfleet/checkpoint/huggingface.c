@@ -38,7 +38,7 @@ static cJSON *begin(const char *type, const char *architecture)
     return config;
 }
 
-/* What both have. The attention's own dropout is not ours: its probabilities are never dropped. */
+/* Keys that both models have. */
 static cJSON *end(cJSON *config, const struct training_model *model, int64_t end_of_text)
 {
     add_int(config, "vocab_size", model->vocabulary);
@@ -65,7 +65,7 @@ static cJSON *gpt_config(const struct training_model *model, int64_t end_of_text
     fleet_json_set_number(config, "layer_norm_epsilon", GPT_EPSILON);
     fleet_json_set_number(config, "embd_pdrop", model->dropout);
     fleet_json_set_number(config, "resid_pdrop", model->dropout);
-    fleet_json_set_number(config, "attn_pdrop", 0);
+    fleet_json_set_number(config, "attn_pdrop", 0); /* our attention drops no probabilities */
     fleet_json_set_bool(config, "scale_attn_weights", true);
     return end(config, model, end_of_text);
 }

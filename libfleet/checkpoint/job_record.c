@@ -12,7 +12,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
 
-#define STEPS_NEUTRAL 1000000000.0 /* no warm-up, ramp or boundary lies behind it */
+#define STEPS_NEUTRAL 1000000000.0 /* longer than any warm-up, ramp or boundary */
 
 #define TEXT_MAX 65536 /* bytes of a name or path */
 
@@ -60,7 +60,7 @@ static cJSON *complete_training(const cJSON *recorded)
         fleet_json_set_number(fleet_json_set_object(training, "optimizer"), "learningRate", 1);
     data = cJSON_GetObjectItemCaseSensitive(training, "data");
     if (!cJSON_IsObject(data))
-        return training; /* the decoder says that it is missing */
+        return training; /* the decoder reports that it is missing */
     tokenizer = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(data, "tokenizer"));
     if (tokenizer && strcmp(tokenizer, "synthetic-markov") == 0)
         return training;
@@ -144,7 +144,7 @@ static void keep_training(const cJSON *training, cJSON *to)
     keep(training, "microBatchSize", kept);
     keep(training, "precision", kept);
     if (tokenizer && strcmp(tokenizer, "synthetic-markov") == 0)
-        keep(training, "seed", kept); /* made-up text depends on it */
+        keep(training, "seed", kept); /* generated text depends on it */
 }
 
 /* The strategy changes the forward program by amp alone. */

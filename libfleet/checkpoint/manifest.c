@@ -2,8 +2,7 @@
 
 /*
  * JSON with a seal: the last key is the SHA-256 of all bytes before it. A manifest is the last file
- * of a checkpoint to be written, so one that reads and whose seal fits says that the checkpoint is
- * complete.
+ * that a checkpoint gets. So if it can be read and its seal fits, the checkpoint is complete.
  */
 #include "libfleet/checkpoint/manifest.h"
 
@@ -145,7 +144,7 @@ int manifest_decode(const char *text, size_t size, struct manifest *out, struct 
     if (rc < 0) {
         manifest_release(&manifest);
         if (err)
-            err->code = -EINVAL; /* whatever a getter said: the manifest is not sound */
+            err->code = -EINVAL; /* any error here means that the manifest is damaged */
         (void)fleet_error_wrap(err, "manifest");
         return -EINVAL;
     }

@@ -92,8 +92,8 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Length and header of a file of `size` bytes, or as much as there is of them: the decoder says
- * what is wrong. On success the caller frees *out. */
+/* Length and header of a file of `size` bytes. If the file is too short, what it has; the decoder
+ * then reports the error. On success the caller frees *out. */
 static int read_header(const struct safetensors_source *source, uint64_t size, uint8_t **out,
                        size_t *out_size, struct fleet_error *err)
 {

@@ -2,9 +2,9 @@
 
 /*
  * Two tables: from the server's reason or HTTP status to a kind, and from a kind to the errno value
- * that functions return. The reason is looked at first: 409 is two things, and 410 Gone and Expired
- * are one. The server reports a quota and unknown fields only in the words of its message; no other
- * place looks at them.
+ * that functions return. The reason counts before the status: 409 has two meanings, and 410 Gone
+ * and Expired have one. The server reports a quota and unknown fields only in the words of its
+ * message; no other place looks at them.
  */
 #include "libfleet/kube/api_error.h"
 
@@ -99,7 +99,7 @@ static enum kube_error classify(int http_status, const char *reason)
     return http_status >= 500 ? KUBE_ERROR_SERVER_FAILED : KUBE_ERROR_OTHER_ANSWER;
 }
 
-/* A refusal whose reason says little: is this one of its causes? */
+/* The reason of a refusal is too general: does its list of causes have this one? */
 static bool has_cause(const cJSON *status, const char *cause)
 {
     const cJSON *item;
@@ -114,7 +114,7 @@ static bool has_cause(const cJSON *status, const char *cause)
     return false;
 }
 
-/* What the reason leaves open. */
+/* A more precise kind, if the reason is too general. */
 static enum kube_error refine(enum kube_error kind, int http_status, const cJSON *status,
                               const char *message)
 {
@@ -149,7 +149,7 @@ int kube_api_error_decode(int http_status, const char *body, size_t size, struct
         (void)fleet_json_opt_string(root, "message", &message, NULL);
         (void)fleet_json_opt_int(root, "code", &code, NULL);
     }
-    if (code >= 400 && code <= 599) /* an ERROR event brings its status only here */
+    if (code >= 400 && code <= 599) /* an ERROR event of a watch has its HTTP status only here */
         http_status = (int)code;
     if (!message && *reason) {
         message = "";

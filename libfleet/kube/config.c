@@ -64,7 +64,7 @@ static int secret_refresh(struct kube_secret *secret, double now_ms, struct flee
         return 0;
     rc = fleet_file_read(secret->file, KUBE_CONFIG_SIZE_MAX, &text, &size, err);
     if (rc < 0)
-        return secret->text ? 0 : rc; /* a file that is just being replaced: what we have will do */
+        return secret->text ? 0 : rc; /* the file is just being replaced: keep the earlier text */
     size = trimmed_size(text, size);
     text[size] = '\0';
     if (size == 0) { /* … or just being written */
@@ -97,7 +97,7 @@ int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_w
     if (rc < 0 || !kube_exec_is_due(config, now_wall_ms, &is_urgent))
         return rc;
     rc = kube_exec_run_now(config, err);
-    return rc < 0 && !is_urgent ? 0 : rc; /* what we have is good for some seconds yet */
+    return rc < 0 && !is_urgent ? 0 : rc; /* the present credential is valid for some seconds yet */
 }
 
 void kube_config_doubt(struct kube_config *config)
@@ -223,7 +223,7 @@ int kube_config_load(const char *path, const char *context, struct kube_config *
     return rc == -ENOENT ? load_home(context, out, err) : rc;
 }
 
-/* The namespace file, without which "default" is meant. */
+/* The namespace file; "default" if it is missing. */
 static char *read_namespace(const char *folder)
 {
     FLEET_AUTO_FREE char *path = fleet_file_join(folder, "namespace");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A child with stdout in a pipe, read until it closes or a deadline; stderr stays the user's. All
- * that the child is given is copied before, so that it may be run on another thread. */
+ * inputs of the child are copied first, so that it may be run on another thread. */
 #include "libfleet/kube/exec.h"
 
 #include <errno.h>
@@ -29,8 +29,8 @@
 #include "libfleet/kube/config.h"
 
 #define ENV_MAX  1024
-#define EARLY_MS 60000 /* so long before it expires, a credential is replaced */
-#define LOOK_MS  100   /* between two looks whether it is to stop */
+#define EARLY_MS 60000 /* a credential is replaced this long before it expires */
+#define LOOK_MS  100   /* interval of checking whether to stop */
 
 struct kube_exec_run {
     char **argv, **env; /* [.., NULL], owned */
@@ -69,7 +69,7 @@ static char **build_environment(const struct kube_exec *exec, char *info)
 
     fleet_assert(env != NULL);
     for (char **e = exec->env; e && *e && count < ENV_MAX - 1; e++)
-        env[count++] = fleet_dup_text(*e); /* first: most C libraries take the first of two */
+        env[count++] = fleet_dup_text(*e); /* in front: the first of two names counts */
     for (char **e = environ; *e && count < ENV_MAX - 1; e++)
         if (strncmp(*e, "KUBERNETES_EXEC_INFO=", 21) != 0)
             env[count++] = fleet_dup_text(*e);

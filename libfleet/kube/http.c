@@ -93,7 +93,7 @@ static enum kube_error kind_of(const struct kube_call *call)
     if (call->result == CURLE_LOGIN_DENIED)
         return KUBE_ERROR_CREDENTIAL;
     if (call->body && call->body_taken == 0)
-        return KUBE_ERROR_NOT_SENT; /* no byte of its body has left */
+        return KUBE_ERROR_NOT_SENT; /* no byte of its body was sent */
     return call->result == CURLE_OPERATION_TIMEDOUT ? KUBE_ERROR_TIMED_OUT : KUBE_ERROR_UNREACHABLE;
 }
 
@@ -121,7 +121,7 @@ static void fill_error(const struct kube_call *call, struct fleet_error *err)
         (void)kube_error(err, kind_of(call), "%s: %s", server, why(call));
 }
 
-/* The last callback of a call; it is freed before, so that on_done may do anything. */
+/* The last callback of a call. The call is freed first, so that on_done may do anything. */
 static void deliver_end(struct kube_call *call)
 {
     struct kube_request request = call->request;
@@ -136,7 +136,7 @@ static void deliver_end(struct kube_call *call)
         fill_error(call, &err);
         response.err = &err;
         if (call->result == CURLE_PEER_FAILED_VERIFICATION)
-            kube_config_doubt(call->http->config); /* the CA may be another one by now */
+            kube_config_doubt(call->http->config); /* the CA may have been replaced */
     } else {
         (void)curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
         if (curl_easy_getinfo(call->easy, CURLINFO_RETRY_AFTER, &retry_after_s) == CURLE_OK &&
@@ -162,7 +162,7 @@ static void deliver_data(struct kube_call *call)
     struct fleet_strbuf piece = call->answer;
 
     call->answer = (struct fleet_strbuf){0};
-    if (call->state == KUBE_CALL_ENDED) /* its end comes in a turn of its own */
+    if (call->state == KUBE_CALL_ENDED) /* its end is delivered in a later turn */
         kube_call_make_ready(call);
     request->on_data(request->user, piece.text, piece.length); /* may free the call */
     fleet_strbuf_release(&piece);
@@ -198,7 +198,7 @@ static void kick(struct kube_http *http)
 
 static void start_waiting(struct kube_http *http);
 
-/* Callbacks may add to the list; what they add waits for the next turn. */
+/* Callbacks may add to the list. Their additions wait for the next turn. */
 void kube_http_deliver(struct kube_http *http)
 {
     struct fleet_list batch;
@@ -289,7 +289,7 @@ static void start_waiting(struct kube_http *http)
 
 static void on_waiting_time(uv_timer_t *timer);
 
-/* The timer of those that wait runs until `due_ms` at the latest. */
+/* Let the timer of waiting calls end at `due_ms` at the latest. */
 static void wake_waiting(struct kube_http *http, double due_ms)
 {
     bool is_set = uv_is_active((uv_handle_t *)&http->waiting_timer);
@@ -302,7 +302,7 @@ static void wake_waiting(struct kube_http *http, double due_ms)
                          (uint64_t)(fmax(due_ms - fleet_monotonic_ms(), 0) + 0.999), 0);
 }
 
-/* Those whose time is up end, though no place has become free. */
+/* End the waiting calls whose deadline has passed. */
 static void on_waiting_time(uv_timer_t *timer)
 {
     struct kube_http *http = timer->data;

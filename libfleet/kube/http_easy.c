@@ -60,8 +60,7 @@ static int on_curl_wants_body_again(void *user, curl_off_t offset, int from)
                                                                     : CURL_SEEKFUNC_FAIL;
 }
 
-/* A peer that vanished without a word is noticed by unacknowledged data, not by hours of
- * silence. */
+/* A peer that vanished is noticed by unacknowledged data, within seconds and not hours. */
 static int on_curl_socket_made(void *user, curl_socket_t fd, curlsocktype purpose)
 {
     unsigned int silent_ms = PEER_SILENT_MS;
@@ -89,7 +88,7 @@ static void set_identity(CURL *easy, const struct kube_config *config)
         set_blob(easy, CURLOPT_SSLCERT_BLOB, &config->client_certificate);
         set_blob(easy, CURLOPT_SSLKEY_BLOB, &config->client_key);
     }
-    if (config->proxy) { /* it is meant for this server, whatever $no_proxy says */
+    if (config->proxy) { /* of the kubeconfig, for this server, whatever $no_proxy says */
         (void)curl_easy_setopt(easy, CURLOPT_PROXY, config->proxy);
         (void)curl_easy_setopt(easy, CURLOPT_NOPROXY, "");
     }
@@ -119,9 +118,9 @@ static char *url_part(CURLU *url, CURLUPart part, unsigned int flags)
 }
 
 /*
- * The certificate is of another name than the address (tls-server-name). For curl that name is
- * the host, and the address is only where it dials. The Host header still has the address, as
- * without the name.
+ * The certificate has another name than the address (tls-server-name). curl gets that name as the
+ * host, and the address as the place to dial. The Host header has the address, as it does without
+ * tls-server-name.
  */
 static void append_named_server(struct kube_call *call, const char *name, struct fleet_strbuf *out)
 {

@@ -47,9 +47,9 @@ static void take_finished(struct kube_http *http)
 }
 
 /*
- * curl asks for a timer once a time: one that fires a fraction of a millisecond early finds nothing
- * to do and is not asked for again, and a stream whose bytes wait inside curl would wait for ever.
- * So whenever curl has worked and no timer runs, it is asked what it waits for.
+ * curl asks for a timer only once. If the timer fires a fraction of a millisecond early, curl finds
+ * nothing to do and does not ask again, and a stream whose bytes wait inside curl would wait for
+ * ever. So whenever curl has worked and no timer runs, we ask curl for its next time.
  */
 static void keep_timer(struct kube_http *http)
 {
@@ -130,7 +130,7 @@ static int on_curl_wants_timer(CURLM *multi, long timeout_ms, void *user)
     if (timeout_ms < 0) {
         (void)uv_timer_stop(&http->curl_timer);
     } else {
-        uv_update_time(http->loop); /* else the timer counts from when this turn began */
+        uv_update_time(http->loop); /* the timer counts from now, not from the turn */
         (void)uv_timer_start(&http->curl_timer, on_curl_timer, (uint64_t)timeout_ms, 0);
     }
     return 0;

@@ -9,14 +9,14 @@
 #include "libfleet/kube/exec.h"
 #include "libfleet/kube/http_internal.h"
 
-#define PLUG_IN_RETRY_MS 10000.0 /* after it failed, while the credential is good yet */
+#define PLUG_IN_RETRY_MS 10000.0 /* wait after a failure, while the credential is still valid */
 
 static void run_plug_in(uv_work_t *work)
 {
     kube_exec_perform(((struct kube_http *)work->data)->plug_in);
 }
 
-/* Those that waited for it go on, or end with its words. */
+/* Parked calls go on, or end with the plug-in's error. */
 static void release_parked(struct kube_http *http, const struct fleet_error *err)
 {
     struct fleet_list batch;
@@ -55,7 +55,7 @@ static void on_plug_in_ended(uv_work_t *work, int status)
         return;
     }
     http->plug_in_retry_ms = rc < 0 ? fleet_monotonic_ms() + PLUG_IN_RETRY_MS : 0;
-    http->has_news = true; /* good for those that waited, even if it says that it has expired */
+    http->has_news = true; /* parked calls use it, even if it has expired already */
     release_parked(http, rc < 0 ? &err : NULL);
     http->has_news = false;
 }

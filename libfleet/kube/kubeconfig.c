@@ -2,8 +2,8 @@
 
 /*
  * A kubeconfig is three lists (clusters, users, contexts) that refer to each other by name, in one
- * file or spread over several. They are turned into trees first, then the one context that is
- * wanted is followed; paths are relative to the file in which they stand.
+ * file or spread over several. All files are read into trees first; then the wanted context is
+ * followed. Paths are relative to the file that has them.
  */
 #include <errno.h>
 #include <openssl/evp.h>
@@ -73,7 +73,7 @@ static int decode_base64(const char *text, char **out, size_t *out_size)
     return 0;
 }
 
-/* "x-data" (base64) before "x" (a file): as kubectl does. */
+/* "x-data" (base64) counts before "x" (a file), as in kubectl. */
 static int decode_secret(const cJSON *from, const char *name, const char *folder,
                          struct kube_secret *secret, struct fleet_error *err)
 {
@@ -165,7 +165,7 @@ static int decode_arguments(const cJSON *exec, const char *folder, struct kube_e
     return 0;
 }
 
-/* What the plug-in wants to know of us, and we of it. */
+/* The other settings of the plug-in: version, input and terminal. */
 static int decode_exec_manner(const cJSON *exec, struct kube_exec *out, struct fleet_error *err)
 {
     const char *mode = "";
@@ -212,7 +212,7 @@ static int decode_exec(const cJSON *exec, const char *folder, struct kube_exec *
     return 0;
 }
 
-/* Without these the program would act as another user. */
+/* Settings that we do not support. Without them we would act as another user. */
 static int refuse_unsupported(const cJSON *user, struct fleet_error *err)
 {
     static const char *const names[] = {"as",       "as-uid",   "as-groups",    "as-user-extra",
@@ -240,7 +240,7 @@ static int decode_user(const cJSON *user, const char *folder, struct kube_config
         (rc = fleet_json_opt_string(user, "token", &token, err)) < 0 ||
         (rc = fleet_json_opt_string(user, "tokenFile", &file, err)) < 0)
         return rc;
-    if (file && *file) { /* it wins over the text, as in kubectl */
+    if (file && *file) { /* the file counts before the text, as in kubectl */
         kube_secret_from_file(&config->token, folder, file);
     } else if (token && *token) {
         config->token.size = strlen(token);

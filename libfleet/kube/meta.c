@@ -2,7 +2,7 @@
 
 /*
  * Metadata, conditions, quantities and names, after the Kubernetes API conventions. Nothing here
- * keeps state; getters answer NULL or false for whatever is missing or has another type.
+ * keeps state; getters return NULL or false if a value is missing or has another type.
  */
 #include "libfleet/kube/meta.h"
 
@@ -221,8 +221,9 @@ bool kube_condition_set(cJSON *conditions, const struct kube_condition *c, int64
 
 /* ---- quantities ------------------------------------------------------------------------------ */
 
-/* The number a suffix stands for, as mantissa · 2^power2 · 10^power10; false: there is none
- * such. */
+/*
+ * The number that a suffix stands for, as mantissa · 2^power2 · 10^power10; false: no such suffix.
+ */
 static bool read_suffix(const char *suffix, int *power2, int *power10)
 {
     static const char decimal[] = "num.kMGTPE"; /* 10^-9 10^-6 10^-3 10^0 10^3 … */
@@ -262,7 +263,7 @@ static bool scale_up(unsigned __int128 digits, int power2, int power10, int64_t 
     if (digits > room / (unsigned __int128)scale)
         return false;
     digits *= (unsigned __int128)scale;
-    /* divide last, so that rounding happens once: 10^-n first waits */
+    /* divide last, so that the result is rounded only once */
     if (power2 > 0) {
         if (digits > room >> power2)
             return false;
@@ -344,7 +345,7 @@ static bool is_subdomain(const char *name, size_t size)
     for (const char *at = name, *end = name + size;;) {
         const char *dot = memchr(at, '.', (size_t)(end - at));
         const char *stop = dot ? dot : end;
-        /* a part of a subdomain may be longer than 63 in Kubernetes; DNS refuses it, so do we */
+        /* Kubernetes allows a part of more than 63 letters; DNS does not, and neither do we */
         if (!is_label(at, (size_t)(stop - at)))
             return false;
         if (!dot)

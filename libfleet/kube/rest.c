@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A request is turned into text once and may be sent several times: a server that is too busy says
- * when to come back, and asking again then is part of one call.
+ * A request is turned into text once and may be sent several times: a busy server answers with a
+ * time to wait, and the repetition is part of the same call.
  */
 #include "libfleet/kube/rest.h"
 
@@ -20,8 +20,8 @@
 #include "libfleet/kube/slim.h"
 
 #define BUSY_WAIT_MS    1000.0  /* after a 429 without Retry-After */
-#define BUSY_WAIT_MAX   30000.0 /* the longest we let a server send us away */
-#define WATCH_GRACE_MS  30000.0 /* how much longer than asked for a watch may live */
+#define BUSY_WAIT_MAX   30000.0 /* longest Retry-After that is obeyed */
+#define WATCH_GRACE_MS  30000.0 /* a watch may last this much longer than its timeout */
 #define LIST_TIMEOUT_MS 120000.0
 
 const struct kube_resource kube_pods = {"", "v1", "pods", "Pod", true};
@@ -42,8 +42,8 @@ struct kube_rest_call {
     const char *content_type;
     char *path;          /* with query */
     char *body;          /* NULL: none */
-    double deadline_ms;  /* when the whole has to be over; 0: none */
-    bool urgent, reread; /* `reread`: it was sent again because there was no answer */
+    double deadline_ms;  /* deadline of the call with its repetitions; 0: none */
+    bool urgent, reread; /* a read that was sent again, because the first had no answer */
     kube_rest_done *done;
     void *user;
 
@@ -51,7 +51,7 @@ struct kube_rest_call {
     struct kube_watch_parser parser;
     kube_rest_event *on_event;
     kube_rest_end *on_end;
-    bool feeding;   /* the parser is at work below us: it must not be freed */
+    bool feeding;   /* the parser is on our call stack: it must not be freed */
     bool cancelled; /* while feeding */
 };
 
@@ -116,7 +116,7 @@ void kube_rest_path(const struct kube_rest_request *r, bool watch, struct fleet_
     }
     append_segment(out, r->resource->plural);
     if (!list && (r->verb != KUBE_CREATE || r->subresource)) {
-        fleet_assert(r->name && *r->name); /* else a DELETE would mean the whole collection */
+        fleet_assert(r->name && *r->name); /* else all of the collection is deleted */
         append_segment(out, r->name);
         append_segment(out, r->subresource);
     }
@@ -220,7 +220,7 @@ static void on_retry_time(void *user)
     send_call(call);
 }
 
-/* The server is busy and there is time to ask again: then the call goes on. */
+/* Is the server busy, and time left to ask again? Then the call goes on. */
 static bool try_again(struct kube_rest_call *call, const struct kube_response *response)
 {
     double wait_ms = response->retry_after_ms;
@@ -236,7 +236,7 @@ static bool try_again(struct kube_rest_call *call, const struct kube_response *r
     if (wait_ms > BUSY_WAIT_MAX)
         wait_ms = BUSY_WAIT_MAX;
     wait_ms *=
-        1 + 0.25 * kube_random(call->io); /* those sent away together do not return together */
+        1 + 0.25 * kube_random(call->io); /* jitter: refused calls do not come back together */
     if (kube_now_ms(call->io) + wait_ms >= call->deadline_ms)
         return false;
     call->call = kube_after(call->io, wait_ms, on_retry_time, call);
@@ -427,7 +427,7 @@ struct kube_rest_call *kube_rest_watch(struct kube_io *io, const struct kube_res
         .user = call,
     };
 
-    /* a server that forgets to end the watch is not believed to be there for ever */
+    /* a deadline of our own, in case the server does not end the watch */
     if (request->watch_timeout_s > 0)
         http.timeout_ms = request->watch_timeout_s * 1000.0 + WATCH_GRACE_MS;
     call->on_event = on_event;

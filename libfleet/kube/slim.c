@@ -6,7 +6,7 @@
 static const char key[] = "\"managedFields\":[";
 #define KEY_SIZE (sizeof(key) - 1)
 
-/* After the string that begins at `p`; NULL: it does not end. */
+/* The place behind the string that begins at `p`; NULL: it does not end. */
 static const char *skip_string(const char *p, const char *end)
 {
     for (p++; p < end; p++) {
@@ -18,7 +18,7 @@ static const char *skip_string(const char *p, const char *end)
     return NULL;
 }
 
-/* After the bracket that closes the list in which `p` is; NULL: there is none. */
+/* The place behind the bracket that closes the list around `p`; NULL: there is none. */
 static const char *skip_list(const char *p, const char *end)
 {
     size_t depth = 1;
@@ -36,8 +36,8 @@ static const char *skip_list(const char *p, const char *end)
     return NULL;
 }
 
-/* The next key that follows a comma or a brace, from `at` on; NULL: there is none. A quote there is
- * no escaped one, so it begins a key. `from` is where the text that is kept begins. */
+/* The next key after `at` that follows a comma or a brace; NULL: there is none. A quote there is
+ * never an escaped one, so it begins a key. `from` is the start of the text that is kept. */
 static const char *find_key(const char *from, const char *at, const char *end)
 {
     while ((at = memmem(at, (size_t)(end - at), key, KEY_SIZE))) {
@@ -49,8 +49,8 @@ static const char *find_key(const char *from, const char *at, const char *end)
     return NULL;
 }
 
-/* Behind a list that is cut off or kept, the search goes on after it; behind one that does not end,
- * there is no end to find: so each byte is looked at twice at most. */
+/* The search goes on behind each list. If a list does not end, the search is over. So each byte is
+ * read at most twice. */
 size_t kube_slim(const char *text, size_t size, struct fleet_strbuf *out)
 {
     const char *end = text + size, *from = text, *at = text, *start, *to;
@@ -68,7 +68,7 @@ size_t kube_slim(const char *text, size_t size, struct fleet_strbuf *out)
         else if (to < end && *to == ',')
             to++;
         else if (to == end || *to != '}')
-            continue; /* it is not written compactly */
+            continue; /* the text is not compact JSON: leave it as it is */
         fleet_strbuf_append_bytes(out, from, (size_t)(start - from));
         from = at = to;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Lines are parsed where they lie: a line that is complete within one piece of the stream is never
- * copied, only the rest behind the last line end is kept.
+ * A line that is complete within one piece of the stream is parsed in place. Only the rest behind
+ * the last line end is copied.
  */
 #include "libfleet/kube/watch.h"
 

@@ -159,8 +159,8 @@ double hub_silence_max(const struct hub *hub)
 }
 
 /*
- * Every call begins here. If this process was not run for a while, the members' silence is ours:
- * their clocks are set back.
+ * Every call begins here. If this process was stopped for a while, the members are not to blame for
+ * the silence: the times when they were last heard move on by that while.
  */
 static void enter(struct hub *hub, double now_ms)
 {
@@ -176,7 +176,7 @@ static void enter(struct hub *hub, double now_ms)
     }
 }
 
-/* Every call ends here: what may follow from what has changed. */
+/* Every call ends here: the changes of this call may end, begin or finish a generation. */
 static void leave(struct hub *hub, struct hub_output *out)
 {
     if (hub->is_finishing && !hub->is_superseded)
@@ -223,8 +223,8 @@ void hub_machine_receive(struct hub *hub, uint64_t connection, const struct mess
 }
 
 /*
- * How long a member may be without connection. If most are, it is more likely that we were out of
- * reach than that all of them died.
+ * How long a member may be without a connection. If most members have none, the hub was probably
+ * out of reach, so the time is longer.
  */
 static double disconnected_max(const struct hub *hub)
 {
@@ -287,7 +287,7 @@ void hub_machine_record_done(struct hub *hub, struct fleet_generation generation
     if (hub->is_superseded || hub_finish_is_over(hub))
         return;
     if (fleet_generation_compare(generation, hub->unrecorded) >= 0)
-        hub->unrecorded = (struct fleet_generation){0}; /* a later record includes the earlier */
+        hub->unrecorded = (struct fleet_generation){0}; /* a later record includes it */
     if (fleet_generation_compare(generation, hub->asked) == 0)
         hub->written_failures = hub->asked_failures;
     if (hub->phase == HUB_RECORDING && fleet_generation_compare(generation, hub->proposed) == 0)
@@ -358,7 +358,7 @@ void hub_machine_end(struct hub *hub, bool succeeded, const char *reason, double
 {
     enter(hub, now_ms);
     hub->is_superseded =
-        false; /* nothing is assigned any more: every member may hear that it is over */
+        false; /* no generation follows: every member may hear that the job is over */
     if (!hub_finish_is_over(hub))
         hub_finish_end(hub, succeeded, reason, out);
 }
@@ -371,7 +371,7 @@ double hub_machine_deadline(const struct hub *hub)
         return INFINITY;
     if (!hub_finish_is_over(hub))
         return hub->wake_ms;
-    return hub->peer_count > 0 ? hub->heartbeat_ms : INFINITY; /* those that save, still */
+    return hub->peer_count > 0 ? hub->heartbeat_ms : INFINITY; /* members that still save */
 }
 
 static void send_heartbeats(struct hub *hub, struct hub_output *out)
@@ -387,7 +387,7 @@ static void send_heartbeats(struct hub *hub, struct hub_output *out)
     hub_wake_at(hub, hub->heartbeat_ms);
 }
 
-/* The first member that is overdue, with the words for it; NULL if there is none. */
+/* The first member that is overdue, and the cause as a text; NULL if there is none. */
 static struct hub_peer *find_overdue(struct hub *hub, char reason[MESSAGE_REASON_MAX + 1])
 {
     double silence_ms = hub_silence_max(hub), gone_ms = disconnected_max(hub);
@@ -423,8 +423,8 @@ static void lose_overdue(struct hub *hub, struct hub_output *out)
     }
 }
 
-/* Members that a new hub has never heard of are lost after `unheard_ms` without a step: their pods
- * are there, and no other member misses them. */
+/* A new hub gives up members that it has never heard of after `unheard_ms` without a step, although
+ * their pods exist and no other member misses them. */
 static void lose_unheard(struct hub *hub, struct hub_output *out)
 {
     double due_ms = fmax(hub->quiet_until_ms, hub->progress_ms + hub->unheard_ms); /* (4) */
@@ -479,6 +479,6 @@ void hub_machine_tick(struct hub *hub, double now_ms, struct hub_output *out)
     lose_overdue(hub, out);
     lose_unheard(hub, out);
     watch_progress(hub, out);
-    hub->is_dirty = true; /* something may have waited for this moment */
+    hub->is_dirty = true; /* some wait may be over now */
     leave(hub, out);
 }

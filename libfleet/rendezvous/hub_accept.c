@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Connections from accept until their token is checked, as long as the peer is not known. A turn
- * of the loop begins at most ACCEPTS_MAX handshakes, so that the other work of the loop never
- * waits for a crowd.
+ * Connections from accept until their token is checked, as long as the peer is not known. A turn of
+ * the loop begins at most ACCEPTS_MAX handshakes, so that many connections do not delay the other
+ * work of the loop.
  *
  *   accepted ── hub_admission ──▶ handshake ── token is right ──▶ connection (hub_session.c)
  *       └─ refused ──▶ closed ◀── overdue, or replaced ──┘
@@ -25,12 +25,12 @@
 #include "libfleet/base/error.h"
 #include "libfleet/rendezvous/hub_server_internal.h"
 
-#define ACCEPTS_MAX  32   /* begun handshakes a turn of the loop … */
+#define ACCEPTS_MAX  32   /* handshakes begun in a turn of the loop … */
 #define REFUSALS_MAX 512  /* … and refused connections, which cost little */
-#define BACKLOG      4096 /* a full one makes clients try again only a second later */
+#define BACKLOG      4096 /* if it is full, clients try again a second later */
 #define KEEPER_MS    250
-#define TRIM_CLOSED  128 /* connections: what they held is worth giving back */
-#define QUIET_TURNS  4   /* of the keeper: the flood is over */
+#define TRIM_CLOSED  128 /* ended connections after which memory is given back */
+#define QUIET_TURNS  4   /* turns of the keeper without an end: the flood is over */
 
 void hub_accept_peer_name(const struct sockaddr_storage *address, socklen_t size, char out[64])
 {
@@ -88,7 +88,7 @@ void hub_accept_finish(struct hub_server *server, struct lws *wsi)
 
 static void on_acceptable(uv_poll_t *listener, int status, int events);
 
-/* Stop accepting while there is no room, go on when there is. */
+/* Stop accepting while there is no room for a connection, and go on later. */
 static void gate(struct hub_server *server)
 {
     bool must_wait = server->is_out_of_memory ||
@@ -104,8 +104,9 @@ static void gate(struct hub_server *server)
 }
 
 /*
- * The C library keeps what is freed in the middle of its heap. After a flood that may be most of
- * it. Done when no connection has ended for a while: it takes some milliseconds.
+ * Give memory back to the system. The C library keeps memory that is freed in the middle of its
+ * heap, and after a flood that may be most of the heap. This takes some milliseconds, so it waits
+ * until no connection has ended for a while.
  */
 static void give_memory_back(struct hub_server *server)
 {
@@ -186,7 +187,8 @@ static bool take_connection(struct hub_server *server, int fd,
         return false;
     }
     server->socket_count++;
-    /* A restart is a few small messages one after the other: none may wait 40 ms for an ACK. */
+    /* A restart is a few small messages in a row. Without TCP_NODELAY each may wait 40 ms for an
+     * ACK. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     handshake->user = lws_adopt_socket_vhost(server->vhost, fd);
     wake_keeper(server);
@@ -269,7 +271,7 @@ int hub_accept_open(struct hub_server *server, const char *address, int port,
 {
     int fd = open_listener(address, port, &server->port, err);
 
-    if (fd == -EAFNOSUPPORT && !address) /* without IPv6 in the kernel, "all" means all of IPv4 */
+    if (fd == -EAFNOSUPPORT && !address) /* the kernel has no IPv6: listen on all IPv4 addresses */
         fd = open_listener("0.0.0.0", port, &server->port, err);
     server->listen_fd = fd;
     return fd < 0 ? fd : 0;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * When a collective breaks, both ends say the other was lost, and one accusation starts a cascade:
- * everybody who stops is accused by the next. So the first accusation of a generation counts, and
- * only if no member was seen to fail meanwhile (then that is the explanation). What remains is a
- * link between two healthy members. The first time the generation is simply made again; the second
- * time the same two accuse each other, the one with fewer working links has to go (rule 7 of
- * docs/decisions/safety-rules.md); the accused one if both have as many.
+ * When a collective breaks, each end reports the other as lost. The accusations cascade: a member
+ * that stops is accused by its next neighbour. So only the first accusation of a generation counts,
+ * and only if no member was seen to fail meanwhile, because that failure would explain it. What
+ * remains is a broken link between two healthy members. The first time, the hub makes the
+ * generation again. If the same two accuse each other a second time, the member with fewer working
+ * links has to go (rule 7 of docs/decisions/safety-rules.md), or the accused one if both have as
+ * many.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static struct hub_pair *obtain_pair(struct hub *hub, const struct hub_pair *want
         if (is_same_pair(&hub->pairs[i], wanted))
             return &hub->pairs[i];
     if (hub->pair_count == PAIRS_MAX)
-        hub->pair_count = 0; /* so many broken links are no member's fault */
+        hub->pair_count = 0; /* with so many broken links, no single member is at fault */
     hub->pairs = fleet_grow(hub->pairs, hub->pair_count, sizeof(*hub->pairs));
     hub->pairs[hub->pair_count] = *wanted;
     hub->pairs[hub->pair_count].count = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Open handshakes form one list, the oldest first; a cell counts those of its sources. */
+/* Open handshakes form one list, the oldest first. Sources share cells, and a cell counts their
+ * handshakes. */
 #include "libfleet/rendezvous/hub_admission.h"
 
 #include <assert.h>
@@ -13,9 +14,9 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/random.h"
 
-#define LATELY_PER_SECOND 4 /* so fast a source's begun handshakes are forgotten */
+#define LATELY_PER_SECOND 4 /* a source's count of begun handshakes falls at this rate */
 
-/* Grows by one a time and shrinks with time. */
+/* A count that grows with each event and falls with time. */
 struct meter {
     double value, at_ms;
 };
@@ -23,7 +24,7 @@ struct meter {
 struct cell {
     uint32_t open;
     struct meter begun;  /* of the source's burst */
-    struct meter lately; /* the same, and slower to forget */
+    struct meter lately; /* the same, with a slower rate */
 };
 
 struct hub_admission {
@@ -91,7 +92,7 @@ static double meter_at(struct meter *meter, double per_second, double now_ms)
     return meter->value;
 }
 
-/* Has this source, or all of them, begun too many? Else one more is counted. */
+/* Has this source, or have all together, begun too many handshakes? If not, count one more. */
 static bool is_too_fast(struct hub_admission *admission, struct cell *cell, double now_ms)
 {
     const struct hub_admission_limits *limits = &admission->limits;
@@ -127,8 +128,8 @@ static struct hub_handshake *oldest_of_the_largest(const struct hub_admission *a
     return found;
 }
 
-/* The connection to close so that a handshake of `cell` can begin. -1: none may go, and *out_why
- * has the reason. */
+/* The connection to close so that a handshake of `cell` can begin. -1: none may be closed, and
+ * *out_why has the reason. */
 static int choose_victim(const struct hub_admission *admission, size_t cell, double now_ms,
                          struct hub_handshake **out_victim, enum hub_refusal *out_why)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Giving out a generation that was proposed, and recorded unless a majority made it: places, key
- * and reporter in one text that all members get, then what its beginning means for the rest of the
- * state (surplus members, whether state was lost, whether it counts as a restart).
+ * Assign a generation that was proposed, and recorded unless a majority made it. All members get
+ * one text with places, key and reporter. Then the rest of the state follows: surplus members,
+ * whether state was lost, whether the generation counts as a restart.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -18,7 +18,7 @@
 #include "libfleet/rendezvous/hub_internal.h"
 #include "libfleet/rendezvous/kv.h"
 
-/* HMAC of the generation under the hub's secret: unpredictable, and needs no source of
+/* The generation's key is an HMAC under the hub's secret: unpredictable without a source of
  * randomness. */
 static void derive_key(const struct hub *hub, uint8_t out[MESSAGE_SECRET_SIZE])
 {
@@ -29,7 +29,7 @@ static void derive_key(const struct hub *hub, uint8_t out[MESSAGE_SECRET_SIZE])
     fleet_hmac_sha256(hub->secret, sizeof(hub->secret), what, strlen(what), out);
 }
 
-/* Step reports come from the member that has seen most: it missed none. */
+/* The member with the most steps reports steps, because it has missed none. */
 static int choose_reporter(const struct hub *hub)
 {
     for (size_t i = 0; i < hub->chosen_count; i++)
@@ -81,8 +81,9 @@ static struct message_text *describe(const struct hub *hub, int *out_world)
     return message_encode(&message);
 }
 
-/* Members of the last generation that a smaller desired size leaves out may go; others stay as
- * spares. */
+/*
+ * Members of the last generation leave if the desired size is smaller now; others stay as spares.
+ */
 static void drop_surplus(struct hub *hub, struct hub_output *out)
 {
     struct message leave = {.type = MESSAGE_LEAVE, .leave = {.reason = "scaled down"}};
@@ -115,8 +116,8 @@ static void seat(struct hub *hub)
     }
 }
 
-/* Reported steps have to be made again because all members that had them are gone: that is never
- * to happen quietly. */
+/* All members that held some reported steps are gone, so these steps have to be made again. The hub
+ * always reports that. */
 static void tell_lost_state(struct hub *hub, struct hub_output *out)
 {
     struct hub_event *event;
@@ -180,7 +181,7 @@ void hub_assign_send(struct hub *hub, struct hub_output *out)
     seat(hub);
     kv_begin(hub->kv, hub->newest);
     hub->accusation = (struct hub_pair){0};
-    if (hub->checkpoint_due_step >= hub->chosen_first_step) { /* not on the lineage from here */
+    if (hub->checkpoint_due_step >= hub->chosen_first_step) { /* not on the lineage from here on */
         free(hub->checkpoint_path);
         hub->checkpoint_path = NULL;
     }
@@ -208,7 +209,7 @@ void hub_assign_send(struct hub *hub, struct hub_output *out)
 void hub_assign_repeat(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
 {
     if (!hub->newest_text)
-        return; /* made by the hub before us, which reported it */
+        return; /* made by an earlier hub, which reported it */
     hub_output_send(out, peer, hub->newest_text);
     peer->assign_sent_ms = hub->now_ms;
 }

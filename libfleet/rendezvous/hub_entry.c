@@ -124,8 +124,8 @@ static void abandon(const struct call *c)
     abandoned_count++;
 }
 
-/* `out` is NULL if the call has none: the next call that has one reports the defect, and
- * hub_deadline() asks for that call. */
+/* `out` is NULL if the call has no output. Then the next call with an output reports the defect,
+ * and hub_deadline() asks for that call. */
 static void guard(struct call *c, struct hub_output *out)
 {
     struct hub *hub = c->hub;

@@ -13,7 +13,7 @@ bool hub_finish_is_over(const struct hub *hub)
     return hub->phase == HUB_FINISHED || hub->phase == HUB_FAILED;
 }
 
-/* Everybody hears that the job is over. */
+/* Tell all members that the job is over. */
 void hub_finish_end(struct hub *hub, bool succeeded, const char *reason, struct hub_output *out)
 {
     struct message done = {.type = MESSAGE_DONE,
@@ -38,7 +38,7 @@ void hub_finish_fail(struct hub *hub, const struct hub_cause *cause, struct hub_
     hub_output_text(event->cause, "%s",
                     hub->incident.is_open && !cause->message ? hub->incident.cause : cause->cause);
     event->restarts_used_up = !cause->message;
-    if (cause->message) /* it is final by itself, whatever came before */
+    if (cause->message) /* this cause is final, whatever came before */
         hub_output_text(reason, "%s", cause->message);
     else
         hub_output_text(reason, "%d restarts are used up; the last cause was %s",
@@ -82,16 +82,16 @@ static bool have_all_finished(const struct hub *hub)
     return hub->newest_members > 0 && finished >= hub->newest_members;
 }
 
-/* It runs, or has not taken up the newest assign yet: own trainers that do not work together may
- * finish before others have begun. */
+/* Does the member run, or has it not yet begun the newest generation? Own trainers that do not work
+ * together may finish before others have begun. */
 static bool can_still_finish(const struct hub *hub, const struct hub_peer *peer)
 {
     return peer->status.state == MESSAGE_STATE_RUNNING ||
            fleet_generation_compare(peer->status.generation, hub->newest) < 0;
 }
 
-/* All steps are done: wait for the members that can still finish, whatever happens to others. Own
- * trainers do not share their result: all of them must finish. */
+/* All steps are done: wait for the members that can still finish, even if others are lost. Own
+ * trainers do not share a result, so all of them must finish. */
 void hub_finish_try(struct hub *hub, struct hub_output *out)
 {
     const struct hub_peer *teller = NULL;
@@ -114,7 +114,7 @@ void hub_finish_try(struct hub *hub, struct hub_output *out)
         if (!teller || peer->place < teller->place)
             teller = peer;
     }
-    hub_timeline_tell(hub, true, out); /* of a generation that begins with the last step */
+    hub_timeline_tell(hub, true, out); /* one may begin with the last step */
     event = hub_output_event(out, hub, HUB_EVENT_FINISHED, NULL);
     event->step.step = hub->finished_steps;
     event->step.loss = hub->finished_loss;
@@ -126,7 +126,7 @@ void hub_finish_try(struct hub *hub, struct hub_output *out)
                    out);
 }
 
-/* Does any member have steps that are not reported yet? They are sent until they are known. */
+/* Does any member have unreported steps? It sends them until the hub has them. */
 static bool are_steps_to_come(const struct hub *hub)
 {
     for (size_t i = 0; i < hub->peer_count; i++)
@@ -139,7 +139,7 @@ static bool are_steps_to_come(const struct hub *hub)
 void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct message_finished *m,
                      struct hub_output *out)
 {
-    /* Steps of a checkpoint that it all began from were never reported here. */
+    /* The steps before the checkpoint that the job began from were never reported to this hub. */
     int64_t known =
         hub->progress_floor > hub->progress_step ? hub->progress_floor : hub->progress_step;
 
@@ -150,8 +150,8 @@ void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct messag
 
     if (peer->place < 0 || fleet_generation_compare(m->generation, hub->newest) != 0 ||
         (hub->policy.own_trainer && hub->is_broken) || (m->steps > known && are_steps_to_come(hub)))
-        return;           /* they were lost on their way: both will come again */
-    if (m->steps > known) /* reported to a hub before us, which was lost with them */
+        return;           /* the messages were lost; the member sends both again */
+    if (m->steps > known) /* reported to an earlier hub, and lost with it */
         hub_message_step(hub, &last, out);
     peer->is_finished = true;
     hub_output_text(peer->weights_sha256, "%s", m->weights_sha256);
@@ -181,7 +181,7 @@ void hub_finish_take_late(struct hub *hub, struct hub_peer *peer, const struct m
         break;
     case MESSAGE_HEARTBEAT:
         if (!message->heartbeat.status.is_leaving)
-            hub_output_message(out, peer, &done); /* it was lost on its way */
+            hub_output_message(out, peer, &done); /* the message was lost */
         break;
     default:
         break;

@@ -53,8 +53,8 @@ static void note_cause(struct hub_incident *incident, const struct hub_cause *ca
 }
 
 /*
- * The first cause stays, unless the new one explains what so far was a resize or an accusation, or
- * knows how the trainer ended that was only seen to be missing.
+ * The first cause of an incident stays, with two exceptions: the new cause explains an accusation
+ * or comes after a mere resize; or it says how a trainer ended that was only known to be missing.
  */
 static void update_incident(struct hub *hub, const struct hub_cause *cause)
 {
@@ -102,11 +102,11 @@ void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_o
     if (hub_finish_is_over(hub) || hub_restart_ends_by_rule(hub, cause, out))
         return;
     update_incident(hub, cause);
-    hub->incident.is_failure |= cause->is_failure; /* counted with the generation it leads to */
+    hub->incident.is_failure |= cause->is_failure; /* counted with the next generation */
     if (cause->is_failure && !hub_restart_is_allowed(hub, cause, !was_failure, out))
         return;
     hub_finish_forget(hub);
-    hub_timeline_tell(hub, true, out); /* of the generation that ends before its first step */
+    hub_timeline_tell(hub, true, out); /* the generation ends before its first step */
     if (!hub->is_broken) {
         hub->is_broken = true;
         for (size_t i = 0; i < hub->peer_count; i++)
@@ -115,7 +115,7 @@ void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_o
     }
     if (hub->phase != HUB_GATHERING)
         gather(hub);
-    hub->is_dirty = true; /* hub_form_try() follows when all of this call is known */
+    hub->is_dirty = true; /* hub_form_try() follows at the end of this call */
 }
 
 /* ---- may a generation be made now? ----------------------------------------------------------- */
@@ -131,7 +131,7 @@ bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer)
     if (hub->policy.own_trainer)
         return false; /* it ends with its generation */
     if (is_recorded && !fleet_lineage_has(lineage, made, peer->status.step))
-        return false; /* of a branch that was given up */
+        return false; /* on a branch that was given up */
     return peer->status.step >= 0 && !fleet_generation_is_none(peer->status.state_generation) &&
            fleet_generation_compare(peer->status.state_generation, hub->live) >= 0;
 }
@@ -142,8 +142,8 @@ bool hub_form_is_present(const struct hub_peer *peer)
 }
 
 /*
- * It waits for an assign, and there is none on its way to it: a member of the newest generation has
- * to say that it has left that one, not the one before.
+ * The member waits for an assign, and no assign is on its way to it. A member of the newest
+ * generation must have said that it left that one, not an earlier one.
  */
 bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer)
 {
@@ -153,9 +153,9 @@ bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer)
 
 struct tally {
     int candidates, with_state;
-    int leaving;             /* members of the newest generation that are still in it */
+    int leaving;             /* members that are still in the newest generation */
     int starting, returning; /* trainers down: all, and those of the newest generation */
-    double grace_end_ms;     /* until when the latter are waited for */
+    double grace_end_ms;     /* until when the hub waits for the latter */
 };
 
 static struct tally count_members(const struct hub *hub)
@@ -182,7 +182,7 @@ static struct tally count_members(const struct hub *hub)
     return tally;
 }
 
-/* True once `at_ms` has come; else hub_tick() will ask again then. */
+/* True once `at_ms` has come; otherwise hub_tick() asks again at that time. */
 static bool has_come(struct hub *hub, double at_ms)
 {
     if (hub->now_ms >= at_ms)
@@ -206,7 +206,7 @@ static void tell_stalled(struct hub *hub, const struct tally *tally, struct hub_
         tally->starting);
 }
 
-/* True once `at_ms` has come; else that is what the job waits for. */
+/* True once `at_ms` has come; otherwise this is the cause that the job waits for. */
 static bool is_over(struct hub *hub, enum hub_wait_cause cause, double at_ms)
 {
     if (has_come(hub, at_ms))
@@ -215,8 +215,8 @@ static bool is_over(struct hub *hub, enum hub_wait_cause cause, double at_ms)
     return false;
 }
 
-/* Enough to go on, fewer than wanted, and a generation was there before: how long to wait for the
- * others. */
+/* Enough members are ready, but fewer than desired, and this is not the first generation: how long
+ * to wait for the others. */
 static bool may_go_on_with_fewer(struct hub *hub, const struct tally *tally)
 {
     if (!is_over(hub, HUB_WAIT_REPLACEMENT, hub->gather_ms + hub->policy.replacement_ms))
@@ -227,8 +227,8 @@ static bool may_go_on_with_fewer(struct hub *hub, const struct tally *tally)
            is_over(hub, HUB_WAIT_TRAINERS, hub->gather_ms + hub->policy.timeout_ms);
 }
 
-/* Until when survivors may take to leave the last generation; an own trainer's agent ends it when
- * its grace is over. */
+/* Until when survivors may take to leave the last generation. The agent of an own trainer ends it
+ * when its grace is over. */
 static double leaving_end(const struct hub *hub)
 {
     return hub->policy.own_trainer ? INFINITY : hub->gather_ms + HUB_ABORT_MS_MAX;
@@ -304,7 +304,7 @@ static size_t pick(const struct hub *hub, struct hub_peer **list)
         count = count < desired ? count : desired; /* the lowest indices, … */
         for (size_t i = 0; i < count; i++)
             list[i]->order = (uintptr_t)fleet_map_get(&hub->order, list[i]->pod_uid);
-        qsort(list, count, sizeof(*list), by_order); /* … near ones beside each other */
+        qsort(list, count, sizeof(*list), by_order); /* … near members side by side */
         return count;
     }
     qsort(list, placed, sizeof(*list), by_index);
@@ -314,10 +314,10 @@ static size_t pick(const struct hub *hub, struct hub_peer **list)
 }
 
 /*
- * Among the picked members must be one that holds the newest state of all that are ready. A
- * smaller wish keeps the lowest indices, and perhaps none of them holds it. The holder joins
- * them, so that they get the state from it, and goes when they have it. If no more members than
- * those are allowed, it takes the place of the last.
+ * One of the picked members must hold the newest state of all ready members. If the desired size
+ * has shrunk, the lowest indices are picked, and perhaps none of them holds that state. Then the
+ * holder joins them, passes the state on, and leaves. If that were too many members, it takes the
+ * place of the last one.
  */
 static size_t keep_holder(const struct hub *hub, struct hub_peer **list, size_t count)
 {
@@ -340,8 +340,8 @@ static size_t keep_holder(const struct hub *hub, struct hub_peer **list, size_t 
     return count + 1;
 }
 
-/* Whose state counts: that of the newest generation that made a step, else the best there is.
- * States of two generations are never mixed. */
+/* Which state counts: that of the newest generation that made a step; without one, the newest state
+ * of all. States of two generations are never mixed. */
 static void choose_state(struct hub *hub, struct hub_peer **list)
 {
     const struct hub_peer *best;
@@ -374,13 +374,13 @@ static void choose(struct hub *hub)
         ranks[i].last = list[i]->place >= 0 ? list[i]->place : RANK_NONE;
     choose_state(hub, list);
     rc = rank_assign(ranks, hub->chosen_count, NULL);
-    fleet_assert(rc == 0); /* places of one generation differ */
+    fleet_assert(rc == 0); /* the places of a generation differ */
     for (size_t i = 0; i < hub->chosen_count; i++)
         hub->chosen[ranks[i].rank] = list[i];
     hub->chosen_first_step = (hub->chosen_step >= 0 ? hub->chosen_step : hub->checkpoint_step) + 1;
 }
 
-/* A generation that trained under a hub before us, and no member of it has come. */
+/* A generation trained under an earlier hub, and none of its members has come to this one. */
 static void lose_all(struct hub *hub, struct hub_output *out)
 {
     struct hub_cause cause = {.cause = fleet_cause_word(FLEET_CAUSE_MEMBER_LOST),
@@ -393,7 +393,7 @@ static void lose_all(struct hub *hub, struct hub_output *out)
         hub_form_break(hub, &cause, out);
 }
 
-/* The pods of a scale-down leave after the others have gone on without them. */
+/* The pods that a scale-down removes leave after the others have gone on without them. */
 static void propose(struct hub *hub, struct hub_output *out)
 {
     lose_all(hub, out);
@@ -412,8 +412,8 @@ static void propose(struct hub *hub, struct hub_output *out)
 
 /* ---- resizing -------------------------------------------------------------------------------- */
 
-/* A member whose connection is broken may be back at once, or be lost: before that is known,
- * nothing else ends the generation. */
+/* A member with a broken connection may come back at once, or be lost. Until that is known, no
+ * resize ends the generation. */
 static bool is_whole(const struct hub *hub)
 {
     for (size_t i = 0; i < hub->peer_count; i++)
@@ -422,12 +422,11 @@ static bool is_whole(const struct hub *hub)
     return true;
 }
 
-/* Newcomers that are ready join a running generation by a new one; so does a smaller desired size.
- * */
+/* Ready newcomers, or a smaller desired size, end a running generation and begin a new one. */
 static void try_resize(struct hub *hub, struct hub_output *out)
 {
     int room = hub->policy.desired - hub->newest_members, ready = 0;
-    /* Own trainers lose what they hold: better one restart for all newcomers. */
+    /* Own trainers lose their state at a restart: one restart takes up all newcomers. */
     double settle_ms =
         hub->policy.own_trainer ? fmax(HUB_SETTLE_MS, hub->policy.replacement_ms) : HUB_SETTLE_MS;
     double last_ready_ms = -INFINITY;
@@ -449,7 +448,7 @@ static void try_resize(struct hub *hub, struct hub_output *out)
         hub_form_break(hub, &cause, out);
 }
 
-/* One of the chosen has changed, or a member has come since that holds what none of them does. */
+/* Has a chosen member changed, or has a member come since with a newer state than all of them? */
 static bool is_outdated(const struct hub *hub)
 {
     for (size_t i = 0; i < hub->chosen_count; i++)
@@ -464,7 +463,7 @@ static bool is_outdated(const struct hub *hub)
     return false;
 }
 
-/* A record is waited for, which may take long: is the proposal still the best there is? */
+/* The hub waits for a record, which may take long. Is the proposal still the best choice? */
 static void watch_record(struct hub *hub, struct hub_output *out)
 {
     if (is_outdated(hub)) {

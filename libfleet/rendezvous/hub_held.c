@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Bytes that the server holds for its peers: of messages whose end has not arrived, and of texts
- * that a peer has not taken yet. Counted for the job, its namespace and in all
+ * Bytes that the server holds for its peers: messages whose end has not arrived, and texts that a
+ * peer has not read yet. They are counted for the job, for its namespace and in all
  * (libfleet/base/limits.h).
  *
  *  (1) What is counted is memory: a text that waits for a thousand members of a job is one text.
- *  (2) Above a limit those go that hold most, one after the other: a peer that reads what it is
- *      sent has next to nothing waiting. In all, they are of the namespace that holds most, so
- *      no namespace pays for another.
- *  (3) A session that is being closed no longer counts for its job; what is still sent to it counts
- *      in all.
+ *  (2) Above a limit the sessions that hold most are closed, one after the other. A peer that reads
+ *      its messages holds almost nothing. Above the limit in all, they belong to the namespace that
+ *      holds most, so no namespace pays for another.
+ *  (3) A session that is being closed no longer counts for its job. The texts that it still gets
+ *      count in all.
  */
 #include "libfleet/base/assert.h"
 #include "libfleet/rendezvous/hub_server_internal.h"
@@ -20,7 +20,7 @@ static size_t text_bytes(const struct message_text *text)
     return sizeof(*text) + text->size;
 }
 
-/* Modulo 2^64 where it shrinks. */
+/* A decrease is a large number, modulo 2^64. */
 static void add_to_job(struct hub_server_job *job, size_t bytes)
 {
     job->share.held_bytes += bytes;
@@ -80,8 +80,9 @@ static const struct hub_share *payer(const struct hub_server_job *job)
     return job->tenant ? &job->tenant->share : &job->share;
 }
 
-/* The heaviest session of the job; without a job of the tenant; without both of the payer that
- * holds most. */
+/*
+ * The session that holds most: of the job, else of the tenant, else of the payer that holds most.
+ */
 static struct session *find_heaviest(const struct hub_server *server,
                                      const struct hub_server_job *job,
                                      const struct hub_tenant *tenant)

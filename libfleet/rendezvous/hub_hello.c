@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A member introduces itself: new, back, or known to a hub before this one. */
+/* A member's hello: the member is new, comes back, or was known to an earlier hub. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,9 @@ struct message hub_hello_greeting(const struct hub *hub)
                       .interval_ms = hub_heartbeat_interval(hub)}};
 }
 
-/* One pod an index: a later attempt replaces an earlier one. False: the newcomer was refused. */
+/*
+ * An index has one pod: a later attempt replaces an earlier one. False: the newcomer was refused.
+ */
 static bool claim_index(struct hub *hub, const struct message_hello *hello, uint64_t connection,
                         struct hub_output *out)
 {
@@ -67,7 +69,7 @@ static void describe_peer(struct hub_peer *peer, const struct message_hello *hel
     hub_output_text(peer->address, "%s", hello->address);
 }
 
-/* A generation beyond the record: made by a hub before us that could not write it down. */
+/* A generation that is newer than the record: an earlier hub made it and could not record it. */
 static void learn_generation(struct hub *hub, const struct message_hello *hello,
                              struct hub_output *out)
 {
@@ -99,8 +101,7 @@ static void learn_generation(struct hub *hub, const struct message_hello *hello,
     hub_output_record(out, hub, hub->unrecorded, hub->unrecorded_first_step);
 }
 
-/* Its place in the newest generation, as it remembers it: a new hub, or one that had given it
- * up. */
+/* Take the place that the member remembers: this hub is new, or had given the member up. */
 static void adopt(struct hub *hub, struct hub_peer *peer, const struct message_hello *hello)
 {
     if (peer->place >= 0 || hello->place < 0 || hello->place >= hello->members ||
@@ -108,14 +109,14 @@ static void adopt(struct hub *hub, struct hub_peer *peer, const struct message_h
         (hub->newest_members > 0 && hub->newest_members != hello->members))
         return;
     if (hub->newest_text && !hub->is_broken)
-        return; /* ours and whole: it is not in it */
+        return; /* the generation is whole without it */
     for (size_t i = 0; i < hub->peer_count; i++)
         if (hub->peers[i]->place == hello->place)
             return; /* (5) */
     hub->newest_members = hello->members;
     peer->place = hello->place;
     hub->newest_heard += hub_places_add(&hub->heard_places, peer->place);
-    hub_places_remove(&hub->finished_gone, peer->place); /* it says itself whether it has */
+    hub_places_remove(&hub->finished_gone, peer->place); /* it says so itself */
     if (hub->phase == HUB_GATHERING && !hub->is_broken &&
         hello->status.state == MESSAGE_STATE_RUNNING) {
         hub->phase = hello->status.phase == FLEET_PHASE_FIRST_STEP ? HUB_RUNNING : HUB_FORMING;
@@ -123,7 +124,7 @@ static void adopt(struct hub *hub, struct hub_peer *peer, const struct message_h
     }
 }
 
-/* The job is over. A known member may still have something to report. */
+/* The job is over, but a known member may still have something to report. */
 static void receive_late(struct hub *hub, uint64_t connection, const struct message *message,
                          struct hub_output *out)
 {
@@ -141,8 +142,8 @@ static void receive_late(struct hub *hub, uint64_t connection, const struct mess
     hub_output_reply(out, connection, &done);
 }
 
-/* It was assigned by a hub that this one knows nothing of: the job's status or the Lease was lost
- * or restored, or another replica leads. Only the owner knows which. */
+/* Another hub, unknown to this one, has assigned a newer generation: the job's status or the Lease
+ * was lost or restored, or another replica leads. Only the owner can tell. */
 static void supersede(struct hub *hub, const struct message_hello *hello, struct hub_output *out)
 {
     struct hub_event *event =

@@ -19,7 +19,7 @@
 #include "libfleet/rendezvous/hub_internal.h"
 
 #define ABSENT_MAX          64
-#define PATIENCE_CHECKPOINT 20000.0 /* ms; there is something to go on from */
+#define PATIENCE_CHECKPOINT 20000.0 /* ms; some member holds a state */
 
 static double patience_ms(const struct hub *hub)
 {
@@ -27,7 +27,7 @@ static double patience_ms(const struct hub *hub)
                                     : hub->policy.timeout_ms;
 }
 
-/* Worth going on from, rather than from the last checkpoint? */
+/* Is this state newer than the last checkpoint? */
 static bool is_worth(const struct hub *hub, struct fleet_generation generation, int64_t step)
 {
     return !hub->policy.own_trainer && step > hub->checkpoint_step &&
@@ -80,7 +80,7 @@ const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready)
     return best;
 }
 
-/* Report once the member that all others wait for. */
+/* Report, once, the member that all others wait for. */
 static void tell_waiting(struct hub *hub, int index, int64_t step, bool is_quiet,
                          struct hub_output *out)
 {
@@ -110,7 +110,7 @@ static double wait_until(struct hub *hub, struct hub_output *out)
     bool is_quiet = false; /* expected to end soon; not reported */
     int index = -1;
 
-    if (any && any->status.step > step) { /* not lost: it leaves, or its trainer does not answer */
+    if (any && any->status.step > step) { /* alive: leaving, or its trainer is silent */
         until_ms = fmax(any->down_ms, hub->gather_ms) + patience_ms(hub); /* it may be just back */
         is_quiet = any->is_dropped || !any->is_connected;
         index = any->index;

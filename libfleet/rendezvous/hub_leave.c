@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Members that go because they were asked to: by the hub (a smaller desired size), or by their
- * pod's end (a drain, a suspend, Ctrl-C). Such a member says so in its status and goes on until its
- * trainers have reached the end of a step; then they save what they hold and leave. Nothing is
- * aborted for that: the others notice at their next collective, and what ends with it is no
- * member's failure. The member stays connected until its last checkpoint is known, then it says
- * `left`.
+ * Members that leave because they were asked to: by the hub (a smaller desired size), or by the end
+ * of their pod (a drain, a suspend, Ctrl-C). Such a member says so in its status and goes on until
+ * its trainers reach the end of a step; then they save their state and leave. The hub aborts no
+ * generation for that: the other members notice at their next collective, and the end of that
+ * generation is no member's failure. The leaving member stays connected until the hub knows its
+ * last checkpoint, then it says `left`.
  *
- * Own trainers do not hear of each other through the hub. All get the order to end at once, so
- * that they can save together, and one generation follows.
+ * The hub does not connect own trainers with each other. All of them get the order to end at once,
+ * so that they can save together, and one generation follows.
  */
 #include <stdio.h>
 #include <string.h>

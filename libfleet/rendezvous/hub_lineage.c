@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * How the lineage grows: what a new generation leaves of it.
+ * How a new generation changes the lineage.
  */
 #include <string.h>
 
 #include "libfleet/rendezvous/hub_internal.h"
 
-/* The entry that is missed least: one without a step of its own, else the oldest. */
+/* The entry to drop: one without a step of its own, else the oldest. */
 static size_t expendable(const struct fleet_lineage *lineage)
 {
     for (size_t i = 0; i + 1 < lineage->count; i++)
@@ -17,8 +17,8 @@ static size_t expendable(const struct fleet_lineage *lineage)
 }
 
 /*
- * Entries that could only hold steps which will now be made again are no part of the lineage. One
- * that made no step stays: it may have saved the step it began with.
+ * Drop the entries whose steps will all be made again. An entry that made no step stays: its
+ * generation may have saved the step that it began with.
  */
 struct fleet_lineage hub_record_lineage(const struct hub *hub, const struct hub_record *record)
 {

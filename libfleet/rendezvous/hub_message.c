@@ -29,7 +29,9 @@ static void tell_checkpoint(struct hub *hub, struct hub_output *out)
     hub->checkpoint_path = NULL;
 }
 
-/* It was made before a restart that has begun, and is reported after it: it may be lost as well. */
+/*
+ * The step was made before a restart that has begun, and is reported after it: it may be lost, too.
+ */
 static void note_late(struct hub *hub, const struct message_step *step)
 {
     if (hub->incident.is_open)
@@ -58,9 +60,9 @@ void hub_message_step(struct hub *hub, const struct message_step *step, struct h
 }
 
 /*
- * Are steps missing before `first` that a member can report? Those of a checkpoint that no member
- * held in memory cannot be reported; others are waited for while a member says that it has them, or
- * has not had the time to say so.
+ * Are steps before `first` missing that a member can still report? Steps of a checkpoint that no
+ * member held in memory cannot be reported. The hub waits for others while a member says that it
+ * has them, or has had no time to say so.
  */
 static bool is_gap(struct hub *hub, int64_t first)
 {
@@ -88,7 +90,7 @@ static void on_progress(struct hub *hub, struct hub_peer *peer, const struct mes
 
     peer->status.steps_from = m->steps_from;
     if (peer->place < 0 || m->count == 0 || (!m->is_sparse && is_gap(hub, m->steps[0].step)))
-        return; /* the member with the missing ones will send them, and these come again */
+        return; /* another member will send the missing steps, and these come again */
     step_ms = (hub->now_ms - hub->progress_ms) / (double)m->count;
     hub->step_ms_mean = hub->step_ms_mean > 0 ? 0.9 * hub->step_ms_mean + 0.1 * step_ms : step_ms;
     hub->progress_ms = hub->now_ms;
@@ -104,15 +106,15 @@ static void note_down(struct hub *hub, struct hub_peer *peer)
 {
     peer->status = (struct message_status){
         .generation = peer->status.generation,
-        .step = peer->processes > 1 ? peer->status.step : -1, /* another of them may hold it */
+        .step = peer->processes > 1 ? peer->status.step : -1, /* another process may hold it */
         .state_generation =
             peer->processes > 1 ? peer->status.state_generation : (struct fleet_generation){0}};
     peer->down_ms = hub->now_ms;
 }
 
 /*
- * Own trainers that run into the end of a drained or surplus one fail of it: their generation has
- * ended for that, and the next one is on its way.
+ * An own trainer may fail because a drained or surplus one has ended. That end is the cause: the
+ * generation is over for it, and the next one is on its way.
  */
 static bool is_echo(const struct hub *hub)
 {
@@ -134,7 +136,8 @@ static void on_failed(struct hub *hub, struct hub_peer *peer, const struct messa
                               .signal = m->signal,
                               .fault_ms = hub->now_ms - m->age_ms,
                               .lines = m->lines};
-    /* Told late, to another hub perhaps: what it ended has been replaced by a generation since. */
+    /* A late report, perhaps meant for another hub: a newer generation has replaced the one that it
+     * ended. */
     bool is_past = m->is_back && fleet_generation_compare(m->generation, hub->newest) < 0;
     char message[MESSAGE_REASON_MAX + 1];
 
@@ -215,7 +218,7 @@ static void on_peer_lost(struct hub *hub, struct hub_peer *peer, const struct me
                       "its connection is broken and a peer lost it", true, cause.fault_ms, out);
         return;
     }
-    if (hub_leave_find(hub)) { /* it went, as it said it would */
+    if (hub_leave_find(hub)) { /* it had announced that it would leave */
         cause = hub_leave_cause(hub, hub_leave_find(hub));
         hub_form_break(hub, &cause, out);
         return;
@@ -227,8 +230,8 @@ static void on_peer_lost(struct hub *hub, struct hub_peer *peer, const struct me
 }
 
 /*
- * Is this one newer than the one that is known? Steps only grow while members hold the state. An
- * own trainer may begin again below them: then the last report of the newest generation counts.
+ * Is this checkpoint newer than the known one? Steps only grow while members hold the state. An own
+ * trainer may begin again at an earlier step: then the last report of the newest generation counts.
  */
 static bool is_newer_checkpoint(const struct hub *hub, const struct message_checkpoint_done *m)
 {
@@ -243,8 +246,9 @@ static bool is_newer_checkpoint(const struct hub *hub, const struct message_chec
 }
 
 /*
- * An older generation's may come late: it counts if it is on the lineage. The member repeats it
- * until it hears that it is known, or of no use; one that leaves waits for that.
+ * A checkpoint of an older generation may be reported late. It counts if it is on the lineage. The
+ * member repeats the report until the hub says that it is known or useless; a leaving member waits
+ * for that.
  */
 static void on_checkpoint(struct hub *hub, const struct hub_peer *peer,
                           const struct message_checkpoint_done *m, struct hub_output *out)
@@ -300,7 +304,8 @@ static void answer(void *user, uint64_t connection)
     hub_output_reply(answering->out, connection, &message);
 }
 
-/* A store that is full ends the connection that filled it: its trainer would wait for ever. */
+/* If the store is full, the hub closes the connection that filled it; otherwise its trainer would
+ * wait for ever. */
 static void on_put(struct hub *hub, struct hub_peer *peer, const struct message_value *m,
                    struct hub_output *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The list of actions a hub answers with. */
+/* The list of actions that is a hub's answer. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +110,7 @@ void hub_output_close(struct hub_output *out, uint64_t connection, bool is_refus
 void hub_output_record(struct hub_output *out, struct hub *hub, struct fleet_generation generation,
                        int64_t first_step)
 {
-    bool is_proposed = hub->phase == HUB_RECORDING; /* else it was assigned already, and counted */
+    bool is_proposed = hub->phase == HUB_RECORDING; /* else assigned and counted before */
     const struct hub_incident *incident = is_proposed ? &hub->incident : &hub->restart.incident;
     bool is_new = is_proposed && incident->is_open;
     bool is_restart = is_new && hub_restart_counts(hub, incident);

@@ -74,7 +74,7 @@ struct hub_peer *hub_peer_add(struct hub *hub, const char *pod_uid)
     return peer;
 }
 
-/* Take it out of all lists; it is the caller's to free. */
+/* Remove the peer from all lists. The caller frees it. */
 static void detach(struct hub *hub, struct hub_peer *peer, const char *reason,
                    struct hub_output *out)
 {
@@ -114,7 +114,7 @@ void hub_peer_lose(struct hub *hub, struct hub_peer *peer, const char *cause, co
     struct hub_event *event;
 
     if (peer->is_dropped || peer->departs_for[0] ||
-        fleet_cause_find(cause) == FLEET_CAUSE_MEMBER_LEFT) /* however it ends: it was to go */
+        fleet_cause_find(cause) == FLEET_CAUSE_MEMBER_LEFT) /* was asked to leave */
         c = hub_leave_cause(hub, peer);
     event = hub_output_event(out, hub, HUB_EVENT_LOST, peer);
     hub_output_text(event->cause, "%s", c.cause);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A member may be lost and come back: what is counted of a generation is places, not events. */
+/* A member may be lost and come back, so a generation counts places, not events. */
 #include <stdlib.h>
 
 #include "libfleet/base/memory.h"

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a failure costs: the end of the job by a rule, a restart that counts, or one that does not;
+ * What follows from a failure: a rule ends the job, a restart counts, or a restart does not count;
  * and, for own trainers, when the next generation may begin.
  *
- * The built-in trainer is started again by its agent, which backs off by itself, and survivors keep
- * their state. An own trainer is started by each generation: without a back-off one that fails at
- * once would restart some twenty times a second. So the first restart comes at once, the next after
- * 1 s, 2 s, 4 s … at most 5 minutes. It begins again when the job has made progress (a step beyond
- * the highest that was reported before) or when the generation has run for ten minutes.
+ * The agent of a built-in trainer starts it again with a back-off of its own, and survivors keep
+ * their state. Each generation starts own trainers: without a back-off, one that fails at once
+ * would restart some twenty times a second. So the first restart comes at once, the next after 1 s,
+ * 2 s, 4 s … at most 5 minutes. It begins again when the job has made progress (a step beyond the
+ * highest that was reported before) or when the generation has run for ten minutes.
  */
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #define BACKOFF_MAX_MS   300000.0
 #define BACKOFF_RUN_MS   600000.0 /* a generation that ran so long was healthy */
 #define BACKOFF_JITTER \
-    0.1 /* so much less at most: jobs that fail together do not restart together */
+    0.1 /* at most this much less, so that jobs that fail together do not restart together */
 #define BACKOFF_DOUBLINGS 16
 
 bool hub_restart_counts(const struct hub *hub, const struct hub_incident *incident)
@@ -79,8 +79,8 @@ bool hub_restart_ends_by_rule(struct hub *hub, const struct hub_cause *cause,
 }
 
 /*
- * 127 and 126 are a shell's words, and our agent's, for a command that does not exist or may not be
- * executed. Trying again does not help, unless a rule says that it may.
+ * A shell, and our agent, exit with 127 or 126 if a command does not exist or may not be executed.
+ * A restart does not help, unless a rule says so.
  */
 bool hub_restart_is_hopeless(const struct hub *hub, const struct hub_cause *cause)
 {

@@ -3,10 +3,10 @@
 /*
  * One lws context for all jobs. The listening socket is ours, not lws' (hub_accept.c).
  *
- * A connection is checked at its HTTP upgrade (subprotocol, path, token) by `serve_http`, then is a
- * `struct session` served by `serve_session`. What a hub answers goes through one queue a job
- * (hub_server_apply), because an event's handler may call the hub again while an answer is being
- * carried out: actions are carried out in the order in which they were decided.
+ * `serve_http` checks a connection at its HTTP upgrade (subprotocol, path, token); then the
+ * connection is a `struct session` that `serve_session` serves. A hub's answers go through one
+ * queue for each job (hub_server_apply): an event's handler may call the hub again while an answer
+ * is being carried out, and the queue keeps actions in the order in which they were decided.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -416,8 +416,8 @@ static void on_accept_closed(struct hub_server *server)
 }
 
 /*
- * On a loop that is not its own lws lets go in two steps: the first lws_context_destroy() closes
- * its handles, which takes some turns; the second one, when they are closed, frees the context.
+ * On a loop that belongs to the caller, lws is freed in two steps: the first lws_context_destroy()
+ * closes its handles, which takes some turns of the loop; the second frees the context.
  */
 static void reap(uv_timer_t *reaper)
 {
@@ -443,7 +443,7 @@ void hub_server_free(struct hub_server *server)
         hub_server_remove(entry->value);
     }
     fleet_map_release(&server->jobs);
-    fleet_map_release(&server->tenants); /* empty: each went with its last job */
+    fleet_map_release(&server->tenants); /* empty: each entry was freed with its last job */
     server->is_freed = true;
     hub_accept_stop(server);
     if (server->context)

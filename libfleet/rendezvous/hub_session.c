@@ -20,12 +20,12 @@
 #include "libfleet/rendezvous/hub_server_internal.h"
 
 #define JOB_NAME_MAX      253
-#define CLOSE_TIMEOUT_MS  2000.0 /* for a peer that does not take its last messages */
+#define CLOSE_TIMEOUT_MS  2000.0 /* for a peer that does not read its last messages */
 #define FRAME_MAX         16384  /* bytes: see write_next() */
 #define TOO_MANY_REQUESTS 429u   /* lws.h has no name for it */
-#define JOB_CONNECTIONS   16 /* … and two a member: one may come back before the old one is gone */
-#define JOB_RATE          200.0 /* reads a second … */
-#define JOB_MEMBER_RATE   20.0  /* … and for each member */
+#define JOB_CONNECTIONS   16     /* … and two for a member that comes back early */
+#define JOB_RATE          200.0  /* reads a second … */
+#define JOB_MEMBER_RATE   20.0   /* … and for each member */
 #define JOB_BURST_SECONDS 10
 #define PATH_PREFIX       "/rendezvous/"
 
@@ -45,7 +45,7 @@ static void peer_name(struct lws *wsi, char out[64])
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
-/* The job's share follows its policy, which may change at any time. */
+/* The job's share depends on its policy, which may change at any time. */
 static void refresh_share(struct hub_server_job *job)
 {
     double members = hub_members_max(job->hub);
@@ -67,7 +67,7 @@ static bool is_full(const struct hub_share *share)
     return share->connections >= share->connections_max;
 }
 
-/* Nothing more is heard from, and counted for, its job. */
+/* The session no longer belongs to its job: no messages, no counts. */
 static void leave_job(struct session *session)
 {
     if (!session->job)
@@ -100,7 +100,7 @@ static void forget_queue(struct session *session)
     session->queued_bytes = session->sent = 0;
 }
 
-/* What is queued is still sent; the job hears nothing more of it. */
+/* Queued texts are still sent; the job gets nothing more from this session. */
 void hub_session_close(struct session *session, const char *reason)
 {
     if (session->is_closing)
@@ -202,7 +202,7 @@ static const struct {
      "the namespace has as many connections as it may have"},
 };
 
-/* Its token is right, but its job is not hosted here. */
+/* The token is right, but the job is not hosted here. */
 static bool is_gone(const struct hub_server *server, struct lws *wsi, const char *job_uid)
 {
     static const char key[] = "job=";
@@ -243,8 +243,8 @@ static int check_upgrade(struct hub_server *server, struct lws *wsi)
     return 1;
 }
 
-/* An idle connection needs no buffers, a session of TLS is the client's to keep, and nobody
- * negotiates again. */
+/* Settings that save memory: an idle connection holds no buffers, only clients keep sessions of
+ * TLS, and there is no renegotiation. */
 static void keep_little(SSL_CTX *context)
 {
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
@@ -352,8 +352,7 @@ static void decode(void *user)
     d->rc = message_decode(fleet_strbuf_text(d->text), d->text->length, &d->message, &d->err);
 }
 
-/* A message on which decoding breaks costs its sender the connection, and no other client anything.
- * */
+/* If an assertion fails while a message is decoded, only its sender loses the connection. */
 static bool decode_guarded(struct decoding *decoding)
 {
     char text[sizeof(decoding->err.text)];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What a member says of itself, in hello, ready and heartbeat alike, and what the hub says to a
- * member that is not where it should be.
+ * What a member says of itself, in hello, ready and heartbeat alike; and how the hub corrects a
+ * member that is in the wrong generation.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -17,7 +17,7 @@ void hub_status_running(struct hub *hub, struct hub_output *out)
         return;
     hub->phase = HUB_RUNNING;
     hub->live = hub->newest;
-    hub->is_dirty = true; /* newcomers may have waited for this */
+    hub->is_dirty = true; /* newcomers may wait for the first step */
     for (size_t i = 0; i < hub->peer_count; i++)
         hub->peers[i]->failures = 0;
     hub_output_event(out, hub, HUB_EVENT_RUNNING, NULL);
@@ -32,13 +32,13 @@ static void note_restored(struct hub *hub, int64_t step)
 }
 
 /*
- * Training goes on from the state that was agreed upon, or from nowhere. Without one, from a
- * checkpoint that is known (an older one, if that is damaged); a job's start may find any.
+ * Training goes on from the agreed state. Without one it goes on from a known checkpoint, or from
+ * an older one if that is damaged. At the job's start any checkpoint may be found.
  */
 static bool is_right_step(const struct hub *hub, int64_t step)
 {
     if (!hub->newest_text || hub->policy.own_trainer)
-        return true; /* made by the hub before us, or chosen by the trainer: nothing was agreed */
+        return true; /* an earlier hub made it, or the trainer chose: no state was agreed */
     if (hub->restart.step >= 0)
         return step == hub->restart.step;
     return step <= hub->checkpoint_step ||
@@ -82,16 +82,18 @@ static void note_phases(struct hub *hub, struct hub_peer *peer, double age_ms,
     hub_timeline_tell(hub, false, out);
 }
 
-/* A hub before us has ended the generation, and said why, or it knows from its own trainer. */
+/*
+ * An earlier hub ended the generation and gave the cause, or the member knows it from its trainer.
+ */
 static void note_former_cause(struct hub_cause *cause, const char *left_for)
 {
     cause->cause = left_for;
-    cause->peer = NULL; /* which member it was about is not known any more */
+    cause->peer = NULL; /* which member it was is no longer known */
     cause->is_explained = true;
     cause->is_failure = !fleet_cause_is_wanted(fleet_cause_find(left_for));
 }
 
-/* It is not in the newest generation although it should be: lost trainers or a lost peer. */
+/* The member should be in the newest generation and is not: it lost trainers or a peer. */
 static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
 {
     bool is_down = peer->status.state == MESSAGE_STATE_STARTING;
@@ -105,7 +107,7 @@ static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_ou
 
     if (!is_down && peer->left_for[0])
         note_former_cause(&cause, peer->left_for);
-    else if (!is_down && hub_leave_find(hub)) /* its peer went, as it said it would */
+    else if (!is_down && hub_leave_find(hub)) /* its peer had announced that it would leave */
         cause = hub_leave_cause(hub, hub_leave_find(hub));
     if (hub_finish_is_decided(hub))
         hub_finish_try(hub, out);
@@ -113,7 +115,7 @@ static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_ou
         hub_form_break(hub, &cause, out);
 }
 
-/* It knows of a failure that this hub has not heard of, or has taken for a departure. */
+/* The member knows of a failure that this hub has not heard of, or has taken for a departure. */
 static bool knows_failure(const struct hub *hub, const struct hub_peer *peer)
 {
     return peer->left_for[0] && !fleet_cause_is_wanted(fleet_cause_find(peer->left_for)) &&
@@ -125,8 +127,7 @@ static bool is_due(const struct hub *hub, double sent_ms)
     return hub->now_ms - sent_ms >= hub_heartbeat_interval(hub);
 }
 
-/* Send a member that is in another generation than it should be the right one, again if needed:
- * (9). */
+/* A member in the wrong generation gets the right one, again if needed: (9). */
 static void correct(struct hub *hub, struct hub_peer *peer, double age_ms, bool is_hello,
                     struct hub_output *out)
 {
@@ -140,7 +141,7 @@ static void correct(struct hub *hub, struct hub_peer *peer, double age_ms, bool 
         if (!refuse_wrong_step(hub, peer, out))
             note_phases(hub, peer, age_ms, out);
     } else if (has_left && is_hello && knows_failure(hub, peer))
-        note_departure(hub, peer, out); /* even if it was asked to go: no other hub may know */
+        note_departure(hub, peer, out); /* even if asked to leave: a new hub may not know */
     else if (peer->is_dropped && !(is_whole && is_current))
         return; /* it goes anyway */
     else if (is_whole && is_current)

@@ -5,8 +5,8 @@
  *
  *     fault ─ detect ─ aborted ─ agree ─ assigned ─ connect ─ restore ─ restored ─ first step
  *
- * A phase that all members go through ends with the last of them. What members report carries its
- * age, so that a slow connection to the hub does not count as a slow restart.
+ * A phase that all members go through ends when the last member has reached it. Members report
+ * times as ages, so a slow connection to the hub does not count as a slow restart.
  */
 #include <math.h>
 #include <stdio.h>
@@ -83,8 +83,8 @@ static struct hub_timeline measure(const struct hub_restart *restart)
 }
 
 /*
- * Steps that are computed again, -1 = unknown. Members without state may have loaded a checkpoint:
- * where they went on is what they said. An own trainer need not say it.
+ * Steps that are computed again, -1 = unknown. Members without a state may have loaded a
+ * checkpoint; they report where they went on. An own trainer may not report it.
  */
 static int64_t lost_steps(const struct hub *hub)
 {
@@ -99,7 +99,8 @@ static int64_t lost_steps(const struct hub *hub)
     return from < progress_step ? progress_step - from : 0;
 }
 
-/* An own trainer that reports nothing was not seen to restore its state or to make a step. */
+/* If an own trainer reports nothing, the hub does not know when it restored its state or made a
+ * step. */
 static void forget_unreported(const struct hub *hub, struct hub_timeline *t)
 {
     if (!hub->policy.own_trainer || hub->restart.incident.progress_step > 0)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What the job waits for before its next generation, in words: hub_form.c notes it, people read it
- * in the status and in the progress line. A wait that is over soon is not reported. The text holds
- * no number that changes while the wait lasts, so that each wait is reported once.
+ * The text that says what the job waits for before its next generation. hub_form.c notes the cause;
+ * users read the text in the status and in the progress line. A short wait is not reported. The
+ * text has no number that changes during the wait, so each wait is reported once.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -12,8 +12,8 @@
 
 #include "libfleet/rendezvous/hub_internal.h"
 
-#define TELL_MS     2000.0  /* a shorter wait is not worth a word */
-#define TELL_FEW_MS 10000.0 /* pods take so long to start, and each word is a write of the status */
+#define TELL_MS     2000.0  /* shorter waits are not reported */
+#define TELL_FEW_MS 10000.0 /* pods take this long to start, and each report writes the status */
 
 /* An agent ends a trainer that holds state and does not answer after a minute
  * (agent/supervisor.c). */
@@ -45,7 +45,8 @@ static void describe_back_off(const struct hub *hub, char *out, size_t size)
     (void)snprintf(out, size, "restart %d in %.0f s, after %s", number, seconds, after);
 }
 
-/* A member whose trainer does not answer though it holds state, best the newest; NULL = none. */
+/* A member that holds state and whose trainer does not answer; of several the one with the newest
+ * state. NULL = none. */
 static const struct hub_peer *find_silent(const struct hub *hub)
 {
     const struct hub_peer *found = NULL;
@@ -74,7 +75,7 @@ static void describe_few(struct hub *hub, char *out, size_t size)
     hub->wait.until_ms = fmin(hub->wait.until_ms, silent->down_ms + SILENT_TRAINER_MS);
 }
 
-/* The word of the event, and what is said of it; describe() says more of some. */
+/* The event's cause and its text; describe() adds to some texts. */
 static const struct {
     const char *word, *text;
 } waits[HUB_WAIT_CAUSES] = {
@@ -93,7 +94,7 @@ static const struct {
     [HUB_WAIT_HOLDER] = {"HolderAway", ""}, /* hub_holder.c has written the message */
 };
 
-/* Fills hub->wait.message; may know better until when. */
+/* Fills hub->wait.message; may also correct the time until when. */
 static void describe(struct hub *hub)
 {
     struct hub_wait *wait = &hub->wait;
@@ -106,8 +107,8 @@ static void describe(struct hub *hub)
         hub_output_text(wait->message, "%s", waits[wait->cause].text);
 }
 
-/* A back-off is reported at once, because its length is known; other waits when they have lasted,
- * and will last, for a while. */
+/* A back-off is reported at once, because its length is known. Other waits are reported after a
+ * while, if they will last longer. */
 static bool is_worth_a_word(struct hub *hub)
 {
     bool is_start = hub->wait.cause == HUB_WAIT_FEW && isinf(hub->wait.until_ms);

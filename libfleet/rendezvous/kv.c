@@ -2,7 +2,7 @@
 
 /*
  * One hash table; an entry has a value, or waiters, never both. Waiters of an entry are a plain
- * list: a key is waited for by at most the members of one generation.
+ * list, because at most the members of one generation wait for a key.
  */
 #include "libfleet/rendezvous/kv.h"
 
@@ -118,7 +118,7 @@ int kv_put(struct kv *kv, struct fleet_generation generation, const char *key, c
 
     kv->bytes = kv->bytes - entry->size + size;
     free(entry->value);
-    entry->value = malloc(size + 1); /* never NULL, not even for no bytes */
+    entry->value = malloc(size + 1); /* never NULL, even for 0 bytes */
     fleet_assert(entry->value != NULL);
     if (size > 0)
         memcpy(entry->value, value, size);

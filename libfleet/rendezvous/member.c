@@ -4,8 +4,8 @@
  * The agent's side: its connection and its generations. member_trainer.c takes what trainers
  * report, member_report.c tells the hub, member_store.c keeps this member's part of the store.
  *
- * Two machines run beside each other; what trainers report never waits for the connection, and what
- * the hub wants is repeated by it until it is so.
+ * Two machines run beside each other. The trainers' machine never waits for the connection, and the
+ * hub repeats an order until it is carried out.
  *
  *   connection   IDLE ── back-off over ──▶ DIALLING ── connected ──▶ OPEN ── heartbeat ──▶ GREETED
  *                  ▲                          │                       │                    │
@@ -42,10 +42,10 @@
 #include "libfleet/base/cause.h"
 #include "libfleet/rendezvous/member_internal.h"
 
-#define HEARTBEAT_MS        500.0   /* until the hub says another interval */
-#define HUB_SILENT_BEATS    10      /* intervals after which a hub is left */
+#define HEARTBEAT_MS        500.0   /* until the hub sends another interval */
+#define HUB_SILENT_BEATS    10      /* intervals of silence that end the connection */
 #define STEPS_ACK_BEATS     3       /* intervals after which steps are sent again */
-#define DIAL_MS_MAX         10000.0 /* a connection that takes longer to open is given up */
+#define DIAL_MS_MAX         10000.0 /* longest time to open a connection */
 #define BACK_OFF_MS         100.0
 #define BACK_OFF_MEMBER_MS  1.0
 #define BACK_OFF_MS_MAX     5000.0
@@ -168,7 +168,7 @@ void member_enter(struct member *member, double now_ms)
     member->now_ms = now_ms;
 }
 
-/* Half to one and a half of a time that doubles with each failure and grows with the job. */
+/* A time that doubles with each failure and grows with the job, times a random 0.5 to 1.5. */
 static double back_off_ms(struct member *member)
 {
     int doublings =
@@ -322,7 +322,7 @@ static void on_assign(struct member *member, const struct message *message,
     member->is_joined = member_count(member, PROCESS_DOWN) == 0;
     member->is_pending = member->is_joined;
     if (!member->is_joined)
-        member_report_heartbeat(member, out); /* the hub does not know yet that a trainer is down */
+        member_report_heartbeat(member, out); /* the hub does not yet know that a trainer is down */
     else if (member_count(member, PROCESS_RUNNING) == 0)
         member_deliver(member, out);
 }
@@ -337,7 +337,7 @@ static void on_abort(struct member *member, const struct message_abort *m,
     if (was_delivered)
         member_abort_trainers(member, m->cause, out);
     if (fleet_generation_compare(m->generation, member->obeyed) > 0 && member->has_assignment) {
-        message_release(&member->assignment); /* the assign of the aborted one never came */
+        message_release(&member->assignment); /* the assign of the aborted generation never came */
         member->has_assignment = false;
         member->place = -1;
     }
@@ -417,7 +417,7 @@ static void beat(struct member *member, struct member_output *out)
 {
     member->heartbeat_ms = member->now_ms + member->interval_ms;
     if (member->connection == CONNECTION_OPEN) {
-        member_report_hello(member, out); /* not answered yet: lost? */
+        member_report_hello(member, out); /* not answered yet: perhaps lost */
         return;
     }
     member_report_heartbeat(member, out);

@@ -2,11 +2,12 @@
 
 /*
  * One vhost in the caller's context, with the CA of the installation and nothing else to trust; one
- * connection at a time. `wsi` is the connection that counts: what lws still says about an earlier
- * one is ignored. The member's actions go through one queue, because carrying one out may bring the
- * next ones (a handler calls the member, dialling fails at once).
+ * connection at a time. `wsi` is the current connection: callbacks of lws for an earlier one are
+ * ignored. The member's actions go through one queue, because carrying one out may bring the next
+ * ones (a handler calls the member, dialling fails at once).
  *
- * lws may speak of a connection after member_client_free(); so the struct goes with the vhost.
+ * lws may call back for a connection after member_client_free(), so the struct is freed with the
+ * vhost.
  */
 #include "libfleet/rendezvous/member_client.h"
 
@@ -39,7 +40,7 @@ struct member_client {
     struct lws_protocols protocols[2];
     SSL_CTX *tls;          /* trusts the CA of the installation and nothing else */
     SSL_SESSION *session;  /* of the last connection, to be resumed; NULL = none */
-    struct member *member; /* NULL: freed, waits for lws to let go */
+    struct member *member; /* NULL: freed by its owner; waits for lws */
     char *address, *ca_pem, *token;
     int port;
     char *tls_name, *job_uid, *job_name;
@@ -104,7 +105,7 @@ static void forget_queue(struct member_client *client)
     client->last = NULL;
 }
 
-/* Whatever comes of it, the connection counts no more. */
+/* From now on callbacks for this connection are ignored. */
 static void forget_connection(struct member_client *client)
 {
     client->wsi = NULL;
@@ -131,7 +132,7 @@ static void lose_connection(struct member_client *client, const char *detail)
     struct member_output out = {0};
 
     if (client->is_dialling)
-        forget_session(client); /* whatever it was: the next handshake is a whole one */
+        forget_session(client); /* perhaps its fault: the next handshake is full */
     if (client->connection)
         client->connection(client->user, false, detail);
     forget_connection(client);
@@ -139,7 +140,7 @@ static void lose_connection(struct member_client *client, const char *detail)
     member_client_apply(client, &out);
 }
 
-/* From the next handshake on this CA is trusted, and nothing else. */
+/* From the next handshake on trust this CA and nothing else. */
 static int trust(SSL_CTX *tls, const char *ca_pem, struct fleet_error *err)
 {
     X509_STORE *store = X509_STORE_new();
@@ -175,7 +176,7 @@ static int use_hub(struct member_client *client, const struct member_client_hub 
     if (!client->ca_pem || strcmp(client->ca_pem, hub->ca_pem) != 0) {
         if ((rc = trust(client->tls, hub->ca_pem, err)) < 0)
             return rc;
-        forget_session(client); /* it rests on the other CA */
+        forget_session(client); /* it was made under the other CA */
     }
     replace_text(&client->address, hub->address);
     replace_text(&client->ca_pem, hub->ca_pem);
@@ -219,7 +220,7 @@ static void dial(struct member_client *client)
     drop_connection(client);
     client->detail[0] = '\0';
     client->is_dialling = true;
-    if (!lws_client_connect_via_info(&info) && client->is_dialling) /* not told by a callback */
+    if (!lws_client_connect_via_info(&info) && client->is_dialling) /* no callback came */
         lose_connection(client, client->detail[0] ? client->detail : "cannot dial");
 }
 
@@ -331,7 +332,7 @@ static void on_opened(struct member_client *client)
     member_client_apply(client, &out);
 }
 
-/* 0, or -1: the hub talks nonsense, close. */
+/* 0, or -1: not a message of a hub; close the connection. */
 static int receive(struct member_client *client, const char *bytes, size_t size)
 {
     struct message message;
@@ -357,7 +358,7 @@ static int receive(struct member_client *client, const char *bytes, size_t size)
     return 0;
 }
 
-/* lws only says that TLS failed; why is known here. Nonzero refuses the certificate. */
+/* Note why a certificate is refused: lws only reports that TLS failed. Nonzero refuses it. */
 static int check_certificate(struct member_client *client, X509_STORE_CTX *chain, bool is_fine)
 {
     if (!is_fine)
@@ -382,7 +383,7 @@ static void free_client(struct member_client *client)
     free(client);
 }
 
-/* An answer that only a hub can give that has checked our token. */
+/* 410: the hub has checked our token, and does not know the job any more. */
 static void note_gone(struct member_client *client, struct lws *wsi)
 {
     struct member_output out = {0};
@@ -436,8 +437,8 @@ static int serve(struct lws *wsi, enum lws_callback_reasons reason, void *user, 
 /* ---- life cycle ------------------------------------------------------------------------------ */
 
 /*
- * A thousand agents that come back at once cost the hub a signature each, but for those that resume
- * the session they had: after a broken connection, not at another replica. lws 4.1 knows nothing of
+ * If a thousand agents come back at once, each costs the hub a signature, unless it resumes its TLS
+ * session. That works after a broken connection, but not at another replica. lws 4.1 does not offer
  * it.
  */
 static int keep_session(SSL *tls, SSL_SESSION *session)
@@ -445,7 +446,7 @@ static int keep_session(SSL *tls, SSL_SESSION *session)
     struct member_client *client = SSL_CTX_get_app_data(SSL_get_SSL_CTX(tls));
 
     forget_session(client);
-    client->session = SSL_SESSION_dup(session); /* this one is spoilt if its connection breaks */
+    client->session = SSL_SESSION_dup(session); /* a broken connection spoils it */
     return 0;
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What a member tells the hub. Nothing but hello goes out before the hub has answered the hello. */
+/* What a member reports to the hub. Before the hub has answered the hello, a member sends nothing
+ * else. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/rendezvous/member_internal.h"
 
-/* Nothing but hello goes out before the hub has answered the hello: it would not know us. */
+/* Before the hub has answered the hello it does not know us, so nothing else is sent. */
 bool member_report_can_send(const struct member *member)
 {
     return member->connection == CONNECTION_GREETED;
@@ -43,8 +44,8 @@ static const struct member_process *newest_holder(const struct member *member)
     return best;
 }
 
-/* Others of the pod may have made a step already; of own trainers only one says where it goes
- * on. */
+/* Other processes of the pod may have made a step already. Of own trainers only one reports where
+ * it goes on. */
 static int64_t restored_step(const struct member *member)
 {
     int64_t step = -1;
@@ -151,7 +152,7 @@ void member_report_steps(struct member *member, struct member_output *out)
     }
 }
 
-/* Before a member waits for the next generation it says what it knows of the last one. */
+/* A member reports what it knows of the last generation before it waits for the next one. */
 void member_report_ready(struct member *member, double age_ms, struct member_output *out)
 {
     struct message message = {.type = MESSAGE_READY,
@@ -163,7 +164,7 @@ void member_report_ready(struct member *member, double age_ms, struct member_out
         member_report_send(member, &message, out);
 }
 
-/* Send now, or once the interval that the hub asks for is over. */
+/* Send the report now, or when the interval that the hub set is over. */
 void member_report_steps_when_due(struct member *member, struct member_output *out)
 {
     double due_ms = member->now_ms;
@@ -178,7 +179,7 @@ void member_report_steps_when_due(struct member *member, struct member_output *o
         member->steps_due_ms = due_ms;
 }
 
-/* After the steps it contains. */
+/* A checkpoint is reported after the steps that it contains. */
 void member_report_checkpoint(struct member *member, struct member_output *out)
 {
     struct message message = {.type = MESSAGE_CHECKPOINT_DONE,

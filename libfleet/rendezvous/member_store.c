@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The member's part of a generation's store: what it put, and what it waits for. */
+/* The member's part of a generation's store: the values that it put, and the keys that it waits
+ * for. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

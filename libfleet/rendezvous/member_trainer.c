@@ -21,7 +21,8 @@ void member_set_port(struct member *member, int local_rank, int port)
     process_at(member, local_rank)->port = port;
 }
 
-/* One process has left the generation by itself or ended: the others of the pod must leave too. */
+/* One process has left the generation by itself, or has ended: the other processes of the pod must
+ * leave, too. */
 static void leave_generation(struct member *member, const char *cause, struct member_output *out)
 {
     if (!member->is_joined)
@@ -40,11 +41,11 @@ void member_trainer_up(struct member *member, int local_rank, int64_t step, doub
 
     member_enter(member, now_ms);
     if (process->state == PROCESS_RUNNING && !member->is_pending) {
-        process->state = PROCESS_WAITING; /* before the others hear of it */
+        process->state = PROCESS_WAITING; /* before the other processes get the order */
         leave_generation(member, fleet_cause_word(FLEET_CAUSE_PEER_UNREACHABLE), out);
     }
     process->state = PROCESS_WAITING;
-    process->is_finished = member->is_finished = false; /* it would have ended otherwise */
+    process->is_finished = member->is_finished = false; /* otherwise the process would have ended */
     process->step = step;
     if (step < 0)
         process->state_generation = (struct fleet_generation){0};
@@ -53,7 +54,7 @@ void member_trainer_up(struct member *member, int local_rank, int64_t step, doub
     if (member->is_joined && member->is_pending)
         member_deliver(member, out);
     else if (is_new && member_report_can_send(member))
-        member_report_hello(member, out); /* its port may be another one */
+        member_report_hello(member, out); /* its port may have changed */
     else
         member_report_ready(member, 0, out);
 }
@@ -136,8 +137,8 @@ void member_trainer_checkpoint(struct member *member, struct fleet_generation ge
     member_report_checkpoint(member, out);
 }
 
-/* A hub that has not heard of it when it is lost cannot count it; the next one hears it from
- * here. */
+/* If the hub is lost before it has heard of this failure, it cannot count it. So the member reports
+ * it to the next hub. */
 static void leave_for_failure(struct member *member, const char *cause, struct member_output *out)
 {
     if (member->is_joined)

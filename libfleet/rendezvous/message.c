@@ -27,7 +27,7 @@
 static const char *const state_names[] = {"starting", "waiting", "running", NULL};
 static const char *const phase_names[] = {"waiting", "connected", "restored", "firstStep", NULL};
 
-/* Rows that several messages have. `type` is the struct without its front "message_". */
+/* Rows that several messages have. `type` is the struct's name without "message_". */
 #define BOOL(type, name, member, flags) ROW_BOOL(struct message_##type, name, member, flags)
 #define INT(type, name, member, low, high, flags) \
     ROW_INT(struct message_##type, name, member, low, high, flags)
@@ -344,8 +344,7 @@ static int check_sequence(int64_t sequence, struct fleet_error *err)
                        sequence);
 }
 
-/* What single fields cannot say: steps follow each other, the world is the sum of the processes,
- * … */
+/* Checks across fields: steps follow each other, the world is the sum of the processes, … */
 static int check_whole(const struct message *message, struct fleet_error *err)
 {
     const struct message_assign *assign = &message->assign;

@@ -104,12 +104,12 @@ static bool set_serial(X509 *certificate)
     return ok;
 }
 
-/* Everything but the issuer, the extensions and the signature. */
+/* All parts of a certificate except the issuer, the extensions and the signature. */
 static X509 *new_certificate(const char *name, int days, time_t now, EVP_PKEY *key)
 {
     X509 *certificate = X509_new();
     X509_NAME *subject = certificate ? X509_get_subject_name(certificate) : NULL;
-    char common_name[COMMON_NAME_MAX + 1]; /* clients verify the DNS name, which is whole */
+    char common_name[COMMON_NAME_MAX + 1]; /* clients verify the DNS name, which is not cut */
 
     (void)snprintf(common_name, sizeof(common_name), "%s", name);
 

@@ -151,7 +151,8 @@ static void check_value(struct checker *c, const struct knob_field *field, const
         check_list(c, field, value);
 }
 
-/* Only what is set: a default is legal by definition. Errors name the spelling that was used. */
+/* Only set fields are checked: a default is legal by definition. Errors name the spelling that the
+ * user wrote. */
 static void check_message(struct checker *c, const struct knob_message *message, const void *value)
 {
     for (size_t i = 0; i < message->count; i++) {
@@ -179,7 +180,7 @@ static void check_recompute(struct checker *c, const struct strategy *s)
         refuse(c, "recompute_configs.checkpoint_shape", "is only allowed with enable_offload");
 }
 
-/* The degrees of the 2.1 dialect are given: then their product is judged by the topology. */
+/* Are the degrees of the 2.1 dialect given? Then topology_build() checks their product. */
 static bool has_degrees(const struct strategy_sharding_config *g)
 {
     return g->has_mp_degree || g->has_pp_degree || g->has_dp_degree;

@@ -27,7 +27,7 @@ static void warn(struct converter *c, const char *message)
 
 /* ---- values that equal their default -------------------------------------------------------- */
 
-/* Leaving the field out would mean the same: its value is its default, all the way down. */
+/* Is the value equal to its default, at all levels? Then the field can be left out. */
 static bool is_default(const struct knob_field *field, const void *value)
 {
     switch (field->kind) {
@@ -64,7 +64,7 @@ static bool is_default(const struct knob_field *field, const void *value)
 
 static void convert_message(struct converter *c, const struct knob_message *message, void *value);
 
-/* A set field that the other dialect lacks. */
+/* A set field that does not exist in the other dialect. */
 static void leave_out(struct converter *c, const struct knob_field *field, void *message)
 {
     if (is_default(field, knob_value(field, message))) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Values inside a strategy: made, copied, compared and freed field by field along the tables, so
- * that a new field needs no code here. Out of memory aborts: a strategy is a few kilobytes, and
- * all sizes from outside were bounded before.
+ * Make, copy, compare and free the values of a strategy, field by field along the tables, so that a
+ * new field needs no code here. Running out of memory aborts: a strategy is a few kilobytes, and
+ * all sizes from outside were checked before.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* knobs.def turned into tables, and the questions one asks them. Values are in knob_values.c. */
+/* The tables that are made of knobs.def, and functions that search them. Values are in
+ * knob_values.c. */
 #include "libfleet/strategy/knobs.h"
 
 #include <stdio.h>
@@ -170,8 +171,8 @@ int knob_mode_number(const char *name)
 }
 
 /*
- * Six digits if they read back equal, else as many more as it takes; nine always do. Unlike "%g"
- * the words for the numbers without digits are those that the text format reads.
+ * Six digits if they read back equal, else as many as needed; nine always are enough. Infinity and
+ * NaN are written as the text format reads them, unlike "%g".
  */
 void knob_print_float(float number, char *out)
 {

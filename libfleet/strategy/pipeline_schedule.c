@@ -2,8 +2,8 @@
 
 /*
  * A stage's schedule is its order of forwards and backwards: warm-up forwards, then one of each in
- * turn, then the backwards that are left. How long it takes is found by playing all stages against
- * each other, not by a formula, so that uneven stages and interleaved chunks come out right, too.
+ * turn, then the backwards that are left. The time of a schedule is found by simulating all stages,
+ * not by a formula, so it is also right for uneven stages and interleaved chunks.
  */
 #include "libfleet/strategy/pipeline_schedule.h"
 
@@ -123,7 +123,7 @@ static double *done_at(const struct simulation *x, bool is_backward, int virtual
                     m];
 }
 
-/* When the input of a step is there; negative: not yet. */
+/* When the input of a step is complete; negative: not yet. */
 static double ready_at(const struct simulation *x, int stage, struct pipeline_step step)
 {
     int last = x->shape->stages * x->shape->chunks - 1;
@@ -135,7 +135,7 @@ static double ready_at(const struct simulation *x, int stage, struct pipeline_st
                                  : *done_at(x, true, virtual_stage + 1, step.micro_batch);
 }
 
-/* Runs what can be run on `stage`; false if it was nothing. */
+/* Run all steps of `stage` whose inputs are complete; false if there was none. */
 static bool advance(struct simulation *x, int stage, const double duration[2])
 {
     bool any = false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The lexical grammar: longest match, a number may not touch a letter, and a string may not cross
- * a line. Character classes are spelled out, so that no locale takes part.
+ * The lexical grammar: longest match, a number may not touch a letter, and a string may not cross a
+ * line. Character classes are written out, so that the locale does not matter.
  */
 #include "libfleet/strategy/prototxt_lexer.h"
 
@@ -52,7 +52,7 @@ int prototxt_lexer_error(const struct prototxt_lexer *lexer, const struct protot
                        fleet_strbuf_text(&text));
 }
 
-/* The byte `ahead` places on, NUL at the end. A NUL in the text is no part of any token. */
+/* The byte `ahead` places further, NUL at the end. No token contains a NUL. */
 static char peek(const struct prototxt_lexer *lexer, size_t ahead)
 {
     return (size_t)(lexer->end - lexer->next) > ahead ? lexer->next[ahead] : '\0';

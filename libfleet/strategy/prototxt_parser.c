@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The syntax: one function a production, values by type, all into a scratch copy that takes the
- * strategy's place only when the whole text was read.
+ * The syntax: a function for each production. Values go into a copy, which replaces the strategy
+ * only when the whole text was read.
  */
 #include <errno.h>
 #include <math.h>
@@ -36,7 +36,7 @@ static int shown_length(const struct prototxt_token *token)
     return token->length < SHOWN_MAX ? (int)token->length : SHOWN_MAX;
 }
 
-/* Fail at a token with "<text><token>", where the end of the file has a name too. */
+/* Fail at a token with "<text><token>"; the end of the file has a name, too. */
 static int fail_got(struct parser *p, const struct prototxt_token *at, const char *wanted)
 {
     const struct prototxt_token *got = &p->lexer.token;
@@ -79,7 +79,8 @@ static uint64_t integer_value(const struct prototxt_token *token)
     size_t length = token->length;
 
     if (length >= sizeof(digits)) {
-        /* Longer than any 64-bit number unless it is all leading zeros; octal alone has those. */
+        /* Longer than any 64-bit number, unless it begins with many zeros, as only octal numbers
+         * may. */
         for (size_t i = 0; i + 24 < length; i++)
             if (token->text[i] != '0')
                 return UINT64_MAX;
@@ -224,8 +225,8 @@ static int parse_word(struct parser *p, const struct knob_field *field, char **o
     return advance(p);
 }
 
-/* Adjacent strings are one. Errors about the whole stand behind it, as Paddle's reader puts
- * them. */
+/* Adjacent strings are one value. Errors about it have the position behind it, as in Paddle's
+ * reader. */
 static int parse_string(struct parser *p, struct fleet_strbuf *out)
 {
     int code = 0;

@@ -18,7 +18,7 @@
 
 #define LINES_MAX 128 /* names of one message */
 
-/* One name that is set, and where it goes. */
+/* A name that is set, and its number. */
 struct line {
     const struct knob_field *field;
     const char *name;

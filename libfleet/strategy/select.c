@@ -2,8 +2,8 @@
 
 /*
  * The frame of the selection and its Full policy, which is two tables: pairs that contradict each
- * other, and the order in which units contain each other. Paddle's policy is in select_paddle.c,
- * what is said about the outcome in select_explain.c.
+ * other, and the order in which units contain each other. Paddle's policy is in select_paddle.c;
+ * select_explain.c explains the result.
  */
 #include "libfleet/strategy/select.h"
 
@@ -50,7 +50,7 @@ static const struct {
     {UNIT_DGC, UNIT_SHARDING, sparse_exchange},
 };
 
-/* Outermost first. Tensor parallelism, no unit of Paddle 2.0, stands behind the second. */
+/* Outermost first. Tensor parallelism is no unit of Paddle 2.0; it follows the second one. */
 static const enum unit containment[] = {
     UNIT_PIPELINE,
     UNIT_SHARDING,
@@ -120,7 +120,7 @@ static void refuse_contradictions(struct selection *x)
             refuse_optimizer(x, (enum unit)i);
 }
 
-/* Lists of operators that contradict themselves, and two 16-bit types at once. */
+/* amp: operator lists that contradict each other, and two 16-bit types at once. */
 static void refuse_amp_contradictions(struct selection *x)
 {
     const struct strategy_amp_config *amp = &x->strategy.amp_configs;
@@ -182,7 +182,8 @@ static void list_applied(struct select_result *out)
     }
 }
 
-/* Paddle 2.0 has no tensor parallelism; later it stands behind what divides the ranks. */
+/* Paddle 2.0 has no tensor parallelism. In later versions it follows the units that divide the
+ * ranks. */
 static void insert_tensor_parallel(struct select_result *out)
 {
     struct select_names *applied = &out->applied;
@@ -217,8 +218,8 @@ static void force_int(int32_t *value, uint8_t *has, int32_t forced)
 }
 
 /*
- * The effective strategy shows what Paddle sets implicitly, if it changes anything. It shows the
- * thread for sync_nccl_allreduce only if the user has set that knob, because it is on by
+ * The effective strategy has the values that Paddle sets implicitly, if they change anything. It
+ * shows the thread for sync_nccl_allreduce only if the user has set that knob, because it is on by
  * default.
  */
 static void force_values(struct strategy *s, int world_size)
@@ -247,7 +248,7 @@ static void force_values(struct strategy *s, int world_size)
         s->has_execution_strategy = KNOB_BY_NAME;
 }
 
-/* No degree is 0 or below, so the grid can be judged although other values are bad. */
+/* No degree is 0 or less, so the grid can be checked although other values are wrong. */
 static bool has_legal_degrees(const struct strategy *s)
 {
     const struct strategy_hybrid_config *h = &s->hybrid_configs;
@@ -369,7 +370,8 @@ static bool has_model_degree(const struct strategy *s)
            (s->tensor_parallel && s->tensor_parallel_configs.tensor_parallel_degree > 1);
 }
 
-/* The axes by what is on: more than one worker is divided by whatever divides. */
+/* Guess the axes from the units that are on: with several workers each unit that divides ranks gets
+ * some. */
 static void guess_topology(const struct strategy *s, int world, struct topology *out)
 {
     *out = (struct topology){.world = world};
@@ -388,7 +390,7 @@ static void guess_topology(const struct strategy *s, int world, struct topology 
 void select_roughly(const struct strategy *s, const struct select_options *options,
                     const char *path, struct select_result *out, struct topology *out_topology)
 {
-    struct fleet_errors ignored = {0}; /* strategy_select() has told them */
+    struct fleet_errors ignored = {0}; /* strategy_select() has reported them */
     struct selection x = {.options = options, .path = "", .errors = &ignored};
 
     *out = (struct select_result){0};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What is said about a selection: knobs that were accepted and have nothing to do, knobs that tie
- * the result to the number of workers, and what was chosen where the strategy left it open.
+ * Notes about a selection: knobs that were accepted and have no effect, knobs that make the result
+ * depend on the number of workers, and values that were chosen because the strategy left them open.
  */
 #include <string.h>
 
@@ -118,7 +118,8 @@ static const struct {
     {"build_strategy.debug_graphviz_path", WHEN_SET, "fleetjob plan --program prints the program"},
 };
 
-/* Configs whose switch is off do nothing; said, because it is often a forgotten line. */
+/* Configs without their switch have no effect. This is noted, because the switch was often
+ * forgotten. */
 static const struct {
     const char *configs;
     const char *knob;
@@ -154,7 +155,7 @@ static bool is_true(const struct strategy *s, const char *path)
     return *(const bool *)knob_value(field, message);
 }
 
-/* Knobs of the exchange, beside more particular reasons. */
+/* Knobs of the exchange that no more particular reason covers. */
 static void explain_lonely_knobs(const struct strategy *asked, const struct topology *t,
                                  struct select_result *out)
 {
@@ -174,7 +175,7 @@ static void explain_lonely_knobs(const struct strategy *asked, const struct topo
                                              : one_order);
 }
 
-/* a_sync sets the interval by itself, to 0: that is not the user's word. */
+/* a_sync sets the interval to 0 itself: that is not a value of the user. */
 static bool has_server_configs(const struct strategy *asked)
 {
     const struct knob_field *field = knobs_find(knobs_root(), "a_sync_configs", NULL);
@@ -204,7 +205,7 @@ static void explain_idle_knobs(const struct strategy *asked, const struct topolo
     explain_lonely_knobs(asked, t, out);
 }
 
-/* Configs of a knob that is off, or on and without anything to do. */
+/* Configs of a knob that is off, or that is on and has no effect. */
 static void explain_configs(const struct strategy *asked, const struct strategy *s,
                             struct select_result *out)
 {
@@ -235,7 +236,8 @@ static void explain_batch_norm(const struct strategy *asked, const struct select
                     "one replica has no other to share statistics with");
 }
 
-/* One checkpoint is the last, which stays; chosen ones are counted where the program is. */
+/* A single checkpoint is the last one, which is kept. Checkpoints that a pass chooses are counted
+ * when the program is built. */
 static void explain_offload(const struct strategy *s, struct select_result *out)
 {
     const struct strategy_recompute_config *r = &s->recompute_configs;
@@ -245,7 +247,7 @@ static void explain_offload(const struct strategy *s, struct select_result *out)
                     "the last checkpoint is never moved, and there is only one");
 }
 
-/* sharding_group_size says nothing while there is one group, the whole world. */
+/* sharding_group_size has no effect while the whole world is one group. */
 static void explain_group_size(const struct strategy *s, struct select_result *out)
 {
     const struct strategy_sharding_config *g = &s->sharding_configs;
@@ -313,7 +315,7 @@ void select_explain(const struct strategy *asked, const struct select_options *o
     const struct strategy *s = &out->final;
 
     if (options->policy ==
-        STRATEGY_FULL) /* Paddle's candidates are those that have something to do */
+        STRATEGY_FULL) /* Paddle's candidates are the units that have an effect */
         explain_idle_units(s, topology, out);
     if (s->tensor_parallel && topology->degree[TOPOLOGY_MODEL] == 1)
         select_note(&out->without_effect, "tensor_parallel", "its degree is 1");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The selection of Paddle 2.0, accidents included: candidates in a fixed order, then the longest
- * path through "may contain" found by one pass of Floyd and Warshall in which a path may only grow
- * where the direct edge exists, and in which the last pair that grew wins.
+ * The selection of Paddle 2.0, with its accidents. Candidates have a fixed order. The longest path
+ * through "may contain" is found by one pass of Floyd and Warshall, in which a path may grow only
+ * where the direct edge exists. The last pair that grew wins.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ struct chain {
     size_t count;
 };
 
-/* Why `unit`, which is on, cannot be a candidate; false if it can. */
+/* The reason why `unit`, which is on, cannot be a candidate; false if it can. */
 static bool is_barred(const struct strategy *s, enum unit unit,
                       const struct select_options *options, char *why, size_t size)
 {
@@ -43,8 +43,8 @@ static bool is_barred(const struct strategy *s, enum unit unit,
 }
 
 /*
- * The units of the longest path, outermost first. `candidates` are bits; with an unknown optimizer
- * all that need one may be among them.
+ * The units of the longest path, outermost first. `candidates` are bits. If the optimizer is
+ * unknown, all units that need a particular one are candidates.
  */
 static void find_chain(unsigned int candidates, struct chain *chain)
 {

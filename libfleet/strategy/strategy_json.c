@@ -36,7 +36,7 @@ static const struct {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* A value as it stands in an error: short, on one line. */
+/* A value as an error prints it: short, on one line. */
 static void show(const cJSON *item, char *out)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -72,8 +72,7 @@ static void refuse(struct decoder *d, const cJSON *item, const char *wanted)
 
 static void refuse_unknown(struct decoder *d, const struct knob_message *message, const char *name)
 {
-    /* Errors beyond the limit are only counted; looking for each one's neighbours would take
-     * long. */
+    /* Errors beyond the limit are only counted, because the search for similar names takes long. */
     const char *closest = d->errors->count < FLEET_ERRORS_MAX ? knobs_closest(message, name) : NULL;
 
     if (closest)
@@ -89,7 +88,7 @@ static bool read_int(struct decoder *d, const cJSON *item, int32_t *out)
     int64_t number;
 
     if (fleet_json_item_int(item, &number) < 0 || fleet_json_float_spelling(item)) {
-        refuse(d, item, "an integer"); /* to Paddle's setters 2.0 is none either */
+        refuse(d, item, "an integer"); /* Paddle's setters refuse 2.0, too */
         return false;
     }
     if (number < INT32_MIN || number > INT32_MAX) {
@@ -159,7 +158,7 @@ static void read_element(struct decoder *d, const struct knob_field *field, cons
     }
 }
 
-/* A list replaces what was there: a resource says what is, not what to add. */
+/* A list replaces the earlier one: a resource states values, not additions. */
 static bool read_list(struct decoder *d, const struct knob_field *field, const cJSON *json,
                       void *list)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Three steps: collect the degrees that the strategy gives, let what is left over fill the axes
- * that are open, refuse what does not multiply to the world. The grid itself is a mixed-radix
- * number system.
+ * Three steps: collect the degrees that the strategy gives, give the remaining ranks to the open
+ * axes, refuse degrees whose product is not the world. The grid itself is a mixed-radix number
+ * system.
  */
 #include "libfleet/strategy/topology.h"
 
@@ -24,14 +24,14 @@
 struct source {
     const char *field;
     int degree;
-    const char *wanted_by; /* the field that makes the default count, NULL: it is given */
+    const char *wanted_by; /* the field that makes the default count; NULL: the degree is given */
 };
 
 /* One axis while the grid is being built. */
 struct axis {
     struct source sources[SOURCES_MAX]; /* [count]: fields that give the degree */
     size_t count;
-    bool open; /* no field gives it: it takes from what is left over */
+    bool open; /* no field gives it: it gets the remaining ranks */
     int degree;
 };
 
@@ -133,7 +133,7 @@ static void settle(struct builder *b)
 
 /* ---- refusals ------------------------------------------------------------------------------ */
 
-/* Another choice of the given degrees that would do, and how far it is from what was asked. */
+/* Another choice of the given degrees that would fit, and its distance from the given one. */
 struct suggestion {
     int degree[TOPOLOGY_AXES];
     double distance;
@@ -165,7 +165,9 @@ static void keep_if_near(struct search *s, double distance)
     s->best[place].distance = distance;
 }
 
-/* All ways to give the axes from `axis` on divisors of `rest`, but for those already too far. */
+/*
+ * Try all divisors of `rest` for the axes from `axis` on, except choices that are already too far.
+ */
 static void search_from(struct search *s, int axis, int rest, double distance)
 {
     if (s->count == SUGGESTIONS_MAX && distance >= s->best[SUGGESTIONS_MAX - 1].distance)
@@ -210,8 +212,7 @@ static void print_degrees(const struct builder *b, const int *degree, struct fle
     }
 }
 
-/* The sizes of jobs nearest to `world` that the degrees multiply to, or divide; none is too
- * large. */
+/* The world sizes nearest to `world` that the degrees fit; none is above the limit. */
 static void append_worlds(int world, long long product, bool exact, struct fleet_strbuf *out)
 {
     long long below = exact ? 0 : world / product * product;
@@ -309,7 +310,8 @@ static void fill_open_axes(struct builder *b)
         axes[TOPOLOGY_DATA].degree = rest;
         rest = 1;
     }
-    /* Only possible with an open pipeline that left ranks to a data axis of a given degree. */
+    /* This happens only with an open pipeline, if ranks remain and the data axis has a given
+     * degree. */
     axes[TOPOLOGY_PIPELINE].degree *= rest;
 }
 
@@ -365,7 +367,7 @@ int topology_build(const struct strategy *s, int world, const char *path, struct
 
 int topology_least_world(const struct strategy *s)
 {
-    struct fleet_errors ignored = {0}; /* topology_build() tells them */
+    struct fleet_errors ignored = {0}; /* topology_build() reports them */
     struct builder b = {.strategy = s, .path = "", .errors = &ignored};
     long long product = 1;
 

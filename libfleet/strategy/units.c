@@ -12,7 +12,7 @@ struct row {
     size_t offset, has_offset; /* of the switch in struct strategy */
     unsigned int may_contain;
     bool bars_graph_executor;
-    const char *optimizers[2]; /* it works with these; none: with all */
+    const char *optimizers[2]; /* optimizers that it works with; none: all */
     const char *wants;         /* the same in words */
 };
 

@@ -34,7 +34,7 @@ void loss_scaling_advance(struct loss_scaling *state, const struct strategy *str
         if (++state->bad < strategy->amp_configs.decr_every_n_nan_or_inf)
             return;
         next = state->scale * strategy->amp_configs.decr_ratio;
-        state->scale = next < 1.0F ? 1.0F : next; /* which raises a scale that was below 1 */
+        state->scale = next < 1.0F ? 1.0F : next; /* this raises a scale below 1 */
         state->bad = 0;
         return;
     }

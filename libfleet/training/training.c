@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Reading a training block: the preset is written into the JSON first, the table decodes it, then
- * what depends on other fields is completed and checked. So every later reader sees plain values.
+ * Reading a training block: the preset is first written into the JSON, the table decodes it, then
+ * defaults and checks that depend on other fields follow. So every later reader gets plain values.
  */
 #include "libfleet/training/training.h"
 
@@ -330,7 +330,7 @@ static void check_rest(const struct report *report, const struct training_config
 
 /* ---- public -------------------------------------------------------------------------------- */
 
-/* A preset that is not known brings no name, but no second error either. */
+/* An unknown preset gives no model name; the missing name is no second error. */
 static void forgive_name(const cJSON *json, const char *path, struct fleet_errors *errors)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf preset = {0}, name = {0};
@@ -399,7 +399,8 @@ void training_config_release(struct training_config *config)
     fleet_object_release(&training_type, config);
 }
 
-/* A batch that is no multiple has one micro-batch begun more: no job is refused wrongly. */
+/* Round up: a batch that is no multiple has one more, incomplete micro-batch, so no job is refused
+ * wrongly. */
 static int64_t micro_batches_at_most(const struct training_config *config)
 {
     return (config->global_batch_size + config->micro_batch_size - 1) / config->micro_batch_size;

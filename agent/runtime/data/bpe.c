@@ -3,7 +3,8 @@
 /*
  * Merges are a hash table from a pair of ids to (rank, id of the joined token). A word is a linked
  * list of tokens and a heap of the pairs that could be joined, so long words cost n log n. Most
- * words come again: their tokens are remembered in a table where the newest word of a place wins.
+ * words repeat: a table keeps their tokens, and a newer word replaces an older one in the same
+ * place.
  */
 #include "agent/runtime/data/bpe.h"
 
@@ -43,7 +44,7 @@ struct node {
     int prev, next; /* -1 = none */
 };
 
-/* A pair that could be joined, as it was when it was found. */
+/* A pair that could be joined when it was found. */
 struct candidate {
     int32_t rank, joined;
     int left;
@@ -103,7 +104,7 @@ static int add_merge(struct bpe *bpe, const struct vocabulary *vocabulary, char 
                                        : fleet_strbuf_text(&joined));
     pair = (uint64_t)left << 32 | (uint64_t)right;
     place = merge_place(bpe, pair);
-    /* of two equal lines the last counts, as in the encoder of GPT-2's authors */
+    /* the last of two equal lines counts, as in the encoder of GPT-2's authors */
     *place = (struct merge){.pair = pair, .rank = rank, .id = (int32_t)id};
     return 0;
 }

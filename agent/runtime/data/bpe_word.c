@@ -18,7 +18,7 @@ struct character {
     size_t size; /* bytes; 0 = the end of the text */
 };
 
-/* The UTF-8 sequence at p; a byte that begins none is a symbol by itself. */
+/* The UTF-8 sequence at p; an invalid byte counts as a symbol. */
 static struct character character_at(const char *p, const char *end)
 {
     static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};

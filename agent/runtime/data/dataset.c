@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Cuts a source (source.h) into samples and splits off what is held out; the sources know files and
+ * Cuts a source (source.h) into samples and holds some of them out; the sources know files and
  * formats.
  */
 #include "agent/runtime/data/dataset.h"

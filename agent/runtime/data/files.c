@@ -92,7 +92,7 @@ static int add_file(const char *field, char *path, struct data_files *files,
     return 0;
 }
 
-/* A link to a file that stands in `folder` itself would be read twice. */
+/* Is it a link to a file in `folder` itself, which would be read twice? */
 static bool is_link_within(const char *folder, const char *path)
 {
     FLEET_AUTO_FREE char *target = realpath(path, NULL), *home = realpath(folder, NULL);
@@ -263,7 +263,7 @@ const struct data_file *files_at(const struct data_files *files, int64_t offset)
     return file_at(files, offset);
 }
 
-/* The inode was touched: only its owner, mode or links, or the content, too? */
+/* The inode has changed: is it only owner, mode or links, or the content, too? */
 static int check_content(struct data_file *file, const char *field, int fd, int64_t now_ns,
                          struct fleet_error *err)
 {
@@ -301,7 +301,7 @@ static int check_unchanged(struct data_file *file, const char *field, int fd,
     return 0;
 }
 
-/* `*out_fd` is open, and is the file that was seen. */
+/* Open the file; it must still be the one that was listed. */
 static int open_unchanged(struct data_file *file, const char *field, int *out_fd,
                           struct fleet_error *err)
 {

@@ -29,7 +29,7 @@ enum place_state {
 struct place {
     enum place_state state;
     int64_t first;
-    uint64_t age; /* of the want: smaller is older */
+    uint64_t age; /* order of the requests: a smaller number is older */
     int32_t *inputs, *targets;
     int rc;
     struct fleet_error err;
@@ -172,7 +172,7 @@ void prefetch_want(struct prefetch *prefetch, int64_t first)
     pthread_mutex_lock(&p->lock);
     place = find(p, first) ? NULL : oldest(p, PLACE_FREE);
     if (!place && !find(p, first))
-        place = oldest(p, PLACE_READY); /* given up by a step that was not completed */
+        place = oldest(p, PLACE_READY); /* requested by a step that was given up */
     if (place) {
         place->state = PLACE_WANTED;
         place->first = first;
@@ -194,7 +194,7 @@ int prefetch_take(struct prefetch *prefetch, int64_t first, void *inputs, int32_
     while (place && place->state != PLACE_READY)
         pthread_cond_wait(&p->changed, &p->lock);
     if (place) {
-        place->state = PLACE_FREE; /* only this thread gives places out again */
+        place->state = PLACE_FREE; /* only this thread reuses places */
         rc = place->rc;
     }
     pthread_mutex_unlock(&p->lock);

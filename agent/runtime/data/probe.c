@@ -59,7 +59,7 @@ static void *memory_of_sample(const struct dataset *dataset, const struct traini
     return memory;
 }
 
-/* The first that is wrong is enough: the rest is of the same kind. */
+/* The first error is enough: the others are of the same kind. */
 static void look_at_samples(const struct dataset *dataset, const struct training_config *config,
                             struct fleet_errors *errors)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The order of an epoch is a bijection that is computed, not a list that is shuffled: any sample's
- * place is known without memory and without the ones before it.
+ * The order of an epoch is a computed bijection, not a shuffled list: the place of any sample needs
+ * no memory and no earlier samples.
  */
 #include "agent/runtime/data/sampler.h"
 

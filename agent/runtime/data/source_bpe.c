@@ -2,8 +2,8 @@
 
 /*
  * Text that is cut into byte-pair tokens when it is opened; the tokens stay in memory. Each file is
- * encoded by itself, so a word never spans two. Its files may not change all the same: a rank that
- * joins later reads them again.
+ * encoded separately, so no word spans two files. The files must not change, although the tokens
+ * are in memory, because a rank that joins later reads them again.
  */
 #include <errno.h>
 #include <stdio.h>

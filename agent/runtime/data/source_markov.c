@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Made-up text whose entropy is known, so that a model can be judged: after any `order` tokens the
+ * Generated text with a known entropy, so that a model can be judged: after any `order` tokens the
  * next one has the same distribution up to a rotation of the alphabet,
  *
  *     P(next = s | history) = p[(s − rotation(history)) mod symbols],   p[i] = c/(i + 1)²,

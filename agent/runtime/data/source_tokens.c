@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Tokens that stand in the files as they are: bytes, or little-endian numbers of two or four
- * bytes. */
+/* Files that hold tokens directly: bytes, or little-endian numbers of two or four bytes. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,8 +42,8 @@ static int read_tokens(const struct source *source, int64_t first, int64_t count
     uint8_t *raw = (uint8_t *)out + (size_t)count * (sizeof(*out) - width);
     int rc;
 
-    /* Read into the end of `out`, widened from its beginning on: what is written never reaches a
-     * token that has not been read. */
+    /* The bytes are read into the end of `out` and widened from its start on. A widened token never
+     * overwrites an unread one. */
     rc = files_read(&s->files, SOURCE_FIELD, first * (int64_t)width, (size_t)count * width, raw,
                     err);
     for (int64_t i = 0; i < count && rc == 0; i++)

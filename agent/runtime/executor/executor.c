@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Everything that can be known beforehand is resolved once: kernels, of each operand its segment
- * and offset, and of each operator the communication that it must not overtake. A run adds bases
- * and calls; it allocates nothing.
+ * Kernels, the segment and offset of each operand, and the communication that each operator must
+ * not overtake, are resolved once. A run adds base addresses and calls the kernels; it allocates
+ * nothing.
  */
 #include "agent/runtime/executor/executor.h"
 

@@ -164,7 +164,7 @@ static bool is_control(const unsigned char *at, size_t length)
     return length == 2 && at[0] == 0xc2 && at[1] < 0xa0;
 }
 
-/* Whether at[0 … size) could be the beginning of a character. */
+/* Can at[0 … size) be the start of a character? */
 static bool is_beginning(const unsigned char *at, size_t size)
 {
     for (size_t i = 1; i < size; i++)
@@ -173,8 +173,8 @@ static bool is_beginning(const unsigned char *at, size_t size)
     return true;
 }
 
-/* Bytes of the sound, harmless character at `at`; 0 if there is none. *out_skip: how many to
- * replace then. */
+/* Bytes of the valid, printable character at `at`; 0 if there is none: then *out_skip bytes are
+ * replaced. */
 static size_t sound_character(const unsigned char *at, size_t size, size_t *out_skip)
 {
     char character[5] = {0};

@@ -30,7 +30,7 @@ static void cut(struct forward *forward, bool without_loss)
     program->op_count = kept;
 }
 
-/* The job's program is that of every number of ranks. */
+/* The job's program is the same for each number of ranks. */
 static int build_program(const struct job_record *record, struct forward *forward,
                          bool without_loss, struct fleet_error *err)
 {
@@ -65,7 +65,7 @@ static void find_inputs(struct forward *forward)
     forward->targets = program_find_var(program, "labels");
 }
 
-/* Parameters and buffers lie where the other program has them. */
+/* Give parameters and buffers the places that they have in the other program. */
 static void borrow(struct forward *forward, const struct forward *from)
 {
     for (int v = 0; v < forward->program.var_count; v++) {
@@ -99,7 +99,7 @@ static int allocate(struct forward *forward, const struct forward_options *optio
                         err);
 }
 
-/* After state_init(): the borrowed segments are only pointed at. */
+/* After state_init(): the borrowed segments are pointers, not copies. */
 static void point_at(struct forward *forward, const struct forward *from)
 {
     static const enum memory_segment shared[] = {MEMORY_PARAMETERS, MEMORY_BUFFERS};
@@ -123,7 +123,7 @@ int forward_new(const struct job_record *record, const struct forward_options *o
     if (rc == 0)
         rc = allocate(forward, options, err);
     if (rc < 0) {
-        forward->borrows = false; /* nothing is pointed at yet */
+        forward->borrows = false; /* no segment is borrowed yet */
         forward_free(forward);
         return rc;
     }

@@ -18,7 +18,7 @@
 
 struct generator {
     const struct job_record *model; /* &own */
-    struct job_record own;          /* training block alone: model, one sample, fp32 */
+    struct job_record own;          /* only the training block: model, one sample, fp32 */
     struct backend *backend;
     struct forward *parameters; /* of the whole context; runs nothing */
     struct forward *forward;    /* of `length` tokens */
@@ -103,7 +103,7 @@ int64_t generator_context(const struct generator *generator)
 
 /* ---- logits ---------------------------------------------------------------------------------- */
 
-/* Have a program for at least `count` tokens. */
+/* Make sure that there is a program for at least `count` tokens. */
 static int use_length(struct generator *g, int64_t count, struct fleet_error *err)
 {
     struct forward_options options = {
@@ -187,7 +187,7 @@ struct candidate {
     int32_t token;
 };
 
-/* The likeliest first; of equals the smallest token. */
+/* By probability, the highest first; of equal ones the smallest token first. */
 static int compare_candidates(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;

@@ -54,7 +54,7 @@ static void set_tokenizer(struct training_data *data, const char *folder)
     take_path(&data->merges, fleet_file_join(folder, HUGGINGFACE_MERGES));
 }
 
-/* What was given, what lies beside the file, what the record names. */
+/* The vocabulary: as given, else beside the file, else as the record names it. */
 static int choose_tokenizer(struct weights *weights, const char *given, struct fleet_error *err)
 {
     struct job_record *record = &weights->record;
@@ -81,8 +81,7 @@ static int choose_tokenizer(struct weights *weights, const char *given, struct f
 
 /* ---- a file ---------------------------------------------------------------------------------- */
 
-/* The job that a model without one could have been trained by: a training block as small as can
- * be. */
+/* For a model without a recorded job: the smallest training block that could have trained it. */
 static cJSON *invent_job(const struct training_model *model, const char *folder)
 {
     cJSON *job = fleet_json_new_object(), *training, *block;

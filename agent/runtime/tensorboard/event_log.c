@@ -41,7 +41,7 @@ struct event_log {
     int64_t step;       /* training goes on after this one */
     bool is_started;    /* event_log_resume() was called */
     bool is_resumed;    /* the folder was cut back to `step` */
-    bool has_history;   /* there was something before: say where we go on */
+    bool has_history;   /* earlier events exist: the log says where this run goes on */
     int64_t seconds;    /* of the newest file's name */
     struct tag tags[TAGS_MAX];
     int tag_count;
@@ -200,7 +200,7 @@ static int list_files(struct event_log *log, struct names *out, struct fleet_err
 /* A file that is read event by event. */
 struct reader {
     int fd;
-    uint8_t *bytes; /* [begin, end) are read and not taken */
+    uint8_t *bytes; /* [begin, end) are read and not yet used */
     size_t begin, end, capacity;
     off_t offset; /* of `begin` in the file */
 };
@@ -229,7 +229,8 @@ static bool read_more(struct reader *reader)
     return true;
 }
 
-/* The next whole, undamaged event; false if there is none. Its tags stay until the next call. */
+/* The next complete, undamaged event; false if there is none. Its tags are valid until the next
+ * call. */
 static bool next_event(struct reader *reader, struct event *out, off_t *out_begin)
 {
     size_t payload;
@@ -247,8 +248,8 @@ static bool next_event(struct reader *reader, struct event *out, off_t *out_begi
     return true;
 }
 
-/* Where the file has to end so that nothing beyond `step` and nothing torn is in it, noting the
- * tags before it. *out_has_scalars: something worth keeping comes before. */
+/* The length to which the file is cut, so that it has no event after `step` and no torn one. Notes
+ * the tags before that place. *out_has_scalars: values remain before it. */
 static off_t scan(struct event_log *log, int fd, int64_t step, bool *out_has_scalars)
 {
     struct reader reader = {.fd = fd};
@@ -292,7 +293,8 @@ static int cut_back(struct event_log *log, const struct names *names, struct fle
     return 0;
 }
 
-/* Our file is still the newest one, and ends where training goes on: nothing to look at. */
+/* Is our file still the newest one, and does it end where training goes on? Then no file has to be
+ * read. */
 static bool is_current(const struct event_log *log, const struct names *names)
 {
     return log->fd >= 0 && names->count > 0 &&

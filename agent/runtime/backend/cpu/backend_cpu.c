@@ -19,7 +19,7 @@ static const struct cpu_kernels *const kernels_of_level[FLEET_ISA_COUNT] = {
     [FLEET_ISA_AMX] = &cpu_kernels_avx512bf16,
 };
 
-/* Of the whole ones inside: more would take more than was asked for. */
+/* Only huge pages that lie inside: others would take more memory than was asked for. */
 static void want_huge_pages(char *memory, size_t bytes)
 {
     uintptr_t first = ((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
@@ -43,8 +43,9 @@ static void clear_part(void *context, int64_t part, int thread)
     memset(c->memory + first, 0, left < ZEROED ? left : ZEROED);
 }
 
-/* By several threads, as a fresh page may take its time: a virtual machine asks its host for
- * each. */
+/*
+ * By several threads, because a fresh page may take long: a virtual machine asks its host for each.
+ */
 static void clear(const struct cpu_backend *cpu, char *memory, size_t bytes)
 {
     struct clearing clearing = {memory, bytes};
@@ -69,7 +70,7 @@ static void *cpu_allocate(struct backend *backend, size_t bytes, struct fleet_er
         return NULL;
     }
     want_huge_pages(memory, rounded);
-    clear(cpu_backend(backend), memory, rounded ? rounded : 64); /* no page is missing later */
+    clear(cpu_backend(backend), memory, rounded ? rounded : 64); /* makes all pages */
     return memory;
 }
 
@@ -160,7 +161,9 @@ static const struct backend_vtable cpu_vtable = {
     .free = cpu_free,
 };
 
-/* The level whatever FLEET_ISA says: the variable lowers the default, not what a test asks for. */
+/*
+ * FLEET_ISA does not change this level: it lowers the default, not the level that a test asks for.
+ */
 static int check_level(enum fleet_isa level, struct fleet_error *err)
 {
     enum fleet_isa most = backend_level_of_machine();

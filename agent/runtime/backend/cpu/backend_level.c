@@ -47,7 +47,7 @@ static bool has_bits(uint64_t value, uint64_t wanted)
     return (value & wanted) == wanted;
 }
 
-/* What the kernel keeps for us over a context switch; 0 if it does not say. */
+/* The registers that the kernel saves at a context switch; 0 if that is not known. */
 static uint64_t state_kept(struct cpuid features)
 {
     uint32_t low, high;

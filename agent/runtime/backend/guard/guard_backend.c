@@ -17,7 +17,7 @@ struct region {
     struct region *next;
 };
 
-/* Of all guards of the process: one allocates the memory, another runs kernels over it. */
+/* Shared by all guards of the process: one may allocate memory that another one's kernels use. */
 static struct {
     pthread_mutex_t lock;
     struct region *regions;
@@ -96,7 +96,7 @@ static void guard_deallocate(struct backend *backend, void *memory)
     for (at = &guarded.regions; *at && (*at)->memory != memory; at = &(*at)->next)
         ;
     region = *at;
-    fleet_assert(region != NULL); /* else it was never allocated here */
+    fleet_assert(region != NULL); /* otherwise it was never allocated here */
     *at = region->next;
     pthread_mutex_unlock(&guarded.lock);
     (void)munmap(region->memory, region->bytes);
