@@ -36,7 +36,7 @@
 #include "libfleet/kube/rest.h"
 
 #define UNREADABLE_MAX 3 /* number of unreadable events in a row after which all is listed again */
-/* factor by which pages that were too large or too late change */
+/* pages that were too large or too late change by this factor */
 #define PAGE_STEP      4
 #define SHORT_WATCH_MS 1000.0 /* a watch that ends sooner, without an event, counts as a failure */
 
