@@ -337,7 +337,7 @@ void supervisor_tick(struct supervisor *s, double now_ms)
         if (asleep)
             t->heard_ms = fmax(t->heard_ms, now_ms);
         if (t->is_alive && t->kill_at_ms <= now_ms)
-            kill_trainer(s, i, "it did not stop when told to");
+            kill_trainer(s, i, "it did not stop when ordered to");
         else if (t->is_alive && !s->config.has_own_trainer && now_ms - t->heard_ms > SILENCE_MS)
             judge_silence(s, i, now_ms);
         else if (!t->is_alive && !s->is_ending && t->start_at_ms <= now_ms)

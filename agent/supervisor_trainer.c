@@ -59,15 +59,16 @@ static void take_progress(struct supervisor *s, int local_rank, const struct lin
     s->trainers[local_rank].step = m->progress.steps[m->progress.count - 1].step;
     for (int i = 0; i < m->progress.count; i++) { /* (5) */
         const struct link_step *step = &m->progress.steps[i];
-        struct message_step told = {.step = step->step,
-                                    .generation = m->generation.counter,
-                                    .loss = step->loss,
-                                    .grad_norm = step->has_update ? step->gradient_norm : NAN,
-                                    .learning_rate = step->has_update ? step->learning_rate : NAN,
-                                    .tokens = step->tokens,
-                                    .tokens_per_second = step->tokens_per_second,
-                                    .times = step->times};
-        member_trainer_step(s->member, &told, supervisor_clock(s), &out);
+        struct message_step reported = {.step = step->step,
+                                        .generation = m->generation.counter,
+                                        .loss = step->loss,
+                                        .grad_norm = step->has_update ? step->gradient_norm : NAN,
+                                        .learning_rate =
+                                            step->has_update ? step->learning_rate : NAN,
+                                        .tokens = step->tokens,
+                                        .tokens_per_second = step->tokens_per_second,
+                                        .times = step->times};
+        member_trainer_step(s->member, &reported, supervisor_clock(s), &out);
     }
     supervisor_apply(s, &out);
 }

@@ -131,7 +131,7 @@ int job_file_read(const char *path, const struct job_file_changes *changes, stru
     }
     change(root, changes, errors);
     (void)fleetjob_decode(root, out, errors);
-    document_tell_faults(path, &faults, errors);
+    document_report_faults(path, &faults, errors);
     fleet_errors_release(&faults);
     return 0;
 }

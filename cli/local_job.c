@@ -36,7 +36,7 @@
 #define CLOSE_MS_MAX     500.0
 #define KEY_SIZE         32
 #define SIGNALS          4
-#define TOLD_MAX         65536 /* bytes of errors that are remembered */
+#define SHOWN_MAX        65536 /* bytes of errors that are remembered */
 #define LONG_STEP_MS     10000 /* longer steps are reported */
 #define COME_MS          10000 /* workers that come to the hub later are reported */
 
@@ -55,7 +55,7 @@ struct local_job {
     bool is_stopping, was_stopped;
     int64_t step_since_wall_ms; /* start of the current step or generation; 0 = none */
     int64_t long_step_ms;       /* when to report that the step still runs */
-    struct fleet_strbuf told;   /* errors of trainers since the last restart, a line each */
+    struct fleet_strbuf shown;  /* errors of trainers since the last restart, a line each */
     /* UIDs of pods that have come to the hub, or were reported as missing */
     struct fleet_map known;
     bool state_file_fails; /* since the last warning */
@@ -131,7 +131,7 @@ static void on_hub_event(void *user, const struct hub_event *event, bool is_step
         lj->long_step_ms = LONG_STEP_MS;
     }
     if (event->type == HUB_EVENT_RESTART)
-        fleet_strbuf_clear(&lj->told);
+        fleet_strbuf_clear(&lj->shown);
     state_changed(lj);
     if (!is_step)
         reconcile_after(lj, 0);
@@ -154,7 +154,7 @@ static void on_pod_ended(void *user, const struct launcher_pod *pod)
 }
 
 /* Has a trainer printed this already? All trainers find the same bad file. */
-static bool is_told(struct local_job *lj, const char *text)
+static bool is_shown(struct local_job *lj, const char *text)
 {
     const char *error = lj->job->spec.has_training ? strstr(text, " err=") : NULL;
     FLEET_AUTO_STRBUF struct fleet_strbuf line = {0};
@@ -164,11 +164,11 @@ static bool is_told(struct local_job *lj, const char *text)
     if (strstr(text, " Training failed "))
         return true; /* the hub gets it, too, and its event has the text */
     fleet_strbuf_appendf(&line, "%s\n", error);
-    if (strstr(fleet_strbuf_text(&lj->told), line.text))
+    if (strstr(fleet_strbuf_text(&lj->shown), line.text))
         return true;
-    if (lj->told.length > TOLD_MAX)
-        fleet_strbuf_clear(&lj->told);
-    fleet_strbuf_append(&lj->told, line.text);
+    if (lj->shown.length > SHOWN_MAX)
+        fleet_strbuf_clear(&lj->shown);
+    fleet_strbuf_append(&lj->shown, line.text);
     return false;
 }
 
@@ -205,7 +205,7 @@ static void on_pod_line(void *user, const struct launcher_pod *pod, bool is_erro
     if (!lj->job->spec.has_training && is_of_trainer(text))
         lj->config.output(lj->config.user, is_error, text);
     else if (lj->config.is_verbose ||
-             (is_error && !is_information(text) && !lj->is_stopping && !is_told(lj, text)))
+             (is_error && !is_information(text) && !lj->is_stopping && !is_shown(lj, text)))
         note(lj, "%s", text);
 }
 
@@ -534,7 +534,7 @@ void local_job_free(struct local_job *lj)
     finish_loop(lj);
     if (lj->config.state_file)
         (void)unlink(lj->config.state_file);
-    fleet_strbuf_release(&lj->told);
+    fleet_strbuf_release(&lj->shown);
     fleet_map_release(&lj->known);
     free(lj);
 }

@@ -33,7 +33,7 @@ static bool is_known(const struct check *c, const char *path)
 }
 
 /* Is there an error about exactly this field? */
-static bool is_told(const struct check *c, const char *field)
+static bool is_reported(const struct check *c, const char *field)
 {
     for (size_t i = 0; i < c->errors->count && i < FLEET_ERRORS_MAX; i++)
         if (strcmp(c->errors->items[i].path, field) == 0)
@@ -97,7 +97,7 @@ static bool is_ours(const struct check *c, const char *field, const char *path)
 
     if (c->options->will_run ||
         (!c->options->in_cluster && (!is_on_volume(c->job, path) || is_here(folder))))
-        return !is_told(c, field);
+        return !is_reported(c, field);
     fleet_strbuf_appendf(c->elsewhere, "%s%s (%s)", c->elsewhere->length ? ", " : "", field, path);
     return false;
 }
@@ -113,8 +113,8 @@ static bool knows_data(const struct check *c)
         if (!is_known(c, fields[i]))
             return false;
     /* Such an error is about the tokens. */
-    return !is_told(c, "spec.training.model.vocabulary") &&
-           !is_told(c, "spec.training.data.tokenizer");
+    return !is_reported(c, "spec.training.model.vocabulary") &&
+           !is_reported(c, "spec.training.data.tokenizer");
 }
 
 /* Validation has reported samples of the wrong kind. */

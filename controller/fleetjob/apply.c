@@ -71,7 +71,7 @@ static void command_hub(struct reconciler_pass *pass)
 /* ---- together -------------------------------------------------------------------------------- */
 
 /* Counted here and not in reconcile(), because some writes may have been refused. */
-static void tell_created(const struct reconciler_pass *pass)
+static void report_created(const struct reconciler_pass *pass)
 {
     char text[64];
 
@@ -84,7 +84,7 @@ static void tell_created(const struct reconciler_pass *pass)
 
 static void settle(struct reconciler_pass *pass)
 {
-    tell_created(pass);
+    report_created(pass);
     if (!pass->is_refused && !pass->has_failed && !pass->observation.observed.is_blocked)
         refusal_clear(&pass->job->refusal);
     reconciler_end(pass);

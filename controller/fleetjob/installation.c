@@ -36,7 +36,7 @@ struct installation {
     bool has_moved;
 };
 
-static void tell(const struct installation *in, const char *what, const struct fleet_error *err)
+static void report(const struct installation *in, const char *what, const struct fleet_error *err)
 {
     if (in->options.may_write(in->options.user))
         in->options.on_trouble(in->options.user, what, err);
@@ -77,7 +77,7 @@ static void on_secret_written(void *user, const cJSON *object, const struct flee
     (void)object;
     in->call = NULL;
     if (err)
-        tell(in, "Install identity was not repaired", err);
+        report(in, "Install identity was not repaired", err);
     wait_for_next(in);
 }
 
@@ -117,7 +117,7 @@ static void on_secret_read(void *user, const cJSON *object, const struct fleet_e
         free_secret(in, object);
     } else {
         if (err)
-            tell(in, "Install identity was not read", err);
+            report(in, "Install identity was not read", err);
         wait_for_next(in);
     }
 }
@@ -138,7 +138,7 @@ static void on_slice_written(void *user, const cJSON *object, const struct fleet
     (void)object;
     in->call = NULL;
     if (err)
-        tell(in, "EndpointSlice was not written", err);
+        report(in, "EndpointSlice was not written", err);
     check_secret(in);
 }
 
@@ -243,7 +243,7 @@ static void on_service_written(void *user, const cJSON *object, const struct fle
 
     in->call = NULL;
     if (err)
-        tell(in, "Hub's Service was not repaired", err);
+        report(in, "Hub's Service was not repaired", err);
     else
         take_service(in, object);
     apply_slice(in);
@@ -306,7 +306,7 @@ static void on_service_read(void *user, const cJSON *object, const struct fleet_
         mend_service(in, object);
     } else {
         if (err)
-            tell(in, "Hub's Service was not read", err);
+            report(in, "Hub's Service was not read", err);
         else
             take_service(in, object);
         apply_slice(in);

@@ -127,7 +127,7 @@ static void on_told(void *user, const struct fleet_error *err)
                  fmax(job->internal_retry_ms - kube_now_ms(job->reconciler->io), 0));
 }
 
-static void tell(struct reconciler_job *job, const char *text)
+static void report(struct reconciler_job *job, const char *text)
 {
     struct report report = {.job = job, .text = text};
     struct reconciler *r = job->reconciler;
@@ -168,7 +168,7 @@ void internal_error_end(struct reconciler_pass *pass, const char *text)
     job->internal_errors++;
     try_later(job, job->internal_errors);
     forget(job);
-    tell(job, text);
+    report(job, text);
 }
 
 void internal_error_drop_hub(struct reconciler_job *job)
@@ -183,5 +183,5 @@ void internal_error_drop_hub(struct reconciler_job *job)
     job->hub_defect_ms = now_ms;
     try_later(job, job->hub_defects);
     hub_host_drop(job->host);
-    tell(job, text);
+    report(job, text);
 }

@@ -309,7 +309,7 @@ static void append_notes(const cJSON *plan, const char *key, const char *only,
 }
 
 /* Report the settings without effect, once for each generation of the spec. */
-static void tell_plan(const struct observation *o, struct actions *actions)
+static void report_plan(const struct observation *o, struct actions *actions)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf dropped = {0}, ignored = {0};
 
@@ -334,7 +334,7 @@ void observe_complete(const struct observation *o, struct actions *actions)
         change_text(&actions->status.secret_digest, o->secret_digest, actions);
     if (!o->plan->json || o->errors.count > 0 || o->plan->generation != o->job.metadata.generation)
         return;
-    tell_plan(o, actions);
+    report_plan(o, actions);
     if (fleet_json_equal(o->plan->json, actions->status.plan))
         return;
     cJSON_Delete(actions->status.plan);

@@ -119,7 +119,7 @@ bool pod_labels_are_seen(const cJSON *pod)
     return kube_meta_label(pod, WELLKNOWN_LABEL_JOB_UID) != NULL;
 }
 
-static void tell_refused(const struct pod_query *query, const char *why)
+static void report_refused(const struct pod_query *query, const char *why)
 {
     const struct reconciler_job *job = find_job(query);
     struct event_object about = {.api_version = WELLKNOWN_API_VERSION, .kind = WELLKNOWN_KIND};
@@ -146,7 +146,7 @@ static void ask_later(struct pod_query *query)
     int doublings = query->times < DELAY_COUNT ? query->times : DELAY_COUNT;
 
     if (query->times > 1)
-        tell_refused(query, TAKEN_AGAIN);
+        report_refused(query, TAKEN_AGAIN);
     query->is_doubted = false;
     kube_cancel(io, &query->timer);
     query->timer = kube_after(io, DELAY_MS * (1 << doublings), read_pod, query);
@@ -166,11 +166,11 @@ static void on_written(void *user, const cJSON *pod, const struct fleet_error *e
 
     query->call = NULL;
     if (err && !kube_is_not_found(err) && !kube_is_conflict(err)) {
-        tell_refused(query, err->text);
+        report_refused(query, err->text);
         reconciler_trouble(query->reconciler, "Labels of a worker were not put back", query->key,
                            err);
     } else if (pod && !pod_labels_are_seen(pod)) {
-        tell_refused(query, TAKEN_AGAIN);
+        report_refused(query, TAKEN_AGAIN);
     }
     query->times++;
     if (query->is_doubted)

@@ -175,7 +175,7 @@ static void begin(struct pass *pass, const struct observed *in, struct actions *
 }
 
 /* A drained or preempted pod has not failed, and the hub cannot know why it leaves. */
-static void tell_departures(struct pass *pass)
+static void report_departures(struct pass *pass)
 {
     const struct observed *in = pass->in;
     struct actions *out = pass->out;
@@ -194,7 +194,7 @@ static void tell_departures(struct pass *pass)
 }
 
 /* Members whose pod has ended or vanished will not come back. */
-static void tell_gone(struct pass *pass)
+static void report_gone(struct pass *pass)
 {
     const struct observed *in = pass->in;
     struct actions *out = pass->out;
@@ -238,8 +238,8 @@ static void decide(struct pass *pass)
 
     if (deletion_apply(pass))
         return;
-    tell_departures(pass);
-    tell_gone(pass);
+    report_departures(pass);
+    report_gone(pass);
     if (!status_is_terminal(pass->status)) {
         is_accepted = acceptance_check(pass);
         status_observe(pass);

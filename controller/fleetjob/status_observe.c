@@ -31,21 +31,21 @@ static double rounded(double value, int digits)
 /* Take the values of the newest step; other values stay until a newer one is reported. */
 static void take_progress(struct pass *pass)
 {
-    const struct fleetjob_progress *told = &pass->in->hub.progress;
+    const struct fleetjob_progress *reported = &pass->in->hub.progress;
     struct fleetjob_progress *progress = &pass->status->progress;
     int64_t steps = pass->spec->has_training ? pass->spec->training.steps
-                    : told->steps > 0        ? told->steps
+                    : reported->steps > 0    ? reported->steps
                                              : progress->steps;
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
-    progress->step = told->step;
+    progress->step = reported->step;
     progress->steps = steps;
-    progress->at_wall_ms = told->at_wall_ms;
-    progress->loss = rounded(told->loss, LOSS_DIGITS);
-    progress->tokens_per_second = told->tokens_per_second < 100.0
-                                      ? rounded(told->tokens_per_second, 3)
-                                      : round(told->tokens_per_second);
-    fleet_strbuf_appendf(&text, "%lld", (long long)told->step);
+    progress->at_wall_ms = reported->at_wall_ms;
+    progress->loss = rounded(reported->loss, LOSS_DIGITS);
+    progress->tokens_per_second = reported->tokens_per_second < 100.0
+                                      ? rounded(reported->tokens_per_second, 3)
+                                      : round(reported->tokens_per_second);
+    fleet_strbuf_appendf(&text, "%lld", (long long)reported->step);
     if (steps > 0)
         fleet_strbuf_appendf(&text, "/%lld", (long long)steps);
     fleet_set_text(&progress->text, text.text);
@@ -132,7 +132,7 @@ static void observe_training(struct pass *pass)
                              members == 1 ? " trains" : "s train");
     else
         fleet_strbuf_append(&message, "the workers train");
-    status_tell_waiting(pass, &message);
+    status_report_waiting(pass, &message);
     if (status_set(pass, WELLKNOWN_CONDITION_RUNNING, true, WELLKNOWN_REASON_TRAINING,
                    message.text) &&
         !pass->before->has_progress && pass->before->rendezvous.trained == 0)
@@ -143,25 +143,25 @@ static void observe_training(struct pass *pass)
 }
 
 /* Call this before the condition is set: the condition shows whether it was reported. */
-static void tell_lost_state(struct pass *pass)
+static void report_lost_state(struct pass *pass)
 {
-    const struct fleetjob_condition *told =
+    const struct fleetjob_condition *reported =
         status_find(pass->status, WELLKNOWN_CONDITION_RESTARTING);
     const char *text = pass->in->hub.state_lost;
 
-    if (text[0] && (!told || strncmp(told->message, text, strlen(text)) != 0))
+    if (text[0] && (!reported || strncmp(reported->message, text, strlen(text)) != 0))
         pass_event(pass, true, WELLKNOWN_EVENT_STATE_LOST, "%s", text);
 }
 
 /* The condition holds the text of the failure that was reported last. */
 static void observe_saves(struct pass *pass)
 {
-    const struct fleetjob_condition *told =
+    const struct fleetjob_condition *reported =
         status_find(pass->status, WELLKNOWN_CONDITION_CHECKPOINT_FAILED);
     const struct hub_view *hub = &pass->in->hub;
 
     if (hub->save_failed[0]) {
-        bool is_new = !told || strcmp(told->message, hub->save_failed) != 0;
+        bool is_new = !reported || strcmp(reported->message, hub->save_failed) != 0;
         (void)status_set(pass, WELLKNOWN_CONDITION_CHECKPOINT_FAILED, true,
                          WELLKNOWN_REASON_SAVE_FAILED, hub->save_failed);
         if (is_new)
@@ -202,7 +202,7 @@ static void observe_running(struct pass *pass)
     if (!is_suspended && pass->status->waiting)
         fleet_strbuf_appendf(&text, "; %s", pass->status->waiting);
     if (!is_suspended)
-        status_tell_waiting(pass, &text);
+        status_report_waiting(pass, &text);
     (void)status_set(pass, WELLKNOWN_CONDITION_RUNNING, false,
                      is_suspended  ? WELLKNOWN_REASON_SUSPENDED
                      : was_running ? WELLKNOWN_CONDITION_RESTARTING
@@ -210,7 +210,7 @@ static void observe_running(struct pass *pass)
                      text.text);
     if (!was_running || hub->phase > HUB_RUNNING || is_suspended)
         return;
-    tell_lost_state(pass);
+    report_lost_state(pass);
     (void)status_set(pass, WELLKNOWN_CONDITION_RESTARTING, true, cause, text.text);
 }
 

@@ -90,7 +90,7 @@ void status_observe_scheduled(struct pass *pass)
 }
 
 /* Has a pod taken too long to start? It may wait for an image or a volume for ever. */
-void status_tell_waiting(struct pass *pass, struct fleet_strbuf *out)
+void status_report_waiting(struct pass *pass, struct fleet_strbuf *out)
 {
     const struct observed_pod *waiting = find_waiting(pass, true);
 
@@ -137,7 +137,7 @@ const char *status_pod_cause(const struct pass *pass)
     return "";
 }
 
-static bool is_told(const struct pass *pass, const char *cause)
+static bool is_reported(const struct pass *pass, const char *cause)
 {
     return status_is_true(pass->status, WELLKNOWN_CONDITION_BLOCKED) &&
            status_has_reason(pass->status, WELLKNOWN_CONDITION_BLOCKED, cause);
@@ -155,7 +155,7 @@ void status_observe_blocked(struct pass *pass)
                                "nothing keeps a worker from starting");
         return;
     }
-    is_new = !is_told(pass, pod->cause);
+    is_new = !is_reported(pass, pod->cause);
     if (is_new && pod->created_wall_ms > 0 && pass->now < pod->created_wall_ms + WAITING_MS) {
         pass_requeue_at(pass, pod->created_wall_ms + WAITING_MS);
         return;

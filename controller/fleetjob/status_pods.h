@@ -12,7 +12,7 @@ void status_count_workers(struct pass *pass);
 void status_observe_scheduled(struct pass *pass);
 void status_observe_blocked(struct pass *pass);
 /* Append what the pod waits for that takes too long to start. */
-void status_tell_waiting(struct pass *pass, struct fleet_strbuf *out);
+void status_report_waiting(struct pass *pass, struct fleet_strbuf *out);
 /* Why a pod has not started, in one word (pod_cause.h); "" = nothing is known. */
 const char *status_pod_cause(const struct pass *pass);
 

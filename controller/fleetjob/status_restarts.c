@@ -42,7 +42,7 @@ void status_observe_begun(struct pass *pass)
 
 /* The text has no times and numbers that differ each time, so equal texts become one Event with a
  * count. The history has the numbers. */
-static void tell_restart(struct pass *pass, const struct fleetjob_restart *restart)
+static void report_restart(struct pass *pass, const struct fleetjob_restart *restart)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     bool is_resize = fleet_cause_find(restart->cause) == FLEET_CAUSE_RESIZE;
@@ -119,7 +119,7 @@ static const struct fleetjob_restart *append_restart(struct pass *pass,
 }
 
 /* Add the restart that began, as the status says, to the history, unless it is there. */
-static void close_restart(struct pass *pass, bool is_told)
+static void close_restart(struct pass *pass, bool is_reported)
 {
     struct fleetjob_restarts *restarts = &pass->status->restarts;
     const struct fleetjob_restart *begun = &pass->before->restarts.begun, *added;
@@ -130,7 +130,7 @@ static void close_restart(struct pass *pass, bool is_told)
     if (!pass->before->restarts.has_begun || begun->generation <= newest)
         return;
     added = append_restart(pass, begun);
-    if (is_told)
+    if (is_reported)
         pass_event(pass, !fleet_cause_is_wanted(fleet_cause_find(begun->cause)),
                    WELLKNOWN_EVENT_RESTARTED,
                    "After %s: how it went was lost with the controller that led then%s%s",
@@ -180,7 +180,7 @@ void status_observe_restarts(struct pass *pass)
         newest = restarts->history.items[restarts->history.count - 1].generation;
     for (size_t i = 0; i < hub->history_count; i++)
         if (hub->history[i].generation > newest) {
-            tell_restart(pass, append_restart(pass, &hub->history[i]));
+            report_restart(pass, append_restart(pass, &hub->history[i]));
         }
     explain_newest(pass);
     if (hub->generation.counter < pass->before->rendezvous.newest.counter)

@@ -229,12 +229,12 @@ static bool has_untold_restart(const cJSON *object)
 {
     const cJSON *history = fleet_json_at(object, "status.restarts.history");
     const cJSON *newest = cJSON_GetArrayItem(history, cJSON_GetArraySize(history) - 1);
-    int64_t begun = 0, told = 0;
+    int64_t begun = 0, reported = 0;
 
     (void)fleet_json_opt_int(object, "status.restarts.begun.generation", &begun, NULL);
     if (newest)
-        (void)fleet_json_opt_int(newest, "generation", &told, NULL);
-    return begun > told;
+        (void)fleet_json_opt_int(newest, "generation", &reported, NULL);
+    return begun > reported;
 }
 
 /* The job was changed meanwhile: decide by the present version. */

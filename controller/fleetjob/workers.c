@@ -143,7 +143,7 @@ static int64_t next_start(const struct pass *pass, const struct seat *seat, int 
 }
 
 /* The restart is reported as a warning later. */
-static void tell_replaced(struct pass *pass, const struct observed_pod *failed, int attempt)
+static void report_replaced(struct pass *pass, const struct observed_pod *failed, int attempt)
 {
     bool has_trained = pass->status->has_progress || pass->status->rendezvous.trained > 0;
     FLEET_AUTO_STRBUF struct fleet_strbuf memory = {0};
@@ -191,7 +191,7 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
     if (!is_replacement || is_asked_again) /* the collision was reported */
         return;
     if (seat->failed && seat->failed->attempt == seat->attempt)
-        tell_replaced(pass, seat->failed, highest + 1);
+        report_replaced(pass, seat->failed, highest + 1);
     else
         pass_event(pass, seat->is_silent, WELLKNOWN_EVENT_REPLACED_POD, "Worker %d %s: attempt %d",
                    index,

@@ -145,7 +145,7 @@ static void on_authenticated(void *user, const cJSON *object, const struct fleet
     FLEET_AUTO_JSON cJSON *body = NULL;
     struct entry *entry = user;
     const struct access_review_options *options = &entry->review->options;
-    const cJSON *who = fleet_json_at(object, "status.user");
+    const cJSON *account = fleet_json_at(object, "status.user");
     const char *name;
     cJSON *spec, *url;
 
@@ -154,14 +154,14 @@ static void on_authenticated(void *user, const cJSON *object, const struct fleet
         fail(entry, err);
         return;
     }
-    name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(who, "username"));
+    name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(account, "username"));
     if (!cJSON_IsTrue(fleet_json_at(object, "status.authenticated")) || !name || !name[0]) {
         keep(entry, ACCESS_UNAUTHENTICATED);
         return;
     }
     (void)snprintf(entry->verdict.user, sizeof(entry->verdict.user), "%s", name);
     body = new_review(&subject_access_reviews, &spec);
-    copy_user(spec, who);
+    copy_user(spec, account);
     url = fleet_json_set_object(spec, "nonResourceAttributes");
     fleet_json_set_string(url, "path", options->path);
     fleet_json_set_string(url, "verb", options->verb);

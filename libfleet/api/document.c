@@ -232,8 +232,8 @@ int document_pick(const char *text, size_t size, cJSON **out, struct fleet_error
     return read_number(text, size, 0, out, faults, err);
 }
 
-void document_tell_faults(const char *name, const struct fleet_errors *faults,
-                          struct fleet_errors *errors)
+void document_report_faults(const char *name, const struct fleet_errors *faults,
+                            struct fleet_errors *errors)
 {
     for (size_t i = 0; i < faults->count && i < FLEET_ERRORS_MAX; i++) {
         if (faults->items[i].path[0])
@@ -318,7 +318,7 @@ int document_read_number(const char *name, const char *text, size_t size, int nu
         refuse_text(name, text, size, out->json, &yaml, &prototxt, errors);
     }
     if (out->kind != DOCUMENT_STRATEGY_TEXT && faults.count > 0) {
-        document_tell_faults(name, &faults, errors);
+        document_report_faults(name, &faults, errors);
         rc = -EINVAL;
     }
     fleet_errors_release(&faults);

@@ -59,8 +59,8 @@ int document_pick(const char *text, size_t size, cJSON **out, struct fleet_error
 
 /* Add what document_pick() found to what decoding found, "NAME: line L, …". The same value is not
  * told of twice. */
-void document_tell_faults(const char *name, const struct fleet_errors *faults,
-                          struct fleet_errors *errors);
+void document_report_faults(const char *name, const struct fleet_errors *faults,
+                            struct fleet_errors *errors);
 
 /* Of a file with several documents: those that are no FleetJobs, as "ConfigMap text, Secret
  * key"; nothing is appended if there are none. */

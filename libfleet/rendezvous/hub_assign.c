@@ -118,7 +118,7 @@ static void seat(struct hub *hub)
 
 /* All members that held some reported steps are gone, so these steps have to be made again. The hub
  * always reports that. */
-static void tell_lost_state(struct hub *hub, struct hub_output *out)
+static void report_lost_state(struct hub *hub, struct hub_output *out)
 {
     struct hub_event *event;
     bool is_held = false;
@@ -170,7 +170,7 @@ void hub_assign_send(struct hub *hub, struct hub_output *out)
     struct hub_event *event;
     int world;
 
-    tell_lost_state(hub, out);
+    report_lost_state(hub, out);
     drop_surplus(hub, out);
     hub->newest = hub->proposed;
     hub->newest_members = hub->newest_heard = (int)hub->chosen_count;
@@ -190,7 +190,7 @@ void hub_assign_send(struct hub *hub, struct hub_output *out)
     hub->has_trained = false;
     hub->begun_ms = hub->now_ms;
     hub->is_stalled = false;
-    hub->wait = hub->wait_told = (struct hub_wait){0}; /* the assignment says so */
+    hub->wait = hub->wait_reported = (struct hub_wait){0}; /* the assignment says so */
     hub->progress_ms = hub->now_ms;
 
     message_text_release(hub->newest_text);

@@ -33,7 +33,7 @@ void hub_finish_fail(struct hub *hub, const struct hub_cause *cause, struct hub_
 
     if (hub_finish_is_over(hub))
         return;
-    hub_timeline_tell(hub, true, out);
+    hub_timeline_report(hub, true, out);
     event = hub_output_event(out, hub, HUB_EVENT_FAILED, cause->peer);
     hub_output_text(event->cause, "%s",
                     hub->incident.is_open && !cause->message ? hub->incident.cause : cause->cause);
@@ -114,7 +114,7 @@ void hub_finish_try(struct hub *hub, struct hub_output *out)
         if (!teller || peer->place < teller->place)
             teller = peer;
     }
-    hub_timeline_tell(hub, true, out); /* one may begin with the last step */
+    hub_timeline_report(hub, true, out); /* one may begin with the last step */
     event = hub_output_event(out, hub, HUB_EVENT_FINISHED, NULL);
     event->step.step = hub->finished_steps;
     event->step.loss = hub->finished_loss;

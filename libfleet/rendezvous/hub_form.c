@@ -106,7 +106,7 @@ void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_o
     if (cause->is_failure && !hub_restart_is_allowed(hub, cause, !was_failure, out))
         return;
     hub_finish_forget(hub);
-    hub_timeline_tell(hub, true, out); /* the generation ends before its first step */
+    hub_timeline_report(hub, true, out); /* the generation ends before its first step */
     if (!hub->is_broken) {
         hub->is_broken = true;
         for (size_t i = 0; i < hub->peer_count; i++)
@@ -191,7 +191,7 @@ static bool has_come(struct hub *hub, double at_ms)
     return false;
 }
 
-static void tell_stalled(struct hub *hub, const struct tally *tally, struct hub_output *out)
+static void report_stalled(struct hub *hub, const struct tally *tally, struct hub_output *out)
 {
     struct hub_event *event;
 
@@ -253,7 +253,7 @@ static bool may_form(struct hub *hub, struct hub_output *out)
         return true;
     if (tally.candidates < hub->policy.min) {
         hub_wait_note(hub, HUB_WAIT_FEW, INFINITY);
-        tell_stalled(hub, &tally, out);
+        report_stalled(hub, &tally, out);
         return false;
     }
     if (fleet_generation_is_none(hub->newest))
@@ -487,7 +487,7 @@ void hub_form_try(struct hub *hub, struct hub_output *out)
         propose(hub, out);
     if (hub->phase != HUB_GATHERING)
         hub->wait = (struct hub_wait){0};
-    hub_wait_tell(hub, out);
+    hub_wait_report(hub, out);
     if (!fleet_generation_is_none(hub->unrecorded) && hub->phase != HUB_RECORDING &&
         has_come(hub, hub->unrecorded_ms)) {
         hub->unrecorded_ms = INFINITY;

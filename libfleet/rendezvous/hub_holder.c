@@ -81,8 +81,8 @@ const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready)
 }
 
 /* Report, once, the member that all others wait for. */
-static void tell_waiting(struct hub *hub, int index, int64_t step, bool is_quiet,
-                         struct hub_output *out)
+static void report_waiting(struct hub *hub, int index, int64_t step, bool is_quiet,
+                           struct hub_output *out)
 {
     struct hub_event *event;
 
@@ -128,7 +128,7 @@ static double wait_until(struct hub *hub, struct hub_output *out)
     }
     if (until_ms > hub->now_ms) {
         hub_wait_note(hub, HUB_WAIT_HOLDER, until_ms);
-        tell_waiting(hub, index, step, is_quiet, out);
+        report_waiting(hub, index, step, is_quiet, out);
     }
     return until_ms;
 }

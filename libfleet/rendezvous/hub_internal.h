@@ -185,15 +185,15 @@ struct hub {
     double restart_ms;   /* no generation before; -INFINITY = no matter */
     double failed_ms;    /* when that was decided */
 
-    double gather_ms;                /* GATHERING since */
-    double changed_ms;               /* the members last changed */
-    bool is_stalled;                 /* and said so */
-    struct hub_wait wait, wait_told; /* now, and as people know it */
-    enum hub_wait_cause wait_cause;  /* what was waited for last, reported or not, … */
-    double wait_since_ms;            /* … and since when */
-    double heartbeat_ms;             /* when to send the next */
-    double progress_ms;              /* of the last progress, or of assign */
-    double step_ms_mean;             /* between progresses, 0 = not known */
+    double gather_ms;                    /* GATHERING since */
+    double changed_ms;                   /* the members last changed */
+    bool is_stalled;                     /* and said so */
+    struct hub_wait wait, wait_reported; /* now, and as people know it */
+    enum hub_wait_cause wait_cause;      /* what was waited for last, reported or not, … */
+    double wait_since_ms;                /* … and since when */
+    double heartbeat_ms;                 /* when to send the next */
+    double progress_ms;                  /* of the last progress, or of assign */
+    double step_ms_mean;                 /* between progresses, 0 = not known */
     int64_t progress_step;
     int64_t progress_floor; /* the newest generation began from a checkpoint of this step */
     double progress_gap_ms; /* since when steps in between are missing, INFINITY = none are */
@@ -283,7 +283,7 @@ bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer);
 /* hub_form.c: this is what is waited for now. */
 void hub_wait_note(struct hub *hub, enum hub_wait_cause cause, double until_ms);
 /* Tell people if that is something else than before. */
-void hub_wait_tell(struct hub *hub, struct hub_output *out);
+void hub_wait_report(struct hub *hub, struct hub_output *out);
 
 /* ---- hub_restart.c --------------------------------------------------------------------------- */
 
@@ -447,6 +447,6 @@ void hub_timeline_begin(struct hub *hub);
 void hub_timeline_phase(struct hub *hub);
 void hub_timeline_step(struct hub *hub, double at_ms);
 /* Tell the restart if its first step is done, or, with `is_over`, as far as it came. */
-void hub_timeline_tell(struct hub *hub, bool is_over, struct hub_output *out);
+void hub_timeline_report(struct hub *hub, bool is_over, struct hub_output *out);
 
 #endif

@@ -15,7 +15,7 @@
  * A checkpoint is reported after the steps it contains: if all members died now, the job would
  * go on from it, and steps that were never reported would not be made again.
  */
-static void tell_checkpoint(struct hub *hub, struct hub_output *out)
+static void report_checkpoint(struct hub *hub, struct hub_output *out)
 {
     struct hub_event *event;
 
@@ -50,7 +50,7 @@ void hub_message_step(struct hub *hub, const struct message_step *step, struct h
     hub->progress_step = step->step;
     note_late(hub, step);
     hub_output_event(out, hub, HUB_EVENT_STEP, NULL)->step = *step;
-    tell_checkpoint(hub, out);
+    report_checkpoint(hub, out);
     hub->steps_since_restart += count;
     if (enough > 0 && hub->steps_since_restart >= enough &&
         hub->steps_since_restart - count < enough) {
@@ -261,7 +261,7 @@ static void on_checkpoint(struct hub *hub, const struct hub_peer *peer,
         hub->resume_generation = m->generation;
         hub->checkpoint_path = fleet_dup_text(m->path);
         hub->checkpoint_due_step = m->step;
-        tell_checkpoint(hub, out);
+        report_checkpoint(hub, out);
     }
     answer.heartbeat.progress_step = hub->progress_step;
     is_known = hub->policy.own_trainer && !hub->checkpoint_path; /* steps may go back */

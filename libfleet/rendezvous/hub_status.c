@@ -79,7 +79,7 @@ static void note_phases(struct hub *hub, struct hub_peer *peer, double age_ms,
         hub_timeline_step(hub, at_ms);
         hub_status_running(hub, out);
     }
-    hub_timeline_tell(hub, false, out);
+    hub_timeline_report(hub, false, out);
 }
 
 /*

@@ -108,7 +108,7 @@ static void forget_unreported(const struct hub *hub, struct hub_timeline *t)
     t->restore_ms = t->resume_ms = t->first_step_ms = -1;
 }
 
-void hub_timeline_tell(struct hub *hub, bool is_over, struct hub_output *out)
+void hub_timeline_report(struct hub *hub, bool is_over, struct hub_output *out)
 {
     struct hub_restart *restart = &hub->restart;
     const struct hub_incident *incident = &restart->incident;

@@ -12,7 +12,7 @@
 
 #include "libfleet/rendezvous/hub_internal.h"
 
-#define TELL_MS     2000.0  /* shorter waits are not reported */
+#define REPORT_MS   2000.0  /* shorter waits are not reported */
 #define TELL_FEW_MS 10000.0 /* pods take this long to start, and each report writes the status */
 
 /* An agent ends a trainer that holds state and does not answer after a minute
@@ -112,9 +112,9 @@ static void describe(struct hub *hub)
 static bool is_worth_a_word(struct hub *hub)
 {
     bool is_start = hub->wait.cause == HUB_WAIT_FEW && isinf(hub->wait.until_ms);
-    double since_ms = hub->wait_since_ms + (is_start ? TELL_FEW_MS : TELL_MS);
+    double since_ms = hub->wait_since_ms + (is_start ? TELL_FEW_MS : REPORT_MS);
 
-    if (hub->wait.until_ms - hub->now_ms <= TELL_MS)
+    if (hub->wait.until_ms - hub->now_ms <= REPORT_MS)
         return false;
     if (hub->wait.cause == HUB_WAIT_BACK_OFF || hub->now_ms >= since_ms)
         return true;
@@ -122,9 +122,9 @@ static bool is_worth_a_word(struct hub *hub)
     return false;
 }
 
-void hub_wait_tell(struct hub *hub, struct hub_output *out)
+void hub_wait_report(struct hub *hub, struct hub_output *out)
 {
-    struct hub_wait *wait = &hub->wait, *told = &hub->wait_told;
+    struct hub_wait *wait = &hub->wait, *reported = &hub->wait_reported;
     struct hub_event *event;
 
     if (wait->cause != hub->wait_cause) {
@@ -133,12 +133,13 @@ void hub_wait_tell(struct hub *hub, struct hub_output *out)
     }
     if (wait->cause != HUB_WAIT_NONE)
         describe(hub);
-    if (wait->cause == HUB_WAIT_NONE || (!is_worth_a_word(hub) && told->cause != wait->cause))
+    if (wait->cause == HUB_WAIT_NONE || (!is_worth_a_word(hub) && reported->cause != wait->cause))
         *wait = (struct hub_wait){0};
-    if (strcmp(wait->message, told->message) == 0 &&
-        (wait->until_ms == told->until_ms || fabs(wait->until_ms - told->until_ms) < TELL_MS))
+    if (strcmp(wait->message, reported->message) == 0 &&
+        (wait->until_ms == reported->until_ms ||
+         fabs(wait->until_ms - reported->until_ms) < REPORT_MS))
         return;
-    *told = *wait;
+    *reported = *wait;
     event = hub_output_event(out, hub, HUB_EVENT_WAITING, NULL);
     hub_output_text(event->cause, "%s", waits[wait->cause].word);
     hub_output_text(event->message, "%s", wait->message);

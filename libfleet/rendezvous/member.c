@@ -378,15 +378,15 @@ void member_receive(struct member *member, const struct message *message, double
         member_store_value(member, &message->value, out);
         break;
     case MESSAGE_LEAVE:
-        if (member->is_told)
+        if (member->is_dismissed)
             break;
-        member->is_told = member->is_leaving = true;
+        member->is_dismissed = member->is_leaving = true;
         append_reason(out, MEMBER_LEAVE, message->leave.reason);
         break;
     case MESSAGE_DONE:
-        if (member->is_told)
+        if (member->is_dismissed)
             break;
-        member->is_told = member->is_leaving = true;
+        member->is_dismissed = member->is_leaving = true;
         action = member_append(out, MEMBER_DONE);
         action->succeeded = message->done.succeeded;
         action->reason = member_copy_text(message->done.reason);

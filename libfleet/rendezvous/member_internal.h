@@ -54,10 +54,10 @@ struct member {
         CONNECTION_OPEN,
         CONNECTION_GREETED
     } connection;
-    double gone_ms;  /* since when the hub says that the job is gone; -1 = it does not */
-    bool is_over;    /* refused, or has said goodbye: no more dialling */
-    bool is_leaving; /* asked to go: no further generation */
-    bool is_told;    /* leave or done came: once is enough */
+    double gone_ms;    /* since when the hub says that the job is gone; -1 = it does not */
+    bool is_over;      /* refused, or has said goodbye: no more dialling */
+    bool is_leaving;   /* asked to go: no further generation */
+    bool is_dismissed; /* leave or done came: once is enough */
     /* the trainers have ended: say so once all is reported; NULL = they have not */
     char *left_reason;
     double now_ms;

@@ -124,7 +124,7 @@ static void test_faults__unknown_names(void **state)
             "spec.training.model", "32", "3");
 }
 
-static void test_faults__all_errors_are_told_at_once(void **state)
+static void test_faults__all_errors_are_reported_at_once(void **state)
 {
     (void)state;
     REFUSED(PARTS(.worker = "{replicas: 0}", .strategy = "{ampp: true}",
@@ -274,7 +274,7 @@ static void test_faults__outputs_that_would_destroy(void **state)
 }
 
 /* Going on from another job's checkpoint is done, and said with what differs. */
-static void test_faults__a_checkpoint_of_another_job_is_told(void **state)
+static void test_faults__a_checkpoint_of_another_job_is_reported(void **state)
 {
     struct parts parts = {.steps = "4",
                           .extra = "    seed: 5\n"
@@ -317,7 +317,7 @@ static void test_faults__a_checkpoint_of_another_job_is_told(void **state)
 }
 
 /* Another job's checkpoint is newer than this run. */
-static void test_faults__two_runs_in_one_folder_are_told(void **state)
+static void test_faults__two_runs_in_one_folder_are_reported(void **state)
 {
     struct parts parts = {
         .steps = "6",
@@ -578,14 +578,14 @@ int main(void)
         cmocka_unit_test(test_faults__wrong_variables_are_refused),
         cmocka_unit_test(test_faults__numbers_of_workers),
         cmocka_unit_test(test_faults__unknown_names),
-        cmocka_unit_test(test_faults__all_errors_are_told_at_once),
+        cmocka_unit_test(test_faults__all_errors_are_reported_at_once),
         cmocka_unit_test(test_faults__data_that_cannot_be_read),
         cmocka_unit_test(test_faults__an_empty_file),
         cmocka_unit_test(test_faults__data_that_changes_during_the_run),
         cmocka_unit_test(test_faults__checkpoints_that_cannot_be_written_do_not_stop_training),
         cmocka_unit_test(test_faults__outputs_that_cannot_be_written),
-        cmocka_unit_test(test_faults__a_checkpoint_of_another_job_is_told),
-        cmocka_unit_test(test_faults__two_runs_in_one_folder_are_told),
+        cmocka_unit_test(test_faults__a_checkpoint_of_another_job_is_reported),
+        cmocka_unit_test(test_faults__two_runs_in_one_folder_are_reported),
         cmocka_unit_test(test_faults__a_last_checkpoint_that_cannot_be_written_fails_the_job),
         cmocka_unit_test(test_faults__a_save_that_fails_is_tried_again),
         cmocka_unit_test(test_faults__wrong_command_lines_exit_2),

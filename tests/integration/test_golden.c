@@ -248,7 +248,7 @@ static void test_golden__finds_a_changed_value(void **state)
     }
 }
 
-static void test_golden__passes_what_nobody_changed(void **state)
+static void test_golden__passes_unchanged_values(void **state)
 {
     FLEET_AUTO_FREE char *folder = linked_copy();
     FLEET_AUTO_FREE char *text = NULL;
@@ -260,7 +260,7 @@ static void test_golden__passes_what_nobody_changed(void **state)
     job_run_remove(folder);
 }
 
-static void test_golden__skips_what_nobody_knows(void **state)
+static void test_golden__skips_unknown_files(void **state)
 {
     static const char unknown[] =
         "{\"init\":[[1.0]],\"gradients\":[[[1.0]]],\"cases\":[{\"case\":\"new\",\"param_names\":"
@@ -300,8 +300,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden__finds_a_changed_value),
-        cmocka_unit_test(test_golden__passes_what_nobody_changed),
-        cmocka_unit_test(test_golden__skips_what_nobody_knows),
+        cmocka_unit_test(test_golden__passes_unchanged_values),
+        cmocka_unit_test(test_golden__skips_unknown_files),
         cmocka_unit_test(test_golden__says_that_there_is_no_folder),
     };
     const char *variant = getenv("FLEET_TEST_VARIANT");

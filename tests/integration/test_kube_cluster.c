@@ -277,7 +277,7 @@ static void test_cluster__a_bad_object_is_invalid_before_it_exists(void **state)
     assert_non_null(strstr(a.err.text, "metadata.name"));
 }
 
-static void test_cluster__a_version_that_is_gone_is_told(void **state)
+static void test_cluster__a_version_that_is_gone_is_reported(void **state)
 {
     struct world *w = *state;
     struct kube_rest_request r = {.verb = KUBE_LIST,
@@ -305,7 +305,7 @@ static void test_cluster__an_unknown_authority_is_not_trusted(void **state)
     assert_non_null(strstr(a.err.text, "certificate"));
 }
 
-static void test_cluster__without_credentials_one_is_nobody(void **state)
+static void test_cluster__without_credentials_a_request_is_refused(void **state)
 {
     struct world *w = *state;
     struct answer a;
@@ -407,9 +407,9 @@ int main(void)
         TEST(test_cluster__a_burst_is_created_watched_and_deleted),
         TEST(test_cluster__a_stale_update_is_a_conflict),
         TEST(test_cluster__a_bad_object_is_invalid_before_it_exists),
-        TEST(test_cluster__a_version_that_is_gone_is_told),
+        TEST(test_cluster__a_version_that_is_gone_is_reported),
         TEST(test_cluster__an_unknown_authority_is_not_trusted),
-        TEST(test_cluster__without_credentials_one_is_nobody),
+        TEST(test_cluster__without_credentials_a_request_is_refused),
         TEST(test_cluster__a_service_account_survives_a_new_token),
     };
     const char *config = getenv("FLEET_TEST_KUBECONFIG");

@@ -159,7 +159,7 @@ static void test_http2__one_connection_carries_all(void **state)
     assert_int_equal(fake_http2_connections(w->server), 1);
 }
 
-static void test_http2__a_connection_that_is_to_be_left_disturbs_nobody(void **state)
+static void test_http2__a_connection_that_is_to_be_left_disturbs_no_call(void **state)
 {
     static const struct fake_http2_step steps[] = {
         {.kind = FAKE_HTTP2_ANSWER_END}, {0}, {.kind = FAKE_HTTP2_ANSWER_END}, {0}};
@@ -241,7 +241,7 @@ static void test_http2__half_an_answer_is_none(void **state)
 
 /* ---- being sent away ------------------------------------------------------------------------- */
 
-static void test_http2__comes_back_at_the_date_it_was_told(void **state)
+static void test_http2__comes_back_at_the_date_it_was_given(void **state)
 {
     char date[64];
     struct fake_http2_step steps[] = {{.status = 429, .header = "retry-after", .text = date},
@@ -385,11 +385,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_http2__one_connection_carries_all),
-        TEST(test_http2__a_connection_that_is_to_be_left_disturbs_nobody),
+        TEST(test_http2__a_connection_that_is_to_be_left_disturbs_no_call),
         TEST(test_http2__what_was_refused_is_asked_for_again),
         TEST(test_http2__only_reading_is_repeated_when_the_connection_breaks),
         TEST(test_http2__half_an_answer_is_none),
-        TEST(test_http2__comes_back_at_the_date_it_was_told),
+        TEST(test_http2__comes_back_at_the_date_it_was_given),
         TEST(test_http2__the_certificate_must_have_the_servers_name),
         TEST(test_http2__an_authority_that_has_changed_is_read_again),
         TEST(test_http2__large_objects_come_and_go_whole),

@@ -242,7 +242,7 @@ static char *ask_plain(struct world *w, const char *path)
     return fleet_strbuf_take(&answer);
 }
 
-static void test_metrics_auth__who_may_get_them_gets_them(void **state)
+static void test_metrics_auth__an_authorized_user_gets_them(void **state)
 {
     struct world *w = *state;
 
@@ -367,7 +367,7 @@ static void test_metrics_auth__a_certificate_from_a_folder_is_read_again(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_metrics_auth__who_may_get_them_gets_them),
+        TEST(test_metrics_auth__an_authorized_user_gets_them),
         TEST(test_metrics_auth__others_do_not),
         TEST(test_metrics_auth__no_token_travels_in_clear),
         TEST(test_metrics_auth__needs_the_api_server),

@@ -139,7 +139,7 @@ static void test_own_trainer__what_is_not_reported_is_not_claimed(void **state)
     release(&run);
 }
 
-static void test_own_trainer__bad_lines_are_told_once_and_end_nobody(void **state)
+static void test_own_trainer__bad_lines_are_reported_once_and_end_no_trainer(void **state)
 {
     struct run run;
 
@@ -321,7 +321,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_own_trainer__a_shell_script_reports_and_resumes),
         cmocka_unit_test(test_own_trainer__one_of_several_in_a_worker_reports),
         cmocka_unit_test(test_own_trainer__what_is_not_reported_is_not_claimed),
-        cmocka_unit_test(test_own_trainer__bad_lines_are_told_once_and_end_nobody),
+        cmocka_unit_test(test_own_trainer__bad_lines_are_reported_once_and_end_no_trainer),
         cmocka_unit_test(test_own_trainer__a_missing_command_fails_the_job_at_once),
         cmocka_unit_test(test_own_trainer__args_alone_need_a_cluster),
         cmocka_unit_test(test_own_trainer__all_of_a_process_group_may_save),

@@ -326,7 +326,7 @@ static void test_probe_server__answers_later(void **state)
     (void)close(fd);
 }
 
-static void test_probe_server__says_who_has_gone(void **state)
+static void test_probe_server__reports_a_closed_connection(void **state)
 {
     static const char request[] = "GET /later HTTP/1.1\r\n\r\n";
     double end = fleet_monotonic_ms() + PATIENCE_MS;
@@ -440,7 +440,7 @@ int main(void)
         TEST(test_probe_server__says_when_the_port_is_taken),
         TEST(test_probe_server__hands_the_authorization_on),
         TEST(test_probe_server__answers_later),
-        TEST(test_probe_server__says_who_has_gone),
+        TEST(test_probe_server__reports_a_closed_connection),
         TEST_TLS(test_probe_server__speaks_tls),
         TEST_TLS(test_probe_server__sends_a_long_answer_over_tls),
         TEST_TLS(test_probe_server__bounds_a_request_over_tls),

@@ -197,7 +197,7 @@ static void test_access_review__askers_share_one_review(void **state)
     assert_int_equal(reviews(w), 1);
 }
 
-static void test_access_review__ends_while_somebody_waits(void **state)
+static void test_access_review__ends_while_a_caller_waits(void **state)
 {
     struct access_verdict verdict;
     struct world *w = *state;
@@ -267,7 +267,7 @@ int main(void)
         TEST(test_access_review__a_verdict_holds_for_its_time),
         TEST(test_access_review__a_failure_allows_nothing_and_is_not_kept),
         TEST(test_access_review__askers_share_one_review),
-        TEST(test_access_review__ends_while_somebody_waits),
+        TEST(test_access_review__ends_while_a_caller_waits),
         TEST(test_access_review__a_flood_is_limited),
         TEST(test_access_review__its_memory_is_bounded),
     };

@@ -175,7 +175,7 @@ static void test_charts__another_rank_writes(void **state)
     free(folder);
 }
 
-static void test_charts__nobody_wants_them(void **state)
+static void test_charts__are_off(void **state)
 {
     struct fleet_error err;
     struct charts charts;
@@ -195,7 +195,7 @@ int main(void)
         cmocka_unit_test(test_charts__an_earlier_step_is_computed_again),
         cmocka_unit_test(test_charts__one_warning_and_another_try),
         cmocka_unit_test(test_charts__another_rank_writes),
-        cmocka_unit_test(test_charts__nobody_wants_them),
+        cmocka_unit_test(test_charts__are_off),
     };
 
     return cmocka_run_group_tests_name("charts", tests, NULL, NULL);

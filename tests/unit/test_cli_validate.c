@@ -57,7 +57,7 @@ static void test_cli_validate__a_good_job_is_valid(void **state)
     assert_non_null(strstr(again, EXAMPLE ": valid"));
 }
 
-static void test_cli_validate__a_bad_one_is_told_line_by_line(void **state)
+static void test_cli_validate__a_bad_one_is_reported_line_by_line(void **state)
 {
     static const char too_many[] =
         "spec.training.globalBatchSize: 5 workers, but a step has only 4 micro-batches "
@@ -145,7 +145,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cli_validate__a_good_job_is_valid),
-        cmocka_unit_test(test_cli_validate__a_bad_one_is_told_line_by_line),
+        cmocka_unit_test(test_cli_validate__a_bad_one_is_reported_line_by_line),
         cmocka_unit_test(test_cli_validate__every_job_of_a_file_is_checked),
         cmocka_unit_test(test_cli_validate__an_empty_file_is_an_error),
         cmocka_unit_test(test_cli_validate__a_wrong_command_line_is_two),

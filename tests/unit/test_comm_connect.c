@@ -48,7 +48,7 @@ static int raw_connection(const char *address)
     return fd;
 }
 
-static void test_comm__garbage_and_silence_at_the_door_disturb_nobody(void **state)
+static void test_comm__garbage_and_silence_at_the_door_disturb_no_rank(void **state)
 {
     struct comm_ranks c;
     int fds[300];
@@ -169,7 +169,7 @@ static void test_comm__connecting_can_be_cancelled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_comm__garbage_and_silence_at_the_door_disturb_nobody),
+        cmocka_unit_test(test_comm__garbage_and_silence_at_the_door_disturb_no_rank),
         cmocka_unit_test(test_comm__a_rank_with_another_key_stays_outside),
         cmocka_unit_test(test_comm__a_peer_that_is_late_from_the_last_generation_is_waited_for),
         cmocka_unit_test(test_comm__an_absent_rank_is_named_at_the_deadline),

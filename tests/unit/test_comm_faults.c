@@ -194,7 +194,7 @@ static int disagree(struct comm_rank *self, struct fleet_error *err)
     return comm_receive(self->comm, 0, data, 24, comm_ranks_patience(), err);
 }
 
-static void test_comm__ranks_that_disagree_on_a_size_are_told(void **state)
+static void test_comm__ranks_that_disagree_on_a_size_are_reported(void **state)
 {
     struct comm_ranks c;
 
@@ -217,7 +217,7 @@ int main(void)
         cmocka_unit_test(test_comm__a_peer_killed_in_the_middle_of_direct_messages),
         cmocka_unit_test(test_comm__a_killed_peer_is_noticed),
         cmocka_unit_test(test_comm__a_deadline_is_kept_and_names_the_rank),
-        cmocka_unit_test(test_comm__ranks_that_disagree_on_a_size_are_told),
+        cmocka_unit_test(test_comm__ranks_that_disagree_on_a_size_are_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -123,7 +123,7 @@ static void test_control__leaving_comes_before_a_generation_that_waits(void **st
     close_pair(&pair);
 }
 
-static void test_control__an_agent_that_hangs_up_is_told(void **state)
+static void test_control__an_agent_that_hangs_up_is_reported(void **state)
 {
     struct pair pair = {0};
     struct link_message assign;
@@ -143,7 +143,7 @@ int main(void)
         cmocka_unit_test(test_control__a_generation_aborted_before_it_began_is_still_answered),
         cmocka_unit_test(test_control__only_the_newest_of_several_is_handed_out),
         cmocka_unit_test(test_control__leaving_comes_before_a_generation_that_waits),
-        cmocka_unit_test(test_control__an_agent_that_hangs_up_is_told),
+        cmocka_unit_test(test_control__an_agent_that_hangs_up_is_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

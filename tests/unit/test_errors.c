@@ -87,7 +87,7 @@ static void test_errors__same_words_differ_in_case_and_separators(void **state)
     assert_false(fleet_same_word(longer, longer));
 }
 
-static void test_errors__what_nobody_sees_is_escaped(void **state)
+static void test_errors__invisible_characters_are_escaped(void **state)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf printed = {0};
     struct fleet_errors errors = {0};
@@ -138,7 +138,7 @@ int main(void)
         cmocka_unit_test(test_errors__are_merged_without_repetition),
         cmocka_unit_test(test_errors__are_taken_back_by_path_and_words),
         cmocka_unit_test(test_errors__same_words_differ_in_case_and_separators),
-        cmocka_unit_test(test_errors__what_nobody_sees_is_escaped),
+        cmocka_unit_test(test_errors__invisible_characters_are_escaped),
         cmocka_unit_test(test_errors__beyond_the_limit_are_counted),
         cmocka_unit_test(test_errors__huge_losses_have_exponents),
     };

@@ -52,7 +52,7 @@ static void test_hub__a_first_generation_follows_the_order_it_was_given(void **s
     stop();
 }
 
-static void test_hub__assigns_nobody_before_the_record(void **state)
+static void test_hub__assigns_no_member_before_the_record(void **state)
 {
     struct hub_output out = {0};
 
@@ -232,7 +232,7 @@ static void test_hub__goes_on_at_once_when_the_agent_is_gone(void **state)
     stop();
 }
 
-static void test_hub__is_stalled_below_the_minimum_until_somebody_comes(void **state)
+static void test_hub__is_stalled_below_the_minimum_until_a_member_comes(void **state)
 {
     (void)state;
     start(2, 2, NULL);
@@ -390,7 +390,7 @@ static void test_hub__fails_at_once_of_what_was_never_started(void **state)
 }
 
 /* A generation has ended for another cause, and a fatal report then is final. */
-static void test_hub__a_fatal_cause_is_told_by_its_own_name(void **state)
+static void test_hub__a_fatal_cause_is_reported_by_its_own_name(void **state)
 {
     (void)state;
     start(1, 2, NULL);
@@ -456,7 +456,7 @@ static void test_hub__grows_and_shrinks_without_counting(void **state)
 }
 
 /* The lowest index is kept; the state is with the other. */
-static void test_hub__a_smaller_wish_leaves_nobody_out_who_alone_holds_the_state(void **state)
+static void test_hub__a_smaller_size_keeps_the_only_holder_of_the_state(void **state)
 {
     struct hub_policy p = policy(1, 1);
     struct hub_output out = {0};
@@ -511,7 +511,7 @@ static void test_hub__newcomers_that_come_together_join_together(void **state)
 /* ---- broken invariants ----------------------------------------------------------------------- */
 
 /* Each call begins with the assertion that time has not gone back. */
-static void test_defect__ends_the_hub_and_is_told_once(void **state)
+static void test_defect__ends_the_hub_and_is_reported_once(void **state)
 {
     size_t defects = hub_defects();
     struct hub_output out = {0};
@@ -563,7 +563,7 @@ static void test_defect__drops_what_the_call_wanted(void **state)
 }
 
 /* A call without an answer cannot tell: the deadline asks for one that can. */
-static void test_defect__of_the_start_is_told_by_the_first_call(void **state)
+static void test_defect__of_the_start_is_reported_by_the_first_call(void **state)
 {
     struct hub_policy wrong = {.min = 2, .max = 1, .desired = 1};
     struct hub_start s = {.job_uid = "job"};
@@ -598,20 +598,20 @@ static void test_defect__numbers_go_on_after_those_that_were_given(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defect__ends_the_hub_and_is_told_once),
+        cmocka_unit_test(test_defect__ends_the_hub_and_is_reported_once),
         cmocka_unit_test(test_defect__drops_what_the_call_wanted),
-        cmocka_unit_test(test_defect__of_the_start_is_told_by_the_first_call),
+        cmocka_unit_test(test_defect__of_the_start_is_reported_by_the_first_call),
         cmocka_unit_test(test_defect__numbers_go_on_after_those_that_were_given),
         TEST(waits_for_all_and_orders_ranks_by_index),
         TEST(a_first_generation_follows_the_order_it_was_given),
-        TEST(assigns_nobody_before_the_record),
+        TEST(assigns_no_member_before_the_record),
         TEST(gives_up_a_proposal_whose_member_went),
         TEST(starts_with_fewer_after_the_timeout),
         TEST(processes_of_a_member_hold_ranks_in_a_row),
         TEST(aborts_survivors_at_once_and_goes_on_when_the_trainer_is_back),
         TEST(goes_on_without_a_trainer_that_takes_too_long),
         TEST(goes_on_at_once_when_the_agent_is_gone),
-        TEST(is_stalled_below_the_minimum_until_somebody_comes),
+        TEST(is_stalled_below_the_minimum_until_a_member_comes),
         TEST(counts_failures_that_come_together_once),
         TEST(survives_a_failure_while_forming),
         TEST(fails_when_restarts_are_used_up),
@@ -622,7 +622,7 @@ int main(void)
         TEST(a_fatal_cause_is_told_by_its_own_name),
         TEST(fails_of_a_trainer_that_never_starts),
         TEST(grows_and_shrinks_without_counting),
-        TEST(a_smaller_wish_leaves_nobody_out_who_alone_holds_the_state),
+        TEST(a_smaller_size_keeps_the_only_holder_of_the_state),
         TEST(newcomers_that_come_together_join_together),
     };
     return cmocka_run_group_tests_name("hub", tests, NULL, NULL);

@@ -184,7 +184,7 @@ static void take_over(const char *left_for)
 }
 
 /* Its trainer failed in generation (1, 5) while there was no hub, and was started again. */
-static void test_hub_members__a_failure_told_late_ends_no_newer_generation(void **state)
+static void test_hub_members__a_failure_reported_late_ends_no_newer_generation(void **state)
 {
     struct message failed = {.type = MESSAGE_FAILED,
                              .failed = {.generation = {1, 5},
@@ -285,7 +285,7 @@ static void newcomers_only(bool has_trained, bool is_alone)
     assert_generation(6);
 }
 
-static void test_hub_members__a_generation_of_which_nobody_is_left_has_failed(void **state)
+static void test_hub_members__a_generation_without_members_has_failed(void **state)
 {
     (void)state;
     for (int is_alone = 0; is_alone < 2; is_alone++) {
@@ -412,7 +412,7 @@ static void test_hub_members__a_new_hub_believes_a_member_that_misses_another(vo
     stop();
 }
 
-static void test_hub_members__a_new_hub_loses_nobody_while_steps_are_made(void **state)
+static void test_hub_members__a_new_hub_loses_no_member_while_steps_are_made(void **state)
 {
     struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40};
 
@@ -467,17 +467,17 @@ int main(void)
         TEST(a_late_record_counts_what_could_not_be_written),
         TEST(a_restart_is_recorded_with_the_generation_it_leads_to),
         TEST(a_new_hub_hears_why_a_generation_was_ended),
-        TEST(a_failure_told_late_ends_no_newer_generation),
+        TEST(a_failure_reported_late_ends_no_newer_generation),
         TEST(a_failure_that_no_hub_has_seen_counts_though_another_leaves),
         TEST(a_failure_that_only_a_leaver_knows_counts),
-        TEST(a_generation_of_which_nobody_is_left_has_failed),
+        TEST(a_generation_without_members_has_failed),
         TEST(a_new_hub_learns_restarts_that_were_not_recorded),
         TEST(who_comes_back_with_the_state_is_not_left_out_for_a_slow_record),
         TEST(a_new_hub_learns_what_runs_and_leaves_it_alone),
         TEST(a_new_hub_waits_for_members_that_it_has_not_heard_of),
         TEST(a_hub_that_has_moved_waits_longer),
         TEST(a_new_hub_believes_a_member_that_misses_another),
-        TEST(a_new_hub_loses_nobody_while_steps_are_made),
+        TEST(a_new_hub_loses_no_member_while_steps_are_made),
         TEST(stops_when_a_member_knows_a_newer_hub),
     };
     return cmocka_run_group_tests_name("hub_leaders", tests, NULL, NULL);

@@ -8,7 +8,8 @@
 
 /* ---- accusations ----------------------------------------------------------------------------- */
 
-static void test_hub_members__one_accusation_evicts_nobody_a_second_by_the_pair_does(void **state)
+static void
+test_hub_members__one_accusation_evicts_no_member_a_second_by_the_pair_does(void **state)
 {
     (void)state;
     start(2, 3, NULL);
@@ -123,7 +124,8 @@ static void test_hub_members__a_newcomer_waits_until_a_broken_connection_is_expl
     stop();
 }
 
-static void test_hub_members__nobody_goes_on_without_a_holder_who_may_be_back_at_once(void **state)
+static void
+test_hub_members__no_member_goes_on_without_a_holder_that_may_be_back_at_once(void **state)
 {
     (void)state;
     start(1, 2, NULL);
@@ -177,7 +179,7 @@ static void test_hub_members__a_silent_member_is_lost_within_three_seconds(void 
     stop();
 }
 
-static void test_hub_members__its_own_pause_is_nobodys_silence(void **state)
+static void test_hub_members__its_own_pause_is_no_members_silence(void **state)
 {
     (void)state;
     start(1, 2, NULL);
@@ -399,16 +401,16 @@ static void test_hub_members__an_evicted_worker_that_dies_is_no_failure(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(one_accusation_evicts_nobody_a_second_by_the_pair_does),
+        TEST(one_accusation_evicts_no_member_a_second_by_the_pair_does),
         TEST(evicts_the_member_with_fewer_working_links),
         TEST(a_seen_failure_explains_the_accusation),
         TEST(an_accused_member_without_connection_is_lost_at_once),
         TEST(a_connection_that_comes_back_in_time_disturbs_nothing),
         TEST(a_newcomer_waits_until_a_broken_connection_is_explained),
-        TEST(nobody_goes_on_without_a_holder_who_may_be_back_at_once),
+        TEST(no_member_goes_on_without_a_holder_that_may_be_back_at_once),
         TEST(when_most_are_out_of_reach_it_waits_longer),
         TEST(a_silent_member_is_lost_within_three_seconds),
-        TEST(its_own_pause_is_nobodys_silence),
+        TEST(its_own_pause_is_no_members_silence),
         TEST(a_member_that_leaves_does_not_count_as_a_failure),
         TEST(a_leaving_member_ends_its_step_and_is_heard_to_the_end),
         TEST(a_pod_that_a_smaller_wish_ends_is_a_resize),

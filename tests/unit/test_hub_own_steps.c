@@ -57,7 +57,7 @@ static void test_hub_steps__an_own_trainer_reports_the_steps_it_likes(void **sta
     stop();
 }
 
-static void test_hub_steps__an_own_trainer_is_told_where_to_resume(void **state)
+static void test_hub_steps__an_own_trainer_learns_where_to_resume(void **state)
 {
     (void)state;
     own_job();
@@ -103,7 +103,7 @@ static void test_hub_steps__steps_of_an_own_trainer_are_lost_where_it_says_so(vo
 
 /* On a busy machine the agent of rank 0 reads its trainer's last lines when another trainer has
  * failed already. */
-static void test_hub_steps__a_step_that_is_told_after_the_failure_is_lost_too(void **state)
+static void test_hub_steps__a_step_that_is_reported_after_the_failure_is_lost_too(void **state)
 {
     (void)state;
     own_job();
@@ -161,7 +161,7 @@ static void test_hub_steps__the_last_checkpoint_of_an_own_trainer_counts(void **
 }
 
 /* Its state dies with its generation: nobody waits for a member that is out of reach. */
-static void test_hub_steps__nobody_waits_for_the_state_of_an_own_trainer(void **state)
+static void test_hub_steps__no_member_waits_for_the_state_of_an_own_trainer(void **state)
 {
     (void)state;
     own_job();
@@ -181,12 +181,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(an_own_trainer_reports_the_steps_it_likes),
-        TEST(an_own_trainer_is_told_where_to_resume),
+        TEST(an_own_trainer_learns_where_to_resume),
         TEST(steps_of_an_own_trainer_are_lost_where_it_says_so),
         TEST(a_step_that_is_told_after_the_failure_is_lost_too),
         TEST(nothing_is_claimed_of_an_own_trainer_that_does_not_say),
         TEST(the_last_checkpoint_of_an_own_trainer_counts),
-        TEST(nobody_waits_for_the_state_of_an_own_trainer),
+        TEST(no_member_waits_for_the_state_of_an_own_trainer),
     };
     return cmocka_run_group_tests_name("hub_own_steps", tests, NULL, NULL);
 }

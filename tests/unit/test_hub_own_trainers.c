@@ -195,7 +195,7 @@ static void test_hub_own_trainers__the_next_hub_waits_for_all_as_well(void **sta
 
 /* It was lost with its connection, after it had finished, and is back: one rank, not two. The other
  * is still unheard of. */
-static void test_hub_own_trainers__who_comes_back_has_finished_once(void **state)
+static void test_hub_own_trainers__a_member_that_comes_back_has_finished_once(void **state)
 {
     struct hub_start s = {.epoch = 2, .recorded = {1, 1}, .job_uid = "job"};
     struct hub_policy p = policy(2, 2);

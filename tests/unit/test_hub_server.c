@@ -129,7 +129,7 @@ static void test_hub_server__a_server_that_comes_back_disturbs_nothing(void **st
     world_free(world);
 }
 
-static void test_hub_server__who_comes_back_resumes_its_session(void **state)
+static void test_hub_server__a_client_that_comes_back_resumes_its_session(void **state)
 {
     struct world *world = world_new(1, NULL);
     struct agent *agent = add_agent(world, NULL, NULL, NULL);
@@ -288,7 +288,7 @@ int main(void)
         cmocka_unit_test(test_hub_server__the_store_carries_bytes_between_members),
         cmocka_unit_test(test_hub_server__a_message_of_many_frames_arrives_whole),
         cmocka_unit_test(test_hub_server__a_server_that_comes_back_disturbs_nothing),
-        cmocka_unit_test(test_hub_server__who_comes_back_resumes_its_session),
+        cmocka_unit_test(test_hub_server__a_client_that_comes_back_resumes_its_session),
         cmocka_unit_test(test_hub_server__closes_connections_that_talk_nonsense),
         cmocka_unit_test(test_hub_server__a_member_hears_that_its_job_is_gone),
         cmocka_unit_test(test_hub_server__serves_many_jobs_and_stops_serving_one),

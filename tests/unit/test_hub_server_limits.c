@@ -244,7 +244,7 @@ static void test_hub_server__a_job_and_a_namespace_have_shares(void **state)
 
 /* A peer with the right token that never stops talking is closed; the job's member is not
  * disturbed. */
-static void test_hub_server__who_says_too_much_is_closed(void **state)
+static void test_hub_server__a_client_that_sends_too_much_is_closed(void **state)
 {
     struct world *world = world_new(1, NULL);
     static const int port = 7000;
@@ -452,7 +452,7 @@ int main(void)
         cmocka_unit_test(test_hub_server__a_handshake_has_its_time),
         cmocka_unit_test(test_hub_server__gives_memory_back_after_a_flood),
         cmocka_unit_test(test_hub_server__a_job_and_a_namespace_have_shares),
-        cmocka_unit_test(test_hub_server__who_says_too_much_is_closed),
+        cmocka_unit_test(test_hub_server__a_client_that_sends_too_much_is_closed),
         cmocka_unit_test(test_hub_server__what_waits_for_a_slow_member_counts_for_its_job),
         cmocka_unit_test(test_hub_server__what_waits_counts_for_the_namespace),
         cmocka_unit_test(test_hub_server__what_waits_counts_in_all),

@@ -337,7 +337,7 @@ static void test_hub_steps__finishes_a_job_that_had_finished_before(void **state
 
 /* Steps 2 to 30 were reported to a hub that was lost before it wrote them down: nobody has them any
  * more. */
-static void test_hub_steps__finishes_though_nobody_can_tell_the_last_steps(void **state)
+static void test_hub_steps__finishes_without_a_report_of_the_last_steps(void **state)
 {
     (void)state;
     start(1, 2, NULL);
@@ -515,7 +515,7 @@ int main(void)
         TEST(tells_a_restart_that_finishes_at_once),
         TEST(finishes_when_all_have_and_restarts_no_more),
         TEST(finishes_a_job_that_had_finished_before),
-        TEST(finishes_though_nobody_can_tell_the_last_steps),
+        TEST(finishes_without_a_report_of_the_last_steps),
         TEST(says_when_weights_differ),
         TEST(says_when_a_step_takes_far_too_long),
         TEST(can_be_ended_from_outside),

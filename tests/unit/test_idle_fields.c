@@ -97,7 +97,7 @@ static void warn(const char *spec, const char *training, bool in_cluster, struct
     fleetjob_release(&job);
 }
 
-static void test_idle_fields__what_has_no_effect_is_told(void **state)
+static void test_idle_fields__what_has_no_effect_is_reported(void **state)
 {
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(jobs); i++) {
@@ -280,7 +280,7 @@ static void walk(const char *path, const struct fleet_object *type)
     }
 }
 
-static void test_idle_fields__each_field_is_read_or_told(void **state)
+static void test_idle_fields__each_field_is_read_or_reported(void **state)
 {
     (void)state;
     walk("spec.strategyOptions", &strategy_options_type);
@@ -291,9 +291,9 @@ static void test_idle_fields__each_field_is_read_or_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_idle_fields__what_has_no_effect_is_told),
+        cmocka_unit_test(test_idle_fields__what_has_no_effect_is_reported),
         cmocka_unit_test(test_idle_fields__a_cluster_draws_no_curve),
-        cmocka_unit_test(test_idle_fields__each_field_is_read_or_told),
+        cmocka_unit_test(test_idle_fields__each_field_is_read_or_reported),
     };
     return cmocka_run_group_tests_name("idle_fields", tests, NULL, NULL);
 }

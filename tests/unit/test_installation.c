@@ -168,7 +168,7 @@ static void test_installation__a_changed_service_is_put_right(void **state)
     stop(&w);
 }
 
-static void test_installation__another_address_is_told(void **state)
+static void test_installation__another_address_is_reported(void **state)
 {
     struct world w;
 
@@ -233,7 +233,7 @@ int main(void)
         cmocka_unit_test(test_installation__an_endpoint_slice_is_repaired),
         cmocka_unit_test(test_installation__a_deleted_service_comes_back_with_its_address),
         cmocka_unit_test(test_installation__a_changed_service_is_put_right),
-        cmocka_unit_test(test_installation__another_address_is_told),
+        cmocka_unit_test(test_installation__another_address_is_reported),
         cmocka_unit_test(test_installation__the_identity_stays_what_it_is),
         cmocka_unit_test(test_installation__only_the_leader_writes),
     };

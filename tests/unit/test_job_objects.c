@@ -225,7 +225,7 @@ static void test_job_objects__a_service_of_a_job_before_is_taken_over(void **sta
     }
 }
 
-static void test_job_objects__a_service_of_somebody_else_is_left_alone(void **state)
+static void test_job_objects__a_service_of_another_owner_is_left_alone(void **state)
 {
     static const char *const others[] = {
         "{\"metadata\":{\"name\":\"gpt-workers\"},\"spec\":{\"selector\":{\"app\":\"x\"}}}",
@@ -285,7 +285,7 @@ int main(void)
         cmocka_unit_test(test_job_objects__there_is_no_service_unless_names_are_wanted),
         cmocka_unit_test(test_job_objects__a_deleted_service_is_back),
         cmocka_unit_test(test_job_objects__a_service_of_a_job_before_is_taken_over),
-        cmocka_unit_test(test_job_objects__a_service_of_somebody_else_is_left_alone),
+        cmocka_unit_test(test_job_objects__a_service_of_another_owner_is_left_alone),
         cmocka_unit_test(test_job_objects__a_deleted_group_is_back_when_pods_find_no_node),
     };
 

@@ -50,7 +50,7 @@ static void test_journal__worker_0_names_the_log_that_has_the_steps(void **state
     assert_non_null(strstr(text, "worker=3"));
 }
 
-static void test_journal__nobody_else_is_sent_elsewhere(void **state)
+static void test_journal__other_workers_name_no_worker(void **state)
 {
     char text[2048];
 
@@ -67,7 +67,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_journal__worker_0_names_the_log_that_has_the_steps),
-        cmocka_unit_test(test_journal__nobody_else_is_sent_elsewhere),
+        cmocka_unit_test(test_journal__other_workers_name_no_worker),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

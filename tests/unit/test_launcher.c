@@ -165,7 +165,7 @@ static void test_launcher__tells_how_a_pod_ended_and_what_it_said(void **state)
     close_world(&w);
 }
 
-static void test_launcher__tells_a_pod_who_it_is(void **state)
+static void test_launcher__gives_a_pod_its_identity(void **state)
 {
     struct world w;
 
@@ -271,7 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_launcher__tells_how_a_pod_ended_and_what_it_said),
-        cmocka_unit_test(test_launcher__tells_a_pod_who_it_is),
+        cmocka_unit_test(test_launcher__gives_a_pod_its_identity),
         cmocka_unit_test(test_launcher__a_signal_is_an_exit_code),
         cmocka_unit_test(test_launcher__a_pod_that_cannot_start_has_ended),
         cmocka_unit_test(test_launcher__deleting_asks_first_and_kills_later),

@@ -243,7 +243,7 @@ static void test_leader_election__a_cut_off_leader_stops_before_the_next_begins(
     stop(&w);
 }
 
-static void test_leader_election__a_stopped_leader_wakes_up_as_nobody(void **state)
+static void test_leader_election__a_stopped_leader_wakes_up_without_the_lease(void **state)
 {
     struct world w;
     int leader = 0, next = 0;
@@ -366,7 +366,7 @@ int main(void)
         cmocka_unit_test(test_leader_election__a_dead_leader_is_followed_after_its_lease),
         cmocka_unit_test(test_leader_election__a_released_lease_is_taken_at_once),
         cmocka_unit_test(test_leader_election__a_cut_off_leader_stops_before_the_next_begins),
-        cmocka_unit_test(test_leader_election__a_stopped_leader_wakes_up_as_nobody),
+        cmocka_unit_test(test_leader_election__a_stopped_leader_wakes_up_without_the_lease),
         cmocka_unit_test(test_leader_election__a_lease_taken_by_hand_is_lost),
         cmocka_unit_test(test_leader_election__compares_no_clocks),
         cmocka_unit_test(test_leader_election__never_two_at_random),

@@ -148,7 +148,7 @@ static void test_leaf_certificate__a_clock_that_is_moved_by_a_year_is_followed(v
 }
 
 /* It does not outlive its CA. The end of the CA is reported in time. */
-static void test_leaf_certificate__the_end_of_the_ca_is_told(void **state)
+static void test_leaf_certificate__the_end_of_the_ca_is_reported(void **state)
 {
     struct world w;
     int64_t from, ca_until, until;
@@ -173,7 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leaf_certificate__it_is_renewed_after_two_thirds),
         cmocka_unit_test(test_leaf_certificate__a_clock_that_is_moved_by_a_year_is_followed),
-        cmocka_unit_test(test_leaf_certificate__the_end_of_the_ca_is_told),
+        cmocka_unit_test(test_leaf_certificate__the_end_of_the_ca_is_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

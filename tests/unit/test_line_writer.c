@@ -113,7 +113,7 @@ static void test_line_writer__never_waits_and_counts_what_it_drops(void **state)
     (void)close(fds[0]);
 }
 
-static void test_line_writer__is_freed_though_nobody_reads(void **state)
+static void test_line_writer__is_freed_without_a_reader(void **state)
 {
     struct fleet_line_writer *writer;
     int fds[2];
@@ -150,7 +150,7 @@ int main(void)
         cmocka_unit_test(test_line_writer__writes_in_order),
         cmocka_unit_test(test_line_writer__never_waits_and_counts_what_it_drops),
         cmocka_unit_test(test_line_writer__goes_on_when_the_reader_has_gone),
-        cmocka_unit_test(test_line_writer__is_freed_though_nobody_reads),
+        cmocka_unit_test(test_line_writer__is_freed_without_a_reader),
     };
 
     (void)signal(SIGPIPE, SIG_IGN);

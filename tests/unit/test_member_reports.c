@@ -208,7 +208,7 @@ static void test_member__batches_steps_as_the_hub_wishes(void **state)
     stop();
 }
 
-static void test_member__finishing_is_told_until_the_hub_says_done(void **state)
+static void test_member__finishing_is_reported_until_the_hub_says_done(void **state)
 {
     struct message message,
         done = {.type = MESSAGE_DONE, .done = {.succeeded = true, .reason = "fine"}};
@@ -267,7 +267,7 @@ static void test_member__answers_the_process_that_asked_the_store(void **state)
     stop();
 }
 
-static void test_member__leaves_when_told_and_when_asked(void **state)
+static void test_member__leaves_when_ordered_and_when_asked(void **state)
 {
     struct message leave = {.type = MESSAGE_LEAVE, .leave = {.reason = "scaled down"}};
     struct message refused = {.type = MESSAGE_REFUSED, .refused = {.reason = "index taken"}};
@@ -350,7 +350,7 @@ int main(void)
         TEST(batches_steps_as_the_hub_wishes),
         TEST(finishing_is_told_until_the_hub_says_done),
         TEST(answers_the_process_that_asked_the_store),
-        TEST(leaves_when_told_and_when_asked),
+        TEST(leaves_when_ordered_and_when_asked),
         TEST(says_goodbye_when_its_checkpoint_is_known),
         TEST(leaves_a_hub_that_talks_nonsense),
     };

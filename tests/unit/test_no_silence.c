@@ -208,7 +208,7 @@ static void walk_free(struct walk *walk)
     free(walk);
 }
 
-static void test_no_silence__each_knob_acts_or_is_refused_or_is_told(void **state)
+static void test_no_silence__each_knob_acts_or_is_refused_or_is_reported(void **state)
 {
     struct walk *walk = calloc(1, sizeof(*walk));
 
@@ -224,7 +224,7 @@ static void test_no_silence__each_knob_acts_or_is_refused_or_is_told(void **stat
 }
 
 /* A setting with two names is reported under the one that the job uses. */
-static void test_no_silence__a_knob_is_told_by_the_name_that_is_written(void **state)
+static void test_no_silence__a_knob_is_reported_by_its_written_name(void **state)
 {
     FLEET_AUTO_JSON cJSON *strategy = cJSON_Parse(
         "{\"sharding\":true,\"sharding_configs\":{\"sharding_degree\":1,\"dp_degree\":2}}");
@@ -313,8 +313,8 @@ static void test_no_silence__trainers_plan_what_the_job_planned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_silence__each_knob_acts_or_is_refused_or_is_told),
-        cmocka_unit_test(test_no_silence__a_knob_is_told_by_the_name_that_is_written),
+        cmocka_unit_test(test_no_silence__each_knob_acts_or_is_refused_or_is_reported),
+        cmocka_unit_test(test_no_silence__a_knob_is_reported_by_its_written_name),
         cmocka_unit_test(test_no_silence__trainers_plan_what_the_job_planned),
     };
     return cmocka_run_group_tests_name("no_silence", tests, NULL, NULL);

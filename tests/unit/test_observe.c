@@ -201,7 +201,7 @@ static void test_observe__the_memory_limit_is_read(void **state)
     }
 }
 
-static void test_observe__strangers_are_nobodys_pods(void **state)
+static void test_observe__pods_of_other_owners_are_ignored(void **state)
 {
     struct projection_pod *pod = project_pod("{" META("x", "") "}");
 
@@ -364,7 +364,7 @@ static void test_observe__a_foreign_job_is_explained(void **state)
 }
 
 /* Knobs that do not take effect are reported, once for a generation of the spec. */
-static void test_observe__dropped_knobs_are_told_once(void **state)
+static void test_observe__dropped_knobs_are_reported_once(void **state)
 {
     struct world w = {0};
     struct actions actions = {0};
@@ -395,7 +395,7 @@ static void test_observe__dropped_knobs_are_told_once(void **state)
 }
 
 /* Valid keys that nothing acts on: the condition says so, and one event for each edit. */
-static void test_observe__an_odd_job_is_accepted_and_told(void **state)
+static void test_observe__an_odd_job_is_accepted_and_reported(void **state)
 {
     struct world w = {0};
     struct actions actions = {0};
@@ -413,7 +413,7 @@ static void test_observe__an_odd_job_is_accepted_and_told(void **state)
 }
 
 /* The file of the tokenizer lies where the trainers run: pods are made without knowing its size. */
-static void test_observe__a_vocabulary_left_to_the_tokenizer_is_told(void **state)
+static void test_observe__a_vocabulary_left_to_the_tokenizer_is_reported(void **state)
 {
     static const char message[] =
         "valid, with warnings:\nspec.training.model.vocabulary: is not given";
@@ -520,14 +520,14 @@ int main(void)
         cmocka_unit_test(test_observe__the_memory_limit_is_read),
         cmocka_unit_test(test_observe__the_agent_may_be_from_another_image),
         cmocka_unit_test(test_observe__a_pod_that_does_not_start_says_why),
-        cmocka_unit_test(test_observe__strangers_are_nobodys_pods),
+        cmocka_unit_test(test_observe__pods_of_other_owners_are_ignored),
         cmocka_unit_test(test_observe__a_valid_job_is_planned),
         cmocka_unit_test(test_observe__images_are_of_pods_that_live),
         cmocka_unit_test(test_observe__a_bad_job_says_what_is_wrong),
         cmocka_unit_test(test_observe__a_foreign_job_is_explained),
-        cmocka_unit_test(test_observe__dropped_knobs_are_told_once),
-        cmocka_unit_test(test_observe__an_odd_job_is_accepted_and_told),
-        cmocka_unit_test(test_observe__a_vocabulary_left_to_the_tokenizer_is_told),
+        cmocka_unit_test(test_observe__dropped_knobs_are_reported_once),
+        cmocka_unit_test(test_observe__an_odd_job_is_accepted_and_reported),
+        cmocka_unit_test(test_observe__a_vocabulary_left_to_the_tokenizer_is_reported),
         cmocka_unit_test(test_observe__however_much_is_wrong_fits_a_condition),
         cmocka_unit_test(test_observe__a_bad_job_says_all_that_is_wrong),
         cmocka_unit_test(test_observe__a_knob_without_a_pass_is_refused_before_pods),

@@ -143,7 +143,7 @@ static void test_passes__offload_fetches_one_ahead(void **state)
 }
 
 /* The last checkpoint stays, so one alone is not offloaded. */
-static void test_passes__offload_of_one_checkpoint_is_told(void **state)
+static void test_passes__offload_of_one_checkpoint_is_reported(void **state)
 {
     (void)state;
     expect_idle(GPT(4, ADAMW),
@@ -162,7 +162,7 @@ static void test_passes__offload_of_one_checkpoint_is_told(void **state)
                 "recompute_configs.enable_offload", "there is no checkpoint");
 }
 
-static void test_passes__recompute_of_nothing_is_told(void **state)
+static void test_passes__recompute_of_nothing_is_reported(void **state)
 {
     (void)state;
     expect_idle(GPT(1, ADAMW), "{\"recompute\":true}", "recompute",
@@ -181,8 +181,8 @@ int main(void)
         cmocka_unit_test(test_passes__recompute_counts_statistics_once),
         cmocka_unit_test(test_passes__recompute_names_what_it_does_not_find),
         cmocka_unit_test(test_passes__offload_fetches_one_ahead),
-        cmocka_unit_test(test_passes__offload_of_one_checkpoint_is_told),
-        cmocka_unit_test(test_passes__recompute_of_nothing_is_told),
+        cmocka_unit_test(test_passes__offload_of_one_checkpoint_is_reported),
+        cmocka_unit_test(test_passes__recompute_of_nothing_is_reported),
     };
     return cmocka_run_group_tests_name("passes_recompute", tests, NULL, NULL);
 }

@@ -430,7 +430,7 @@ static void test_picture__the_legend_says_what_there_is(void **state)
 }
 
 /* Runs of different lengths share the axes; each has its colour and its label. */
-static void test_picture__several_runs_are_told_apart(void **state)
+static void test_picture__several_runs_are_reported_apart(void **state)
 {
     struct picture picture = {.count = PICTURE_RUNS_MAX};
     struct curve curves[PICTURE_RUNS_MAX] = {0};
@@ -496,7 +496,7 @@ int main(void)
         cmocka_unit_test(test_picture__a_divergence_does_not_flatten_the_rest),
         cmocka_unit_test(test_picture__draws_any_losses),
         cmocka_unit_test(test_picture__the_legend_says_what_there_is),
-        cmocka_unit_test(test_picture__several_runs_are_told_apart),
+        cmocka_unit_test(test_picture__several_runs_are_reported_apart),
         cmocka_unit_test(test_picture__stays_small_however_many_steps),
     };
 

@@ -187,7 +187,7 @@ static const char *told(const struct world *w, const char *reason, size_t *out_c
     return note;
 }
 
-static void test_pod_events__what_only_events_know_is_told(void **state)
+static void test_pod_events__what_only_events_know_is_reported(void **state)
 {
     struct world w;
     const char *note;
@@ -324,7 +324,7 @@ int main(void)
         cmocka_unit_test(test_pod_events__a_container_that_waits_has_a_word),
         cmocka_unit_test(test_pod_events__an_event_has_a_word),
         cmocka_unit_test(test_pod_events__the_newest_event_counts),
-        cmocka_unit_test(test_pod_events__what_only_events_know_is_told),
+        cmocka_unit_test(test_pod_events__what_only_events_know_is_reported),
         cmocka_unit_test(test_pod_events__each_pod_has_its_turn),
         cmocka_unit_test(test_pod_events__jobs_take_turns),
         cmocka_unit_test(test_pod_events__pods_that_say_why_are_not_asked_about),

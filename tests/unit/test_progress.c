@@ -216,7 +216,7 @@ static void test_progress__says_which_trainer_ended_and_how(void **state)
     close_screen(&s);
 }
 
-static void test_progress__a_restart_is_told_with_its_phases(void **state)
+static void test_progress__a_restart_is_reported_with_its_phases(void **state)
 {
     struct screen s;
     struct hub_event e = restart_event();
@@ -231,7 +231,7 @@ static void test_progress__a_restart_is_told_with_its_phases(void **state)
     close_screen(&s);
 }
 
-static void test_progress__notices_that_nobody_listens(void **state)
+static void test_progress__notices_that_its_output_is_not_read(void **state)
 {
     struct hub_event e = step_event(1, 5.5, true);
     FILE *full = fopen("/dev/full", "w");
@@ -364,8 +364,8 @@ int main(void)
         cmocka_unit_test(test_progress__a_terminal_has_one_line_that_is_rewritten),
         cmocka_unit_test(test_progress__a_narrow_terminal_gets_a_shorter_line),
         cmocka_unit_test(test_progress__says_which_trainer_ended_and_how),
-        cmocka_unit_test(test_progress__a_restart_is_told_with_its_phases),
-        cmocka_unit_test(test_progress__notices_that_nobody_listens),
+        cmocka_unit_test(test_progress__a_restart_is_reported_with_its_phases),
+        cmocka_unit_test(test_progress__notices_that_its_output_is_not_read),
         cmocka_unit_test(test_progress__says_where_the_time_went),
         cmocka_unit_test(test_progress__claims_nothing_that_an_own_trainer_does_not_report),
         cmocka_unit_test(test_progress__shows_what_an_own_trainer_reports),

@@ -42,7 +42,7 @@ static void expect_scheduled(const struct world *w, const char *reason, const ch
         fail_msg("expected: %s\nactual: %s", words, message);
 }
 
-static void test_reconciler__what_is_refused_is_told_and_tried_again(void **state)
+static void test_reconciler__what_is_refused_is_reported_and_tried_again(void **state)
 {
     static const char *const what[] = {"secrets", "pods"};
     static const int counts[] = {8, 31};
@@ -182,7 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reconciler__a_pod_that_is_invalid_refuses_the_job_and_is_tried_again),
-        cmocka_unit_test(test_reconciler__what_is_refused_is_told_and_tried_again),
+        cmocka_unit_test(test_reconciler__what_is_refused_is_reported_and_tried_again),
         cmocka_unit_test(test_reconciler__nothing_follows_a_write_that_was_refused),
         cmocka_unit_test(test_reconciler__a_hub_may_record_while_what_pods_need_is_refused),
         cmocka_unit_test(test_reconciler__what_is_refused_is_not_asked_for_at_each_change),

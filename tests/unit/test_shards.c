@@ -70,7 +70,7 @@ static char *path_in(const struct rig *rig, const char *name)
     return fleet_file_join(place, name);
 }
 
-static void test_shards__what_is_told_arrives(void **state)
+static void test_shards__what_is_reported_arrives(void **state)
 {
     struct rig rig;
     struct fleet_error err;
@@ -115,7 +115,7 @@ static void *report_and_end(void *user)
 }
 
 /* However close the end is behind the last note, and whenever we look. */
-static void test_shards__what_is_told_before_the_end_arrives(void **state)
+static void test_shards__what_is_reported_before_the_end_arrives(void **state)
 {
     struct rig rig;
     struct fleet_error err;
@@ -274,9 +274,9 @@ static void test_shards__files_must_be_there_in_full(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shards__what_is_told_arrives),
+        cmocka_unit_test(test_shards__what_is_reported_arrives),
         cmocka_unit_test(test_shards__who_is_dead_is_not_waited_for),
-        cmocka_unit_test(test_shards__what_is_told_before_the_end_arrives),
+        cmocka_unit_test(test_shards__what_is_reported_before_the_end_arrives),
         cmocka_unit_test(test_shards__a_failure_arrives_with_its_reason),
         cmocka_unit_test(test_shards__nothing_else_is_believed),
         cmocka_unit_test(test_shards__a_code_that_is_none_is_no_success),

@@ -286,7 +286,7 @@ static void test_status_writer__records_nothing_over_what_the_hub_does_not_know(
 }
 
 /* The hub has heard of generation (1, 2) from a member, and not of the restart that led to it. */
-static void test_status_writer__records_nothing_over_a_restart_that_nobody_told(void **state)
+static void test_status_writer__records_nothing_over_an_unreported_restart(void **state)
 {
     struct world w;
 
@@ -392,7 +392,7 @@ int main(void)
         cmocka_unit_test(test_status_writer__records_though_others_write),
         cmocka_unit_test(test_status_writer__records_what_led_to_a_generation),
         cmocka_unit_test(test_status_writer__records_nothing_over_what_the_hub_does_not_know),
-        cmocka_unit_test(test_status_writer__records_nothing_over_a_restart_that_nobody_told),
+        cmocka_unit_test(test_status_writer__records_nothing_over_an_unreported_restart),
         cmocka_unit_test(test_status_writer__records_nothing_over_a_newer_epoch),
         cmocka_unit_test(test_status_writer__a_newer_record_needs_no_write),
         cmocka_unit_test(test_status_writer__records_nothing_of_another_job),

@@ -211,7 +211,7 @@ static void test_supervisor__kills_a_trainer_that_does_not_leave_a_generation(vo
     pass(&w, 2000);
     expect(&w, "signal 0 9\n"); /* (4) */
     supervisor_exited(w.supervisor, 0, SIGNALED(SIGKILL), w.now);
-    expect(&w, "failed -1 9: it did not stop when told to\nhub failed\n");
+    expect(&w, "failed -1 9: it did not stop when ordered to\nhub failed\n");
     close_world(&w);
 }
 

@@ -169,7 +169,7 @@ static void test_supervisor__a_restarted_own_trainer_trains_when_it_reports(void
 
 /* It saves on the order to end, and reports it: the report must not be lost. */
 static void
-test_supervisor__takes_the_checkpoint_of_an_own_trainer_that_is_told_to_end(void **state)
+test_supervisor__takes_the_checkpoint_of_an_own_trainer_that_is_ordered_to_end(void **state)
 {
     struct world w;
 
@@ -227,7 +227,7 @@ int main(void)
         cmocka_unit_test(test_supervisor__passes_on_what_an_own_trainer_reports),
         cmocka_unit_test(test_supervisor__a_restarted_own_trainer_trains_when_it_reports),
         cmocka_unit_test(
-            test_supervisor__takes_the_checkpoint_of_an_own_trainer_that_is_told_to_end),
+            test_supervisor__takes_the_checkpoint_of_an_own_trainer_that_is_ordered_to_end),
         cmocka_unit_test(test_supervisor__drops_what_other_ranks_report),
         cmocka_unit_test(
             test_supervisor__an_own_trainer_that_does_not_end_is_killed_after_its_grace),
