@@ -25,7 +25,7 @@ echo "file lines, median | 90% | max   $(for f in "${sources[@]}"; do wc -l <"$f
 echo "function lines                   $(function_lengths "${sources[@]}" | spread)"
 echo "comment share, sources           $(comment_share "${sources[@]}")"
 echo "comment share, headers           $(comment_share "${headers[@]}")"
-echo "line width, median | 95% | max   $(cat "${sources[@]}" | awk 'length {print length}' | sort -n | awk '{a[NR] = $1} END {printf "%d | %d | %d\n", a[int((NR + 1) / 2)], a[int(NR * 0.95)], a[NR]}')"
+echo "line width, median | 95% | max   $(cat "${sources[@]}" | LC_ALL=C tr -d '\200-\277' | awk 'length {print length}' | sort -n | awk '{a[NR] = $1} END {printf "%d | %d | %d\n", a[int((NR + 1) / 2)], a[int(NR * 0.95)], a[NR]}')"
 echo "test lines per source line       $(awk -v t="$(git ls-files 'tests/*.c' 'tests/*.h' 'tests/*.sh' 'e2e/*.bats' 'e2e/*.sh' | xargs cat | wc -l)" -v s="$(cat "${sources[@]}" | wc -l)" 'BEGIN {printf "%.2f", t / s}')"
 echo "fuzz targets                     $(git ls-files 'tests/fuzz/fuzz_*.c' | wc -l)"
 echo "build file lines                 $(wc -l <Makefile)"
