@@ -619,7 +619,7 @@ int main(void)
         TEST(forgets_restarts_after_enough_steps),
         TEST(fails_at_once_of_a_fatal_cause),
         TEST(fails_at_once_of_what_was_never_started),
-        TEST(a_fatal_cause_is_told_by_its_own_name),
+        TEST(a_fatal_cause_is_reported_by_its_own_name),
         TEST(fails_of_a_trainer_that_never_starts),
         TEST(grows_and_shrinks_without_counting),
         TEST(a_smaller_size_keeps_the_only_holder_of_the_state),

@@ -183,7 +183,7 @@ int main(void)
         TEST(an_own_trainer_reports_the_steps_it_likes),
         TEST(an_own_trainer_learns_where_to_resume),
         TEST(steps_of_an_own_trainer_are_lost_where_it_says_so),
-        TEST(a_step_that_is_told_after_the_failure_is_lost_too),
+        TEST(a_step_that_is_reported_after_the_failure_is_lost_too),
         TEST(nothing_is_claimed_of_an_own_trainer_that_does_not_say),
         TEST(the_last_checkpoint_of_an_own_trainer_counts),
         TEST(no_member_waits_for_the_state_of_an_own_trainer),

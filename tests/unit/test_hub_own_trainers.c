@@ -464,7 +464,7 @@ int main(void)
         TEST(a_pod_that_is_deleted_unfinished_is_a_restart),
         TEST(a_drained_unfinished_worker_is_not_done),
         TEST(a_finished_rank_stays_finished_without_its_pod),
-        TEST(who_comes_back_has_finished_once),
+        TEST(a_member_that_comes_back_has_finished_once),
         TEST(a_lost_connection_is_not_a_finish),
         TEST(the_next_hub_waits_for_all_as_well),
         TEST(back_off_from_what_keeps_failing),

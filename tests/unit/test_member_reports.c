@@ -348,7 +348,7 @@ int main(void)
         TEST(others_keep_steps_until_the_hub_knows_them),
         TEST(sends_unknown_steps_again_after_a_reconnect),
         TEST(batches_steps_as_the_hub_wishes),
-        TEST(finishing_is_told_until_the_hub_says_done),
+        TEST(finishing_is_reported_until_the_hub_says_done),
         TEST(answers_the_process_that_asked_the_store),
         TEST(leaves_when_ordered_and_when_asked),
         TEST(says_goodbye_when_its_checkpoint_is_known),
