@@ -374,7 +374,7 @@ void plan_table_rank(const struct plan *plan, int rank, struct fleet_strbuf *out
         }
     fleet_strbuf_append(out, *between ? "\n" : "the only rank\n");
     append_rank_parts(out, json);
-    plan_cost_traffic(plan, at[TOPOLOGY_PIPELINE], &traffic);
+    plan_cost_traffic(plan, at[TOPOLOGY_PIPELINE], plan_replica_of(plan, rank), &traffic);
     if (plan->has_program) {
         plan_cost_bytes(plan, at[TOPOLOGY_PIPELINE], at[TOPOLOGY_SHARDING], bytes, by_formula);
         append_bytes(out, "bytes", bytes, by_formula);

@@ -76,7 +76,7 @@ struct plan_request plan_request_of(const struct training_config *training,
 
 /* One thing that a rank sends in one update. */
 struct plan_transfer {
-    const char *kind; /* "all_reduce", "reduce", "broadcast", "all_gather", "send" */
+    const char *kind; /* "tree_sum", "all_reduce", "broadcast", … */
     const char *what; /* "gradients", … */
     const char *over; /* axis, or axes, of the group */
     const char *when;

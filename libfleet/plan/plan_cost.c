@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/plan/program_traffic.h"
 #include "libfleet/plan/runtime_memory.h"
 #include "libfleet/plan/tree.h"
 #include "libfleet/strategy/pipeline_schedule.h"
@@ -226,9 +227,7 @@ void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes
 
 static void add(struct plan_traffic *traffic, struct plan_transfer transfer)
 {
-    fleet_assert(traffic->count < PLAN_TRANSFERS_MAX);
-    if (transfer.ranks > 1)
-        traffic->items[traffic->count++] = transfer;
+    program_traffic_add(traffic, &transfer);
 }
 
 static double ring(int ranks)
@@ -317,18 +316,16 @@ static void add_all_reduce(const struct plan *plan, double elements, struct plan
     bool is_half = is_applied(plan, UNIT_FP16_ALLREDUCE);
     int64_t total;
     int nodes = tree_slots_max(plan->leaves, ranks, &total).nodes;
-    double bytes = is_divided(plan) ? 4 * elements : (double)plan->memory.bytes[MEMORY_GRADIENTS];
 
     add(traffic,
         (struct plan_transfer){
-            .kind = "all_reduce",
+            .kind = is_half ? "all_reduce" : "tree_sum",
             .what = is_half ? "gradients in fp16" : "gradients",
             .over = replicas_name(plan),
             .when = is_half ? "once an update, bucket by bucket"
                             : "once an update, bucket by bucket, partial sums of the fixed tree",
             .ranks = ranks,
-            .bytes = is_half ? bytes / 2 * ring(ranks) * 2 : bytes * ring(ranks) * (nodes + 1),
-            .from_program = !is_divided(plan)});
+            .bytes = (is_half ? 2 * 2 : 4 * (nodes + 1)) * elements * ring(ranks)});
 }
 
 static void add_stages(const struct plan *plan, int stage, struct plan_traffic *traffic)
@@ -415,11 +412,15 @@ static void add_agreement(const struct plan *plan, struct plan_traffic *traffic)
                                             .bytes = 2 * 8 * ring(parts)});
 }
 
-void plan_cost_traffic(const struct plan *plan, int stage, struct plan_traffic *out)
+void plan_cost_traffic(const struct plan *plan, int stage, int replica, struct plan_traffic *out)
 {
     double elements = (double)plan->parts.stages[stage].elements;
 
     *out = (struct plan_traffic){.count = 0};
+    if (plan->has_program && plan->formula_units == 0) {
+        program_traffic(plan, replica, out);
+        return;
+    }
     if (is_by_formula(plan, UNIT_SHARDING))
         add_sharding(plan, elements, out);
     else if (is_local(plan))
@@ -488,7 +489,7 @@ void plan_cost(struct plan *plan)
             memcpy(plan->bytes, bytes, sizeof(bytes));
             memcpy(plan->by_formula, by_formula, sizeof(by_formula));
         }
-        plan_cost_traffic(plan, stage, &traffic);
+        plan_cost_traffic(plan, stage, PROGRAM_TRAFFIC_HEAVIEST, &traffic);
         if (stage == 0 || plan_cost_sent(&traffic) > plan_cost_sent(&plan->traffic))
             plan->traffic = traffic;
     }

@@ -16,7 +16,8 @@
  *   activations  those of a micro-batch, by the stage's share of the layers, times the
  *                micro-batches that the schedule holds at once
  *
- * An all-reduce over w ranks sends 2(w-1)/w of its bytes, a reduce or a broadcast (w-1)/w.
+ * By the formulas an all-reduce over w ranks sends 2(w-1)/w of its bytes, a reduce or a broadcast
+ * (w-1)/w. Else traffic is the sum over the program's operators (program_traffic.h).
  */
 
 #include "libfleet/plan/plan.h"
@@ -28,8 +29,9 @@
 void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes[PLAN_BYTES_COUNT],
                      bool by_formula[PLAN_BYTES_COUNT]);
 
-/* What a rank of `stage` sends for one update. */
-void plan_cost_traffic(const struct plan *plan, int stage, struct plan_traffic *out);
+/* What a rank of `stage` sends for one update. Where every knob in effect has a pass, the program
+ * says it, for `replica` or the heaviest one (program_traffic.h). */
+void plan_cost_traffic(const struct plan *plan, int stage, int replica, struct plan_traffic *out);
 
 /* Sum of the known parts. */
 double plan_cost_sent(const struct plan_traffic *traffic);

@@ -319,7 +319,7 @@ cJSON *plan_encode_rank(const struct plan *plan, int rank)
     add_rank_stage(root, plan, at[TOPOLOGY_PIPELINE]);
     add_rank_shard(root, plan, at[TOPOLOGY_PIPELINE], at[TOPOLOGY_SHARDING]);
     add_rank_leaves(root, plan, rank);
-    plan_cost_traffic(plan, at[TOPOLOGY_PIPELINE], &traffic);
+    plan_cost_traffic(plan, at[TOPOLOGY_PIPELINE], plan_replica_of(plan, rank), &traffic);
     if (plan->has_program) {
         plan_cost_bytes(plan, at[TOPOLOGY_PIPELINE], at[TOPOLOGY_SHARDING], bytes, by_formula);
         add_bytes(root, "bytes", bytes);

@@ -36,11 +36,12 @@ struct job {
     int rc;
 };
 
-static inline void job_init(struct job *job, const char *training, const char *strategy)
+static inline void job_init_for(struct job *job, const char *training, const char *strategy,
+                                int world)
 {
     FLEET_AUTO_JSON cJSON *t = cJSON_Parse(training), *s = cJSON_Parse(strategy);
     struct plan_request request = {
-        .training = &job->training, .strategy = &job->strategy, .world = 2};
+        .training = &job->training, .strategy = &job->strategy, .world = world};
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
     *job = (struct job){0};
@@ -52,6 +53,11 @@ static inline void job_init(struct job *job, const char *training, const char *s
     if (job->rc)
         fail_msg("job of the test is refused: %s", fleet_strbuf_text(&text));
     job->rc = plan_build(&request, &job->plan, &job->errors);
+}
+
+static inline void job_init(struct job *job, const char *training, const char *strategy)
+{
+    job_init_for(job, training, strategy, 2);
 }
 
 static inline void job_release(struct job *job)

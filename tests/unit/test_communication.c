@@ -14,9 +14,13 @@
 #include "agent/runtime/state.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/plan/plan_cost.h"
+#include "libfleet/plan/program_traffic.h"
+#include "libfleet/plan/runtime_traffic.h"
 #include "libfleet/program/print.h"
 #include "libfleet/program/verify.h"
 #include "tests/unit/comm_ranks.h"
+#include "tests/unit/passes_fixture.h"
 
 #define PATIENCE_S 120
 
@@ -43,17 +47,15 @@ static double deadline(void *context)
     return comm_ranks_patience();
 }
 
-static int worker_open(struct worker *w, struct comm_rank *self, const char *text, int64_t leaves,
-                       bool in_compute_queue, struct fleet_error *err)
+/* With w->program. */
+static int worker_prepare(struct worker *w, struct comm_rank *self, int64_t leaves,
+                          bool in_compute_queue, struct fleet_error *err)
 {
     struct comm *comm = self->comm;
     int rc;
 
-    memset(w, 0, sizeof(*w));
     w->self = self;
-    if ((rc = print_parse(text, strlen(text), &w->program, err)) < 0 ||
-        (rc = verify_program(&w->program, VERIFY_FORWARD, err)) < 0 ||
-        (rc = memory_plan_build(&w->program, NULL, 0, &w->memory, err)) < 0 ||
+    if ((rc = memory_plan_build(&w->program, NULL, 0, &w->memory, err)) < 0 ||
         (rc = backend_cpu_new(FLEET_ISA_PLAIN, 1, &w->backend, err)) < 0 ||
         (rc = state_init(&w->state, &w->program, &w->memory, w->backend, err)) < 0 ||
         (rc = executor_new(&w->program, &w->memory, w->backend, &w->executor, err)) < 0)
@@ -71,11 +73,23 @@ static int worker_open(struct worker *w, struct comm_rank *self, const char *tex
                                .folds = w->range.instructions + w->range.folds_first,
                                .fold_count = w->range.count - w->range.folds_first,
                                .averaged = (double)leaves};
-    w->communication.groups[OP_GROUP_DATA] = comm;
+    w->communication.groups[OP_GROUP_DATA] = w->communication.groups[OP_GROUP_REPLICAS] = comm;
     w->workspace = malloc(communication_workspace(&w->communication, &w->program) + 1);
     w->communication.workspace = w->workspace;
     w->state.bases.segment[MEMORY_GRADIENTS] = w->state.slots[0];
     return executor_bind(w->executor, &w->communication, err);
+}
+
+static int worker_open(struct worker *w, struct comm_rank *self, const char *text, int64_t leaves,
+                       bool in_compute_queue, struct fleet_error *err)
+{
+    int rc;
+
+    memset(w, 0, sizeof(*w));
+    if ((rc = print_parse(text, strlen(text), &w->program, err)) < 0 ||
+        (rc = verify_program(&w->program, VERIFY_FORWARD, err)) < 0)
+        return rc;
+    return worker_prepare(w, self, leaves, in_compute_queue, err);
 }
 
 static void worker_close(struct worker *w)
@@ -104,9 +118,21 @@ static int expect(struct worker *w, const char *name, int64_t i, double wanted,
                                          i, found, wanted);
 }
 
+/* Run a section; the communicator sends what the operators say. */
 static int run(struct worker *w, enum program_section section, struct fleet_error *err)
 {
-    return executor_run(w->executor, section, &w->state.bases, &scalars, &never, err);
+    struct runtime_place place = {w->self->all->world, w->self->rank, w->range.leaves};
+    uint64_t before = w->self->comm->bytes_sent;
+    int rc = executor_run(w->executor, section, &w->state.bases, &scalars, &never, err);
+    double planned = 0, sent = (double)(w->self->comm->bytes_sent - before);
+
+    for (int i = 0; i < w->program.op_count; i++)
+        if (w->program.ops[i].section == section &&
+            op_definition(w->program.ops[i].kind)->is_communication)
+            planned += runtime_sent(&w->program, &w->program.ops[i], &place);
+    if (rc == 0 && sent != planned)
+        rc = fleet_error(err, -EBADMSG, "sent %.0f bytes, planned %.0f", sent, planned);
+    return rc;
 }
 
 /* ---- every collective, of operands ----------------------------------------------------------- */
@@ -277,19 +303,18 @@ static const char ranges[] =
     "forward fill -> q ; scale=1\n"
     "update all_reduce -> ; group=data space=parameters count=16 reduction=avg\n"
     "update reduce_to -> ; group=data space=parameters first=16 count=16 root=1\n"
-    "update broadcast -> ; group=data space=state0 first=8 count=40 root=1\n"
-    "update all_gather -> ; group=data space=parameters first=32 count=16\n"
-    "update reduce_scatter -> ; group=data space=state0 first=0 count=8\n";
+    "update broadcast -> ; group=data space=state0 first=6 count=42 root=1\n"
+    "update all_gather -> ; group=data space=parameters first=32 count=12\n"
+    "update reduce_scatter -> ; group=data space=state0 first=0 count=6\n";
 
-/* Rank r owns the r-th part, the last one what is left over. */
+/* Rank r owns the r-th part. */
 static void share(void *context, const struct program_op *op, int place, int64_t *out_first,
                   int64_t *out_count)
 {
     int world = ((struct worker *)context)->self->all->world;
-    int64_t part = op->attributes.flat_count / world;
 
-    *out_first = op->attributes.flat_first + place * part;
-    *out_count = place < world - 1 ? part : op->attributes.flat_count - place * part;
+    *out_count = op->attributes.flat_count / world;
+    *out_first = op->attributes.flat_first + place * *out_count;
 }
 
 static int check_ranges(const struct worker *w, const float *p, const float *s,
@@ -299,15 +324,15 @@ static int check_ranges(const struct worker *w, const float *p, const float *s,
 
     for (int i = 0; i < FLAT; i++) {
         float sum = 0, wanted_p, wanted_s = (float)given(1, i);
-        int owner = (i - 32) / (16 / world), part = 8 / world;
-        bool is_own = i >= rank * part && (rank == world - 1 || i < (rank + 1) * part);
+        int owner = (i - 32) / (12 / world), part = 6 / world;
+        bool is_own = i / part == rank;
 
         for (int r = 0; r < world; r++)
             sum += (float)given(r, i);
         wanted_p = i < 16 ? sum / (float)world : rank == 1 ? sum : (float)given(rank, i);
         if (i >= 32)
-            wanted_p = (float)given(owner < world ? owner : world - 1, i);
-        if (i < 8)
+            wanted_p = (float)given(i < 44 ? owner : rank, i);
+        if (i < 6)
             wanted_s = is_own ? sum : (float)given(rank, i);
         if (p[i] != wanted_p || s[i] != wanted_s)
             return fleet_error(err, -EBADMSG, "element %d: %g and %g, expected %g and %g", i,
@@ -382,7 +407,10 @@ static int run_leaves(struct worker *w, int64_t first, struct fleet_error *err)
         else
             rc = executor_run_last(w->executor, &bases, &w->state.bases, &scalars, &never, err);
     }
-    return rc ? rc : run(w, PROGRAM_SECTION_EXCHANGE, err);
+    if (rc < 0)
+        return rc;
+    return executor_run(w->executor, PROGRAM_SECTION_EXCHANGE, &w->state.bases, &scalars, &never,
+                        err);
 }
 
 struct gradient_case {
@@ -519,6 +547,53 @@ static void test_communication__a_bucket_leaves_before_the_next_is_computed(void
     assert_int_equal(overlap.begun, 2);
 }
 
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* What each replica of a job sends: as its plan says, byte for byte. */
+static int run_exchange(struct comm_rank *self, struct fleet_error *err)
+{
+    const struct job *job = self->all->argument;
+    struct plan_traffic traffic = {.count = 0};
+    double planned;
+    struct worker w;
+    uint64_t before;
+    int rc;
+
+    memset(&w, 0, sizeof(w));
+    program_copy(&job->plan.program, &w.program);
+    rc = worker_prepare(&w, self, job->plan.leaves, false, err);
+    before = self->comm->bytes_sent;
+    if (rc == 0)
+        rc = run(&w, PROGRAM_SECTION_EXCHANGE, err);
+    program_traffic(&job->plan, self->rank, &traffic);
+    planned = plan_cost_sent(&traffic);
+    if (rc == 0 && (double)(self->comm->bytes_sent - before) != planned)
+        rc = fleet_error(err, -EBADMSG, "sent %.0f bytes, the plan says %.0f",
+                         (double)(self->comm->bytes_sent - before), planned);
+    worker_close(&w);
+    return rc;
+}
+
+static void test_communication__sends_the_bytes_of_the_plan(void **state)
+{
+    static const char *const strategies[] = {
+        "{}", "{\"fuse_grad_size_in_MB\":1,\"last_comm_group_size_MB\":0.25}",
+        "{\"fuse_all_reduce_ops\":false}", "{\"fp16_allreduce\":true}",
+        "{\"gradient_merge\":true,\"gradient_merge_configs\":{\"k_steps\":3}}"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(strategies) / sizeof(strategies[0]); i++)
+        for (int world = 2; world <= 3; world++) {
+            struct job job;
+
+            job_init_for(&job, GPT(12, ADAMW), strategies[i], world);
+            assert_int_equal(job.rc, 0);
+            assert_true(job.plan.sent_bytes > 0);
+            run_on(world, run_exchange, &job);
+            job_release(&job);
+        }
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 /* Rank 1 dies instead of taking part. */
@@ -600,6 +675,7 @@ int main(void)
         cmocka_unit_test(test_communication__ranges_in_the_update_section),
         cmocka_unit_test(test_communication__sums_gradients_while_others_are_computed),
         cmocka_unit_test(test_communication__a_bucket_leaves_before_the_next_is_computed),
+        cmocka_unit_test(test_communication__sends_the_bytes_of_the_plan),
         cmocka_unit_test(test_communication__a_lost_rank_ends_the_run),
         cmocka_unit_test(test_communication__memory_says_what_waits),
     };

@@ -6,9 +6,9 @@
  * the next one.
  */
 #include "agent/runtime/comm/engine.h"
+#include "libfleet/plan/runtime_traffic.h"
 
-#define DIRECT_MAX 65536       /* bytes */
-#define PIECE      (256 << 10) /* bytes: what travels along the chain at a time */
+#define PIECE (256 << 10) /* bytes: what travels along the chain at a time */
 
 static bool to_all(struct comm_request *run, size_t bytes)
 {
@@ -55,7 +55,7 @@ bool comm_broadcast_next(struct comm_request *run)
 {
     size_t bytes = (size_t)run->call.count * comm_type_size(run->call.type);
 
-    if (bytes <= DIRECT_MAX || run->comm->world <= 2)
+    if (bytes <= (size_t)RUNTIME_BROADCAST_DIRECT || run->comm->world <= 2)
         return to_all(run, bytes);
     return along_a_chain(run, bytes);
 }

@@ -9,10 +9,8 @@
 #include <string.h>
 
 #include "agent/runtime/comm/engine.h"
-
-#define WHOLE_MAX  (16 << 10)  /* bytes: one round */
-#define PART_BYTES (256 << 10) /* of a chunk, one a rank */
-#define ALIGNMENT  16          /* elements; parts start at multiples */
+#include "libfleet/plan/runtime_memory.h"
+#include "libfleet/plan/runtime_traffic.h"
 
 struct layout {
     size_t size;         /* of an element */
@@ -84,14 +82,6 @@ static bool whole(struct comm_request *run)
 
 /* ---- in parts -------------------------------------------------------------------------------- */
 
-/* First element of part p of `count` elements. */
-static int64_t part_first(int64_t count, int world, int part)
-{
-    int64_t first = (count + ALIGNMENT - 1) / ALIGNMENT * part / world * ALIGNMENT;
-
-    return first < count ? first : count;
-}
-
 /* A chunk: elements [first, first + count), and our part of it. */
 struct chunk {
     int64_t first, count, own_first, own_count;
@@ -103,8 +93,8 @@ static struct chunk chunk_of(const struct comm_request *run, int64_t number, int
     int world = run->comm->world, own = run->comm->rank;
 
     c.count = run->call.count - c.first < largest ? run->call.count - c.first : largest;
-    c.own_first = c.first + part_first(c.count, world, own);
-    c.own_count = c.first + part_first(c.count, world, own + 1) - c.own_first;
+    c.own_first = c.first + runtime_part_first(c.count, world, own);
+    c.own_count = c.first + runtime_part_first(c.count, world, own + 1) - c.own_first;
     return c;
 }
 
@@ -113,8 +103,8 @@ static void scatter_parts(struct comm_request *run, const struct layout *l, cons
     int world = run->comm->world;
 
     for (int p = 0; p < world; p++) {
-        int64_t first = part_first(c->count, world, p);
-        int64_t count = part_first(c->count, world, p + 1) - first;
+        int64_t first = runtime_part_first(c->count, world, p);
+        int64_t count = runtime_part_first(c->count, world, p + 1) - first;
         if (p == run->comm->rank)
             continue;
         comm_post_send(run, p, (const char *)run->call.send + (size_t)(c->first + first) * l->size,
@@ -130,8 +120,8 @@ static void gather_parts(struct comm_request *run, const struct layout *l, const
     int world = run->comm->world, own = run->comm->rank;
 
     for (int p = 0; p < world; p++) {
-        int64_t first = part_first(c->count, world, p);
-        int64_t count = part_first(c->count, world, p + 1) - first;
+        int64_t first = runtime_part_first(c->count, world, p);
+        int64_t count = runtime_part_first(c->count, world, p + 1) - first;
         if (p != own && gets_result(run, p))
             comm_post_send(run, p, mine, (size_t)c->own_count * l->size);
         if (p != own && gets_result(run, own))
@@ -146,8 +136,8 @@ static bool in_parts(struct comm_request *run)
 {
     const struct comm_call *call = &run->call;
     int world = run->comm->world, own = run->comm->rank;
-    int64_t part = PART_BYTES / (int64_t)comm_type_size(call->type);
-    struct layout l = lay_out(run, part + 2 * ALIGNMENT);
+    int64_t part = RUNTIME_REDUCE_PART / (int64_t)comm_type_size(call->type);
+    struct layout l = lay_out(run, part + 2 * RUNTIME_EXCHANGE_ALIGN);
     struct chunk c;
     char *mine;
 
@@ -180,7 +170,7 @@ bool comm_all_reduce_next(struct comm_request *run)
 
     if (run->comm->world == 1)
         return alone(run, run->call.send);
-    return bytes <= WHOLE_MAX ? whole(run) : in_parts(run);
+    return bytes <= (size_t)RUNTIME_REDUCE_WHOLE ? whole(run) : in_parts(run);
 }
 
 /* ---- reduce_scatter -------------------------------------------------------------------------- */
@@ -189,7 +179,7 @@ bool comm_all_reduce_next(struct comm_request *run)
 bool comm_reduce_scatter_next(struct comm_request *run)
 {
     const struct comm_call *call = &run->call;
-    int64_t largest = PART_BYTES / (int64_t)comm_type_size(call->type);
+    int64_t largest = RUNTIME_REDUCE_PART / (int64_t)comm_type_size(call->type);
     int64_t first = run->round * largest, count;
     int own = run->comm->rank;
     struct layout l;

@@ -16,10 +16,10 @@
 #include "agent/runtime/comm/engine.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/plan/runtime_memory.h"
+#include "libfleet/plan/runtime_traffic.h"
 #include "libfleet/plan/tree.h"
 
 #define BLOCK_ELEMENTS RUNTIME_EXCHANGE_BLOCK /* added at a time */
-#define ALIGNMENT      RUNTIME_EXCHANGE_ALIGN /* elements; parts start at multiples */
 /* of the tree above: 63 levels and the two operands */
 #define DEPTH_MAX RUNTIME_EXCHANGE_DEPTH
 #define TAKE_SUM  (-1)
@@ -148,14 +148,6 @@ static void sum(const struct upper_tree *tree, const float *const *nodes, int64_
 
 /* ---- who sends what -------------------------------------------------------------------------- */
 
-/* First element of part p of `count` elements. */
-static int64_t part_first(int64_t count, int world, int part)
-{
-    int64_t first = (count + ALIGNMENT - 1) / ALIGNMENT * part / world * ALIGNMENT;
-
-    return first < count ? first : count;
-}
-
 static bool is_one_round(int64_t count)
 {
     return count <= RUNTIME_EXCHANGE_WHOLE;
@@ -211,8 +203,8 @@ static void part_of(const struct comm_request *run, int part, int64_t *out_first
 {
     int world = run->comm->world;
 
-    *out_first = part_first(run->tree.count, world, part);
-    *out_count = part_first(run->tree.count, world, part + 1) - *out_first;
+    *out_first = runtime_part_first(run->tree.count, world, part);
+    *out_count = runtime_part_first(run->tree.count, world, part + 1) - *out_first;
 }
 
 /* Part p of the chunk of everybody's k-th node goes to rank p. */

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/plan/program_traffic.h"
+
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/plan/plan_cost.h"
+#include "libfleet/plan/runtime_traffic.h"
+#include "libfleet/plan/tree.h"
+
+void program_traffic_add(struct plan_traffic *traffic, const struct plan_transfer *transfer)
+{
+    fleet_assert(traffic->count < PLAN_TRANSFERS_MAX);
+    if (transfer->ranks > 1)
+        traffic->items[traffic->count++] = *transfer;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+/* The axes of a group that have more than one rank. */
+static const char *name_of_group(const struct topology *grid, unsigned int group)
+{
+    static const struct {
+        unsigned int group;
+        const char *name;
+    } names[] = {{OP_GROUP_DATA, "data"},
+                 {OP_GROUP_SHARDING, "sharding"},
+                 {OP_GROUP_PIPELINE, "pipeline"},
+                 {OP_GROUP_MODEL, "model"},
+                 {OP_GROUP_SEQUENCE, "sequence"},
+                 {OP_GROUP_REPLICAS, "data and sharding"},
+                 {OP_GROUP_WORLD & ~OP_GROUP_DATA, "sharding, pipeline and model"}};
+    unsigned int wide = 0;
+
+    for (unsigned int axis = 0; axis < TOPOLOGY_AXES; axis++)
+        if (group & 1u << axis && grid->degree[axis] > 1)
+            wide |= 1u << axis;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (names[i].group == wide)
+            return names[i].name;
+    return "several axes";
+}
+
+static const char *name_of_elements(const struct program_op *op)
+{
+    static const char *const spaces[] = {
+        [OP_SPACE_NONE] = "values of micro-batches", [OP_SPACE_GRADIENTS] = "gradients",
+        [OP_SPACE_PARAMETERS] = "parameters",        [OP_SPACE_STATE0] = "optimizer state",
+        [OP_SPACE_STATE1] = "optimizer state",       [OP_SPACE_BUFFERS] = "running statistics"};
+    enum op_space space = op->attributes.space;
+
+    if (space == OP_SPACE_GRADIENTS && op->attributes.wire == OP_WIRE_FP16)
+        return "gradients in fp16";
+    if (space == OP_SPACE_NONE && op->section != PROGRAM_SECTION_MICRO_BATCH)
+        return "values";
+    return spaces[space];
+}
+
+static const char *name_of_time(const struct program_op *op)
+{
+    switch (op->section) {
+    case PROGRAM_SECTION_MICRO_BATCH:
+        return op->backward ? "backward in every micro-batch" : "forward in every micro-batch";
+    case PROGRAM_SECTION_EXCHANGE:
+        return op->kind == OP_TREE_SUM
+                   ? "once an update, bucket by bucket, partial sums of the fixed tree"
+                   : "once an update, bucket by bucket";
+    case PROGRAM_SECTION_CHECK:
+        return "once an update, before the vote";
+    default:
+        return "once an update, behind the vote";
+    }
+}
+
+/* ---- the sum --------------------------------------------------------------------------------- */
+
+static int ranks_of(const struct topology *grid, unsigned int group)
+{
+    int ranks = 1;
+
+    for (unsigned int axis = 0; axis < TOPOLOGY_AXES; axis++)
+        if (group & 1u << axis)
+            ranks *= grid->degree[axis];
+    return ranks;
+}
+
+static int heaviest(const struct plan *plan)
+{
+    int replicas = plan_replicas(plan), best = 0, most = 0;
+
+    for (int r = 0; r < replicas; r++) {
+        int nodes = tree_slots_of(plan->leaves, replicas, r).nodes;
+        if (nodes > most) {
+            most = nodes;
+            best = r;
+        }
+    }
+    return best;
+}
+
+/* The place of a replica in the group of `op`. Along other axes than those of replicas it is 0. */
+static struct runtime_place place_of(const struct plan *plan, const struct program_op *op,
+                                     int replica)
+{
+    int sharding = plan->topology.degree[TOPOLOGY_SHARDING];
+    unsigned int group = op->attributes.group;
+    struct runtime_place place = {.ranks = ranks_of(&plan->topology, group),
+                                  .leaves = plan->leaves};
+
+    if ((group & OP_GROUP_REPLICAS) == OP_GROUP_REPLICAS)
+        place.place = replica;
+    else if (group & OP_GROUP_DATA)
+        place.place = replica / sharding;
+    else if (group & OP_GROUP_SHARDING)
+        place.place = replica % sharding;
+    return place;
+}
+
+static struct plan_transfer *find(struct plan_traffic *traffic, const struct plan_transfer *like)
+{
+    for (size_t i = 0; i < traffic->count; i++)
+        if (strcmp(traffic->items[i].kind, like->kind) == 0 &&
+            strcmp(traffic->items[i].what, like->what) == 0 &&
+            strcmp(traffic->items[i].over, like->over) == 0 &&
+            strcmp(traffic->items[i].when, like->when) == 0)
+            return &traffic->items[i];
+    return NULL;
+}
+
+void program_traffic(const struct plan *plan, int replica, struct plan_traffic *traffic)
+{
+    const struct program *program = &plan->program;
+
+    if (replica == PROGRAM_TRAFFIC_HEAVIEST)
+        replica = heaviest(plan);
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+        struct plan_transfer transfer, *same;
+        struct runtime_place place;
+        double times = 1;
+
+        if (!op_definition(op->kind)->is_communication)
+            continue;
+        if (op->section == PROGRAM_SECTION_MICRO_BATCH)
+            times = (double)plan_cost_micro_batches(plan) * program->merge_steps;
+        place = place_of(plan, op, replica);
+        transfer =
+            (struct plan_transfer){.kind = op_definition(op->kind)->name,
+                                   .what = name_of_elements(op),
+                                   .over = name_of_group(&plan->topology, op->attributes.group),
+                                   .when = name_of_time(op),
+                                   .ranks = place.ranks,
+                                   .bytes = runtime_sent(program, op, &place) * times,
+                                   .from_program = true};
+        same = find(traffic, &transfer);
+        if (same)
+            same->bytes += transfer.bytes;
+        else
+            program_traffic_add(traffic, &transfer);
+    }
+}

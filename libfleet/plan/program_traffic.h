@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_PLAN_PROGRAM_TRAFFIC_H
+#define LIBFLEET_PLAN_PROGRAM_TRAFFIC_H
+
+#include "libfleet/plan/plan.h"
+
+/* The rank that sends most: one with the most partial sums. */
+#define PROGRAM_TRAFFIC_HEAVIEST (-1)
+
+/*
+ * Append what replica `replica` of the plan sends for one update by the communication operators of
+ * its program, those of one kind together. Bytes are those that the communicators count
+ * (runtime_traffic.h), but for votes and what else the trainer tells the others.
+ */
+void program_traffic(const struct plan *plan, int replica, struct plan_traffic *traffic);
+
+/* Append a transfer, unless its group is one rank. */
+void program_traffic_add(struct plan_traffic *traffic, const struct plan_transfer *transfer);
+
+#endif
