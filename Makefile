@@ -203,7 +203,7 @@ check-levels: $(PROGRAMS) $(TESTS) ## the numbers again with every instruction-s
 
 # What reads or writes a trainer's state: steps, kills, saves, resumes, evaluation, exports.
 GUARDED := $(filter $(addprefix $(OUT)/tests/integration/test_,equality equality_knobs faults \
-             health trained_weights training_fields weights),$(TESTS))
+             health sync_batch_norm trained_weights training_fields weights),$(TESTS))
 check-guard: $(PROGRAMS) $(GUARDED) ## trainers over memory that only kernels can touch
 	@FLEET_BACKEND=guard tests/run.sh --variant $(VARIANT) $(GUARDED)
 
@@ -219,8 +219,7 @@ check-asan: ## unit, numerics, integration under address and undefined sanitizer
 
 # What runs threads; the rest of the code has none to race.
 THREADED := $(filter $(OUT)/tests/numerics/test_programs $(OUT)/tests/numerics/test_initial_state \
-    $(OUT)/tests/integration/test_equality $(OUT)/tests/integration/test_faults \
-    $(OUT)/tests/integration/test_comm_conformance \
+    $(addprefix $(OUT)/tests/integration/test_,equality faults sync_batch_norm comm_conformance) \
     $(addprefix $(OUT)/tests/unit/test_,thread_pool backend executor queue communication comm \
     comm_faults comm_connect comm_groups tree_sum prefetch snapshot checkpoint checkpoint_damage \
     dataset hub_server hub_server_limits hub_server_tls trainer_process line_writer),$(TESTS))

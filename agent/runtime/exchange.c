@@ -130,6 +130,20 @@ bool exchange_folds(const struct trainer *trainer)
     return trainer->net.groups.communication.folds != NULL;
 }
 
+int64_t exchange_absences(const struct trainer *trainer, const struct leaf_range *range)
+{
+    const struct program *program = &trainer->job.plan.program;
+
+    for (int i = 0; i < program->op_count && trainer->generation.world > 1; i++) {
+        if (program->ops[i].section != PROGRAM_SECTION_MICRO_BATCH)
+            break;
+        if (op_definition(program->ops[i].kind)->is_communication)
+            return tree_first_leaf(range->leaves, trainer->generation.world, 1) -
+                   (range->end - range->first);
+    }
+    return 0;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static int reserve_workspace(struct trainer *trainer, struct fleet_error *err)

@@ -12,6 +12,7 @@
 #include "agent/runtime/executor/communication.h"
 
 struct fleet_error;
+struct leaf_range;
 struct trainer;
 
 struct exchange_groups {
@@ -34,6 +35,10 @@ void exchange_close(struct trainer *trainer);
 /* The partial sums of a complete update are completed by the operators that read them, not before:
  * so a bucket can leave while others are still computed. */
 bool exchange_folds(const struct trainer *trainer);
+
+/* Rounds of micro-batches that this rank takes part in without one of its own: those of the first
+ * rank less its own, where ranks communicate inside micro-batches. */
+int64_t exchange_absences(const struct trainer *trainer, const struct leaf_range *range);
 
 /* Free the workspace. */
 void exchange_release(struct trainer *trainer);

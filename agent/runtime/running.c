@@ -15,6 +15,7 @@
 
 /* Operands of BATCH_NORM (op.h). */
 #define INPUT_MEAN  3
+#define INPUT_TOTAL 6
 #define OUTPUT_MEAN 3
 
 static void add_place(struct running *running, const struct program *program,
@@ -41,6 +42,7 @@ void running_init(struct running *running, const struct program *program)
             op->outputs[OUTPUT_MEAN] != PROGRAM_NONE) { /* absent where it is recomputed */
             add_place(running, program, op, 0);
             add_place(running, program, op, 1);
+            running->is_shared |= op->input_count > INPUT_TOTAL;
         }
     }
 }
@@ -57,6 +59,12 @@ void running_take(const struct running *running, const struct state *state, floa
         const struct running_place *place = &running->places[i];
         state_read(state, place->stat, row + place->first);
     }
+}
+
+void running_pass_over(const struct running *running, float *row)
+{
+    for (int64_t i = 0; i < running->row; i++)
+        row[i] = NAN;
 }
 
 static bool is_finite_row(const struct running *running, const float *row)

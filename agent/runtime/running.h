@@ -11,6 +11,7 @@
  *     running_fold()    at the commit: the rows of all micro-batches of the update
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "agent/runtime/state.h"
@@ -25,7 +26,8 @@ struct running_place {
 struct running {
     struct running_place *places; /* [place_count], in program order */
     int place_count;
-    int64_t row; /* floats of a micro-batch's statistics; 0 = the model has none */
+    int64_t row;    /* floats of a micro-batch's statistics; 0 = the model has none */
+    bool is_shared; /* they are of all ranks: the first rank's count, see running_pass_over() */
 };
 
 /* Find the statistics of `program`; it is not kept. And free the list. */
@@ -34,6 +36,10 @@ void running_release(struct running *running);
 
 /* The statistics of the micro-batch that has just run, row[running->row]. */
 void running_take(const struct running *running, const struct state *state, float *row);
+
+/* Make it a row that running_fold() passes over. Micro-batches of several ranks that are normalized
+ * together have the same statistics, which count once: in the row of rank 0, which has the most. */
+void running_pass_over(const struct running *running, float *row);
 
 /* Fold in rows[0], rows[stride], … rows[(count - 1) · stride]. A micro-batch whose statistics are
  * not finite (its forward part overflowed) is passed over as a whole. */

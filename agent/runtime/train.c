@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "agent/runtime/evaluate.h"
+#include "agent/runtime/exchange.h"
 #include "agent/runtime/rollback.h"
 #include "agent/runtime/trainer.h"
 #include "agent/runtime/update.h"
@@ -93,8 +94,9 @@ static int run_micro_batch(struct trainer *trainer, const struct leaf_range *ran
     struct executor *executor = trainer->device.executor;
     struct executor_bases sum = trainer->state.bases;
 
-    if (range != &trainer->generation.range || number + 1 < range->folds_first ||
-        !exchange_folds(trainer))
+    bool is_last = number + 1 >= range->folds_first + exchange_absences(trainer, range);
+
+    if (range != &trainer->generation.range || !is_last || !exchange_folds(trainer))
         return executor_run(executor, PROGRAM_SECTION_MICRO_BATCH, bases, scalars, stop, err);
     sum.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
     return executor_run_last(executor, bases, &sum, scalars, stop, err);
@@ -118,6 +120,24 @@ static int run_leaf(struct trainer *trainer, int64_t update, const struct leaf_r
         return err->code;
     state_read(&trainer->state, trainer->job.plan.program.loss, row);
     running_take(&trainer->progress.running, &trainer->state, row + 1);
+    if (trainer->progress.running.is_shared && trainer->generation.rank > 0)
+        running_pass_over(&trainer->progress.running, row + 1);
+    return 0;
+}
+
+/* The other ranks have more micro-batches than this one and communicate inside them. */
+static int take_part(struct trainer *trainer, int64_t update, const struct leaf_range *range,
+                     struct fleet_error *err)
+{
+    struct run_scalars scalars = train_leaf_scalars(trainer, update, 0);
+    struct executor_bases bases = trainer->state.bases;
+    int64_t absences = exchange_absences(trainer, range);
+
+    scalars.absent = true;
+    bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
+    for (int64_t i = 0; i < absences; i++)
+        if (run_micro_batch(trainer, range, range->folds_first + i, &bases, &scalars, err) < 0)
+            return err->code;
     return 0;
 }
 
@@ -153,7 +173,7 @@ static int compute_gradient(struct trainer *trainer, int64_t update, const struc
         if (run_leaf(trainer, update, range, i, err) < 0)
             return err->code;
     }
-    return 0;
+    return take_part(trainer, update, range, err);
 }
 
 /* From here on our complete gradient counts; it stays in slot 0 until the commit. */

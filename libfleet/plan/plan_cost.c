@@ -378,25 +378,6 @@ static void add_layers(const struct plan *plan, int stage, struct plan_traffic *
                                                  micro_batches_of_update(plan)});
 }
 
-static void add_statistics(const struct plan *plan, struct plan_traffic *traffic)
-{
-    double channels = 0;
-    int ranks = plan_replicas(plan);
-
-    for (int i = 0; i < plan->program.op_count; i++)
-        if (plan->program.ops[i].kind == OP_BATCH_NORM)
-            channels +=
-                (double)program_var_elements(&plan->program.vars[plan->program.ops[i].inputs[1]]);
-    if (channels > 0 && plan->selection.final.sync_batch_norm)
-        add(traffic, (struct plan_transfer){.kind = "all_reduce",
-                                            .what = "batch-norm statistics and their gradients",
-                                            .over = replicas_name(plan),
-                                            .when = "forward and backward of every micro-batch",
-                                            .ranks = ranks,
-                                            .bytes = 2 * ring(ranks) * 4 * 4 * channels *
-                                                     micro_batches_of_update(plan)});
-}
-
 /* Ranks with different gradients must agree whether there is an inf, and on the norm. */
 static void add_agreement(const struct plan *plan, struct plan_traffic *traffic)
 {
@@ -431,7 +412,6 @@ void plan_cost_traffic(const struct plan *plan, int stage, int replica, struct p
         add_all_reduce(plan, elements, out);
     add_stages(plan, stage, out);
     add_layers(plan, stage, out);
-    add_statistics(plan, out);
     add_agreement(plan, out);
     for (size_t i = 0; i < out->count && !plan->has_program; i++)
         out->items[i].bytes = NAN;

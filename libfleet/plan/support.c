@@ -49,12 +49,6 @@ static bool has_sequence_degree(const struct support_question *q, const struct s
     return q->selection->final.hybrid_configs.sep_degree > 1;
 }
 
-static bool normalizes_over_workers(const struct support_question *q, const struct support_gap *gap)
-{
-    return q->topology->world > 1 && is_on(q, gap) && q->training &&
-           training_has_batch_norm(q->training);
-}
-
 static bool scales_otherwise(const struct support_question *q, const struct support_gap *gap)
 {
     (void)gap;
@@ -111,12 +105,6 @@ const struct support_gap support_gaps[] = {
      "above 1",
      "the built-in trainer cannot divide sequences over ranks yet",
      has_sequence_degree,
-     0},
-    {"sync_batch_norm",
-     {NULL},
-     "on more than one worker, with a model that has batch normalization",
-     "the built-in trainer cannot run this yet: statistics are those of a micro-batch",
-     normalizes_over_workers,
      0},
     {"gradient_scale_configs.scale_strategy",
      {NULL},

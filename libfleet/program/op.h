@@ -53,9 +53,12 @@
  * CONV2D                 x[B,I,h,w] weight[O,I,kh,kw]    y[B,O,h',w']           stride padding
  * CONV2D_GRAD            d_y x weight                    d_x? d_weight
  * BATCH_NORM             x scale shift mean var          y batch_mean batch_rstd stat_mean stat_var
- *                        residual?                                              epsilon momentum
+ *                        residual? total?                                       epsilon momentum
  *                                                                               activation
  * BATCH_NORM_GRAD        d_y x scale batch_mean batch_rstd   d_x d_scale d_shift
+ *                        total? own?
+ * BATCH_NORM_SUMS        x mean                          own[2C+1]
+ * BATCH_NORM_GRAD_SUMS   d_y x batch_mean batch_rstd     own[2C+1]
  * MAX_POOL2D AVG_POOL2D  x                               y indices?             kernel stride
  *                                                                               padding round_up
  *                                                                               exclude_padding
@@ -90,6 +93,9 @@
  * SCALAR: the host folds them into the buffers mean, var (inputs 3, 4) in micro-batch order,
  * r = (1 - momentum) · r + momentum · stat. In an evaluation (forward operators only) it normalizes
  * with mean and var instead, and DROPOUT copies.
+ * With `total` BATCH_NORM takes the statistics from the sum of the `own` of all ranks: what
+ * BATCH_NORM_SUMS gives, per channel Σ(x - mean) and Σ(x - mean)², then the number of elements of a
+ * channel. So does BATCH_NORM_GRAD: Σd_y and Σd_y·x̂; d_scale and d_shift come from `own` alone.
  *
  * Communication: an operator with a group runs together with the same operator of the other ranks
  * of that group. It may stand in any section. `group` names the axes of the grid along which its
@@ -173,6 +179,8 @@ struct fleet_error;
     X(CONV2D_GRAD, conv2d_grad)                           \
     X(BATCH_NORM, batch_norm)                             \
     X(BATCH_NORM_GRAD, batch_norm_grad)                   \
+    X(BATCH_NORM_SUMS, batch_norm_sums)                   \
+    X(BATCH_NORM_GRAD_SUMS, batch_norm_grad_sums)         \
     X(MAX_POOL2D, max_pool2d)                             \
     X(MAX_POOL2D_GRAD, max_pool2d_grad)                   \
     X(AVG_POOL2D, avg_pool2d)                             \
@@ -284,6 +292,8 @@ struct op_attributes {
     int shift;  /* SEND, RECEIVE: the other's place less the own one */
     int ranks;  /* REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL of operands: ranks of the group */
     bool owned; /* TREE_SUM */
+
+    bool training; /* any kind: left out in an evaluation */
     struct {
         double beta1, beta2, epsilon, momentum, coefficient; /* coefficient: lars */
         double decay; /* strength of decay_kind: l1, l2 are added to g, decoupled shrinks p first */

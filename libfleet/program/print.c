@@ -58,6 +58,7 @@ const struct print_field print_fields[] = {
     {"shift", PRINT_INT, AT(shift), NULL},
     {"ranks", PRINT_INT, AT(ranks), NULL},
     {"owned", PRINT_BOOL, AT(owned), NULL},
+    {"training", PRINT_BOOL, AT(training), NULL},
     {"beta1", PRINT_DOUBLE, AT(optimizer.beta1), NULL},
     {"beta2", PRINT_DOUBLE, AT(optimizer.beta2), NULL},
     {"optimizer_epsilon", PRINT_DOUBLE, AT(optimizer.epsilon), NULL},

@@ -41,6 +41,8 @@ const struct golden_kind golden_kinds[] = {
     {"torch/jobs*/*", NULL, NULL}, /* what a job reads, and what is expected of it */
     {"torch/distributed*/fp16-*.yaml", golden_torch_distributed, NULL},
     {"torch/distributed*/fp16-*.json", NULL, NULL},
+    {"torch/distributed*/batchnorm-*.yaml", golden_torch_distributed, NULL},
+    {"torch/distributed*/batchnorm-*.json", NULL, NULL},
     {"torch/distributed*/README.md", NULL, NULL},
     {"torch/distributed*/*", NULL, "the built-in trainer cannot run these yet"},
     {"*/README.md", NULL, NULL},

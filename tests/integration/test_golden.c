@@ -69,6 +69,7 @@ static const struct mutation {
     {"torch/gpt2/sgd.json", PER_CENT, "\"grad_norm\"", 3, NULL},
     {"torch/resnet/config.json", PER_CENT, "\"grad_norm\"", 2, NULL},
     {"torch/jobs/momentum.json", PER_CENT, "\"gradNorm\"", 1, NULL},
+    {"torch/distributed/batchnorm-2-sync.json", PER_CENT, "\"gradNorm\"", 4, NULL},
     {"paddle/optimizer/sgd.json", CUT, NULL, 0, NULL},
     {"paddle/prototxt/04-amp-configs.json", CUT, NULL, 0, NULL},
     {"torch/gpt2/accum.json", CUT, NULL, 0, NULL},

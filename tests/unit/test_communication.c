@@ -243,6 +243,75 @@ static void test_communication__every_collective_of_operands(void **state)
             run_on(world, run_operands, &in_compute_queue[i]);
 }
 
+/* ---- a rank without a micro-batch ------------------------------------------------------------ */
+
+/* What it would compute counts as zero, and its own kernels do not run. */
+static int run_absent(struct comm_rank *self, struct fleet_error *err)
+{
+    static const char text[] = "program t loss=sum\nvar x fp32 input [4]\n"
+                               "var y fp32 activation [?]\nvar sum fp32 scalar [?]\n"
+                               "var whole fp32 activation [?]\nvar twice fp32 scalar [?]\n"
+                               "forward scale x -> y ; scale=3\n"
+                               "forward all_reduce y -> sum ; group=data\n"
+                               "backward scale sum -> whole ; scale=1\n"
+                               "backward all_reduce whole -> twice ; group=data\n";
+    struct run_scalars mine = {.absent = self->rank == 1};
+    int present = self->all->world - 1;
+    struct worker w;
+    int rc = worker_open(&w, self, text, 4, false, err);
+
+    for (int round = 0; round < 5 && rc == 0; round++) {
+        for (int64_t i = 0; i < 4; i++)
+            values_of(&w, "x")[i] = (float)(i + round);
+        rc = executor_run(w.executor, PROGRAM_SECTION_MICRO_BATCH, &w.state.bases, &mine, &never,
+                          err);
+        for (int64_t i = 0; i < 4 && rc == 0; i++) {
+            rc = expect(&w, "sum", i, (double)(3 * present) * (double)(i + round), err);
+            rc = rc ? rc
+                    : expect(&w, "twice", i, (double)(3 * present * present) * (double)(i + round),
+                             err);
+        }
+    }
+    worker_close(&w);
+    return rc;
+}
+
+static void test_communication__a_rank_without_a_micro_batch_gives_zeros(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= 4; world++)
+        run_on(world, run_absent, NULL);
+}
+
+/* Operators for training alone, and backward ones, are left out. */
+static int run_evaluation(struct comm_rank *self, struct fleet_error *err)
+{
+    static const char text[] = "program t loss=y\nvar x fp32 input [4]\n"
+                               "var y fp32 scalar [?]\nvar sum fp32 scalar [4]\n"
+                               "forward scale x -> y ; scale=3\n"
+                               "forward all_reduce y -> sum ; group=data training\n";
+    const struct run_scalars evaluation = {.evaluation = true};
+    struct worker w;
+    int rc = worker_open(&w, self, text, 4, false, err);
+
+    if (rc == 0)
+        values_of(&w, "x")[2] = 5;
+    if (rc == 0 && self->rank == 0) /* alone */
+        rc = executor_run(w.executor, PROGRAM_SECTION_MICRO_BATCH, &w.state.bases, &evaluation,
+                          &never, err);
+    if (rc == 0 && self->rank == 0)
+        rc = expect(&w, "y", 2, 15, err);
+    rc = rc ? rc : expect(&w, "sum", 2, 0, err);
+    worker_close(&w);
+    return rc;
+}
+
+static void test_communication__an_evaluation_needs_no_other_rank(void **state)
+{
+    (void)state;
+    run_on(2, run_evaluation, NULL);
+}
+
 /* ---- a rank to its neighbour ----------------------------------------------------------------- */
 
 static int pass_on(struct comm_rank *self, struct fleet_error *err)
@@ -670,6 +739,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_communication__every_collective_of_operands),
+        cmocka_unit_test(test_communication__a_rank_without_a_micro_batch_gives_zeros),
+        cmocka_unit_test(test_communication__an_evaluation_needs_no_other_rank),
         cmocka_unit_test(test_communication__a_message_to_the_next_rank),
         cmocka_unit_test(test_communication__refuses_a_message_to_nobody),
         cmocka_unit_test(test_communication__ranges_in_the_update_section),

@@ -275,9 +275,6 @@ static void test_passes__units_without_a_pass_are_refused(void **state)
                    "{\"dgc\":true}", "spec.strategy.dgc: the built-in trainer cannot run this yet");
     expect_refused(GPT(4, ADAMW), "{\"gradient_scale_configs\":{\"scale_strategy\":\"sum\"}}",
                    "scale_strategy: is sum: the built-in runtime averages gradients");
-    expect_refused("{\"model\":{\"preset\":\"resnet18\"},\"data\":{\"path\":\"t\",\"tokenizer\":"
-                   "\"cifar10\"},\"globalBatchSize\":8,\"microBatchSize\":2,\"steps\":8," ADAMW "}",
-                   "{\"sync_batch_norm\":true}", "spec.strategy.sync_batch_norm: the built-in");
 }
 
 int main(void)

@@ -67,7 +67,7 @@ static void test_print__every_attribute_survives(void **state)
         "momentum=0.9 heads=3 kv_heads=2 head_dim=4 causal transposed inverse activation=relu "
         "ignore_index=-100 stream=9 kernel=3x5 stride=2x1 padding=1x0\n"
         "exchange all_reduce -> ; group=sharding+data space=gradients first=16 count=48 wire=fp16 "
-        "reduction=avg root=2 shift=-1 ranks=4 owned\n"
+        "reduction=avg root=2 shift=-1 ranks=4 owned training\n"
         "update lamb a -> a ; beta1=0.9 beta2=0.999 optimizer_epsilon=1e-08 "
         "optimizer_momentum=0.5 coefficient=0.001 decay=0.25 lambda=0.01 rescale=2 always_adapt "
         "nesterov decay_kind=l1 clip=value clip_limit=5 norm_index=4\n";

@@ -72,7 +72,6 @@ static const struct {
     {"dgc", "{'dgc': true}", "momentum", "dgc", GPT, 2},
     {"hybrid_configs.sep_degree", "{'hybrid_configs': {'sep_degree': 2}}", "adamw",
      "hybrid_configs.sep_degree", GPT, 2},
-    {"sync_batch_norm", "{'sync_batch_norm': true}", "adamw", "sync_batch_norm", RESNET, 2},
     {"gradient_scale_configs.scale_strategy",
      "{'gradient_scale_configs': {'scale_strategy': 'sum'}}", "adamw",
      "gradient_scale_configs.scale_strategy", GPT, 2},

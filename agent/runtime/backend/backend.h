@@ -33,6 +33,7 @@ struct run_scalars {
     double gradient_scale; /* what the tree's sum is multiplied by: 1 / leaves */
     double learning_rate;  /* of this update */
     int64_t update_1based; /* number of the update, for bias corrections; >= 1 */
+    bool absent;           /* this rank has no micro-batch: it gives zeros where others have one */
     bool evaluation;       /* of held-out data: batch_norm uses its running statistics and leaves no
                               new ones, dropout copies */
 };

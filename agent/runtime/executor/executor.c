@@ -294,6 +294,21 @@ static double *time_of(struct executor *executor, const struct program_op *op)
     }
 }
 
+/* A rank without a micro-batch gives zeros, once nothing in flight uses their memory. */
+static int give_nothing(struct executor *executor, const struct launch *launch,
+                        const struct executor_bases *bases, struct fleet_error *err)
+{
+    const struct backend_vtable *v = executor->backend->vtable;
+    int rc = executor->last_put == NONE
+                 ? 0
+                 : await(executor, &executor->launches[executor->last_put], err);
+
+    if (rc == 0 && launch->op->input_count > 0)
+        v->clear(executor->backend, address(bases, launch->in[0]),
+                 program_var_bytes(&executor->program->vars[launch->op->inputs[0]]));
+    return rc;
+}
+
 /* Launch number `at`; what it waits for is no time of its own. */
 static int launch_one(struct executor *executor, int at, const struct executor_bases *bases,
                       const struct run_scalars *scalars, const atomic_bool *stop,
@@ -306,8 +321,13 @@ static int launch_one(struct executor *executor, int at, const struct executor_b
     if (atomic_load_explicit(stop, memory_order_relaxed))
         return refuse_stopped(launch, err);
     if (!launch->kernel) {
+        if (scalars->absent)
+            rc = give_nothing(executor, launch, bases, err);
         executor->last_put = at;
-        rc = launch_communication(executor, launch, bases, err);
+        if (rc == 0)
+            rc = launch_communication(executor, launch, bases, err);
+    } else if (scalars->absent) {
+        rc = 0;
     } else if (launch->waits_for == NONE ||
                (rc = await(executor, &executor->launches[launch->waits_for], err)) == 0) {
         rc = launch_kernel(executor, launch, bases, scalars, err);
@@ -337,7 +357,8 @@ static int run_from(struct executor *executor, int first, int end,
     int rc = 0;
 
     for (int i = first; i < end && rc == 0; i++) {
-        if (scalars->evaluation && executor->launches[i].op->backward)
+        if (scalars->evaluation &&
+            (executor->launches[i].op->backward || executor->launches[i].op->attributes.training))
             continue;
         rc = launch_one(executor, i, bases, scalars, stop, err);
         if (rc == 0 && ahead)

@@ -48,7 +48,8 @@ int executor_bind(struct executor *executor, const struct communication *communi
  * Run all operators of `section` in order and wait for the last. Looks at *stop before each
  * operator and returns -ECANCELED once it is set; other errors come from the operators, with their
  * names. A failure with communication in flight aborts the communicators.
- * With scalars->evaluation the backward operators of the micro-batch are left out.
+ * With scalars->evaluation the backward operators of the micro-batch are left out, and those for
+ * training alone; with scalars->absent all kernels are, and communication gives zeros.
  */
 int executor_run(struct executor *executor, enum program_section section,
                  const struct executor_bases *bases, const struct run_scalars *scalars,

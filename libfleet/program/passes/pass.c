@@ -16,6 +16,7 @@
 #include "libfleet/program/passes/lars.h"
 #include "libfleet/program/passes/optimizer.h"
 #include "libfleet/program/passes/recompute.h"
+#include "libfleet/program/passes/sync_batch_norm.h"
 #include "libfleet/strategy/select.h"
 
 const struct program_pass pass_table[] = {
@@ -23,6 +24,7 @@ const struct program_pass pass_table[] = {
     {"recompute", PASS_BACKWARD, recompute_wanted, recompute_apply},
     {"fuse_activations", PASS_BACKWARD, fuse_activations_wanted, fuse_activations_apply},
     {"fuse_casts", PASS_BACKWARD, fuse_casts_wanted, fuse_casts_apply},
+    {"sync_batch_norm", PASS_BACKWARD, sync_batch_norm_wanted, sync_batch_norm_apply},
     {"dead_code", PASS_BACKWARD, NULL, dead_code_apply},
     {"optimizer", PASS_BACKWARD, NULL, optimizer_apply},
     {"lars", PASS_BACKWARD, lars_wanted, lars_apply},

@@ -7,6 +7,8 @@
  * order. Forward also gives the unbiased variance, which the host folds into the running one.
  * Backward, with x̂ = (x - mean)·rstd and n elements a channel:
  *   d_shift = Σ d_y, d_scale = Σ d_y·x̂, d_x = scale·rstd·(d_y - d_shift/n - x̂·d_scale/n).
+ * Statistics of several ranks come as sums (op.h). They are of x less the running mean, which all
+ * ranks have: so the square of a large mean does not swallow the variance.
  */
 
 #include "agent/runtime/backend/cpu/kernels/kernel.h"
@@ -17,9 +19,12 @@ struct batch_norm {
     bool relu;            /* of y */
     const float *scale, *shift;
     float *mean, *rstd, *stat_mean, *stat_var;
-    const float *running_mean, *running_var; /* evaluation: used instead of the batch's own */
-    void *out;                               /* y, or d_x */
+    const float *running_mean, *running_var;
+    bool is_evaluation; /* the running ones are used instead of the batch's own */
+    void *out;          /* y, or d_x */
     float *d_scale, *d_shift;
+    const float *total, *own; /* sums of all ranks, of this one; NULL: of this micro-batch alone */
+    float *sums;              /* what BATCH_NORM_SUMS and BATCH_NORM_GRAD_SUMS give */
     enum program_type x_type, d_type, residual_type, out_type;
     int64_t batch, channels, plane;
     float epsilon;
@@ -42,9 +47,11 @@ static float batch_norm_mean(const struct batch_norm *s, int64_t channel)
     return v_sum(sum) / (float)(s->batch * s->plane);
 }
 
-static float batch_norm_squares(const struct batch_norm *s, int64_t channel, float mean)
+/* Σ(x - mean)², and Σ(x - mean) into *out_sum. */
+static float batch_norm_squares(const struct batch_norm *s, int64_t channel, float mean,
+                                float *out_sum)
 {
-    v16 sum = v_zero();
+    v16 sum = v_zero(), squares = v_zero();
 
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t i = 0; i < s->plane; i += V_LANES) {
@@ -53,23 +60,36 @@ static float batch_norm_squares(const struct batch_norm *s, int64_t channel, flo
             x = v_sub(x, v_set(mean));
             if (n < V_LANES)
                 x = v_select(v_first((int)n), x, v_zero());
-            sum = v_fma(x, x, sum);
+            sum = v_add(sum, x);
+            squares = v_fma(x, x, squares);
         }
-    return v_sum(sum);
+    *out_sum = v_sum(sum);
+    return v_sum(squares);
 }
 
 /* The micro-batch's own statistics of a channel, to s->mean, s->rstd and for the host. */
 static void batch_norm_measure(const struct batch_norm *s, int64_t channel)
 {
-    int64_t n = s->batch * s->plane;
-    float mean = batch_norm_mean(s, channel), squares = batch_norm_squares(s, channel, mean);
+    float n = (float)(s->batch * s->plane), mean, squares, rest;
 
+    if (s->total) {
+        float shifted;
+        n = s->total[2 * s->channels];
+        shifted = s->total[channel] / n;
+        mean = s->running_mean[channel] + shifted;
+        squares = fmaxf(s->total[s->channels + channel] - n * shifted * shifted, 0.0f);
+        if (isnan(s->total[s->channels + channel]))
+            squares = NAN; /* fmaxf() hides it */
+    } else {
+        mean = batch_norm_mean(s, channel);
+        squares = batch_norm_squares(s, channel, mean, &rest);
+    }
     s->mean[channel] = mean;
-    s->rstd[channel] = 1.0f / sqrtf(squares / (float)n + s->epsilon);
+    s->rstd[channel] = 1.0f / sqrtf(squares / n + s->epsilon);
     if (s->stat_mean) /* absent where it is recomputed */
         s->stat_mean[channel] = mean;
     if (s->stat_var)
-        s->stat_var[channel] = squares / (float)(n > 1 ? n - 1 : 1);
+        s->stat_var[channel] = squares / (n > 1.0f ? n - 1.0f : 1.0f);
 }
 
 static void batch_norm_task(void *context, int64_t channel, int thread)
@@ -79,7 +99,7 @@ static void batch_norm_task(void *context, int64_t channel, int thread)
     float mean, rstd;
 
     (void)thread;
-    if (s->running_mean) {
+    if (s->is_evaluation) {
         s->mean[channel] = s->running_mean[channel];
         s->rstd[channel] = 1.0f / sqrtf(s->running_var[channel] + s->epsilon);
     } else {
@@ -124,10 +144,12 @@ static int batch_norm_kernel(struct backend *backend, const struct kernel_call *
     (void)err;
     s.scale = call->in[1];
     s.shift = call->in[2];
-    s.running_mean = call->scalars->evaluation ? call->in[3] : NULL;
+    s.is_evaluation = call->scalars->evaluation;
+    s.running_mean = call->in[3];
     s.running_var = call->in[4];
     s.residual = call->in[5];
     s.residual_type = kernel_in_type(call, 5);
+    s.total = call->in[6];
     s.relu = call->op->attributes.activation == OP_ACTIVATION_RELU;
     s.mean = call->out[1];
     s.rstd = call->out[2];
@@ -137,14 +159,12 @@ static int batch_norm_kernel(struct backend *backend, const struct kernel_call *
     return 0;
 }
 
-static void batch_norm_grad_task(void *context, int64_t channel, int thread)
+/* Σ d_y, and Σ d_y·x̂ into *out_dot. */
+static float batch_norm_d_sums(const struct batch_norm *s, int64_t channel, float *out_dot)
 {
-    const struct batch_norm *s = context;
     v16 mean = v_set(s->mean[channel]), rstd = v_set(s->rstd[channel]);
     v16 sum = v_zero(), dot = v_zero();
-    float d_shift, d_scale, n = (float)(s->batch * s->plane);
 
-    (void)thread;
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t i = 0; i < s->plane; i += V_LANES) {
             int64_t at = batch_norm_at(s, b, channel) + i;
@@ -153,8 +173,24 @@ static void batch_norm_grad_task(void *context, int64_t channel, int thread)
             sum = v_add(sum, d);
             dot = v_fma(d, x, dot); /* lanes past the end: d is 0 */
         }
-    d_shift = v_sum(sum);
-    d_scale = v_sum(dot);
+    *out_dot = v_sum(dot);
+    return v_sum(sum);
+}
+
+static void batch_norm_grad_task(void *context, int64_t channel, int thread)
+{
+    const struct batch_norm *s = context;
+    v16 mean = v_set(s->mean[channel]), rstd = v_set(s->rstd[channel]);
+    float d_shift, d_scale, n = (float)(s->batch * s->plane);
+
+    (void)thread;
+    if (s->total) {
+        d_shift = s->total[channel];
+        d_scale = s->total[s->channels + channel];
+        n = s->total[2 * s->channels];
+    } else {
+        d_shift = batch_norm_d_sums(s, channel, &d_scale);
+    }
     for (int64_t b = 0; b < s->batch && s->out; b++)
         for (int64_t i = 0; i < s->plane; i += V_LANES) {
             int64_t at = batch_norm_at(s, b, channel) + i;
@@ -165,9 +201,9 @@ static void batch_norm_grad_task(void *context, int64_t channel, int thread)
             typed_store_n(s->out, s->out_type, at, s->plane - i, d);
         }
     if (s->d_scale)
-        s->d_scale[channel] = d_scale;
+        s->d_scale[channel] = s->own ? s->own[s->channels + channel] : d_scale;
     if (s->d_shift)
-        s->d_shift[channel] = d_shift;
+        s->d_shift[channel] = s->own ? s->own[channel] : d_shift;
 }
 
 static int batch_norm_grad_kernel(struct backend *backend, const struct kernel_call *call,
@@ -183,7 +219,55 @@ static int batch_norm_grad_kernel(struct backend *backend, const struct kernel_c
     s.rstd = (float *)(uintptr_t)call->in[4];
     s.d_scale = call->out[1];
     s.d_shift = call->out[2];
+    s.total = call->in[5];
+    s.own = call->in[6];
     cpu_parallel(cpu_backend(backend), s.channels, batch_norm_grad_task, &s);
+    return 0;
+}
+
+static void batch_norm_sums_task(void *context, int64_t channel, int thread)
+{
+    const struct batch_norm *s = context;
+
+    (void)thread;
+    s->sums[s->channels + channel] =
+        batch_norm_squares(s, channel, s->running_mean[channel], &s->sums[channel]);
+}
+
+static int batch_norm_sums_kernel(struct backend *backend, const struct kernel_call *call,
+                                  struct fleet_error *err)
+{
+    struct batch_norm s = batch_norm_of(call, 0);
+
+    (void)err;
+    s.running_mean = call->in[1];
+    s.sums = call->out[0];
+    cpu_parallel(cpu_backend(backend), s.channels, batch_norm_sums_task, &s);
+    s.sums[2 * s.channels] = (float)(s.batch * s.plane);
+    return 0;
+}
+
+static void batch_norm_grad_sums_task(void *context, int64_t channel, int thread)
+{
+    const struct batch_norm *s = context;
+
+    (void)thread;
+    s->sums[channel] = batch_norm_d_sums(s, channel, &s->sums[s->channels + channel]);
+}
+
+static int batch_norm_grad_sums_kernel(struct backend *backend, const struct kernel_call *call,
+                                       struct fleet_error *err)
+{
+    struct batch_norm s = batch_norm_of(call, 1);
+
+    (void)err;
+    s.d_y = call->in[0];
+    s.d_type = kernel_in_type(call, 0);
+    s.mean = (float *)(uintptr_t)call->in[2]; /* read only here, as is rstd */
+    s.rstd = (float *)(uintptr_t)call->in[3];
+    s.sums = call->out[0];
+    cpu_parallel(cpu_backend(backend), s.channels, batch_norm_grad_sums_task, &s);
+    s.sums[2 * s.channels] = (float)(s.batch * s.plane);
     return 0;
 }
 
