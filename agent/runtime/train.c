@@ -249,6 +249,7 @@ static int train_update(struct trainer *trainer, int64_t update, const struct le
 
     times_begin(trainer);
     trainer->health.diagnosis[0] = '\0';
+    trainer->progress.replicas = plan_replicas(&trainer->job.plan);
     if (compute_gradient(trainer, update, range, err) < 0)
         return err->code;
     if (is_complete && update_exchange(trainer, update, err) < 0)

@@ -103,6 +103,7 @@ struct trainer_progress {
     int64_t committed;       /* updates, or TRAINER_NO_STATE */
     int64_t voted;           /* see (2) */
     bool voted_finite;       /* the gradient that was voted for has no inf or nan */
+    int replicas;            /* that have shared the update at work; a commit may come after them */
     struct ledger *ledger;   /* of the committed updates */
     struct running running;  /* statistics that micro-batches leave */
     float *leaves;           /* [micro_batches · merge][row] of the update at work */

@@ -27,6 +27,16 @@ int64_t update_averaged(const struct trainer *trainer)
            (trainer->job.plan.program.merge_average ? trainer->job.merge : 1);
 }
 
+/* What the mean over all micro-batches is multiplied by: scale_strategy sum adds the means of the
+ * replicas. */
+static double scale_of(const struct trainer *trainer)
+{
+    const struct strategy *strategy = &trainer->job.plan.selection.final;
+    bool is_sum = strcmp(strategy->gradient_scale_configs.scale_strategy, "sum") == 0;
+
+    return is_sum ? (double)trainer->progress.replicas : 1.0;
+}
+
 /* The learning rate moves with every complete update, applied or skipped; the powers of beta with
  * those that were applied. Gradients carry the loss scale. */
 static struct run_scalars scalars_of(const struct trainer *trainer, int64_t update)
@@ -34,8 +44,8 @@ static struct run_scalars scalars_of(const struct trainer *trainer, int64_t upda
     return (struct run_scalars){
         .seed = trainer->job.config.seed,
         .step = trainer_steps(trainer, update) - 1,
-        .gradient_scale = 1.0 / ((double)update_averaged(trainer) *
-                                 (double)trainer->progress.ledger->scaling.scale),
+        .gradient_scale = scale_of(trainer) / ((double)update_averaged(trainer) *
+                                               (double)trainer->progress.ledger->scaling.scale),
         .learning_rate = update_rate(trainer, update),
         .update_1based = trainer->progress.ledger->updates + 1,
     };

@@ -49,11 +49,11 @@ static bool has_sequence_degree(const struct support_question *q, const struct s
     return q->selection->final.hybrid_configs.sep_degree > 1;
 }
 
-static bool scales_otherwise(const struct support_question *q, const struct support_gap *gap)
+static bool scales_by_itself(const struct support_question *q, const struct support_gap *gap)
 {
     (void)gap;
     return q->topology->world > 1 &&
-           strcmp(q->selection->final.gradient_scale_configs.scale_strategy, "avg") != 0;
+           strcmp(q->selection->final.gradient_scale_configs.scale_strategy, "customized") == 0;
 }
 
 static bool merges_inside_sharding(const struct support_question *q, const struct support_gap *gap)
@@ -108,9 +108,9 @@ const struct support_gap support_gaps[] = {
      0},
     {"gradient_scale_configs.scale_strategy",
      {NULL},
-     "on more than one worker, with another value than avg",
-     "the built-in runtime averages gradients (avg)",
-     scales_otherwise,
+     "on more than one worker, with the value customized",
+     "a program of your own would scale the gradient of the loss; the built-in models have none",
+     scales_by_itself,
      0},
     {"sharding_configs.gradient_merge_acc_step",
      {NULL},

@@ -50,12 +50,14 @@ enum when {
     WHEN_TRUE, /* switched on */
 };
 
-static const char not_here[] = "nothing here corresponds to it; accepted and stored";
 static const char no_server[] = "a collective job has no parameter server";
 static const char own_search[] = "it belongs to Paddle's own automatic parallelism";
 static const char by_bytes[] = "gradients are bucketed by bytes, fuse_grad_size_in_MB";
 static const char cudnn[] = "a hint to cuDNN, whose choice would change the bits of the result";
 static const char one_order[] = "gradients are summed in one fixed order, whichever way they take";
+static const char one_at_a_time[] =
+    "exchanges run one after the other beside the kernels; an operator waits for those it reads";
+static const char no_graph[] = "operators run in the order of the program, in one process a worker";
 static const char always_so[] = "it is always so here";
 static const char one_space[] = "all parameters lie in one flat space anyway";
 static const char known_shapes[] = "shapes of messages are known before the first step";
@@ -71,7 +73,7 @@ static const struct {
     {"heter_ccl_mode", WHEN_TRUE, "all workers of a job have the same kind of device"},
     {"split_data", WHEN_SET, own_search},
     {"downpour_table_param", WHEN_SET, no_server},
-    {"sync_nccl_allreduce", WHEN_SET, "every exchange is waited for before the update"},
+    {"sync_nccl_allreduce", WHEN_SET, one_at_a_time},
     {"use_hierarchical_allreduce", WHEN_TRUE, one_order},
     {"fuse_grad_size_in_TFLOPS", WHEN_SET, by_bytes},
     {"fuse_grad_size_in_num", WHEN_SET, by_bytes},
@@ -82,7 +84,8 @@ static const struct {
     {"recompute_configs.enable_tuning", WHEN_TRUE, own_search},
     {"recompute_configs.refined_ops_patterns", WHEN_SET, own_search},
     {"sharding_configs.enable_tuning", WHEN_TRUE, own_search},
-    {"sharding_configs.use_calc_stream", WHEN_TRUE, not_here},
+    {"sharding_configs.use_calc_stream", WHEN_TRUE,
+     "calc_comm_same_stream puts all exchanges into the queue of the kernels"},
     {"pipeline_configs.p2p_cache_shape", WHEN_SET, known_shapes},
     {"pipeline_configs.enable_partial_send_recv", WHEN_SET, known_shapes},
     {"amp_configs.use_fp16_guard", WHEN_SET, "no part of a model is marked with a guard"},
@@ -91,10 +94,9 @@ static const struct {
     {"hybrid_configs.mp_configs", WHEN_SET, "it tunes Paddle's dynamic graph"},
     {"hybrid_configs.pp_configs", WHEN_SET, "it tunes Paddle's dynamic graph"},
     {"hybrid_configs.sharding_configs", WHEN_SET, "it tunes Paddle's dynamic graph"},
-    {"fuse_grad_merge", WHEN_TRUE, not_here},
-    {"calc_comm_same_stream", WHEN_TRUE, not_here},
-    {"without_graph_optimization", WHEN_SET, not_here},
-    {"execution_strategy", WHEN_SET, not_here},
+    {"fuse_grad_merge", WHEN_TRUE, "merged gradients lie in one flat space anyway"},
+    {"without_graph_optimization", WHEN_SET, no_graph},
+    {"execution_strategy", WHEN_SET, no_graph},
     {"elastic", WHEN_TRUE, "minReplicas and maxReplicas say it; the flag is checked against them"},
     {"build_strategy.enable_sequential_execution", WHEN_TRUE, always_so},
     {"build_strategy.enable_backward_optimizer_op_deps", WHEN_SET,
@@ -112,8 +114,9 @@ static const struct {
     {"build_strategy.fuse_dot_product_attention", WHEN_TRUE, always_so},
     {"build_strategy.fuse_resunit", WHEN_TRUE,
      "fuse_bn_add_act_ops fuses the end of a residual unit"},
-    {"build_strategy.enable_auto_fusion", WHEN_TRUE, not_here},
-    {"build_strategy.allow_cuda_graph_capture", WHEN_TRUE, not_here},
+    {"build_strategy.enable_auto_fusion", WHEN_TRUE,
+     "fuse_elewise_add_act_ops, fuse_bn_act_ops and fuse_bn_add_act_ops name all that is fused"},
+    {"build_strategy.allow_cuda_graph_capture", WHEN_TRUE, "nothing captures CUDA graphs"},
     {"build_strategy.reduce_strategy", WHEN_SET, one_order},
     {"build_strategy.debug_graphviz_path", WHEN_SET, "fleetjob plan --program prints the program"},
 };
@@ -172,7 +175,10 @@ static void explain_lonely_knobs(const struct strategy *asked, const struct topo
         select_note(&out->without_effect, "nccl_comm_num", "%s",
                     t->world == 1            ? "one worker has no other to exchange with"
                     : asked->sync_batch_norm ? "sync_batch_norm uses one communicator"
-                                             : one_order);
+                                             : one_at_a_time);
+    if (asked->calc_comm_same_stream && t->world == 1)
+        select_note(&out->without_effect, "calc_comm_same_stream",
+                    "one worker has no other to exchange with");
 }
 
 /* a_sync sets the interval to 0 itself: that is not a value of the user. */
@@ -298,6 +304,14 @@ static void note_choices(const struct strategy *s, const struct topology *t,
 {
     bool stages_given = s->hybrid_configs.has_pp_degree || s->sharding_configs.has_pp_degree;
 
+    if (s->calc_comm_same_stream && t->world > 1)
+        select_note(&out->notes, "calc_comm_same_stream",
+                    "exchanges run between the kernels, not beside them: none of their time is "
+                    "hidden");
+    if (strcmp(s->gradient_scale_configs.scale_strategy, "sum") == 0 && t->world > 1)
+        select_note(&out->notes, "gradient_scale_configs.scale_strategy",
+                    "the mean gradients of the workers are added and not divided by their number: "
+                    "more workers make larger updates");
     note_pure(s, "amp_configs.use_pure_fp16", s->amp_configs.use_pure_fp16, out);
     note_pure(s, "amp_configs.use_pure_bf16", s->amp_configs.use_pure_bf16, out);
     if (s->recompute && s->recompute_configs.checkpoints.count == 0)

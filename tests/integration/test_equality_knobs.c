@@ -56,6 +56,8 @@ enum {
 
 static const struct job jobs[] = {
     {"gpt", GPT, ADAMW, "", "", NONE},
+    {"gpt, exchanges between the kernels", GPT, ADAMW, "",
+     "strategy: {calc_comm_same_stream: true, fuse_all_reduce_ops: false}", NONE},
     {"gpt with dropout, own head",
      "model: {name: gpt, layers: 2, heads: 2, width: 32, context: 16, dropout: 0.1, "
      "tieEmbeddings: false}",

@@ -186,9 +186,43 @@ static void test_knobs_run__what_acts_runs(void **state)
             fail_msg("%s did not run; these did:%s", acting[i], fleet_strbuf_text(&done));
 }
 
+/* Two workers whose gradients are added and not averaged, and half the learning rate: the same
+ * weights, as a factor of two rounds nothing; and twice the norm. */
+static void test_knobs_run__a_sum_of_two_is_twice_the_mean(void **state)
+{
+    static const char *const strategies[] = {
+        "{}", "{\"gradient_scale_configs\":{\"scale_strategy\":\"sum\"}}"};
+    struct job_run runs[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        FLEET_AUTO_JSON cJSON *strategy = cJSON_Parse(strategies[i]);
+        FLEET_AUTO_JSON cJSON *job = make_job(GPT, 2, "sgd", strategy);
+        cJSON *training = cJSON_GetObjectItem(cJSON_GetObjectItem(job, "spec"), "training");
+
+        cJSON_SetNumberValue(
+            cJSON_GetObjectItem(cJSON_GetObjectItem(training, "optimizer"), "learningRate"),
+            i ? 0.0625 : 0.125);
+        write_job(job);
+        run_job(2, &runs[i]);
+        if (runs[i].exit_code != 0 || runs[i].step_count != 4)
+            fail_msg("%s: exit %d after %d steps: %s", strategies[i], runs[i].exit_code,
+                     runs[i].step_count, runs[i].errors);
+    }
+    for (int s = 0; s < 4; s++) {
+        assert_true(runs[1].steps[s].loss == runs[0].steps[s].loss);
+        assert_true(runs[1].steps[s].grad_norm == 2 * runs[0].steps[s].grad_norm);
+    }
+    assert_string_equal(runs[1].sha256, runs[0].sha256);
+    for (int i = 0; i < 2; i++)
+        job_run_release(&runs[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_knobs_run__a_sum_of_two_is_twice_the_mean,
+                                        job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(test_knobs_run__degrees_that_change_nothing_change_no_bit,
                                         job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(test_knobs_run__what_acts_runs, job_folder_make,

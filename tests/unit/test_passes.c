@@ -273,8 +273,9 @@ static void test_passes__units_without_a_pass_are_refused(void **state)
     (void)state;
     expect_refused(GPT(4, "\"optimizer\":{\"name\":\"momentum\",\"learningRate\":0.1}"),
                    "{\"dgc\":true}", "spec.strategy.dgc: the built-in trainer cannot run this yet");
-    expect_refused(GPT(4, ADAMW), "{\"gradient_scale_configs\":{\"scale_strategy\":\"sum\"}}",
-                   "scale_strategy: is sum: the built-in runtime averages gradients");
+    expect_refused(GPT(4, ADAMW),
+                   "{\"gradient_scale_configs\":{\"scale_strategy\":\"customized\"}}",
+                   "scale_strategy: is customized: a program of your own would scale");
 }
 
 int main(void)

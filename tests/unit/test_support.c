@@ -73,7 +73,7 @@ static const struct {
     {"hybrid_configs.sep_degree", "{'hybrid_configs': {'sep_degree': 2}}", "adamw",
      "hybrid_configs.sep_degree", GPT, 2},
     {"gradient_scale_configs.scale_strategy",
-     "{'gradient_scale_configs': {'scale_strategy': 'sum'}}", "adamw",
+     "{'gradient_scale_configs': {'scale_strategy': 'customized'}}", "adamw",
      "gradient_scale_configs.scale_strategy", GPT, 2},
     {"sharding_configs.gradient_merge_acc_step",
      "{'sharding': true, 'sharding_configs': {'gradient_merge_acc_step': 2}}", "adamw",
