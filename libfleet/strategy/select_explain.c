@@ -175,7 +175,7 @@ static void explain_lonely_knobs(const struct strategy *asked, const struct topo
         select_note(&out->without_effect, "nccl_comm_num", "%s",
                     t->world == 1            ? "one worker has no other to exchange with"
                     : asked->sync_batch_norm ? "sync_batch_norm uses one communicator"
-                                             : one_at_a_time);
+                                             : "one exchange is in flight at a time");
     if (asked->calc_comm_same_stream && t->world == 1)
         select_note(&out->without_effect, "calc_comm_same_stream",
                     "one worker has no other to exchange with");

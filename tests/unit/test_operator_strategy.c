@@ -301,7 +301,8 @@ static void test_operator_strategy__knows_every_kind(void **state)
     (void)state;
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         bool alone = op_definition((enum op_kind)kind)->is_communication || kind == OP_GRAD_NORM ||
-                     kind == OP_CHECK_FINITE;
+                     kind == OP_CHECK_FINITE || kind == OP_BATCH_NORM_SUMS ||
+                     kind == OP_BATCH_NORM_GRAD_SUMS;
         if (alone != (operator_axes_class((enum op_kind)kind) == OPERATOR_ALONE))
             fail_msg("%s", op_definition((enum op_kind)kind)->name);
     }

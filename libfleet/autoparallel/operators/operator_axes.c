@@ -355,8 +355,8 @@ static void build_images(struct build *b)
         struct operator_operand *operand = operand_at(b, i);
         if (operand->dims >= 2)
             take_image(operand, 0, 1);
-        else
-            take_last(operand, 1);
+        else if (operand->dims == 1 && operand->shape[0] == b->axes->size[1])
+            take_last(operand, 1); /* not the sums of sync_batch_norm: they stay whole */
     }
 }
 
@@ -419,7 +419,8 @@ static void build_reshape(struct build *b)
 
 #define KIND(KIND, form, class) [OP_##KIND] = {build_##form, OPERATOR_##class}
 
-/* A kind without a row is OPERATOR_ALONE: communication, and what reads the flat spaces. */
+/* A kind without a row is OPERATOR_ALONE: communication, what is made for it, and what reads the
+ * flat spaces. */
 static const struct {
     void (*build)(struct build *b);
     enum operator_class class;

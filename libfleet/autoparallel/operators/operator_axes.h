@@ -37,6 +37,8 @@
  * reshape                 the first dimension of each run of dimensions that becomes another run
  * elementwise, optimizers all
  * communication,          none: they speak of groups of ranks and of the flat spaces
+ * batch_norm_sums,
+ * batch_norm_grad_sums,
  * grad_norm, check_finite
  *
  * Packed dimensions: qkv has all heads of q, then those of k, then those of v in its last
