@@ -15,6 +15,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/log.h"
 
 static int exit_code_of(const struct member_failure *failure)
@@ -32,15 +33,15 @@ static const char *cause_of(const struct member_failure *failure)
 static void format_with_lines(const struct member_failure *failure, const char *text,
                               const char *lines, struct fleet_strbuf *out)
 {
-    fleet_strbuf_append(out, "{\"cause\":");
-    fleet_json_append_string(out, cause_of(failure));
-    fleet_strbuf_appendf(
-        out, ",\"localRank\":%d,\"exitCode\":%d,\"permanent\":%s,\"message\":", failure->local_rank,
-        exit_code_of(failure), failure->fatal ? "true" : "false");
-    fleet_json_append_string(out, text);
-    fleet_strbuf_append(out, ",\"lines\":");
-    fleet_json_append_string(out, lines);
-    fleet_strbuf_append_char(out, '}');
+    FLEET_AUTO_JSON cJSON *json = fleet_json_new_object();
+
+    fleet_json_set_string(json, "cause", cause_of(failure));
+    fleet_json_set_number(json, "localRank", failure->local_rank);
+    fleet_json_set_number(json, "exitCode", exit_code_of(failure));
+    fleet_json_set_bool(json, "permanent", failure->fatal);
+    fleet_json_set_string(json, "message", text);
+    fleet_json_set_string(json, "lines", lines);
+    fleet_json_append(out, json);
 }
 
 void reporter_format(const struct member_failure *failure, const char *text,

@@ -9,9 +9,10 @@
 #include "agent/runtime/inference/weights.h"
 #include "cli/arguments.h"
 #include "cli/inference_commands.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
-#include "libfleet/base/strbuf.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/variable.h"
 
 static const char usage[] =
@@ -48,25 +49,24 @@ struct request {
 
 static void print_json(const struct weights *weights, const struct evaluate_result *result)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    FLEET_AUTO_JSON cJSON *json = fleet_json_new_object();
+    FLEET_AUTO_FREE char *text = NULL;
 
-    fleet_strbuf_append(&text, "{\"weights\":");
-    fleet_json_append_string(&text, weights->path);
+    fleet_json_set_string(json, "weights", weights->path);
     if (weights->step >= 0)
-        fleet_strbuf_appendf(&text, ",\"step\":%lld", (long long)weights->step);
-    fleet_strbuf_append(&text, ",\"loss\":");
-    fleet_json_append_number(&text, result->loss);
+        fleet_json_set_number(json, "step", (double)weights->step);
+    fleet_json_set_number(json, "loss", result->loss);
     if (!isnan(result->perplexity)) {
-        fleet_strbuf_append(&text, ",\"perplexity\":");
-        fleet_json_append_number(&text, result->perplexity);
-        fleet_strbuf_appendf(&text, ",\"tokens\":%lld", (long long)result->tokens);
+        fleet_json_set_number(json, "perplexity", result->perplexity);
+        fleet_json_set_number(json, "tokens", (double)result->tokens);
     }
-    fleet_strbuf_appendf(&text, ",\"samples\":%lld,\"heldOut\":%s,\"ownData\":%s,\"level\":\"%s\",",
-                         (long long)result->samples, result->is_held_out ? "true" : "false",
-                         result->is_own_data ? "true" : "false", result->level);
-    fleet_strbuf_append(&text, "\"seconds\":");
-    fleet_json_append_number(&text, result->seconds);
-    (void)printf("%s}\n", text.text);
+    fleet_json_set_number(json, "samples", (double)result->samples);
+    fleet_json_set_bool(json, "heldOut", result->is_held_out);
+    fleet_json_set_bool(json, "ownData", result->is_own_data);
+    fleet_json_set_string(json, "level", result->level);
+    fleet_json_set_number(json, "seconds", result->seconds);
+    text = fleet_json_print(json);
+    (void)printf("%s\n", text);
 }
 
 static void print_text(const struct request *request, const struct weights *weights,

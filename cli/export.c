@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include "cli/arguments.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/checkpoint/export_folder.h"
 
 static const char usage[] =
@@ -61,17 +63,21 @@ static bool is_weights_file(const char *path)
 static void print_json(FILE *to, const struct request *request, const struct export_files *files,
                        const struct export_result *result)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    FLEET_AUTO_JSON cJSON *json = fleet_json_new_object();
+    FLEET_AUTO_FREE char *text = NULL;
+    cJSON *list;
 
-    fleet_strbuf_appendf(
-        &text, "{\"step\":%lld,\"tensors\":%zu,\"bytes\":%llu,\"path\":", (long long)result->step,
-        result->tensor_count, (unsigned long long)result->bytes);
-    fleet_json_append_string(&text, request->files[1]);
-    fleet_strbuf_append(&text, ",\"files\":[\"model.safetensors\"");
+    fleet_json_set_number(json, "step", (double)result->step);
+    fleet_json_set_number(json, "tensors", (double)result->tensor_count);
+    fleet_json_set_number(json, "bytes", (double)result->bytes);
+    fleet_json_set_string(json, "path", request->files[1]);
+    list = fleet_json_set_list(json, "files");
+    fleet_json_add_string(list, "model.safetensors");
     for (size_t i = 0; i < files->count; i++)
-        fleet_strbuf_appendf(&text, ",\"%s\"", files->items[i].name);
-    fleet_strbuf_appendf(&text, "],\"weightsSha256\":\"%s\"}", result->weights_sha256);
-    (void)fprintf(to, "%s\n", text.text);
+        fleet_json_add_string(list, files->items[i].name);
+    fleet_json_set_string(json, "weightsSha256", result->weights_sha256);
+    text = fleet_json_print(json);
+    (void)fprintf(to, "%s\n", text);
 }
 
 static void print_text(FILE *to, const struct request *request, const struct export_files *files,

@@ -7,53 +7,44 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 
-static void begin_json(struct fleet_strbuf *out, const char *event)
+static cJSON *new_event(const char *event)
 {
-    fleet_strbuf_appendf(out, "{\"event\":\"%s\"", event);
+    cJSON *json = fleet_json_new_object();
+
+    fleet_json_set_string(json, "event", event);
+    return json;
 }
 
-static void add_int(struct fleet_strbuf *out, const char *key, int64_t value)
+/* Print the event, and free it. */
+static void print(struct progress *p, cJSON *event)
 {
-    fleet_strbuf_appendf(out, ",\"%s\":%lld", key, (long long)value);
-}
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
-static void add_number(struct fleet_strbuf *out, const char *key, double value)
-{
-    fleet_strbuf_appendf(out, ",\"%s\":", key);
-    fleet_json_append_number(out, value);
-}
-
-static void add_text(struct fleet_strbuf *out, const char *key, const char *value)
-{
-    fleet_strbuf_appendf(out, ",\"%s\":", key);
-    fleet_json_append_string(out, value);
-}
-
-static void end_json(struct progress *p, struct fleet_strbuf *out)
-{
-    fleet_strbuf_append(out, "}\n");
-    progress_write(p, out->text);
+    fleet_json_append(&text, event);
+    fleet_strbuf_append_char(&text, '\n');
+    progress_write(p, text.text);
+    cJSON_Delete(event);
 }
 
 static void print_step(struct progress *p, const struct message_step *step)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+    cJSON *json = new_event("step");
 
-    begin_json(&out, "step");
-    add_int(&out, "step", step->step);
-    add_number(&out, "loss", step->loss);
+    fleet_json_set_number(json, "step", (double)step->step);
+    fleet_json_set_number(json, "loss", step->loss);
     if (!isnan(step->learning_rate)) { /* the batch made an update */
-        add_number(&out, "gradNorm", step->grad_norm);
-        add_number(&out, "learningRate", step->learning_rate);
+        fleet_json_set_number(json, "gradNorm", step->grad_norm);
+        fleet_json_set_number(json, "learningRate", step->learning_rate);
     }
     if (!p->config.own_trainer || step->tokens > 0)
-        add_int(&out, "tokens", step->tokens);
+        fleet_json_set_number(json, "tokens", (double)step->tokens);
     if (!p->config.own_trainer || !isnan(step->tokens_per_second))
-        add_number(&out, "tokensPerSecond", round(step->tokens_per_second));
-    add_int(&out, "generation", step->generation);
-    end_json(p, &out);
+        fleet_json_set_number(json, "tokensPerSecond", round(step->tokens_per_second));
+    fleet_json_set_number(json, "generation", (double)step->generation);
+    print(p, json);
 }
 
 /* Tenths of milliseconds, so that the phases still add up when printed. NaN = not reached. */
@@ -67,83 +58,79 @@ static void print_restart(struct progress *p, const struct hub_event *event)
     const struct hub_timeline *t = &event->timeline;
     double phases[] = {tenths(t->detect_ms), tenths(t->agree_ms), tenths(t->connect_ms),
                        tenths(t->restore_ms)};
-    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+    cJSON *json = new_event("restart");
 
-    begin_json(&out, "restart");
-    add_int(&out, "generation", event->generation.counter);
-    add_text(&out, "cause", event->cause);
-    add_int(&out, "member", event->member);
-    add_number(&out, "detectMs", phases[0] / 10.0);
-    add_number(&out, "agreeMs", phases[1] / 10.0);
-    add_number(&out, "connectMs", phases[2] / 10.0);
-    add_number(&out, "restoreMs", phases[3] / 10.0);
-    add_number(&out, "resumeMs", (phases[0] + phases[1] + phases[2] + phases[3]) / 10.0);
-    add_number(&out, "firstStepMs", tenths(t->first_step_ms) / 10.0);
+    fleet_json_set_number(json, "generation", (double)event->generation.counter);
+    fleet_json_set_string(json, "cause", event->cause);
+    fleet_json_set_number(json, "member", (double)event->member);
+    fleet_json_set_number(json, "detectMs", phases[0] / 10.0);
+    fleet_json_set_number(json, "agreeMs", phases[1] / 10.0);
+    fleet_json_set_number(json, "connectMs", phases[2] / 10.0);
+    fleet_json_set_number(json, "restoreMs", phases[3] / 10.0);
+    fleet_json_set_number(json, "resumeMs", (phases[0] + phases[1] + phases[2] + phases[3]) / 10.0);
+    fleet_json_set_number(json, "firstStepMs", tenths(t->first_step_ms) / 10.0);
     if (event->lost_steps >= 0)
-        add_int(&out, "lostSteps", event->lost_steps);
-    end_json(p, &out);
+        fleet_json_set_number(json, "lostSteps", (double)event->lost_steps);
+    print(p, json);
 }
 
 static void print_evaluation(struct progress *p, const struct hub_event *event)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+    cJSON *json = new_event("evaluation");
 
-    begin_json(&out, "evaluation");
-    add_int(&out, "step", event->step.step);
-    add_number(&out, "loss", event->step.loss);
-    end_json(p, &out);
+    fleet_json_set_number(json, "step", (double)event->step.step);
+    fleet_json_set_number(json, "loss", event->step.loss);
+    print(p, json);
 }
 
 static void print_waiting(struct progress *p, const struct hub_event *event)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+    cJSON *json;
 
     if (!event->message[0])
         return;
-    begin_json(&out, "waiting");
-    add_text(&out, "message", event->message);
-    add_number(&out, "seconds",
-               isinf(event->until_ms) ? NAN : round((event->until_ms - event->at_ms) / 1e3));
-    end_json(p, &out);
+    json = new_event("waiting");
+    fleet_json_set_string(json, "message", event->message);
+    fleet_json_set_number(json, "seconds",
+                          isinf(event->until_ms) ? NAN
+                                                 : round((event->until_ms - event->at_ms) / 1e3));
+    print(p, json);
 }
 
 static void print_checkpoint(struct progress *p, const struct hub_event *event)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+    cJSON *json = new_event("checkpoint");
 
-    begin_json(&out, "checkpoint");
-    add_int(&out, "step", event->step.step);
-    add_text(&out, "path", event->text ? event->text : "");
-    end_json(p, &out);
+    fleet_json_set_number(json, "step", (double)event->step.step);
+    fleet_json_set_string(json, "path", event->text ? event->text : "");
+    print(p, json);
 }
 
 static void print_checkpoint_failed(struct progress *p, const struct hub_event *event)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+    cJSON *json = new_event("checkpointFailed");
 
-    begin_json(&out, "checkpointFailed");
-    add_int(&out, "step", event->step.step);
-    add_text(&out, "message", event->message);
-    end_json(p, &out);
+    fleet_json_set_number(json, "step", (double)event->step.step);
+    fleet_json_set_string(json, "message", event->message);
+    print(p, json);
 }
 
 void progress_end_json(struct progress *p, const struct progress_end *end)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+    cJSON *json = new_event("end");
 
-    begin_json(&out, "end");
-    add_text(&out, "state", end->state);
+    fleet_json_set_string(json, "state", end->state);
     if (end->message[0])
-        add_text(&out, "message", end->message);
+        fleet_json_set_string(json, "message", end->message);
     if (p->step > 0 || !p->config.own_trainer) {
-        add_int(&out, "steps", p->step);
-        add_number(&out, "loss", p->last_loss);
+        fleet_json_set_number(json, "steps", (double)p->step);
+        fleet_json_set_number(json, "loss", p->last_loss);
     }
     if (end->weights_sha256[0])
-        add_text(&out, "weightsSha256", end->weights_sha256);
-    add_int(&out, "restarts", end->restarts);
-    add_number(&out, "seconds", round(end->seconds * 10.0) / 10.0);
-    end_json(p, &out);
+        fleet_json_set_string(json, "weightsSha256", end->weights_sha256);
+    fleet_json_set_number(json, "restarts", (double)end->restarts);
+    fleet_json_set_number(json, "seconds", round(end->seconds * 10.0) / 10.0);
+    print(p, json);
 }
 
 void progress_event_json(struct progress *p, const struct hub_event *event)
@@ -172,16 +159,11 @@ void progress_event_json(struct progress *p, const struct hub_event *event)
     }
 }
 
-void progress_plan_json(struct progress *p, const cJSON *json)
+void progress_plan_json(struct progress *p, const cJSON *plan)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
-    FLEET_AUTO_FREE char *plan = fleet_json_print(json);
+    cJSON *json = new_event("plan");
+    const cJSON *part;
 
-    fleet_assert(plan[0] == '{');
-    begin_json(&out, "plan");
-    if (plan[1] != '}')
-        fleet_strbuf_append_char(&out, ',');
-    fleet_strbuf_append(&out, plan + 1); /* with its closing brace */
-    fleet_strbuf_append_char(&out, '\n');
-    progress_write(p, out.text);
+    cJSON_ArrayForEach(part, plan) fleet_json_set(json, part->string, fleet_json_copy(part));
+    print(p, json);
 }
