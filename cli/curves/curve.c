@@ -32,11 +32,8 @@ static void cut(struct curve_series *series, int64_t step)
 
 static void append(struct curve_series *series, int64_t step, double loss)
 {
-    if (series->count == series->capacity) {
-        series->capacity = series->capacity ? 2 * series->capacity : 256;
-        series->points = realloc(series->points, series->capacity * sizeof(*series->points));
-        fleet_assert(series->points);
-    }
+    series->points =
+        fleet_reserve(series->points, series->count, &series->capacity, sizeof(*series->points));
     series->points[series->count++] = (struct curve_point){step, loss};
 }
 

@@ -16,6 +16,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
 
@@ -23,14 +24,6 @@
 
 const struct kube_resource projection_fleetjobs = {WELLKNOWN_GROUP, WELLKNOWN_VERSION,
                                                    WELLKNOWN_PLURAL, WELLKNOWN_KIND, true};
-
-static char *dup_text(const char *text)
-{
-    char *copy = strdup(text ? text : "");
-
-    fleet_assert(copy);
-    return copy;
-}
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
@@ -77,11 +70,11 @@ static void *job_project(const cJSON *object, struct fleet_error *err)
     fleet_assert(job);
     job->text = fleet_json_print(copy);
     job->size = strlen(job->text);
-    job->uid = dup_text(meta.uid);
-    job->resource_version = dup_text(meta.resource_version);
+    job->uid = fleet_dup_or_empty(meta.uid);
+    job->resource_version = fleet_dup_or_empty(meta.resource_version);
     job->generation = meta.generation;
     (void)fleet_json_opt_string(object, "status.state", &state, NULL);
-    job->state = dup_text(state);
+    job->state = fleet_dup_or_empty(state);
     if (job->size <= PROJECTION_JOB_SIZE_MAX)
         return job;
     (void)fleet_error(err, -EFBIG, "FleetJob %s/%s has %zu bytes; at most %u are read",
@@ -256,9 +249,10 @@ static void read_images(const cJSON *object, const cJSON *worker, struct project
     const cJSON *status = find_named(fleet_json_at(object, "status.initContainerStatuses"),
                                      WELLKNOWN_AGENT_CONTAINER);
 
-    pod->image_id = dup_text(fleet_json_text_at(worker, "imageID"));
-    pod->image = dup_text(read_image(fleet_json_at(object, "spec.containers[0]"), worker));
-    pod->agent_image = dup_text(bringer ? read_image(bringer, status) : pod->image);
+    pod->image_id = fleet_dup_or_empty(fleet_json_text_at(worker, "imageID"));
+    pod->image =
+        fleet_dup_or_empty(read_image(fleet_json_at(object, "spec.containers[0]"), worker));
+    pod->agent_image = fleet_dup_or_empty(bringer ? read_image(bringer, status) : pod->image);
 }
 
 /* Kubernetes' reason of a disruption in our words. */
@@ -313,7 +307,7 @@ static void read_end(const cJSON *object, struct projection_pod *pod)
     int64_t exit_code = -1;
 
     (void)fleet_json_opt_int(terminated, "exitCode", &exit_code, NULL);
-    pod->memory_limit = dup_text(read_memory_limit(object));
+    pod->memory_limit = fleet_dup_or_empty(read_memory_limit(object));
     pod->exit_code = exit_code < -1 || exit_code > INT32_MAX ? -1 : (int)exit_code;
     read_images(object, worker, pod);
     pod->started_wall_ms = time_at(terminated ? terminated : worker,
@@ -322,8 +316,8 @@ static void read_end(const cJSON *object, struct projection_pod *pod)
     read_message(fleet_json_text_at(terminated, "message"), &cause, &message, &pod->is_permanent);
     if (message.length == 0)
         fleet_strbuf_append(&message, fleet_json_text_at(object, "status.message"));
-    pod->reason = dup_text(reason[0] ? reason : fleet_strbuf_text(&cause));
-    pod->message = dup_text(fleet_strbuf_text(&message));
+    pod->reason = fleet_dup_or_empty(reason[0] ? reason : fleet_strbuf_text(&cause));
+    pod->message = fleet_dup_or_empty(fleet_strbuf_text(&message));
 }
 
 /*
@@ -367,8 +361,8 @@ static void read_waiting(const cJSON *object, struct projection_pod *pod)
             end--; /* not within a character */
         text.text[end] = '\0';
     }
-    pod->waiting = dup_text(fleet_strbuf_text(&text));
-    pod->cause = dup_text(cause);
+    pod->waiting = fleet_dup_or_empty(fleet_strbuf_text(&text));
+    pod->cause = fleet_dup_or_empty(cause);
 }
 
 static void *pod_project(const cJSON *object, struct fleet_error *err)
@@ -379,13 +373,13 @@ static void *pod_project(const cJSON *object, struct fleet_error *err)
 
     if (kube_meta_view(object, &meta, err) < 0)
         return NULL;
-    pod->name = dup_text(meta.name);
-    pod->uid = dup_text(meta.uid);
+    pod->name = fleet_dup_or_empty(meta.name);
+    pod->uid = fleet_dup_or_empty(meta.uid);
     if (owner && strcmp(fleet_json_text_at(owner, "kind"), WELLKNOWN_KIND) == 0)
-        pod->owner_uid = dup_text(fleet_json_text_at(owner, "uid"));
-    pod->owner_name = dup_text(pod->owner_uid ? fleet_json_text_at(owner, "name") : "");
-    pod->node = dup_text(fleet_json_text_at(object, "spec.nodeName"));
-    pod->topology = dup_text(kube_meta_label(object, WELLKNOWN_LABEL_TOPOLOGY));
+        pod->owner_uid = fleet_dup_or_empty(fleet_json_text_at(owner, "uid"));
+    pod->owner_name = fleet_dup_or_empty(pod->owner_uid ? fleet_json_text_at(owner, "name") : "");
+    pod->node = fleet_dup_or_empty(fleet_json_text_at(object, "spec.nodeName"));
+    pod->topology = fleet_dup_or_empty(kube_meta_label(object, WELLKNOWN_LABEL_TOPOLOGY));
     pod->index = pod->attempt = -1;
     if (pod->owner_uid)
         (void)projection_pod_number(pod->name, pod->owner_name, &pod->index, &pod->attempt);
@@ -427,9 +421,9 @@ static void *service_project(const cJSON *object, struct fleet_error *err)
         return NULL;
     service = calloc(1, sizeof(*service));
     fleet_assert(service);
-    service->uid = dup_text(meta.uid);
-    service->owner_uid = owner ? dup_text(fleet_json_text_at(owner, "uid")) : NULL;
-    service->job_name = dup_text(kube_meta_label(object, WELLKNOWN_LABEL_JOB));
+    service->uid = fleet_dup_or_empty(meta.uid);
+    service->owner_uid = owner ? fleet_dup_or_empty(fleet_json_text_at(owner, "uid")) : NULL;
+    service->job_name = fleet_dup_or_empty(kube_meta_label(object, WELLKNOWN_LABEL_JOB));
     service->is_ours = owner ? strcmp(fleet_json_text_at(owner, "kind"), WELLKNOWN_KIND) == 0
                              : manager && strcmp(manager, WELLKNOWN_FIELD_MANAGER) == 0;
     return service;

@@ -109,11 +109,8 @@ static void heap_remove(struct workqueue *queue, struct item *item)
 
 static void heap_add(struct workqueue *queue, struct item *item, double due_ms)
 {
-    if (queue->heap_count == queue->heap_capacity) {
-        queue->heap_capacity = queue->heap_capacity ? queue->heap_capacity * 2 : 16;
-        queue->heap = realloc(queue->heap, queue->heap_capacity * sizeof(struct item *));
-        fleet_assert(queue->heap != NULL);
-    }
+    queue->heap =
+        fleet_reserve(queue->heap, queue->heap_count, &queue->heap_capacity, sizeof(struct item *));
     item->due_ms = due_ms;
     item->order = queue->order++;
     heap_place(queue, queue->heap_count++, item);

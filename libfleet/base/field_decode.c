@@ -23,14 +23,6 @@ static bool is_absent(const cJSON *json)
     return !json || cJSON_IsNull(json);
 }
 
-static char *copy_text(const char *text)
-{
-    char *copy = strdup(text);
-
-    fleet_assert(copy != NULL);
-    return copy;
-}
-
 /* ---- lists and maps -------------------------------------------------------------------------- */
 
 static void decode_object(const struct fleet_object *type, const cJSON *json, char *out,
@@ -123,8 +115,8 @@ static void decode_map(const struct fleet_field *field, const cJSON *json,
             fleet_field_refuse_value(errors, &here, entry, "a string");
             continue;
         }
-        out->items[out->count].key = copy_text(entry->string);
-        out->items[out->count++].value = copy_text(entry->valuestring);
+        out->items[out->count].key = fleet_dup_text(entry->string);
+        out->items[out->count++].value = fleet_dup_text(entry->valuestring);
     }
 }
 
@@ -143,7 +135,7 @@ static void decode_int_map(const struct fleet_field *field, const cJSON *json,
         struct fleet_place here = {.up = place, .name = entry->string};
         fleet_field_decode_scalar(field, FLEET_FIELD_INT, entry, &out->items[out->count].value,
                                   &here, errors);
-        out->items[out->count++].key = copy_text(entry->string);
+        out->items[out->count++].key = fleet_dup_text(entry->string);
     }
 }
 

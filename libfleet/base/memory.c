@@ -15,6 +15,11 @@ char *fleet_dup_text(const char *text)
     return copy;
 }
 
+char *fleet_dup_or_empty(const char *text)
+{
+    return fleet_dup_text(text ? text : "");
+}
+
 void fleet_set_text(char **field, const char *text)
 {
     char *copy = fleet_dup_text(text);
@@ -31,4 +36,15 @@ void *fleet_grow(void *items, size_t count, size_t size)
     more = realloc(items, (count + 1) * size);
     fleet_assert(more);
     return more;
+}
+
+void *fleet_reserve(void *items, size_t count, size_t *capacity, size_t size)
+{
+    if (count < *capacity)
+        return items;
+    *capacity = *capacity ? 2 * *capacity : 8;
+    fleet_assert(*capacity < SIZE_MAX / size);
+    items = realloc(items, *capacity * size);
+    fleet_assert(items);
+    return items;
 }

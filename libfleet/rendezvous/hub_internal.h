@@ -10,6 +10,8 @@
  * hub_finish.c (the end), hub_output.c (what goes out). No other file includes this.
  */
 
+#include <stdio.h>
+
 #include "libfleet/base/cause.h"
 #include "libfleet/base/map.h"
 #include "libfleet/rendezvous/hub.h"

@@ -2,7 +2,6 @@
 
 /* The list of actions that is a hub's answer. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
@@ -11,11 +10,7 @@
 
 static struct hub_action *append(struct hub_output *out, enum hub_action_type type)
 {
-    if (out->count == out->capacity) {
-        out->capacity = out->capacity ? 2 * out->capacity : 8;
-        out->items = realloc(out->items, out->capacity * sizeof(*out->items));
-        fleet_assert(out->items != NULL);
-    }
+    out->items = fleet_reserve(out->items, out->count, &out->capacity, sizeof(*out->items));
     out->items[out->count] = (struct hub_action){.type = type};
     return &out->items[out->count++];
 }

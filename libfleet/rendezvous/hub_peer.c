@@ -5,10 +5,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cause.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/hub_internal.h"
 #include "libfleet/rendezvous/kv.h"
 
@@ -57,11 +57,8 @@ struct hub_peer *hub_peer_add(struct hub *hub, const char *pod_uid)
     struct hub_peer *peer = calloc(1, sizeof(*peer));
 
     fleet_assert(peer != NULL);
-    if (hub->peer_count == hub->peer_capacity) {
-        hub->peer_capacity = hub->peer_capacity ? 2 * hub->peer_capacity : 8;
-        hub->peers = realloc(hub->peers, hub->peer_capacity * sizeof(struct hub_peer *));
-        fleet_assert(hub->peers != NULL);
-    }
+    hub->peers =
+        fleet_reserve(hub->peers, hub->peer_count, &hub->peer_capacity, sizeof(struct hub_peer *));
     hub->peers[hub->peer_count++] = peer;
     hub_output_text(peer->pod_uid, "%s", pod_uid);
     fleet_map_set(&hub->by_uid, pod_uid, peer);

@@ -25,6 +25,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/limits.h"
 #include "libfleet/base/map.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/rendezvous/hub_server_internal.h"
 #include "libfleet/rendezvous/tls_identity.h"
@@ -166,14 +167,6 @@ struct hub *hub_server_hub(struct hub_server_job *job)
     return job->hub;
 }
 
-static char *dup_text(const char *text)
-{
-    char *copy = strdup(text ? text : "");
-
-    fleet_assert(copy != NULL);
-    return copy;
-}
-
 static struct hub_tenant *use_tenant(struct hub_server *server, const char *namespace_)
 {
     struct hub_tenant *tenant;
@@ -218,8 +211,8 @@ int hub_server_add(struct hub_server *server, const char *job_uid, struct hub *h
     job->server = server;
     job->hub = hub;
     job->handlers = *handlers;
-    job->name = dup_text(handlers->name);
-    job->namespace_ = dup_text(handlers->namespace_);
+    job->name = fleet_dup_or_empty(handlers->name);
+    job->namespace_ = fleet_dup_or_empty(handlers->namespace_);
     job->handlers.name = job->handlers.namespace_ = NULL; /* borrowed for this call */
     job->share.held_bytes_max = server->job_bytes_max;
     job->tenant = use_tenant(server, job->namespace_);

@@ -40,6 +40,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cause.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/member_internal.h"
 
 #define HEARTBEAT_MS        500.0   /* until the hub sends another interval */
@@ -55,11 +56,7 @@
 
 struct member_action *member_append(struct member_output *out, enum member_action_type type)
 {
-    if (out->count == out->capacity) {
-        out->capacity = out->capacity ? 2 * out->capacity : 8;
-        out->items = realloc(out->items, out->capacity * sizeof(*out->items));
-        fleet_assert(out->items != NULL);
-    }
+    out->items = fleet_reserve(out->items, out->count, &out->capacity, sizeof(*out->items));
     out->items[out->count] = (struct member_action){.type = type};
     return &out->items[out->count++];
 }
@@ -84,18 +81,10 @@ void member_output_move(struct member_output *to, struct member_output *from)
     *from = (struct member_output){0};
 }
 
-char *member_copy_text(const char *text)
-{
-    char *copy = strdup(text ? text : "");
-
-    fleet_assert(copy != NULL);
-    return copy;
-}
-
 static void append_reason(struct member_output *out, enum member_action_type type,
                           const char *reason)
 {
-    member_append(out, type)->reason = member_copy_text(reason);
+    member_append(out, type)->reason = fleet_dup_or_empty(reason);
 }
 
 /* ---- life cycle ------------------------------------------------------------------------------ */
@@ -115,11 +104,11 @@ struct member *member_new(const struct member_config *config, double now_ms)
     fleet_assert(member != NULL);
     fleet_assert(config->processes >= 1 && config->processes <= MESSAGE_PROCESSES_MAX);
     *member = (struct member){
-        .job_uid = member_copy_text(config->job_uid),
-        .pod_uid = member_copy_text(config->pod_uid),
-        .address = member_copy_text(config->address),
-        .devices = member_copy_text(config->devices),
-        .version = member_copy_text(config->version),
+        .job_uid = fleet_dup_or_empty(config->job_uid),
+        .pod_uid = fleet_dup_or_empty(config->pod_uid),
+        .address = fleet_dup_or_empty(config->address),
+        .devices = fleet_dup_or_empty(config->devices),
+        .version = fleet_dup_or_empty(config->version),
         .index = config->index,
         .attempt = config->attempt,
         .level = config->level,
@@ -284,7 +273,7 @@ void member_abort_trainers(struct member *member, const char *cause, struct memb
         return;
     action = member_append(out, MEMBER_ABORT);
     action->generation = member->obeyed;
-    action->reason = member_copy_text(cause);
+    action->reason = fleet_dup_or_empty(cause);
 }
 
 static int find_place(const struct member *member, const struct message_assign *assign)
@@ -389,7 +378,7 @@ void member_receive(struct member *member, const struct message *message, double
         member->is_dismissed = member->is_leaving = true;
         action = member_append(out, MEMBER_DONE);
         action->succeeded = message->done.succeeded;
-        action->reason = member_copy_text(message->done.reason);
+        action->reason = fleet_dup_or_empty(message->done.reason);
         break;
     case MESSAGE_REFUSED:
         member->is_over = true;
@@ -490,7 +479,7 @@ void member_leave(struct member *member, const char *reason, double now_ms,
     member_enter(member, now_ms);
     member->is_leaving = true;
     free(member->left_reason);
-    member->left_reason = member_copy_text(reason);
+    member->left_reason = fleet_dup_or_empty(reason);
     member_report_steps(member, out);
     member_report_left(member, out);
 }

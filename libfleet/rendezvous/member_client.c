@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +23,9 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/rendezvous/member_tls.h"
 #include "libfleet/rendezvous/tls_identity.h"
 
 #define JOB_NAME_MAX 253
@@ -38,8 +39,7 @@ struct member_client {
     struct lws_context *context;
     struct lws_vhost *vhost;
     struct lws_protocols protocols[2];
-    SSL_CTX *tls;          /* trusts the CA of the installation and nothing else */
-    SSL_SESSION *session;  /* of the last connection, to be resumed; NULL = none */
+    struct member_tls tls;
     struct member *member; /* NULL: freed by its owner; waits for lws */
     char *address, *ca_pem, *token;
     int port;
@@ -61,14 +61,6 @@ struct member_client {
     size_t done;                  /* of them were */
     bool is_applying;
 };
-
-static char *copy_text(const char *text)
-{
-    char *copy = strdup(text);
-
-    fleet_assert(copy != NULL);
-    return copy;
-}
 
 /* ---- timer ----------------------------------------------------------------------------------- */
 
@@ -121,18 +113,12 @@ static void drop_connection(struct member_client *client)
     forget_connection(client);
 }
 
-static void forget_session(struct member_client *client)
-{
-    SSL_SESSION_free(client->session);
-    client->session = NULL;
-}
-
 static void lose_connection(struct member_client *client, const char *detail)
 {
     struct member_output out = {0};
 
     if (client->is_dialling)
-        forget_session(client); /* perhaps its fault: the next handshake is full */
+        member_tls_forget(&client->tls); /* perhaps its fault: the next handshake is full */
     if (client->connection)
         client->connection(client->user, false, detail);
     forget_connection(client);
@@ -140,27 +126,9 @@ static void lose_connection(struct member_client *client, const char *detail)
     member_client_apply(client, &out);
 }
 
-/* From the next handshake on trust this CA and nothing else. */
-static int trust(SSL_CTX *tls, const char *ca_pem, struct fleet_error *err)
-{
-    X509_STORE *store = X509_STORE_new();
-    BIO *bio = BIO_new_mem_buf(ca_pem, -1);
-    X509 *ca = PEM_read_bio_X509(bio, NULL, NULL, NULL);
-    bool is_fine = ca && store && X509_STORE_add_cert(store, ca);
-
-    X509_free(ca);
-    BIO_free(bio);
-    if (!is_fine) {
-        X509_STORE_free(store);
-        return fleet_error(err, -EINVAL, "the CA is not a certificate in PEM");
-    }
-    SSL_CTX_set_cert_store(tls, store); /* takes it */
-    return 0;
-}
-
 static void replace_text(char **text, const char *with)
 {
-    char *copy = with ? copy_text(with) : NULL;
+    char *copy = with ? fleet_dup_text(with) : NULL;
 
     if (*text)
         OPENSSL_cleanse(*text, strlen(*text));
@@ -174,9 +142,8 @@ static int use_hub(struct member_client *client, const struct member_client_hub 
     int rc;
 
     if (!client->ca_pem || strcmp(client->ca_pem, hub->ca_pem) != 0) {
-        if ((rc = trust(client->tls, hub->ca_pem, err)) < 0)
+        if ((rc = member_tls_trust(&client->tls, hub->ca_pem, err)) < 0)
             return rc;
-        forget_session(client); /* it was made under the other CA */
     }
     replace_text(&client->address, hub->address);
     replace_text(&client->ca_pem, hub->ca_pem);
@@ -377,8 +344,7 @@ static void note_close(struct member_client *client, const char *bytes, size_t s
 
 static void free_client(struct member_client *client)
 {
-    forget_session(client);
-    SSL_CTX_free(client->tls);
+    member_tls_release(&client->tls);
     fleet_strbuf_release(&client->scratch);
     free(client);
 }
@@ -436,38 +402,6 @@ static int serve(struct lws *wsi, enum lws_callback_reasons reason, void *user, 
 
 /* ---- life cycle ------------------------------------------------------------------------------ */
 
-/*
- * If a thousand agents come back at once, each costs the hub a signature, unless it resumes its TLS
- * session. That works after a broken connection, but not at another replica. lws 4.1 does not offer
- * it.
- */
-static int keep_session(SSL *tls, SSL_SESSION *session)
-{
-    struct member_client *client = SSL_CTX_get_app_data(SSL_get_SSL_CTX(tls));
-
-    forget_session(client);
-    client->session = SSL_SESSION_dup(session); /* a broken connection spoils it */
-    return 0;
-}
-
-static void resume_session(const SSL *tls, int where, int how)
-{
-    const struct member_client *client = SSL_CTX_get_app_data(SSL_get_SSL_CTX(tls));
-
-    (void)how;
-    if ((where & SSL_CB_HANDSHAKE_START) && client->session && !SSL_get_session(tls))
-        (void)SSL_set_session((SSL *)tls, client->session);
-}
-
-static void keep_sessions(struct member_client *client)
-{
-    (void)SSL_CTX_set_app_data(client->tls, client);
-    (void)SSL_CTX_set_session_cache_mode(client->tls,
-                                         SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
-    SSL_CTX_sess_set_new_cb(client->tls, keep_session);
-    SSL_CTX_set_info_callback(client->tls, resume_session);
-}
-
 static int make_vhost(struct member_client *client, const struct member_client_hub *hub,
                       struct fleet_error *err)
 {
@@ -480,13 +414,10 @@ static int make_vhost(struct member_client *client, const struct member_client_h
         .user = client,
     };
 
-    client->tls = SSL_CTX_new(TLS_client_method());
-    fleet_assert(client->tls != NULL);
-    SSL_CTX_set_min_proto_version(client->tls, TLS1_2_VERSION);
+    member_tls_init(&client->tls);
     if (use_hub(client, hub, err) < 0)
         return -EINVAL;
-    keep_sessions(client);
-    info.provided_client_ssl_ctx = client->tls;
+    info.provided_client_ssl_ctx = client->tls.context;
     client->vhost = lws_create_vhost(client->context, &info);
     if (!client->vhost)
         return fleet_error(err, -EIO, "libwebsockets refused the vhost");
@@ -503,9 +434,9 @@ int member_client_new(const struct member_client_config *config, struct member *
     *client = (struct member_client){
         .context = config->context,
         .member = member,
-        .tls_name = copy_text(config->tls_name ? config->tls_name : TLS_IDENTITY_HUB_NAME),
-        .job_uid = copy_text(config->job_uid),
-        .job_name = copy_text(config->job_name ? config->job_name : ""),
+        .tls_name = fleet_dup_text(config->tls_name ? config->tls_name : TLS_IDENTITY_HUB_NAME),
+        .job_uid = fleet_dup_text(config->job_uid),
+        .job_name = fleet_dup_text(config->job_name ? config->job_name : ""),
         .look = config->look,
         .deliver = config->deliver,
         .connection = config->connection,

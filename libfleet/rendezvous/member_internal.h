@@ -99,9 +99,6 @@ struct member {
 /* Append an action, else zero; borrowed until the next one is appended. */
 struct member_action *member_append(struct member_output *out, enum member_action_type type);
 
-/* A copy on the heap; NULL gives "". */
-char *member_copy_text(const char *text);
-
 /* Every public call begins with it: time never goes back. */
 void member_enter(struct member *member, double now_ms);
 

@@ -3,7 +3,6 @@
 /* What a member reports to the hub. Before the hub has answered the hello, a member sends nothing
  * else. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/rendezvous/member_internal.h"

@@ -42,7 +42,7 @@ static int add_to_store(struct member *member, const struct member_entry *entry,
                            entry->key, member->store_count);
     member->store = fleet_grow(member->store, member->store_count, sizeof(*member->store));
     member->store[member->store_count] = *entry;
-    member->store[member->store_count].key = member_copy_text(entry->key);
+    member->store[member->store_count].key = fleet_dup_or_empty(entry->key);
     member->store_count++;
     member->store_bytes += size;
     return 0;

@@ -8,6 +8,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cause.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/member_internal.h"
 
 static struct member_process *process_at(struct member *member, int local_rank)
@@ -131,7 +132,7 @@ void member_trainer_checkpoint(struct member *member, struct fleet_generation ge
 {
     member_enter(member, now_ms);
     free(member->checkpoint_path);
-    member->checkpoint_path = member_copy_text(path);
+    member->checkpoint_path = fleet_dup_or_empty(path);
     member->checkpoint_step = step;
     member->checkpoint_generation = generation;
     member_report_checkpoint(member, out);
@@ -170,8 +171,8 @@ void member_trainer_failed(struct member *member, const struct member_failure *f
     process->is_finished = false;
     member_forget_failure(process);
     process->failure = *failure;
-    process->failure.cause = member_copy_text(failure->cause);
-    process->failure.lines = member_copy_text(failure->lines);
+    process->failure.cause = fleet_dup_or_empty(failure->cause);
+    process->failure.lines = fleet_dup_or_empty(failure->lines);
     process->failed_in = member->obeyed;
     process->has_failed = true;
     process->state_generation = (struct fleet_generation){0};
