@@ -39,7 +39,7 @@ void progress_say(struct progress *progress, struct fleet_strbuf *text);
 
 /* ---- progress_json.c ------------------------------------------------------------------------- */
 
-void progress_plan_json(struct progress *progress, const cJSON *json);
+void progress_plan_json(struct progress *progress, const cJSON *plan);
 void progress_event_json(struct progress *progress, const struct hub_event *event);
 void progress_end_json(struct progress *progress, const struct progress_end *end);
 
