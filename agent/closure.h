@@ -3,9 +3,9 @@
 #define AGENT_CLOSURE_H
 
 /*
- * The agent's way into an image that knows nothing of it: an init container of the runtime's image
- * copies the closure (bin/ and lib/: agent, trainer, loader, libraries) to a volume that the
- * worker's container has at /fleetjob. The images have no shell and no cp.
+ * How the agent comes into any image: an init container of the runtime's image copies the closure
+ * (bin/ and lib/: agent, trainer, loader, libraries) to a volume that the worker's container has at
+ * /fleetjob. The images have no shell and no cp.
  */
 
 struct fleet_error;

@@ -14,8 +14,8 @@
  *                FLEET_GENERATION, FLEET_PROGRESS_FILE, and FLEET_RESUME_STEP and FLEET_RESUME_PATH
  *                once the job has reported a checkpoint
  *
- * What is longer than ENVIRONMENT_VALUE_SIZE_MAX does not go into the environment but into a JSON
- * file that PADDLE_BACKUP_ENV_PATH names, as Paddle's launcher does.
+ * A variable longer than ENVIRONMENT_VALUE_SIZE_MAX goes into a JSON file that
+ * PADDLE_BACKUP_ENV_PATH names, as Paddle's launcher does.
  *
  * LD_PRELOAD is that of the pod template, even if the agent itself was started by a preloaded
  * library (entrypoint/entrypoint.h).
@@ -49,15 +49,15 @@ struct environment_input {
 char **environment_build(const struct environment_input *input);
 
 /*
- * Take what is too long out of the environment: *out_json gets {"NAME": "value"} (heap), or NULL if
- * everything fits. environment_set() then says where it was written to.
+ * Remove variables that are too long: *out_json gets {"NAME": "value"} (heap), or NULL if all fit.
+ * environment_set() then adds the path of the file.
  */
 char **environment_shorten(char **environment, char **out_json);
 
 /* Set one more; takes and returns the list. */
 char **environment_set(char **environment, const char *name, const char *value);
 
-/* Only without what no trainer may see: for the built-in trainer. */
+/* A copy without the variables that no trainer may see: for the built-in trainer. */
 char **environment_inherit(char *const *base);
 
 /* Free the list and its entries. NULL is fine. */

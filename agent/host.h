@@ -3,8 +3,8 @@
 #define AGENT_HOST_H
 
 /*
- * The real world of a supervisor: struct supervisor_host's functions on processes, descriptors and
- * the connection to the hub. It decides nothing.
+ * The functions of struct supervisor_host on real processes, descriptors and the connection to the
+ * hub. It decides nothing.
  *
  *   link ─▶ supervisor_message           supervisor ─▶ functions ─▶ trainer_process, member_client
  *   end  ─▶ supervisor_exited            member_client ─▶ deliver ─▶ supervisor_order
@@ -51,7 +51,7 @@ struct
     enum fleet_isa level;             /* of `client` */
     struct journal journal;
     double looked_ms;     /* when host_tick() was last called */
-    int64_t memory_kills; /* by the kernel, that the supervisor knows of (memory_events.h) */
+    int64_t memory_kills; /* by the kernel, reported to the supervisor (memory_events.h) */
 };
 
 /*
@@ -61,7 +61,7 @@ struct
  */
 int host_open(struct host *host, struct fleet_error *err);
 
-/* What the supervisor is given; `host` is borrowed by it. */
+/* The functions for the supervisor, which borrows `host`. */
 struct supervisor_host host_functions(struct host *host);
 
 /* SIGCHLD: report trainers that have ended to the supervisor; reap whatever else PID 1 has

@@ -18,13 +18,13 @@
 
 struct journal {
     const char *pod_name; /* borrowed; NULL = unknown */
-    double assigned_ms;   /* when the newest generation was given to the trainers; 0 = none yet */
+    double assigned_ms;   /* when the trainers got the newest generation; 0 = none yet */
 };
 
-/* The hub wants something. */
+/* An order of the hub. */
 void journal_order(struct journal *journal, const struct member_action *action, double now_ms);
 
-/* A trainer of this pod said something. */
+/* A message of a trainer of this pod. */
 void journal_message(struct journal *journal, int local_rank, const struct link_message *message,
                      double now_ms);
 

@@ -3,7 +3,7 @@
 #define AGENT_LINK_H
 
 /*
- * What an agent and its trainer say to each other, over a socket pair.
+ * The messages of an agent and its trainer, over a socket pair.
  *
  * One message is one line of JSON: {"message":"ready","epoch":1,"counter":2,…}. The trainer
  * inherits its end as a descriptor whose number is in the environment variable FLEET_LINK_FD.
@@ -71,7 +71,7 @@ enum link_kind {
     LINK_CHECKPOINT_FAILED, /* one could not be written; it is tried again */
     LINK_EVALUATION,        /* loss on the held-out samples */
     LINK_WARNING,           /* worth showing, training goes on */
-    LINK_FAILED,            /* last words before a non-zero exit */
+    LINK_FAILED,            /* the error before a non-zero exit */
     LINK_FINISHED,          /* the last step is committed */
     LINK_HEARTBEAT,         /* every LINK_HEARTBEAT_MS: the process is not stopped */
     LINK_KIND_COUNT,
@@ -212,10 +212,9 @@ void link_release(struct link *link);
 int link_listener_from_environment(int *out_fd, int *out_port, struct fleet_error *err);
 
 /*
- * The next message, if a whole one has arrived. Never waits.
- * 0: *out is the caller's to release. -EAGAIN: nothing yet. -EPIPE: the other side is gone and
- * everything it said was handed out. -EINVAL, -EFBIG: what it said is not a message; the stream
- * cannot be trusted any more.
+ * The next message, if a whole one has arrived. Never waits. 0: *out is the caller's to release.
+ * -EAGAIN: nothing yet. -EPIPE: the other side is gone, and all its messages were handed out.
+ * -EINVAL, -EFBIG: its input is not a message; the stream cannot be trusted any more.
  */
 int link_receive(struct link *link, struct link_message *out, struct fleet_error *err);
 

@@ -10,8 +10,8 @@
 
 #include <stdint.h>
 
-/* How many processes of the group the kernel has killed so far; 0 if no file tells. Files are read
- * below `root`: "", or a folder of a test. */
+/* How many processes of the group the kernel has killed so far; 0 if no file has the number. Files
+ * are read below `root`: "", or a folder of a test. */
 int64_t memory_events_kills(const char *root);
 
 #endif

@@ -16,11 +16,11 @@
 struct fleet_error;
 
 struct own_files {
-    char *folder;        /* NULL = none */
-    char *strategy_json; /* the job's strategy; NULL without a job file */
-    char *strategy_file; /* path of strategy.prototxt; NULL as well if it cannot be said in one */
+    char *folder;             /* NULL = none */
+    char *strategy_json;      /* the job's strategy; NULL without a job file */
+    char *strategy_file;      /* strategy.prototxt; NULL as well if text cannot express it */
     char *auto_parallel_json; /* spec.autoParallel in MindSpore's names; NULL if there is none */
-    struct strategy_spec *strategy; /* as asked for; NULL without a job file */
+    struct strategy_spec *strategy; /* as the job has it; NULL without a job file */
 };
 
 /*

@@ -14,7 +14,7 @@
  *   resumed          step that this process goes on from     ready            true: about to train
  *
  * Other keys are ignored. NaN and Infinity, which Python's json module writes, are read as null. A
- * number that is null counts as not said.
+ * number that is null counts as absent.
  */
 
 #include <stdbool.h>

@@ -23,8 +23,8 @@
 void reporter_format(const struct member_failure *failure, const char *text,
                      struct fleet_strbuf *out);
 
-/* Log the failure and write the message to `termination_file` (NULL = none). What cannot be written
- * is logged, too; nothing else can be done about it. */
+/* Log the failure and write the message to `termination_file` (NULL = none). If it cannot be
+ * written, that is logged, too. */
 void reporter_write(const char *termination_file, const struct member_failure *failure,
                     const char *text);
 

@@ -29,7 +29,7 @@
 
 struct fleet_error;
 
-/* Where the hub is, and what it and the agent know each other by. */
+/* The address of the hub, and the secrets with which hub and agent identify each other. */
 struct settings_hub {
     char *host;
     int port;
@@ -60,7 +60,7 @@ int settings_read(char **arguments, struct settings *out, struct fleet_error *er
 /* Free what it holds and zero it. Fine on a zeroed one. */
 void settings_release(struct settings *settings);
 
-/* What is said about the hub by now; errors as of settings_read(). */
+/* The present settings about the hub; errors as of settings_read(). */
 int settings_read_hub(struct settings_hub *out, struct fleet_error *err);
 void settings_release_hub(struct settings_hub *hub);
 

@@ -3,9 +3,9 @@
 #define AGENT_SUPERVISOR_H
 
 /*
- * What an agent does, as a state machine: it stands between the trainers of its pod (link.h) and
- * the hub (a member, libfleet/rendezvous/member.h). It has no descriptor, process or clock: it is
- * told what happened and when, and acts through `struct supervisor_host`.
+ * The decisions of an agent, as a state machine between the trainers of its pod (link.h) and the
+ * hub (a member, libfleet/rendezvous/member.h). It has no descriptor, process or clock: its callers
+ * report what happened and when, and it acts through `struct supervisor_host`.
  *
  * The machine is drawn at the head of supervisor.c. Times are monotonic milliseconds.
  */
@@ -27,7 +27,9 @@ struct supervisor_place {
     int first_rank;                      /* of this pod's local rank 0 */
 };
 
-/* What the supervisor asks of the process it runs in. Only `apply` may call back, with an order. */
+/*
+ * Functions of the process that the supervisor runs in. Only `apply` may call back, with an order.
+ */
 struct supervisor_host {
     /* Start the trainer; `place` is NULL for the built-in one, which learns it by `assign`. */
     int (*start)(void *user, int local_rank, const struct supervisor_place *place,
@@ -47,8 +49,8 @@ struct supervisor_host {
     /* The last lines of the trainer's output, borrowed until its next start; never NULL.
      * Without this function none are kept. */
     const char *(*last_lines)(void *user, int local_rank);
-    /* Has the kernel killed one of our processes for lack of memory that was not asked about
-     * yet? Optional: it kills none. */
+    /* Has the kernel killed one of our processes for lack of memory, since the last call? Optional:
+     * no. */
     bool (*is_out_of_memory)(void *user);
     /* A trainer ended unasked, or could not be started. For the log and the termination message. */
     void (*failed)(void *user, const struct member_failure *failure, const char *text);
@@ -71,12 +73,12 @@ void supervisor_free(struct supervisor *supervisor); /* NULL is fine */
 /* Begin: start the trainers (built-in) or report to the hub that the pod is ready (own trainer). */
 void supervisor_start(struct supervisor *supervisor, double now_ms);
 
-/* Begin without ever starting a trainer: report to the hub that it cannot be done here, and that no
- * restart helps. It is over when the hub has heard it. */
+/* Begin without ever starting a trainer: report to the hub that no trainer can run here, and that a
+ * restart does not help. The supervisor is done when the hub has the report. */
 void supervisor_refuse(struct supervisor *supervisor, enum fleet_cause cause, const char *text,
                        double now_ms);
 
-/* A trainer said something. */
+/* A message of a trainer. */
 void supervisor_message(struct supervisor *supervisor, int local_rank,
                         const struct link_message *message, double now_ms);
 
@@ -95,7 +97,7 @@ void supervisor_link_broken(struct supervisor *supervisor, int local_rank, const
 void supervisor_exited(struct supervisor *supervisor, int local_rank, int wait_status,
                        double now_ms);
 
-/* The hub wants something: ASSIGN … REFUSED. */
+/* An order of the hub: ASSIGN … REFUSED. */
 void supervisor_order(struct supervisor *supervisor, const struct member_action *action,
                       double now_ms);
 

@@ -4,8 +4,8 @@
 
 /*
  * The state of a supervisor, shared by the files that make it: supervisor.c (life, time, starting
- * and ending trainers), supervisor_trainer.c (what trainers say and how they end),
- * supervisor_order.c (what the hub and signals want). Only these files include this.
+ * and ending trainers), supervisor_trainer.c (messages and ends of trainers), supervisor_order.c
+ * (orders of the hub, signals). Only these files include this.
  */
 
 #include "agent/supervisor.h"
@@ -25,15 +25,15 @@ struct supervised_trainer {
     bool is_alive;      /* a process exists */
     bool is_stopping;   /* own trainer: asked to end for a new generation */
     double start_at_ms; /* DOWN: when to start it; INFINITY = not by time */
-    double heard_ms;    /* built-in, alive: when it last said something */
+    double heard_ms;    /* built-in, alive: when it last sent a message */
     bool is_silent;     /* and that was too long ago, but it may be the last to hold the state */
     double kill_at_ms;  /* alive: SIGKILL then; INFINITY = never */
     enum fleet_isa level;
     int64_t step;                /* newest committed step that it reported, -1 = none */
     int failures;                /* in a row, without a step in between */
-    bool is_permanent;           /* it said that a restart cannot help */
-    char words[LINK_TEXT_SIZE];  /* its last words, "" = none */
-    char cause[LINK_CAUSE_SIZE]; /* that it gave with them, "" = none */
+    bool is_permanent;           /* it reported that a restart cannot help */
+    char words[LINK_TEXT_SIZE];  /* its last error text, "" = none */
+    char cause[LINK_CAUSE_SIZE]; /* the cause with it, "" = none */
     /* Own trainer, since its last start: */
     struct fleet_generation generation; /* that it was started for */
     int rank;                           /* in it */
@@ -46,10 +46,10 @@ struct supervisor {
     struct supervisor_host host;
     struct supervised_trainer trainers[MESSAGE_PROCESSES_MAX];
     int ports[MESSAGE_PROCESSES_MAX];
-    struct member *member; /* NULL until it is known what to say to the hub */
+    struct member *member; /* NULL until there is something to report to the hub */
     struct fleet_random_key jitter;
     uint64_t draws;
-    double awake_ms; /* when we last looked; a gap means that we were stopped ourselves */
+    double awake_ms; /* when it last ran; after a gap this process was stopped itself */
     bool is_ending;
     bool is_signalled; /* by the system, to end */
     bool has_place;    /* own trainer: `place` is valid, and its generation not aborted */

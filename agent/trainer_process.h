@@ -25,7 +25,7 @@ struct fleet_error;
 struct fleet_line_writer;
 
 #define TRAINER_PROGRESS_FD_ENV "FLEET_PROGRESS_FD"
-#define TRAINER_PROGRESS_FD     3 /* what it says, whatever the descriptor is here */
+#define TRAINER_PROGRESS_FD     3 /* the number in the child, whatever the descriptor is here */
 
 #define TRAINER_LINE_SIZE_MAX 8192  /* longer lines are broken */
 #define TRAINER_TAIL_SIZE_MAX 12288 /* bytes of last lines that are kept */

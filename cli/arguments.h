@@ -16,7 +16,7 @@
  *     if (code >= 0)
  *         return code;
  *
- * --help and -h print the usage. What is wrong goes to standard error, with what would be right.
+ * --help and -h print the usage. Errors go to standard error and say what is allowed.
  */
 
 #include <stdbool.h>
@@ -27,8 +27,8 @@ struct fleet_errors;
 /* Exit codes of every command. */
 enum arguments_exit {
     ARGUMENTS_GOOD = 0,
-    ARGUMENTS_NO = 1,    /* the answer is no, or the input is not good */
-    ARGUMENTS_USAGE = 2, /* the command line is not good */
+    ARGUMENTS_NO = 1,    /* the check failed, or the input is not valid */
+    ARGUMENTS_USAGE = 2, /* the command line is not valid */
 };
 
 enum arguments_kind {

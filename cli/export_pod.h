@@ -29,8 +29,8 @@ struct export_pod_request {
 /*
  * *out_pod is owned by the caller; *out_path is the checkpoint path in it, heap. -EINVAL with the
  * cause and the remedy: an own trainer, no checkpoint asked for or none saved yet, a path that is
- * on no volume or on one that ends with its pod, a hostPath on a node that is not known, a claim
- * that one pod alone may use and a worker does.
+ * on no volume or on one that ends with its pod, a hostPath on an unknown node, a claim that only
+ * one pod may use and that a worker uses.
  */
 int export_pod_build(const struct export_pod_request *request, cJSON **out_pod, char **out_path,
                      struct fleet_error *err);

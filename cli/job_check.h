@@ -3,9 +3,9 @@
 #define CLI_JOB_CHECK_H
 
 /*
- * Everything that can be known of a job before it runs: what its text says (libfleet/api/judge.h)
- * and what this machine says (machine_check.h). `fleetjob validate`, `run` and `plan` all ask here,
- * so that none accepts what another one refuses; they differ in what they do with an answer.
+ * All checks of a job before it runs: of its text (libfleet/api/judge.h) and of this machine
+ * (machine_check.h). `fleetjob validate`, `run` and `plan` all use it, so that none accepts a job
+ * that another one refuses. They differ in what they do with a result.
  *
  *             wrong in the text   wrong on this machine   does not fit this machine
  *   validate  error               error                   note
@@ -37,8 +37,8 @@ struct job_check_options {
 
 struct job_check {
     struct fleet_errors errors;   /* the job is refused */
-    struct fleet_errors warnings; /* legal, and probably not what is meant */
-    struct fleet_errors notes;    /* what cannot be known here, or does not hold here */
+    struct fleet_errors warnings; /* legal, but probably a mistake */
+    struct fleet_errors notes;    /* facts that are not known here, or do not hold here */
     bool has_plan;
     struct plan plan;
 };

@@ -3,8 +3,8 @@
 #define CLI_JOB_FILE_H
 
 /*
- * A FleetJob from a file, as the commands that run or plan one need it: what the command line says
- * wins over the file.
+ * A FleetJob from a file, as the commands that run or plan one need it: the command line counts
+ * before the file.
  */
 
 #include <stdint.h>

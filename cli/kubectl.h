@@ -3,7 +3,7 @@
 #define CLI_KUBECTL_H
 
 /*
- * Runs kubectl: the user's configuration, credentials and proxies are its affair.
+ * Runs kubectl, which handles the user's configuration, credentials and proxies.
  *
  * Ctrl-C ends the kubectl at work and makes these functions return -EINTR; kubectl_is_interrupted()
  * then stays true. kubectl_cleanup() runs all the same.
@@ -32,7 +32,7 @@ bool kubectl_is_interrupted(void);
 int kubectl_json(const struct kubectl *kubectl, const char *const *arguments, const char *input,
                  cJSON **out, struct fleet_error *err);
 
-/* The same without an answer, and whatever was interrupted; for what must be taken back. */
+/* The same without an answer, and even after an interrupt: for clean-up. */
 int kubectl_cleanup(const struct kubectl *kubectl, const char *const *arguments,
                     struct fleet_error *err);
 

@@ -3,7 +3,7 @@
 #define CLI_LAUNCHER_H
 
 /*
- * Pods on one machine: each is a fleetjob-agent process with what a pod's environment would say.
+ * Pods on one machine: each is a fleetjob-agent process with the environment of a pod.
  *
  * Invariants
  *  (1) A pod's processes form a session of their own: signals of the terminal do not reach them,

@@ -3,9 +3,9 @@
 #define CLI_MACHINE_CHECK_H
 
 /*
- * What of a job only a machine can say: are the data there and of the right kind, can outputs be
- * written, do the workers fit into the memory. What lies on a volume of the cluster is not here;
- * one note says so.
+ * Checks of a job that only a machine can make: are the data there and of the right kind, can
+ * outputs be written, do the workers fit into the memory? Paths on a volume of the cluster do not
+ * exist here; one note lists them.
  */
 
 #include <stdbool.h>
@@ -20,9 +20,11 @@ struct machine_check_options {
     bool will_run;      /* here, now: paths of volumes are those of this machine */
 };
 
-/* Data, tokenizer's files, initial weights, folders of checkpoints, curve and TensorBoard.
- * `errors` gets what a run here would refuse, `notes` what cannot be seen from here. Nothing
- * that stays is created. */
+/*
+ * Data, tokenizer's files, initial weights, folders of checkpoints, curve and TensorBoard. `errors`
+ * gets the errors of a run here, `notes` the paths that cannot be checked here. It leaves no new
+ * file behind.
+ */
 void machine_check_files(const struct fleetjob *job, const struct machine_check_options *options,
                          struct fleet_errors *errors, struct fleet_errors *warnings,
                          struct fleet_errors *notes);

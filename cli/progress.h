@@ -25,7 +25,7 @@ struct progress_config {
     int columns;         /* text, terminal: cut the progress line so that it fits; 0 = not known */
     FILE *out;           /* borrowed */
     FILE *notes;         /* warnings and errors; borrowed */
-    bool own_trainer;    /* the user's own: what it does not report is not known */
+    bool own_trainer;    /* the user's own trainer: only its reports are known */
     int64_t steps;       /* of the job, 0 = not known */
     int64_t every_steps; /* text: a line for every so many steps, >= 1 */
 };

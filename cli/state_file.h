@@ -3,8 +3,8 @@
 #define CLI_STATE_FILE_H
 
 /*
- * `--state-file`: the running processes, for scripts that want to look at them or kill some. JSON,
- * replaced atomically:
+ * `--state-file`: the running processes, for scripts that inspect or kill them. JSON, replaced
+ * atomically:
  *
  *   {"pid":…, "job":…, "generation":2, "step":120,
  *    "members":[{"index":0,"attempt":0,"agentPid":…,"trainerPids":[…],"deleting":false}, …]}

@@ -26,8 +26,8 @@ struct command_line {
 };
 
 /*
- * Read the command line. Returns -1 to go on, or the exit code: 0 for --help and --version, 2 for
- * what cannot be understood or is missing, said on stderr. Either way *out is to be released.
+ * Read the command line. Returns -1 to go on, or the exit code: 0 for --help and --version, 2 for a
+ * wrong or missing option, with the error on stderr. Either way *out is to be released.
  */
 int command_line_parse(int argc, char **argv, struct command_line *out);
 

@@ -3,8 +3,8 @@
 #define CONTROLLER_LEADERSHIP_H
 
 /*
- * What runs only while this replica leads: the server of the hubs with its certificate, the upkeep
- * of the installation's objects (installation.h), and the memory of jobs that are gone.
+ * The parts that run only while this replica leads: the server of the hubs with its certificate,
+ * the upkeep of the installation's objects (installation.h), and the memory of jobs that are gone.
  */
 #include <stdbool.h>
 #include <uv.h>

@@ -3,9 +3,9 @@
 #define CONTROLLER_REFUSAL_LOG_H
 
 /*
- * Refused connections in the log. A client that reaches the hub's port can be refused as often as
- * it likes, so the first refusal is logged at once, and those of the next REFUSAL_LOG_MS together
- * in one line: how many for each reason, and the last one in full. Metrics have the exact numbers.
+ * Refused connections in the log. A client that reaches the hub's port can cause any number of
+ * refusals, so the first one is logged at once, and those of the next REFUSAL_LOG_MS together in
+ * one line: how many for each reason, and the last one in full. Metrics have the exact numbers.
  */
 
 #include <stdbool.h>
@@ -27,8 +27,8 @@ struct refusal_log {
 /* Lines go to `write`; NULL = the program's log. */
 void refusal_log_init(struct refusal_log *log, uv_loop_t *loop,
                       void (*write)(const struct refusal_log *log));
-/* Writes what is held back. The timer must be closed before the loop is: the memory stays the
- * caller's. */
+/* Write the lines that are held back. The timer must be closed before the loop is; the memory stays
+ * the caller's. */
 void refusal_log_close(struct refusal_log *log);
 
 void refusal_log_add(struct refusal_log *log, const struct hub_server_refusal *refusal);

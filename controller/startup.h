@@ -3,8 +3,9 @@
 #define CONTROLLER_STARTUP_H
 
 /*
- * What the controller reads from the cluster before it can look after jobs: the address that agents
- * dial, and the identity of the installation. A read that fails is repeated every 2 s, without end.
+ * The facts that the controller reads from the cluster before it handles jobs: the address that
+ * agents dial, and the identity of the installation. A read that fails is repeated every 2 s,
+ * without end.
  *
  *   Service ──▶ address ──▶ identity Secret ──▶ on_ready
  */

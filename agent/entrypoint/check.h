@@ -5,8 +5,8 @@
 /*
  * Has the ENTRYPOINT handed its container over (entrypoint.h)? The kubelet asks by the container's
  * postStart hook, as soon as the ENTRYPOINT has been started, perhaps before it has been loaded. A
- * program that will never hand over would train alone, without ranks, so it is to be found out by
- * what it is and not by how long it takes.
+ * program that never hands over would train alone, without ranks. So it must be recognized by what
+ * it is, not by how long it takes.
  *
  *   the runtime's program ─▶ ENTRYPOINT ─ has a loader, which loads … ─────────────▶ the agent
  *        (STARTING)               │             (STARTING)    └ library not loaded ─▶ IGNORES
@@ -19,12 +19,12 @@
 
 enum entrypoint_state {
     ENTRYPOINT_AGENT, /* it has handed over */
-    ENTRYPOINT_GONE,  /* it has ended, which says enough */
+    ENTRYPOINT_GONE,  /* it has ended */
     ENTRYPOINT_STARTING,
     ENTRYPOINT_STATIC,        /* no loader */
     ENTRYPOINT_OTHER_MACHINE, /* its loader cannot load our library: of 32 bits, or emulated */
     ENTRYPOINT_PRIVILEGED,    /* its loader will not: setuid, setgid or capabilities of the file */
-    ENTRYPOINT_IGNORES,       /* its loader has not, for a reason that cannot be seen */
+    ENTRYPOINT_IGNORES,       /* its loader did not load it, for an unknown reason */
 };
 
 /* How long a program may take to become the agent while /proc does not show what it is. */
@@ -48,9 +48,9 @@ void entrypoint_explain(enum entrypoint_state state, int pid, int arguments,
                         struct fleet_strbuf *out);
 
 /*
- * End process `pid`. Nobody inside of a process namespace can kill its process 1, and the kubelet
- * waits for the whole grace period when that does not hear SIGTERM. So it also loses its limits: it
- * can compute, open, write, map and start nothing any more.
+ * End process `pid`. No process inside of a process namespace can kill its process 1, and if that
+ * ignores SIGTERM, the kubelet waits for the whole grace period. So all its resource limits are set
+ * to zero, too: it can no longer compute, open, write, map or start anything.
  */
 void entrypoint_stop(int pid);
 

@@ -7,8 +7,8 @@
  *
  * It is process 1, or, where the containers of a pod share a process namespace
  * (shareProcessNamespace), the lowest of those that have their parent outside of the namespace and
- * are in our control group. What enters the container later (probes, hooks, `kubectl exec`) has its
- * parent outside, too, and a higher number.
+ * are in our control group. Processes that enter the container later (probes, hooks, `kubectl
+ * exec`) have their parent outside, too, but a higher number.
  *
  * The file is compiled into the agent and into the preloaded library, so it uses no C library.
  */

@@ -4,8 +4,8 @@
 
 /*
  * System calls without a C library. preload.c runs inside programs of other C libraries, glibc and
- * musl of any version, before these are ready; it may call nothing of theirs, not even memcpy().
- * The results are the kernel's: negative errno values on failure.
+ * musl of any version, before these are ready; it may not call any of their functions, not even
+ * memcpy(). The results are the kernel's: negative errno values on failure.
  */
 
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #define AGENT_RUNTIME_CHARTS_H
 
 /*
- * training.log.tensorboard: what a job's steps look like over time.
+ * training.log.tensorboard: the curves of a job.
  *
  * Every rank keeps the newest points, rank 0 writes them (tensorboard/event_log.h). So a step whose
  * writer was killed between the commit and the write is written by the next one: at a join, the

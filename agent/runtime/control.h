@@ -40,7 +40,7 @@ void control_free(struct control *control);
 enum control_order {
     CONTROL_ASSIGN, /* *out holds the new generation; release it with link_message_release() */
     CONTROL_LEAVE,  /* save and go: the pod is being stopped */
-    CONTROL_DONE,   /* the job is over, everybody has finished */
+    CONTROL_DONE,   /* the job is over; all ranks have finished */
     CONTROL_GONE,   /* the agent hung up or broke the protocol */
 };
 

@@ -5,9 +5,9 @@
 /*
  * Where a NaN or an infinity in a gradient came from.
  *
- * Asked when the complete gradient of an update is not finite; nothing of the update has been
- * applied yet, so its micro-batches can be run again, exactly as before, with a look at every
- * tensor after every operator. In this order:
+ * It runs when the complete gradient of an update is not finite. The update has not been applied
+ * yet, so its micro-batches can be run again, exactly as before, and every tensor is checked after
+ * every operator. In this order:
  *
  *     parameters       not finite before the step: an update, or the file they came from, did it
  *     micro-batches    the first operator that wrote one, of the first micro-batch that has one

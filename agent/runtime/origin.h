@@ -3,16 +3,16 @@
 #define AGENT_RUNTIME_ORIGIN_H
 
 /*
- * What a checkpoint says about the job that wrote it (struct manifest, `job`), so that a job
- * that continues from it can tell whether it is another job:
+ * The record of the job that wrote a checkpoint (struct manifest, `job`). A job that continues from
+ * the checkpoint compares it with itself:
  *
  *     {"uid":…, "name":…, "dataSha256":…, "training":{…}, "strategy":{…}, "strategyOptions":{…},
  *      "strategyPolicy":"Full", "evaluationBatches":0, "tokenizer":{"vocabulary":PATH, …}}
  *
- * The blocks are those of the spec with defaults written out, without what the weights after a step
- * do not depend on: paths, how many steps, how often something is saved, evaluated or told. The
- * last three are for users of the weights (libfleet/checkpoint/job_record.h) and are not
- * compared.
+ * The blocks are those of the spec with defaults written out, without fields that do not change the
+ * weights after a step: paths, the number of steps, how often something is saved, evaluated or
+ * reported. The last three are for users of the weights (libfleet/checkpoint/job_record.h) and are
+ * not compared.
  */
 
 #include <stdint.h>

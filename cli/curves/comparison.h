@@ -4,8 +4,8 @@
 
 /*
  * Several runs as a table: their averages (smooth.h) at the last step that all of them have
- * reached, so that a run that went further is not compared by its later steps, and the lowest
- * held-out loss of each. Pure.
+ * reached, so that later steps of a longer run do not count, and the lowest held-out loss of each.
+ * Pure.
  */
 
 #include <stddef.h>

@@ -59,7 +59,7 @@ void curve_add(struct curve *curve, int64_t step, double loss);
 /* The held-out loss after a step; of two for one step the later one stays. */
 void curve_add_evaluation(struct curve *curve, int64_t step, double loss);
 
-/* Something happened after `step`; < 0: before the next step that is added. */
+/* Add a mark after `step`; < 0: before the next step that is added. */
 void curve_add_mark(struct curve *curve, enum curve_mark_kind kind, int64_t step);
 
 #endif

@@ -36,7 +36,7 @@ struct picture_run {
 
 struct picture {
     const char *title;    /* NULL: the name of the only run, or how many there are */
-    const char *subtitle; /* NULL: what the only run trains, or nothing */
+    const char *subtitle; /* NULL: the description of the only run, or nothing */
     struct picture_run runs[PICTURE_RUNS_MAX];
     size_t count; /* >= 1 */
 };

@@ -28,7 +28,7 @@ void plot_run(const struct plot *plot, const struct plot_style *style, const str
 /* Steps that the moving average of the run covers; 0: there is none. */
 int64_t plot_average_steps(const struct curve *curve);
 
-/* What the run has, for a legend. */
+/* The kinds of lines and marks that the run has, for a legend. */
 struct plot_counts {
     size_t not_finite; /* steps and evaluations */
     size_t restarts, resumes;

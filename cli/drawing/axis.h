@@ -28,8 +28,8 @@ void axis_init(struct axis *axis, double low, double high, double margin, bool i
 /* The pixel of `value`; what lies beyond the axis is at its end. */
 double axis_place(const struct axis *axis, double value);
 
-/* What the axis measures with: the value, or its logarithm of base 10. What lies beyond is at
- * the axis' end. */
+/* The measure of a value: the value, or its logarithm of base 10. A value beyond the axis is at its
+ * end. */
 double axis_measure(const struct axis *axis, double value);
 
 /* The pixel of a measure, not cut to the axis. */

@@ -3,8 +3,8 @@
 #define CLI_SYSTEM_PROCESSES_H
 
 /*
- * Relations between the processes of this machine, read from /proc. What begins or ends meanwhile
- * may be missed: callers ask about processes that they hold still or do not mind missing.
+ * Relations between the processes of this machine, read from /proc. A process that begins or ends
+ * meanwhile may be missed, so callers must tolerate that or hold the process still.
  */
 
 #include <stddef.h>

@@ -4,13 +4,13 @@
 
 /*
  * runPolicy.scheduling.gang: all workers that a job needs at least are placed together or not at
- * all, by a PodGroup of whichever gang scheduler the cluster has.
+ * all, by a PodGroup of the cluster's gang scheduler.
  *
  *   Volcano             PodGroup scheduling.volcano.sh/v1beta1, pods name it by an annotation
  *   scheduler-plugins   PodGroup scheduling.x-k8s.io/v1alpha1, pods name it by a label
  *
- * The PodGroup belongs to the job and has a name of its own (as the Secret has), so that one of a
- * job of the same name before cannot be in its way. Its minMember is worker.minReplicas.
+ * The PodGroup belongs to the job and has a name of its own (as the Secret has), so that a PodGroup
+ * of an earlier job of the same name does not conflict. Its minMember is worker.minReplicas.
  */
 
 #include <cjson/cJSON.h>

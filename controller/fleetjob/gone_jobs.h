@@ -3,13 +3,12 @@
 #define CONTROLLER_FLEETJOB_GONE_JOBS_H
 
 /*
- * Which UIDs belong to no FleetJob any more. Workers whose job was deleted with `--cascade=orphan`
- * dial for ever otherwise.
+ * UIDs that belong to no FleetJob any more. Without them, workers of a job that was deleted with
+ * `--cascade=orphan` would dial for ever.
  *
- * A cache may be behind, so none is believed: the API server is asked for the jobs of that name,
- * without a cache of its own (a list without resourceVersion). A UID that is gone stays gone. One
- * that is there, suspended or finished perhaps, is asked about again after GONE_JOBS_AGAIN_MS at
- * the earliest.
+ * Caches may be stale, so the API server is asked for the jobs of that name, without its own cache
+ * (a list without resourceVersion). A UID that is gone stays gone. A UID that exists (its job may
+ * be suspended or finished) is asked about again after GONE_JOBS_AGAIN_MS at the earliest.
  */
 
 #include <stdbool.h>
@@ -25,8 +24,8 @@ struct kube_io;
 struct gone_jobs *gone_jobs_new(struct kube_io *io, const char *const *namespaces, size_t count);
 void gone_jobs_free(struct gone_jobs *jobs); /* NULL is fine */
 
-/* Is it known to be gone? If that is not known, it is asked, and a later call has the answer.
- * `name` "" or one that no job can have: never. */
+/* Is the job known to be gone? If that is not known, the API server is asked, and a later call has
+ * the answer. False for a `name` that is "" or that no job can have. */
 bool gone_jobs_ask(struct gone_jobs *jobs, const char *uid, const char *name);
 
 #endif

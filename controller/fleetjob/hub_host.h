@@ -3,9 +3,9 @@
 #define CONTROLLER_FLEETJOB_HUB_HOST_H
 
 /*
- * The hub of one job, in the controller and in `fleetjob run`: made when reconcile() wants one,
- * told what it decided, asked what it knows, and kept from assigning anybody before its generation
- * is recorded.
+ * The hub of one job, in the controller and in `fleetjob run`. The host makes the hub when
+ * reconcile() wants one, passes decisions on to it, reads what it knows, and lets it assign a
+ * generation only after that was recorded.
  *
  *  (1) A generation is recorded before it is assigned: the hub asks, the owner writes (in the
  *      controller status_writer.h, with the resourceVersion it has seen), and only then
@@ -70,10 +70,10 @@ struct hub_host_handlers {
 struct hub_host *hub_host_new(const struct hub_network *network, const char *job_uid, int64_t epoch,
                               const struct hub_host_handlers *handlers);
 
-/* Without a word to the members: they look for the next hub. NULL is fine. */
+/* Members get no message: they look for the next hub. NULL is fine. */
 void hub_host_free(struct hub_host *host);
 
-/* Host none for now, without a word to the members: it was made from an old status. */
+/* Drop the hub, which was made from an old status. Members get no message. */
 void hub_host_drop(struct hub_host *host);
 
 /* The words of the assertion that failed in the hub, or in what is known from it; NULL = none.
@@ -87,8 +87,8 @@ void hub_host_end(struct hub_host *host);
 const struct hub_view *hub_host_view(struct hub_host *host);
 
 /*
- * Carry out what reconcile() decided of the hub: host one, configure it, give it the order of its
- * ranks, why members go and which will not come back, tell it that the job is over, host none.
+ * Carry out the decisions of reconcile() about the hub: host one, configure it, pass on the order
+ * of ranks, why members leave, which will not come back, and that the job is over; or host none.
  * `actions->status` was written before; a new hub goes on from it. -errno if none can be hosted.
  */
 int hub_host_apply(struct hub_host *host, const struct actions *actions, const char *plan_digest,
@@ -118,7 +118,7 @@ void hub_host_answer_record(struct hub_host *host, struct fleet_generation gener
 /* Is a hub hosted that does not know yet that the job is over? */
 bool hub_host_is_active(const struct hub_host *host);
 
-/* The hosted hub, to be asked; NULL = none. Borrowed until the next call. */
+/* The hosted hub, to be read; NULL = none. Borrowed until the next call. */
 const struct hub *hub_host_hub(const struct hub_host *host);
 
 /* The newest generation that the hub was made from, or has asked to record: none but these may

@@ -3,8 +3,8 @@
 #define CONTROLLER_FLEETJOB_HUB_VIEW_H
 
 /*
- * What is known of a job's training, gathered from its hub's events: the part of `observed` that
- * does not come from Kubernetes. A value, so that reconcile() can be replayed.
+ * The state of a job's training, collected from its hub's events: the part of `observed` that does
+ * not come from Kubernetes. A value, so that reconcile() can be replayed.
  *
  * All zero = no hub is hosted here.
  */

@@ -8,8 +8,8 @@
 struct reconciler_job;
 struct reconciler_pass;
 
-/* An invariant broke, in these words, while this pass decided about its job. The pass ends without
- * being looked into; then manager_done(). */
+/* An invariant broke (`text`) while this pass decided about its job. The pass ends and its data are
+ * not read any more; then manager_done(). */
 void internal_error_end(struct reconciler_pass *pass, const char *text);
 
 /* An invariant broke in the hub of the job (hub_host_defect()): it is dropped, and made again by

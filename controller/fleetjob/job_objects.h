@@ -3,7 +3,7 @@
 #define CONTROLLER_FLEETJOB_JOB_OBJECTS_H
 
 /*
- * What a job needs besides its pods: a Secret, a Service for the names of the pods, and the
+ * The objects of a job besides its pods: a Secret, a Service for the names of the pods, and the
  * PodGroup of a gang scheduler. They are made before the first pods of a generation of the spec
  * (prepare.c), and again if they are deleted.
  *
@@ -33,8 +33,8 @@ enum job_object {
     JOB_OBJECTS = 7, /* all of them */
 };
 
-/* Which objects to ask for now, as a set of enum job_object. *wait_ms: when to look again, -1 =
- * when something changes. For a job that wants pods and whose spec was prepared. */
+/* Which objects to request now, as a set of enum job_object. *wait_ms: time until the next check,
+ * -1 = when something changes. For a job that wants pods and whose spec was prepared. */
 int job_objects_due(const struct reconciler_pass *pass, double *wait_ms);
 
 /* Send the requests for this set as requests of the pass. */

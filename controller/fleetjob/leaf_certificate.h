@@ -27,7 +27,7 @@ struct leaf_certificate_options {
     const char *name;              /* the DNS name that clients verify; borrowed for its life */
     const struct tls_identity *ca; /* borrowed for its life */
     bool warns_of_ca;              /* in the last year of the CA; one of several does */
-    /* New connections are to have this one from now on. */
+    /* New connections use this one from now on. */
     int (*renew)(void *user, const struct tls_identity *leaf, struct fleet_error *err);
     void (*on_trouble)(void *user, const char *what, const struct fleet_error *err);
     void *user;

@@ -3,8 +3,8 @@
 #define CONTROLLER_FLEETJOB_OBSERVE_H
 
 /*
- * From caches and hub to the value that reconcile() reads, and from what it decided to what is
- * written besides: the plan and the image, which reconcile() knows nothing of.
+ * From caches and hub to the value that reconcile() reads; and the parts of the status that
+ * reconcile() does not know: the plan and the images.
  */
 
 #include <stddef.h>
@@ -21,16 +21,15 @@ struct pod_events;
 struct projection_job;
 struct store;
 
-/* A spec as last judged, and the plan of its job: both cost too much for every look. All zero is
- * none. */
+/* The last verdict about a spec, and the plan of its job: both are too expensive for every pass.
+ * All zero is none. */
 struct observe_plan {
     int64_t generation; /* of the FleetJob; 0 = never judged */
     int world;
     cJSON *json; /* status.plan; NULL if it cannot be built, or there is no training block */
     char digest[FLEET_SHA256_HEX_SIZE]; /* "" likewise */
     int64_t worker_bytes;               /* that a worker needs, see memory_limit.h; 0 = not known */
-    struct fleet_errors errors,
-        warnings; /* what is wrong with the spec, or its plan; what is odd */
+    struct fleet_errors errors, warnings; /* errors of the spec or its plan; warnings */
 };
 
 /* Free what it holds; it is none afterwards. */
@@ -45,9 +44,9 @@ struct observe_input { /* all borrowed */
     const struct observed_attempt *taken; /* [taken_count] */
     size_t taken_count;
     const struct fleet_errors
-        *pod_errors; /* what the API server has against the job's pods; NULL = nothing */
-    const struct pod_events *said; /* what Events said of pods that do not start; NULL = nothing */
-    const char *refusal;           /* and against those it would not make; NULL = nothing */
+        *pod_errors; /* why the API server refuses the job's pods; NULL = it does not */
+    const struct pod_events *said; /* causes from Events of pods that do not start; NULL = none */
+    const char *refusal;           /* why it did not make some of them; NULL = it made all */
     enum kube_error refusal_kind;
     const struct observed_attempt *refused; /* [refused_count] these */
     size_t refused_count;

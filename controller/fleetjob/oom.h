@@ -3,9 +3,9 @@
 #define CONTROLLER_FLEETJOB_OOM_H
 
 /*
- * Workers that were killed for lack of memory, and what they may have. If the kernel kills one
- * trainer, its agent says so. If it kills the whole container, the agent with it, the hub knows
- * only that it lost a member; the pod's status says why.
+ * Workers that were killed for lack of memory, and their limits. If the kernel kills one trainer,
+ * its agent says so. If it kills the whole container, the agent with it, the hub knows only that it
+ * lost a member; the pod's status says why.
  */
 
 #include <stdbool.h>

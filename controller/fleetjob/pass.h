@@ -3,8 +3,8 @@
 #define CONTROLLER_FLEETJOB_PASS_H
 
 /*
- * One pass of reconcile(), handed from policy to policy: what is, what is desired, and the counts
- * that several of them need. Each policy adds its actions through the functions below.
+ * One pass of reconcile(), handed from policy to policy: the observed state, the desired one, and
+ * counts that several policies need. Each policy adds its actions through the functions below.
  */
 
 #include "controller/fleetjob/reconcile.h"
@@ -33,7 +33,7 @@ int64_t pass_silent_since(const struct pass *pass, const struct observed_pod *po
 
 /* Add the action to make a pod. */
 void pass_create(struct pass *pass, int index, int attempt, bool is_replacement);
-/* Add the action to look for a pod that was recorded and has not been seen. */
+/* Add the action to read a pod from the API server that was recorded and has not been seen. */
 void pass_look(struct pass *pass, int index, int attempt);
 /* Add the action to delete a pod; not twice for one pod, and not for one that is being deleted. One
  * that does not answer is not asked to end first. `reason` is constant. */

@@ -3,8 +3,8 @@
 #define CONTROLLER_FLEETJOB_POD_AGENT_H
 
 /*
- * What the agent needs, laid over a pod that the user described, so that no template can take the
- * agent's place. Parts of pod_builder_build(); `container` is the first of the pod's.
+ * The parts of a pod that the agent needs, laid over the user's pod, so that no template can
+ * replace the agent. Parts of pod_builder_build(); `container` is the first of the pod's.
  */
 
 #include <stdbool.h>

@@ -3,9 +3,9 @@
 #define CONTROLLER_FLEETJOB_POD_BUILDER_H
 
 /*
- * The pod of one worker: a pure function of the job, the place and what the installation says.
+ * The pod of one worker: a pure function of the job, the worker and the installation's settings.
  *
- * What the user gave (worker.template, or image, resources and volumes) stays; on top of it come
+ * The user's settings (worker.template, or image, resources and volumes) stay; on top of it come
  * the agent as the first container's command, its environment (agent/settings.h), the job's Secret,
  * a memory volume for /dev/shm, and the pod security that the "restricted" standard asks for, where
  * the user has not said otherwise.
@@ -50,7 +50,7 @@ struct pod_builder_request {
     const char *secret;        /* name of the job's Secret, see job_secret.h */
     enum gang_scheduler gang;  /* whose group of pods it belongs to */
     int64_t worker_bytes;      /* that the plan says a worker needs; 0 = not known */
-    const char *avoid_node;    /* better not there; NULL or "" = nowhere in particular */
+    const char *avoid_node;    /* node to avoid; NULL or "" = none */
 };
 
 /* Owned by the caller. The job must be valid, with name and UID. */
@@ -61,7 +61,7 @@ cJSON *pod_builder_build(const struct pod_builder_request *request);
 void pod_builder_set_image(const struct pod_builder_request *request, cJSON *container,
                            const char *image);
 
-/* The digest that the pod carries as an annotation: of all but where it should better not run. */
+/* The digest that the pod has as an annotation: of all of it except the node to avoid. */
 const char *pod_builder_hash(const cJSON *pod);
 
 /* Name of the headless Service that gives pods names for people: <job>-workers. Heap. */

@@ -3,7 +3,7 @@
 #define CONTROLLER_FLEETJOB_POD_CAUSE_H
 
 /*
- * One word for why a pod does not start, from what scheduler, kubelet and API server say: the
+ * One word for why a pod does not start, from the reports of scheduler, kubelet and API server: the
  * REASON of `kubectl get`, the reason of the condition Blocked and of its Event. The words are
  * listed in docs/failures.md.
  *
@@ -19,8 +19,8 @@
  * VolumeNotBound. */
 const char *pod_cause_of_scheduler(const char *reason, const char *message);
 
-/* Does the scheduler's message count the nodes? Else it may only say that the whole gang was turned
- * down for the sake of one pod. */
+/* Does the scheduler's message count the nodes? Otherwise it may only say that the whole gang was
+ * refused because of one pod. */
 bool pod_cause_counts_nodes(const char *message);
 
 /* A container waits: ImagePullBackOff (ErrImagePull, too: the two alternate), MissingConfigMap,
@@ -34,7 +34,7 @@ const char *pod_cause_of_event(bool is_warning, const char *reason, const char *
 /* The API server would not make a pod: QuotaExceeded, or CreateRefused. */
 const char *pod_cause_of_refusal(enum kube_error kind);
 
-/* Must a person act? False: "", or it takes its time. */
+/* Must a user act? False: "", or the pod only takes its time. */
 bool pod_cause_blocks(const char *cause);
 
 #endif

@@ -3,8 +3,8 @@
 #define CONTROLLER_FLEETJOB_POD_ERRORS_H
 
 /*
- * What the API server has against a worker's pod, in the words and paths of the job: the user wrote
- * spec.worker.template, and knows nothing of the pod that pod_builder.h makes of it.
+ * Why the API server refuses a worker's pod, with the paths of the job: the user wrote
+ * spec.worker.template, and does not know the pod that pod_builder.h makes of it.
  */
 
 #include <cjson/cJSON.h>
@@ -15,9 +15,9 @@
 struct fleet_error;
 
 /*
- * Append what `refusal` (400 or 422 to the dry run of `pod`) says. Of a strict decoding error each
- * field on its own, with the path as the user wrote it and the name that was probably meant;
- * anything else as one error of the template.
+ * Append the errors of `refusal` (400 or 422 to the dry run of `pod`). A strict decoding error
+ * gives one error for each field, with the user's path and the name that was probably meant; any
+ * other refusal is one error of the template.
  */
 void pod_errors_explain(const struct fleetjob *job, const cJSON *pod,
                         const struct fleet_error *refusal, struct fleet_errors *out);

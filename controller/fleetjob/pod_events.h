@@ -6,12 +6,12 @@
  * Why a pod that has a node does not start, where its status does not say: a missing ConfigMap, a
  * volume that is not attached. The kubelet reports that in Events alone.
  *
- *  (1) Asked about are only pods that have not started POD_EVENTS_AFTER_MS after they were made;
- *      of a job one at a time, in turn.
+ *  (1) Events are read only of pods that have not started POD_EVENTS_AFTER_MS after they were made,
+ *      one pod of a job at a time.
  *  (2) A job asks again after POD_EVENTS_AFTER_MS, then after twice as long each time, at most
  *      POD_EVENTS_MAX_MS; all jobs together once in POD_EVENTS_EVERY_MS. A request lists the Events
  *      of one pod.
- *  (3) What was said holds until the pod starts, or its newest Event says something else.
+ *  (3) A cause holds until the pod starts, or its newest Event has another cause.
  */
 
 #include <stdbool.h>
@@ -44,17 +44,17 @@ struct pod_events {                                /* of a job; all zero: nothin
     struct kube_rest_call *call;
 };
 
-/* What was said of this pod; NULL = it was not asked about. Borrowed. */
+/* The cause of this pod; NULL = its Events were not read. Borrowed. */
 const struct pod_events_note *pod_events_find(const struct pod_events *events, const char *uid);
 
-/* What a list of Events says of why its pod does not start. The text is heap, "" if they do not. */
+/* Why the pod of a list of Events does not start. The text is heap, "" if they have no cause. */
 struct pod_events_note pod_events_read(const cJSON *list);
 
 /* Ask about the next pod that is stuck, if it is time; the job is looked at again with the answer.
  * The pass comes again when it is time for the next question. */
 void pod_events_ask(struct reconciler_pass *pass);
 
-/* Forget what was said and is asked. */
+/* Forget all causes and requests. */
 void pod_events_forget(struct pod_events *events);
 
 #endif

@@ -2,15 +2,15 @@
 #ifndef CONTROLLER_FLEETJOB_PREPARE_H
 #define CONTROLLER_FLEETJOB_PREPARE_H
 
-/* What has to be there before the first pods of a spec (the head of prepare.c). */
+/* The preparation before the first pods of a spec (the head of prepare.c). */
 
 #include <stdbool.h>
 
 struct reconciler_job;
 struct reconciler_pass;
 
-/* Secret, Service, and is the API server content with the pods? Then reconciler_end(): another pass
- * decides. *wait_ms: when it may be needed next, -1 = when something changes. */
+/* Make Secret and Service, and check that the API server accepts the pods. Then reconciler_end():
+ * another pass decides. *wait_ms: when it may be needed next, -1 = when something changes. */
 bool prepare_is_needed(struct reconciler_pass *pass, double *wait_ms);
 void prepare_run(struct reconciler_pass *pass);
 

@@ -3,7 +3,7 @@
 #define CONTROLLER_FLEETJOB_PROJECTION_H
 
 /*
- * What the caches keep of the objects that are watched (store.h).
+ * The parts of watched objects that the caches keep (store.h).
  *
  * A FleetJob is kept as compact text: there may be ten thousand of them, and each is read as a
  * whole when it is looked at, so that fields of a newer version survive. A pod is kept as the few

@@ -3,12 +3,12 @@
 #define CONTROLLER_FLEETJOB_RECONCILE_H
 
 /*
- * What should happen to a job now, given all that is known of it. Both sides are values: no I/O, no
- * clock, no memory between calls. The controller drives it with pods, `fleetjob run` with
+ * Decide what to do for a job now, from all that is known of it. Input and output are values: no
+ * I/O, no clock, no memory between calls. The controller drives it with pods, `fleetjob run` with
  * processes; neither decides anything itself.
  *
- * Level-based: it acts on what is, not on what changed, so calling it again is harmless, and
- * whatever was missed is made up for. Invariants, quoted by number in code and tests:
+ * Level-based: it acts on the present state, not on changes. So calling it again is harmless, and a
+ * missed change is made up for. Invariants, quoted by number in code and tests:
  *  (1) A terminal job (Succeeded or Failed) stays terminal, keeps its reason, and gets no pods.
  *  (2) At most one living pod an index is wanted, and none at or above the desired number.
  *  (3) The attempt of a new pod is 1 + the highest seen for its index in pods or status, else 0.
@@ -59,8 +59,8 @@ struct observed_pod {
 };
 
 /* A pod that was asked for and could not be had. */
-/* A greater number of a pod than any job comes to: what says more (a label, the status) was written
- * by hand. */
+/* No job reaches this number of attempts: a greater number in a label or the status was written by
+ * hand. */
 #define RECONCILE_ATTEMPT_MAX 1000000000
 
 struct observed_attempt {
@@ -81,7 +81,7 @@ struct observed {
     const struct fleet_errors *warnings; /* what is only odd about it; NULL or none = nothing */
     const struct observed_pod *pods;     /* [pod_count], in any order */
     size_t pod_count;
-    /* what is not among them is gone: they do not come from a cache that may be behind */
+    /* other pods do not exist: the list does not come from a cache, which may be stale */
     bool has_all_pods;
     const char *const *gone_uids; /* [gone_count] pods whose object has vanished */
     size_t gone_count;
@@ -89,8 +89,8 @@ struct observed {
         *taken; /* [taken_count] names that another owner's object has, one
                                            * an index at most */
     size_t taken_count;
-    const char *refusal; /* what the API server said when it would not make a pod; NULL = nothing */
-    enum kube_error refusal_kind;           /* why it would not; NONE = no refusal */
+    const char *refusal;          /* the API server's reason for not making a pod; NULL = none */
+    enum kube_error refusal_kind; /* why it would not; NONE = no refusal */
     const struct observed_attempt *refused; /* [refused_count] those it did not make */
     size_t refused_count;
     const struct observed_vanished *vanished; /* [vanished_count], one an index at most */
@@ -110,7 +110,7 @@ struct action_create {
 struct action_delete {
     char *name;         /* heap */
     const char *reason; /* constant, for log and events: "ScaleDown", "Suspended", … */
-    bool at_once;       /* it does not answer: asking it to end first would only take time */
+    bool at_once;       /* it does not answer, so it is not asked to end first */
 };
 
 /* A pod that Kubernetes takes away: the generation that follows is called so. Borrowed. */
@@ -136,7 +136,7 @@ struct action_hub {
     /* progress_interval_ms is the host's business: 0; its rules are `rules` */
     struct hub_policy policy;
     struct failure_rules rules; /* owned, but for the texts and lists, which are the spec's */
-    bool is_over;               /* tell the members that the job has ended */
+    bool is_over;               /* send the members `done` */
     bool has_succeeded;
     const char *reason; /* constant */
 };
@@ -153,7 +153,7 @@ struct actions {
     size_t create_count;
     struct action_delete *deletes;
     size_t delete_count;
-    const char **gone_uids; /* tell the hub that these members will not come back; borrowed */
+    const char **gone_uids; /* members that will not come back, for the hub; borrowed */
     size_t gone_count;
     struct action_event *events;
     size_t event_count;
@@ -164,7 +164,7 @@ struct actions {
     struct action_hub hub;
     bool delete_job; /* its time to live is over */
 
-    bool is_status_changed;   /* more than what follows: write it now */
+    bool is_status_changed;   /* more has changed than below: write it now */
     bool is_counts_changed;   /* only how many workers there are, and messages that say so: … */
     bool is_progress_changed; /* only progress: … write it when it is time (status_pace.h) */
     struct fleetjob_status status; /* the whole new one */

@@ -3,12 +3,12 @@
 #define CONTROLLER_FLEETJOB_RECONCILER_H
 
 /*
- * The controller of FleetJobs: watches jobs and pods, and brings each job to what it should be.
+ * The controller of FleetJobs: watches jobs and pods, and brings each job to its desired state.
  *
  *     store, hub ─▶ observe() ─▶ reconcile() ─▶ status ─▶ events, hub, pods
  *
- *  (1) A pass decides on what the cache has, and only when the cache has all that earlier passes
- *      have written and made.
+ *  (1) A pass decides on the content of the cache, and only when the cache has all that earlier
+ *      passes have written and made.
  *  (2) The status is written first, once, with the version it rests on. A pass that decided on
  *      an old state is refused there, and does nothing. Events follow a write that succeeded.
  *  (3) Only the leader acts.

@@ -3,8 +3,8 @@
 #define CONTROLLER_FLEETJOB_RECONCILER_HUB_H
 
 /*
- * What the hub of a job asks of the controller: record a generation, look at the job again, delete
- * the pod of a member that was evicted.
+ * Requests of a job's hub to the controller: record a generation, begin a pass, delete the pod of
+ * an evicted member.
  */
 
 #include "controller/fleetjob/hub_host.h"

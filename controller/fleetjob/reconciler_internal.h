@@ -18,7 +18,7 @@ struct pod_query;
 struct reconciler {
     struct reconciler_options options;
     struct leader_io *led;
-    struct kube_io *io; /* of `led`: only who leads changes anything */
+    struct kube_io *io; /* of `led`: only the leader changes anything */
     struct manager *manager;
     int jobs_informer, pods_informer, services_informer;
     struct expectations *expectations;

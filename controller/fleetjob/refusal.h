@@ -20,7 +20,7 @@ struct fleet_error;
 
 #define REFUSAL_RETRY_MIN_MS 250.0
 #define REFUSAL_RETRY_MAX_MS 30000.0
-#define REFUSAL_WORDS_MS     15000.0 /* some messages are new every time: the words stay so long */
+#define REFUSAL_WORDS_MS     15000.0 /* some messages differ every time: the text stays this long */
 
 struct refusal {          /* all zero = nothing is refused */
     char *text;           /* heap; NULL = nothing is refused */

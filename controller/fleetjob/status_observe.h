@@ -10,9 +10,9 @@
 
 #include "controller/fleetjob/pass.h"
 
-/* Take in what pods and hub say: counts, progress, checkpoint, restarts, conditions. */
+/* Take in the reports of pods and hub: counts, progress, checkpoint, restarts, conditions. */
 void status_observe(struct pass *pass);
-/* The same of a job that is over: counts, and what members said as they left. */
+/* The same for a job that is over: counts, and reports of leaving members. */
 void status_observe_end(struct pass *pass);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "controller/fleetjob/pass.h"
 
-/* Take in what the hub reports of restarts: history, counts, Events. Only of a hub that knows the
+/* Take in the hub's reports of restarts: history, counts, Events. Only of a hub that knows the
  * newest generation. */
 void status_observe_restarts(struct pass *pass);
 
@@ -18,8 +18,8 @@ void status_observe_restarts(struct pass *pass);
  * that names the generation must hold it, too. */
 void status_observe_begun(struct pass *pass);
 
-/* No member can report any more how the newest restart went: the history gets it as it was begun,
- * if it has not got it yet. */
+/* No member can report the newest restart any more: the history gets it as it began, unless it has
+ * it. */
 void status_close_restart(struct pass *pass);
 /* The same if no hub will report it. */
 void status_close_lost_restart(struct pass *pass);

@@ -2,7 +2,7 @@
 #ifndef CONTROLLER_FLEETJOB_STATUS_WORDS_H
 #define CONTROLLER_FLEETJOB_STATUS_WORDS_H
 
-/* The words of `kubectl get`: STATE, and REASON, the one cause that says most about the job now. */
+/* The words of `kubectl get`: STATE, and REASON, the most important cause now. */
 
 #include "controller/fleetjob/pass.h"
 

@@ -44,8 +44,8 @@ bool status_writer_is_current(const struct status_writer *writer, double now_ms)
 
 /*
  * Write what differs between the two states of the job. `before` is its status in `version` of it
- * (NULL = the newest that is known): patience may be lost with a cache that is behind, what is
- * decided by it is refused then (1). `raw` is the status that it was read from, whose unknown
+ * (NULL = the newest that is known): the cache may still be stale after the wait; then the write
+ * fails with 409, so rule (1) holds. `raw` is the status that it was read from, whose unknown
  * members stay, in entries of lists too; NULL: none. Only when status_writer_is_current(). `done`
  * gets NULL, or why not: kube_is_conflict() means that another client has changed the job. Nothing
  * to write is done at once, within the call.

@@ -16,9 +16,9 @@
  *  (2) At most ACCESS_ENTRIES_MAX tokens are remembered, as digests; the one that was refused or
  *      forgotten the longest ago gives way first.
  *  (3) Unknown tokens cost the API server at most ACCESS_RATE reviews a second (ACCESS_BURST at
- *      once); more get ACCESS_BUSY. A token that was allowed the last time does not count:
- *      strangers cannot keep it out.
- *  (4) Askers with the same token share one review.
+ *      once); more get ACCESS_BUSY. A token that was allowed the last time does not count: unknown
+ *      clients cannot keep it out.
+ *  (4) Requests with the same token share one review.
  */
 
 #include <stddef.h>

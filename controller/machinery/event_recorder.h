@@ -3,7 +3,7 @@
 #define CONTROLLER_MACHINERY_EVENT_RECORDER_H
 
 /*
- * What `kubectl describe` shows at the bottom: Events (events.k8s.io/v1), few and telling.
+ * Events (events.k8s.io/v1), which `kubectl describe` shows at its end: few and useful.
  *
  * The same event again (object, type, reason, note) does not make another one: it becomes a series
  * whose count grows, written at most every EVENT_SERIES_WRITE_MS. An object gets EVENT_BURST events

@@ -3,12 +3,12 @@
 #define CONTROLLER_MACHINERY_EXPECTATIONS_H
 
 /*
- * What was asked of the API server and has not come back through the cache yet.
+ * Requests to the API server whose effect is not in the cache yet.
  *
- * A cache lags behind. A reconciler that looks at it right after creating three pods sees none
- * and creates three more. So an owner notes what it creates and deletes, by name, and leaves a job
- * alone until all of it has been seen, has failed, or EXPECTATIONS_TIMEOUT_MS have passed (an event
- * can be lost to a relist; then the cache is right).
+ * A cache is late. A reconciler that reads it right after creating three pods sees none and creates
+ * three more. So an owner notes what it creates and deletes, by name, and leaves a job alone until
+ * all of it has been seen, has failed, or EXPECTATIONS_TIMEOUT_MS have passed (an event can be lost
+ * to a relist; then the cache is right).
  *
  *  (1) An expectation is met by its own name and kind only: three other pods do not meet it.
  *  (2) It may be met before it is noted: a watch can be faster than the answer to the request. Note
@@ -27,7 +27,7 @@ enum expectation_kind {
     EXPECT_DELETED, /* met when it is out of it, or is seen being deleted */
 };
 
-/* None are expected of anybody; NULL is fine for free. */
+/* No owner expects anything; NULL is fine for free. */
 struct expectations *expectations_new(void);
 void expectations_free(struct expectations *expectations);
 

@@ -31,7 +31,8 @@ struct leader_election_options {
     double retry_ms;               /* 0: 2 000; between tries and between renewals */
 
     void (*on_leading)(void *user, int64_t epoch);
-    /* It was lost, for good: the process should end, or begin from nothing with a new identity. */
+    /* The Lease was lost for good: the process should end, or begin from nothing with a new
+     * identity. */
     void (*on_lost)(void *user);
     void (*on_trouble)(void *user, const struct fleet_error *err); /* for the log; NULL */
     void *user;
@@ -41,7 +42,7 @@ struct leader_election_options {
 struct leader_election *leader_election_new(struct kube_io *io,
                                             const struct leader_election_options *options);
 
-/* Without a word to the server: others wait until the Lease runs out. */
+/* The Lease is not given back: others wait until it runs out. */
 void leader_election_free(struct leader_election *election);
 
 /*

@@ -24,7 +24,7 @@ struct leader_io *leader_io_new(struct kube_io *inner, bool (*may_write)(void *u
 /* Free it after its callers: pending refusals are not delivered any more. NULL is fine. */
 void leader_io_free(struct leader_io *io);
 
-/* The io to give away. A write that is refused ends with KUBE_ERROR_NOT_LEADER. */
+/* The io for the callers. A refused write ends with KUBE_ERROR_NOT_LEADER. */
 struct kube_io *leader_io_kube(struct leader_io *io);
 
 #endif

@@ -3,7 +3,7 @@
 #define CONTROLLER_MACHINERY_MANAGER_H
 
 /*
- * What a controller is made of, put together on one loop:
+ * The parts of a controller, put together on one loop:
  *
  *     informers ─▶ on_change ─▶ manager_enqueue ─▶ workqueue ─▶ reconcile ─▶ manager_done
  *                                                     ▲                          │

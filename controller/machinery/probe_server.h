@@ -4,7 +4,7 @@
 
 /*
  * /healthz, /readyz and /metrics: a small HTTP/1.1 server on the program's own loop, so that it
- * answers exactly as long as the loop turns. That is what a liveness probe wants to know. With keys
+ * answers exactly as long as the loop turns, which is the question of a liveness probe. With keys
  * it speaks TLS.
  *
  * GET and HEAD of short paths, one answer a connection. A request has PROBE_REQUEST_MAX bytes and

@@ -38,7 +38,7 @@ struct reflector_options {
     int page;                   /* items a LIST answers at once, at first; 0: REFLECTOR_PAGE */
 
     void (*on_synced)(void *user); /* the first list is in the store; NULL */
-    /* What went wrong, for the log; the reflector goes on by itself. NULL */
+    /* An error, for the log; the reflector goes on by itself. NULL */
     void (*on_trouble)(void *user, const struct fleet_error *err);
     void *user;
 };

@@ -3,7 +3,8 @@
 #define CONTROLLER_MACHINERY_STORE_H
 
 /*
- * The cache of one kind of object: what the API server last said, reduced to what we use.
+ * The cache of one kind of object: the newest state that the API server sent, reduced to the fields
+ * that we use.
  *
  * Each object is projected when it comes in (the twenty fields of a pod that matter, not the pod),
  * found by key ("namespace/name") and by indexes (all pods of one job).
@@ -46,7 +47,7 @@ void store_free(struct store *store);
 
 /*
  * Add or replace. The same resourceVersion as before changes nothing. An object that cannot be
- * projected is taken out (its last good state would be a lie) and -EINVAL returned.
+ * projected is removed, because its last good state is no longer true, and -EINVAL is returned.
  */
 int store_set(struct store *store, int source, const cJSON *object, struct fleet_error *err);
 

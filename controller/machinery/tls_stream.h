@@ -22,7 +22,7 @@ struct fleet_error;
 struct tls_keys;
 struct tls_stream;
 
-/* What a server shows: a certificate with the chain above it, and its key. None at first. */
+/* The identity of a server: a certificate with the chain above it, and its key. None at first. */
 struct tls_keys *tls_keys_new(void);
 void tls_keys_free(struct tls_keys *keys); /* NULL is fine; streams that are open go on */
 
@@ -42,9 +42,9 @@ void tls_stream_free(struct tls_stream *stream); /* NULL is fine */
 void tls_stream_feed(struct tls_stream *stream, const void *bytes, size_t size);
 
 /*
- * What the client said, decrypted: 1 … `size` bytes; 0: nothing yet; -EPIPE: the client has ended
- * the stream; -EPROTO: this is no TLS, or the handshake failed. After an error the stream is only
- * to be taken from and freed.
+ * The client's input, decrypted: 1 … `size` bytes; 0: nothing yet; -EPIPE: the client has ended the
+ * stream; -EPROTO: this is no TLS, or the handshake failed. After an error the stream is only to be
+ * taken from and freed.
  */
 ssize_t tls_stream_read(struct tls_stream *stream, void *bytes, size_t size);
 

@@ -29,7 +29,7 @@ enum document_kind {
 struct document {
     enum document_kind kind;
     cJSON *json;              /* as read; NULL for text */
-    bool is_broken;           /* neither YAML nor text format: nothing of it was read */
+    bool is_broken;           /* neither YAML nor text format: no value was read */
     struct fleetjob job;      /* DOCUMENT_JOB */
     struct strategy strategy; /* the strategy alone; a job's is job.spec.strategy */
 };
@@ -43,27 +43,27 @@ int document_read(const char *name, const char *text, size_t size, struct docume
                   struct fleet_errors *errors);
 
 /*
- * The same of a file with several YAML documents, as kubectl takes them: document_jobs() counts its
- * FleetJobs, and document_read_number() reads the one with that number, from 0; documents of other
- * kinds are passed over. Of a file with one document it reads that one. document_read() refuses a
- * file with several FleetJobs.
+ * The same for a file with several YAML documents, as kubectl accepts them. document_jobs() counts
+ * the FleetJobs. document_read_number() reads the FleetJob with that number, from 0, and skips
+ * documents of other kinds. If the file has one document, it reads that one. document_read()
+ * refuses a file with several FleetJobs.
  */
 int document_jobs(const char *text, size_t size);
 int document_read_number(const char *name, const char *text, size_t size, int number,
                          struct document *out, struct fleet_errors *errors);
 
 /* The only FleetJob of a file, or its only document, as JSON; owned by the caller. `faults` gets
- * what is wrong with single values (fleet_yaml_tolerate()). -EINVAL: not YAML, none, several. */
+ * the errors of single values (fleet_yaml_tolerate()). -EINVAL: not YAML, none, several. */
 int document_pick(const char *text, size_t size, cJSON **out, struct fleet_errors *faults,
                   struct fleet_error *err);
 
-/* Add what document_pick() found to what decoding found, "NAME: line L, …". The same value is not
- * told of twice. */
+/* Add the faults of document_pick() to the errors of decoding, as "NAME: line L, …". No value is
+ * reported twice. */
 void document_report_faults(const char *name, const struct fleet_errors *faults,
                             struct fleet_errors *errors);
 
-/* Of a file with several documents: those that are no FleetJobs, as "ConfigMap text, Secret
- * key"; nothing is appended if there are none. */
+/* Append the documents of the file that are no FleetJobs, as "ConfigMap text, Secret key"; nothing
+ * if there are none. */
 void document_others(const char *text, size_t size, struct fleet_strbuf *out);
 
 /* Nothing but white space and comments? */

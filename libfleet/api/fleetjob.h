@@ -12,8 +12,8 @@
  *     … job.spec.worker.replicas …
  *     fleetjob_release(&job);
  *
- * Decoding takes what it knows. A program that changes an object works on the raw JSON it came
- * from, so that fields of a newer version of the resource survive.
+ * Decoding reads the fields that it knows. A program that changes an object changes the raw JSON,
+ * so that fields of a newer version of the resource survive.
  *
  * Fields are described in the tables of fleetjob_fields.c and fleetjob_status.c, from which the CRD
  * and the reference pages are generated; the comments here add what a C reader needs.
@@ -63,7 +63,7 @@ struct fleetjob_volume {
 struct fleetjob_worker {
     int64_t replicas;                   /* pods */
     int64_t min_replicas, max_replicas; /* = replicas when absent */
-    bool max_given;                     /* maxReplicas stands in the resource */
+    bool max_given;                     /* the resource has maxReplicas */
     bool elastic;                       /* min_replicas < max_replicas */
     bool hostnames;                     /* a headless Service gives the workers DNS names */
     int64_t processes_per_pod;          /* >= 1: the GPUs asked for, else 1, when absent */
@@ -178,15 +178,15 @@ struct fleetjob_status {
         struct fleet_generation newest; /* that was recorded */
         int64_t trained; /* generation that made a step last; 0 = none, or suspended since */
         struct {
-            struct fleet_lineage_entry *items; /* an epoch of 0 = not told: that of the newest */
+            struct fleet_lineage_entry *items; /* epoch 0 = not given: the newest entry's */
             size_t count;
         } lineage;
     } rendezvous;
-    char *waiting;       /* for what, before the next generation, and until when; or NULL */
-    char *image;         /* frozen at the first start, or NULL */
-    char *image_id;      /* of its contents, as the kubelet knows them, or NULL */
-    char *agent_image;   /* frozen with it: where the agent is from, or NULL */
-    char *secret_digest; /* of the content of the job's Secret, or NULL */
+    char *waiting;                 /* what the next generation waits for, and until when; or NULL */
+    char *image;                   /* frozen at the first start, or NULL */
+    char *image_id;                /* of its contents, as the kubelet knows them, or NULL */
+    char *agent_image;             /* frozen with it: where the agent is from, or NULL */
+    char *secret_digest;           /* of the content of the job's Secret, or NULL */
     struct fleet_int_map attempts; /* by index, zero left out */
     bool has_workers;
     struct fleetjob_workers {

@@ -13,8 +13,8 @@ struct fleet_errors;
 struct fleetjob_spec;
 struct strategy;
 
-/* Append a warning for each, with its path and the reason. `effective` is the strategy after the
- * selection; some fields act in a local run only. */
+/* Append a warning for each such field, with its path and the reason. `effective` is the strategy
+ * after the selection. Some fields have an effect only in a local run. */
 void idle_fields_warn(const struct fleetjob_spec *spec, const struct strategy *effective,
                       bool in_cluster, struct fleet_errors *warnings);
 

@@ -3,7 +3,7 @@
 #define LIBFLEET_API_JUDGE_H
 
 /*
- * Every error of a FleetJob that its text shows, all at once: parts that do not fit together
+ * Find every error of a FleetJob in its text, all at once: parts that do not fit together
  * (validation.h), settings that the built-in trainer cannot run, names that the model's program
  * does not have, a plan that exceeds a worker's memory. The controller (condition Accepted),
  * `fleetjob validate`, `fleetjob run` and `fleetjob plan` use it.
@@ -22,7 +22,7 @@ struct fleetjob;
 struct judge_options {
     bool in_cluster;    /* as in validation.h */
     bool without_image; /* the same */
-    bool only_explain;  /* what the built-in trainer cannot run is no error, but in the plan */
+    bool only_explain;  /* settings that cannot run are listed in the plan, and are no errors */
     int64_t world_size; /* ranks; 0 = as `worker` says */
     int threads;        /* compute threads of a trainer; 0 = not known */
     const enum strategy_policy *policy; /* instead of the job's; NULL = the job's */

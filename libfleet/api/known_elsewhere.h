@@ -11,9 +11,9 @@
 struct fleet_errors;
 
 /*
- * Rewrite those of `errors` that are about a field that does not exist, where a field of the same
- * name (case, '-' and '_' do not count) exists in other blocks, at most three of them: "did you
- * mean …?" with their whole paths. A field of the same block that only looks alike gives way.
+ * Rewrite errors about unknown fields. If up to three other blocks have a field of that name (case,
+ * '-' and '_' are ignored), the error asks "did you mean …?" with their full paths. This replaces
+ * the hint to a similar name in the same block.
  */
 void known_elsewhere_hint(struct fleet_errors *errors);
 

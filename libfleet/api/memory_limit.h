@@ -4,8 +4,7 @@
 
 /*
  * Does a worker of a job fit into its memory? The plan knows what its trainers take, to the byte. A
- * job that needs more than its limit is refused before it runs; it is not left to the kernel to
- * kill.
+ * job that needs more than its limit is refused before it runs. Otherwise the kernel would kill it.
  */
 
 #include <stdint.h>
@@ -22,7 +21,7 @@ struct fleet_errors;
 /* Bytes that one worker of the job needs at most: its trainers, a checkpoint, the processes. */
 int64_t memory_limit_needed(const struct fleetjob *job, const struct plan *plan);
 
-/* "2.6 GB (parameters 498.0 MB, gradients 995.9 MB, …)": what memory_limit_needed() is made of. */
+/* "2.6 GB (parameters 498.0 MB, gradients 995.9 MB, …)": the parts of memory_limit_needed(). */
 void memory_limit_explain(const struct fleetjob *job, const struct plan *plan,
                           struct fleet_strbuf *out);
 

@@ -3,15 +3,15 @@
 #define LIBFLEET_API_ODD_FIELDS_H
 
 /*
- * Values that are legal and together do something that is probably not meant: a warm-up that is
- * longer than the job, held-out data that is never evaluated, GPUs that stay idle. idle_fields.h
- * has fields without any effect.
+ * Values that are legal, but together probably a mistake: a warm-up that is longer than the job,
+ * held-out data that is never evaluated, GPUs that stay idle. idle_fields.h has fields without any
+ * effect.
  */
 
 struct fleet_errors;
 struct fleetjob;
 
-/* Append a warning for each. What depends on a value that could not be read is left out. */
+/* Append a warning for each. Checks that depend on an unreadable value are skipped. */
 void odd_fields_warn(const struct fleetjob *job, struct fleet_errors *warnings);
 
 #endif

@@ -32,7 +32,7 @@
  * container's command. */
 #define WELLKNOWN_ENV_AGENT "FLEET_ENTRYPOINT_AGENT"
 
-/* What the template says of LD_PRELOAD; the agent gives it to the trainers. Absent: nothing. */
+/* LD_PRELOAD of the template; the agent gives it to the trainers. Absent: the template has none. */
 #define WELLKNOWN_ENV_PRELOAD "FLEET_ENTRYPOINT_PRELOAD"
 
 /* In the folder lib of the agent's closure. */
@@ -83,7 +83,7 @@
 #define WELLKNOWN_CONDITION_RUNNING   "Running"   /* a generation is committing steps */
 #define WELLKNOWN_CONDITION_RESTARTING \
     "Restarting" /* a generation ended, the next has no step yet */
-/* A defect of the controller: this job is not looked after until the next try. */
+/* A defect of the controller: the job is left as it is until the next try. */
 #define WELLKNOWN_CONDITION_INTERNAL_ERROR "InternalError"
 #define WELLKNOWN_CONDITION_SUSPENDED      "Suspended" /* runPolicy.suspend took effect: no pods */
 #define WELLKNOWN_CONDITION_SUCCEEDED      "Succeeded" /* terminal */

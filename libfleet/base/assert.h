@@ -21,9 +21,9 @@
  * false if an assertion failed, with its words in text[size]. May be nested; each thread has its
  * own.
  *
- * Only for pure work (docs/architecture.md): what it was changing is left as it was at that moment,
- * so the caller throws all of that away without looking into it, and what the work had allocated is
- * lost. It holds no lock, opens no file and calls nothing that does.
+ * Only for pure work (docs/architecture.md): its data are left half changed, so the caller drops
+ * them without reading them, and memory that the work allocated is lost. It holds no lock, opens no
+ * file and calls nothing that does.
  */
 bool fleet_assert_guard(void (*work)(void *user), void *user, char *text, size_t size);
 

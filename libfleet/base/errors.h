@@ -3,12 +3,12 @@
 #define LIBFLEET_BASE_ERRORS_H
 
 /*
- * All that is wrong with one input, at once: a list of (field path, message).
+ * All errors of one input, at once: a list of (field path, message).
  *
- * Checks append and go on; the caller looks at `count` at the end. A list is empty when all zero.
- * After FLEET_ERRORS_MAX entries only `count` grows. Control characters, which names and values
- * from outside may hold, are kept as escapes ("\\n", "\\x1b"): an error is one line. So are
- * characters that nobody sees ("\\u200b").
+ * A check appends an error and goes on; the caller reads `count` at the end. A list is empty when
+ * all zero. After FLEET_ERRORS_MAX entries only `count` grows. Control characters, which names and
+ * values from outside may hold, are kept as escapes ("\\n", "\\x1b"): an error is one line. So are
+ * invisible characters ("\\u200b").
  */
 
 #include <stdbool.h>
@@ -24,7 +24,7 @@ struct fleet_errors {
     struct {
         char *path; /* "spec.worker.replicas"; never NULL, "" for the whole input */
         char *message;
-        bool is_unknown; /* about a field that does not exist: all others are what they are */
+        bool is_unknown; /* about an unknown field: it says nothing about other fields */
     } * items;           /* [min(count, FLEET_ERRORS_MAX)], in the order found */
     size_t count;        /* all that were found */
 };
@@ -41,22 +41,22 @@ void fleet_errors_add(struct fleet_errors *errors, const char *path, const char 
 void fleet_errors_add_unknown(struct fleet_errors *errors, const char *path, const char *format,
                               ...) __attribute__((format(printf, 3, 4)));
 
-/* Other words for entry `index` of those that are kept. */
+/* Replace the message of entry `index`. */
 void fleet_errors_reword(struct fleet_errors *errors, size_t index, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Append those of `from` that are not there yet, to the letter. */
+/* Append the entries of `from`, except exact repetitions. */
 void fleet_errors_merge(struct fleet_errors *errors, const struct fleet_errors *from);
 
 /*
- * Is the value at `path` not known, because an error is about it, about a part of it or about what
- * it lies in? What is said of a field that does not exist does not count. Checks between fields ask
- * this of the errors of reading, so that one typo hides nothing else and causes no second message.
+ * Is the value at `path` not known, because an error is about it, about a part of it or about a
+ * block around it? Errors about unknown fields do not count. Checks across fields call this with
+ * the errors of reading, so that one typo hides no other error and causes no second message.
  */
 bool fleet_errors_touch(const struct fleet_errors *errors, const char *path);
 
-/* Take back what was said about exactly this path in words that begin with `front` ("": in any);
- * not where the list is longer than it can hold. */
+/* Remove errors of exactly this path whose message begins with `front` ("": any message). If the
+ * list has more errors than it can hold, it stays as it is. */
 void fleet_errors_drop(struct fleet_errors *errors, const char *path, const char *front);
 
 /* Append all of `from`, those beyond its limit by count. */

@@ -3,12 +3,12 @@
 #define LIBFLEET_BASE_FIELD_H
 
 /*
- * Tables that say what an object looks like in JSON and in C, once.
+ * Tables that describe an object once, for JSON and for C.
  *
  * A `struct fleet_field` is one key: name, kind, place in the C struct, range, default, words. A
  * `struct fleet_object` is the list of them. The same table drives decoding (every error at once,
  * with its path; unknown keys are refused with "did you mean"), defaults, encoding, release, and
- * the generated schema and reference pages. There is no second list.
+ * the generated schema and reference pages. There is no second list of fields.
  *
  *     static const struct fleet_field fields[] = {
  *         {.name = "everySteps", .kind = FLEET_FIELD_INT, .flags = FLEET_REQUIRED | FLEET_MIN,
@@ -121,7 +121,7 @@ struct fleet_object {
     const char *description;
     const struct fleet_field *fields; /* ends with name NULL */
     size_t size;                      /* sizeof the C struct */
-    const char *discriminator;        /* name of the ENUM field that `only` refers to, or NULL */
+    const char *discriminator;        /* name of the ENUM field that `only` is about, or NULL */
     const struct fleet_rule *rules;   /* NULL = none */
     const struct fleet_hint *hints;   /* for names of fields that it does not have; NULL = none */
     bool open;                        /* unknown keys are left alone: objects that others own */

@@ -17,8 +17,8 @@ struct fleet_strbuf;
 #define FLEET_SHOWN_MAX 40                 /* bytes of a refused value that an error repeats */
 
 /*
- * Where in the input we are: a chain through the frames of the decoders, so that a path becomes
- * text only when there is something to complain about. A list element has no name.
+ * The place in the input: a chain through the frames of the decoders, so that a path becomes text
+ * only for an error. A list element has no name.
  */
 struct fleet_place {
     const struct fleet_place *up; /* NULL: the root, whose name is the caller's `path` */
@@ -45,7 +45,7 @@ void fleet_field_set_list(const struct fleet_field *field, void *member,
 /* The index of `text` among the field's choices, or -1. */
 int fleet_field_choice(const struct fleet_field *field, const char *text);
 
-/* What `word`, a string or NULL, is called here by the list `hints` (may be NULL), or NULL. */
+/* Our name for `word` (a string or NULL) in the list `hints` (may be NULL), or NULL. */
 const char *fleet_field_help(const struct fleet_hint *hints, const char *word);
 
 /* ---- field_scalar.c -------------------------------------------------------------------------- */

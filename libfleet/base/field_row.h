@@ -3,7 +3,8 @@
 #define LIBFLEET_BASE_FIELD_ROW_H
 
 /*
- * One line a field, for tables (field.h) that only programs read: messages, files, records.
+ * One line for each field, for tables (field.h) of objects that only programs read: messages,
+ * files, records.
  *
  *     static const struct fleet_field fields[] = {
  *         ROW_INT(struct thing, "step", step, 0, STEP_MAX, FLEET_REQUIRED),

@@ -21,8 +21,8 @@ int fleet_file_read(const char *path, size_t size_max, char **out_text, size_t *
  *
  * Invariants
  *  (1) The temporary name is random, the file is new (O_EXCL) and no link is followed: processes
- *      with the same number on a shared volume do not meet, and nobody can point the name
- *      elsewhere.
+ *      with the same number on a shared volume do not meet, and no other process can make the name
+ *      point elsewhere.
  *  (2) Only a regular file is replaced. A device, pipe, socket, link or folder at `path` stays.
  *  (3) After a failure the old content stays and the temporary file is removed. A process that is
  *      killed leaves it: a hidden file ".NAME.<16 hex digits>.tmp", which fleet_file_prepare()
@@ -36,7 +36,7 @@ struct fleet_file_draft {
 
 enum fleet_file_durability {
     FLEET_FILE_VOLATILE, /* a reader sees the old or the new one; a power cut may lose both */
-    /* and what was said to be written stays: fsync of the file and its folder */
+    /* and a reported write survives a power cut: fsync of the file and its folder */
     FLEET_FILE_DURABLE,
 };
 
@@ -59,20 +59,20 @@ int fleet_file_replace(const char *path, const void *data, size_t size,
                        enum fleet_file_durability durability, struct fleet_error *err);
 
 /*
- * For what is to be written much later: make its folder if need be, remove the temporary files of
- * `path` that killed processes left there an hour ago or earlier, and see whether
- * fleet_file_write() would work. Errors as above.
+ * For a file that is written much later: make its folder if need be, remove temporary files of
+ * `path` that killed processes left at least an hour ago, and check whether fleet_file_write()
+ * would work. Errors as above.
  */
 int fleet_file_prepare(const char *path, struct fleet_error *err);
 
-/* Whether files can be made in `folder`: one is made and removed, since permissions alone do not
- * say what a file system allows. -errno with the folder. */
+/* Can files be made in `folder`? One is made and removed, because permissions alone do not show
+ * what a file system allows. -errno with the folder. */
 int fleet_file_try_folder(const char *folder, struct fleet_error *err);
 
 /* mkdir -p. -errno with the part that could not be made. */
 int fleet_file_make_folder(const char *path, struct fleet_error *err);
 
-/* The folder of the running program's file, heap. -errno if /proc cannot tell it. */
+/* The folder of the running program's file, heap. -errno if /proc has no answer. */
 int fleet_file_own_folder(char **out_folder, struct fleet_error *err);
 
 /* "folder/name" as heap text; `name` alone if it is absolute or `folder` is "". */

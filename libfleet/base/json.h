@@ -95,8 +95,8 @@ const char *fleet_json_bool_spelling(const cJSON *item);
 void fleet_json_set_bool_spelling(cJSON *item, const char *text);
 
 /*
- * Append what helps the writer of a value that is not of the type `wanted` ("a string"): that YAML
- * reads yes as true, that quotes are missing or too many; nothing if nothing is known to help.
+ * Append a hint for a user who wrote a value that is not of the type `wanted` ("a string"): YAML
+ * reads yes as true, quotes are missing, quotes are not wanted. Nothing if there is no hint.
  */
 void fleet_json_append_hint(struct fleet_strbuf *out, const cJSON *item, const char *wanted);
 

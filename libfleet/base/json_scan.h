@@ -3,9 +3,9 @@
 #define LIBFLEET_BASE_JSON_SCAN_H
 
 /*
- * The grammar of JSON to the letter, without building anything: fleet_json_parse() asks it before
- * cJSON, which lets pass what others would not read back (infinite numbers, bytes that are no
- * UTF-8, 01, control characters in strings).
+ * The grammar of JSON to the letter, without building anything: fleet_json_parse() calls it before
+ * cJSON, which accepts texts that other readers refuse (infinite numbers, bytes that are no UTF-8,
+ * 01, control characters in strings).
  */
 
 #include <stddef.h>

@@ -3,9 +3,9 @@
 #define LIBFLEET_BASE_LIMITS_H
 
 /*
- * How large a job may be, and the messages that introduce its workers to each other. Everything
- * that checks, stores or sends a number of workers or ranks takes its limit from here, so that what
- * `validate` accepts can be trained.
+ * How large a job may be, and the messages that introduce its workers to each other. All code that
+ * checks, stores or sends a number of workers or ranks takes its limit from here, so that a job
+ * that `validate` accepts can be trained.
  *
  *   limit                    checked by                          used by
  *   FLEET_WORKERS_MAX        spec.worker (schema)                hub: members of a generation
@@ -36,8 +36,8 @@
  * rank. */
 #define FLEET_LINK_MESSAGE_MAX (8 << 20)
 
-/* Bytes that the hub's server holds: of messages whose end has not arrived, and of those that a
- * member has not taken yet. A text for many members is counted once. */
+/* Bytes that the hub's server holds: messages whose end has not arrived, and messages that a member
+ * has not read yet. A text for many members is counted once. */
 #define FLEET_HUB_PEER_BYTES      (16u << 20)
 #define FLEET_HUB_JOB_BYTES       (32u << 20)
 #define FLEET_HUB_NAMESPACE_BYTES (64u << 20)

@@ -10,8 +10,8 @@
  * Invariants
  *  (1) fleet_line_writer_put() never waits for the descriptor.
  *  (2) A line is written whole or dropped whole; lines keep their order.
- *  (3) Lines that find the buffer full are counted. As soon as the descriptor takes bytes again,
- *      one line in their place says how many are missing.
+ *  (3) Lines that find the buffer full are counted. When the descriptor takes bytes again, one line
+ *      in their place gives their number.
  *
  * The descriptor's flags stay as they are: other processes share them.
  */

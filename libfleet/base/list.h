@@ -3,8 +3,8 @@
 #define LIBFLEET_BASE_LIST_H
 
 /*
- * A list whose entries lie inside what they list, so that one can be taken out where it stands. It
- * is a ring: a head points to itself when empty, and so does an entry that is in no list.
+ * A list whose entries are members of the listed structs, so that an entry can be removed without a
+ * search. It is a ring: an empty head points to itself, and so does an entry that is in no list.
  */
 
 #include <stdbool.h>

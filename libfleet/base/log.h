@@ -15,7 +15,7 @@
  * and agent/runtime return errors instead of logging; programs log where an error stops travelling.
  *
  * Lines go to stderr in one write each, so processes that share it do not mix within a line. Any
- * thread may log. A process that must not wait for the reader of stderr says fleet_log_to().
+ * thread may log. A process that must not wait for the reader of stderr calls fleet_log_to().
  */
 
 #include <stdint.h>

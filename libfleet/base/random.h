@@ -18,7 +18,8 @@ struct fleet_random_key {
     uint32_t word[2];
 };
 
-/* A key from what it belongs to, e.g. (seed, "dropout", layer). `purpose` keeps uses apart. */
+/* A key for one use, e.g. (seed, "dropout", layer). Different values of `purpose` give independent
+ * numbers. */
 struct fleet_random_key fleet_random_key(uint64_t seed, const char *purpose, uint64_t number);
 
 /* Four 32-bit words at `counter` (128 bits: `high`, `low`). */

@@ -2,8 +2,8 @@
 #ifndef LIBFLEET_BASE_STEP_TIMES_H
 #define LIBFLEET_BASE_STEP_TIMES_H
 
-/* Where the time of a step, or of several, went on the rank that measured it, in seconds. What is
- * left over of the whole time is bookkeeping. */
+/* How one rank spent the time of a step, or of several, in seconds. The rest of the whole time is
+ * bookkeeping. */
 struct fleet_step_times {
     double data_s, forward_s, backward_s;
     double exchange_s; /* waiting for communication and votes, and so for slower ranks */

@@ -38,12 +38,11 @@ struct fleet_errors;
 int fleet_yaml_documents(const char *text, size_t size, cJSON **out, struct fleet_error *err);
 
 /*
- * The same, but go on behind what is wrong with one value: .inf and .nan, a duplicate key (the
- * first one counts), an alias without an anchor, an unknown tag or one that does not fit, an anchor
- * on a key, a NUL character, a << that names no mapping. In the tree stands a number there that is
- * not finite, which no decoder takes. Such faults of document `number` (from 0) are appended to
- * `faults`: the path of the value ("" where it is not known), "line L, column C: …". Errors are the
- * others.
+ * The same, but reading goes on behind a wrong value: .inf and .nan, a duplicate key (the first one
+ * counts), an alias without an anchor, an unknown tag or one that does not fit, an anchor on a key,
+ * a NUL character, a << that names no mapping. The tree gets a number there that is not finite,
+ * which no decoder accepts. Such faults of document `number` (from 0) are appended to `faults`: the
+ * path of the value ("" where it is not known), "line L, column C: …". Errors are the others.
  */
 int fleet_yaml_tolerate(const char *text, size_t size, int number, cJSON **out,
                         struct fleet_errors *faults, struct fleet_error *err);

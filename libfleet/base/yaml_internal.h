@@ -20,7 +20,7 @@ struct fleet_yaml_open {
     int key_count;          /* mapping */
     struct fleet_map lines; /* mapping: key → the line that it stands on, as a pointer */
     char *anchor;           /* its own, usable once it is complete, or NULL */
-    bool is_duplicate;      /* mapping: `key` stood there before, so its value goes aside */
+    bool is_duplicate;      /* mapping: `key` is a duplicate, so its value goes aside */
 };
 
 struct fleet_yaml_reader {

@@ -28,7 +28,7 @@ struct export_files {
 /*
  * Make the small files of `source`. The bpe tokenizer's are read from `tokenizer`, a folder with
  * vocab.json and merges.txt; NULL: from where they were when the job ran. -ENOENT, -EINVAL: they
- * are gone or are others now, or the checkpoint does not say its model. On success release *out.
+ * are gone or have changed, or the checkpoint has no record of its model. On success release *out.
  */
 int export_files_make(const struct export_source *source, const char *tokenizer,
                       struct export_files *out, struct fleet_error *err);

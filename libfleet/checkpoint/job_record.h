@@ -62,9 +62,11 @@ struct job_record {
 int job_record_decode(const cJSON *job, struct job_record *out, struct fleet_error *err);
 void job_record_release(struct job_record *record); /* fine on a zeroed one */
 
-/* What an export keeps of `job`: what the forward program and its data depend on. So jobs that
- * reach the same weights in other ways export the same file. Heap text; NULL if `job` holds no
- * training block. */
+/*
+ * The part of `job` that an export keeps: the fields on which the forward program and its data
+ * depend. So jobs that reach the same weights in different ways export the same file. Heap text;
+ * NULL if `job` holds no training block.
+ */
 char *job_record_metadata(const cJSON *job);
 
 #endif

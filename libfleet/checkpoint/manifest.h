@@ -3,7 +3,7 @@
 #define LIBFLEET_CHECKPOINT_MANIFEST_H
 
 /*
- * What a checkpoint says about itself: manifest.json, written last, so that a folder without one is
+ * The description of a checkpoint: manifest.json. It is written last, so a folder without one is
  * not a checkpoint.
  *
  * A checkpoint is a folder step-<step>-g<epoch>.<counter>[-<n>] below `training.checkpoint.path`:
@@ -49,13 +49,13 @@ struct manifest {
     struct manifest_file *files; /* [file_count] */
     size_t file_count;
     cJSON *job;   /* owned object: whose it is (agent/runtime/origin.h); NULL = unknown */
-    cJSON *extra; /* owned object of whatever else a pass must keep (loss scale …); NULL = none */
+    cJSON *extra; /* owned object with other state of passes (loss scale …); NULL = none */
 };
 
 /* Whether a file of a checkpoint holds parameters and buffers; the others hold optimizer states. */
 bool manifest_is_model_file(const char *name);
 
-/* The uid in `job`, "" if it is not told. */
+/* The uid in `job`, "" if it is not given. */
 const char *manifest_job_uid(const struct manifest *manifest);
 
 /* Free what it holds and zero it. */
@@ -80,7 +80,7 @@ bool manifest_folder_parse(const char *name, int64_t *out_step,
 /* Which checkpoints belong to a job. */
 struct manifest_history {
     const struct fleet_lineage *lineage; /* empty = all belong */
-    const char *job_uid;                 /* whose lineage it is; NULL = not told */
+    const char *job_uid;                 /* the job of the lineage; NULL = not given */
 };
 
 /* Whether the state in a checkpoint is on the lineage; NULL = all are. Numbers of generations begin

@@ -6,8 +6,8 @@
  * Why a request to the API server failed, as an error that keeps its meaning.
  *
  * An HTTP answer of 400 or more, the object of a watch's ERROR event, a broken connection: each
- * becomes a `struct fleet_error` whose kind is an enum kube_error. Callers ask by the kind or the
- * predicates below, never for the code or the text. The table stands in api_error.c.
+ * becomes a `struct fleet_error` whose kind is an enum kube_error. Callers read the kind or the
+ * predicates below, never the code or the text. The table stands in api_error.c.
  */
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ enum kube_error {
     KUBE_ERROR_ALREADY_EXISTS,    /* 409 of a create: the name is taken */
     KUBE_ERROR_CONFLICT,          /* 409 of anything else: resourceVersion or UID is not current */
     KUBE_ERROR_GONE,              /* 410: the version asked for is compacted */
-    KUBE_ERROR_INVALID,           /* 400, 422: the object will never do */
+    KUBE_ERROR_INVALID,           /* 400, 422: the object is invalid and stays so */
     KUBE_ERROR_UNKNOWN_FIELD,     /* the same, because it has fields that strict decoding refuses */
     KUBE_ERROR_FORBIDDEN,         /* 403: RBAC, admission */
     KUBE_ERROR_QUOTA,             /* 403: a ResourceQuota is exceeded */
@@ -38,7 +38,7 @@ enum kube_error {
     /* It did not. */
     KUBE_ERROR_UNREACHABLE,      /* no connection, or it broke */
     KUBE_ERROR_TIMED_OUT,        /* no answer in time */
-    KUBE_ERROR_NOT_SENT,         /* the same, and what was to be changed never left this process */
+    KUBE_ERROR_NOT_SENT,         /* the same, and the request never left this process */
     KUBE_ERROR_ANSWER_TOO_LARGE, /* its answer is over our limit */
     KUBE_ERROR_NOT_LEADER,       /* this replica may not write any more (leader_io.h) */
     KUBE_ERROR_CREDENTIAL,       /* its plug-in failed, or its file cannot be read: not sent */
@@ -69,7 +69,7 @@ bool kube_is_forbidden(const struct fleet_error *err); /* quota, too */
 bool kube_is_terminating(const struct fleet_error *err);
 bool kube_is_unauthorized(const struct fleet_error *err); /* see kube_config_doubt() */
 
-/* Later; what came with a time to wait has been waited for already (rest.h). */
+/* Try later; a Retry-After has been waited for already (rest.h). */
 bool kube_is_too_many_requests(const struct fleet_error *err);
 bool kube_is_too_large(const struct fleet_error *err);
 

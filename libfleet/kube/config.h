@@ -5,10 +5,10 @@
 /*
  * The address of the API server and our credentials for it.
  *
- * Two sources: the service account that Kubernetes mounts into a pod, and kubeconfig files. What
- * came from a file is read again while the program runs, because tokens live for an hour and a CA
- * is rotated; what was written inline never changes. A token may also come from a credential
- * plug-in (an `exec` block), which is run again shortly before the token expires.
+ * Two sources: the service account that Kubernetes mounts into a pod, and kubeconfig files. Values
+ * from files are read again while the program runs, because tokens live for an hour and a CA is
+ * rotated. Inline values never change. A token may also come from a credential plug-in (an `exec`
+ * block), which is run again shortly before the token expires.
  *
  * A kubeconfig that switches TLS verification off or impersonates a user is refused.
  */
@@ -20,7 +20,7 @@
 struct fleet_error;
 
 #define KUBE_CONFIG_SIZE_MAX   (1u << 20) /* of a kubeconfig, a certificate, a token */
-#define KUBE_CONFIG_REFRESH_MS 60000.0    /* how old what a file said may become */
+#define KUBE_CONFIG_REFRESH_MS 60000.0    /* a file is read again after this time */
 #define KUBE_EXEC_TIMEOUT_MS   20000      /* how long a credential plug-in may take */
 
 /* A text that stands in the configuration, or in a file that may change. */

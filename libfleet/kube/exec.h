@@ -10,8 +10,8 @@ struct kube_config;
 struct kube_exec_run;
 
 /*
- * The credential plug-in of a configuration (client.authentication.k8s.io ExecCredential). It
- * may ask a server and take long, so a run has three parts. Only the middle one waits:
+ * The credential plug-in of a configuration (client.authentication.k8s.io ExecCredential). It may
+ * call a server and take long, so a run has three parts. Only the middle one waits:
  *
  *     run = kube_exec_prepare(config);        on the loop: what the plug-in is asked
  *     kube_exec_perform(run);                 on another thread: touches nothing but `run`
@@ -19,8 +19,8 @@ struct kube_exec_run;
  *     kube_exec_free(run);
  */
 
-/* A credential is needed that we do not have, or that expires within a minute. *out_is_urgent: what
- * we have is not valid any more, so nothing can be sent without it. */
+/* Must the plug-in run: is there no credential, or does it expire within a minute? *out_is_urgent:
+ * there is no valid one, so nothing can be sent before. */
 bool kube_exec_is_due(const struct kube_config *config, int64_t now_wall_ms, bool *out_is_urgent);
 
 /* Never NULL. `config` is borrowed for the call. */

@@ -60,7 +60,7 @@ struct kube_http {
     struct kube_exec_run *plug_in; /* on its way, on another thread; NULL = none */
     uv_work_t plug_in_work;
     bool has_news;           /* it has just answered */
-    double plug_in_retry_ms; /* it failed, and what we have is good yet: not again before this */
+    double plug_in_retry_ms; /* it failed, with a credential still valid: not again before */
     int in_flight, in_flight_max, waiting_count;
     int open_handles; /* of the loop, that have to close before the memory may go */
     bool ending;
@@ -76,8 +76,8 @@ bool kube_call_may_leave(const struct kube_call *call);
 /* The answer has a status 2xx. */
 bool kube_call_is_success(const struct kube_call *call);
 
-/* There is something to deliver when the loop turns, unless kube_http_deliver() is called
- * before. */
+/* Deliver this call's data or end in the next turn of the loop, unless kube_http_deliver() is
+ * called before. */
 void kube_call_make_ready(struct kube_call *call);
 
 /* Run the callbacks of all calls that are ready. Never from within a callback of curl. */

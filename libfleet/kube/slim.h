@@ -5,9 +5,9 @@
 /*
  * JSON text of the API server without metadata.managedFields.
  *
- * They record the manager of each field, are more than half of a pod, and nothing here reads them.
- * Taking them out of the text costs a few microseconds an object; decoding them costs as much as
- * the rest of the object.
+ * managedFields record the manager of each field. They are more than half of a pod, and no program
+ * here reads them. To remove them from the text costs a few microseconds for each object; to decode
+ * them costs as much as the rest of the object.
  */
 
 #include <stddef.h>

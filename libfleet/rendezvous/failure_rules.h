@@ -14,7 +14,7 @@
 
 enum failure_action {
     FAILURE_RESTART, /* start again, and count it */
-    FAILURE_IGNORE,  /* start again, count it apart: never against maxRestarts */
+    FAILURE_IGNORE,  /* restart, and count it separately: never against maxRestarts */
     FAILURE_FAIL,    /* the job has failed */
 };
 

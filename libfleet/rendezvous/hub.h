@@ -3,8 +3,8 @@
 #define LIBFLEET_RENDEZVOUS_HUB_H
 
 /*
- * The hub of one job: knows its members, makes generations. A pure state machine: its calls say
- * what happened and when, and return a list of actions; it has no socket, clock or thread.
+ * The hub of one job: knows its members, makes generations. A pure state machine: each call says
+ * what happened and when, and returns a list of actions. It has no socket, clock or thread.
  *
  * Every call that takes `out` appends to it. The owner carries out the actions in order, clears the
  * list, and calls hub_tick() when hub_deadline() has come. `now_ms` is monotonic milliseconds and
@@ -46,10 +46,12 @@ struct hub_policy {
     struct failure_rules rules;  /* failurePolicy; borrowed for the call, the hub copies them */
     int64_t reset_after_steps;   /* restart.resetAfterSteps; 0 = never */
     double progress_interval_ms; /* least time between two progress messages; 0 = every step */
-    /* The job's own trainers (no spec.training): each exits for itself, so the job has succeeded
-     * once all ranks of one generation have exited with 0. What they hold in memory goes to no
-     * other else: they start again in every generation. Of steps and checkpoints the hub knows what
-     * they report. */
+    /*
+     * The job's own trainers (no spec.training): each exits for itself, so the job has succeeded
+     * once all ranks of one generation have exited with 0. They do not pass on what they hold in
+     * memory: they start again in every generation. The hub knows of steps and checkpoints only
+     * what they report.
+     */
     bool own_trainer;
 };
 
@@ -59,7 +61,7 @@ struct hub_start {
     const char *plan_digest;          /* put into assign; NULL = "" */
     int64_t epoch;                    /* >= 1; 0 is taken as 1 */
     struct fleet_generation recorded; /* the newest recorded generation */
-    int64_t counter; /* numbers up to this were given in `epoch` already; 0 = up to `recorded` */
+    int64_t counter; /* counters up to this are used in `epoch` already; 0 = up to `recorded` */
     struct fleet_lineage lineage; /* as recorded */
     int64_t progress_step;        /* last step reported before */
     int64_t checkpoint_step;      /* of the newest checkpoint; 0 = none */
@@ -68,11 +70,11 @@ struct hub_start {
     int restarts_total;           /* counted ever */
     int restarts_ignored;         /* those that a rule says do not count, ever */
     int failures; /* restarts soon one after the other, up to now: the back-off goes on */
-    /* patience with members of the recorded generation that it has not heard of; 0 = 20 s */
+    /* how long to wait for members of the recorded generation that it has not heard of; 0 = 20 s */
     double unheard_ms;
     bool is_alone;    /* no pod of the job lives: no member is waited for */
-    bool has_trained; /* the recorded generation did, and was not asked to end: if none of its
-                         members is left, that was a failure */
+    bool has_trained; /* the recorded generation trained, and was not asked to end: if none of
+                       * its members is left, that was a failure */
     uint8_t secret[MESSAGE_SECRET_SIZE]; /* unpredictable; keys of generations derive from it */
 };
 
@@ -98,10 +100,11 @@ enum hub_event_type {
     HUB_EVENT_CHECKPOINT, /* step.step, path */
     HUB_EVENT_CHECKPOINT_FAILED, /* step.step; message: why, and where the newest one is */
     HUB_EVENT_STATE_LOST, /* no member holds the newest state any more: message, lost_steps */
-    HUB_EVENT_STALLED,    /* waits for something: message says for what */
+    HUB_EVENT_STALLED,    /* the job waits; message has the reason */
     HUB_EVENT_FAILED,     /* the job cannot go on: the first cause, message, lines; terminal */
     HUB_EVENT_FINISHED,   /* step.step, step.loss, weights_sha256; terminal */
-    /* before the next generation: message says for what, "" = no more; until_ms */
+    /* the job waits for its next generation: message has the reason, "" = it no longer waits;
+     * until_ms */
     HUB_EVENT_WAITING,
     /* a member holds `generation`, of a greater epoch than this hub's: the hub does nothing any
      * more until hub_end(). The owner replaces it, if it leads */
@@ -122,7 +125,7 @@ struct hub_timeline {
     double first_step_ms; /* restored → first step committed */
 };
 
-/* Why nothing goes on; hub_stall_word() has the words. */
+/* Why the job makes no progress; hub_stall_word() has the words. */
 enum hub_stall {
     HUB_STALL_NONE,
     HUB_STALL_TOO_FEW_MEMBERS,
@@ -137,7 +140,7 @@ struct hub_event {
     enum hub_event_type type;
     struct fleet_generation generation; /* the newest; for RESTART the one that was made */
     double at_ms;                       /* when it happened */
-    double until_ms;                    /* WAITING: then it goes on anyway; INFINITY = not known */
+    double until_ms;                    /* WAITING: when it goes on anyway; INFINITY = not known */
 
     int member;  /* pod index it is about, -1 = none */
     int attempt; /* of that pod */
@@ -172,12 +175,12 @@ struct hub_record {
     int restarts;       /* counted since the last reset, the one that leads to it included … */
     int restarts_total; /* … and ever: in one write with the generation, so that each counts once */
     int restarts_ignored; /* the same of those that a rule says do not count */
-    /* What it follows, for the history, if no member is left to report how it went; cause "" = a
+    /* The restart that it ends, for the history, if no member is left to report it; cause "" = a
      * first generation. */
     char cause[MESSAGE_CAUSE_MAX + 1];
     int member, exit_code; /* -1 = none, unknown */
-    /* Failures before that one, counted since the last record that was written: if no member is
-     * left to tell them, they stand in no history. */
+    /* Failures before that one, counted since the last written record. If no member is left to
+     * report them, no history has them. */
     int untold;
 };
 
@@ -193,7 +196,7 @@ struct hub_action {
     uint64_t connection;       /* SEND, CLOSE */
     struct message_text *text; /* SEND; one use, released with the list */
     char *reason;              /* CLOSE */
-    bool is_refusal;           /* CLOSE: for what it did, not for what became of the member */
+    bool is_refusal;           /* CLOSE: for what the connection did, not for the member's state */
     struct hub_record record;  /* RECORD */
     struct hub_event *event;   /* EVENT */
 };
@@ -215,10 +218,10 @@ struct hub *hub_new(const struct hub_start *start, const struct hub_policy *poli
 void hub_free(struct hub *hub); /* NULL is fine */
 
 /*
- * A broken invariant of the hub ends the hub, not the process (HUB_EVENT_DEFECT): what the call
- * wanted done is dropped, later calls do nothing, later questions are answered as by a hub that has
- * no members. hub_defect() has the words of the assertion, NULL = none. hub_free() does not touch
- * such a hub: its memory is lost, and hub_defects() counts how often that was.
+ * A broken invariant of the hub ends the hub, not the process (HUB_EVENT_DEFECT): the actions of
+ * that call are dropped, later calls do nothing, and questions get the answers of a hub without
+ * members. hub_defect() has the text of the assertion, NULL = none. hub_free() does not touch such
+ * a hub: its memory is lost, and hub_defects() counts these hubs.
  */
 #define HUB_DEFECT_MAX 256 /* bytes, with the NUL */
 const char *hub_defect(const struct hub *hub);
@@ -253,9 +256,9 @@ void hub_member_gone(struct hub *hub, const char *pod_uid, enum fleet_cause caus
                      struct hub_output *out);
 
 /*
- * Kubernetes takes the pod away: what ends with it is called `cause` (PREEMPTED, EVICTED) and no
- * failure. Also once the member has left, as long as the restart that follows has not been
- * reported; a call that comes too late changes nothing.
+ * Kubernetes removes the pod: the end of its generation gets this `cause` (PREEMPTED, EVICTED) and
+ * is no failure. The call may come after the member has left, until the restart is reported; a
+ * later call changes nothing.
  */
 void hub_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
                         enum fleet_cause cause);
@@ -267,7 +270,7 @@ void hub_member_departs(struct hub *hub, const char *pod_uid, int index, int att
  */
 void hub_order(struct hub *hub, const char *const *pod_uids, size_t count);
 
-/* Ask the members for a checkpoint, by hand: a member that leaves saves without being asked. */
+/* Ask the members for a checkpoint now. (A member that leaves saves without being asked.) */
 void hub_checkpoint(struct hub *hub, double now_ms, struct hub_output *out);
 
 /* End the job from outside (policy, deletion): members get `done`. No event follows. */
@@ -299,8 +302,7 @@ int64_t hub_epoch(const struct hub *hub);          /* of the generations it make
 /* The newest generation that is known to have made a step, or none. */
 struct fleet_generation hub_trained(const struct hub *hub);
 
-/* The hub was made for a generation that may run, and has not heard of it yet: nothing is known to
- * be wrong. */
+/* The hub was made for a generation that may run, and has not heard of it yet. This is no fault. */
 bool hub_is_learning(const struct hub *hub);
 int hub_restarts_total(const struct hub *hub);   /* counted ever */
 int hub_restarts(const struct hub *hub);         /* counted since the last reset */
@@ -313,7 +315,7 @@ bool hub_begun(const struct hub *hub, struct hub_record *out);
 /* The lineage as it will be once `record` is done. */
 struct fleet_lineage hub_record_lineage(const struct hub *hub, const struct hub_record *record);
 
-/* Is this lost member waited for, because it alone holds the state? */
+/* Does the job wait for this lost member, because it alone holds the state? */
 bool hub_is_awaited(const struct hub *hub, const char *pod_uid);
 
 /* The recorded lineage. */

@@ -7,17 +7,17 @@
  *
  * An open handshake (from accept until the token is checked) costs the server tens of kilobytes,
  * and any client may open one. So their number is bounded, in all and for each source address, and
- * so is the rate at which one source begins them. A full table does not lock others out: a newcomer
- * replaces the oldest handshake of its own source, or of the source that has most, because an
- * honest handshake is over within milliseconds and an abandoned one only gets older.
+ * so is the rate at which one source begins them. A full table does not shut out new clients: a new
+ * handshake replaces the oldest one of its own source, or of the source that has most. An honest
+ * handshake is over within milliseconds; an abandoned one only gets older.
  *
  *  (1) At most `handshakes_max` are open, at most `source_handshakes_max` of one source.
  *  (2) A handshake younger than `grace_ms` is not given up for a newcomer, unless its source has
  *      more open handshakes than the newcomer's.
  *  (3) Memory does not depend on the number of sources. Sources share HUB_ADMISSION_CELLS cells by
  *      a keyed hash; two sources in one cell share its limits.
- *  (4) In a crowd, when more handshakes begin than the server has time for, those sources are
- *      refused that have begun many lately. A source that comes once in a while is not.
+ *  (4) In a crowd, when more handshakes begin than the server has time for, sources are refused
+ *      that have begun many lately. A source that connects rarely is not refused.
  *
  * A source is an IPv4 address or the first 64 bits of an IPv6 address.
  */

@@ -18,20 +18,20 @@
 
 struct kv;
 
-#define HUB_QUIET_MS        10000.0 /* a new hub declares no member lost for so long, … */
-#define HUB_QUIET_MEMBER_MS 1.0     /* … and so much more a member */
+#define HUB_QUIET_MS        10000.0 /* a new hub declares no member lost in this time … */
+#define HUB_QUIET_MEMBER_MS 1.0     /* … plus this time for each member */
 #define HUB_UNHEARD_MS \
     20000.0 /* a member that a new hub has never heard of may still dial the former one:    \
              * DIAL_MS_MAX and the longest back-off of member.c, and a little */
 #define HUB_HEARTBEAT_MS      500.0 /* of a job of up to HUB_HEARTBEAT_MEMBERS */
 #define HUB_HEARTBEAT_MEMBERS 64
 #define HUB_HEARTBEATS_MISSED 5       /* 2.5 s for small jobs */
-#define HUB_ABORT_MS_MAX      30000.0 /* a survivor may take so long to leave a generation */
+#define HUB_ABORT_MS_MAX      30000.0 /* longest time for a survivor to leave a generation */
 #define HUB_GAP_BEATS         3     /* time for members to say that they can report missing steps */
-#define HUB_SETTLE_MS         200.0 /* newcomers that come within it join together */
+#define HUB_SETTLE_MS         200.0 /* newcomers that come within this time join together */
 #define HUB_RECORD_RETRY_MS   1000.0
 #define HUB_STALL_FACTOR      10.0    /* a step this much longer than the mean … */
-#define HUB_STALL_MS_MIN      30000.0 /* … and longer than this is worth telling */
+#define HUB_STALL_MS_MIN      30000.0 /* … and longer than this is reported */
 
 /* A member: a pod with its agent. */
 struct hub_peer {
@@ -282,9 +282,9 @@ bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer);
 
 /* ---- hub_wait.c ------------------------------------------------------------------------------ */
 
-/* hub_form.c: this is what is waited for now. */
+/* hub_form.c calls it: the job waits for this now. */
 void hub_wait_note(struct hub *hub, enum hub_wait_cause cause, double until_ms);
-/* Tell people if that is something else than before. */
+/* Report it if it has changed. */
 void hub_wait_report(struct hub *hub, struct hub_output *out);
 
 /* ---- hub_restart.c --------------------------------------------------------------------------- */
@@ -304,7 +304,7 @@ bool hub_restart_is_allowed(struct hub *hub, const struct hub_cause *cause, bool
 
 /* ---- hub_assign.c ---------------------------------------------------------------------------- */
 
-/* Send out the proposed generation: it is the newest from now on. */
+/* Assign the proposed generation: it is the newest from now on. */
 void hub_assign_send(struct hub *hub, struct hub_output *out);
 
 /* The same assign once more, to a member that says it does not have it. */
@@ -316,14 +316,14 @@ void hub_assign_repeat(struct hub *hub, struct hub_peer *peer, struct hub_output
 const struct hub_peer *hub_leave_find(const struct hub *hub);
 /* What a generation ends of that it leaves. */
 struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *peer);
-/* Its status has come: is it leaving? With own trainers the generation ends with that. */
+/* A status of the member has come: is it leaving? That ends a generation of own trainers. */
 void hub_leave_note(struct hub *hub, struct hub_peer *peer, struct hub_output *out);
 
 /* ---- hub_holder.c ---------------------------------------------------------------------------- */
 
-/* It is out of reach, about to be forgotten; what it holds may be needed. */
+/* The member is out of reach and about to be forgotten; its state may be needed. */
 void hub_holder_miss(struct hub *hub, const struct hub_peer *peer);
-/* It is back, or known to be dead. */
+/* The member is back, or known to be dead. */
 void hub_holder_forget(struct hub *hub, const char *pod_uid);
 /* The member with the newest state on the lineage, if that is better than the checkpoint: among
  * those that wait for an assign, or among all that are not lost. */
@@ -414,7 +414,7 @@ void hub_message_step(struct hub *hub, const struct message_step *step, struct h
 
 /* The job has ended, one way or the other: nothing is assigned any more. */
 bool hub_finish_is_over(const struct hub *hub);
-/* Everybody hears that the job is over. */
+/* Tell all members that the job is over. */
 void hub_finish_end(struct hub *hub, bool succeeded, const char *reason, struct hub_output *out);
 void hub_finish_fail(struct hub *hub, const struct hub_cause *cause, struct hub_output *out);
 void hub_finish_take(struct hub *hub, struct hub_peer *peer, const struct message_finished *m,
@@ -448,7 +448,7 @@ void hub_accuse_forget(struct hub *hub, const char *pod_uid); /* NULL = everybod
 void hub_timeline_begin(struct hub *hub);
 void hub_timeline_phase(struct hub *hub);
 void hub_timeline_step(struct hub *hub, double at_ms);
-/* Tell the restart if its first step is done, or, with `is_over`, as far as it came. */
+/* Report the restart once its first step is done; with `is_over`, as far as it came. */
 void hub_timeline_report(struct hub *hub, bool is_over, struct hub_output *out);
 
 #endif

@@ -14,7 +14,7 @@
  * hello within `hello_timeout_ms`, and what is above a limit. hub_refusal.h has the list. Each is
  * counted and reported to `refused`.
  *
- * Limits, so that neither strangers nor one tenant use up the server:
+ * Limits, so that neither unknown clients nor one tenant use up the server:
  *   before the token is checked   open handshakes in all and of one source address, handshakes a
  *                                 second of one source (hub_admission.h), and their time
  *   a job                         2 × its members + 16 connections, 200 + 20 × its members frames
@@ -24,8 +24,8 @@
  *                                 `namespace_bytes_max`
  *   all                           `connections_max`, `bytes_max`
  * Bytes are what is held: unfinished messages, and messages that a member does not take, at most
- * FLEET_HUB_PEER_BYTES for each. Above a limit the member goes for which most is held.
- * An agent that is refused or closed for a limit dials again later, and loses nothing by that.
+ * FLEET_HUB_PEER_BYTES for each. Above a limit, the server closes the member for which it holds
+ * most. An agent that is refused or closed because of a limit dials again later and loses nothing.
  * After many connections have ended, free memory goes back to the system.
  */
 

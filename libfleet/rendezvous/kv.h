@@ -4,8 +4,8 @@
 
 /*
  * The store of one generation: opaque bytes by key, put by any member, waited for by any member
- * (the NCCL unique id, addresses of own trainers). It forgets everything when a newer
- * generation begins, so a straggler can neither read nor write what is not its own.
+ * (the NCCL unique id, addresses of own trainers). It forgets everything when a newer generation
+ * begins, so a member of an old generation can neither read nor write values of the new one.
  *
  *  (1) Only the current generation's puts and gets have an effect.
  *  (2) A get is answered exactly once: at once if the key is there, else by the put that brings it.

@@ -6,9 +6,9 @@
  * The agent's side of the rendezvous. A pure state machine between the hub and the trainer
  * processes of one pod: its calls say what happened and when, and return a list of actions.
  *
- * It hides from the supervisor that hubs come and go: it decides when to dial, says hello with what
- * is running, repeats what a hub may have missed, ignores generations that are not newer than the
- * newest obeyed, and drops what trainers say about old ones.
+ * It hides from the supervisor that hubs come and go: it decides when to dial, sends a hello with
+ * its state, repeats messages that a hub may have missed, ignores generations that are not newer
+ * than the newest obeyed one, and drops reports of trainers about old ones.
  *
  * What the supervisor does with it, per trainer process (by local rank):
  *
@@ -32,7 +32,7 @@
 #include "libfleet/base/generation.h"
 #include "libfleet/rendezvous/message.h"
 
-#define MEMBER_GONE_MS 60000.0 /* so long a hub must say that the job is gone */
+#define MEMBER_GONE_MS 60000.0 /* how long a hub must say that the job is gone */
 
 struct member;
 
@@ -131,19 +131,19 @@ void member_trainer_phase(struct member *member, int local_rank, struct fleet_ge
                           struct member_output *out);
 
 /*
- * A step was committed. Tell it of every process, in every pod; repetitions are dropped. The member
- * keeps the last steps and sends them if it is the reporter, so that each is reported once, also
- * when members die.
+ * A step was committed. Call this for every process, in every pod; repetitions are dropped. The
+ * member keeps the last steps and sends them if it is the reporter, so that each is reported once,
+ * also when members die.
  */
 void member_trainer_step(struct member *member, const struct message_step *step, double now_ms,
                          struct member_output *out);
 void member_trainer_evaluation(struct member *member, int64_t step, double loss, double now_ms,
                                struct member_output *out);
-/* A checkpoint of `step` could not be written and is tried again. Told once, if there is a hub to
- * tell: the next try says it again. */
+/* A checkpoint of `step` could not be written and is tried again. Reported once, if a hub is
+ * connected: the next failed try reports it again. */
 void member_trainer_checkpoint_failed(struct member *member, int64_t step, const char *reason,
                                       double now_ms, struct member_output *out);
-/* `generation`: the one it was saved in. Told again until the hub knows it. */
+/* `generation`: the one in which it was saved. The report is repeated until the hub knows it. */
 void member_trainer_checkpoint(struct member *member, struct fleet_generation generation,
                                int64_t step, const char *path, double now_ms,
                                struct member_output *out);
@@ -168,8 +168,8 @@ void member_peer_lost(struct member *member, struct fleet_generation generation,
                       double at_ms, double now_ms, struct member_output *out);
 
 /*
- * The process has done all `steps`, told before by member_trainer_step() (0 for a trainer that does
- * not tell steps). `weights_sha256` "" if this process has none to tell.
+ * The process has done all `steps`, which member_trainer_step() has reported (0 for a trainer that
+ * does not report steps). `weights_sha256` "" if this process has none to report.
  */
 void member_trainer_finished(struct member *member, int local_rank, int64_t steps, double loss,
                              const char *weights_sha256, double now_ms, struct member_output *out);
@@ -183,16 +183,16 @@ int member_put(struct member *member, const char *key, const void *value, size_t
 int member_get(struct member *member, int local_rank, const char *key, double now_ms,
                struct member_output *out, struct fleet_error *err);
 
-/* The trainers were asked to save what they hold and end (SIGTERM): tell the hub, which counts on
- * this pod no more, but hears what it says until it has left. */
+/* The trainers were asked to save their state and end (SIGTERM): report it to the hub. The hub
+ * makes no more generations with this pod, but takes its reports until it has left. */
 void member_leaving(struct member *member, double now_ms, struct member_output *out);
 
 /* The trainers have ended: say goodbye once the hub knows their last checkpoint. */
 void member_leave(struct member *member, const char *reason, double now_ms,
                   struct member_output *out);
 
-/* The process does not answer, and may hold state that no other does: it counts as down until it
- * is up again (it has left its generation) or has ended. */
+/* The process does not answer, and may alone hold some state: it counts as down until it is up
+ * again (it has left its generation) or has ended. */
 void member_trainer_silent(struct member *member, int local_rank, double now_ms,
                            struct member_output *out);
 

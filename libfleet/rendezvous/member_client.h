@@ -21,7 +21,7 @@ struct fleet_error;
 struct lws_context;
 struct member_client;
 
-/* Where the hub is, and how the two know each other. */
+/* The address of the hub, and the secrets with which both sides identify each other. */
 struct member_client_hub {
     const char *address; /* an IP address or a name of the hosts file */
     int port;

@@ -74,7 +74,7 @@ struct member {
     char left_for[MESSAGE_CAUSE_MAX + 1]; /* what ended `obeyed`: the hub or a trainer; else "" */
     int place, first_rank;
     bool is_joined;  /* obeyed and not left */
-    bool is_pending; /* joined, waits for the trainers to leave the one before */
+    bool is_pending; /* joined, and waits for the trainers to leave the earlier one */
 
     struct member_steps steps;
     double steps_sent_ms, steps_due_ms;
@@ -131,10 +131,10 @@ void member_report_heartbeat(struct member *member, struct member_output *out);
 void member_report_ready(struct member *member, double age_ms, struct member_output *out);
 void member_report_failures(struct member *member, struct member_output *out);
 void member_report_checkpoint(struct member *member, struct member_output *out);
-/* Once nothing is owed: `left`, after which the hub knows us no more. */
+/* Once nothing is left to report: `left`. After that the hub no longer knows this member. */
 void member_report_left(struct member *member, struct member_output *out);
 void member_report_finished(struct member *member, struct member_output *out);
-/* Is it the one that tells steps in this generation? */
+/* Does this member report the steps of this generation? */
 bool member_report_is_reporter(const struct member *member);
 /* All steps that were not sent on this connection. */
 void member_report_steps(struct member *member, struct member_output *out);

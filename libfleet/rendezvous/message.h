@@ -3,7 +3,7 @@
 #define LIBFLEET_RENDEZVOUS_MESSAGE_H
 
 /*
- * What agent and hub say to each other: one JSON object a message, {"type": "hello", …}.
+ * The messages of agent and hub: each is one JSON object, {"type": "hello", …}.
  *
  *   agent → hub   hello ready progress evaluation failed peer_lost checkpoint_done
  *                 checkpoint_failed finished left
@@ -20,8 +20,8 @@
  * storage and needs no release; one from message_decode() points into its own storage, which
  * message_release() frees.
  *
- * Times do not travel as clock readings, since clocks of two machines differ: a message about
- * something that happened says how long ago it was when sent (`age_ms`).
+ * Messages have no clock readings, since clocks of two machines differ: a message about an event
+ * says how long ago it happened (`age_ms`).
  */
 
 #include <stdbool.h>
@@ -92,7 +92,7 @@ struct message_status {
     struct fleet_generation
         state_generation; /* in which that state was last complete, none if none */
     bool is_leaving;      /* it was asked to go: its trainers save what they hold and end */
-    int64_t steps_from;   /* oldest committed step it could still tell the hub of, 0 = none */
+    int64_t steps_from;   /* oldest committed step that it can still report, 0 = none */
 };
 
 struct message_hello {
@@ -108,7 +108,7 @@ struct message_hello {
     struct message_status status;
     int place;   /* its place in the member list of status.generation, or -1 */
     int members; /* number of members of that generation, 0 if none */
-    /* What a hub after the one that knew it has to go on from: */
+    /* For a hub that does not know this generation: */
     int restarts;         /* counted ever when that generation was made */
     const char *left_for; /* what ended it: a hub's word, or a trainer of its own; "" = neither */
 };
@@ -181,7 +181,7 @@ struct message_finished {
     struct fleet_generation generation;
     int64_t steps;
     double loss;
-    const char *weights_sha256; /* 64 hex digits, or "" where this member has none to tell */
+    const char *weights_sha256; /* 64 hex digits, or "" if this member has none to report */
 };
 
 struct message_left {

@@ -4,8 +4,8 @@
 
 /*
  * Is each value of a strategy legal by itself and beside its companions? All errors at once, each
- * with its path. Which knobs may be on together is asked of strategy_select(), which degrees fit a
- * world of topology_build().
+ * with its path. strategy_select() decides which knobs may be on together, topology_build() which
+ * degrees fit a world.
  *
  * Ranges are those of knobs.def; floats are finite everywhere; companions:
  *   recompute_configs.checkpoint_shape      given exactly with enable_offload

@@ -5,9 +5,9 @@
 /*
  * A few threads that run the tasks of one loop together.
  *
- * The caller cuts the work into tasks by its shape alone; which thread runs which task is chance.
- * So a task must write only what no other task of the loop writes, and the result does not depend
- * on the number of threads. Waiting threads sleep: other processes share our cores.
+ * The caller cuts the work into tasks by its shape alone; any thread may run any task. So a task
+ * must write only what no other task of the loop writes, and the result does not depend on the
+ * number of threads. Waiting threads sleep: other processes share our cores.
  *
  * One loop at a time: thread_pool_run() is called by one thread, and a task never calls it.
  */
