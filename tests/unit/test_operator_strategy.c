@@ -295,7 +295,10 @@ static void test_operator_strategy__has_layouts_for_every_operator_of_every_mode
     check_model(MLP_JOB);
 }
 
-/* A new kind needs axes: all but communication and two that read the flat spaces have them. */
+/*
+ * A new kind needs axes. Without are: communication; two that read the flat spaces; and the sums of
+ * sync_batch_norm, which its pass adds for ranks that are placed already.
+ */
 static void test_operator_strategy__knows_every_kind(void **state)
 {
     (void)state;
