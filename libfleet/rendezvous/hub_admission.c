@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Open handshakes form one list, the oldest first. Sources share cells, and a cell counts their
+/* Open handshakes form one list, the oldest first. Sources share bins, and a bin counts their
  * handshakes. */
 #include "libfleet/rendezvous/hub_admission.h"
 
@@ -21,7 +21,7 @@ struct meter {
     double value, at_ms;
 };
 
-struct cell {
+struct bin {
     uint32_t open;
     struct meter begun;  /* of the source's burst */
     struct meter lately; /* the same, with a slower rate */
@@ -33,7 +33,7 @@ struct hub_admission {
     struct hub_handshake *first, *last;
     size_t count;
     struct meter all; /* of the crowd's burst */
-    struct cell cells[HUB_ADMISSION_CELLS];
+    struct bin bins[HUB_ADMISSION_BINS];
 };
 
 const char *hub_refusal_name(enum hub_refusal refusal)
@@ -69,7 +69,7 @@ void hub_admission_free(struct hub_admission *admission)
     free(admission);
 }
 
-static size_t cell_of(const struct hub_admission *admission, const struct sockaddr_storage *source)
+static size_t bin_of(const struct hub_admission *admission, const struct sockaddr_storage *source)
 {
     uint64_t prefix = 0;
 
@@ -82,7 +82,7 @@ static size_t cell_of(const struct hub_admission *admission, const struct sockad
         else
             memcpy(&prefix, address->s6_addr, sizeof(prefix));
     }
-    return fleet_random_u64(admission->key, prefix) % HUB_ADMISSION_CELLS;
+    return fleet_random_u64(admission->key, prefix) % HUB_ADMISSION_BINS;
 }
 
 static double meter_at(struct meter *meter, double per_second, double now_ms)
@@ -93,53 +93,53 @@ static double meter_at(struct meter *meter, double per_second, double now_ms)
 }
 
 /* Has this source, or have all together, begun too many handshakes? If not, count one more. */
-static bool is_too_fast(struct hub_admission *admission, struct cell *cell, double now_ms)
+static bool is_too_fast(struct hub_admission *admission, struct bin *bin, double now_ms)
 {
     const struct hub_admission_limits *limits = &admission->limits;
-    double begun = meter_at(&cell->begun, limits->source_rate, now_ms);
-    double lately = meter_at(&cell->lately, LATELY_PER_SECOND, now_ms);
+    double begun = meter_at(&bin->begun, limits->source_rate, now_ms);
+    double lately = meter_at(&bin->lately, LATELY_PER_SECOND, now_ms);
     bool is_crowd = meter_at(&admission->all, limits->crowd_rate, now_ms) + 1 > limits->crowd_burst;
 
     if (begun + 1 > limits->source_burst || (is_crowd && lately + 1 > limits->crowd_source_max))
         return true; /* (4) */
-    cell->begun.value++;
-    cell->lately.value++;
+    bin->begun.value++;
+    bin->lately.value++;
     admission->all.value++;
     return false;
 }
 
-static struct hub_handshake *oldest_of(const struct hub_admission *admission, size_t cell)
+static struct hub_handshake *oldest_of(const struct hub_admission *admission, size_t bin)
 {
     struct hub_handshake *handshake = admission->first;
 
-    while (handshake && handshake->cell != cell)
+    while (handshake && handshake->bin != bin)
         handshake = handshake->next;
     return handshake;
 }
 
-/* The oldest handshake of the cell that has most open. */
+/* The oldest handshake of the bin that has most open. */
 static struct hub_handshake *oldest_of_the_largest(const struct hub_admission *admission)
 {
     struct hub_handshake *found = admission->first;
 
     for (struct hub_handshake *each = found; each; each = each->next)
-        if (admission->cells[each->cell].open > admission->cells[found->cell].open)
+        if (admission->bins[each->bin].open > admission->bins[found->bin].open)
             found = each;
     return found;
 }
 
-/* The connection to close so that a handshake of `cell` can begin. -1: none may be closed, and
+/* The connection to close so that a handshake of `bin` can begin. -1: none may be closed, and
  * *out_why has the reason. */
-static int choose_victim(const struct hub_admission *admission, size_t cell, double now_ms,
+static int choose_victim(const struct hub_admission *admission, size_t bin, double now_ms,
                          struct hub_handshake **out_victim, enum hub_refusal *out_why)
 {
     const struct hub_admission_limits *limits = &admission->limits;
-    const struct cell *cells = admission->cells;
+    const struct bin *bins = admission->bins;
     struct hub_handshake *victim;
 
     *out_victim = NULL;
-    if (cells[cell].open >= limits->source_handshakes_max) {
-        victim = oldest_of(admission, cell);
+    if (bins[bin].open >= limits->source_handshakes_max) {
+        victim = oldest_of(admission, bin);
         *out_why = HUB_REFUSED_SOURCE;
     } else if (admission->count >= limits->handshakes_max) {
         victim = oldest_of_the_largest(admission);
@@ -148,7 +148,7 @@ static int choose_victim(const struct hub_admission *admission, size_t cell, dou
         return 0;
     }
     if (!victim || (now_ms - victim->begun_ms < limits->grace_ms &&
-                    cells[victim->cell].open <= cells[cell].open + 1))
+                    bins[victim->bin].open <= bins[bin].open + 1))
         return -1; /* (2) */
     *out_victim = victim;
     return 0;
@@ -159,25 +159,25 @@ struct hub_handshake *hub_admission_begin(struct hub_admission *admission,
                                           struct hub_handshake **out_victim,
                                           enum hub_refusal *out_why)
 {
-    size_t cell = cell_of(admission, source);
+    size_t bin = bin_of(admission, source);
     struct hub_handshake *handshake;
 
     *out_victim = NULL;
     *out_why = HUB_REFUSED_SOURCE_RATE;
-    if (is_too_fast(admission, &admission->cells[cell], now_ms) ||
-        choose_victim(admission, cell, now_ms, out_victim, out_why) < 0)
+    if (is_too_fast(admission, &admission->bins[bin], now_ms) ||
+        choose_victim(admission, bin, now_ms, out_victim, out_why) < 0)
         return NULL;
     handshake = calloc(1, sizeof(*handshake));
     fleet_assert(handshake != NULL);
     *handshake =
-        (struct hub_handshake){.previous = admission->last, .cell = cell, .begun_ms = now_ms};
+        (struct hub_handshake){.previous = admission->last, .bin = bin, .begun_ms = now_ms};
     if (admission->last)
         admission->last->next = handshake;
     else
         admission->first = handshake;
     admission->last = handshake;
     admission->count++;
-    admission->cells[cell].open++;
+    admission->bins[bin].open++;
     return handshake;
 }
 
@@ -192,7 +192,7 @@ void hub_admission_end(struct hub_admission *admission, struct hub_handshake *ha
     else
         admission->last = handshake->previous;
     admission->count--;
-    admission->cells[handshake->cell].open--;
+    admission->bins[handshake->bin].open--;
     free(handshake);
 }
 

@@ -14,8 +14,8 @@
  *  (1) At most `handshakes_max` are open, at most `source_handshakes_max` of one source.
  *  (2) A handshake younger than `grace_ms` is not given up for a newcomer, unless its source has
  *      more open handshakes than the newcomer's.
- *  (3) Memory does not depend on the number of sources. Sources share HUB_ADMISSION_CELLS cells by
- *      a keyed hash; two sources in one cell share its limits.
+ *  (3) Memory does not depend on the number of sources. Sources share HUB_ADMISSION_BINS bins by
+ *      a keyed hash; two sources in one bin share its limits.
  *  (4) In a crowd, when more handshakes begin than the server has time for, sources are refused
  *      that have begun many lately. A source that connects rarely is not refused.
  *
@@ -31,7 +31,7 @@
 struct hub_admission;
 struct sockaddr_storage;
 
-#define HUB_ADMISSION_CELLS 8192
+#define HUB_ADMISSION_BINS 8192
 
 struct hub_admission_limits {
     size_t handshakes_max;        /* open in all */
@@ -48,12 +48,12 @@ struct hub_admission_limits {
 /* An open handshake. `user` is the caller's. */
 struct hub_handshake {
     struct hub_handshake *next, *previous; /* by age */
-    size_t cell;
+    size_t bin;
     double begun_ms;
     void *user;
 };
 
-/* Empty. `seed` is unpredictable: others must not be able to choose addresses that share a cell. */
+/* Empty. `seed` is unpredictable: others must not be able to choose addresses that share a bin. */
 struct hub_admission *hub_admission_new(const struct hub_admission_limits *limits, uint64_t seed);
 /* Ends what is open. NULL is fine. */
 void hub_admission_free(struct hub_admission *admission);
