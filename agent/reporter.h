@@ -18,7 +18,7 @@
  * The termination message of a failure as JSON:
  * {"cause":…,"localRank":…,"exitCode":…,"permanent":…, "message":…,"lines":…}; exitCode is 128 +
  * signal if one ended it. Old lines are dropped until it fits REPORTER_TERMINATION_SIZE_MAX. `text`
- * = the trainer's last words, "" = none.
+ * = the trainer's last error text, "" = none.
  */
 void reporter_format(const struct member_failure *failure, const char *text,
                      struct fleet_strbuf *out);

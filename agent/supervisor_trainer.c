@@ -270,7 +270,7 @@ void supervisor_link_broken(struct supervisor *s, int local_rank, const char *re
     s->host.signal(s->host.user, local_rank, SIGKILL);
 }
 
-/* The end of its log, and its last words below. */
+/* The end of its log, and its last error text below. */
 static void collect_lines(struct supervisor *s, int local_rank, struct fleet_strbuf *out)
 {
     const char *words = s->trainers[local_rank].words;

@@ -31,7 +31,7 @@ static const char usage[] =
     "                    tokenizer_config.json: what transformers' from_pretrained(FOLDER)\n"
     "                    reads. The folder is made if need be.\n"
     "  NAME.safetensors  the weights alone, a new file or a regular file that is replaced\n"
-    "  -                 the weights alone to standard output, a pipe or a file; what is said\n"
+    "  -                 the weights alone to standard output, a pipe or a file; the report\n"
     "                    then goes to standard error\n"
     "\n"
     "  --tokenizer FOLDER  where vocab.json and merges.txt are (tokenizer bpe), if they are\n"
@@ -58,7 +58,7 @@ static bool is_weights_file(const char *path)
     return length > n && strcmp(path + length - n, suffix) == 0;
 }
 
-/* ---- what is said ---------------------------------------------------------------------------- */
+/* ---- the report ------------------------------------------------------------------------------ */
 
 static void print_json(FILE *to, const struct request *request, const struct export_files *files,
                        const struct export_result *result)

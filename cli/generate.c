@@ -140,7 +140,7 @@ static int read_prompt(struct session *s, struct fleet_error *err)
     return 0;
 }
 
-/* ---- what is said ---------------------------------------------------------------------------- */
+/* ---- the output ------------------------------------------------------------------------------ */
 
 /* The bytes of a token as they are printed, into `out`. */
 static void decode(struct session *s, int64_t index, bool is_last, struct fleet_strbuf *out)

@@ -95,7 +95,7 @@ static void on_state_due(uv_timer_t *timer)
     if (state_file_write(lj->config.state_file, lj->job->metadata.name, view->generation.counter,
                          view->progress.step, lj->launcher, &err) == 0)
         lj->state_file_fails = false;
-    else if (!lj->state_file_fails) { /* told once */
+    else if (!lj->state_file_fails) { /* reported once */
         lj->state_file_fails = true;
         note(lj, "warning: --state-file: %s", err.text);
     }

@@ -60,7 +60,7 @@ void progress_note(struct progress *progress, const char *format, ...)
 /* A line of an own trainer: to `notes` if it is an error or `out` holds JSON, else to `out`. */
 void progress_output(struct progress *progress, bool is_error, const char *text);
 
-/* The last words: the end and its reason, the losses, the restarts, what was written. */
+/* The summary: the end and its reason, the losses, the restarts, what was written. */
 void progress_finish(struct progress *progress, const struct progress_end *end);
 
 /* Newest committed step; 0 = none. */

@@ -25,7 +25,7 @@ static const char usage[] =
     "  --pod-address IP           of this replica, for the EndpointSlice ($POD_IP)\n"
     "  --namespace NAME           of Lease, Service and Secret of the installation "
     "($POD_NAMESPACE)\n"
-    "  --watch-namespaces A,B,…   where FleetJobs are looked after (all)\n"
+    "  --watch-namespaces A,B,…   namespaces of the FleetJobs (all)\n"
     "  --identity-secret NAME     Secret with CA and install key (fleetjob-identity)\n"
     "  --lease NAME               Lease for the election of a leader (fleetjob-controller)\n"
     "  --no-election              there is one replica; for tests\n"

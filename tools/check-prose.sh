@@ -33,6 +33,13 @@ wordings='
 \bthose who\b
 \b(of|none of) ours\b
 \bshall\b
+\b[Ww]ithout a word\b
+\blast words\b
+\bwhat is said\b
+\blooked after\b
+\bto be had\b
+\bso long (a|an|until|as it)\b
+\bmeant to\b
 '
 
 # Named exceptions: FILE, a blank, an expression for the line. A line without a use is an error.

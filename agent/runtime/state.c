@@ -188,7 +188,7 @@ static struct thread_pool *new_pool(int *threads, int64_t tasks)
         *threads = backend_cpu_thread_count();
     if (*threads >= tasks)
         *threads = 1;
-    if (thread_pool_new(*threads, &pool, NULL) < 0) { /* no more to be had: the same values */
+    if (thread_pool_new(*threads, &pool, NULL) < 0) { /* no more threads: the same values */
         *threads = 1;
         (void)thread_pool_new(1, &pool, NULL);
     }

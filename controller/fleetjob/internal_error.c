@@ -12,7 +12,7 @@
  *             ──▶ a new pass after RETRY makes it from the status
  *
  *  (1) What the pass was changing is never read again, and not freed: it may be inconsistent. It
- *      stays in a list, so that a tool for leaks can tell it from one. The back-off bounds how much
+ *      stays in a list, so that a tool for leaks does not report it. The back-off bounds how much
  *      that can become.
  *  (2) Nothing that is shared between jobs changes while a pass decides, so nothing shared can be
  *      inconsistent.

@@ -20,7 +20,7 @@
 /* Kubelets write these; they have a field selector by pod, which events.k8s.io does not have. */
 static const struct kube_resource core_events = {"", "v1", "events", "Event", true};
 
-/* ---- what was said -------------------------------------------------------------------------- */
+/* ---- causes that are known ------------------------------------------------------------------- */
 
 const struct pod_events_note *pod_events_find(const struct pod_events *events, const char *uid)
 {

@@ -57,7 +57,7 @@ struct projection_service { /* of the pods of a job */
     char *uid;
     char *owner_uid; /* of its controller; NULL = none */
     char *job_name;  /* by its label */
-    bool is_ours;    /* made by a controller of FleetJobs, and by nobody else's since */
+    bool is_ours;    /* made by a controller of FleetJobs, and not changed since */
 };
 
 /* Index 0 of the pods: the UID of the job. */

@@ -16,7 +16,7 @@
  *      served however long the queue is.
  *  (4) It ends by manager_stop() or by losing the lease. The lease is given back first.
  *
- * It knows nothing of sockets but the probes': the outside world is a kube_io.
+ * It has no sockets but the probes': the outside world is a kube_io.
  */
 
 #include <stdbool.h>

@@ -38,8 +38,8 @@ struct fleet_child {
 /* Start it; `child` is borrowed for the call. -errno if fork or exec fails; nothing runs then. */
 int fleet_child_start(const struct fleet_child *child, pid_t *out_pid);
 
-/* A child that has ended and is not reaped yet, an inherited orphan included; 0 = none. Nobody else
- * gets its number before fleet_child_reap(). */
+/* A child that has ended and is not reaped yet, an inherited orphan included; 0 = none. No other
+ * process gets its number before fleet_child_reap(). */
 pid_t fleet_child_ended(void);
 
 /* Wait until this child has ended, and forget it: its wait status, 0 if there is no such child. */

@@ -29,12 +29,11 @@
  *      of the newest generation while the record cannot be written.
  *  (3) A generation is assigned only when each of its members has left all earlier ones, so no two
  *      generations share a member that takes part in both.
- *  (4) A new hub declares no member lost in its first 10 s + 1 ms a member, unless told that the
- *  pod
- *      is gone. It changes nothing in a generation that runs whole; nor while one makes steps,
- *      which need the votes of all its members, whether they have come or not. A member that it has
- *      never heard of, and that no other member misses, has 20 s, or as long as the owner says
- *      (hub_start.unheard_ms).
+ *  (4) A new hub declares no member lost in its first 10 s + 1 ms a member, unless the owner
+ *  reports that the pod is gone. It changes nothing in a generation that runs whole; nor while one
+ *  makes steps, which need the votes of all its members, whether they have come or not. A member
+ *  that it has never heard of, and that no other member misses, has 20 s, or as long as the owner
+ *  says (hub_start.unheard_ms).
  *  (5) The places of the newest generation are held at most once; a survivor keeps its place, and
  *      with it its rank, unless it no longer exists.
  *  (6) An incident counts once against maxRestarts, however many causes it has until the next

@@ -8,8 +8,8 @@
  *           HUB_EVENT_DEFECT once, no action after it ──▶ the owner ends it and makes another one
  *
  *  (1) A hub with a defect is never looked into again: its memory may be inconsistent. Calls do
- *      nothing, and questions get the answer of a hub that knows nothing.
- *  (2) It is not freed either. It stays in a list, so that a tool for leaks can tell it from one;
+ *      nothing, and questions get the answer of a hub without members.
+ *  (2) It is not freed either. It stays in a list, so that a tool for leaks does not report it;
  *      hub_defects() counts.
  *  (3) A call that fails has no effect outside: its actions are handed over only when it has
  *      returned.

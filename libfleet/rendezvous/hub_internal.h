@@ -439,7 +439,7 @@ void hub_accuse_note(struct hub *hub, const struct hub_peer *accuser,
                      const struct hub_peer *accused);
 /* Before a generation is chosen: judge the open accusation; evicts at most one member. */
 void hub_accuse_judge(struct hub *hub, struct hub_output *out);
-void hub_accuse_forget(struct hub *hub, const char *pod_uid); /* NULL = everybody */
+void hub_accuse_forget(struct hub *hub, const char *pod_uid); /* NULL = all */
 
 /* ---- hub_timeline.c -------------------------------------------------------------------------- */
 

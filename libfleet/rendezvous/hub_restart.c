@@ -94,7 +94,7 @@ bool hub_restart_is_allowed(struct hub *hub, const struct hub_cause *cause, bool
     struct hub_cause end = *cause;
 
     if (hub_restart_counts(hub, &hub->incident) && hub->restarts >= hub->policy.restarts_max) {
-        end.lines = end.lines ? end.lines : end.message; /* what was seen of the last failure */
+        end.lines = end.lines ? end.lines : end.message; /* of the last failure that was seen */
         end.message = NULL;
         hub_finish_fail(hub, &end, out);
         return false;

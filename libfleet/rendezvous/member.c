@@ -2,7 +2,7 @@
 
 /*
  * The agent's side: its connection and its generations. member_trainer.c takes what trainers
- * report, member_report.c tells the hub, member_store.c keeps this member's part of the store.
+ * report, member_report.c reports to the hub, member_store.c keeps this member's part of the store.
  *
  * Two machines run beside each other. The trainers' machine never waits for the connection, and the
  * hub repeats an order until it is carried out.

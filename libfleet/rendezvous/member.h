@@ -122,7 +122,7 @@ void member_trainer_up(struct member *member, int local_rank, int64_t step, doub
                        struct member_output *out);
 
 /* The process listens on another port than before (each start may choose one). Call it before
- * member_trainer_up(), which tells the hub. */
+ * member_trainer_up(), which reports to the hub. */
 void member_set_port(struct member *member, int local_rank, int port);
 
 /* It reached a phase (not WAITING) of `generation`, at `at_ms` on the clock of now_ms. */

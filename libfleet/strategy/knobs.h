@@ -86,7 +86,7 @@ struct knob_message {
 const struct knob_message *knobs_root(void);
 
 /*
- * The field called `name` in `message`, or NULL. *out_spelling (may be NULL) tells which of its
+ * The field called `name` in `message`, or NULL. *out_spelling (may be NULL) says which of its
  * names that was.
  */
 const struct knob_field *knobs_find(const struct knob_message *message, const char *name,

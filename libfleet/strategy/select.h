@@ -58,7 +58,7 @@ enum unit {
 
 struct select_options {
     enum strategy_policy policy;
-    int world_size; /* ranks; SELECT_UNKNOWN_WORLD: nothing is selected, only contradictions told */
+    int world_size; /* ranks; SELECT_UNKNOWN_WORLD: select nothing, report contradictions */
     const char
         *optimizer; /* "momentum" or "Momentum", …; NULL: unknown, taken to be the right one */
     /* Of the training block: */

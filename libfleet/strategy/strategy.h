@@ -19,7 +19,7 @@
  *  (3) A config message holds its defaults whether or not it is set; it is set as soon as it was
  *      mentioned, even empty. A message with a set field is itself set.
  *  (4) A setting with two names (sharding_group_size, sharding_degree) is one member, under its 2.0
- *      name; has_<field> tells which names were given. Two names given have equal values.
+ *      name; has_<field> says which names were given. Two names given have equal values.
  *
  * Two C names differ from Paddle's: auto_ for "auto" (a C keyword) and dp_as_optimizer_sharding
  * for "_dp_as_optimizer_sharding".

@@ -148,7 +148,7 @@ static void arrive(struct fake_io *io, struct kube_call *call)
     else
         call->step = call->response.watch ? STEP_STREAMS : STEP_RETURNS;
     call->due_ms = io->now_ms + latency(io);
-    if (call->step == STEP_FAILS && !call->response.drop) /* lost without a word */
+    if (call->step == STEP_FAILS && !call->response.drop) /* lost silently */
         call->due_ms = call->request.streaming ? io->now_ms + SILENT_PEER : call->deadline_ms;
 }
 

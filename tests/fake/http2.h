@@ -19,7 +19,7 @@ enum fake_http2_kind {
     FAKE_HTTP2_STREAM,     /* the same, and the answer goes on: a watch */
     FAKE_HTTP2_ANSWER_END, /* answered; GOAWAY: the connection takes no further request */
     FAKE_HTTP2_REFUSE,     /* GOAWAY with the stream before this one: surely not processed */
-    FAKE_HTTP2_CUT,        /* the connection is closed without a word: perhaps processed */
+    FAKE_HTTP2_CUT,        /* the connection is closed without GOAWAY: perhaps processed */
     FAKE_HTTP2_CUT_WITHIN, /* … within the answer's body */
 };
 

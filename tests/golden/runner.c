@@ -280,7 +280,7 @@ static void run_all(const char *folder)
         wait_for_one(&running);
 }
 
-/* ---- what is said ---------------------------------------------------------------------------- */
+/* ---- the report ------------------------------------------------------------------------------ */
 
 /* Skips of a kind by reason, so that a hundred rows with one reason are one line. */
 struct reasons {

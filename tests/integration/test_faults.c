@@ -463,7 +463,7 @@ static void expect_code(int code, const char *const *arguments)
         fail_msg("fleetjob %s %s: exit %d, expected %d: %s", arguments[0] ? arguments[0] : "",
                  arguments[0] && arguments[1] ? arguments[1] : "", actual, code, errors);
     if (code != 0 && errors[0] == '\0')
-        fail_msg("fleetjob %s failed without a word", arguments[0] ? arguments[0] : "");
+        fail_msg("fleetjob %s failed without a message", arguments[0] ? arguments[0] : "");
 }
 
 #define CODE(code, ...) expect_code(code, (const char *[]){__VA_ARGS__, NULL})

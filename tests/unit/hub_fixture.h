@@ -323,7 +323,7 @@ static inline void fail_trainer_with(int index, int exit_code, int signal, const
                                          .signal = signal,
                                          .cause = cause,
                                          .fatal = fatal,
-                                         .lines = "last words",
+                                         .lines = "last lines",
                                          .age_ms = 4}};
 
     peer->status = (struct message_status){.generation = peer->status.generation, .step = -1};

@@ -184,7 +184,7 @@ static inline void start_for(struct world *w, uint64_t seed, const char *const *
     start_controller(w);
 }
 
-/* The controller ends without a word, and another one begins with an empty cache. */
+/* The controller ends without a message, and another one begins with an empty cache. */
 static inline void restart_controller(struct world *w)
 {
     reconciler_free(w->reconciler);

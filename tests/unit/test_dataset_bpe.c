@@ -265,7 +265,7 @@ static void test_bpe__files_that_do_not_fit_are_refused_with_the_place(void **st
     assert_refused("{}", NULL, "spec.training.data.vocabulary");
 }
 
-/* What stands behind it would be passed over without a word. */
+/* The text behind it would be ignored silently. */
 static void test_bpe__a_nul_byte_is_no_text(void **state)
 {
     static const char merges[] = "t h\nh e\n\0\nt e\n";

@@ -307,7 +307,7 @@ static void test_link__tells_when_the_other_side_is_gone(void **state)
     open_pair(&p);
     assert_int_equal(link_send(&p.trainer, &m, NULL), 0);
     link_release(&p.trainer);
-    assert_int_equal(link_receive(&p.agent, &got, NULL), 0); /* its last words first */
+    assert_int_equal(link_receive(&p.agent, &got, NULL), 0); /* its last message first */
     assert_int_equal(got.finished.steps, 300);
     assert_int_equal(link_receive(&p.agent, &got, NULL), -EPIPE);
     assert_int_equal(link_send(&p.agent, &m, NULL), -EPIPE);

@@ -2,7 +2,7 @@
 
 /*
  * What a user reads who has made a mistake, word by word: tests/messages/cases.txt, which begins
- * with its form. UPDATE_MESSAGES=1 writes what is said now into the file, so that a review sees
+ * with its form. UPDATE_MESSAGES=1 writes the present messages into the file, so that a review sees
  * each change of a message.
  */
 #include <setjmp.h>

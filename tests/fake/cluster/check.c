@@ -342,7 +342,7 @@ static bool is_out_of_reach(const struct cluster *c, const struct cluster_agent 
     return !a->is_alive || a->cut_until_ms > c->now_ms || a->stopped_until_ms > c->now_ms;
 }
 
-/* What it has told the hub, which cannot know what became of it without a word; -1 if the hub
+/* What the agent has reported to the hub, which cannot know its end without a report; -1 if the hub
  * knows. */
 static int64_t told_step(const struct hub_member *members, size_t count,
                          const struct cluster_agent *a)
