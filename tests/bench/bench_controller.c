@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
@@ -22,6 +21,7 @@
 #include "libfleet/base/strbuf.h"
 #include "tests/fake/apiserver.h"
 #include "tests/fake/apiserver_http.h"
+#include "tests/support/controller_process.h"
 
 #define TIMED_JOBS 2000
 #define JOBS_PATH  "/apis/fleetjob.dev/v1alpha1/namespaces/team/fleetjobs"
@@ -67,36 +67,14 @@ struct rig {
 
 static void start_controller(struct rig *rig)
 {
-    FILE *file = fopen(rig->kubeconfig, "w");
+    static const char *const options[] = {"--probe-port", "0", NULL};
 
-    fleet_assert(file);
-    (void)fprintf(
-        file,
-        "{\"clusters\":[{\"name\":\"c\",\"cluster\":{\"server\":\"http://127.0.0.1:%d\"}}],"
-        "\"contexts\":[{"
-        "\"name\":\"c\",\"context\":{\"cluster\":\"c\",\"user\":\"u\"}}],\"users\":[{\"name\":"
-        "\"u\",\"user\":"
-        "{}}],\"current-context\":\"c\"}",
-        rig->port);
-    (void)fclose(file);
-    rig->controller = fork();
-    if (rig->controller == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        fleet_assert(freopen("/dev/null", "w", stderr));
-        execl("build/bin/fleetjob-controller", "fleetjob-controller", "--kubeconfig",
-              rig->kubeconfig, "--namespace", "team", "--no-election", "--runtime-image",
-              "runtime:1", "--hub-address", "127.0.0.1:1", "--hub-port", "0", "--probe-port", "0",
-              (char *)NULL);
-        _exit(127);
-    }
+    rig->controller = controller_process_start(rig->kubeconfig, rig->port, options, true);
 }
 
 static void stop_controller(struct rig *rig)
 {
-    int status;
-
-    (void)kill(rig->controller, SIGKILL);
-    (void)waitpid(rig->controller, &status, 0);
+    controller_process_kill(rig->controller);
 }
 
 /* Kilobytes: "VmRSS:", "VmHWM:". */

@@ -9,16 +9,13 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -31,6 +28,7 @@
 #include "libfleet/base/strbuf.h"
 #include "tests/fake/apiserver.h"
 #include "tests/fake/apiserver_http.h"
+#include "tests/support/controller_process.h"
 
 #define PATIENCE_MS 120000.0
 #define PAGE        "docs/metrics.md"
@@ -50,42 +48,14 @@ static void on_tick(uv_timer_t *timer)
     (void)timer;
 }
 
-/* A port that nobody has just now. */
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
-
 static void start_controller(struct world *w)
 {
-    FILE *file = fopen(w->kubeconfig, "w");
     char probe_port[8];
+    const char *options[] = {"--probe-port", probe_port, "--job-metrics", NULL};
 
-    assert_non_null(file);
-    fprintf(file,
-            "{\"clusters\":[{\"name\":\"c\",\"cluster\":{\"server\":\"http://127.0.0.1:%d\"}}],"
-            "\"contexts\":[{\"name\":\"c\",\"context\":{\"cluster\":\"c\",\"user\":\"u\"}}],"
-            "\"users\":[{\"name\":\"u\",\"user\":{}}],\"current-context\":\"c\"}",
-            w->port);
-    fclose(file);
-    w->probe_port = free_port();
+    w->probe_port = controller_process_free_port();
     (void)snprintf(probe_port, sizeof(probe_port), "%d", w->probe_port);
-    w->controller = fork();
-    if (w->controller == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        execl("build/bin/fleetjob-controller", "fleetjob-controller", "--kubeconfig", w->kubeconfig,
-              "--namespace", "team", "--no-election", "--runtime-image", "runtime:1",
-              "--hub-address", "127.0.0.1:1", "--hub-port", "0", "--probe-port", probe_port,
-              "--job-metrics", (char *)NULL);
-        _exit(127);
-    }
+    w->controller = controller_process_start(w->kubeconfig, w->port, options, false);
 }
 
 static void turn(struct world *w)
@@ -117,10 +87,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct world *w = *state;
-    int status;
 
-    (void)kill(w->controller, SIGKILL);
-    (void)waitpid(w->controller, &status, 0);
+    controller_process_kill(w->controller);
     (void)unlink(w->kubeconfig);
     fake_apiserver_http_free(w->http);
     uv_close((uv_handle_t *)&w->tick, NULL);

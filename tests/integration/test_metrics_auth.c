@@ -9,7 +9,6 @@
 #include <netinet/in.h>
 #include <openssl/evp.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,10 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -34,6 +31,7 @@
 #include "libfleet/rendezvous/tls_identity.h"
 #include "tests/fake/apiserver.h"
 #include "tests/fake/apiserver_http.h"
+#include "tests/support/controller_process.h"
 #include "tests/support/https_client.h"
 
 #define PATIENCE_MS 120000.0
@@ -77,45 +75,18 @@ static bool answer_review(void *user, const char *collection, cJSON *object)
     return false;
 }
 
-/* A port that nobody has just now. */
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
-
 static void start_controller(struct world *w, const char *option)
 {
     FLEET_AUTO_FREE char *kubeconfig = fleet_file_join(w->folder, "kubeconfig");
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     char probe_port[8], metrics_port[8];
+    const char *options[] = {
+        "--probe-port", probe_port, "--metrics-auth", "--metrics-port", metrics_port, option, NULL};
 
-    fleet_strbuf_appendf(
-        &text,
-        "{\"clusters\":[{\"name\":\"c\",\"cluster\":{\"server\":\"http://127.0.0.1:%d\"}}],"
-        "\"contexts\":[{\"name\":\"c\",\"context\":{\"cluster\":\"c\",\"user\":\"u\"}}],"
-        "\"users\":[{\"name\":\"u\",\"user\":{}}],\"current-context\":\"c\"}",
-        w->port);
-    assert_int_equal(fleet_file_write(kubeconfig, text.text, text.length, NULL), 0);
-    w->probe_port = free_port();
-    w->metrics_port = free_port();
+    w->probe_port = controller_process_free_port();
+    w->metrics_port = controller_process_free_port();
     (void)snprintf(probe_port, sizeof(probe_port), "%d", w->probe_port);
     (void)snprintf(metrics_port, sizeof(metrics_port), "%d", w->metrics_port);
-    w->controller = fork();
-    if (w->controller == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        execl("build/bin/fleetjob-controller", "fleetjob-controller", "--kubeconfig", kubeconfig,
-              "--namespace", "team", "--no-election", "--runtime-image", "runtime:1",
-              "--hub-address", "127.0.0.1:1", "--hub-port", "0", "--probe-port", probe_port,
-              "--metrics-auth", "--metrics-port", metrics_port, option, (char *)NULL);
-        _exit(127);
-    }
+    w->controller = controller_process_start(kubeconfig, w->port, options, false);
 }
 
 static void turn(void *user)
@@ -187,10 +158,8 @@ static void remove_files(const struct world *w)
 static int tear_down(void **state)
 {
     struct world *w = *state;
-    int status;
 
-    (void)kill(w->controller, SIGKILL);
-    (void)waitpid(w->controller, &status, 0);
+    controller_process_kill(w->controller);
     remove_files(w);
     fake_apiserver_http_free(w->http);
     uv_close((uv_handle_t *)&w->tick, NULL);

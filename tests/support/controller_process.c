@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/controller_process.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/child.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/strbuf.h"
+
+int controller_process_free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof(address);
+    FLEET_AUTO_CLOSE int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    fleet_assert(bind(fd, (struct sockaddr *)&address, size) == 0);
+    fleet_assert(getsockname(fd, (struct sockaddr *)&address, &size) == 0);
+    return ntohs(address.sin_port);
+}
+
+pid_t controller_process_start(const char *kubeconfig, int server_port, const char *const *options,
+                               bool is_quiet)
+{
+    const char *arguments[15 + CONTROLLER_PROCESS_OPTIONS_MAX] = {
+        "fleetjob-controller", "--kubeconfig", kubeconfig,
+        "--namespace",         "team",         "--no-election",
+        "--runtime-image",     "runtime:1",    "--hub-address",
+        "127.0.0.1:1",         "--hub-port",   "0"};
+    FLEET_AUTO_CLOSE int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    struct fleet_child child = {.path = "build/bin/fleetjob-controller",
+                                .arguments = (char *const *)arguments,
+                                .fds = {{.fd = is_quiet ? null : -1, .as = STDERR_FILENO}},
+                                .fd_count = 1,
+                                .dies_with_us = true};
+    pid_t pid;
+
+    for (int i = 0; options[i]; i++) {
+        fleet_assert(i < CONTROLLER_PROCESS_OPTIONS_MAX);
+        arguments[12 + i] = options[i];
+    }
+    fleet_strbuf_appendf(
+        &text,
+        "{\"clusters\":[{\"name\":\"c\",\"cluster\":{\"server\":\"http://127.0.0.1:%d\"}}],"
+        "\"contexts\":[{\"name\":\"c\",\"context\":{\"cluster\":\"c\",\"user\":\"u\"}}],"
+        "\"users\":[{\"name\":\"u\",\"user\":{}}],\"current-context\":\"c\"}",
+        server_port);
+    fleet_assert(fleet_file_write(kubeconfig, text.text, text.length, NULL) == 0);
+    fleet_assert(fleet_child_start(&child, &pid) == 0);
+    return pid;
+}
+
+void controller_process_kill(pid_t pid)
+{
+    (void)kill(pid, SIGKILL);
+    (void)fleet_child_reap(pid);
+}
