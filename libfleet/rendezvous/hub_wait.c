@@ -12,8 +12,8 @@
 
 #include "libfleet/rendezvous/hub_internal.h"
 
-#define REPORT_MS   2000.0  /* shorter waits are not reported */
-#define TELL_FEW_MS 10000.0 /* pods take this long to start, and each report writes the status */
+#define REPORT_MS     2000.0  /* shorter waits are not reported */
+#define REPORT_FEW_MS 10000.0 /* pods take this long to start, and each report writes the status */
 
 /* An agent ends a trainer that holds state and does not answer after a minute
  * (agent/supervisor.c). */
@@ -112,7 +112,7 @@ static void describe(struct hub *hub)
 static bool is_worth_a_word(struct hub *hub)
 {
     bool is_start = hub->wait.cause == HUB_WAIT_FEW && isinf(hub->wait.until_ms);
-    double since_ms = hub->wait_since_ms + (is_start ? TELL_FEW_MS : REPORT_MS);
+    double since_ms = hub->wait_since_ms + (is_start ? REPORT_FEW_MS : REPORT_MS);
 
     if (hub->wait.until_ms - hub->now_ms <= REPORT_MS)
         return false;
