@@ -80,18 +80,14 @@ static int open_signals(struct agent *agent, struct fleet_error *err)
                           &agent->signal_watch, err);
 }
 
-static bool owes_checkpoint(const struct agent *agent)
-{
-    return agent->host.client && member_owes_checkpoint(member_client_member(agent->host.client));
-}
-
 /* Is everything reported? Without a hub, is nothing important left to report? */
-static bool has_nothing_to_say(const struct agent *agent)
+static bool has_nothing_to_say(const struct agent *agent, double now_ms)
 {
     const struct member *member =
         agent->host.client ? member_client_member(agent->host.client) : NULL;
 
-    if (!member || (!member_is_connected(member) && !member_owes_checkpoint(member)))
+    if (!member || (!member_is_connected(member) &&
+                    supervisor_patience_ms(agent->host.supervisor, now_ms) <= 0))
         return true;
     return member_has_left(member) && member_client_is_flushed(agent->host.client);
 }
@@ -113,9 +109,9 @@ static int run(struct agent *agent)
         bool is_over = supervisor_is_over(agent->host.supervisor, &exit_code);
 
         if (is_over && isinf(give_up_ms))
-            give_up_ms = now_ms + (owes_checkpoint(agent) ? agent->host.settings.grace_ms
-                                                          : FLUSH_TIMEOUT_MS);
-        if (now_ms >= give_up_ms || (is_over && has_nothing_to_say(agent))) {
+            give_up_ms = now_ms + fmax(FLUSH_TIMEOUT_MS,
+                                       supervisor_patience_ms(agent->host.supervisor, now_ms));
+        if (now_ms >= give_up_ms || (is_over && has_nothing_to_say(agent, now_ms))) {
             fleet_log_info("Ended", FLEET_INT("exitCode", exit_code));
             return exit_code;
         }
@@ -158,6 +154,7 @@ static int open_agent(struct agent *agent, char **arguments, struct fleet_error 
     config.processes = agent->host.settings.processes;
     config.has_own_trainer = agent->host.settings.command != NULL;
     config.grace_ms = agent->host.settings.grace_ms;
+    config.hub_may_move = agent->host.settings.hub.may_move;
     fleet_random_bytes(&config.seed, sizeof(config.seed));
     agent->host.supervisor = supervisor_new(&config, &functions);
     return 0;

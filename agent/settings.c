@@ -79,6 +79,7 @@ static int read_address(struct settings_hub *out, struct fleet_error *err)
     int rc;
 
     if (file && file[0]) {
+        out->may_move = true;
         rc = read_secret("FLEET_HUB_FILE", &said, err);
         return rc < 0 ? rc
                       : settings_split_address("FLEET_HUB_FILE", said, &out->host, &out->port, err);

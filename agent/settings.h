@@ -27,12 +27,15 @@
  * writes them again.
  */
 
+#include <stdbool.h>
+
 struct fleet_error;
 
 /* The address of the hub, and the secrets with which hub and agent identify each other. */
 struct settings_hub {
     char *host;
     int port;
+    bool may_move;        /* a file says where it is: another hub follows one that is lost */
     char *ca_pem, *token; /* contents of the files */
 };
 

@@ -55,6 +55,7 @@
 #define BACKOFF_MAX_MS      10000.0
 #define SILENCE_MS          (6.0 * LINK_HEARTBEAT_MS)
 #define SILENCE_PATIENCE_MS 60000.0 /* the trainer may be the only one that holds the job's state */
+#define GOODBYE_MARGIN_MS   2000.0  /* before SIGKILL, which would look like a failure */
 #define DONE_GRACE_MS       10000.0 /* a finished trainer has nothing left to do */
 
 /* ---- talking to the hub ---------------------------------------------------------------------- */
@@ -360,6 +361,17 @@ bool supervisor_is_over(const struct supervisor *s, int *out_exit_code)
         return false;
     *out_exit_code = s->exit_code;
     return true;
+}
+
+double supervisor_patience_ms(const struct supervisor *s, double now_ms)
+{
+    bool is_missed = s->member && member_assignment(s->member) && !member_has_left(s->member);
+
+    if (s->member && member_owes_checkpoint(s->member))
+        return s->config.grace_ms;
+    if (!is_missed || !s->is_signalled || !s->config.hub_may_move)
+        return 0;
+    return fmax(0, s->signalled_ms + s->config.grace_ms - GOODBYE_MARGIN_MS - now_ms);
 }
 
 struct supervisor *supervisor_new(const struct supervisor_config *config,

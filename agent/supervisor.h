@@ -61,6 +61,7 @@ struct supervisor_config {
     int processes;        /* trainers of this pod, 1 … MESSAGE_PROCESSES_MAX */
     bool has_own_trainer; /* the trainer does not speak link.h: restarted for every generation */
     double grace_ms;      /* from the order to leave to SIGKILL */
+    bool hub_may_move;    /* another hub follows one that is lost, as in a cluster */
     const int *ports;     /* [processes]: where trainers listen, as reported to the hub */
     uint64_t seed;        /* of the back-off's jitter */
 };
@@ -106,6 +107,14 @@ void supervisor_signal(struct supervisor *supervisor, int signal_number, double 
 
 /* The agent has asked the trainer to end; it kills the trainer when the grace is over. */
 bool supervisor_is_stopping(const struct supervisor *supervisor, int local_rank);
+
+/*
+ * Once it is over: for how long it is worth waiting for a hub that does not answer; 0 = nothing is
+ * left to say, or nobody will hear it. A checkpoint has the whole grace. A worker that a signal
+ * ends says goodbye, in what is left of the grace since then, if a hub will follow the one that is
+ * lost: without the goodbye that hub must take it for a failure.
+ */
+double supervisor_patience_ms(const struct supervisor *supervisor, double now_ms);
 
 /* When to call supervisor_tick() at the latest; INFINITY = no need. */
 double supervisor_deadline(const struct supervisor *supervisor);

@@ -51,8 +51,9 @@ struct supervisor {
     uint64_t draws;
     double awake_ms; /* when it last ran; after a gap this process was stopped itself */
     bool is_ending;
-    bool is_signalled; /* by the system, to end */
-    bool has_place;    /* own trainer: `place` is valid, and its generation not aborted */
+    bool is_signalled;   /* by the system, to end, … */
+    double signalled_ms; /* … when */
+    bool has_place;      /* own trainer: `place` is valid, and its generation not aborted */
     struct supervisor_place place;
     int exit_code; /* once is_ending, with … */
     char reason[MESSAGE_REASON_MAX + 1];

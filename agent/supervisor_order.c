@@ -165,6 +165,7 @@ void supervisor_signal(struct supervisor *s, int signal_number, double now_ms)
         return;
     }
     s->is_signalled = true;
+    s->signalled_ms = now_ms;
     if (s->is_ending)
         return; /* the hub has ordered it already */
     (void)snprintf(reason, sizeof(reason), "Signal%d", signal_number);

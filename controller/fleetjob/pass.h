@@ -22,6 +22,9 @@ struct pass {
     int living;                           /* pods that live, those being deleted included */
 };
 
+/* Why Kubernetes takes the pod away; NONE: it does not, or its end is a failure. */
+enum fleet_cause pass_departure_cause(const struct observed_pod *pod);
+
 /* Its containers may run or come to run. */
 static inline bool pass_is_living(const struct observed_pod *pod)
 {

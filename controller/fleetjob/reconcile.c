@@ -7,6 +7,7 @@
  */
 #include "controller/fleetjob/reconcile.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,17 +175,30 @@ static void begin(struct pass *pass, const struct observed *in, struct actions *
     count_pods(pass);
 }
 
-/* A drained or preempted pod has not failed, and the hub cannot know why it leaves. */
+enum fleet_cause pass_departure_cause(const struct observed_pod *pod)
+{
+    enum fleet_cause cause = fleet_cause_find(pod->reason);
+
+    if (pod->phase == OBSERVED_SUCCEEDED)
+        return FLEET_CAUSE_NONE;
+    if (cause == FLEET_CAUSE_PREEMPTED || cause == FLEET_CAUSE_EVICTED)
+        return cause;
+    if (pod->is_deleting && (pass_is_living(pod) || pod->exit_code == 128 + SIGTERM))
+        return FLEET_CAUSE_MEMBER_LEFT; /* its agent was asked to go, and obeys */
+    return FLEET_CAUSE_NONE;
+}
+
+/* A drained, preempted or deleted pod has not failed, and the hub cannot know why it leaves: one
+ * that is made in this pass neither. */
 static void report_departures(struct pass *pass)
 {
     const struct observed *in = pass->in;
     struct actions *out = pass->out;
 
-    for (size_t i = 0; i < in->pod_count && in->hub.is_hosted; i++) {
+    for (size_t i = 0; i < in->pod_count; i++) {
         const struct observed_pod *pod = &in->pods[i];
-        enum fleet_cause cause = fleet_cause_find(pod->reason);
-        if ((cause != FLEET_CAUSE_PREEMPTED && cause != FLEET_CAUSE_EVICTED) ||
-            pod->phase == OBSERVED_SUCCEEDED)
+        enum fleet_cause cause = pass_departure_cause(pod);
+        if (cause == FLEET_CAUSE_NONE)
             continue;
         out->departures =
             fleet_grow(out->departures, out->departure_count, sizeof(*out->departures));

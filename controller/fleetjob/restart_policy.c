@@ -31,7 +31,7 @@ static const struct observed_pod *newest_failed(const struct pass *pass)
 
     for (size_t i = 0; i < pass->in->pod_count; i++) {
         const struct observed_pod *pod = &pass->in->pods[i];
-        if (pod->phase == OBSERVED_FAILED &&
+        if (pod->phase == OBSERVED_FAILED && pass_departure_cause(pod) == FLEET_CAUSE_NONE &&
             (!newest || pod->finished_wall_ms > newest->finished_wall_ms))
             newest = pod;
     }

@@ -128,6 +128,7 @@ void hub_machine_free(struct hub *hub)
     free(hub->pairs);
     fleet_map_release(&hub->order);
     free(hub->absent);
+    hub_leave_forget(hub);
     hub_places_clear(&hub->finished_gone);
     hub_places_clear(&hub->heard_places);
     kv_free(hub->kv);
@@ -440,6 +441,7 @@ static void lose_unheard(struct hub *hub, struct hub_output *out)
         hub_wake_at(hub, due_ms);
         return;
     }
+    (void)hub_leave_explains(hub, hub->newest_members - hub->newest_heard, &cause);
     hub->newest_heard = hub->newest_members;
     hub_form_break(hub, &cause, out);
 }

@@ -195,6 +195,7 @@ void hub_assign_send(struct hub *hub, struct hub_output *out)
 
     message_text_release(hub->newest_text);
     hub->newest_text = describe(hub, &world);
+    hub_leave_forget(hub);
     for (size_t i = 0; i < hub->chosen_count; i++)
         hub_output_send(out, hub->chosen[i], hub->newest_text);
     event = hub_output_event(out, hub, HUB_EVENT_ASSIGNED, NULL);

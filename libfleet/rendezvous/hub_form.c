@@ -45,9 +45,11 @@ void hub_form_abort(struct hub *hub, struct hub_peer *peer, struct hub_output *o
 
 static void note_cause(struct hub_incident *incident, const struct hub_cause *cause)
 {
+    const struct hub_departure *gone = cause->departure;
+
     hub_output_text(incident->cause, "%s", cause->cause);
-    incident->member = cause->peer ? cause->peer->index : -1;
-    incident->attempt = cause->peer ? cause->peer->attempt : -1;
+    incident->member = gone ? gone->index : cause->peer ? cause->peer->index : -1;
+    incident->attempt = gone ? gone->attempt : cause->peer ? cause->peer->attempt : -1;
     incident->exit_code = cause->exit_code;
     incident->signal = cause->signal;
 }
@@ -389,6 +391,7 @@ static void lose_all(struct hub *hub, struct hub_output *out)
                               .exit_code = -1,
                               .fault_ms = hub->now_ms};
 
+    (void)hub_leave_explains(hub, hub->policy.desired, &cause);
     if (hub->has_trained && !hub->incident.is_open)
         hub_form_break(hub, &cause, out);
 }

@@ -195,6 +195,7 @@ void hub_hello_receive(struct hub *hub, uint64_t connection, const struct messag
     hub_peer_bind(hub, peer, connection);
     peer->sequence = message->sequence;
     describe_peer(peer, hello);
+    hub_leave_join(hub, peer);
     hub_holder_forget(hub, hello->pod_uid);
     if (is_new)
         hub_output_event(out, hub, HUB_EVENT_JOINED, peer);

@@ -109,6 +109,13 @@ struct hub_absent {
     double since_ms;
 };
 
+/* A pod that is being taken away, of a worker that this hub has not heard of. */
+struct hub_departure {
+    char pod_uid[MESSAGE_UID_MAX + 1];
+    int index, attempt;
+    enum fleet_cause cause;
+};
+
 /* What a generation that cannot be made yet waits for. */
 enum hub_wait_cause {
     HUB_WAIT_NONE,
@@ -226,6 +233,9 @@ struct hub {
     struct hub_absent *absent; /* [absent_count] */
     size_t absent_count;
 
+    struct hub_departure *departures; /* [departure_count]; until this hub has made a generation */
+    size_t departure_count;
+
     struct kv *kv;
 };
 
@@ -259,7 +269,8 @@ void hub_output_defect(struct hub_output *out, const char *text, double at_ms);
 /* What ended the newest generation, for hub_form_break(). */
 struct hub_cause {
     const char *cause;
-    const struct hub_peer *peer; /* NULL = none */
+    const struct hub_peer *peer;           /* NULL = none, … */
+    const struct hub_departure *departure; /* … or this one, that was never a peer; NULL = none */
     bool is_failure, is_explained;
     int exit_code, signal;
     double fault_ms;
@@ -316,6 +327,13 @@ void hub_assign_repeat(struct hub *hub, struct hub_peer *peer, struct hub_output
 const struct hub_peer *hub_leave_find(const struct hub *hub);
 /* What a generation ends of that it leaves. */
 struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *peer);
+/* Is the end of a generation that a hub before us has made the work of pods that are taken away?
+ * `missing`: so many of its members did not come. If so, `cause` says it. */
+bool hub_leave_explains(const struct hub *hub, int missing, struct hub_cause *cause);
+/* What is known of a pod before its member comes goes over to the member. */
+void hub_leave_join(const struct hub *hub, struct hub_peer *peer);
+/* The newest generation is ours: every member of it is known. */
+void hub_leave_forget(struct hub *hub);
 /* A status of the member has come: is it leaving? That ends a generation of own trainers. */
 void hub_leave_note(struct hub *hub, struct hub_peer *peer, struct hub_output *out);
 

@@ -10,11 +10,18 @@
  *
  * The hub does not connect own trainers with each other. All of them get the order to end at once,
  * so that they can save together, and one generation follows.
+ *
+ * Kubernetes may take a pod away while no hub is there to hear its member. The owner of the next
+ * hub says which pods go, before any member comes. Until that hub has made a generation of its own
+ * it remembers those whose members it does not know: a survivor that only saw a peer vanish may
+ * come first, and what the former hub had heard is lost with it.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "libfleet/base/cause.h"
+#include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
 const struct hub_peer *hub_leave_find(const struct hub *hub)
@@ -37,12 +44,45 @@ struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *p
                               .fault_ms = hub->now_ms};
 }
 
+/* ---- pods that are taken away ---------------------------------------------------------------- */
+
+/* `member` -1: the hub before us knew who it was. */
 static void rename_incident(struct hub_incident *incident, int index, int attempt,
                             enum fleet_cause cause)
 {
-    if (incident->is_open && incident->member == index && incident->attempt == attempt &&
-        fleet_cause_find(incident->cause) == FLEET_CAUSE_MEMBER_LEFT)
-        hub_output_text(incident->cause, "%s", fleet_cause_word(cause));
+    bool is_it = incident->member == index && incident->attempt == attempt;
+
+    if (!incident->is_open || !(is_it || incident->member < 0) ||
+        fleet_cause_find(incident->cause) != FLEET_CAUSE_MEMBER_LEFT)
+        return;
+    hub_output_text(incident->cause, "%s", fleet_cause_word(cause));
+    incident->member = index;
+    incident->attempt = attempt;
+}
+
+static struct hub_departure *find_departure(const struct hub *hub, const char *pod_uid)
+{
+    for (size_t i = 0; i < hub->departure_count; i++)
+        if (strcmp(hub->departures[i].pod_uid, pod_uid) == 0)
+            return &hub->departures[i];
+    return NULL;
+}
+
+static void remember(struct hub *hub, const char *pod_uid, int index, int attempt,
+                     enum fleet_cause cause)
+{
+    struct hub_departure *departure = find_departure(hub, pod_uid);
+
+    if (hub->newest_text || fleet_generation_is_none(hub->newest) ||
+        (!departure && hub->departure_count >= MESSAGE_MEMBERS_MAX))
+        return;
+    if (!departure) {
+        hub->departures =
+            fleet_grow(hub->departures, hub->departure_count, sizeof(*hub->departures));
+        departure = &hub->departures[hub->departure_count++];
+    }
+    *departure = (struct hub_departure){.index = index, .attempt = attempt, .cause = cause};
+    hub_output_text(departure->pod_uid, "%s", pod_uid);
 }
 
 void hub_machine_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
@@ -50,12 +90,52 @@ void hub_machine_member_departs(struct hub *hub, const char *pod_uid, int index,
 {
     struct hub_peer *peer = fleet_map_get(&hub->by_uid, pod_uid);
 
-    if (peer)
+    if (!peer)
+        remember(hub, pod_uid, index, attempt, cause);
+    else if (cause != FLEET_CAUSE_MEMBER_LEFT) /* that it has to say itself */
         hub_output_text(peer->departs_for, "%s", fleet_cause_word(cause));
     rename_incident(&hub->incident, index, attempt, cause);
     if (hub->restart.is_open)
         rename_incident(&hub->restart.incident, index, attempt, cause);
 }
+
+bool hub_leave_explains(const struct hub *hub, int missing, struct hub_cause *cause)
+{
+    const struct hub_departure *first = NULL;
+    int count = 0;
+
+    for (size_t i = 0; i < hub->departure_count; i++) {
+        if (fleet_map_get(&hub->by_uid, hub->departures[i].pod_uid))
+            continue;
+        first = first ? first : &hub->departures[i];
+        count++;
+    }
+    if (!first || count < missing)
+        return false;
+    *cause = (struct hub_cause){.cause = fleet_cause_word(first->cause),
+                                .departure = first,
+                                .is_explained = true,
+                                .exit_code = -1,
+                                .fault_ms = hub->now_ms};
+    return true;
+}
+
+void hub_leave_join(const struct hub *hub, struct hub_peer *peer)
+{
+    const struct hub_departure *departure = find_departure(hub, peer->pod_uid);
+
+    if (departure && departure->cause != FLEET_CAUSE_MEMBER_LEFT)
+        hub_output_text(peer->departs_for, "%s", fleet_cause_word(departure->cause));
+}
+
+void hub_leave_forget(struct hub *hub)
+{
+    free(hub->departures);
+    hub->departures = NULL;
+    hub->departure_count = 0;
+}
+
+/* ---- members that say that they go ----------------------------------------------------------- */
 
 void hub_leave_note(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
 {

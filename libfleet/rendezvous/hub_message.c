@@ -223,6 +223,10 @@ static void on_peer_lost(struct hub *hub, struct hub_peer *peer, const struct me
         hub_form_break(hub, &cause, out);
         return;
     }
+    if (hub_leave_explains(hub, 1, &cause)) {
+        hub_form_break(hub, &cause, out);
+        return;
+    }
     if (accused && accused != peer)
         hub_accuse_note(hub, peer, accused);
     cause.peer = accused;

@@ -93,6 +93,21 @@ static void note_former_cause(struct hub_cause *cause, const char *left_for)
     cause->is_failure = !fleet_cause_is_wanted(fleet_cause_find(left_for));
 }
 
+/* Its own trainers are well. A peer went, as it or Kubernetes said that it would, or the hub before
+ * us knew more than that. */
+static void explain(const struct hub *hub, const char *left_for, struct hub_cause *cause)
+{
+    enum fleet_cause former = fleet_cause_find(left_for);
+    bool is_goodbye = former == FLEET_CAUSE_MEMBER_LEFT;
+
+    if (former != FLEET_CAUSE_NONE && !is_goodbye)
+        note_former_cause(cause, left_for);
+    else if (hub_leave_find(hub))
+        *cause = hub_leave_cause(hub, hub_leave_find(hub));
+    else if (!hub_leave_explains(hub, 1, cause) && is_goodbye)
+        note_former_cause(cause, left_for);
+}
+
 /* The member should be in the newest generation and is not: it lost trainers or a peer. */
 static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
 {
@@ -105,10 +120,8 @@ static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_ou
                               .exit_code = -1,
                               .fault_ms = hub->now_ms};
 
-    if (!is_down && peer->left_for[0])
-        note_former_cause(&cause, peer->left_for);
-    else if (!is_down && hub_leave_find(hub)) /* its peer had announced that it would leave */
-        cause = hub_leave_cause(hub, hub_leave_find(hub));
+    if (!is_down)
+        explain(hub, peer->left_for, &cause);
     if (hub_finish_is_decided(hub))
         hub_finish_try(hub, out);
     else

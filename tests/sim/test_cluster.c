@@ -201,6 +201,12 @@ static void test_cluster__keeps_them_when_hubs_break_and_certificates_expire(voi
     play_and_tell(CLUSTER_WHOLE_FIRST, seeds_count(HISTORIES));
 }
 
+static void test_cluster__keeps_them_when_pods_are_taken_away(void **state)
+{
+    (void)state;
+    play_and_tell(CLUSTER_DRAIN_FIRST, seeds_count(HISTORIES));
+}
+
 /* Histories that broke an invariant when they were first played. */
 static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
 {
@@ -274,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_cluster__keeps_its_invariants_through_random_histories),
         cmocka_unit_test(test_cluster__keeps_them_when_rules_hands_and_clocks_interfere),
         cmocka_unit_test(test_cluster__keeps_them_when_hubs_break_and_certificates_expire),
+        cmocka_unit_test(test_cluster__keeps_them_when_pods_are_taken_away),
         cmocka_unit_test(test_cluster__keeps_them_where_they_once_were_broken),
         cmocka_unit_test(test_cluster__replays_a_history_from_its_seed),
     };

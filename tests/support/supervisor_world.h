@@ -29,6 +29,8 @@
 #define EXITED(code)   ((code) << 8)
 #define SIGNALED(code) (code)
 
+static bool is_local; /* pods that are opened: no hub follows theirs */
+
 struct world {
     struct supervisor *supervisor;
     struct member *member;
@@ -206,6 +208,7 @@ static inline void open_pod(struct world *w, bool has_own_trainer, int processes
     struct supervisor_config config = {.processes = processes,
                                        .has_own_trainer = has_own_trainer,
                                        .grace_ms = 30000,
+                                       .hub_may_move = !is_local,
                                        .ports = ports,
                                        .seed = 7};
     struct supervisor_host host = {.start = host_start,

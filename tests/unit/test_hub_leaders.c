@@ -116,32 +116,6 @@ test_hub_members__who_comes_back_with_the_state_is_not_left_out_for_a_slow_recor
     stop();
 }
 
-/* A member of generation (1, 5) with `count` members that runs, as a hub hears of it later. */
-static void remember(int index, int count)
-{
-    static const int port = 1;
-    static const struct message_member nobody = {
-        .pod_uid = "x", .address = "a", .ports = &port, .processes = 1};
-    struct message_member members[PEERS_MAX];
-    struct message message = {.type = MESSAGE_ASSIGN,
-                              .assign = {.generation = {1, 5},
-                                         .members = members,
-                                         .member_count = (size_t)count,
-                                         .world = count,
-                                         .plan_digest = ""}};
-
-    for (int i = 0; i < count; i++)
-        members[i] = nobody;
-    w.peers[index].assigns = 1;
-    message_copy(&message, &w.peers[index].last_assign);
-    w.peers[index].place = index;
-    w.peers[index].status = (struct message_status){.state = MESSAGE_STATE_RUNNING,
-                                                    .generation = {1, 5},
-                                                    .phase = FLEET_PHASE_FIRST_STEP,
-                                                    .step = 40,
-                                                    .state_generation = {1, 5}};
-}
-
 /* ---- restarts are counted once, across leaders ----------------------------------------------- */
 
 static void test_hub_members__a_restart_is_recorded_with_the_generation_it_leads_to(void **state)

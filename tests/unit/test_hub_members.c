@@ -351,51 +351,6 @@ static void test_hub_members__hello_comes_first(void **state)
     stop();
 }
 
-/* ---- pods that Kubernetes takes away --------------------------------------------------------- */
-
-static void departs(int index, enum fleet_cause cause)
-{
-    char uid[32];
-
-    (void)snprintf(uid, sizeof(uid), "pod-%d-%d", index, w.peers[index].attempt);
-    hub_member_departs(w.hub, uid, index, w.peers[index].attempt, cause);
-}
-
-/* Whether the word comes before the goodbye, or after it. */
-static void test_hub_members__a_preempted_worker_is_called_so(void **state)
-{
-    (void)state;
-    for (int is_late = 0; is_late < 2; is_late++) {
-        start(1, 3, NULL);
-        form(3);
-        if (!is_late)
-            departs(1, FLEET_CAUSE_PREEMPTED);
-        w.peers[1].status.is_leaving = true;
-        heartbeat(1);
-        leave(1);
-        if (is_late)
-            departs(1, FLEET_CAUSE_PREEMPTED);
-        restart_all(3, 1);
-        assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "Preempted");
-        assert_int_equal(hub_restarts_total(w.hub), 0);
-        stop();
-    }
-}
-
-/* The kubelet gives it no time to say goodbye. */
-static void test_hub_members__an_evicted_worker_that_dies_is_no_failure(void **state)
-{
-    (void)state;
-    start(1, 3, NULL);
-    form(3);
-    departs(1, FLEET_CAUSE_EVICTED);
-    gone(1);
-    restart_all(3, 1);
-    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "Evicted");
-    assert_int_equal(hub_restarts_total(w.hub), 0);
-    stop();
-}
-
 #define TEST(name) cmocka_unit_test(test_hub_members__##name)
 
 int main(void)
@@ -419,8 +374,6 @@ int main(void)
         TEST(repeats_what_was_lost),
         TEST(one_pod_an_index),
         TEST(hello_comes_first),
-        TEST(a_preempted_worker_is_called_so),
-        TEST(an_evicted_worker_that_dies_is_no_failure),
     };
     return cmocka_run_group_tests_name("hub_members", tests, NULL, NULL);
 }

@@ -272,6 +272,42 @@ static void test_supervisor__tells_of_the_last_checkpoint_before_it_leaves(void 
     close_world(&w);
 }
 
+/* The hub is lost with its leader while the pod is drained. */
+static void test_supervisor__waits_for_a_hub_to_say_goodbye_to(void **state)
+{
+    struct member_output out = {0};
+    struct world w;
+
+    (void)state;
+    for (int local = 0; local < 2; local++) {
+        is_local = local;
+        train(&w);
+        member_disconnected(w.member, w.now, &out);
+        member_output_release(&out);
+        supervisor_signal(w.supervisor, SIGTERM, w.now);
+        supervisor_exited(w.supervisor, 0, EXITED(0), w.now += 1000);
+        expect_over(&w, 128 + SIGTERM);
+        assert_true(supervisor_patience_ms(w.supervisor, w.now) == (local ? 0 : 27000));
+        assert_true(supervisor_patience_ms(w.supervisor, w.now + 27500) == 0); /* SIGKILL is near */
+        close_world(&w);
+    }
+    is_local = false;
+}
+
+/* It leaves a hub that hears it, or nobody knows it. */
+static void test_supervisor__waits_for_no_hub_that_has_heard_it(void **state)
+{
+    struct world w;
+
+    (void)state;
+    train(&w);
+    supervisor_signal(w.supervisor, SIGTERM, w.now);
+    supervisor_exited(w.supervisor, 0, EXITED(0), w.now);
+    assert_true(member_has_left(w.member));
+    assert_true(supervisor_patience_ms(w.supervisor, w.now) == 0);
+    close_world(&w);
+}
+
 static void test_supervisor__gives_a_leaving_trainer_its_grace_and_no_more(void **state)
 {
     struct world w;
@@ -412,6 +448,8 @@ int main(void)
         cmocka_unit_test(test_supervisor__kills_a_trainer_that_does_not_leave_a_generation),
         cmocka_unit_test(test_supervisor__ends_well_with_the_job),
         cmocka_unit_test(test_supervisor__leaves_on_a_signal_and_kills_on_the_second),
+        cmocka_unit_test(test_supervisor__waits_for_a_hub_to_say_goodbye_to),
+        cmocka_unit_test(test_supervisor__waits_for_no_hub_that_has_heard_it),
         cmocka_unit_test(test_supervisor__gives_a_leaving_trainer_its_grace_and_no_more),
         cmocka_unit_test(test_supervisor__tells_of_the_last_checkpoint_before_it_leaves),
         cmocka_unit_test(test_supervisor__kills_a_stopped_trainer_that_is_not_needed),

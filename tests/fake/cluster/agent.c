@@ -196,7 +196,7 @@ void cluster_agent_start(struct cluster *c, int node, const cJSON *pod)
 {
     struct cluster_agent *a = &c->agents[c->agent_count];
     static const int ports[CLUSTER_PROCESSES] = {7000, 7001};
-    struct supervisor_config config = {.grace_ms = 8000, .ports = ports};
+    struct supervisor_config config = {.ports = ports};
     struct supervisor_host host = {.start = host_start,
                                    .signal = host_signal,
                                    .send = host_send,
@@ -226,6 +226,8 @@ void cluster_agent_start(struct cluster *c, int node, const cJSON *pod)
     (void)snprintf(a->address, sizeof(a->address), "10.1.%d.%d", a->number / 250,
                    a->number % 250 + 1);
     cluster_trace(c, "agent %s (%s) starts on node %d", a->pod, a->uid + 30, node);
+    config.hub_may_move = c->world.has_drains;
+    config.grace_ms = c->world.has_drains ? 30000 : 8000;
     config.processes = c->jobs[a->job].processes;
     config.has_own_trainer = c->jobs[a->job].is_own;
     config.seed = cluster_random(c);
@@ -258,8 +260,12 @@ void cluster_agent_settle(struct cluster *c, struct cluster_agent *a)
 {
     int exit_code;
 
-    if (a->is_alive && supervisor_is_over(a->supervisor, &exit_code))
-        cluster_agent_kill(c, a, exit_code, false);
+    if (!a->is_alive || !supervisor_is_over(a->supervisor, &exit_code))
+        return;
+    if (c->world.has_drains && a->member && !member_has_left(a->member) &&
+        supervisor_patience_ms(a->supervisor, c->now_ms) > 0)
+        return; /* as the agent's program does */
+    cluster_agent_kill(c, a, exit_code, false);
 }
 
 void cluster_agent_term(struct cluster *c, struct cluster_agent *a, double grace_ms)

@@ -88,6 +88,8 @@ static void check_verdict(struct cluster *c, struct cluster_job *job, int number
     if (strcmp(verdict, WELLKNOWN_CONDITION_SUCCEEDED) == 0 && !job->has_finished)
         cluster_broken(c, "(7) job %d has succeeded at step %" PRId64 " of %" PRId64, number,
                        job->committed_most, job->steps);
+    if (strcmp(reason, WELLKNOWN_REASON_RESTARTS_EXCEEDED) == 0)
+        cluster_restarts_used_up(c, number);
     c->finished += verdict[0] == 'S';
     c->failed += verdict[0] == 'F';
 }

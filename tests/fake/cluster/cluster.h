@@ -56,6 +56,9 @@ struct installation;
 #define CLUSTER_RULES_FIRST 1000000000ul /* seeds below keep the histories that they always had */
 /* Seeds from here on also have certificates, the objects of the hub, hubs that break */
 #define CLUSTER_WHOLE_FIRST 2000000000ul
+/* Seeds from here on have pods that Kubernetes takes away instead of those two: with them almost
+ * every restart has something to be blamed on */
+#define CLUSTER_DRAIN_FIRST 3000000000ul
 #define CLUSTER_LINES       120 /* of the history that are kept */
 #define CLUSTER_NAMESPACE   "team"
 
@@ -177,7 +180,8 @@ struct cluster_agent {
     double cut_until_ms;       /* its network */
     double stopped_until_ms;   /* its process */
     double kill_at_ms;         /* the grace of its pod is over */
-    bool is_termed;            /* SIGTERM was sent */
+    bool is_taken;             /* Kubernetes takes its pod away, … */
+    bool is_termed;            /* … SIGTERM was sent */
     int exit_code;             /* when it has ended */
     double last_arrival_ms[2]; /* of its messages: to the hub, from the hub */
     int last_place;            /* in the last generation that was assigned, -1 = not in it */
@@ -243,6 +247,7 @@ struct cluster_run { /* a generation */
     int64_t voted;                      /* newest step whose vote is complete */
     bool has_committed;
     double assigned_ms;
+    int leaders;     /* that there were when it was assigned */
     int restarts;    /* of the job when it was made, as in the assign to its members */
     bool is_restart; /* one more than the generation before, … */
     int64_t before;  /* … which was this one; those in between were recorded only */
@@ -267,7 +272,8 @@ struct cluster_world { /* by seed */
     bool has_api_faults, has_leader_faults, has_node_faults, has_user;
     /* quota, admission, deletions by hand, clocks: seeds from CLUSTER_RULES_FIRST */
     bool has_rule_faults;
-    bool is_whole; /* seeds from CLUSTER_WHOLE_FIRST */
+    bool is_whole;   /* seeds from CLUSTER_WHOLE_FIRST */
+    bool has_drains; /* seeds from CLUSTER_DRAIN_FIRST */
     int job_count;
     double lease_ms;
 };
@@ -434,8 +440,12 @@ void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int
 /* It is asked to go: that ends its generation, even if trainers have ended that it has not heard
  * of yet. */
 void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a);
+/* Its pod is taken away: a failure of its own trainers may be lost with it and its hub. */
+void cluster_restarts_take(struct cluster *c, struct cluster_agent *a);
 /* A generation is ended by a resize: what its hub has not heard of by then did not end it. */
 void cluster_restarts_resize(struct cluster *c, int job, struct fleet_generation ended);
+/* The job has used up its restarts, says its status. */
+void cluster_restarts_used_up(struct cluster *c, int job);
 /* A generation is sent to its members, together with the number of restarts including it. */
 void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int restarts);
 /* The job as it stands on the server. */

@@ -24,8 +24,9 @@ void cluster_world_choose(struct cluster *c)
     w->loss = w->has_api_faults && cluster_chance(c, 0.5) ? cluster_uniform(c, 0, 0.03) : 0;
     w->job_count = cluster_chance(c, 0.2) ? 2 : 1;
     w->lease_ms = cluster_chance(c, 0.5) ? 15000 : 5000;
-    w->has_rule_faults = c->seed >= CLUSTER_RULES_FIRST;
-    w->is_whole = c->seed >= CLUSTER_WHOLE_FIRST;
+    w->has_drains = c->seed >= CLUSTER_DRAIN_FIRST;
+    w->has_rule_faults = c->seed >= CLUSTER_RULES_FIRST && !w->has_drains;
+    w->is_whole = c->seed >= CLUSTER_WHOLE_FIRST && !w->has_drains;
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
@@ -122,6 +123,48 @@ static void disturb_leader(struct cluster *c)
     cluster_replica_kill(c, replica);
     cluster_push(c, c->now_ms + cluster_uniform(c, 500, 20000),
                  (struct cluster_event){.type = CLUSTER_REPLICA_START, .replica = replica});
+}
+
+/* ---- drains ---------------------------------------------------------------------------------- */
+
+/* Its pod is asked to go; "" = nobody says why. That is no trouble of its worker. */
+static void take_away(struct cluster *c, struct cluster_agent *a, const char *reason)
+{
+    char path[160], body[200], pod[64];
+
+    (void)snprintf(pod, sizeof(pod), "%s", a->pod);
+    (void)snprintf(path, sizeof(path), CLUSTER_PODS_PATH "/%s/status", pod);
+    (void)snprintf(
+        body, sizeof(body),
+        "{\"status\":{\"conditions\":[{\"type\":\"DisruptionTarget\",\"status\":\"True\","
+        "\"reason\":\"%s\"}]}}",
+        reason);
+    cluster_trace(c, "pod %s is taken away: %s", pod, reason);
+    cluster_restarts_take(c, a);
+    if (reason[0])
+        (void)fake_apiserver_do(c->server, "PATCH", path, body);
+    cluster_pod_delete(c, pod, false);
+}
+
+/* One pod, or all of its node; the leader may have been there, too. */
+static void drain(struct cluster *c, struct cluster_agent *a)
+{
+    static const char *const reasons[] = {"", "EvictionByEvictionAPI", "PreemptionByScheduler",
+                                          "DeletionByTaintManager"};
+    const char *reason = reasons[cluster_below(c, 4)];
+    bool is_whole_node = cluster_chance(c, 0.3);
+    int node = a->node, leader = cluster_leader(c), count = c->agent_count;
+
+    if (!is_whole_node)
+        take_away(c, a, reason);
+    for (int i = 0; is_whole_node && i < count; i++)
+        if (c->agents[i].is_alive && c->agents[i].node == node)
+            take_away(c, &c->agents[i], reason);
+    if (leader < 0 || !cluster_chance(c, 0.6))
+        return;
+    cluster_replica_kill(c, leader);
+    cluster_push(c, c->now_ms + cluster_uniform(c, 500, 20000),
+                 (struct cluster_event){.type = CLUSTER_REPLICA_START, .replica = leader});
 }
 
 /* ---- rules, hands and clocks ----------------------------------------------------------------- */
@@ -269,7 +312,9 @@ static void inject(struct cluster *c)
     struct cluster_agent *a = any_agent(c);
 
     c->faults++;
-    if (w->is_whole && cluster_chance(c, 0.2))
+    if (w->has_drains && a && cluster_chance(c, 0.3))
+        drain(c, a);
+    else if (w->is_whole && cluster_chance(c, 0.2))
         break_whole(c);
     else if (w->has_rule_faults && cluster_chance(c, 0.25))
         break_rules(c);

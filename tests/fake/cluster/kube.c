@@ -25,7 +25,8 @@
 #include "tests/fake/apiserver.h"
 #include "tests/fake/cluster/cluster.h"
 
-#define GRACE_MS 10000.0
+#define GRACE_MS       10000.0
+#define DRAIN_GRACE_MS 30000.0 /* as workers have it: longer than a leader takes to be replaced */
 
 static bool is_deleting(const cJSON *object)
 {
@@ -170,7 +171,7 @@ static bool look_at(struct cluster *c, int node, const cJSON *pod)
         return true;
     }
     if (a && a->is_alive && is_deleting(pod))
-        cluster_agent_term(c, a, GRACE_MS);
+        cluster_agent_term(c, a, c->world.has_drains ? DRAIN_GRACE_MS : GRACE_MS);
     return false;
 }
 

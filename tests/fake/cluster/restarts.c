@@ -7,11 +7,15 @@
  *   - a generation adds one restart at most to those of the generation before it;
  *   - none, if nothing was wrong with any worker of that (a resize, a suspend) and no hub stood
  *     still;
+ *   - a job fails for want of restarts only after trouble, too: a drain is none;
  *   - one, if a trainer of it was killed while its hub knew it to run, and the status that it
  *     trained, unless the hub ended it by a resize, or its worker was asked to go, before anybody
- *     could say so;
+ *     could say so, or Kubernetes took that worker away;
  *   - the history of a job that is over has the newest of each leader;
  *   - the status has the count of the generation that it records.
+ *
+ * What a leader knows of a pod that was taken away is lost with it if it has made no generation
+ * since and the pod is gone: then the next one takes its worker for lost (seed 3000000073).
  *
  * The last rule is exact for the newest generation. A record may arrive late: its leader sent it,
  * assigned a later generation without a record, and is gone (seed 60060326). A leader may also
@@ -69,7 +73,7 @@ void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int
     int leader = cluster_leader(c), place = cluster_hub_find(c, leader, a->job);
     const struct hub *hub = place >= 0 ? c->replicas[leader].hubs[place].hub : NULL;
 
-    if (!hub || t->run < 0 || t->run != job->newest_run || job->is_suspended ||
+    if (!hub || a->is_taken || t->run < 0 || t->run != job->newest_run || job->is_suspended ||
         hub_phase(hub) != HUB_RUNNING || !is_whole(c, t->run) || !is_known(hub, a) ||
         fleet_generation_compare(hub_generation(hub), c->runs[t->run].generation) != 0)
         return;
@@ -85,6 +89,16 @@ void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a)
             c->runs[newest].must_count = false;
 }
 
+void cluster_restarts_take(struct cluster *c, struct cluster_agent *a)
+{
+    int newest = c->jobs[a->job].newest_run;
+
+    a->is_taken = true;
+    for (int p = 0; newest >= 0 && p < c->jobs[a->job].processes; p++)
+        if (a->trainers[p].run != newest)
+            c->runs[newest].must_count = false;
+}
+
 void cluster_restarts_resize(struct cluster *c, int job, struct fleet_generation ended)
 {
     int newest = c->jobs[job].newest_run;
@@ -96,6 +110,8 @@ void cluster_restarts_resize(struct cluster *c, int job, struct fleet_generation
 static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
 {
     if (c->thawed_ms > run->assigned_ms - TROUBLE_MS)
+        return true;
+    if (c->leaders > run->leaders + 1)
         return true;
     for (int i = 0; i < run->count; i++)
         if (c->agents[run->agents[i]].hurt_ms > run->assigned_ms - TROUBLE_MS)
@@ -143,6 +159,7 @@ void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int res
     int more = restarts - restarts_before(c, run, before);
 
     run->assigned_ms = c->now_ms;
+    run->leaders = c->leaders;
     run->was_recorded = fleet_generation_compare(run->generation, job->recorded) <= 0;
     run->restarts = restarts;
     run->is_restart = more == 1;
@@ -161,6 +178,14 @@ void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int res
         cluster_broken(c, "(8) job %d: generation %" PRId64 " is no restart, but a trainer died",
                        run->job, run->generation.counter);
     job->was_suspended = job->is_suspended;
+}
+
+void cluster_restarts_used_up(struct cluster *c, int job)
+{
+    const struct cluster_run *run = find_known(c, job);
+
+    if (run && !c->jobs[job].is_status_lost && !had_trouble(c, run))
+        cluster_broken(c, "(8) job %d has used up its restarts, but nothing was wrong", job);
 }
 
 static int64_t number_at(const cJSON *object, const char *path, int64_t otherwise)

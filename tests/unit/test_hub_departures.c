@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Pods that Kubernetes takes away: what ends with one is no failure, also if the hub that heard of
+ * it is lost, and whichever of the members the next hub hears first.
+ */
+#include "tests/unit/hub_fixture.h"
+
+/* ---- pods that Kubernetes takes away --------------------------------------------------------- */
+
+static void departs(int index, enum fleet_cause cause)
+{
+    char uid[32];
+
+    (void)snprintf(uid, sizeof(uid), "pod-%d-%d", index, w.peers[index].attempt);
+    hub_member_departs(w.hub, uid, index, w.peers[index].attempt, cause);
+}
+
+/* Whether the word comes before the goodbye, or after it. */
+static void test_hub_departures__a_preempted_worker_is_called_so(void **state)
+{
+    (void)state;
+    for (int is_late = 0; is_late < 2; is_late++) {
+        start(1, 3, NULL);
+        form(3);
+        if (!is_late)
+            departs(1, FLEET_CAUSE_PREEMPTED);
+        w.peers[1].status.is_leaving = true;
+        heartbeat(1);
+        leave(1);
+        if (is_late)
+            departs(1, FLEET_CAUSE_PREEMPTED);
+        restart_all(3, 1);
+        assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "Preempted");
+        assert_int_equal(hub_restarts_total(w.hub), 0);
+        stop();
+    }
+}
+
+/* The kubelet gives it no time to say goodbye. */
+static void test_hub_departures__an_evicted_worker_that_dies_is_no_failure(void **state)
+{
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    departs(1, FLEET_CAUSE_EVICTED);
+    gone(1);
+    restart_all(3, 1);
+    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "Evicted");
+    assert_int_equal(hub_restarts_total(w.hub), 0);
+    stop();
+}
+
+/* ---- under the next leader ------------------------------------------------------------------- */
+
+/* The next hub of a job whose members were in generation (1, 5) and that may not restart. */
+static void take_over(int min, int desired, int members)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .has_trained = true};
+    struct hub_policy p = policy(min, desired);
+    struct hub_output out = {0};
+
+    start(min, desired, &s);
+    p.restarts_max = 0;
+    hub_configure(w.hub, &p, w.now_ms, &out);
+    carry_out(&out);
+    for (int i = 0; i < members; i++) {
+        remember(i, members);
+        w.peers[i].status.state = MESSAGE_STATE_WAITING;
+    }
+}
+
+static void assert_wanted(const char *cause, int member)
+{
+    assert_generation(6);
+    run(40);
+    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, cause);
+    assert_int_equal(last_event(HUB_EVENT_RESTART)->member, member);
+    assert_int_equal(count_events(HUB_EVENT_FAILED), 0);
+    assert_int_equal(hub_restarts_total(w.hub), 0);
+}
+
+/* The survivor lost it in the middle of a step and comes first. */
+static void test_hub_departures__are_known_before_the_member_comes(void **state)
+{
+    (void)state;
+    take_over(1, 1, 2);
+    departs(1, FLEET_CAUSE_EVICTED);
+    hello(0);
+    w.peers[1].status.is_leaving = true;
+    hello(1);
+    leave(1);
+    assert_wanted("Evicted", 1);
+    stop();
+}
+
+static void test_hub_departures__explain_a_member_that_never_comes(void **state)
+{
+    (void)state;
+    take_over(1, 1, 2);
+    departs(1, FLEET_CAUSE_PREEMPTED);
+    hello(0);
+    wait_quietly(12000, true);
+    assert_wanted("Preempted", 1);
+    stop();
+}
+
+/* The survivor has not noticed yet when it comes. */
+static void test_hub_departures__explain_a_lost_peer(void **state)
+{
+    (void)state;
+    take_over(1, 1, 2);
+    departs(1, FLEET_CAUSE_EVICTED);
+    w.peers[0].status.state = MESSAGE_STATE_RUNNING;
+    hello(0);
+    accuse(0, 1);
+    left_generation(0);
+    wait_quietly(12000, true);
+    assert_wanted("Evicted", 1);
+    stop();
+}
+
+/* It hangs in a step that will not end. */
+static void test_hub_departures__explain_a_member_that_nobody_misses(void **state)
+{
+    (void)state;
+    take_over(1, 1, 2);
+    departs(1, FLEET_CAUSE_EVICTED);
+    w.peers[0].status.state = MESSAGE_STATE_RUNNING;
+    hello(0);
+    wait_quietly(21000, true);
+    assert_phase(HUB_GATHERING);
+    left_generation(0);
+    assert_wanted("Evicted", 1);
+    stop();
+}
+
+static void test_hub_departures__of_all_members_are_no_failure(void **state)
+{
+    (void)state;
+    take_over(1, 2, 2);
+    departs(0, FLEET_CAUSE_EVICTED);
+    departs(1, FLEET_CAUSE_EVICTED);
+    for (int i = 0; i < 2; i++) {
+        w.peers[i] = (struct peer){
+            .attempt = 1, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
+        ready(i);
+    }
+    wait_quietly(11000, true);
+    assert_wanted("Evicted", 0);
+    stop();
+}
+
+/* The former hub had ended the generation, and did not know why the member went. */
+static void test_hub_departures__say_more_than_the_former_hub(void **state)
+{
+    (void)state;
+    take_over(1, 1, 2);
+    departs(1, FLEET_CAUSE_EVICTED);
+    w.peers[0].left_for = "MemberLeft";
+    hello(0);
+    wait_quietly(12000, true);
+    assert_wanted("Evicted", 1);
+    stop();
+}
+
+/* … and this one hears it when the generation has ended. */
+static void test_hub_departures__come_after_what_the_former_hub_said(void **state)
+{
+    (void)state;
+    take_over(1, 1, 2);
+    w.peers[0].left_for = "MemberLeft";
+    hello(0);
+    departs(1, FLEET_CAUSE_EVICTED);
+    wait_quietly(12000, true);
+    assert_wanted("Evicted", 1);
+    stop();
+}
+
+/* kubectl delete pod */
+static void test_hub_departures__of_deleted_pods_are_no_failure(void **state)
+{
+    (void)state;
+    take_over(1, 1, 2);
+    departs(1, FLEET_CAUSE_MEMBER_LEFT);
+    hello(0);
+    wait_quietly(12000, true);
+    assert_wanted("MemberLeft", 1);
+    stop();
+}
+
+/* ---- what they do not explain ---------------------------------------------------------------- */
+
+static void test_hub_departures__hide_no_failure(void **state)
+{
+    (void)state;
+    take_over(1, 2, 3);
+    departs(2, FLEET_CAUSE_EVICTED);
+    hello(0);
+    w.peers[1].left_for = "TrainerFailed";
+    w.peers[1].status.step = -1;
+    hello(1);
+    assert_int_equal(count_events(HUB_EVENT_FAILED), 1); /* none is allowed */
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->cause, "TrainerFailed");
+    stop();
+}
+
+/* One of two is evicted, the other dies without a word: its pod is not being taken away. */
+static void test_hub_departures__explain_no_more_members_than_go(void **state)
+{
+    (void)state;
+    take_over(1, 2, 2);
+    departs(1, FLEET_CAUSE_EVICTED);
+    w.peers[0] = (struct peer){
+        .attempt = 1, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
+    ready(0);
+    wait_quietly(11000, true);
+    assert_int_equal(count_events(HUB_EVENT_FAILED), 1);
+    stop();
+}
+
+/* A pod that was never in the generation that this hub has made. */
+static void test_hub_departures__of_strangers_explain_nothing(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    departs(5, FLEET_CAUSE_EVICTED);
+    accuse(0, 1);
+    restart_all(2, 1);
+    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "PeerUnreachable");
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    stop();
+}
+
+/* Its pod is being deleted, and it dies without the goodbye that it had time for. */
+static void test_hub_departures__of_deleted_pods_need_a_goodbye(void **state)
+{
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    departs(1, FLEET_CAUSE_MEMBER_LEFT);
+    gone(1);
+    restart_all(3, 1);
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    stop();
+}
+
+#define TEST(name) cmocka_unit_test(test_hub_departures__##name)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_preempted_worker_is_called_so),
+        TEST(an_evicted_worker_that_dies_is_no_failure),
+        TEST(are_known_before_the_member_comes),
+        TEST(explain_a_member_that_never_comes),
+        TEST(explain_a_lost_peer),
+        TEST(explain_a_member_that_nobody_misses),
+        TEST(of_all_members_are_no_failure),
+        TEST(say_more_than_the_former_hub),
+        TEST(come_after_what_the_former_hub_said),
+        TEST(of_deleted_pods_are_no_failure),
+        TEST(hide_no_failure),
+        TEST(explain_no_more_members_than_go),
+        TEST(of_strangers_explain_nothing),
+        TEST(of_deleted_pods_need_a_goodbye),
+    };
+    return cmocka_run_group_tests_name("hub_departures", tests, NULL, NULL);
+}
