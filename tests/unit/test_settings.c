@@ -44,6 +44,7 @@ static void expect_hub(const char *host, int port, const char *ca, const char *t
     assert_int_equal(hub.port, port);
     assert_string_equal(hub.ca_pem, ca);
     assert_string_equal(hub.token, token);
+    assert_int_equal(hub.may_move, getenv("FLEET_HUB_FILE") != NULL);
     settings_release_hub(&hub);
 }
 
