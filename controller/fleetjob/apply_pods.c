@@ -65,23 +65,46 @@ static const char *last_node(const struct reconciler_pass *pass, int index, int 
     return NULL;
 }
 
-cJSON *apply_build_pod(const struct reconciler_pass *pass, int index, int attempt)
+static struct pod_builder_request describe_pod(const struct reconciler_pass *pass)
 {
     const struct reconciler_options *options = &pass->job->reconciler->options;
-    FLEET_AUTO_FREE char *secret = job_secret_name(&pass->observation.job);
-    struct pod_builder_request request = {.job = &pass->observation.job,
-                                          .index = index,
-                                          .attempt = attempt,
-                                          .runtime_image = options->runtime_image,
-                                          .pull_policy = options->pull_policy,
-                                          .has_json_logs = options->has_json_logs,
-                                          .hub_address = options->hub_address,
-                                          .secret = secret,
-                                          .gang = pass->job->gang,
-                                          .worker_bytes = pass->observation.plan->worker_bytes,
-                                          .avoid_node = last_node(pass, index, attempt)};
 
+    return (struct pod_builder_request){.job = &pass->observation.job,
+                                        .runtime_image = options->runtime_image,
+                                        .pull_policy = options->pull_policy,
+                                        .has_json_logs = options->has_json_logs,
+                                        .hub_address = options->hub_address,
+                                        .gang = pass->job->gang,
+                                        .worker_bytes = pass->observation.plan->worker_bytes};
+}
+
+cJSON *apply_build_pod(const struct reconciler_pass *pass, int index, int attempt)
+{
+    FLEET_AUTO_FREE char *secret = job_secret_name(&pass->observation.job);
+    struct pod_builder_request request = describe_pod(pass);
+
+    request.index = index;
+    request.attempt = attempt;
+    request.secret = secret;
+    request.avoid_node = last_node(pass, index, attempt);
     return pod_builder_build(&request);
+}
+
+void apply_digest_pod(const struct reconciler_pass *pass, uint8_t out[FLEET_SHA256_SIZE])
+{
+    static char name[] = "any-job", uid[] = "any-uid";
+    struct fleetjob job = pass->observation.job; /* borrows all of it */
+    struct pod_builder_request request = describe_pod(pass);
+    FLEET_AUTO_JSON cJSON *pod = NULL;
+    FLEET_AUTO_FREE char *text = NULL;
+
+    job.metadata.name = name;
+    job.metadata.uid = uid;
+    request.job = &job;
+    request.secret = name;
+    pod = pod_builder_build(&request);
+    text = fleet_json_print(pod);
+    fleet_sha256(text, strlen(text), out);
 }
 
 static void forget_pod(const struct reconciler_request *r, enum expectation_kind kind)

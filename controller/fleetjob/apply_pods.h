@@ -4,6 +4,9 @@
 
 /* The pods of a pass: made, deleted and looked for, as was decided (the head of apply_pods.c). */
 
+#include <stdint.h>
+
+#include "libfleet/base/digest.h"
 #include "libfleet/base/json.h"
 
 struct observed_attempt;
@@ -14,6 +17,10 @@ bool apply_may_act(const struct reconciler_pass *pass);
 
 /* The pod of a worker as this installation makes it. Owned by the caller. */
 cJSON *apply_build_pod(const struct reconciler_pass *pass, int index, int attempt);
+
+/* A digest of the job's first pod without what is the job's own: its name, its UID and what is
+ * called after them. Jobs that say the same in the same namespace have one. */
+void apply_digest_pod(const struct reconciler_pass *pass, uint8_t out[FLEET_SHA256_SIZE]);
 
 /* Make the pods of actions.creates, some at a time; the pass is pending until the last one. */
 void apply_create_pods(struct reconciler_pass *pass);

@@ -9,7 +9,8 @@
  *                                                                      └ else: go on
  *
  * The dry run is strict, because the API server would silently drop an unknown field (a misspelt
- * limit). Pods are created without that check, which costs the server time.
+ * limit). A job that says the same as one before needs none (tried_pods.h). Pods are created
+ * without that check, which costs the server time.
  *
  * If one of them is refused (quota, admission) or fails, the job goes on without new pods, and the
  * preparation is repeated when refusal.h says so. When all is done, only objects that were deleted
@@ -68,6 +69,24 @@ void prepare_refuse_pods(struct reconciler_job *job)
     job->pod_errors_until_ms = kube_now_ms(job->reconciler->io) + POD_ERROR_MS;
 }
 
+static void note_tried(const struct reconciler_pass *pass)
+{
+    struct reconciler *r = pass->job->reconciler;
+    uint8_t digest[FLEET_SHA256_SIZE];
+
+    apply_digest_pod(pass, digest);
+    tried_pods_add(&r->tried_pods, digest, kube_now_ms(r->io));
+}
+
+static bool is_tried(const struct reconciler_pass *pass)
+{
+    const struct reconciler *r = pass->job->reconciler;
+    uint8_t digest[FLEET_SHA256_SIZE];
+
+    apply_digest_pod(pass, digest);
+    return tried_pods_have(&r->tried_pods, digest, kube_now_ms(r->io));
+}
+
 static void on_pod_tried(struct reconciler_request *r, const cJSON *object,
                          const struct fleet_error *err)
 {
@@ -80,6 +99,8 @@ static void on_pod_tried(struct reconciler_request *r, const cJSON *object,
         reconciler_finish(r, NULL);
         return;
     }
+    if (!err)
+        note_tried(r->pass);
     reconciler_finish(r, err && kube_is_retryable(err) ? err : NULL);
 }
 
@@ -152,7 +173,7 @@ static void finish(struct reconciler_pass *pass)
 static void try_pods(struct reconciler_pass *pass)
 {
     pass->next = NULL;
-    if (!pass->has_failed && pass->job->pod_errors.count == 0)
+    if (!pass->has_failed && pass->job->pod_errors.count == 0 && !is_tried(pass))
         try_pod(pass);
     reconciler_then(pass, finish);
 }

@@ -8,6 +8,7 @@
 #include "controller/fleetjob/job_metrics.h"
 #include "controller/fleetjob/reconciler.h"
 #include "controller/fleetjob/status_pace.h"
+#include "controller/fleetjob/tried_pods.h"
 #include "libfleet/base/map.h"
 
 struct expectations;
@@ -30,6 +31,7 @@ struct reconciler {
     double pod_events_ms; /* from then on no job has a turn to ask for Events (pod_events.c) */
     bool has_gang[GANG_SCHEDULERS]; /* which gang schedulers the cluster has, … */
     double gang_until_ms;           /* … as was seen; ask again then */
+    struct tried_pods tried_pods;
     struct metric *internal_errors; /* a counter */
     struct metric *pods_created, *pods_deleted, *status_writes, *restarts;
     struct job_metrics job_metrics;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One job of hundreds of workers on the fake API server: what grows with their number is the pods'
- * own requests, and nothing else. The fixture is that of test_reconciler.c.
+ * One job of hundreds of workers, and many of one, on the fake API server: what grows with their
+ * number is the pods' own requests, and nothing else. The fixture is that of test_reconciler.c.
  */
 #include "tests/unit/reconciler_fixture.h"
 
@@ -140,6 +140,58 @@ test_reconciler_many__no_more_pods_are_made_for_a_job_that_was_changed_meanwhile
     stop(&w);
 }
 
+static void make_job_called(struct world *w, const char *name, const char *container)
+{
+    char text[512];
+
+    (void)snprintf(text, sizeof(text),
+                   "{\"apiVersion\":\"fleetjob.dev/v1alpha1\",\"kind\":\"FleetJob\","
+                   "\"metadata\":{\"name\":\"%s\"},\"spec\":{\"worker\":{\"replicas\":1,"
+                   "\"template\":{\"spec\":{\"containers\":[{\"name\":\"worker\",%s"
+                   "\"image\":\"runtime:1\",\"command\":[\"train\"]}]}}}}}",
+                   name, container);
+    assert_int_equal(fake_apiserver_do(w->server, "POST", JOBS, text), 201);
+    fake_io_run(w->io, 2000);
+}
+
+/* A sweep: the template was found valid with the first one. */
+static void test_reconciler_many__jobs_that_say_the_same_share_a_dry_run(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_job_called(&w, "a", "");
+    make_job_called(&w, "b", "");
+    make_job_called(&w, "train", "");
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 3);
+    assert_int_equal(fake_apiserver_requests(w.server, "dryRun=All"), 1);
+    make_job_called(&w, "c", "\"tty\":true,");
+    assert_int_equal(fake_apiserver_requests(w.server, "dryRun=All"), 2);
+    fake_io_run(w.io, 601000); /* the server may be another one by now */
+    make_job_called(&w, "d", "");
+    assert_int_equal(fake_apiserver_requests(w.server, "dryRun=All"), 3);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 5);
+    stop(&w);
+}
+
+static void test_reconciler_many__a_template_that_was_refused_is_tried_again(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    fake_apiserver_fail(
+        w.server,
+        &(struct fake_failure){.method = "POST", .path = "dryRun=All", .count = 1, .status = 422});
+    make_job_called(&w, "a", "");
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 0);
+    make_job_called(&w, "b", "");
+    assert_int_equal(fake_apiserver_requests(w.server, "dryRun=All"), 2);
+    assert_int_equal(fake_apiserver_count(w.server, PODS), 1);
+    stop(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +201,8 @@ int main(void)
         cmocka_unit_test(test_reconciler_many__the_first_refusal_of_many_pods_ends_the_asking),
         cmocka_unit_test(
             test_reconciler_many__no_more_pods_are_made_for_a_job_that_was_changed_meanwhile),
+        cmocka_unit_test(test_reconciler_many__jobs_that_say_the_same_share_a_dry_run),
+        cmocka_unit_test(test_reconciler_many__a_template_that_was_refused_is_tried_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
