@@ -6,8 +6,8 @@
  * The pods that the API server has found valid in a dry run, by a digest of everything but the
  * names of their job. A second job with the same template, as in a sweep, needs no dry run of its
  * own. The answer is believed for ten minutes: an upgraded API server may know other fields, and
- * admission may change its mind. A pod that is refused after all is told as any other
- * (pod_errors.h).
+ * admission may change its mind. A pod that is refused after all is reported as any
+ * other (pod_errors.h).
  */
 
 #include <stdbool.h>

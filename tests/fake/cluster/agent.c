@@ -227,7 +227,7 @@ void cluster_agent_start(struct cluster *c, int node, const cJSON *pod)
                    a->number % 250 + 1);
     cluster_trace(c, "agent %s (%s) starts on node %d", a->pod, a->uid + 30, node);
     config.hub_may_move = c->world.has_drains;
-    config.grace_ms = c->world.has_drains ? 30000 : 8000;
+    config.grace_ms = c->world.has_drains ? CLUSTER_GRACE_MS : 8000;
     config.processes = c->jobs[a->job].processes;
     config.has_own_trainer = c->jobs[a->job].is_own;
     config.seed = cluster_random(c);

@@ -59,8 +59,10 @@ struct installation;
 /* Seeds from here on have pods that Kubernetes takes away instead of those two: with them almost
  * every restart has something to be blamed on */
 #define CLUSTER_DRAIN_FIRST 3000000000ul
-#define CLUSTER_LINES       120 /* of the history that are kept */
-#define CLUSTER_NAMESPACE   "team"
+#define CLUSTER_GRACE_MS \
+    30000.0                   /* of a worker's pod, with drains: longer than a new leader takes */
+#define CLUSTER_LINES     120 /* of the history that are kept */
+#define CLUSTER_NAMESPACE "team"
 
 #define CLUSTER_FLEETJOBS "/apis/fleetjob.dev/v1alpha1/namespaces/team/fleetjobs"
 #define CLUSTER_PODS_PATH "/api/v1/namespaces/team/pods"
@@ -309,6 +311,7 @@ struct cluster {
     int pod_count;
     struct cluster_create creates[2 * CLUSTER_PODS]; /* in the order in which they were sent */
     int create_count;
+    double unled_ms;  /* when the last leader was lost */
     double thawed_ms; /* when a replica that was frozen goes on: its members may have left it */
     struct {
         int agent, replica, hosted;

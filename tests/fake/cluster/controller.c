@@ -205,6 +205,8 @@ static int open_network(void *user, struct hub_network *out, struct fleet_error 
     *out = fake_hub_network_table(network);
     c->leaders++;
     cluster_trace(c, "replica %d leads", spy->replica);
+    if (c->world.has_drains && c->now_ms - c->unled_ms > CLUSTER_GRACE_MS - 5000)
+        c->thawed_ms = c->now_ms; /* workers may have gone without a goodbye (seed 3150035210) */
     if (c->world.is_whole) {
         cluster_door_open(c, spy->replica);
         return 0;
@@ -381,6 +383,8 @@ void cluster_replica_kill(struct cluster *c, int number)
     struct cluster_replica *r = &c->replicas[number];
 
     cluster_trace(c, "replica %d is gone", number);
+    if (reconciler_is_leading(r->reconciler) || r->is_over)
+        c->unled_ms = c->now_ms;
     cluster_door_close(r);
     reconciler_free(r->reconciler);
     event_recorder_free(r->events);

@@ -25,8 +25,7 @@
 #include "tests/fake/apiserver.h"
 #include "tests/fake/cluster/cluster.h"
 
-#define GRACE_MS       10000.0
-#define DRAIN_GRACE_MS 30000.0 /* as workers have it: longer than a leader takes to be replaced */
+#define GRACE_MS 10000.0
 
 static bool is_deleting(const cJSON *object)
 {
@@ -171,7 +170,7 @@ static bool look_at(struct cluster *c, int node, const cJSON *pod)
         return true;
     }
     if (a && a->is_alive && is_deleting(pod))
-        cluster_agent_term(c, a, c->world.has_drains ? DRAIN_GRACE_MS : GRACE_MS);
+        cluster_agent_term(c, a, c->world.has_drains ? CLUSTER_GRACE_MS : GRACE_MS);
     return false;
 }
 

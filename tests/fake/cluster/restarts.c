@@ -14,8 +14,9 @@
  *   - the history of a job that is over has the newest of each leader;
  *   - the status has the count of the generation that it records.
  *
+ * Nobody knows why a worker went if no leader came within the grace of its pod (seed 3150035210).
  * What a leader knows of a pod that was taken away is lost with it if it has made no generation
- * since and the pod is gone: then the next one takes its worker for lost (seed 3000000073).
+ * since and the pod is gone (seed 3000000073). The next one takes both for lost.
  *
  * The last rule is exact for the newest generation. A record may arrive late: its leader sent it,
  * assigned a later generation without a record, and is gone (seed 60060326). A leader may also
