@@ -197,7 +197,7 @@ static void test_internal_error__a_hub_that_breaks_is_made_anew_from_the_status(
     stop(&w);
 }
 
-/* 1, 2, 4 … 300 s, and a part more by chance; after ten minutes without one it begins again. */
+/* 1, 2, 4 … 300 s, and up to a quarter more; after ten minutes without one it begins again. */
 static void test_internal_error__hubs_that_break_again_and_again_come_ever_later(void **state)
 {
     double last_ms = 0, gap_ms = 0;
@@ -215,7 +215,7 @@ static void test_internal_error__hubs_that_break_again_and_again_come_ever_later
         gap_ms = network_now(&w) - last_ms;
         last_ms = network_now(&w);
     }
-    assert_true(gap_ms >= 250000 && gap_ms <= 350000);
+    assert_true(gap_ms >= 300000 && gap_ms <= 380000);
     expect_errors(&w, 12);
     assert_int_equal(count_hubs(&w), OTHERS + 1); /* all the others are what they were */
     assert_int_equal(w.hubs, OTHERS + 13);
