@@ -22,6 +22,7 @@
 
 #include "agent/runtime/evaluate.h"
 #include "agent/runtime/exchange.h"
+#include "agent/runtime/reshard.h"
 #include "agent/runtime/trainer.h"
 #include "agent/runtime/update.h"
 #include "agent/runtime/vote.h"
@@ -39,6 +40,7 @@ struct peer_state {
     int64_t evaluated;  /* updates whose evaluation it has reported */
     int64_t has_jumped; /* its newest update asks to go back to a checkpoint */
     int64_t is_initial; /* its state is the one that the seed alone gives */
+    struct reshard_peer divided;
     uint8_t digest[FLEET_SHA256_SIZE];
 };
 
@@ -86,7 +88,7 @@ static int use_world(struct trainer *trainer, int world, struct fleet_error *err
         return 0;
     executor_free(trainer->device.executor);
     trainer->device.executor = NULL;
-    if (placement_plan(trainer, world, err) < 0)
+    if (placement_plan(trainer, world, err) < 0 || trainer_follow_plan(trainer, err) < 0)
         return err->code;
     return 0;
 }
@@ -97,13 +99,12 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
 {
     int rc = use_world(trainer, assign->assign.world, err);
 
-    if (rc == 0)
-        rc = use_level(trainer, assign->assign.level, err);
-    if (rc < 0)
-        return rc;
     trainer->generation.id = assign->generation;
     trainer->generation.rank = assign->assign.rank;
     trainer->generation.world = assign->assign.world;
+    if (rc < 0 || (rc = reshard_undivided(trainer, err)) < 0 ||
+        (rc = use_level(trainer, assign->assign.level, err)) < 0)
+        return rc;
     if (!assign->assign.keeps_state) { /* of a branch that was given up, or too old */
         trainer->progress.committed = TRAINER_NO_STATE;
         trainer->progress.voted = 0;
@@ -146,7 +147,8 @@ static int connect_ranks(struct trainer *trainer, const struct link_message *ass
     return exchange_open(trainer, err);
 }
 
-static int exchange_peer_states(struct trainer *trainer, bool is_initial, struct peer_state *all,
+static int exchange_peer_states(struct trainer *trainer, bool is_initial,
+                                struct reshard_peer divided, struct peer_state *all,
                                 struct fleet_error *err)
 {
     struct peer_state mine = {.committed = trainer->progress.committed,
@@ -154,7 +156,8 @@ static int exchange_peer_states(struct trainer *trainer, bool is_initial, struct
                               .saved = trainer->save.saved,
                               .evaluated = trainer->report.evaluated,
                               .has_jumped = trainer->progress.ledger->has_jumped,
-                              .is_initial = is_initial};
+                              .is_initial = is_initial,
+                              .divided = divided};
 
     memcpy(mine.digest, trainer->job.digest, sizeof(mine.digest));
     if (comm_all_gather(trainer->net.comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
@@ -190,12 +193,13 @@ static bool can_catch_up(const struct peer_state *peer, int64_t newest)
            peer->voted == newest;
 }
 
-/* The holder sends its whole committed state to every newcomer at once. */
+/* The holder sends what every rank holds to every newcomer at once. */
 static int transfer_state(struct trainer *trainer, const struct peer_state *all, int holder,
                           struct fleet_error *err)
 {
     struct state_part parts[STATE_PARTS_MAX];
-    int part_count = state_parts(&trainer->state, parts), world = trainer->generation.world;
+    int part_count = state_parts(&trainer->state, plan_shards(&trainer->job.plan) > 1, parts);
+    int world = trainer->generation.world;
     FLEET_AUTO_FREE const void **send = calloc((size_t)world, sizeof(*send));
     FLEET_AUTO_FREE void **receive = calloc((size_t)world, sizeof(*receive));
     FLEET_AUTO_FREE size_t *send_bytes = calloc((size_t)world, sizeof(*send_bytes));
@@ -245,17 +249,74 @@ static int64_t newest_evaluation(const struct peer_state *all, int world)
     return newest;
 }
 
+/* The divided state of the ranks that are at the newest update, or will be. */
+static struct reshard_peer *list_divided(const struct trainer *trainer,
+                                         const struct peer_state *all, int64_t newest)
+{
+    struct reshard_peer *peers = calloc((size_t)trainer->generation.world, sizeof(*peers));
+
+    fleet_assert(peers != NULL);
+    for (int r = 0; r < trainer->generation.world; r++)
+        if (all[r].committed == newest || can_catch_up(&all[r], newest))
+            peers[r] = all[r].divided;
+    return peers;
+}
+
+/* A shard is lost with its holders: no rank has a state that training could go on from. The hub
+ * hears so from each, and the next generation begins with the last checkpoint. */
+static int refuse_lost(struct trainer *trainer, int64_t newest, int shard, struct fleet_error *err)
+{
+    bool had_state = reshard_own(trainer).source == RESHARD_HELD;
+
+    save_finish(trainer); /* how it went is no news of the next generation */
+    trainer->progress.committed = TRAINER_NO_STATE;
+    if (had_state) /* each of them: others may not come as far as this */
+        trainer_warn(trainer,
+                     "shard %d of the optimizer state of step %" PRId64
+                     " is lost with the workers that held it: training goes on from the last "
+                     "checkpoint",
+                     shard, trainer_steps(trainer, newest));
+    return fleet_error(err, -ECANCELED, "shard %d of the optimizer state is lost", shard);
+}
+
+/* Bring the divided state to where this generation wants it; the executor follows. */
+static int place_divided(struct trainer *trainer, const struct reshard_peer *peers,
+                         struct fleet_error *err)
+{
+    bool has_moved;
+    int rc = reshard_apply(trainer, peers, &has_moved, err);
+
+    if (has_moved) { /* the executor knows the old places */
+        executor_free(trainer->device.executor);
+        trainer->device.executor = NULL;
+    }
+    if (rc == 0)
+        rc = use_level(trainer, trainer->generation.level, err);
+    if (rc == 0)
+        rc = executor_bind(trainer->device.executor, &trainer->net.groups.communication, err);
+    share_prepare(trainer);
+    return rc;
+}
+
 /* Bring this rank to the holder's update. */
 static int catch_up(struct trainer *trainer, const struct peer_state *all, int holder,
                     struct fleet_error *err)
 {
     const struct peer_state *mine = &all[trainer->generation.rank], *newest = &all[holder];
     bool behind = can_catch_up(mine, newest->committed);
+    FLEET_AUTO_FREE struct reshard_peer *divided = list_divided(trainer, all, newest->committed);
+    int lost = reshard_lost(trainer, divided);
     size_t leaves = (size_t)(trainer->job.merge * trainer->job.micro_batches * trainer->job.row) *
                     sizeof(*trainer->progress.committed_leaves);
 
-    if (!behind && mine->committed != newest->committed) /* a newcomer, until it has received all */
+    if (lost >= 0)
+        return refuse_lost(trainer, newest->committed, lost, err);
+    if (!behind && mine->committed != newest->committed) { /* a newcomer, until it has all */
+        save_finish(trainer);                              /* it may be reading the state */
         trainer->progress.committed = TRAINER_NO_STATE;
+    }
+    if (divided[trainer->generation.rank].source != RESHARD_HELD)
+        trainer->placement.replica = PLACEMENT_NO_RANK; /* what its memory has is of no use */
     if (comm_broadcast(trainer->net.comm, trainer->progress.committed_leaves, leaves, holder,
                        trainer_deadline_ms(trainer), err) < 0)
         return fleet_error_wrap(err, "receive what the last step left");
@@ -279,6 +340,8 @@ static int catch_up(struct trainer *trainer, const struct peer_state *all, int h
     trainer->progress.committed = newest->committed;
     trainer->save.saved = newest->saved;
     trainer->report.evaluated = newest_evaluation(all, trainer->generation.world);
+    if (place_divided(trainer, divided, err) < 0)
+        return err->code;
     return report_join(trainer, holder, err);
 }
 
@@ -290,13 +353,16 @@ static int agree(struct trainer *trainer, struct fleet_error *err)
     int rc;
 
     fleet_assert(all != NULL);
-    rc = exchange_peer_states(trainer, false, all, err);
+    rc = exchange_peer_states(trainer, false, reshard_own(trainer), all, err);
     if (rc == 0 && newest_holder(all, trainer->generation.world) < 0) {
+        struct reshard_peer divided = {.source = RESHARD_NONE};
         bool is_initial = false;
-        if (trainer->generation.rank == 0)
+        if (trainer->generation.rank == 0) {
             rc = save_restore(trainer, &is_initial, err);
+            divided.source = is_initial ? RESHARD_ZERO : RESHARD_FILES;
+        }
         if (rc == 0)
-            rc = exchange_peer_states(trainer, is_initial, all, err);
+            rc = exchange_peer_states(trainer, is_initial, divided, all, err);
     }
     return rc < 0 ? rc : catch_up(trainer, all, newest_holder(all, trainer->generation.world), err);
 }

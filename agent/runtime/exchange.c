@@ -89,7 +89,9 @@ static int open_groups(struct trainer *trainer, struct fleet_error *err)
     int rc = grid_of(trainer, &grid, err);
 
     for (int i = 0; i < program->op_count; i++)
-        is_used[program->ops[i].attributes.group] = true;
+        if (program->ops[i].section != PROGRAM_SECTION_UPDATE ||
+            !program->ops[i].attributes.owned) /* share.h */
+            is_used[program->ops[i].attributes.group] = true;
     for (unsigned int axes = 1; axes <= OP_GROUP_WORLD && rc == 0; axes++)
         if (is_used[axes])
             rc = make_groups(trainer, &grid, axes, err);

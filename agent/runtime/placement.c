@@ -2,7 +2,6 @@
 #include "agent/runtime/placement.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/error.h"
@@ -15,7 +14,8 @@ int placement_build(const struct plan *plan, int replicas, int replica, struct p
     struct placement placement = {.replica = replica};
     int rc;
 
-    plan_ownership(plan, replicas, &placement.map);
+    plan_ownership(plan, replicas, replica == PLACEMENT_NO_RANK ? replicas : plan_shards(plan),
+                   &placement.map);
     rc = memory_plan_build(&plan->program, &placement.map, replica, &placement.memory, err);
     if (rc < 0) {
         ownership_release(&placement.map);
@@ -32,6 +32,28 @@ void placement_release(struct placement *placement)
     *placement = (struct placement){0};
 }
 
+/* The memory that is there, for the program of another number of ranks. */
+static int keep_memory(struct trainer *trainer, const struct plan *plan, struct fleet_error *err)
+{
+    const struct program *before = &trainer->job.plan.program, *now = &plan->program;
+    struct placement *placement = &trainer->placement;
+    struct memory_plan memory;
+    int rc;
+
+    if (now->flat_count != before->flat_count || now->buffer_count != before->buffer_count ||
+        now->state_count != before->state_count)
+        return fleet_error(err, -EINVAL, "the state of %d workers is not that of the job",
+                           plan->world);
+    rc = memory_plan_build(now, &placement->map, placement->replica, &memory, err);
+    if (rc == 0)
+        rc = state_fit(&trainer->state, &memory, err);
+    if (rc < 0)
+        return rc;
+    memory_plan_release(&placement->memory);
+    placement->memory = memory;
+    return 0;
+}
+
 int placement_plan(struct trainer *trainer, int world, struct fleet_error *err)
 {
     const struct strategy_spec *strategy = &trainer->job.strategy;
@@ -39,16 +61,19 @@ int placement_plan(struct trainer *trainer, int world, struct fleet_error *err)
                                                   strategy->policy, &strategy->options, world);
     struct fleet_errors errors = {0};
     struct plan plan;
-    int rc = plan_build(&request, &plan, &errors);
+    int rc;
 
+    request.has_buddies = trainer->job.has_buddies;
+    rc = plan_build(&request, &plan, &errors);
     if (rc < 0)
         (void)fleet_errors_result(&errors, err);
     fleet_errors_release(&errors);
     if (rc < 0)
         return rc;
-    if (trainer->job.plan.has_program && strcmp(plan.digest, trainer->job.plan.digest) != 0) {
+    rc = trainer->job.plan.has_program ? keep_memory(trainer, &plan, err) : 0;
+    if (rc < 0) {
         plan_release(&plan);
-        return fleet_error(err, -EINVAL, "the program of %d workers is not that of the job", world);
+        return rc;
     }
     plan_release(&trainer->job.plan);
     trainer->job.plan = plan;

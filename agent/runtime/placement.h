@@ -28,9 +28,9 @@ int placement_build(const struct plan *plan, int replicas, int replica, struct p
 void placement_release(struct placement *placement);
 
 /*
- * Plan the job for `world` ranks, PLAN_ANY_WORLD: not known yet. After the first time the program
- * stays the same, so variables keep their numbers; pointers to its operators become invalid.
- * -EINVAL: all that is wrong with the job, or a world for which the program would be another one.
+ * Plan the job for `world` ranks, PLAN_ANY_WORLD: not known yet. After the first time the state
+ * stays as it is, and memory for the rest follows; pointers into the program become invalid.
+ * -EINVAL: all that is wrong with the job, or a world with another state. -ENOMEM.
  */
 int placement_plan(struct trainer *trainer, int world, struct fleet_error *err);
 

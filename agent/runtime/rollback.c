@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "agent/runtime/reshard.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/error.h"
 
@@ -67,7 +68,7 @@ static void read_checkpoint(struct trainer *trainer, struct offer *out)
 static int share_state(struct trainer *trainer, struct fleet_error *err)
 {
     struct state_part parts[STATE_PARTS_MAX];
-    int count = state_parts(&trainer->state, parts);
+    int count = state_parts(&trainer->state, trainer->placement.map.shards > 1, parts);
 
     for (int i = 0; i < count; i++) {
         size_t bytes = (size_t)parts[i].count * sizeof(float);
@@ -78,7 +79,7 @@ static int share_state(struct trainer *trainer, struct fleet_error *err)
         if (rc < 0)
             return rc;
     }
-    return 0;
+    return reshard_read(trainer, err);
 }
 
 int rollback_if_due(struct trainer *trainer, struct fleet_error *err)

@@ -29,7 +29,8 @@
 #define RETRY_LAST_MS       5000.0 /* while there is nothing else to do */
 #define SAVE_PATIENCE_S     300    /* for the job's last checkpoint */
 #define SAVE_PATIENCE_S_MAX 86400
-#define LEAVE_PATIENCE_MS   10e3 /* when asked to leave, which has a grace of its own */
+#define LEAVE_PATIENCE_MS   10e3   /* when asked to leave, which has a grace of its own */
+#define CALLED_MS           3600e3 /* a disk may be slow; a rank that dies breaks the connection */
 
 static bool is_full(int code)
 {
@@ -67,11 +68,19 @@ static void state_of(const struct trainer *trainer, struct checkpoint_state *out
     void *const *segment = trainer->state.bases.segment;
     const size_t *bytes = trainer->state.memory->bytes;
 
+    int states = trainer->job.plan.program.state_count;
+
     checkpoint_state_init(out, &trainer->job.plan.program, trainer->state.backend,
-                          segment[MEMORY_PARAMETERS],
-                          bytes[MEMORY_STATE0] ? segment[MEMORY_STATE0] : NULL,
-                          bytes[MEMORY_STATE1] ? segment[MEMORY_STATE1] : NULL,
+                          segment[MEMORY_PARAMETERS], states > 0 ? segment[MEMORY_STATE0] : NULL,
+                          states > 1 ? segment[MEMORY_STATE1] : NULL,
                           bytes[MEMORY_BUFFERS] ? segment[MEMORY_BUFFERS] : NULL);
+    out->map = &trainer->placement.map;
+    out->replica = trainer->placement.replica;
+}
+
+static bool is_divided(const struct trainer *trainer)
+{
+    return trainer->placement.map.shards > 1;
 }
 
 static void describe(const struct trainer *trainer, struct manifest *out)
@@ -201,7 +210,7 @@ void save_now(struct trainer *trainer)
     struct manifest about;
     struct fleet_error err;
 
-    if (!trainer->save.snapshot || trainer->generation.rank != 0 ||
+    if (!trainer->save.snapshot || trainer->generation.rank != 0 || is_divided(trainer) ||
         trainer->progress.committed == trainer->save.saved || trainer->progress.committed <= 0)
         return;
     collect(trainer, true); /* the disk is slower than the interval: this one waits for the last */
@@ -214,6 +223,27 @@ void save_now(struct trainer *trainer)
     else
         trainer->save.saved = trainer->progress.committed;
     cJSON_Delete(about.extra);
+}
+
+void save_if_ordered(struct trainer *trainer)
+{
+    if (!control_take_checkpoint(trainer->control))
+        return;
+    trainer->save.wants_call = true;
+    save_now(trainer);
+}
+
+bool save_calls(const struct trainer *trainer)
+{
+    return is_divided(trainer) && trainer->job.config.has_checkpoint &&
+           (trainer->save.wants_call || control_leaving(trainer->control) ||
+            (trainer->save.failures > 0 && fleet_monotonic_ms() >= trainer->save.retry_at_ms));
+}
+
+bool save_lets_leave(const struct trainer *trainer)
+{
+    return !is_divided(trainer) || !trainer->job.config.has_checkpoint ||
+           trainer->save.called_at == trainer->progress.committed;
 }
 
 void save_abandon(struct trainer *trainer)
@@ -286,7 +316,11 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
             trainer->save.saved = trainer->progress.committed;
     }
     cJSON_Delete(about.extra);
-    if (rc == 0 && !plan.is_shared)
+    if (rc == 0 && !plan.is_shared && is_divided(trainer) && trainer->generation.rank == 0)
+        report_failed_save(trainer, about.step,
+                           "not all workers can write to that folder, and with sharding each has "
+                           "to write its part of the state: it must be one that all share");
+    else if (rc == 0 && !plan.is_shared)
         save_now(trainer); /* says what is wrong, if it is the disk */
     return rc;
 }
@@ -295,11 +329,24 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
 static int save_scheduled(struct trainer *trainer, struct fleet_error *err)
 {
     if (trainer->generation.world == 1 ||
-        trainer->job.config.checkpoint.format == TRAINING_FORMAT_SINGLE) {
+        (trainer->job.config.checkpoint.format == TRAINING_FORMAT_SINGLE && !is_divided(trainer))) {
         save_now(trainer);
         return 0;
     }
     return trainer->progress.committed == trainer->save.saved ? 0 : save_together(trainer, err);
+}
+
+/* A rank has called: nobody goes on before the checkpoint is on disk, since the rank may leave. */
+static int save_called(struct trainer *trainer, struct fleet_error *err)
+{
+    trainer->save.is_called = trainer->save.wants_call = false;
+    if (save_together(trainer, err) < 0)
+        return err->code;
+    save_finish(trainer);
+    if (comm_barrier(trainer->net.comm, fleet_monotonic_ms() + CALLED_MS, err) < 0)
+        return fleet_error_wrap(err, "save together");
+    trainer->save.called_at = trainer->progress.committed;
+    return 0;
 }
 
 /* Sleeps until then, in short naps: false if the generation is over or we are asked to leave
@@ -351,7 +398,8 @@ static int save_last(struct trainer *trainer, struct fleet_error *err)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf newest = {0};
 
-    if (insist(trainer, patience_ms(), false))
+    /* Divided state takes all ranks to save, and the others wait for this one. */
+    if (insist(trainer, is_divided(trainer) ? 0 : patience_ms(), false))
         return 0;
     if (atomic_load(control_stop(trainer->control)))
         return fleet_error(err, -ECANCELED, "the generation is over");
@@ -386,6 +434,8 @@ int save_if_due(struct trainer *trainer, struct fleet_error *err)
     if (trainer->progress.committed == trainer->job.updates ||
         (config->every_steps > 0 && before / config->every_steps != now / config->every_steps))
         rc = save_scheduled(trainer, err);
+    else if (trainer->save.is_called && is_divided(trainer))
+        rc = save_called(trainer, err);
     else if (trainer->save.failures > 0 && fleet_monotonic_ms() >= trainer->save.retry_at_ms)
         save_now(trainer);
     if (trainer->progress.committed == trainer->job.updates && rc == 0)
@@ -480,6 +530,7 @@ static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct f
     int rc;
 
     *out_found = false;
+    trainer->save.restored[0] = '\0';
     if (!trainer->job.config.has_checkpoint || resume == TRAINING_RESUME_NEVER)
         return 0;
     state_of(trainer, &state);
@@ -491,6 +542,7 @@ static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct f
         return 0;
     if (rc < 0)
         return fleet_error_wrap(err, "spec.training.checkpoint.resume");
+    (void)snprintf(trainer->save.restored, sizeof(trainer->save.restored), "%s", folder);
     rc = resume_from(trainer, &manifest, folder, err);
     if (rc == 0) {
         trainer->save.began_at = is_start ? manifest.step : trainer->save.began_at;
@@ -523,17 +575,30 @@ int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struc
                             folder, &warnings, err);
     report_warnings(trainer, &warnings);
     fleet_errors_release(&warnings);
+    if (rc == 0)
+        (void)snprintf(trainer->save.restored, sizeof(trainer->save.restored), "%s", folder);
     if (rc < 0 || is_own(trainer, out))
         return rc;
     manifest_release(out);
     return fleet_error(err, -ENOENT, "checkpoint %s is not of this job", folder);
 }
 
+/* A rank that gave up its state begins as one that never had any. */
+static void forget_updates(struct trainer *trainer)
+{
+    save_finish(trainer);
+    free(trainer->progress.ledger);
+    trainer->progress.ledger = ledger_new(&trainer->job.rules);
+}
+
 int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_error *err)
 {
     struct checkpoint_state state;
     bool found;
-    int rc = restore_checkpoint(trainer, &found, err);
+    int rc;
+
+    forget_updates(trainer);
+    rc = restore_checkpoint(trainer, &found, err);
 
     *out_is_initial = false;
     if (rc < 0 || found)
@@ -547,4 +612,47 @@ int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_err
     state_of(trainer, &state);
     rc = checkpoint_load_weights(trainer->job.config.model.initial_weights, &state, err);
     return rc < 0 ? fleet_error_wrap(err, "spec.training.model.initialWeights") : 0;
+}
+
+/* Bytes of optimizer state `slot` that rank `replica` holds. */
+static void clear_divided(struct trainer *trainer, const struct ownership *map, int replica,
+                          struct backend *backend, float *const *states)
+{
+    const struct program *program = &trainer->job.plan.program;
+
+    for (int slot = 0; slot < program->state_count; slot++) {
+        enum ownership_space space = slot ? OWNERSHIP_STATE1 : OWNERSHIP_STATE0;
+        size_t bytes =
+            (size_t)ownership_elements(map, space, program->flat_count, replica) * sizeof(float);
+        void *host = backend_map(backend, states[slot], bytes, BACKEND_WRITE);
+        memset(host, 0, bytes);
+        backend_unmap(backend, states[slot], bytes, BACKEND_WRITE, host);
+    }
+}
+
+int save_read_divided(struct trainer *trainer, const struct ownership *map, int replica,
+                      struct backend *backend, float *const *states, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *place = NULL;
+    int count = trainer->job.plan.program.state_count;
+    struct checkpoint_state state;
+    struct manifest manifest;
+    int rc;
+
+    clear_divided(trainer, map, replica, backend, states); /* the gaps between tensors, too */
+    if (!trainer->save.restored[0])
+        return 0;
+    checkpoint_state_init(&state, &trainer->job.plan.program, backend, NULL,
+                          count > 0 ? states[0] : NULL, count > 1 ? states[1] : NULL, NULL);
+    state.map = map;
+    state.replica = replica;
+    for (int i = 0; i < state.space_count; i++)
+        state.spaces[i].is_elsewhere = state.spaces[i].slot < 0;
+    place = fleet_file_join(trainer->job.config.checkpoint.path, trainer->save.restored);
+    rc = manifest_read(place, &manifest, err);
+    if (rc < 0)
+        return rc;
+    rc = checkpoint_load_folder(place, &manifest, false, &state, err);
+    manifest_release(&manifest);
+    return rc;
 }

@@ -13,13 +13,36 @@
 
 #define INITIAL_CHUNK ((int64_t)16384) /* elements made at a time */
 
-static void *allocate(struct state *state, size_t bytes, struct fleet_error *err)
+void *state_allocate(struct state *state, size_t bytes, struct fleet_error *err)
 {
     void *memory = state->backend->vtable->allocate(state->backend, bytes ? bytes : 1, err);
 
     if (memory)
         state->bytes += bytes;
     return memory;
+}
+
+void state_deallocate(struct state *state, void *memory)
+{
+    if (memory)
+        state->backend->vtable->deallocate(state->backend, memory);
+}
+
+void state_replace(struct state *state, const enum memory_segment *segments, void *const *memory,
+                   int count)
+{
+    for (int i = 0; i < count; i++) {
+        state->bytes -= state->memory->bytes[segments[i]];
+        state_deallocate(state, state->bases.segment[segments[i]]);
+        state->bases.segment[segments[i]] = memory[i];
+    }
+}
+
+/* Segments that hold nothing from one micro-batch to the next. */
+static bool is_transient(int segment)
+{
+    return segment == MEMORY_INPUTS || segment == MEMORY_SCALARS || segment == MEMORY_ARENA ||
+           segment == MEMORY_HOST || segment == MEMORY_SCRATCH;
 }
 
 /* Segments that are the host's: what is offloaded leaves the device. */
@@ -34,7 +57,7 @@ static void *allocate_segment(struct state *state, int segment, struct fleet_err
     void *memory;
 
     if (!is_of_host(segment))
-        return allocate(state, bytes, err);
+        return state_allocate(state, bytes, err);
     memory = state->backend->vtable->allocate_host(state->backend, bytes ? bytes : 1, err);
     if (memory)
         state->bytes += bytes;
@@ -53,6 +76,26 @@ int state_init(struct state *state, const struct program *program, const struct 
             state_release(state);
             return fleet_error_wrap(err, "allocate %zu bytes for the model", memory->bytes[s]);
         }
+    }
+    return 0;
+}
+
+int state_fit(struct state *state, const struct memory_plan *memory, struct fleet_error *err)
+{
+    for (int s = 0; s < MEMORY_SEGMENT_COUNT; s++) {
+        const struct backend_vtable *vtable = state->backend->vtable;
+        size_t bytes = memory->bytes[s];
+        void *larger;
+        if (!is_transient(s) || bytes <= state->memory->bytes[s])
+            continue;
+        larger = is_of_host(s) ? vtable->allocate_host(state->backend, bytes, err)
+                               : vtable->allocate(state->backend, bytes, err);
+        if (!larger)
+            return fleet_error_wrap(err, "allocate %zu bytes for the model", bytes);
+        (is_of_host(s) ? vtable->deallocate_host : vtable->deallocate)(state->backend,
+                                                                       state->bases.segment[s]);
+        state->bases.segment[s] = larger;
+        state->bytes += bytes - state->memory->bytes[s];
     }
     return 0;
 }
@@ -82,7 +125,7 @@ int state_reserve_slots(struct state *state, int count, struct fleet_error *err)
         state->slots = slots;
     }
     while (state->slot_count < count) {
-        void *slot = allocate(state, state->memory->bytes[MEMORY_GRADIENTS], err);
+        void *slot = state_allocate(state, state->memory->bytes[MEMORY_GRADIENTS], err);
         if (!slot)
             return fleet_error_wrap(err, "allocate gradient buffer %d of %d", state->slot_count + 1,
                                     count);
@@ -122,10 +165,13 @@ struct initial_work {
     int64_t *first_chunks; /* [var_count + 1] number of each variable's first chunk, ascending */
 };
 
-static bool is_initialized(const struct program_var *var)
+static bool is_initialized(const struct state *state, int number)
 {
-    return var->role == PROGRAM_ROLE_STATE || var->role == PROGRAM_ROLE_PARAMETER ||
-           var->role == PROGRAM_ROLE_BUFFER;
+    enum program_role role = state->program->vars[number].role;
+
+    return (role == PROGRAM_ROLE_STATE || role == PROGRAM_ROLE_PARAMETER ||
+            role == PROGRAM_ROLE_BUFFER) &&
+           state->memory->places[number].segment != MEMORY_NOWHERE;
 }
 
 /* Number the chunks of all variables; returns how many there are. */
@@ -137,7 +183,7 @@ static int64_t number_chunks(struct initial_work *work)
     for (int v = 0; v < program->var_count; v++) {
         const struct program_var *var = &program->vars[v];
         work->first_chunks[v] = count;
-        if (is_initialized(var))
+        if (is_initialized(work->state, v))
             count += (program_var_elements(var) + INITIAL_CHUNK - 1) / INITIAL_CHUNK;
     }
     work->first_chunks[program->var_count] = count;
@@ -214,7 +260,7 @@ void state_initialize(struct state *state, uint64_t seed, int threads)
     free(work.first_chunks);
 }
 
-int state_parts(const struct state *state, struct state_part out[STATE_PARTS_MAX])
+int state_parts(const struct state *state, bool is_divided, struct state_part out[STATE_PARTS_MAX])
 {
     static const struct {
         const char *name;
@@ -227,7 +273,8 @@ int state_parts(const struct state *state, struct state_part out[STATE_PARTS_MAX
 
     for (int i = 0; i < STATE_PARTS_MAX; i++) {
         size_t bytes = state->memory->bytes[parts[i].segment];
-        if (bytes > 0)
+        bool is_state = parts[i].segment == MEMORY_STATE0 || parts[i].segment == MEMORY_STATE1;
+        if (bytes > 0 && !(is_state && is_divided))
             out[count++] = (struct state_part){.name = parts[i].name,
                                                .data = state->bases.segment[parts[i].segment],
                                                .count = (int64_t)(bytes / sizeof(float))};

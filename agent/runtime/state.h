@@ -28,9 +28,9 @@ struct state_part {
 };
 
 struct state {
-    const struct program *program; /* borrowed */
-    const struct memory_plan *memory;
-    struct backend *backend; /* whose memory it is; borrowed */
+    const struct program *program;    /* borrowed */
+    const struct memory_plan *memory; /* borrowed; state_replace() goes with a change of it */
+    struct backend *backend;          /* whose memory it is; borrowed */
     struct executor_bases bases;
     float **slots; /* [slot_count] gradient spaces; slots[0] ends up with the complete sum */
     int slot_count;
@@ -42,19 +42,33 @@ int state_init(struct state *state, const struct program *program, const struct 
                struct backend *backend, struct fleet_error *err);
 void state_release(struct state *state);
 
+/* Zeroed memory as that of the segments, NULL and *err when there is none; and back, NULL is
+ * fine. */
+void *state_allocate(struct state *state, size_t bytes, struct fleet_error *err);
+void state_deallocate(struct state *state, void *memory);
+
+/* `memory[i]` of state_allocate() takes the place of segments[i], whose memory is freed. */
+void state_replace(struct state *state, const enum memory_segment *segments, void *const *memory,
+                   int count);
+
+/* Have room for what `memory` places outside the committed state and the gradients. -ENOMEM. */
+int state_fit(struct state *state, const struct memory_plan *memory, struct fleet_error *err);
+
 /* Have at least `count` gradient slots; existing ones keep their content. -ENOMEM as
  * state_init(). */
 int state_reserve_slots(struct state *state, int count, struct fleet_error *err);
 
 /*
  * The state before the first step: parameters from numbers keyed by (seed, name, element), so they
- * are the same wherever they are made; optimizer states zero; buffers as the program says. Made by
+ * are the same wherever they are made; optimizer states zero, those that the rank holds; buffers as
+ * the program says. Made by
  * `threads` threads (0: as many as the CPU quota allows), whose number changes no bit.
  */
 void state_initialize(struct state *state, uint64_t seed, int threads);
 
-/* The parts of the committed state; returns how many. Borrowed. */
-int state_parts(const struct state *state, struct state_part out[STATE_PARTS_MAX]);
+/* The parts of the committed state, optimizer states left out where ranks hold other parts of them;
+ * returns how many. Borrowed. */
+int state_parts(const struct state *state, bool is_divided, struct state_part out[STATE_PARTS_MAX]);
 
 /* Device address of a variable that is no gradient. */
 void *state_address(const struct state *state, int var);

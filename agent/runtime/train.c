@@ -182,6 +182,7 @@ static int vote(struct trainer *trainer, int64_t update, bool is_finite, int64_t
 {
     struct vote ballot = {.update = update,
                           .is_finite = is_finite,
+                          .calls = save_calls(trainer),
                           .leaves = leaves,
                           .row = trainer->job.row,
                           .rows = trainer->progress.leaves,
@@ -189,7 +190,10 @@ static int vote(struct trainer *trainer, int64_t update, bool is_finite, int64_t
 
     trainer->progress.voted = update;
     trainer->progress.voted_finite = is_finite;
-    return vote_cast(trainer->net.comm, &ballot, trainer_deadline_ms(trainer), err);
+    if (vote_cast(trainer->net.comm, &ballot, trainer_deadline_ms(trainer), err) < 0)
+        return err->code;
+    trainer->save.is_called = ballot.calls;
+    return 0;
 }
 
 /* Whether it is worth to find out where an infinity came from: not where a smaller loss scale may
@@ -246,6 +250,7 @@ static int train_update(struct trainer *trainer, int64_t update, const struct le
                         struct fleet_error *err)
 {
     bool is_finite = true, is_complete = trainer_is_complete(trainer, update);
+    int rc;
 
     times_begin(trainer);
     trainer->health.diagnosis[0] = '\0';
@@ -265,20 +270,26 @@ static int train_update(struct trainer *trainer, int64_t update, const struct le
         return err->code;
     if (update_commit(trainer, update, trainer->progress.leaves, err) < 0)
         return err->code;
+    times_exchange(trainer, true);
+    rc = share_parameters(trainer, err);
+    times_exchange(trainer, false);
     times_end(trainer);
-    report_update(trainer, update);
+    report_update(trainer, update); /* it is committed, shared or not */
+    if (rc < 0)
+        return rc;
     if (trainer->generation.first_step_pending)
         trainer_announce(trainer, FLEET_PHASE_FIRST_STEP);
     trainer->generation.first_step_pending = false;
     return 0;
 }
 
-/* What follows a commit, in this order: a checkpoint of a step is made only after the step's
- * evaluation has been reported. All of it is done again after a restart unless it had been
- * completed. */
+/* What follows a commit, in this order: all ranks get the parameters that others own; a checkpoint
+ * of a step is made only after the step's evaluation has been reported. All of it is done again
+ * after a restart unless it had been completed. */
 static int after_commit(struct trainer *trainer, struct fleet_error *err)
 {
-    if (rollback_if_due(trainer, err) < 0 || evaluate_if_due(trainer, err) < 0)
+    if (share_parameters(trainer, err) < 0 || rollback_if_due(trainer, err) < 0 ||
+        evaluate_if_due(trainer, err) < 0)
         return err->code;
     return save_if_due(trainer, err);
 }
@@ -300,10 +311,9 @@ int train_run(struct trainer *trainer, struct fleet_error *err)
         int64_t update = trainer->progress.committed + 1;
         int rc;
 
-        if (control_leaving(trainer->control))
+        if (control_leaving(trainer->control) && save_lets_leave(trainer))
             return fleet_error(err, -EINTR, "asked to leave");
-        if (control_take_checkpoint(trainer->control))
-            save_now(trainer);
+        save_if_ordered(trainer);
         rc = train_update(trainer, update,
                           trainer_is_complete(trainer, update) ? &trainer->generation.range
                                                                : &trainer->generation.last_range,

@@ -64,6 +64,7 @@ static int read_job(struct trainer *trainer, const char *job_file, struct fleet_
         trainer_file_parse(text, size, &file, err) < 0)
         return fleet_error_wrap(err, "read the job");
     rc = decode_job(&file, &trainer->job, err);
+    trainer->job.has_buddies = file.elastic_replicas > 0;
     if (rc == 0) {
         training_config_resolve_paths(&trainer->job.config, file.base_folder);
         charts_init(&trainer->report.charts, trainer->job.config.log.tensorboard, file.job_name);
@@ -155,36 +156,60 @@ static int digest_job(struct trainer *trainer, struct fleet_error *err)
     return 0;
 }
 
-static int plan_job(struct trainer *trainer, struct fleet_error *err)
+/* What a rank that has none of it yet keeps of its updates. */
+static void make_progress(struct trainer *trainer)
+{
+    struct trainer_progress *progress = &trainer->progress;
+    size_t leaves = (size_t)(trainer->job.merge * trainer->job.micro_batches);
+
+    free(progress->leaves);
+    free(progress->committed_leaves);
+    free(progress->batch_losses);
+    free(progress->ledger);
+    trainer->job.row = 1 + progress->running.row;
+    progress->leaves = calloc(leaves * (size_t)trainer->job.row, sizeof(float));
+    progress->committed_leaves = calloc(leaves * (size_t)trainer->job.row, sizeof(float));
+    progress->batch_losses = calloc((size_t)trainer->job.merge, sizeof(double));
+    fleet_assert(progress->leaves && progress->committed_leaves && progress->batch_losses);
+    progress->ledger = ledger_new(&trainer->job.rules);
+}
+
+int trainer_follow_plan(struct trainer *trainer, struct fleet_error *err)
 {
     const struct program *program = &trainer->job.plan.program;
-    int64_t leaves;
-    int rc = placement_plan(trainer, PLAN_ANY_WORLD, err);
+    struct trainer_job *job = &trainer->job;
+    bool is_other = job->merge != program->merge_steps;
+    int rc = find_inputs(trainer, err);
 
     if (rc < 0)
         return rc;
-    trainer->job.bucket_elements = plan_cost_bucket_elements(program);
-    rc = find_inputs(trainer, err);
-    if (rc < 0)
-        return rc;
-    trainer->job.merge = program->merge_steps;
-    trainer->job.micro_batches = training_micro_batches(&trainer->job.config);
-    trainer->job.complete_updates = training_updates(&trainer->job.config, trainer->job.merge);
-    trainer->job.updates =
-        (trainer->job.config.steps + trainer->job.merge - 1) / trainer->job.merge;
-    leaves = trainer->job.merge * trainer->job.micro_batches;
+    if (is_other && trainer->progress.committed != TRAINER_NO_STATE)
+        return fleet_error(err, -EINVAL,
+                           "spec.strategy.gradient_merge: on %d workers an update has %d batches, "
+                           "and this job trains with %" PRId64,
+                           job->plan.world, program->merge_steps, job->merge);
+    running_release(&trainer->progress.running); /* it has numbers of variables */
     running_init(&trainer->progress.running, program);
-    trainer->job.row = 1 + trainer->progress.running.row;
-    trainer->progress.leaves = calloc((size_t)(leaves * trainer->job.row), sizeof(float));
-    trainer->progress.committed_leaves = calloc((size_t)(leaves * trainer->job.row), sizeof(float));
-    trainer->progress.batch_losses = calloc((size_t)trainer->job.merge, sizeof(double));
-    fleet_assert(trainer->progress.leaves && trainer->progress.committed_leaves &&
-                 trainer->progress.batch_losses);
-    trainer->job.rules = (struct ledger_rules){.strategy = &trainer->job.plan.selection.final,
-                                               .options = &trainer->job.strategy.options,
-                                               .health = &trainer->job.config.health};
-    trainer->progress.ledger = ledger_new(&trainer->job.rules);
-    return digest_job(trainer, err);
+    job->bucket_elements = plan_cost_bucket_elements(program);
+    job->merge = program->merge_steps;
+    job->micro_batches = training_micro_batches(&job->config);
+    job->complete_updates = training_updates(&job->config, job->merge);
+    job->updates = (job->config.steps + job->merge - 1) / job->merge;
+    job->rules = (struct ledger_rules){.strategy = &job->plan.selection.final,
+                                       .options = &job->strategy.options,
+                                       .health = &job->config.health};
+    if (is_other)
+        make_progress(trainer);
+    return 0;
+}
+
+static int plan_job(struct trainer *trainer, struct fleet_error *err)
+{
+    int rc = placement_plan(trainer, PLAN_ANY_WORLD, err);
+
+    if (rc == 0)
+        rc = trainer_follow_plan(trainer, err);
+    return rc < 0 ? rc : digest_job(trainer, err);
 }
 
 static int listen_for_peers(struct trainer *trainer, struct fleet_error *err)
@@ -215,6 +240,14 @@ static void start_prefetch(struct trainer *trainer)
     trainer->data.prefetch = prefetch_new(&options);
 }
 
+/* A generation may give this rank a part of the optimizer states only: memory waits for it. */
+static bool may_divide(const struct trainer *trainer)
+{
+    const struct strategy *asked = &trainer->job.strategy.strategy;
+
+    return asked->sharding || asked->hybrid_configs.sharding_degree > 1 || select_is_auto(asked);
+}
+
 int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_error *err)
 {
     const char *uid = getenv(JOB_UID_ENV);
@@ -229,8 +262,8 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
     trainer->device.memory_backend = trainer->device.kind->create_memory(trainer->job.threads);
     if ((rc = read_job(trainer, job_file, err)) < 0 || (rc = open_data(trainer, err)) < 0 ||
         (rc = plan_job(trainer, err)) < 0 ||
-        (rc = placement_build(&trainer->job.plan, 1, PLACEMENT_NO_RANK, &trainer->placement, err)) <
-            0 ||
+        (rc = placement_build(&trainer->job.plan, may_divide(trainer) ? 2 : 1, PLACEMENT_NO_RANK,
+                              &trainer->placement, err)) < 0 ||
         (rc = state_init(&trainer->state, &trainer->job.plan.program, &trainer->placement.memory,
                          trainer->device.memory_backend, err)) < 0 ||
         (rc = save_open(trainer, err)) < 0 || (rc = listen_for_peers(trainer, err)) < 0) {
@@ -255,6 +288,7 @@ void trainer_close(struct trainer *trainer)
     backend_free(trainer->device.memory_backend);
     leaf_range_release(&trainer->generation.range);
     leaf_range_release(&trainer->generation.last_range);
+    share_release(&trainer->share);
     placement_release(&trainer->placement);
     plan_release(&trainer->job.plan);
     evaluate_close(trainer);

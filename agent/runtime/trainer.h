@@ -35,6 +35,7 @@
 #include "agent/runtime/report.h"
 #include "agent/runtime/running.h"
 #include "agent/runtime/save.h"
+#include "agent/runtime/share.h"
 #include "agent/runtime/state.h"
 #include "libfleet/plan/plan.h"
 #include "libfleet/strategy/strategy_spec.h"
@@ -58,6 +59,7 @@ struct trainer_job {
     int64_t complete_updates;  /* of the whole job */
     struct ledger_rules rules; /* what becomes of a gradient */
     int64_t row;               /* floats that a leaf leaves: its loss, its statistics */
+    bool has_buddies;          /* runPolicy.elastic.replicas */
     int threads;               /* compute threads, 0 = what the CPU quota allows */
     const char *uid;           /* of the environment; "" if unknown */
     char *name;                /* for people */
@@ -124,6 +126,7 @@ struct trainer {
     struct trainer_generation generation;
     struct trainer_net net;
     struct placement placement; /* of the memory in `state` */
+    struct share share;
     struct state state;
     struct trainer_progress progress;
     struct trainer_health health;
@@ -138,6 +141,10 @@ struct trainer {
  */
 int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_error *err);
 void trainer_close(struct trainer *trainer);
+
+/* Derive from the plan what the job knows of it. -EINVAL: data that do not fit the model; another
+ * number of batches an update than that of the state that the trainer has. */
+int trainer_follow_plan(struct trainer *trainer, struct fleet_error *err);
 
 /* Steps that `updates` committed updates hold. */
 int64_t trainer_steps(const struct trainer *trainer, int64_t updates);

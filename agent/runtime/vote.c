@@ -18,6 +18,7 @@
 struct ballot {
     int64_t update;
     int64_t is_finite;
+    int64_t calls;
 };
 
 static int64_t leaves_of(int64_t leaves, int world, int rank)
@@ -40,6 +41,7 @@ static int count_ballots(const char *all, const size_t *bytes, struct comm *comm
                                "rank %d holds %s gradient of update %" PRId64
                                ", this one does not: memory or processor at fault",
                                r, ballot.is_finite ? "a finite" : "an infinite", vote->update);
+        vote->calls |= ballot.calls != 0;
         memcpy(vote->rows + tree_first_leaf(vote->leaves, comm->world, r) * vote->row,
                all + sizeof(ballot), bytes[r] - sizeof(ballot));
         all += bytes[r];
@@ -59,7 +61,8 @@ int vote_cast(struct comm *comm, struct vote *vote, double deadline_ms, struct f
 {
     size_t *bytes = vote->workspace;
     char *mine = (char *)(bytes + comm->world), *all;
-    struct ballot ballot = {.update = vote->update, .is_finite = vote->is_finite};
+    struct ballot ballot = {
+        .update = vote->update, .is_finite = vote->is_finite, .calls = vote->calls};
     int64_t first = tree_first_leaf(vote->leaves, comm->world, comm->rank);
 
     for (int r = 0; r < comm->world; r++)

@@ -9,7 +9,8 @@
  * every survivor has voted and can apply it by itself. Nothing is ever rolled back.
  *
  * The votes also carry what every rank needs to know of the others' micro-batches: of each leaf a
- * row of floats (its loss, its batch statistics), and whether anything was infinite.
+ * row of floats (its loss, its batch statistics), whether anything was infinite, and whether all
+ * are to save together.
  */
 
 #include <stdbool.h>
@@ -23,6 +24,7 @@ struct fleet_error;
 struct vote {
     int64_t update;  /* number of the update, from 1 */
     bool is_finite;  /* the reduced gradient has no NaN or infinity */
+    bool calls;      /* in: this rank wants all to save behind the update; out: any of them does */
     int64_t leaves;  /* micro-batches of the update */
     int64_t row;     /* floats of a leaf */
     float *rows;     /* [leaves][row]; own range filled in before, all of it afterwards */

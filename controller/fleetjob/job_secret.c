@@ -40,7 +40,8 @@ char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folde
     struct trainer_file file = {.training = spec->training_json,
                                 .auto_parallel = spec->auto_parallel,
                                 .job_name = job->metadata.name,
-                                .base_folder = base_folder};
+                                .base_folder = base_folder,
+                                .elastic_replicas = spec->run_policy.elastic.replicas};
 
     return trainer_file_format(&file, &spec->strategy, spec->strategy_policy,
                                &spec->strategy_options);

@@ -75,8 +75,9 @@ static const struct fleet_field elastic_fields[] = {
      .default_text = "1",
      .min = 0,
      .max = 1,
-     .description = "Copies of sharded state on a buddy rank; 0: the last checkpoint is the "
-                    "fallback. Nothing reads it until sharding runs."},
+     .description = "Second copies of optimizer state that sharding gives to one rank alone: "
+                    "its buddy makes the same updates; 0: what a lost worker held is read from "
+                    "the last checkpoint."},
     {0},
 };
 

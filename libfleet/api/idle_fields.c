@@ -123,9 +123,8 @@ static const char *health_window(const struct fleetjob_spec *spec, const struct 
 
 static const char *buddies(const struct fleetjob_spec *spec, const struct strategy *s)
 {
-    (void)s;
-    return spec->run_policy.elastic.replicas != BUDDIES_DEFAULT
-               ? "nothing reads it until sharding runs: each worker holds the whole state"
+    return spec->run_policy.elastic.replicas != BUDDIES_DEFAULT && !s->sharding
+               ? "without sharding each worker holds the whole state"
                : NULL;
 }
 

@@ -125,6 +125,7 @@ static struct plan_request make_request(const struct fleetjob *job,
         options->policy ? *options->policy : spec->strategy_policy, &spec->strategy_options,
         world < 1 || world > TOPOLOGY_WORLD_MAX ? PLAN_ANY_WORLD : (int)world);
     request.own_trainer = !spec->has_training;
+    request.has_buddies = spec->run_policy.elastic.replicas > 0;
     request.only_explain |= options->only_explain;
     request.strategy_path = spec->strategy_text ? "spec.strategyText" : "spec.strategy";
     request.world_path =

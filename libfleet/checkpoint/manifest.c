@@ -212,10 +212,8 @@ bool manifest_belongs(const struct manifest_history *history, const struct manif
                              manifest->step);
 }
 
-static int read_entry(const char *path, const char *name, struct manifest *out,
-                      struct fleet_error *err)
+int manifest_read(const char *folder, struct manifest *out, struct fleet_error *err)
 {
-    FLEET_AUTO_FREE char *folder = fleet_file_join(path, name);
     FLEET_AUTO_FREE char *file = fleet_file_join(folder, MANIFEST_NAME);
     FLEET_AUTO_FREE char *text = NULL;
     size_t size;
@@ -227,6 +225,7 @@ static int read_entry(const char *path, const char *name, struct manifest *out,
 static void scan_folder(const char *path, const char *name, const struct manifest_history *history,
                         struct manifest_list *list, struct fleet_errors *warnings)
 {
+    FLEET_AUTO_FREE char *folder = NULL;
     struct manifest_entry entry = {0}, *grown;
     struct fleet_generation generation;
     struct fleet_error why;
@@ -235,7 +234,8 @@ static void scan_folder(const char *path, const char *name, const struct manifes
 
     if (!manifest_folder_parse(name, &step, &generation, &entry.copy) || list->count == FOLDERS_MAX)
         return;
-    rc = read_entry(path, name, &entry.manifest, &why);
+    folder = fleet_file_join(path, name);
+    rc = manifest_read(folder, &entry.manifest, &why);
     if (rc < 0) {
         if (rc != -ENOENT && rc != -ENOTDIR && warnings)
             fleet_errors_add(warnings, name, "%s", why.text);

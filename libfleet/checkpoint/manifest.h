@@ -67,6 +67,9 @@ char *manifest_encode(const struct manifest *manifest);
 /* -EINVAL for anything that is not a sound manifest: types, ranges, names that leave the folder. */
 int manifest_decode(const char *text, size_t size, struct manifest *out, struct fleet_error *err);
 
+/* The manifest in the checkpoint's folder. -errno, or as manifest_decode(). */
+int manifest_read(const char *folder, struct manifest *out, struct fleet_error *err);
+
 /*
  * Names of checkpoint folders. `copy` numbers folders of the same step and generation from 1 on;
  * the first has no suffix. Parse returns false for any name that format would not give.

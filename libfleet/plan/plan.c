@@ -36,6 +36,7 @@ struct plan_request plan_request_of(const struct training_config *training,
                                  .policy = policy,
                                  .options = options,
                                  .world = world,
+                                 .has_buddies = true,
                                  .only_explain = training == NULL};
 }
 
@@ -209,7 +210,7 @@ static int build_program_parts(const struct plan_request *request, const struct 
     take_idle_units_back(&plan->selection);
     if (request->world != PLAN_ANY_WORLD)
         plan_idle_list(asked, &context, plan);
-    plan_ownership(plan, plan_replicas(plan), &plan->ownership);
+    plan_ownership(plan, plan_replicas(plan), plan_shards(plan), &plan->ownership);
     if (memory_plan_build(&plan->program, &plan->ownership, ownership_heaviest(&plan->ownership),
                           &plan->memory, &err) < 0) {
         fleet_errors_add(errors, "spec.training.model", "%s", err.text);
@@ -225,8 +226,7 @@ static int divide(const struct plan_request *request, struct plan *plan,
     struct plan_division division = {.stages = degree[TOPOLOGY_PIPELINE],
                                      .model_ranks = degree[TOPOLOGY_MODEL],
                                      .shards = degree[TOPOLOGY_SHARDING],
-                                     .greedy = request->options && request->options->partition ==
-                                                                       STRATEGY_PARTITION_GREEDY};
+                                     .greedy = plan->is_greedy};
     struct fleet_error err;
     int rc =
         plan_parts_build(plan->has_program ? &plan->program : NULL, &division, &plan->parts, &err);
@@ -310,6 +310,9 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
     const struct strategy *asked = request->strategy ? request->strategy : &none;
     struct plan plan = {.world = request->world,
                         .threads = request->threads > 0 ? request->threads : 1,
+                        .has_buddies = request->has_buddies,
+                        .is_greedy = request->options &&
+                                     request->options->partition == STRATEGY_PARTITION_GREEDY,
                         .own_trainer = request->own_trainer};
 
     fleet_assert(request->world >= 0 && (request->training || request->only_explain));
@@ -325,9 +328,23 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
 }
 
 /* Where a knob in effect has no pass, the program is that of a job without it. */
-void plan_ownership(const struct plan *plan, int replicas, struct ownership *out)
+int plan_shards(const struct plan *plan)
 {
-    struct ownership_rule rule = {.replicas = replicas, .shards = 1};
+    const unsigned int without =
+        UNIT_BIT(UNIT_SHARDING) | UNIT_BIT(UNIT_PIPELINE) | UNIT_BIT(UNIT_TENSOR_PARALLEL);
+
+    return plan->formula_units & without ? 1 : plan->topology.degree[TOPOLOGY_SHARDING];
+}
+
+void plan_ownership(const struct plan *plan, int replicas, int shards, struct ownership *out)
+{
+    struct ownership_rule rule = {
+        .replicas = replicas,
+        .shards = shards,
+        .divided = (plan->program.state_count > 0 ? OWNERSHIP_BIT(OWNERSHIP_STATE0) : 0) |
+                   (plan->program.state_count > 1 ? OWNERSHIP_BIT(OWNERSHIP_STATE1) : 0),
+        .greedy = plan->is_greedy,
+        .has_buddies = plan->has_buddies};
 
     ownership_build(&plan->program, &rule, out);
 }

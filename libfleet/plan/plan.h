@@ -64,12 +64,13 @@ struct plan_request {
     const struct strategy_options *options; /* NULL: the defaults */
     int world;         /* ranks; PLAN_ANY_WORLD: not known yet, the program alone is wanted */
     int threads;       /* compute threads of a rank; 0: not known, counted as one */
+    bool has_buddies;  /* runPolicy.elastic.replicas: a second holder for what one would hold */
     bool own_trainer;  /* the user's own program runs: no pass is needed, training is NULL */
     bool only_explain; /* knobs without a pass go to cannot_run instead of being refused */
 };
 
-/* What a job asks for. Without training, only_explain: nothing is known of the model. The fields
- * that are not arguments may be set afterwards. Everything is borrowed. */
+/* What a job asks for, with buddies. Without training, only_explain: nothing is known of the model.
+ * The fields that are not arguments may be set afterwards. Everything is borrowed. */
 struct plan_request plan_request_of(const struct training_config *training,
                                     const struct strategy *strategy, enum strategy_policy policy,
                                     const struct strategy_options *options, int world);
@@ -104,6 +105,7 @@ struct plan {
     struct topology topology;       /* degrees */
     struct plan_parts parts;
     int world, threads;
+    bool has_buddies, is_greedy;    /* as requested: how state is divided */
     bool is_16_bit;                 /* weights and gradients are computed with in 16 bits */
     int64_t micro_batches;          /* of one batch, over all ranks */
     size_t layer_output_bytes;      /* of one micro-batch; 0 where layers differ */
@@ -132,10 +134,13 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
 void plan_obstacles(const struct plan_request *request, struct fleet_errors *errors);
 
 /*
- * The map of the plan's job on `replicas` ranks: as many shards as the plan has, if there are so
- * many ranks. The plan has a program. Release *out.
+ * The map of the plan's job on `replicas` ranks with `shards` shards, 1: nothing is divided. Also
+ * that of another generation of the job. The plan has a program. Release *out.
  */
-void plan_ownership(const struct plan *plan, int replicas, struct ownership *out);
+void plan_ownership(const struct plan *plan, int replicas, int shards, struct ownership *out);
+
+/* Shards of the plan's own map. */
+int plan_shards(const struct plan *plan);
 
 /* Free all of it. Fine on a zeroed plan. */
 void plan_release(struct plan *plan);

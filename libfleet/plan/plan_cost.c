@@ -45,9 +45,16 @@ static bool is_by_formula(const struct plan *plan, enum unit unit)
     return (plan->formula_units & UNIT_BIT(unit)) != 0;
 }
 
+/* In effect, and not run: it divides more than states, or other axes have no pass. */
+static bool is_sharded_by_formula(const struct plan *plan)
+{
+    return is_applied(plan, UNIT_SHARDING) && degree(plan, TOPOLOGY_SHARDING) > 1 &&
+           plan_shards(plan) == 1;
+}
+
 static bool is_divided(const struct plan *plan)
 {
-    return is_by_formula(plan, UNIT_SHARDING) || is_by_formula(plan, UNIT_PIPELINE) ||
+    return is_sharded_by_formula(plan) || is_by_formula(plan, UNIT_PIPELINE) ||
            is_by_formula(plan, UNIT_TENSOR_PARALLEL);
 }
 
@@ -72,7 +79,7 @@ static double micro_batches_of_update(const struct plan *plan)
 /* Bytes of a weight, a gradient and the optimizer's state of one element, by the formulas. */
 static double weight_bytes(const struct plan *plan)
 {
-    return plan->is_16_bit && is_by_formula(plan, UNIT_SHARDING) ? 2 : 4;
+    return plan->is_16_bit && is_sharded_by_formula(plan) ? 2 : 4;
 }
 
 static double optimizer_bytes(const struct plan *plan)
@@ -166,7 +173,7 @@ static void divide_bytes(const struct plan *plan, int stage, int shard, size_t *
     double own = shard == PLAN_COST_EQUAL_SHARDS
                      ? elements / plan->parts.division.shards
                      : (double)plan_parts_shard_elements(&plan->parts, stage, shard);
-    bool is_sharded = is_by_formula(plan, UNIT_SHARDING);
+    bool is_sharded = is_sharded_by_formula(plan);
 
     set_formula(bytes, by_formula, PLAN_BYTES_PARAMETERS,
                 weight * (is_sharded && g->stage >= 3 ? own : elements));
@@ -200,6 +207,18 @@ static void stage_activations(const struct plan *plan, int stage, size_t *bytes,
                 (double)bytes[PLAN_BYTES_ACTIVATIONS] * share * live);
 }
 
+/* The states that a rank of the shard holds, as owner and as buddy. */
+static size_t held_states(const struct plan *plan, int shard)
+{
+    const struct program *program = &plan->program;
+    int64_t elements = 0;
+
+    for (int slot = 0; slot < program->state_count; slot++)
+        elements += ownership_elements(&plan->ownership, slot ? OWNERSHIP_STATE1 : OWNERSHIP_STATE0,
+                                       program->flat_count, shard);
+    return (size_t)elements * sizeof(float);
+}
+
 void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes[PLAN_BYTES_COUNT],
                      bool by_formula[PLAN_BYTES_COUNT])
 {
@@ -207,6 +226,8 @@ void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes
 
     memset(by_formula, 0, PLAN_BYTES_COUNT * sizeof(*by_formula));
     bytes_of_program(plan, bytes);
+    if (plan->ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS)
+        bytes[PLAN_BYTES_OPTIMIZER] = held_states(plan, shard);
     if (is_divided(plan))
         divide_bytes(plan, stage, shard, bytes, by_formula);
     if (is_by_formula(plan, UNIT_PIPELINE))
@@ -402,7 +423,7 @@ void plan_cost_traffic(const struct plan *plan, int stage, int replica, struct p
         program_traffic(plan, replica, out);
         return;
     }
-    if (is_by_formula(plan, UNIT_SHARDING))
+    if (is_sharded_by_formula(plan))
         add_sharding(plan, elements, out);
     else if (is_local(plan))
         add_averaging(plan, elements, out);

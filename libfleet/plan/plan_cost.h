@@ -25,7 +25,7 @@
 /* Equal shards instead of those of one rank. */
 #define PLAN_COST_EQUAL_SHARDS (-1)
 
-/* What a rank of `stage` that owns `shard` needs. */
+/* What a rank of `stage` that owns `shard` needs, with what it holds as a buddy. */
 void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes[PLAN_BYTES_COUNT],
                      bool by_formula[PLAN_BYTES_COUNT]);
 

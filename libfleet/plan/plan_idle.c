@@ -95,6 +95,19 @@ static const struct knob_field *find(struct strategy *s, const char *path, void 
     return field;
 }
 
+/* The ranks stand in the same grid, and shards have the same size. */
+static bool is_same_grid(const struct plan *plan, const struct strategy *changed)
+{
+    struct fleet_errors errors = {0};
+    struct topology topology;
+    bool is_same = topology_build(changed, plan->world, "", &topology, &errors) == 0 &&
+                   memcmp(topology.degree, plan->topology.degree, sizeof(topology.degree)) == 0 &&
+                   memcmp(topology.order, plan->topology.order, sizeof(topology.order)) == 0;
+
+    fleet_errors_release(&errors);
+    return is_same;
+}
+
 /* A program that cannot be built without the knob is another one. */
 static bool is_same_without(struct idle *idle, const char *path)
 {
@@ -109,6 +122,8 @@ static bool is_same_without(struct idle *idle, const char *path)
     strategy_copy(&changed, context.strategy);
     field = find(&changed, path, &message);
     knob_reset(field, message);
+    if (plan_shards(idle->plan) > 1 && !is_same_grid(idle->plan, &changed))
+        return false;
     context.strategy = &changed;
     context.idle = NULL;
     context.notes = NULL;

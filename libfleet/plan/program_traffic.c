@@ -84,18 +84,49 @@ static int ranks_of(const struct topology *grid, unsigned int group)
     return ranks;
 }
 
+/* Elements of [first, end) whose optimizer states the replica owns. */
+static int64_t owned(const struct plan *plan, int replica, int64_t first, int64_t end)
+{
+    const struct ownership *map = &plan->ownership;
+    int64_t sum = 0;
+
+    for (int i = 0; i < map->count; i++) {
+        const struct ownership_line *line = &map->lines[i];
+        int64_t from = line->first > first ? line->first : first;
+        int64_t to = line->end < end ? line->end : end;
+        if (line->holders == OWNERSHIP_SHARD && line->shard == replica % map->shards && from < to)
+            sum += to - from;
+    }
+    return sum;
+}
+
+/* It has the most partial sums, and owns most. */
 static int heaviest(const struct plan *plan)
 {
     int replicas = plan_replicas(plan), best = 0, most = 0;
+    int64_t most_owned = 0;
 
     for (int r = 0; r < replicas; r++) {
         int nodes = tree_slots_of(plan->leaves, replicas, r).nodes;
-        if (nodes > most) {
+        int64_t own = owned(plan, r, 0, plan->program.flat_count);
+        if (nodes > most || (nodes == most && own > most_owned)) {
             most = nodes;
+            most_owned = own;
             best = r;
         }
     }
     return best;
+}
+
+static double sent(const struct plan *plan, const struct program_op *op, int replica,
+                   const struct runtime_place *place)
+{
+    const struct op_attributes *a = &op->attributes;
+
+    if (op->kind != OP_ALL_GATHER || !a->owned)
+        return runtime_sent(&plan->program, op, place);
+    return (double)(sizeof(float) * (size_t)(place->ranks - 1)) *
+           (double)owned(plan, replica, a->flat_first, a->flat_first + a->flat_count);
 }
 
 /* The place of a replica in the group of `op`. Along other axes than those of replicas it is 0. */
@@ -150,7 +181,7 @@ void program_traffic(const struct plan *plan, int replica, struct plan_traffic *
                                    .over = name_of_group(&plan->topology, op->attributes.group),
                                    .when = name_of_time(op),
                                    .ranks = place.ranks,
-                                   .bytes = runtime_sent(program, op, &place) * times,
+                                   .bytes = sent(plan, op, replica, &place) * times,
                                    .from_program = true};
         same = find(traffic, &transfer);
         if (same)

@@ -18,10 +18,26 @@ static bool is_unit(const struct support_question *q, const struct support_gap *
 /* Paddle's policy keeps a unit whose axis has one rank: nothing is divided, nothing has to run. */
 static bool is_divided(const struct support_question *q, const struct support_gap *gap)
 {
-    enum topology_axis axis =
-        gap->unit == UNIT_BIT(UNIT_PIPELINE) ? TOPOLOGY_PIPELINE : TOPOLOGY_SHARDING;
+    return is_unit(q, gap) && q->topology->degree[TOPOLOGY_PIPELINE] > 1;
+}
 
-    return is_unit(q, gap) && q->topology->degree[axis] > 1;
+static bool has_shards(const struct support_question *q)
+{
+    return (q->selection->units & UNIT_BIT(UNIT_SHARDING)) != 0 &&
+           q->topology->degree[TOPOLOGY_SHARDING] > 1;
+}
+
+static bool divides_more(const struct support_question *q, const struct support_gap *gap)
+{
+    (void)gap;
+    return has_shards(q) && q->selection->final.sharding_configs.stage > 1;
+}
+
+static bool cuts_at_anchors(const struct support_question *q, const struct support_gap *gap)
+{
+    (void)gap;
+    return has_shards(q) && strcmp(q->selection->final.sharding_configs.sharding_segment_strategy,
+                                   "segment_anchors") == 0;
 }
 
 static bool is_exchanged(const struct support_question *q, const struct support_gap *gap)
@@ -41,6 +57,11 @@ static bool is_on(const struct support_question *q, const struct support_gap *ga
 static bool is_on_with_amp(const struct support_question *q, const struct support_gap *gap)
 {
     return q->selection->final.amp && is_on(q, gap);
+}
+
+static bool is_on_with_shards(const struct support_question *q, const struct support_gap *gap)
+{
+    return has_shards(q) && is_on(q, gap);
 }
 
 static bool has_sequence_degree(const struct support_question *q, const struct support_gap *gap)
@@ -84,12 +105,36 @@ const struct support_gap support_gaps[] = {
      NO_PASS,
      is_divided,
      UNIT_BIT(UNIT_PIPELINE)},
-    {"sharding",
-     {"hybrid_configs.sharding_degree"},
+    {"sharding_configs.stage",
+     {NULL},
+     "above 1, with more than one rank in a sharding group",
+     "the built-in trainer divides optimizer state (stage 1), not gradients and parameters yet",
+     divides_more,
+     UNIT_BIT(UNIT_SHARDING)},
+    {"sharding_configs.optimize_offload",
+     {NULL},
      "with more than one rank in a sharding group",
      NO_PASS,
-     is_divided,
-     UNIT_BIT(UNIT_SHARDING)},
+     is_on_with_shards,
+     0},
+    {"sharding_configs.optimize_cast",
+     {NULL},
+     "with more than one rank in a sharding group",
+     NO_PASS,
+     is_on_with_shards,
+     0},
+    {"sharding_configs._dp_as_optimizer_sharding",
+     {NULL},
+     "with more than one rank in a sharding group",
+     "the built-in trainer divides over the sharding group alone: give it more ranks instead",
+     is_on_with_shards,
+     0},
+    {"sharding_configs.sharding_segment_strategy",
+     {NULL},
+     "with the value segment_anchors and more than one rank in a sharding group",
+     "the built-in trainer cuts segments by size (segment_broadcast_MB)",
+     cuts_at_anchors,
+     0},
     {"tensor_parallel",
      {"hybrid_configs.mp_degree", "sharding_configs.mp_degree",
       "tensor_parallel_configs.tensor_parallel_degree"},

@@ -116,6 +116,8 @@
  * TREE_SUM is the deterministic sum: the partial sums of all ranks complete the tree of
  * libfleet/plan/tree.h over a range of the gradient space; with `owned` each rank gets the elements
  * that it owns, else all ranks get all.
+ * ALL_GATHER with `owned` in the UPDATE section stands behind the updates, which a rank makes by
+ * itself: the trainer runs it (agent/runtime/share.h).
  * Gradients, with the loss understood as the sum over ranks: of ALL_REDUCE itself (sum, avg), of
  * REDUCE_TO (sum) BROADCAST and back, of REDUCE_SCATTER (sum) ALL_GATHER and back, of ALL_TO_ALL
  * itself. SEND and RECEIVE have none: the pass that cuts a program adds both directions.
@@ -291,7 +293,7 @@ struct op_attributes {
     int root;   /* REDUCE_TO, BROADCAST: a place in the group */
     int shift;  /* SEND, RECEIVE: the other's place less the own one */
     int ranks;  /* REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL of operands: ranks of the group */
-    bool owned; /* TREE_SUM */
+    bool owned; /* TREE_SUM, ALL_GATHER of a range */
 
     bool training; /* any kind: left out in an evaluation */
     struct {

@@ -376,6 +376,8 @@ int topology_least_world(const struct strategy *s)
     fleet_errors_release(&ignored);
     for (int i = 0; i < TOPOLOGY_AXES && product <= TOPOLOGY_WORLD_MAX; i++)
         product *= b.axes[i].degree;
+    if (b.axes[TOPOLOGY_DATA].open && s->sharding && s->sharding_configs.hybrid_dp)
+        product *= 2; /* strategy_check() wants more than one group */
     return product > TOPOLOGY_WORLD_MAX ? TOPOLOGY_WORLD_MAX : (int)product;
 }
 

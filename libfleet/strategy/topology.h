@@ -62,8 +62,8 @@ int topology_build(const struct strategy *s, int world, const char *path, struct
 
 /*
  * The fewest ranks that the degrees of the strategy allow: the product of those that are given, at
- * least 1, at most TOPOLOGY_WORLD_MAX. A trainer plans with it: it starts before
- * it knows the number of ranks, and the number may change while it runs.
+ * least 1, at most TOPOLOGY_WORLD_MAX; two groups with hybrid_dp. A trainer plans with it: it
+ * starts before it knows the number of ranks, and the number may change while it runs.
  */
 int topology_least_world(const struct strategy *s);
 

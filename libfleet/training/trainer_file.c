@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/training/trainer_file.h"
 
+#include <errno.h>
+#include <inttypes.h>
+
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/field.h"
@@ -21,6 +24,7 @@ char *trainer_file_format(const struct trainer_file *file, const struct strategy
     fleet_json_set(root, "autoParallel", fleet_json_copy(file->auto_parallel));
     fleet_json_set_string(root, "jobName", file->job_name);
     fleet_json_set_string(root, "baseDir", file->base_folder);
+    fleet_json_set_number(root, "elasticReplicas", (double)file->elastic_replicas);
     return fleet_json_print(root);
 }
 
@@ -28,13 +32,17 @@ int trainer_file_parse(const char *text, size_t size, struct trainer_file *out,
                        struct fleet_error *err)
 {
     FLEET_AUTO_JSON cJSON *root = NULL;
-    struct trainer_file file = {.job_name = "job", .base_folder = ""};
+    struct trainer_file file = {.job_name = "job", .base_folder = "", .elastic_replicas = 1};
     int rc;
 
     if ((rc = fleet_json_parse(text, size, TRAINER_FILE_SIZE_MAX, &root, err)) < 0 ||
         (rc = fleet_json_opt_string(root, "baseDir", &file.base_folder, err)) < 0 ||
-        (rc = fleet_json_opt_string(root, "jobName", &file.job_name, err)) < 0)
+        (rc = fleet_json_opt_string(root, "jobName", &file.job_name, err)) < 0 ||
+        (rc = fleet_json_opt_int(root, "elasticReplicas", &file.elastic_replicas, err)) < 0)
         return rc;
+    if (file.elastic_replicas < 0 || file.elastic_replicas > 1)
+        return fleet_error(err, -EINVAL, "elasticReplicas: must be 0 or 1, not %" PRId64,
+                           file.elastic_replicas);
     file.training = fleet_json_at(root, "training");
     file.auto_parallel = fleet_json_at(root, "autoParallel");
     file.root = root;

@@ -7,10 +7,11 @@
  * `fleetjob run` into its folder, read by the agent for an own trainer and by the built-in one.
  *
  *   {"training":{…}, "strategy":{…}, "strategyPolicy":"Full", "strategyOptions":{…},
- *    "autoParallel":{…}, "jobName":"gpt", "baseDir":"/"}
+ *    "autoParallel":{…}, "jobName":"gpt", "baseDir":"/", "elasticReplicas":1}
  */
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include <cjson/cJSON.h>
 
@@ -25,6 +26,7 @@ struct trainer_file {
     const cJSON *training;      /* as given, not decoded; NULL = none: {} is written */
     const cJSON *auto_parallel; /* NULL = none */
     const char *job_name, *base_folder; /* relative paths of the training block start there */
+    int64_t elastic_replicas;           /* runPolicy.elastic.replicas: 0 or 1 */
 };
 
 /* The text, heap. `file->root` is not used. */
@@ -32,8 +34,8 @@ char *trainer_file_format(const struct trainer_file *file, const struct strategy
                           enum strategy_policy policy, const struct strategy_options *options);
 
 /* Parse it; strategy_spec_decode() and training_config_decode() read the blocks. A name that is
- * missing is "job", a folder "". -EINVAL if it is not JSON, or a name or folder is not a string. On
- * success release *out. */
+ * missing is "job", a folder "", a number of replicas 1. -EINVAL if it is not JSON, if a name or
+ * folder is not a string, or the number neither 0 nor 1. On success release *out. */
 int trainer_file_parse(const char *text, size_t size, struct trainer_file *out,
                        struct fleet_error *err);
 void trainer_file_release(struct trainer_file *file);

@@ -111,6 +111,26 @@ static const struct job jobs[] = {
      "strategyOptions: {alwaysAdapt: false}, strategy: {lamb: true, lamb_configs: "
      "{exclude_from_weight_decay: [bias]}}",
      NONE},
+    {"sharding", GPT, ADAMW, "", "strategy: {sharding: true}", SANITIZED},
+    {"sharding, greedy, in small segments, amp, overflowing", GPT, ADAMW, "",
+     "strategyOptions: {partition: greedy}, strategy: {sharding: true, sharding_configs: "
+     "{fuse_broadcast_MB: 0.01}, " O1 "}",
+     OVERFLOWS},
+    {"sharding, zero gradients", GPT, ADAMW, "",
+     "strategyOptions: {overflowAction: zeroGrad}, strategy: {sharding: true, " O1 "}", NONE},
+    {"sharding of lamb, llama", "model: {name: llama, layers: 2, heads: 4, width: 32, context: 16}",
+     "optimizer: {name: lamb, learningRate: 0.01}", "", "strategy: {sharding: true}", NONE},
+    {"sharding of resnet, lars", RESNET, "optimizer: {name: lars, learningRate: 0.5}", "",
+     "strategy: {sharding: true}", NONE},
+    {"sharding, clipped norms", GPT,
+     "optimizer: {name: adam, learningRate: 0.003, clip: {norm: 0.1}, weightDecayOn: all}", "",
+     "strategy: {sharding: true}", NONE},
+    {"sharding of an mlp with momentum", "model: {name: mlp, sizes: [3072, 16, 10]}",
+     "optimizer: {name: momentum, learningRate: 0.05}", "", "strategy: {sharding: true}", NONE},
+    {"sharding, recompute, gradient_merge, amp", GPT, ADAMW, "",
+     "strategy: {sharding: true, recompute: true, gradient_merge: true, gradient_merge_configs: "
+     "{k_steps: 2}, " O1 "}",
+     OVERFLOWS},
     {"all at once", GPT, ADAMW, "",
      "strategy: {recompute: true, gradient_merge: true, gradient_merge_configs: {k_steps: 2}, " O1
      "}",

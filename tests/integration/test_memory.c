@@ -310,6 +310,25 @@ static void test_memory__is_what_was_planned_for_other_models(void **state)
     (void)expect_planned(JOB(.model = MLP, .has_images = true, .workers = 2), &planned);
 }
 
+/* Optimizer states divided over the workers, with second copies and without: the rank that has most
+ * holds what was planned, less than one that holds all. */
+static void test_memory__is_what_was_planned_with_sharding(void **state)
+{
+    static const char alone[] =
+        "  strategy: {sharding: true}\n  strategyOptions: {partition: greedy}\n"
+        "  runPolicy: {elastic: {replicas: 0}}\n";
+    double whole, planned, held;
+
+    (void)state;
+    (void)expect_planned(JOB(.model = GPT, .workers = 4), &whole);
+    held = expect_planned(
+        JOB(.model = GPT, .workers = 4, .strategy = "  strategy: {sharding: true}\n"), &planned);
+    assert_true(held < whole);
+    assert_true(expect_planned(JOB(.model = GPT, .workers = 4, .strategy = alone), &planned) <
+                held);
+    (void)expect_planned(JOB(.model = LLAMA, .workers = 3, .strategy = alone), &planned);
+}
+
 /* What happens between steps or in some steps only: updates of several batches, evaluation, a loss
  * scale that moves and skips updates, the watch over the loss, charts. */
 static void test_memory__is_what_was_planned_with_more_in_a_step(void **state)
@@ -402,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_memory__too_much_is_refused_before_it_runs),
         cmocka_unit_test(test_memory__is_what_was_planned_for_a_gpt),
         cmocka_unit_test(test_memory__is_what_was_planned_for_other_models),
+        cmocka_unit_test(test_memory__is_what_was_planned_with_sharding),
         cmocka_unit_test(test_memory__is_what_was_planned_with_more_in_a_step),
         cmocka_unit_test(test_memory__recompute_and_amp_lower_it),
     };

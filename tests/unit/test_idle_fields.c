@@ -57,8 +57,9 @@ static const struct {
     {"strategyOptions: {alwaysAdapt: false}, strategy: {lamb: true}",
      "optimizer: {name: adam, learningRate: 0.1}", ""},
     {"runPolicy: {elastic: {replicas: 0}}", ADAMW,
-     "spec.runPolicy.elastic.replicas: has no effect: nothing reads it until sharding runs: each "
-     "worker holds the whole state\n"},
+     "spec.runPolicy.elastic.replicas: has no effect: without sharding each worker holds the whole "
+     "state\n"},
+    {"runPolicy: {elastic: {replicas: 0}}, strategy: {sharding: true}", ADAMW, ""},
     {"", MOMENTUM, ""},
     {"strategy: {lars: true}", MOMENTUM,
      "spec.training.optimizer.nesterov: has no effect: lars does not use Nesterov momentum\n"},

@@ -162,6 +162,10 @@ static const struct {
     {"fuse_grad_merge", "9: where the sum lies, not what it is"},
     {"heter_ccl_mode", "19: which network carries the exchange"},
     {"split_data", "it belongs to Paddle's own automatic parallelism"},
+    {"sharding_configs.segment_anchors", "16.2: where a broadcast is cut, not what it carries"},
+    {"sharding_configs.pp_allreduce_in_optimize", "16.5: when an exchange runs, not what it sums"},
+    {"sharding_configs.enable_tuning", "it belongs to Paddle's own automatic parallelism"},
+    {"sharding_configs.use_calc_stream", "19: where operators are queued"},
     {"recompute_configs.enable_tuning", "8.5: recomputation changes no bit"},
     {"recompute_configs.refined_ops_patterns", "8.5: recomputation changes no bit"},
     {"amp_configs.use_fp16_guard", "7.2 (8): no part of a model is marked"},
@@ -250,14 +254,19 @@ static void append_chain(struct fleet_strbuf *out, const struct select_result *r
 {
     for (size_t i = 0; i < result->applied.count; i++)
         if (pass_exists(result->applied.items[i]) &&
-            strcmp(result->applied.items[i], "fp16_allreduce") != 0)
+            strcmp(result->applied.items[i], "fp16_allreduce") != 0 &&
+            strcmp(result->applied.items[i], "sharding") != 0)
             fleet_strbuf_appendf(out, "%s ", result->applied.items[i]);
     if (result->final.fp16_allreduce)
         fleet_strbuf_appendf(out, "fp16_allreduce");
 }
 
+/* Sharding, which one worker does not have, may leave out another knob; a trainer plans each
+ * generation with its own number of workers, and begins with the plan of the first. */
 static bool can_run(const struct select_result *result)
 {
+    if (select_is_applied(result, UNIT_SHARDING))
+        return false;
     for (size_t i = 0; i < result->applied.count; i++)
         if (!pass_exists(result->applied.items[i]))
             return false;

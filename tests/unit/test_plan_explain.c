@@ -112,7 +112,7 @@ static void test_plan_explain__divides_bytes_by_stage_of_sharding(void **state)
     static const struct {
         int stage;
         double parameters, gradients, optimizer; /* bytes an element, for 4 ranks */
-    } rows[] = {{1, 2, 2, 12.0 / 4}, {2, 2, 2.0 / 4, 12.0 / 4}, {3, 2.0 / 4, 2.0 / 4, 12.0 / 4}};
+    } rows[] = {{2, 2, 2.0 / 4, 12.0 / 4}, {3, 2.0 / 4, 2.0 / 4, 12.0 / 4}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -136,15 +136,44 @@ static void test_plan_explain__divides_bytes_by_stage_of_sharding(void **state)
     }
 }
 
-/* 1 : 1 : 1.5 of the bytes that data parallelism sends, by stage 1, 2 and 3 (one micro-batch a
- * rank). */
+/* Stage 1 runs: the bytes are those of the program. Without buddies the shards add up to the states
+ * of one rank that has all; with them, to twice as much. */
+static void test_plan_explain__counts_the_states_that_a_rank_holds(void **state)
+{
+    struct job whole, job;
+
+    (void)state;
+    job_init(&whole, JOB("adam"), "{}", 4);
+    job_init(&job, JOB("adam"), "{\"sharding\":true}", 4);
+    for (int buddies = 0; buddies < 2; buddies++) {
+        size_t sum = 0, most = 0;
+        job.plan.ownership.has_buddies = buddies;
+        for (int shard = 0; shard < 4; shard++) {
+            size_t bytes[PLAN_BYTES_COUNT];
+            bool by_formula[PLAN_BYTES_COUNT];
+            plan_cost_bytes(&job.plan, 0, shard, bytes, by_formula);
+            sum += bytes[PLAN_BYTES_OPTIMIZER];
+            most = bytes[PLAN_BYTES_OPTIMIZER] > most ? bytes[PLAN_BYTES_OPTIMIZER] : most;
+            assert_false(by_formula[PLAN_BYTES_OPTIMIZER]);
+            assert_int_equal(bytes[PLAN_BYTES_GRADIENTS], whole.plan.bytes[PLAN_BYTES_GRADIENTS]);
+        }
+        assert_int_equal(sum, (size_t)(buddies + 1) * whole.plan.bytes[PLAN_BYTES_OPTIMIZER]);
+        if (!buddies) /* as it was planned */
+            assert_int_equal(job.plan.bytes[PLAN_BYTES_OPTIMIZER], most);
+    }
+    assert_int_equal(job.plan.cannot_run.count, 0);
+    job_release(&whole);
+    job_release(&job);
+}
+
+/* 1 : 1.5 of the bytes that data parallelism sends, by stage 2 and 3 (one micro-batch a rank). */
 static void test_plan_explain__sends_as_sharding_does(void **state)
 {
     struct job job;
     double shard = 4.0 * ALL * 63 / 64;
 
     (void)state;
-    job_init(&job, JOB("adam"), "{\"sharding\":true}", 64);
+    job_init(&job, JOB("adam"), "{\"sharding\":true,\"sharding_configs\":{\"stage\":2}}", 64);
     expect_sent(&job.plan.traffic, "reduce", "gradients", shard);
     expect_sent(&job.plan.traffic, "broadcast", "parameters", shard);
     assert_null(find(&job.plan.traffic, "owned gradients"));
@@ -153,7 +182,7 @@ static void test_plan_explain__sends_as_sharding_does(void **state)
     expect_sent(&job.plan.traffic, "broadcast", "parameters", 2 * shard);
     job_release(&job);
     job_init(&job, JOB("adam"),
-             "{\"sharding\":true,\"sharding_configs\":{\"hybrid_dp\":true,"
+             "{\"sharding\":true,\"sharding_configs\":{\"stage\":2,\"hybrid_dp\":true,"
              "\"sharding_group_size\":4}}",
              16);
     expect_sent(&job.plan.traffic, "reduce", "gradients", 4.0 * ALL * 3 / 4);
@@ -346,7 +375,7 @@ static void test_plan_explain__gives_each_rank_its_place(void **state)
     assert_int_equal(cJSON_GetArraySize(fleet_json_at(whole, "groups.pipeline")), 8);
     assert_int_equal(cJSON_GetArraySize(fleet_json_at(whole, "groups.pipeline[0]")), 4);
     assert_int_equal(fleet_json_at(whole, "groups.pipeline[0][3]")->valueint, 12);
-    assert_int_equal(cJSON_GetArraySize(fleet_json_at(whole, "cannotRun")), 3);
+    assert_int_equal(cJSON_GetArraySize(fleet_json_at(whole, "cannotRun")), 2);
     cJSON_Delete(whole);
     job_release(&job);
 }
@@ -451,6 +480,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_explain__divides_bytes_by_stage_of_sharding),
+        cmocka_unit_test(test_plan_explain__counts_the_states_that_a_rank_holds),
         cmocka_unit_test(test_plan_explain__sends_as_sharding_does),
         cmocka_unit_test(test_plan_explain__hands_out_whole_parameters),
         cmocka_unit_test(test_plan_explain__cuts_layers_into_stages),

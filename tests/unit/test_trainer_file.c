@@ -17,8 +17,11 @@ static void test_trainer_file__reads_what_it_has_written(void **state)
 {
     FLEET_AUTO_JSON cJSON *training = cJSON_Parse("{\"steps\":7,\"unknown\":[1]}");
     FLEET_AUTO_JSON cJSON *parallel = cJSON_Parse("{\"parallel_mode\":\"stand_alone\"}");
-    struct trainer_file in = {
-        .training = training, .auto_parallel = parallel, .job_name = "gpt", .base_folder = "/data"};
+    struct trainer_file in = {.training = training,
+                              .auto_parallel = parallel,
+                              .job_name = "gpt",
+                              .base_folder = "/data",
+                              .elastic_replicas = 0};
     FLEET_AUTO_JSON cJSON *spec =
         cJSON_Parse("{\"strategy\":{\"nccl_comm_num\":3},\"strategyPolicy\":\"Paddle\"}");
     struct strategy_spec asked, read;
@@ -33,6 +36,7 @@ static void test_trainer_file__reads_what_it_has_written(void **state)
     assert_int_equal(trainer_file_parse(text, strlen(text), &out, NULL), 0);
     assert_string_equal(out.job_name, "gpt");
     assert_string_equal(out.base_folder, "/data");
+    assert_int_equal(out.elastic_replicas, 0);
     assert_true(cJSON_Compare(out.training, training, true));
     assert_true(cJSON_Compare(out.auto_parallel, parallel, true));
     strategy_spec_decode(out.root, "spec.", &read, &errors);

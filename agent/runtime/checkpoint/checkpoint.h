@@ -31,6 +31,7 @@
 #include "libfleet/base/digest.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/checkpoint/manifest.h"
+#include "libfleet/plan/ownership.h"
 #include "libfleet/program/program.h"
 
 struct fleet_error;
@@ -44,7 +45,8 @@ struct fleet_strbuf;
  * buffer. */
 struct checkpoint_space {
     const char *suffix; /* "" = the weights themselves, ".state0", …: added to the names */
-    float *data; /* [program->flat_count], buffers: [program->buffer_count]; NULL = leave out */
+    float *data;        /* what the rank holds: ownership_place() says where; NULL = leave out */
+    bool is_elsewhere;  /* with data NULL: its names are known, what files hold of it is not read */
     bool is_buffers;
     int slot; /* optimizer state number that a parameter must have for this space; -1 = all have */
 };
@@ -52,6 +54,8 @@ struct checkpoint_space {
 struct checkpoint_state {
     const struct program *program; /* borrowed; laid out */
     struct backend *backend;       /* borrowed: whose memory the spaces are; NULL = the host's */
+    const struct ownership *map;   /* borrowed: their owners; NULL = all of it is here */
+    int replica;                   /* the own place in the map */
     struct checkpoint_space spaces[CHECKPOINT_SPACES_MAX];
     int space_count;
 };
@@ -88,9 +92,9 @@ struct checkpoint_shard {
     } files[CHECKPOINT_SHARD_FILES_MAX];
 };
 
-/* Write shard `shard` of `shards`: an equal part of the flat spaces, cut at multiples of 4096
- * elements; buffers go with shard 0. *out describes the files, which are synced. -errno with the
- * path. */
+/* Write shard `shard` of `shards`: an equal part of the lines for ALL, cut at multiples of 4096
+ * elements, buffers with shard 0, and what rank `shard` alone owns by the map. *out describes the
+ * files, which are synced. -errno with the path. */
 int checkpoint_write_shard(const char *path, const char *folder,
                            const struct checkpoint_state *state, int shard, int shards,
                            struct checkpoint_shard *out, struct fleet_error *err);
@@ -128,9 +132,12 @@ int checkpoint_restore(const char *path, int64_t resume, const struct manifest_h
                        char folder[CHECKPOINT_FOLDER_MAX], struct fleet_errors *warnings,
                        struct fleet_error *err);
 
-/* Fill parameters and buffers from the checkpoint in `folder`, whose manifest was verified. `state`
- * holds no other spaces. -EINVAL lists everything missing, extra and misshapen; -errno. */
-int checkpoint_load_folder(const char *folder, const struct manifest *manifest,
+/*
+ * Fill `state` from the checkpoint in `folder`, whose manifest was verified; with `weights_only`
+ * parameters and buffers, and `state` holds no other spaces. -EINVAL lists everything missing,
+ * extra and misshapen; -errno.
+ */
+int checkpoint_load_folder(const char *folder, const struct manifest *manifest, bool weights_only,
                            struct checkpoint_state *state, struct fleet_error *err);
 
 /*

@@ -93,9 +93,20 @@ static int64_t shard_first(int64_t count, int shard, int shards)
     return first < count ? first : count;
 }
 
-static void choose(const struct checkpoint_tensors *all, const struct program *program,
+/* The lowest owner writes what belongs to a shard. */
+static bool writes(const struct checkpoint_state *state, const struct checkpoint_tensor *tensor,
+                   int shard)
+{
+    const struct ownership_line *line =
+        ownership_find(state->map, OWNERSHIP_STATE0, tensor->var->flat_offset);
+
+    return ownership_owner(state->map, line, 0) == shard;
+}
+
+static void choose(const struct checkpoint_tensors *all, const struct checkpoint_state *state,
                    bool is_optimizer, int shard, int shards, struct checkpoint_contents *out)
 {
+    const struct program *program = state->program;
     int64_t first = shard_first(program->flat_count, shard, shards);
     int64_t end = shard_first(program->flat_count, shard + 1, shards);
 
@@ -108,6 +119,11 @@ static void choose(const struct checkpoint_tensors *all, const struct program *p
         int64_t at = tensor->var->flat_offset, from, to;
         if (tensor->is_optimizer != is_optimizer)
             continue;
+        if (tensor->is_divided) {
+            if (tensor->data && writes(state, tensor, shard))
+                add_range(out, tensor, 0, tensor->elements);
+            continue;
+        }
         if (tensor->var->role == PROGRAM_ROLE_BUFFER) {
             if (shard == 0)
                 add_range(out, tensor, 0, tensor->elements);
@@ -131,7 +147,7 @@ void checkpoint_layout_init(struct checkpoint_layout *layout, const struct check
     checkpoint_tensors_init(&all, state);
     for (int kind = 0; kind < CHECKPOINT_SHARD_FILES_MAX; kind++) {
         struct checkpoint_contents *contents = &layout->files[kind];
-        choose(&all, state->program, kind == 1, shard, shards, contents);
+        choose(&all, state, kind == 1, shard, shards, contents);
         for (size_t i = 0; i < contents->count; i++)
             layout->total += contents->tensors[i].bytes;
     }

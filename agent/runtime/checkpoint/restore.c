@@ -294,8 +294,11 @@ static int copy_matches(const struct matcher *m, struct fleet_error *err)
         const struct match *match = &m->matches[i];
         int64_t count = safetensors_elements(match->from);
         size_t bytes = (size_t)count * sizeof(float);
-        float *place = match->to->data + match->first;
-        float *host = backend_map(m->wanted.backend, place, bytes, BACKEND_WRITE);
+        float *place, *host;
+        if (!match->to->data) /* another rank reads it */
+            continue;
+        place = match->to->data + match->first;
+        host = backend_map(m->wanted.backend, place, bytes, BACKEND_WRITE);
         rc = safetensors_read_f32(match->from, 0, count, host, err);
         backend_unmap(m->wanted.backend, place, bytes, BACKEND_WRITE, host);
     }
@@ -461,10 +464,10 @@ int checkpoint_restore(const char *path, int64_t resume, const struct manifest_h
     return rc;
 }
 
-int checkpoint_load_folder(const char *folder, const struct manifest *manifest,
+int checkpoint_load_folder(const char *folder, const struct manifest *manifest, bool weights_only,
                            struct checkpoint_state *state, struct fleet_error *err)
 {
-    return load_checkpoint(folder, manifest, true, state, err) < 0
+    return load_checkpoint(folder, manifest, weights_only, state, err) < 0
                ? fleet_error_wrap(err, "checkpoint %s", folder)
                : 0;
 }
@@ -481,8 +484,10 @@ int checkpoint_load_weights(const char *path, struct checkpoint_state *state,
     if (rc < 0)
         return rc;
     for (int i = 0; i < weights.space_count; i++)
-        if (weights.spaces[i].suffix[0] != '\0')
-            weights.spaces[i].data = NULL; /* optimizer states stay as they are */
+        if (weights.spaces[i].suffix[0] != '\0') { /* optimizer states stay as they are */
+            weights.spaces[i].data = NULL;
+            weights.spaces[i].is_elsewhere = false;
+        }
     rc = load_files(&file, 1, true, &weights, err);
     safetensors_release(&file);
     if (rc < 0)

@@ -40,8 +40,41 @@ static bool *find_holders(const struct program *program, int slot)
     return has;
 }
 
-static void add_tensor(struct checkpoint_tensors *tensors, const struct checkpoint_space *space,
+static enum ownership_space space_of(const struct checkpoint_space *space)
+{
+    if (space->is_buffers)
+        return OWNERSHIP_BUFFERS;
+    return space->slot < 0    ? OWNERSHIP_PARAMETERS
+           : space->slot == 0 ? OWNERSHIP_STATE0
+                              : OWNERSHIP_STATE1;
+}
+
+/* Where the rank has it, NULL: nowhere. */
+static float *place_of(const struct checkpoint_state *state, const struct checkpoint_space *space,
                        const struct program_var *var)
+{
+    int64_t at = var->flat_offset;
+
+    if (!space->data)
+        return NULL;
+    if (state->map)
+        at = ownership_place(state->map, space_of(space), var->flat_offset, state->replica);
+    return at == OWNERSHIP_NOBODY ? NULL : space->data + at;
+}
+
+static bool is_owned(const struct checkpoint_state *state, const struct checkpoint_space *space,
+                     const struct program_var *var)
+{
+    const struct ownership_line *line;
+
+    if (!state->map)
+        return false;
+    line = ownership_find(state->map, space_of(space), var->flat_offset);
+    return line && line->holders == OWNERSHIP_SHARD;
+}
+
+static void add_tensor(struct checkpoint_tensors *tensors, const struct checkpoint_state *state,
+                       const struct checkpoint_space *space, const struct program_var *var)
 {
     struct fleet_strbuf name = {0};
 
@@ -50,7 +83,8 @@ static void add_tensor(struct checkpoint_tensors *tensors, const struct checkpoi
     tensors->items[tensors->count++] =
         (struct checkpoint_tensor){.name = fleet_strbuf_take(&name),
                                    .var = var,
-                                   .data = space->data + var->flat_offset,
+                                   .data = place_of(state, space, var),
+                                   .is_divided = is_owned(state, space, var),
                                    .elements = program_var_elements(var),
                                    .is_optimizer = space->suffix[0] != '\0'};
 }
@@ -61,9 +95,10 @@ static int compare_names(const void *a, const void *b)
                   ((const struct checkpoint_tensor *)b)->var->name);
 }
 
-static void add_space(struct checkpoint_tensors *tensors, const struct program *program,
+static void add_space(struct checkpoint_tensors *tensors, const struct checkpoint_state *state,
                       const struct checkpoint_space *space)
 {
+    const struct program *program = state->program;
     FLEET_AUTO_FREE bool *has = find_holders(program, space->slot);
     enum program_role role = space->is_buffers ? PROGRAM_ROLE_BUFFER : PROGRAM_ROLE_PARAMETER;
     size_t first = tensors->count;
@@ -72,7 +107,7 @@ static void add_space(struct checkpoint_tensors *tensors, const struct program *
         fleet_grow(tensors->items, first + (size_t)program->var_count, sizeof(*tensors->items));
     for (int i = 0; i < program->var_count; i++)
         if (program->vars[i].role == role && has[i])
-            add_tensor(tensors, space, &program->vars[i]);
+            add_tensor(tensors, state, space, &program->vars[i]);
     if (tensors->count > first)
         qsort(tensors->items + first, tensors->count - first, sizeof(*tensors->items),
               compare_names);
@@ -83,8 +118,8 @@ void checkpoint_tensors_init(struct checkpoint_tensors *tensors,
 {
     *tensors = (struct checkpoint_tensors){.backend = state->backend};
     for (int i = 0; i < state->space_count; i++)
-        if (state->spaces[i].data)
-            add_space(tensors, state->program, &state->spaces[i]);
+        if (state->spaces[i].data || state->spaces[i].is_elsewhere)
+            add_space(tensors, state, &state->spaces[i]);
 }
 
 void checkpoint_tensors_release(struct checkpoint_tensors *tensors)

@@ -9,7 +9,8 @@
 struct checkpoint_tensor {
     char *name; /* with the space's suffix */
     const struct program_var *var;
-    float *data; /* memory of `backend` below */
+    float *data;     /* memory of `backend` below; NULL: another rank has it */
+    bool is_divided; /* it belongs to a shard */
     int64_t elements;
     bool is_optimizer; /* goes into the optimizer's file */
 };

@@ -57,9 +57,12 @@ static struct memory_place place_of(const struct memory_plan *plan, int var)
                                : plan->places[var];
 }
 
-/* Another rank runs it: it reads a state that this one lacks. */
+/* Another rank runs it: it reads a state that this one lacks. Or it stands behind the updates, and
+ * the trainer runs it (agent/runtime/share.h). */
 static bool is_elsewhere(const struct memory_plan *plan, const struct program_op *op)
 {
+    if (op->section == PROGRAM_SECTION_UPDATE && op->attributes.owned)
+        return true;
     for (int i = 0; i < op->input_count; i++)
         if (op->inputs[i] != PROGRAM_NONE && plan->places[op->inputs[i]].segment == MEMORY_NOWHERE)
             return true;

@@ -31,7 +31,8 @@ struct executor_bases {
 
 /*
  * Prepare `program` for `backend`: resolves kernels and operands, allocates nothing later.
- * Operators that read what the rank does not hold are left out: another rank runs them.
+ * Operators that read what the rank does not hold are left out: another rank runs them; so is an
+ * owned all_gather of the UPDATE section, which the trainer runs behind it (share.h).
  * program, plan and backend are borrowed for the executor's life.
  * -ENOTSUP: an operator that does not communicate has no kernel.
  */

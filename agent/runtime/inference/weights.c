@@ -222,7 +222,8 @@ void weights_release(struct weights *weights)
 int weights_load(const struct weights *weights, struct checkpoint_state *state,
                  struct fleet_error *err)
 {
-    return weights->source ? checkpoint_load_folder(export_path(weights->source),
-                                                    export_manifest(weights->source), state, err)
-                           : checkpoint_load_weights(weights->file, state, err);
+    return weights->source
+               ? checkpoint_load_folder(export_path(weights->source),
+                                        export_manifest(weights->source), true, state, err)
+               : checkpoint_load_weights(weights->file, state, err);
 }

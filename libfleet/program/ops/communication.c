@@ -39,7 +39,7 @@ static const struct traits {
     [OP_ALL_REDUCE] = {SHAPE_SAME, .reduces = true},
     [OP_REDUCE_TO] = {SHAPE_SAME, .reduces = true, .has_root = true},
     [OP_REDUCE_SCATTER] = {SHAPE_PART, .reduces = true},
-    [OP_ALL_GATHER] = {SHAPE_JOINT},
+    [OP_ALL_GATHER] = {SHAPE_JOINT, .has_owners = true},
     [OP_BROADCAST] = {SHAPE_SAME, .has_root = true},
     [OP_ALL_TO_ALL] = {SHAPE_PARTS, .needs_operands = true},
     [OP_SEND] = {SHAPE_SAME, .has_shift = true},

@@ -16,6 +16,7 @@
 #include "libfleet/program/passes/lars.h"
 #include "libfleet/program/passes/optimizer.h"
 #include "libfleet/program/passes/recompute.h"
+#include "libfleet/program/passes/sharding.h"
 #include "libfleet/program/passes/sync_batch_norm.h"
 #include "libfleet/strategy/select.h"
 
@@ -31,6 +32,7 @@ const struct program_pass pass_table[] = {
     {"lamb", PASS_BACKWARD, lamb_wanted, lamb_apply},
     {"gradient_merge", PASS_BACKWARD, gradient_merge_wanted, gradient_merge_apply},
     {"data_parallel", PASS_BACKWARD, NULL, data_parallel_apply},
+    {"sharding", PASS_BACKWARD, sharding_wanted, sharding_apply},
     {"fp16_allreduce", PASS_BACKWARD, fp16_allreduce_wanted, fp16_allreduce_apply},
     {0},
 };
