@@ -205,7 +205,7 @@ static void test_hub_departures__hide_no_failure(void **state)
     stop();
 }
 
-/* One of two is evicted, the other dies without a word: its pod is not being taken away. */
+/* One of two is evicted, the other dies and reports nothing: its pod is not being taken away. */
 static void test_hub_departures__explain_no_more_members_than_go(void **state)
 {
     (void)state;
