@@ -172,7 +172,8 @@ static void finish_create(struct reconciler_request *r, const struct fleet_error
     reconciler_finish(r, err);
 }
 
-/* Name collision: is it the pod that was to be created? */
+/* Name collision: is it the pod that was to be created? The watch does not show a pod that has lost
+ * its labels. Such a pod is the one, too, though its image may have become a digest since. */
 static void on_pod_read(struct reconciler_request *r, const cJSON *object,
                         const struct fleet_error *err)
 {
@@ -184,7 +185,8 @@ static void on_pod_read(struct reconciler_request *r, const cJSON *object,
         return;
     }
     if (!err && kube_meta_is_controlled_by(object, pass->job->uid) && !is_deleting &&
-        strcmp(pod_builder_hash(object), pod_builder_hash(r->body)) == 0) {
+        (!pod_labels_are_seen(object) ||
+         strcmp(pod_builder_hash(object), pod_builder_hash(r->body)) == 0)) {
         pass->created += !r->is_replacement; /* we made it; the answer was lost */
         pod_labels_restore(pass->job, object);
         finish_create(r, NULL);
