@@ -113,7 +113,7 @@ struct hub_absent {
 struct hub_departure {
     char pod_uid[MESSAGE_UID_MAX + 1];
     int index, attempt;
-    enum fleet_cause cause;
+    enum fleet_cause cause; /* NONE: the hub has heard of the worker, which explains nothing */
 };
 
 /* What a generation that cannot be made yet waits for. */
@@ -331,7 +331,7 @@ struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *p
  * `missing`: so many of its members did not come. If so, `cause` says it. */
 bool hub_leave_explains(const struct hub *hub, int missing, struct hub_cause *cause);
 /* What is known of a pod before its member comes goes over to the member. */
-void hub_leave_join(const struct hub *hub, struct hub_peer *peer);
+void hub_leave_join(struct hub *hub, struct hub_peer *peer);
 /* The newest generation is ours: every member of it is known. */
 void hub_leave_forget(struct hub *hub);
 /* A status of the member has come: is it leaving? That ends a generation of own trainers. */

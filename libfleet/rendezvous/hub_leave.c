@@ -74,6 +74,7 @@ static void remember(struct hub *hub, const char *pod_uid, int index, int attemp
     struct hub_departure *departure = find_departure(hub, pod_uid);
 
     if (hub->newest_text || fleet_generation_is_none(hub->newest) ||
+        (departure && departure->cause == FLEET_CAUSE_NONE) ||
         (!departure && hub->departure_count >= MESSAGE_MEMBERS_MAX))
         return;
     if (!departure) {
@@ -105,7 +106,7 @@ bool hub_leave_explains(const struct hub *hub, int missing, struct hub_cause *ca
     int count = 0;
 
     for (size_t i = 0; i < hub->departure_count; i++) {
-        if (fleet_map_get(&hub->by_uid, hub->departures[i].pod_uid))
+        if (hub->departures[i].cause == FLEET_CAUSE_NONE)
             continue;
         first = first ? first : &hub->departures[i];
         count++;
@@ -120,12 +121,14 @@ bool hub_leave_explains(const struct hub *hub, int missing, struct hub_cause *ca
     return true;
 }
 
-void hub_leave_join(const struct hub *hub, struct hub_peer *peer)
+void hub_leave_join(struct hub *hub, struct hub_peer *peer)
 {
     const struct hub_departure *departure = find_departure(hub, peer->pod_uid);
 
-    if (departure && departure->cause != FLEET_CAUSE_MEMBER_LEFT)
+    if (departure && departure->cause != FLEET_CAUSE_NONE &&
+        departure->cause != FLEET_CAUSE_MEMBER_LEFT)
         hub_output_text(peer->departs_for, "%s", fleet_cause_word(departure->cause));
+    remember(hub, peer->pod_uid, peer->index, peer->attempt, FLEET_CAUSE_NONE);
 }
 
 void hub_leave_forget(struct hub *hub)

@@ -261,6 +261,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         2000003036, /* a trainer dies before its member has come to the new hub */
         /* a worker is drained with its leader, and its agent ends because there is no hub */
         3000000002, 3000000161,
+        3100043216, /* a newcomer that went again explained why a generation had ended */
         3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
     };
     struct tally tally = {0};

@@ -233,6 +233,24 @@ static void test_hub_departures__of_strangers_explain_nothing(void **state)
     stop();
 }
 
+/* A newcomer that the new hub has heard of, and that goes again, was not in the generation. */
+static void test_hub_departures__of_newcomers_explain_nothing(void **state)
+{
+    (void)state;
+    take_over(1, 1, 1);
+    w.peers[0] = (struct peer){
+        .attempt = 1, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
+    ready(0);
+    leave(0);
+    departs(0, FLEET_CAUSE_MEMBER_LEFT);
+    w.peers[0] = (struct peer){
+        .attempt = 2, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
+    ready(0);
+    wait_quietly(11000, true);
+    assert_int_equal(count_events(HUB_EVENT_FAILED), 1);
+    stop();
+}
+
 /* Its pod is being deleted, and it dies without the goodbye that it had time for. */
 static void test_hub_departures__of_deleted_pods_need_a_goodbye(void **state)
 {
@@ -264,6 +282,7 @@ int main(void)
         TEST(hide_no_failure),
         TEST(explain_no_more_members_than_go),
         TEST(of_strangers_explain_nothing),
+        TEST(of_newcomers_explain_nothing),
         TEST(of_deleted_pods_need_a_goodbye),
     };
     return cmocka_run_group_tests_name("hub_departures", tests, NULL, NULL);
