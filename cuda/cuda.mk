@@ -1,4 +1,8 @@
-# The CUDA half: included by the Makefile, no goals of it are part of `make check`.
+# The CUDA half: included by the Makefile.
+#
+#   libfleet_cuda.so      kernels, compiled by nvcc for each architecture below, and what launches
+#                         them; opened at run time
+#   build/emulator/       the same kernels as C++, on the processor (tests/cuda_emulator)
 
 # The toolkit's folder, empty: there is none. CUDA_HOME names one; "none": leave CUDA out.
 CUDA := $(shell tools/cuda-toolkit.sh find)
@@ -6,4 +10,94 @@ CUDA := $(shell tools/cuda-toolkit.sh find)
 cuda-toolkit: ## the CUDA toolkit: the system's, else PyPI's wheels into the cache (100 MB)
 	@tools/cuda-toolkit.sh fetch
 
-.PHONY: cuda-toolkit
+# ---- the library ---------------------------------------------------------------------------------
+# -fmad=false: as -ffp-contract=off elsewhere, so that the emulator's bits are the device's.
+CUDA_KERNELS := $(wildcard cuda/kernels/*.cu)
+CUDA_HEADERS := $(wildcard cuda/kernels/*.cuh cuda/kernels/*.h) libfleet/program/program.h
+CUDA_ARCHITECTURES := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
+    -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100
+CUDA_CFLAGS := -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) $(CFLAGS_release) -ffp-contract=off -fPIC \
+    -fvisibility=hidden
+CUDA_LIBRARY := $(BIN)/libfleet_cuda.so
+
+build/cuda/kernels/%.o: cuda/kernels/%.cu $(CUDA_HEADERS)
+	@mkdir -p $(@D)
+	@echo "  nvcc $<"; "$(CUDA)/bin/nvcc" -std=c++17 -O3 -fmad=false -I. $(CUDA_ARCHITECTURES) \
+	    -Xcompiler -fPIC,-fvisibility=hidden -Werror all-warnings -c -o $@ $<
+build/cuda/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  cc $<"; $(CC) $(CUDA_CFLAGS) -isystem "$(CUDA)/include" -MMD -MP -c -o $@ $<
+
+# Symbols of cuda/exports.map go out; those of libfleet and the runtime are the program's own copy.
+CUDA_OBJECTS := $(CUDA_KERNELS:cuda/%.cu=build/cuda/%.o) \
+    $(patsubst %.c,build/cuda/%.o,$(wildcard cuda/*.c) libfleet/base/random.c \
+        libfleet/program/ops/operand.c)
+build/bin/libfleet_cuda.so: $(CUDA_OBJECTS) cuda/exports.map
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CXX) -shared -o $@ $(CUDA_OBJECTS) -Wl,--version-script=cuda/exports.map \
+	    -Wl,-z,relro,-z,now -L"$(CUDA)/lib" -L"$(CUDA)/lib64" -l:libcudart_static.a \
+	    -lpthread -ldl -lrt
+
+cuda: ## libfleet_cuda.so, for the GPUs of cuda/cuda.mk; needs a toolkit
+cuda: $(if $(CUDA),build/bin/libfleet_cuda.so,cuda-missing)
+cuda-missing:
+	@echo "libfleet_cuda.so is left out: there is no CUDA toolkit (make cuda-toolkit)"
+
+# ---- the emulator --------------------------------------------------------------------------------
+# race: every access to memory is seen; asan: the address and undefined sanitizers.
+EMULATOR_FLAGS_race := -fsanitize=thread
+EMULATOR_FLAGS_asan := -fsanitize=address,undefined -fno-sanitize-recover=all \
+    -fno-omit-frame-pointer
+EMULATOR_ARCHIVES_race := build/release
+EMULATOR_ARCHIVES_asan := build/asan
+EMULATOR_INCLUDES := -I. -isystem tests/cuda_emulator/include
+EMULATOR_RUNTIME := $(addprefix tests/cuda_emulator/,emulator.c memory.c backend_emulated.c) \
+    $(wildcard cuda/*.c)
+EMULATOR_TESTS := test_emulator test_kernels test_gradients
+
+# emulator_rules VARIANT
+define emulator_rules
+build/emulator/$(1)/%.cu.o: %.cu $$(CUDA_HEADERS) $$(wildcard tests/cuda_emulator/include/*.h) \
+    tests/cuda_emulator/emulator.h
+	@mkdir -p $$(@D)
+	@echo "  cc $$<"; $$(CXX) -x c++ -std=c++17 -O1 -g -Wall -Wextra -Wno-unknown-pragmas \
+	    -ffp-contract=off $$(EMULATOR_FLAGS_$(1)) $$(EMULATOR_INCLUDES) -c -o $$@ $$<
+build/emulator/$(1)/%.o: %.c
+	@mkdir -p $$(@D)
+	@echo "  cc $$<"; $$(CC) -std=c17 -D_GNU_SOURCE -O1 -g $$(WARNINGS) -DRIG_EMULATED \
+	    -ffp-contract=off $$(filter-out -fsanitize=thread,$$(EMULATOR_FLAGS_$(1))) \
+	    $$(EMULATOR_INCLUDES) -MMD -MP -c -o $$@ $$<
+build/emulator/$(1)/libkernels.a: $$(CUDA_KERNELS:%.cu=build/emulator/$(1)/%.cu.o) \
+    $$(EMULATOR_RUNTIME:%.c=build/emulator/$(1)/%.o)
+	@rm -f $$@; ar rcs $$@ $$^
+
+EMULATOR_LINK_$(1) = $$(CXX) $$(filter-out -fsanitize=thread,$$(EMULATOR_FLAGS_$(1))) -o $$@ \
+    $$(filter %.o,$$^) build/emulator/$(1)/libkernels.a -Wl,--start-group \
+    $$(addprefix $$(EMULATOR_ARCHIVES_$(1))/,libruntime.a libfakes.a libagent.a libfleet.a) \
+    -Wl,--end-group -lcmocka $$(LDLIBS)
+EMULATOR_NEEDS_$(1) := build/emulator/$(1)/libkernels.a \
+    $$(addprefix $$(EMULATOR_ARCHIVES_$(1))/,libruntime.a libfakes.a libagent.a libfleet.a)
+build/emulator/$(1)/test_emulator: build/emulator/$(1)/tests/cuda_emulator/test_emulator.o \
+    build/emulator/$(1)/tests/cuda_emulator/planted.cu.o $$(EMULATOR_NEEDS_$(1))
+	@echo "  ld $$@"; $$(EMULATOR_LINK_$(1))
+build/emulator/$(1)/test_kernels build/emulator/$(1)/test_gradients: build/emulator/$(1)/test_%: \
+    build/emulator/$(1)/tests/numerics/test_%.o $$(EMULATOR_NEEDS_$(1))
+	@echo "  ld $$@"; $$(EMULATOR_LINK_$(1))
+emulator-$(1): $$(addprefix build/emulator/$(1)/,$$(EMULATOR_TESTS))
+endef
+$(eval $(call emulator_rules,race))
+$(eval $(call emulator_rules,asan))
+
+EMULATOR_PROGRAMS = $(addprefix build/emulator/$(1)/,test_emulator test_kernels test_gradients)
+check-cuda-emulator: ## the CUDA kernels on the processor: races, then sanitizers
+check-cuda-emulator: check-cuda-race check-cuda-asan
+check-cuda-race: emulator-race
+	@tests/run.sh --variant race $(call EMULATOR_PROGRAMS,race)
+check-cuda-asan: # a make of its own: the archives are of another variant
+	@$(MAKE) --no-print-directory VARIANT=asan emulator-asan
+	@ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=0 \
+	    tests/run.sh --variant asan $(call EMULATOR_PROGRAMS,asan)
+
+-include $(shell find build/emulator build/cuda -type f -name '*.d' 2>/dev/null)
+.PHONY: cuda cuda-missing cuda-toolkit emulator-race emulator-asan check-cuda-emulator \
+    check-cuda-race check-cuda-asan

@@ -2,7 +2,8 @@
 # Everything: `make test`. Stages, each counted; the last line adds them up.
 #
 #   tests/all.sh [STAGE…]
-#       stages: programs e2e chart hygiene release golden asan tsan levels fuzz images transformers
+#       stages: programs e2e chart hygiene release golden asan tsan levels cuda fuzz images
+#       transformers
 #
 # Without a stage all of them: what needs no cluster runs beside the scenarios on it, which
 # mostly wait; its results are printed after theirs. A part says at its end how long it took, and
@@ -80,6 +81,12 @@ stage() {
         part "every instruction-set level" make -s check-levels
         part "memory that the host cannot touch" make -s check-guard
         ;;
+    cuda) # gets the toolkit from PyPI where there is none: 100 MB
+        part "CUDA kernels on the emulator" make -s -j2 check-cuda-race
+        part "CUDA kernels under sanitizers" make -s -j2 check-cuda-asan
+        part "CUDA toolkit" make -s cuda-toolkit
+        part "CUDA library" make -s -j2 cuda
+        ;;
     fuzz) part "fuzz targets, ${FUZZ_SECONDS:-10} s each" make -s -j2 fuzz ;;
     images) part "images" tests/image/run.sh ;; # not made again: the cluster may be loading them
     *) echo "tests/all.sh: unknown stage $1" >&2; exit 2 ;;
@@ -121,7 +128,7 @@ else
     mkdir "$work/references"
     export FLEETJOB_REFERENCES=$work/references
     e2e/run.sh --measure # before others work
-    start_beside hygiene release golden asan tsan levels fuzz images transformers
+    start_beside hygiene release golden asan tsan levels cuda fuzz images transformers
     stage e2e
     stage chart
     end_beside "beside the scenarios"

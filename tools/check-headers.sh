@@ -12,5 +12,7 @@ while read -r header; do
         $1 $2 -fsyntax-only -x c "$header" || true
         bad=1
     fi
-done < <(git ls-files 'libfleet/*.h' 'controller/*.h' 'agent/*.h' 'cli/*.h' 'tests/*.h')
+# Those of the emulator take the place of CUDA's, for C++.
+done < <(git ls-files 'libfleet/*.h' 'controller/*.h' 'agent/*.h' 'cli/*.h' 'tests/*.h' \
+    ':!tests/cuda_emulator/include')
 exit $bad

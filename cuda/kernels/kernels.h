@@ -269,7 +269,7 @@ cudaError_t fleet_cuda_gemm(cudaStream_t stream, const struct fleet_cuda_gemm *g
 
 /* ---- attention.cu ---------------------------------------------------------------------------- */
 
-/* head_dim 64 or 128; others give cudaErrorInvalidValue. heads is a multiple of kv_heads. */
+/* head_dim up to 128, best 64 or 128; heads is a multiple of kv_heads. */
 struct fleet_cuda_attention {
     const void *qkv; /* [batch, context, (heads + 2·kv_heads)·head_dim] */
     void *out;       /* [batch, context, heads·head_dim]; the gradient reads it */

@@ -11,6 +11,7 @@
  * the address sanitizer sees a step beyond.
  */
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,6 +25,12 @@
 #include "tests/numerics/rig_fail.h"
 
 #define RIG_THREADS_MAX 3
+
+/* The CUDA kernels on their emulator instead of the CPU's: a thread number becomes a seed. */
+#if defined(RIG_EMULATED)
+#include "tests/cuda_emulator/backend_emulated.h"
+#define backend_level_of_machine() FLEET_ISA_PLAIN
+#endif
 
 struct rig {
     struct program program;
@@ -88,16 +95,26 @@ static inline void rig_out_in_place(struct rig *rig, int input)
 }
 
 /* Back ends are made once; those of a level above the machine's are NULL. */
-static inline struct backend *rig_backend(enum fleet_isa level, int threads)
+static inline struct backend *rig_backend_cpu(enum fleet_isa level, int threads)
 {
     static struct backend *made[FLEET_ISA_COUNT][RIG_THREADS_MAX + 1];
     struct fleet_error err;
 
-    if (level > backend_level_of_machine())
+    if (level > (backend_level_of_machine)())
         return NULL;
     if (!made[level][threads] && backend_cpu_new(level, threads, &made[level][threads], &err) < 0)
         rig_fail("%s", err.text);
     return made[level][threads];
+}
+
+static inline struct backend *rig_backend(enum fleet_isa level, int threads)
+{
+#if defined(RIG_EMULATED)
+    (void)level;
+    return backend_emulated((uint64_t)threads);
+#else
+    return rig_backend_cpu(level, threads);
+#endif
 }
 
 /* A block of exactly `bytes` that starts `off` bytes after a multiple of 64; *to_free owns it. */
@@ -157,6 +174,75 @@ static inline int rig_run_once(struct rig *rig, struct backend *backend, size_t 
     return rc;
 }
 
+#if defined(RIG_EMULATED)
+
+static inline double rig_element(const void *data, enum program_type type, int64_t i)
+{
+    uint32_t bits;
+    float x;
+
+    if (type == PROGRAM_INT32)
+        return ((const int32_t *)data)[i];
+    if (type == PROGRAM_FP32)
+        return (double)((const float *)data)[i];
+    if (type == PROGRAM_FP16)
+        return (double)(float)((const _Float16 *)data)[i];
+    bits = (uint32_t)((const uint16_t *)data)[i] << 16;
+    memcpy(&x, &bits, sizeof(x));
+    return (double)x;
+}
+
+/* Of logits with a NaN the CPU gives any maximum; the loss is NaN either way. */
+static inline bool rig_may_lose_nan(const struct rig *rig, int o, double cuda)
+{
+    return rig->op.kind == OP_CROSS_ENTROPY && o == 1 && isnan(cuda);
+}
+
+/* Within some roundings of the output's type, of its greatest element. */
+static inline void rig_compare(const struct rig *rig, int o, const void *expected)
+{
+    const struct program_var *var = &rig->program.vars[rig->op.outputs[o]];
+    double unit = var->type == PROGRAM_BF16 ? 0x1p-7 : var->type == PROGRAM_FP16 ? 0x1p-10 : 3e-5;
+    double greatest = 0;
+
+    for (int64_t i = 0; i < program_var_elements(var); i++) {
+        double size = fabs(rig_element(expected, var->type, i));
+        if (isfinite(size) && size > greatest)
+            greatest = size;
+    }
+    for (int64_t i = 0; i < program_var_elements(var); i++) {
+        double a = rig_element(rig->out[o], var->type, i);
+        double b = rig_element(expected, var->type, i);
+        if (!(fabs(a - b) <= unit * greatest + 1e-7) && !(isnan(a) && isnan(b)) && a != b &&
+            !rig_may_lose_nan(rig, o, a))
+            rig_fail("%s: output %d, element %d: %.9g on the emulator, %.9g on the CPU",
+                     op_definition(rig->op.kind)->name, o, (int)i, a, b);
+    }
+}
+
+/* What the emulator gave against the CPU's kernel: the same bits where they are promised. */
+static inline void rig_compare_with_cpu(struct rig *rig)
+{
+    enum fleet_isa most = (backend_level_of_machine)();
+    enum fleet_isa level = most > FLEET_ISA_AVX512 ? FLEET_ISA_AVX512 : most;
+    bool same = level >= FLEET_ISA_AVX2 && backend_emulated_has_cpu_bits(rig->op.kind);
+    void *out[OP_OUTPUTS_MAX] = {0};
+    struct fleet_error err;
+
+    if (rig_run_once(rig, rig_backend_cpu(level, 1), 0, out, &err) < 0)
+        rig_fail("%s", err.text);
+    for (int o = 0; o < rig->op.output_count; o++) {
+        if (out[o] && same && memcmp(out[o], rig->out[o], rig_bytes(rig, rig->op.outputs[o])) != 0)
+            rig_fail("%s: output %d on the emulator has other bits than on the CPU",
+                     op_definition(rig->op.kind)->name, o);
+        if (out[o])
+            rig_compare(rig, o, out[o]);
+        free(out[o]);
+    }
+}
+
+#endif
+
 /* Run at `level` with 1, 2, 3 threads, on and off the grid; rig->out holds what all of them
  * gave. */
 static inline void rig_run(struct rig *rig, enum fleet_isa level)
@@ -184,6 +270,9 @@ static inline void rig_run(struct rig *rig, enum fleet_isa level)
             free(out[i]);
         }
     }
+#if defined(RIG_EMULATED)
+    rig_compare_with_cpu(rig);
+#endif
 }
 
 #endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDA_OPERATORS_H
+#define CUDA_OPERATORS_H
+
+/*
+ * An operator of a program as launches of our own kernels (kernels/kernels.h): what stands in a
+ * kernel_call becomes the struct of a family. Pure but for the launches: it allocates nothing, and
+ * operands, scratch and tables are device memory of the caller.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/runtime/backend/backend.h"
+#include "cuda/kernels/kernels.h"
+
+/* What operators need beside their operands; all of it in device memory. */
+struct cuda_operator_context {
+    const struct fleet_cuda_scalars *scalars;
+    uint64_t *fault;                              /* kernels.h; NULL: nobody wants to know */
+    const struct fleet_cuda_gradient *gradients;  /* GRAD_NORM: cuda_operator_gradients() */
+    const struct fleet_cuda_parameter *parameter; /* optimizers: cuda_operator_parameter() */
+};
+
+/* Bytes of call->scratch that the launches of `op` need. */
+size_t cuda_operator_scratch(const struct program *program, const struct program_op *op);
+
+/* Launch it. cudaErrorInvalidValue: a kind, type or size that our kernels do not have (heads of
+ * more than 128 columns; BATCH_NORM over several ranks; RESHAPE and MEMCPY, which are copies;
+ * ALL_REDUCE). Of call->scalars only seed and evaluation are read. */
+cudaError_t cuda_operator_launch(cudaStream_t stream, const struct kernel_call *call,
+                                 const struct cuda_operator_context *context);
+
+/* GRAD_NORM's table, for the host to upload: tensors in byte order of their names, at `gradients`
+ * (the device's address of flat offset 0). Room for `room` rows; returns their number, or -1 if
+ * there are more. *out_blocks = blocks of all of them. */
+int cuda_operator_gradients(const struct program *program, const float *gradients,
+                            struct fleet_cuda_gradient *table, int room, int64_t *out_blocks);
+
+/* The row of an optimizer's operator; first_block is 0, narrow is absent. */
+struct fleet_cuda_parameter cuda_operator_parameter(const struct kernel_call *call);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/cuda_emulator/backend_emulated.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "cuda/operators.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
+#include "libfleet/program/ops/operand.h"
+#include "tests/cuda_emulator/emulator.h"
+
+#define SEEDS_MAX     16
+#define GRADIENTS_MAX 64
+
+struct emulated {
+    struct backend base;
+    uint64_t seed;
+};
+
+bool backend_emulated_has_cpu_bits(enum op_kind kind)
+{
+    static const bool same[OP_KIND_COUNT] = {
+        [OP_EMBEDDING] = true,   [OP_EMBEDDING_GRAD] = true, [OP_ADD] = true,
+        [OP_ADD_GRAD_B] = true,  [OP_SCALE] = true,          [OP_GELU] = true,
+        [OP_GELU_GRAD] = true,   [OP_RELU] = true,           [OP_RELU_GRAD] = true,
+        [OP_SILU] = true,        [OP_SILU_GRAD] = true,      [OP_SWIGLU] = true,
+        [OP_SWIGLU_GRAD] = true, [OP_ROPE] = true,           [OP_DROPOUT] = true,
+        [OP_CAST] = true,        [OP_RESHAPE] = true,        [OP_TRANSPOSE] = true,
+        [OP_REDUCE_GRAD] = true, [OP_CONCAT] = true,         [OP_SPLIT] = true,
+        [OP_MAX_POOL2D] = true,  [OP_AVG_POOL2D] = true,     [OP_ADAPTIVE_AVG_POOL2D] = true,
+        [OP_FILL] = true,        [OP_GRAD_NORM] = true,      [OP_CHECK_FINITE] = true,
+        [OP_SGD] = true,         [OP_MOMENTUM] = true,       [OP_ADAM] = true,
+        [OP_ADAMW] = true,       [OP_LAMB] = true,           [OP_LARS] = true,
+    };
+
+    return same[kind];
+}
+
+/* The whole gradient space has no variable. */
+static size_t input_bytes(const struct kernel_call *call, int i)
+{
+    const struct program_var *var = operand_in(call->program, call->op, i);
+
+    if (i == 0 && (call->op->kind == OP_GRAD_NORM || call->op->kind == OP_CHECK_FINITE))
+        return (size_t)call->program->flat_count * sizeof(float);
+    return var ? program_var_bytes(var) : 0;
+}
+
+static void *uploaded(const void *host, size_t bytes)
+{
+    void *device = emulator_allocate(bytes);
+
+    emulator_write(device, host, bytes);
+    return device;
+}
+
+/* `device` is `call` with operands on the device; an output may lie over an input. */
+static void upload(const struct kernel_call *call, struct kernel_call *device)
+{
+    *device = *call;
+    for (int i = 0; i < OP_INPUTS_MAX; i++)
+        if (call->in[i])
+            device->in[i] = uploaded(call->in[i], input_bytes(call, i));
+    for (int o = 0; o < call->op->output_count; o++) {
+        if (!call->out[o])
+            continue;
+        device->out[o] =
+            emulator_allocate(program_var_bytes(operand_out(call->program, call->op, o)));
+        for (int i = 0; i < OP_INPUTS_MAX; i++)
+            if (call->in[i] == call->out[o])
+                device->out[o] = (void *)(uintptr_t)device->in[i];
+    }
+    device->scratch = emulator_allocate(cuda_operator_scratch(call->program, call->op));
+}
+
+static int download(const struct kernel_call *call, const struct kernel_call *device,
+                    struct fleet_error *err)
+{
+    for (int o = 0; o < call->op->output_count; o++) {
+        size_t bytes;
+        if (!call->out[o])
+            continue;
+        bytes = program_var_bytes(operand_out(call->program, call->op, o));
+        if (!emulator_is_written(device->out[o], bytes))
+            return fleet_error(err, -EIO, "%s: output %d was not written completely",
+                               op_definition(call->op->kind)->name, o);
+        memcpy(call->out[o], device->out[o], bytes);
+    }
+    return 0;
+}
+
+static bool is_optimizer(enum op_kind kind)
+{
+    return kind == OP_SGD || kind == OP_MOMENTUM || kind == OP_ADAM || kind == OP_ADAMW ||
+           kind == OP_LAMB || kind == OP_LARS;
+}
+
+static struct cuda_operator_context context_of(const struct kernel_call *device)
+{
+    struct fleet_cuda_scalars scalars = {.step = device->scalars->step,
+                                         .first_sample = device->scalars->first_sample,
+                                         .update_1based = device->scalars->update_1based,
+                                         .gradient_scale = device->scalars->gradient_scale,
+                                         .learning_rate = device->scalars->learning_rate,
+                                         .votes = 3,
+                                         .world = 3};
+    struct fleet_cuda_gradient gradients[GRADIENTS_MAX];
+    struct fleet_cuda_parameter parameter;
+    struct cuda_operator_context context = {.scalars = uploaded(&scalars, sizeof(scalars))};
+    static const uint64_t no_fault;
+    int64_t blocks;
+    int count;
+
+    context.fault = uploaded(&no_fault, sizeof(no_fault));
+    if (device->op->kind == OP_GRAD_NORM) {
+        count = cuda_operator_gradients(device->program, device->in[0], gradients, GRADIENTS_MAX,
+                                        &blocks);
+        fleet_assert(count >= 0);
+        context.gradients = uploaded(gradients, (size_t)count * sizeof(gradients[0]));
+    }
+    if (is_optimizer(device->op->kind)) {
+        parameter = cuda_operator_parameter(device);
+        context.parameter = uploaded(&parameter, sizeof(parameter));
+    }
+    return context;
+}
+
+/* In the words of the CPU's kernels. */
+static int bad_element(const struct kernel_call *call, uint64_t fault, struct fleet_error *err)
+{
+    int64_t at = (int64_t)fault - 1;
+    const struct program_var *first = operand_in(call->program, call->op, 0);
+    int64_t ignored = call->op->attributes.ignore_index;
+
+    if (call->op->kind == OP_EMBEDDING)
+        return fleet_error(
+            err, -EINVAL,
+            "id %" PRId32 " at position %" PRId64 " of sample %" PRId64 ", must be 0 to %" PRId64,
+            ((const int32_t *)call->in[0])[at], at % first->shape[1], at / first->shape[1],
+            operand_in(call->program, call->op, 1)->shape[0] - 1);
+    return fleet_error(err, -EINVAL,
+                       "target %" PRId32 " of row %" PRId64 ", must be 0 to %" PRId64 " or %" PRId64
+                       " to ignore the row",
+                       ((const int32_t *)call->in[1])[at], at, operand_columns(first) - 1, ignored);
+}
+
+static int launch_error(const struct kernel_call *call, cudaError_t status, struct fleet_error *err)
+{
+    const struct program_var *qkv = operand_in(call->program, call->op, 0);
+    const struct op_attributes *a = &call->op->attributes;
+
+    if (status != cudaErrorInvalidValue)
+        return fleet_error(err, -EIO, "%s on the emulator: %s", op_definition(call->op->kind)->name,
+                           emulator_failure());
+    if (call->op->kind == OP_ATTENTION)
+        return fleet_error(err, -ENOTSUP, "%s: heads of %d columns, at most 128", qkv->name,
+                           (int)(qkv->shape[2] / (a->heads + 2 * a->kv_heads)));
+    return fleet_error(err, -ENOTSUP, "%s: no kernel for these operands",
+                       op_definition(call->op->kind)->name);
+}
+
+static int emulated_kernel(struct backend *backend, const struct kernel_call *call,
+                           struct fleet_error *err)
+{
+    struct cuda_operator_context context;
+    struct kernel_call device;
+    cudaError_t status;
+    int rc = 0;
+
+    if (call->op->kind == OP_RESHAPE || call->op->kind == OP_MEMCPY) {
+        memmove(call->out[0], call->in[0], input_bytes(call, 0));
+        return 0;
+    }
+    emulator_seed(((struct emulated *)backend)->seed);
+    emulator_clear_failure();
+    upload(call, &device);
+    context = context_of(&device);
+    status = cuda_operator_launch(NULL, &device, &context);
+    if (status != cudaSuccess)
+        rc = launch_error(call, status, err);
+    else if (*context.fault)
+        rc = bad_element(call, *context.fault, err);
+    else
+        rc = download(call, &device, err);
+    emulator_release_all();
+    return rc;
+}
+
+static kernel_fn emulated_kernel_of(struct backend *backend, enum op_kind kind)
+{
+    (void)backend;
+    return kind == OP_ALL_REDUCE ? NULL : emulated_kernel;
+}
+
+struct backend *backend_emulated(uint64_t seed)
+{
+    static const struct backend_vtable vtable = {.name = "emulated", .kernel = emulated_kernel_of};
+    static struct emulated made[SEEDS_MAX];
+
+    fleet_assert(seed < SEEDS_MAX);
+    made[seed] = (struct emulated){.base.vtable = &vtable, .seed = seed};
+    return &made[seed].base;
+}

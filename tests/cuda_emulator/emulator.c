@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Blocks of fibers. The scheduler picks one that can run, by random number; it comes back when the
+ * fiber waits, yields, ends or fails.
+ *
+ *            ┌──────────────── yields ────────────────┐
+ *            ▼                                        │
+ *   start ▶ READY ──(picked)──▶ running ──ends──▶ DONE
+ *            ▲                     │
+ *            │                     ├─ barrier ──▶ AT_BARRIER ─┐
+ *            │                     └─ warp ─────▶ IN_WARP ────┤
+ *            └──(all that are meant have come)────────────────┘
+ *
+ * If nothing is READY before all are DONE, the block is stuck: a barrier or warp function that
+ * some threads never reach. The message says where which threads wait.
+ */
+#include "tests/cuda_emulator/emulator.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tests/cuda_emulator/internal.h"
+
+#if !defined(__x86_64__)
+#error "the emulator switches fibers on x86-64 only"
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+#define COPIES_MAX 64 /* asynchronous copies of a thread under way */
+
+enum thread_state {
+    THREAD_READY,
+    THREAD_AT_BARRIER,
+    THREAD_IN_WARP,
+    THREAD_DONE,
+};
+
+struct copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+    int group;
+};
+
+struct thread {
+    void *sp;
+    struct emulator_index index;
+    enum thread_state state;
+    const char *file; /* where it waits */
+    int line;
+    int barrier, barrier_count;
+    enum emulator_warp_function function;
+    unsigned mask;
+    uint64_t value, *out;
+    struct copy copies[COPIES_MAX];
+    int copy_count, group; /* the group that is filled */
+    void *fake_stack;      /* the address sanitizer's */
+};
+
+struct emulator_index emulator_thread_index, emulator_block_index, emulator_block_size,
+    emulator_grid_size;
+struct running running;
+uint32_t warp_clock[WARPS_MAX][WARPS_MAX];
+
+static struct thread threads[THREADS_MAX];
+static int ready[THREADS_MAX], ready_count, thread_count, done_count;
+static char *stacks;
+static void *scheduler_sp;
+static const char *kernel_name;
+static emulator_body kernel_body;
+static const void *kernel_arguments;
+static char failure[1000];
+static bool failed;
+static uint64_t random_state = 1;
+#if defined(__SANITIZE_ADDRESS__)
+static void *scheduler_fake;
+static const void *scheduler_bottom;
+static size_t scheduler_size;
+#endif
+
+/* ---- random numbers: splitmix64 -------------------------------------------------------------- */
+
+uint64_t emulator_random(void)
+{
+    uint64_t x = random_state += 0x9e3779b97f4a7c15u;
+
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+void emulator_seed(uint64_t seed)
+{
+    random_state = seed * 2654435761u + 1;
+}
+
+/* ---- fibers ---------------------------------------------------------------------------------- */
+
+/* Save the registers that a call keeps and the stack pointer in *save, go on with `to`. */
+void emulator_switch(void **save, void *to);
+__asm__(".text\n"
+        ".globl emulator_switch\n"
+        ".type emulator_switch, @function\n"
+        "emulator_switch:\n"
+        "    pushq %rbp\n    pushq %rbx\n    pushq %r12\n"
+        "    pushq %r13\n    pushq %r14\n    pushq %r15\n"
+        "    movq %rsp, (%rdi)\n"
+        "    movq %rsi, %rsp\n"
+        "    popq %r15\n    popq %r14\n    popq %r13\n"
+        "    popq %r12\n    popq %rbx\n    popq %rbp\n"
+        "    ret\n"
+        ".size emulator_switch, .-emulator_switch\n");
+
+static char *stack_of(int thread)
+{
+    return stacks + (size_t)thread * STACK_BYTES;
+}
+
+bool emulator_on_stack(const void *address)
+{
+    size_t at = (size_t)((const char *)address - stack_of(running.thread));
+
+    return at < STACK_BYTES;
+}
+
+/* The running fiber gives way to the scheduler. */
+static void leave(bool for_ever)
+{
+    struct thread *t = &threads[running.thread];
+
+    running.inside = false;
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(for_ever ? NULL : &t->fake_stack, scheduler_bottom,
+                                   scheduler_size);
+#else
+    (void)for_ever;
+#endif
+    emulator_switch(&t->sp, scheduler_sp);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(t->fake_stack, &scheduler_bottom, &scheduler_size);
+#endif
+    running.inside = true;
+}
+
+static void fiber(void)
+{
+    struct thread *t;
+
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(NULL, &scheduler_bottom, &scheduler_size);
+#endif
+    running.inside = true;
+    kernel_body(kernel_arguments);
+    t = &threads[running.thread];
+    t->state = THREAD_DONE;
+    done_count++;
+    leave(true);
+    abort();
+}
+
+/* A new fiber: its first switch returns into fiber(). */
+static void prepare(int thread)
+{
+    struct thread *t = &threads[thread];
+    char *stack = stack_of(thread);
+    void **top = (void **)(void *)(stack + STACK_BYTES);
+
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_unpoison_memory_region(stack, STACK_BYTES);
+#endif
+    *--top = NULL; /* where fiber() would return to; keeps the alignment of a call */
+    *--top = (void *)fiber;
+    for (int i = 0; i < 6; i++)
+        *--top = NULL;
+    *t = (struct thread){.sp = top, .state = THREAD_READY};
+    t->index =
+        (struct emulator_index){(unsigned)thread % emulator_block_size.x,
+                                (unsigned)thread / emulator_block_size.x % emulator_block_size.y,
+                                (unsigned)thread / emulator_block_size.x / emulator_block_size.y};
+}
+
+static void resume(int thread)
+{
+    running.thread = thread;
+    emulator_thread_index = threads[thread].index;
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(&scheduler_fake, stack_of(thread), STACK_BYTES);
+#endif
+    emulator_switch(&scheduler_sp, threads[thread].sp);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(scheduler_fake, NULL, NULL);
+#endif
+}
+
+static void make_ready(int thread)
+{
+    threads[thread].state = THREAD_READY;
+    ready[ready_count++] = thread;
+}
+
+void emulator_maybe_yield(unsigned one_in)
+{
+    if (emulator_random() % one_in != 0)
+        return;
+    make_ready(running.thread);
+    leave(false);
+}
+
+int emulator_lane(void)
+{
+    return running.thread % WARP;
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+const char *emulator_failure(void)
+{
+    return failure;
+}
+
+void emulator_clear_failure(void)
+{
+    failure[0] = 0;
+}
+
+/* The launch is over: the fiber that failed is left where it is. */
+void emulator_fail(const char *format, ...)
+{
+    va_list list;
+    size_t used;
+    bool inside = running.inside;
+
+    if (!failed) {
+        failed = true;
+        (void)snprintf(failure, sizeof(failure), "%s: block %u,%u,%u", kernel_name,
+                       emulator_block_index.x, emulator_block_index.y, emulator_block_index.z);
+        used = strlen(failure);
+        if (inside)
+            (void)snprintf(failure + used, sizeof(failure) - used, ", thread %d", running.thread);
+        used = strlen(failure);
+        (void)snprintf(failure + used, sizeof(failure) - used, ": ");
+        used = strlen(failure);
+        va_start(list, format);
+        (void)vsnprintf(failure + used, sizeof(failure) - used, format, list);
+        va_end(list);
+    }
+    if (inside)
+        leave(true);
+}
+
+/* Where some of the threads that wait do so. */
+static void fail_stuck(void)
+{
+    char text[600] = "";
+    int told = 0;
+
+    for (int i = 0; i < thread_count && told < 4; i++) {
+        const struct thread *t = &threads[i];
+        size_t used = strlen(text);
+        const char *what = t->state == THREAD_AT_BARRIER ? "a barrier" : "a warp function";
+        bool same = i > 0 && t->state == threads[i - 1].state && t->line == threads[i - 1].line;
+        if (same || t->state == THREAD_READY)
+            continue;
+        told++;
+        if (t->state == THREAD_DONE)
+            (void)snprintf(text + used, sizeof(text) - used, "; thread %d has ended", i);
+        else
+            (void)snprintf(text + used, sizeof(text) - used, "; thread %d waits for %s (%s:%d)", i,
+                           what, t->file, t->line);
+    }
+    emulator_fail("divergent: some threads wait for others that do not come%s", text);
+}
+
+/* ---- barriers -------------------------------------------------------------------------------- */
+
+/* The warps of `in` have met: each knows what all of them know, and a new clock begins for it. */
+static void join_warps(const bool in[WARPS_MAX])
+{
+    uint32_t all[WARPS_MAX] = {0};
+
+    for (int w = 0; w < WARPS_MAX; w++)
+        for (int i = 0; in[w] && i < WARPS_MAX; i++)
+            if (warp_clock[w][i] > all[i])
+                all[i] = warp_clock[w][i];
+    for (int w = 0; w < WARPS_MAX; w++)
+        if (in[w]) {
+            memcpy(warp_clock[w], all, sizeof(all));
+            warp_clock[w][w]++;
+        }
+    for (int w = 0; w < WARPS_MAX; w++) /* what each did before, the others have seen */
+        for (int i = 0; in[w] && i < WARPS_MAX; i++)
+            if (in[i] && i != w)
+                warp_clock[w][i] = warp_clock[i][i];
+}
+
+static bool waits_at(const struct thread *t, int id)
+{
+    return t->state == THREAD_AT_BARRIER && t->barrier == id;
+}
+
+/* Finds the warps whose threads all wait at the barrier; false if a warp is there in part. */
+static bool whole_warps(int id, bool in[WARPS_MAX])
+{
+    for (int w = 0; w * WARP < thread_count; w++) {
+        int last = (w + 1) * WARP < thread_count ? (w + 1) * WARP : thread_count, here = 0;
+        for (int i = w * WARP; i < last; i++)
+            here += waits_at(&threads[i], id);
+        in[w] = here == last - w * WARP;
+        if (here && !in[w])
+            return false;
+    }
+    return true;
+}
+
+static void release_barrier(int id)
+{
+    bool in[WARPS_MAX] = {0};
+
+    if (!whole_warps(id, in)) {
+        emulator_fail("barrier %d: a warp came to it with some of its threads only", id);
+        return;
+    }
+    join_warps(in);
+    for (int i = 0; i < thread_count; i++)
+        if (waits_at(&threads[i], id))
+            make_ready(i);
+}
+
+void emulator_barrier(int id, int count, const char *file, int line)
+{
+    struct thread *self = &threads[running.thread];
+    int arrived = 0, wanted = count ? count : thread_count;
+
+    if (count % WARP != 0 || id < 0 || id > 15) {
+        emulator_fail("%s:%d: barrier %d of %d threads; ids are 0 to 15, counts multiples of 32",
+                      file, line, id, count);
+        return;
+    }
+    self->state = THREAD_AT_BARRIER;
+    self->barrier = id;
+    self->barrier_count = count;
+    self->file = file;
+    self->line = line;
+    for (int i = 0; i < thread_count; i++) {
+        const struct thread *t = &threads[i];
+        if (!waits_at(t, id))
+            continue;
+        arrived++;
+        if (t->barrier_count != count || t->line != line || strcmp(t->file, file) != 0) {
+            emulator_fail("divergent barrier %d: this thread is at %s:%d, thread %d at %s:%d", id,
+                          file, line, i, t->file, t->line);
+            return;
+        }
+    }
+    if (arrived == wanted)
+        release_barrier(id);
+    leave(false);
+}
+
+/* ---- warp functions -------------------------------------------------------------------------- */
+
+static bool is_with(const struct thread *t, const struct thread *self)
+{
+    return t->state == THREAD_IN_WARP && t->function == self->function && t->mask == self->mask &&
+           t->line == self->line && strcmp(t->file, self->file) == 0;
+}
+
+/* All lanes of the mask are here: hand out the values. */
+static void finish_warp(int first, int lanes, unsigned mask)
+{
+    uint64_t values[WARP] = {0};
+    bool in[WARPS_MAX] = {0};
+
+    for (int i = 0; i < WARP; i++)
+        if (mask >> i & 1)
+            values[i] = threads[first + i].value;
+    if (threads[first + __builtin_ctz(mask)].function == EMULATOR_SYNCWARP &&
+        __builtin_popcount(mask) == lanes) {
+        in[first / WARP] = true;
+        join_warps(in);
+    }
+    for (int i = 0; i < WARP; i++)
+        if (mask >> i & 1) {
+            if (threads[first + i].out)
+                memcpy(threads[first + i].out, values, sizeof(values));
+            make_ready(first + i);
+        }
+}
+
+void emulator_warp(enum emulator_warp_function function, unsigned mask, uint64_t value,
+                   uint64_t out[32], const char *file, int line)
+{
+    struct thread *self = &threads[running.thread];
+    int first = running.thread / WARP * WARP;
+    int lanes = thread_count - first < WARP ? thread_count - first : WARP;
+    unsigned present = lanes == WARP ? ~0u : (1u << lanes) - 1;
+    bool all = true;
+
+    if (mask == ~0u) /* threads that the block does not have count as absent lanes */
+        mask = present;
+    if (!(mask >> emulator_lane() & 1) || (mask & ~present) != 0) {
+        emulator_fail("%s:%d: lane %d gives mask %08x, which %s", file, line, emulator_lane(), mask,
+                      mask & ~present ? "names lanes that the block has not" : "does not name it");
+        return;
+    }
+    self->state = THREAD_IN_WARP;
+    self->function = function;
+    self->mask = mask;
+    self->value = value;
+    self->out = out;
+    self->file = file;
+    self->line = line;
+    for (int i = 0; i < lanes; i++)
+        if (mask >> i & 1 && !is_with(&threads[first + i], self))
+            all = false;
+    if (all)
+        finish_warp(first, lanes, mask);
+    leave(false);
+}
+
+/* ---- asynchronous copies --------------------------------------------------------------------- */
+
+static void finish_copy(struct thread *t, int i)
+{
+    struct copy c = t->copies[i];
+
+    t->copies[i] = t->copies[--t->copy_count];
+    memory_access(c.from, c.bytes, ACCESS_READ, __builtin_return_address(0));
+    memory_access(c.to, c.bytes, ACCESS_WRITE, __builtin_return_address(0));
+    memcpy(c.to, c.from, c.bytes);
+}
+
+void emulator_copy_start(void *shared, const void *global, size_t bytes)
+{
+    struct thread *t = &threads[running.thread];
+
+    if ((bytes != 4 && bytes != 8 && bytes != 16) || (uintptr_t)shared % bytes != 0 ||
+        (uintptr_t)global % bytes != 0)
+        emulator_fail("asynchronous copy of %zu bytes: must be 4, 8 or 16, aligned to them", bytes);
+    if (t->copy_count == COPIES_MAX)
+        emulator_fail("more than %d asynchronous copies of a thread", COPIES_MAX);
+    t->copies[t->copy_count++] = (struct copy){shared, global, bytes, t->group};
+}
+
+void emulator_copies_commit(void)
+{
+    threads[running.thread].group++;
+}
+
+void emulator_copies_wait(int but_for)
+{
+    struct thread *t = &threads[running.thread];
+
+    for (int i = t->copy_count - 1; i >= 0; i--)
+        if (t->copies[i].group < t->group - but_for)
+            finish_copy(t, i);
+}
+
+/* ---- blocks and grids ------------------------------------------------------------------------ */
+
+void *emulator_shared(const void *site, size_t bytes, const char *name)
+{
+    return memory_shared(site, bytes, name);
+}
+
+void *emulator_dynamic_shared(void)
+{
+    return memory_dynamic();
+}
+
+static void run_block(uint32_t number, size_t dynamic_bytes)
+{
+    struct emulator_index grid = emulator_grid_size;
+
+    emulator_block_index = (struct emulator_index){number % grid.x, number / grid.x % grid.y,
+                                                   number / grid.x / grid.y};
+    memory_new_block(dynamic_bytes);
+    memset(warp_clock, 0, sizeof(warp_clock));
+    for (int w = 0; w < WARPS_MAX; w++)
+        warp_clock[w][w] = 1;
+    ready_count = 0;
+    done_count = 0;
+    for (int i = 0; i < thread_count; i++) {
+        prepare(i);
+        ready[ready_count++] = i;
+    }
+    while (ready_count > 0 && !failed) {
+        int pick = (int)(emulator_random() % (uint64_t)ready_count), thread = ready[pick];
+        ready[pick] = ready[--ready_count];
+        resume(thread);
+    }
+    if (!failed && done_count < thread_count)
+        fail_stuck();
+}
+
+static bool is_size_allowed(struct emulator_index grid, struct emulator_index block)
+{
+    uint64_t count = (uint64_t)block.x * block.y * block.z;
+
+    return count >= 1 && count <= THREADS_MAX && block.z <= 64 && grid.x >= 1 && grid.y >= 1 &&
+           grid.z >= 1 && grid.x <= INT32_MAX && grid.y <= 65535 && grid.z <= 65535;
+}
+
+int emulator_run(const char *kernel, emulator_body body, const void *arguments,
+                 struct emulator_index grid, struct emulator_index block, size_t dynamic_bytes)
+{
+    uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
+    uint32_t *order;
+
+    kernel_name = kernel;
+    kernel_body = body;
+    kernel_arguments = arguments;
+    failed = false;
+    emulator_block_index = (struct emulator_index){0, 0, 0};
+    if (!is_size_allowed(grid, block) || dynamic_bytes > SHARED_BLOCK_MAX || blocks > 1u << 20) {
+        emulator_fail("launch of %u,%u,%u blocks of %u,%u,%u threads with %zu bytes", grid.x,
+                      grid.y, grid.z, block.x, block.y, block.z, dynamic_bytes);
+        return -EINVAL;
+    }
+    emulator_grid_size = grid;
+    emulator_block_size = block;
+    thread_count = (int)(block.x * block.y * block.z);
+    if (!stacks)
+        stacks = mmap(NULL, STACK_BYTES * THREADS_MAX, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    order = malloc((size_t)blocks * sizeof(*order));
+    if (!order || stacks == MAP_FAILED)
+        abort();
+    for (uint32_t i = 0; i < blocks; i++) { /* shuffled, inside out */
+        uint32_t j = (uint32_t)(emulator_random() % (i + 1));
+        order[i] = order[j];
+        order[j] = i;
+    }
+    running.launch = running.launch % 0xffff + 1;
+    for (uint32_t i = 0; i < blocks && !failed; i++) {
+        running.block = i;
+        run_block(order[i], dynamic_bytes);
+    }
+    free(order);
+    return failed ? -EIO : 0;
+}

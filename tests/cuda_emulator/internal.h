@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_CUDA_EMULATOR_INTERNAL_H
+#define TESTS_CUDA_EMULATOR_INTERNAL_H
+
+/* What the emulator's two halves know of each other: fibers (emulator.c), memory (memory.c). */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define THREADS_MAX 1024
+#define WARP        32
+#define WARPS_MAX   (THREADS_MAX / WARP)
+#define STACK_BYTES ((size_t)256 << 10)
+
+#define SHARED_STATIC_MAX ((size_t)48 << 10)  /* of declared arrays */
+#define SHARED_BLOCK_MAX  ((size_t)163 << 10) /* with the dynamic one: the limit of sm_80 */
+
+/* The running thread; meaningless outside of a kernel. */
+struct running {
+    bool inside;    /* a fiber runs */
+    int thread;     /* in its block */
+    uint32_t block; /* serial number of the block within its launch, in order of execution */
+    uint32_t launch;
+};
+extern struct running running;
+
+/* clock[a][b]: what warp a knows of warp b's clock. A warp's own clock goes up at each barrier. */
+extern uint32_t warp_clock[WARPS_MAX][WARPS_MAX];
+
+uint64_t emulator_random(void);
+
+/* A point where another thread may go on; `one_in` times as often it does not. */
+void emulator_maybe_yield(unsigned one_in);
+
+/* The stack of the running fiber. */
+bool emulator_on_stack(const void *address);
+
+/* The kernel and thread that run, for messages. */
+const char *emulator_where(void);
+
+/* ---- memory.c -------------------------------------------------------------------------------- */
+
+enum access {
+    ACCESS_READ,
+    ACCESS_WRITE,
+    ACCESS_ATOMIC,
+};
+
+/* Fails the launch if the access is none that CUDA allows. `pc` is the address of the instruction
+ * behind it. */
+void memory_access(const void *address, size_t bytes, enum access access, const void *pc);
+
+/* Shared memory of a new block: nothing in it is written. */
+void memory_new_block(size_t dynamic_bytes);
+void *memory_shared(const void *site, size_t bytes, const char *name);
+void *memory_dynamic(void);
+
+#endif
