@@ -208,7 +208,7 @@ static int build_program_parts(const struct plan_request *request, const struct 
         return -EINVAL;
     plan->has_program = true;
     take_idle_units_back(&plan->selection);
-    if (request->world != PLAN_ANY_WORLD)
+    if (request->world != PLAN_ANY_WORLD && !request->is_draft)
         plan_idle_list(asked, &context, plan);
     plan_ownership(plan, plan_replicas(plan), plan_shards(plan), &plan->ownership);
     if (memory_plan_build(&plan->program, &plan->ownership, ownership_heaviest(&plan->ownership),
@@ -216,6 +216,25 @@ static int build_program_parts(const struct plan_request *request, const struct 
         fleet_errors_add(errors, "spec.training.model", "%s", err.text);
         return -EINVAL;
     }
+    return 0;
+}
+
+static void borrow_program(const struct plan *like, struct plan *plan)
+{
+    plan->program = like->program;
+    plan->memory = like->memory;
+    plan->has_program = plan->borrows_program = true;
+}
+
+static int take_program(const struct plan_request *request, const struct strategy *asked,
+                        struct plan *plan, struct fleet_errors *errors)
+{
+    if (!request->training)
+        return 0;
+    if (!request->like)
+        return build_program_parts(request, asked, plan, errors);
+    (void)check_surroundings(request, plan, errors);
+    borrow_program(request->like, plan);
     return 0;
 }
 
@@ -266,8 +285,8 @@ static int build(const struct plan_request *request, const struct strategy *aske
     size_t before = errors->count;
 
     if (select_strategy(request, asked, plan, errors) < 0 ||
-        (request->training && build_program_parts(request, asked, plan, errors) < 0) ||
-        divide(request, plan, errors) < 0 || errors->count > before)
+        take_program(request, asked, plan, errors) < 0 || divide(request, plan, errors) < 0 ||
+        errors->count > before)
         return -EINVAL;
     measure(request, plan);
     plan_cost(plan);
@@ -275,7 +294,7 @@ static int build(const struct plan_request *request, const struct strategy *aske
         plan->snapshot_bytes = runtime_snapshot_bytes(plan->bytes[PLAN_BYTES_PARAMETERS] +
                                                       plan->bytes[PLAN_BYTES_OPTIMIZER] +
                                                       plan->memory.bytes[MEMORY_BUFFERS]);
-    if (plan->has_program)
+    if (plan->has_program && !request->is_draft)
         digest_plan(plan, request, asked);
     return 0;
 }
@@ -315,7 +334,8 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
                                      request->options->partition == STRATEGY_PARTITION_GREEDY,
                         .own_trainer = request->own_trainer};
 
-    fleet_assert(request->world >= 0 && (request->training || request->only_explain));
+    fleet_assert(request->world >= 0 && (request->training || request->only_explain) &&
+                 (request->is_draft || !request->like));
     strategy_init(&none);
     if (request->world == PLAN_ANY_WORLD)
         plan.world = topology_least_world(asked);
@@ -352,9 +372,10 @@ void plan_ownership(const struct plan *plan, int replicas, int shards, struct ow
 void plan_release(struct plan *plan)
 {
     ownership_release(&plan->ownership);
-    memory_plan_release(&plan->memory);
     plan_parts_release(&plan->parts);
-    if (plan->has_program)
+    if (!plan->borrows_program)
+        memory_plan_release(&plan->memory);
+    if (plan->has_program && !plan->borrows_program)
         program_release(&plan->program);
     select_notes_release(&plan->cannot_run);
     select_result_release(&plan->selection);

@@ -67,6 +67,10 @@ struct plan_request {
     bool has_buddies;  /* runPolicy.elastic.replicas: a second holder for what one would hold */
     bool own_trainer;  /* the user's own program runs: no pass is needed, training is NULL */
     bool only_explain; /* knobs without a pass go to cannot_run instead of being refused */
+    bool is_draft;     /* without a digest, and nothing is said of idle knobs: for a search */
+    /* Only a draft: a plan of the same training with the same passes, which differs in the division
+     * over ranks alone. Its program is borrowed instead of being built again. NULL: none. */
+    const struct plan *like;
 };
 
 /* What a job asks for, with buddies. Without training, only_explain: nothing is known of the model.
@@ -81,9 +85,11 @@ struct plan_transfer {
     const char *what; /* "gradients", … */
     const char *over; /* axis, or axes, of the group */
     const char *when;
-    int ranks;         /* of the group */
-    double bytes;      /* sent by one rank; NaN: not known without a model */
-    bool from_program; /* else from a formula */
+    int ranks;           /* of the group */
+    double bytes;        /* sent by one rank; NaN: not known without a model */
+    double calls;        /* operations that these are; each pays latency */
+    bool in_micro_batch; /* part of every micro-batch, else once an update */
+    bool from_program;   /* else from a formula */
 };
 
 #define PLAN_TRANSFERS_MAX 16
@@ -96,6 +102,7 @@ struct plan_traffic {
 struct plan {
     bool own_trainer;       /* as requested: cannot_run is about the built-in runtime only */
     bool has_program;       /* false without a model of known size; no bytes then */
+    bool borrows_program;   /* program and memory are those of plan_request.like */
     struct program program; /* of every rank; without the knobs in cannot_run */
     struct ownership ownership;
     struct memory_plan memory;      /* of the rank that holds most */

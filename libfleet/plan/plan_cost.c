@@ -269,18 +269,22 @@ static void add_sharding(const struct plan *plan, double elements, struct plan_t
     int ranks = degree(plan, TOPOLOGY_SHARDING), groups = degree(plan, TOPOLOGY_DATA);
     double bytes = weight_bytes(plan) * elements;
     double width = is_applied(plan, UNIT_FP16_ALLREDUCE) ? fmin(1, 2 / weight_bytes(plan)) : 1;
+    double segments = fmax(1, ceil(bytes / ((double)g->fuse_broadcast_MB * MEBI)));
+    double gathers = g->stage >= 3 ? 2 * micro_batches_of_update(plan) : 1;
 
     add(traffic, (struct plan_transfer){.kind = "reduce",
                                         .what = "gradients, to the owner",
                                         .over = "sharding",
                                         .when = "once an update, as gradients are complete",
                                         .ranks = ranks,
+                                        .calls = segments,
                                         .bytes = bytes * width * ring(ranks)});
     add(traffic, (struct plan_transfer){.kind = "all_reduce",
                                         .what = "owned gradients",
                                         .over = "data",
                                         .when = "once an update, behind the reduction",
                                         .ranks = groups,
+                                        .calls = segments,
                                         .bytes = 2 * bytes * width / ranks * ring(groups)});
     add(traffic, (struct plan_transfer){
                      .kind = "broadcast",
@@ -290,8 +294,9 @@ static void add_sharding(const struct plan *plan, double elements, struct plan_t
                                              "micro-batch"
                                            : "once an update, before the forward pass",
                      .ranks = ranks,
-                     .bytes = bytes * ring(ranks) *
-                              (g->stage >= 3 ? 2 * micro_batches_of_update(plan) : 1)});
+                     .calls = segments * gathers,
+                     .in_micro_batch = g->stage >= 3,
+                     .bytes = bytes * ring(ranks) * gathers});
 }
 
 static void add_averaging(const struct plan *plan, double elements, struct plan_traffic *traffic)
@@ -308,6 +313,7 @@ static void add_averaging(const struct plan *plan, double elements, struct plan_
                                .over = replicas_name(plan),
                                .when = "every k_steps updates, behind the local update",
                                .ranks = ranks,
+                               .calls = 1.0 / every,
                                .bytes = 2 * 4 * elements * ring(ranks) / every});
 }
 
@@ -321,13 +327,24 @@ static void add_sparse(const struct plan *plan, struct plan_traffic *traffic)
                                         .over = "data",
                                         .when = "once an update, from rampup_begin_step on",
                                         .ranks = ranks,
+                                        .calls = 1,
                                         .bytes = 8 * size.sent});
     add(traffic, (struct plan_transfer){.kind = "all_reduce",
                                         .what = "gradients of small tensors",
                                         .over = "data",
                                         .when = "once an update",
                                         .ranks = ranks,
+                                        .calls = 1,
                                         .bytes = 2 * 4 * size.dense * ring(ranks)});
+}
+
+static double count_buckets(const struct program *program)
+{
+    double count = 0;
+
+    for (int i = 0; i < program->op_count; i++)
+        count += program->ops[i].attributes.space == OP_SPACE_GRADIENTS;
+    return fmax(1, count);
 }
 
 /* Every node's share goes to each other rank once, then each sum's share does. */
@@ -346,6 +363,7 @@ static void add_all_reduce(const struct plan *plan, double elements, struct plan
             .when = is_half ? "once an update, bucket by bucket"
                             : "once an update, bucket by bucket, partial sums of the fixed tree",
             .ranks = ranks,
+            .calls = count_buckets(&plan->program),
             .bytes = (is_half ? 2 * 2 : 4 * (nodes + 1)) * elements * ring(ranks)});
 }
 
@@ -363,6 +381,8 @@ static void add_stages(const struct plan *plan, int stage, struct plan_traffic *
                                             .over = "pipeline",
                                             .when = "behind the forward pass of a micro-batch",
                                             .ranks = stages,
+                                            .calls = runs,
+                                            .in_micro_batch = true,
                                             .bytes = (double)part->sent_bytes * runs});
     if (stage > 0)
         add(traffic, (struct plan_transfer){.kind = "send",
@@ -370,6 +390,8 @@ static void add_stages(const struct plan *plan, int stage, struct plan_traffic *
                                             .over = "pipeline",
                                             .when = "behind the backward pass of a micro-batch",
                                             .ranks = stages,
+                                            .calls = runs,
+                                            .in_micro_batch = true,
                                             .bytes = (double)part[-1].sent_bytes * runs});
     if (plan->parts.shared_elements > 0 && (stage == 0 || stage + 1 == stages))
         add(traffic, (struct plan_transfer){.kind = "all_reduce",
@@ -377,6 +399,7 @@ static void add_stages(const struct plan *plan, int stage, struct plan_traffic *
                                             .over = "pipeline",
                                             .when = "once an update",
                                             .ranks = 2,
+                                            .calls = 1,
                                             .bytes = weight_bytes(plan) *
                                                      (double)plan->parts.shared_elements});
 }
@@ -395,6 +418,8 @@ static void add_layers(const struct plan *plan, int stage, struct plan_traffic *
                                         .when = "twice forward and twice backward in each layer of "
                                                 "every micro-batch",
                                         .ranks = ranks,
+                                        .calls = 4 * layers * micro_batches_of_update(plan),
+                                        .in_micro_batch = true,
                                         .bytes = 4 * layers * 2 * ring(ranks) * bytes *
                                                  micro_batches_of_update(plan)});
 }
@@ -411,6 +436,7 @@ static void add_agreement(const struct plan *plan, struct plan_traffic *traffic)
                                             .over = "sharding, pipeline and model",
                                             .when = "once an update, before it",
                                             .ranks = parts,
+                                            .calls = 1,
                                             .bytes = 2 * 8 * ring(parts)});
 }
 

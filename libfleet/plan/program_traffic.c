@@ -181,12 +181,16 @@ void program_traffic(const struct plan *plan, int replica, struct plan_traffic *
                                    .over = name_of_group(&plan->topology, op->attributes.group),
                                    .when = name_of_time(op),
                                    .ranks = place.ranks,
+                                   .calls = times,
+                                   .in_micro_batch = op->section == PROGRAM_SECTION_MICRO_BATCH,
                                    .bytes = sent(plan, op, replica, &place) * times,
                                    .from_program = true};
         same = find(traffic, &transfer);
-        if (same)
+        if (same) {
             same->bytes += transfer.bytes;
-        else
+            same->calls += transfer.calls;
+        } else {
             program_traffic_add(traffic, &transfer);
+        }
     }
 }

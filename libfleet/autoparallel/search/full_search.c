@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One plan for each micro-batch and recompute, whose program all divisions borrow; a bound for each
+ * combination; then plans in the order of the bounds.
+ */
+#include "libfleet/autoparallel/search/full_search.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/autoparallel/search/full_space.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/memory.h"
+#include "libfleet/plan/plan_cost.h"
+#include "libfleet/training/training.h"
+
+/* What all divisions of one micro-batch, with or without recompute, share. */
+struct base {
+    struct training_config training; /* shallow: only the micro-batch is another */
+    struct plan plan;
+    struct step_profile profile;
+    double *elements_before; /* [layers + 1] elements of parameters of the layers before */
+};
+
+struct candidate {
+    struct full_choice choice;
+    double bound; /* seconds; no plan of it is faster */
+    int base, number;
+};
+
+struct search {
+    const struct full_request *request;
+    struct base *bases;
+    struct candidate *candidates;
+    int base_count, candidate_count, capacity;
+    struct full_result *result;
+};
+
+/* ---- strategies ------------------------------------------------------------------------------ */
+
+#define SET(message, member, value)             \
+    do {                                        \
+        (message)->member = (value);            \
+        (message)->has_##member = KNOB_BY_NAME; \
+    } while (0)
+
+/* Degrees have one place: hybrid_configs. */
+static void forget_degrees(struct strategy *s)
+{
+    struct strategy_sharding_config *sharding = &s->sharding_configs;
+
+    sharding->mp_degree = sharding->dp_degree = sharding->pp_degree = 1;
+    sharding->has_mp_degree = sharding->has_dp_degree = sharding->has_pp_degree = 0;
+    sharding->has_sharding_group_size = 0;
+    sharding->sharding_group_size = 8;
+    sharding->hybrid_dp = false;
+    sharding->has_hybrid_dp = 0;
+    s->tensor_parallel_configs.tensor_parallel_degree = 1;
+    s->tensor_parallel_configs.has_tensor_parallel_degree = 0;
+    s->auto_ = false;
+    s->has_auto_ = 0;
+}
+
+static void set_pipeline(struct strategy *s, const struct full_choice *choice)
+{
+    SET(s, pipeline, true);
+    s->has_pipeline_configs = KNOB_BY_NAME;
+    fleet_set_text(&s->pipeline_configs.schedule_mode, choice->all_forward ? "F-then-B" : "1F1B");
+    s->pipeline_configs.has_schedule_mode = KNOB_BY_NAME;
+}
+
+void full_strategy(const struct strategy *base, const struct full_choice *choice,
+                   struct strategy *out)
+{
+    if (base)
+        strategy_copy(out, base);
+    else
+        strategy_init(out);
+    forget_degrees(out);
+    SET(&out->hybrid_configs, dp_degree, choice->data);
+    SET(&out->hybrid_configs, mp_degree, choice->model);
+    SET(&out->hybrid_configs, pp_degree, choice->pipeline);
+    SET(&out->hybrid_configs, sharding_degree, choice->sharding);
+    out->has_hybrid_configs = KNOB_BY_NAME;
+    out->sharding = out->pipeline = out->tensor_parallel = false;
+    out->has_sharding = out->has_pipeline = out->has_tensor_parallel = 0;
+    if (choice->sharding > 1) {
+        SET(out, sharding, true);
+        SET(&out->sharding_configs, stage, choice->stage);
+        out->has_sharding_configs = KNOB_BY_NAME;
+    }
+    if (choice->pipeline > 1)
+        set_pipeline(out, choice);
+    if (choice->model > 1)
+        SET(out, tensor_parallel, true);
+    if (choice->recompute)
+        SET(out, recompute, true);
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+static int build_plan(const struct full_request *request, const struct training_config *training,
+                      const struct full_choice *choice, const struct plan *like, struct plan *out,
+                      struct fleet_errors *errors)
+{
+    STRATEGY_AUTO struct strategy strategy;
+    struct plan_request plan;
+    int world = choice->data * choice->sharding * choice->pipeline * choice->model;
+
+    full_strategy(request->strategy, choice, &strategy);
+    plan = plan_request_of(training, &strategy, request->policy, request->options, world);
+    plan.only_explain = true;
+    plan.is_draft = true;
+    plan.like = like;
+    return plan_build(&plan, out, errors);
+}
+
+static bool is_idle_recompute(const struct plan *plan)
+{
+    return select_has_note(&plan->selection.without_effect, "recompute");
+}
+
+static void count_elements(struct base *base)
+{
+    const struct program *program = &base->plan.program;
+
+    base->elements_before = calloc((size_t)base->profile.layers + 1, sizeof(double));
+    fleet_assert(base->elements_before);
+    for (int i = 0; i < program->var_count; i++)
+        if (program->vars[i].role == PROGRAM_ROLE_PARAMETER && program->vars[i].layer >= 0)
+            base->elements_before[program->vars[i].layer + 1] +=
+                (double)program_var_elements(&program->vars[i]);
+    for (int64_t i = 0; i < base->profile.layers; i++)
+        base->elements_before[i + 1] += base->elements_before[i];
+}
+
+/* The program of two replicas, if there can be two: one that communicates. Returns 0, -ENOENT: recompute repeats nothing here, or -EINVAL. */
+static int add_base(struct search *s, int64_t micro_batch, bool recompute,
+                    struct fleet_errors *errors)
+{
+    bool is_divided =
+        s->request->devices > 1 && s->request->training->global_batch_size / micro_batch > 1;
+    struct full_choice whole = {.data = is_divided ? 2 : 1,
+                                .sharding = 1,
+                                .pipeline = 1,
+                                .model = 1,
+                                .micro_batch = micro_batch,
+                                .recompute = recompute};
+    struct base base = {.training = *s->request->training};
+
+    base.training.micro_batch_size = micro_batch;
+    if (build_plan(s->request, &base.training, &whole, NULL, &base.plan, errors) < 0)
+        return -EINVAL;
+    if (!base.plan.has_program || (recompute && is_idle_recompute(&base.plan))) {
+        if (!base.plan.has_program)
+            fleet_errors_add(errors, "spec.training.model.vocabulary",
+                             "not known: without it there is nothing to search");
+        plan_release(&base.plan);
+        return recompute ? -ENOENT : -EINVAL;
+    }
+    step_profile_build(&base.plan.program, s->request->links, &base.profile);
+    count_elements(&base);
+    s->bases = fleet_grow(s->bases, (size_t)s->base_count, sizeof(*s->bases));
+    s->bases[s->base_count++] = base;
+    return 0;
+}
+
+/* ---- bounds ---------------------------------------------------------------------------------- */
+
+/* Micro-batches of the busiest replica. */
+static double runs_of(const struct base *base, const struct full_choice *choice)
+{
+    int64_t replicas = (int64_t)choice->data * choice->sharding;
+
+    return (double)((base->plan.micro_batches + replicas - 1) / replicas);
+}
+
+/* Computing and bubble. Sums in another order round otherwise: a little less is safe. */
+static double bound_seconds(const struct base *base, const struct full_choice *choice)
+{
+    double slot = step_slot_seconds(&base->profile, choice->pipeline, choice->model);
+    double slots = (runs_of(base, choice) + choice->pipeline - 1) * base->plan.program.merge_steps;
+
+    return slot * slots * (1 - 1e-9);
+}
+
+/* Weights, one sum of gradients and optimizer states of so many elements. */
+static double state_bytes(const struct base *base, const struct full_choice *choice,
+                          double elements)
+{
+    double weight = choice->stage > 0 && base->plan.is_16_bit ? 2 : 4;
+    double states = 4.0 * base->plan.program.state_count + (weight == 2 ? 4 : 0);
+    double shards = choice->sharding;
+
+    return elements * (weight / (choice->stage >= 3 ? shards : 1) +
+                       weight / (choice->stage >= 2 ? shards : 1) + states / shards);
+}
+
+/* A rank that holds an average stage, and one of the first stage with the activations of its
+ * layers, need no more than the one that needs most. */
+static double bound_bytes(const struct base *base, const struct full_choice *choice)
+{
+    int64_t layers = base->profile.layers, first = layers / choice->pipeline;
+    double all = (double)base->plan.parts.elements, runs = runs_of(base, choice);
+    double arena = (double)base->plan.bytes[PLAN_BYTES_ACTIVATIONS];
+    double live = choice->all_forward ? runs : fmin(runs, choice->pipeline);
+    double average = state_bytes(base, choice, all / ((double)choice->pipeline * choice->model));
+
+    if (choice->pipeline == 1)
+        return average + arena;
+    return fmax(average, state_bytes(base, choice, base->elements_before[first] / choice->model) +
+                             arena * ((double)first / (double)layers) * live);
+}
+
+static void add_candidate(void *context, const struct full_choice *choice)
+{
+    struct search *s = context;
+    int index = s->base_count - 1;
+    const struct base *base = &s->bases[index];
+    bool offloads =
+        s->request->strategy && (s->request->strategy->sharding_configs.optimize_offload);
+    double bytes = offloads ? 0 : bound_bytes(base, choice);
+
+    s->result->combinations++;
+    if (bytes > s->request->memory) {
+        s->result->least_bytes = fmin(s->result->least_bytes, bytes);
+        return;
+    }
+    s->candidates = fleet_grow(s->candidates, (size_t)s->candidate_count, sizeof(*s->candidates));
+    s->candidates[s->candidate_count] = (struct candidate){.choice = *choice,
+                                                           .bound = bound_seconds(base, choice),
+                                                           .base = index,
+                                                           .number = s->candidate_count};
+    s->candidate_count++;
+}
+
+static int compare_candidates(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    if (x->bound != y->bound)
+        return x->bound < y->bound ? -1 : 1;
+    return x->number - y->number;
+}
+
+/* ---- the best -------------------------------------------------------------------------------- */
+
+static bool is_better(const struct full_rival *a, const struct full_rival *b)
+{
+    if (a->time.total != b->time.total)
+        return a->time.total < b->time.total;
+    return a->bytes < b->bytes;
+}
+
+/* Into a list by time; the last goes if it is full. */
+static void insert(struct full_rival *list, int *count, int max, const struct full_rival *rival)
+{
+    int at = *count;
+
+    if (at == max && !is_better(rival, &list[max - 1]))
+        return;
+    if (at == max)
+        at--;
+    for (; at > 0 && is_better(rival, &list[at - 1]); at--)
+        list[at] = list[at - 1];
+    list[at] = *rival;
+    if (*count < max)
+        ++*count;
+}
+
+static int look_at(struct search *s, const struct candidate *candidate, struct fleet_errors *errors)
+{
+    const struct base *base = &s->bases[candidate->base];
+    struct full_rival rival = {.choice = candidate->choice};
+    struct plan plan;
+
+    if (build_plan(s->request, &base->training, &candidate->choice, &base->plan, &plan, errors) < 0)
+        return -EINVAL;
+    s->result->looked_at++;
+    rival.bytes = (double)plan_bytes_total(&plan);
+    rival.sent_bytes = plan.sent_bytes;
+    rival.cannot_run = plan.cannot_run.count > 0;
+    step_time_of(&plan, &base->profile, s->request->links, &rival.time);
+    plan_release(&plan);
+    if (rival.bytes <= s->request->memory)
+        insert(s->result->rivals, &s->result->count, FULL_RIVALS_MAX, &rival);
+    else
+        insert(s->result->misfits, &s->result->misfit_count, FULL_MISFITS_MAX, &rival);
+    s->result->least_bytes = fmin(s->result->least_bytes, rival.bytes);
+    return 0;
+}
+
+/* Can a combination with this bound be among the best? */
+static bool is_hopeless(const struct full_result *result, double bound)
+{
+    return result->count == FULL_RIVALS_MAX &&
+           bound > result->rivals[FULL_RIVALS_MAX - 1].time.total;
+}
+
+/* A combination that contradicts the job's other settings is none; if all are, the first says
+ * why. */
+static int look_at_all(struct search *s, struct fleet_errors *errors)
+{
+    struct fleet_errors first = {0};
+
+    if (s->result->combinations == 0) {
+        fleet_errors_add(errors, "spec.training.globalBatchSize",
+                         "is %" PRId64
+                         ", which %d devices cannot divide: neither stages nor layers "
+                         "of this model take the rest",
+                         s->request->training->global_batch_size, s->request->devices);
+        return -EINVAL;
+    }
+    if (s->candidate_count == 0)
+        return 0;
+    qsort(s->candidates, (size_t)s->candidate_count, sizeof(*s->candidates), compare_candidates);
+    for (int i = 0; i < s->candidate_count; i++) {
+        struct fleet_errors found = {0};
+
+        if (is_hopeless(s->result, s->candidates[i].bound))
+            break;
+        if (look_at(s, &s->candidates[i], &found) < 0 && first.count == 0)
+            fleet_errors_append(&first, &found);
+        fleet_errors_release(&found);
+    }
+    if (s->result->looked_at == 0)
+        fleet_errors_append(errors, &first);
+    fleet_errors_release(&first);
+    return errors->count > 0 ? -EINVAL : 0;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static int add_all(struct search *s, struct fleet_errors *errors)
+{
+    bool is_given = s->request->strategy && s->request->strategy->has_recompute;
+    int64_t *sizes;
+    int count = full_space_micro_batches(s->request->training, &sizes), rc = 0;
+
+    for (int i = 0; i < count && rc == 0; i++)
+        for (int recompute = 0; recompute <= 1 && rc == 0; recompute++) {
+            if (is_given && (bool)recompute != s->request->strategy->recompute)
+                continue;
+            rc = add_base(s, sizes[i], recompute, errors);
+            if (rc == 0)
+                full_space_each(s->request, s->bases[s->base_count - 1].profile.layers, sizes[i],
+                                recompute, add_candidate, s);
+            else if (rc == -ENOENT)
+                rc = 0;
+        }
+    free(sizes);
+    return rc;
+}
+
+static void release(struct search *s)
+{
+    for (int i = 0; i < s->base_count; i++) {
+        free(s->bases[i].elements_before);
+        step_profile_release(&s->bases[i].profile);
+        plan_release(&s->bases[i].plan);
+    }
+    free(s->bases);
+    free(s->candidates);
+}
+
+int full_search(const struct full_request *request, struct full_result *out,
+                struct fleet_errors *errors)
+{
+    struct full_result result = {.least_bytes = INFINITY};
+    struct search s = {.request = request, .result = &result};
+    int rc;
+
+    fleet_assert(request->devices >= 1 && request->devices <= FULL_DEVICES_MAX);
+    rc = add_all(&s, errors);
+    if (rc == 0)
+        rc = look_at_all(&s, errors);
+    release(&s);
+    if (rc == 0)
+        *out = result;
+    return rc;
+}
+
+enum step_part full_reason(const struct full_rival *best, const struct full_rival *rival)
+{
+    enum step_part worst = STEP_COMPUTE;
+    double most = -INFINITY;
+
+    for (int part = 0; part < STEP_PARTS; part++)
+        if (rival->time.seconds[part] - best->time.seconds[part] > most) {
+            most = rival->time.seconds[part] - best->time.seconds[part];
+            worst = (enum step_part)part;
+        }
+    return worst;
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/autoparallel/search/step_time.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/plan/plan_cost.h"
+#include "libfleet/plan/program_traffic.h"
+#include "libfleet/program/program.h"
+
+/* ---- the profile ----------------------------------------------------------------------------- */
+
+/* Tensor parallelism divides matrices and what works on their columns; it leaves norms, residual
+ * sums and dropout whole. */
+static bool is_divided(enum op_kind kind)
+{
+    switch (kind) {
+    case OP_LINEAR:
+    case OP_LINEAR_GRAD:
+    case OP_MATMUL:
+    case OP_ATTENTION:
+    case OP_ATTENTION_GRAD:
+    case OP_EMBEDDING:
+    case OP_EMBEDDING_GRAD:
+    case OP_CROSS_ENTROPY:
+    case OP_CROSS_ENTROPY_GRAD:
+    case OP_GELU:
+    case OP_GELU_GRAD:
+    case OP_SWIGLU:
+    case OP_SWIGLU_GRAD:
+    case OP_ROPE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static int64_t count_layers(const struct program *program)
+{
+    int layers = 0;
+
+    for (int i = 0; i < program->var_count; i++)
+        if (program->vars[i].role == PROGRAM_ROLE_PARAMETER && program->vars[i].layer >= layers)
+            layers = program->vars[i].layer + 1;
+    return layers;
+}
+
+/* Indices of the first and last operator with a layer, forward or backward; -1: none. */
+static void find_layered(const struct program *program, bool backward, int *first, int *last)
+{
+    *first = *last = -1;
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+
+        if (op->section != PROGRAM_SECTION_MICRO_BATCH || op->backward != backward || op->layer < 0)
+            continue;
+        if (*first < 0)
+            *first = i;
+        *last = i;
+    }
+}
+
+/* Operators without a layer: before the layers, behind them, or with the one before. */
+static struct step_work *place_of(struct step_profile *profile, const struct program *program,
+                                  int index, const int span[2][2], int64_t *layer)
+{
+    const struct program_op *op = &program->ops[index];
+    bool before = index<span[op->backward][0], behind = index> span[op->backward][1];
+
+    if (profile->layers == 0 || span[0][0] < 0)
+        return &profile->front;
+    if (op->layer >= 0 && op->layer < profile->layers) {
+        *layer = op->layer;
+        return &profile->work[op->layer];
+    }
+    if (before)
+        return op->backward ? &profile->end : &profile->front;
+    if (behind)
+        return op->backward ? &profile->front : &profile->end;
+    return &profile->work[*layer];
+}
+
+void step_profile_build(const struct program *program, const struct links *links,
+                        struct step_profile *out)
+{
+    struct step_profile profile = {.layers = count_layers(program)};
+    int span[2][2];
+    int64_t layer = 0;
+
+    profile.work = calloc((size_t)profile.layers + 1, sizeof(*profile.work));
+    fleet_assert(profile.work);
+    find_layered(program, false, &span[0][0], &span[0][1]);
+    find_layered(program, true, &span[1][0], &span[1][1]);
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+        double seconds;
+
+        if (op_definition(op->kind)->is_communication) /* a transfer of the plan's traffic */
+            continue;
+        seconds = links_op_seconds(links, program, op);
+        if (op->section == PROGRAM_SECTION_MICRO_BATCH) {
+            place_of(&profile, program, i, span, &layer)->seconds[is_divided(op->kind)] += seconds;
+            profile.total += seconds;
+        } else {
+            profile.update += seconds;
+        }
+    }
+    *out = profile;
+}
+
+void step_profile_release(struct step_profile *profile)
+{
+    free(profile->work);
+    *profile = (struct step_profile){0};
+}
+
+/* ---- a stage --------------------------------------------------------------------------------- */
+
+static double work_seconds(const struct step_work *work, int model_ranks)
+{
+    return work->seconds[0] + work->seconds[1] / model_ranks;
+}
+
+static double stage_seconds(const struct step_profile *profile, int stages, int stage,
+                            int model_ranks)
+{
+    double seconds = 0;
+
+    if (stage == 0)
+        seconds += work_seconds(&profile->front, model_ranks);
+    if (stage + 1 == stages)
+        seconds += work_seconds(&profile->end, model_ranks);
+    for (int64_t layer = profile->layers * stage / stages;
+         layer < profile->layers * (stage + 1) / stages; layer++)
+        seconds += work_seconds(&profile->work[layer], model_ranks);
+    return seconds;
+}
+
+double step_slot_seconds(const struct step_profile *profile, int stages, int model_ranks)
+{
+    double slowest = 0;
+
+    for (int stage = 0; stage < stages; stage++)
+        slowest = fmax(slowest, stage_seconds(profile, stages, stage, model_ranks));
+    return slowest;
+}
+
+/* ---- transfers ------------------------------------------------------------------------------- */
+
+/* The axes that a transfer's `over` names. */
+static unsigned int axes_of(const struct plan_transfer *transfer)
+{
+    unsigned int axes = 0;
+
+    for (int axis = 0; axis < TOPOLOGY_AXES; axis++)
+        if (strstr(transfer->over, topology_axis_name((enum topology_axis)axis)))
+            axes |= 1U << axis;
+    return axes;
+}
+
+static double rounds_of(const struct plan_transfer *transfer)
+{
+    double levels = ceil(log2(transfer->ranks));
+
+    if (strcmp(transfer->kind, "send") == 0)
+        return 1;
+    return strcmp(transfer->kind, "all_reduce") == 0 || strcmp(transfer->kind, "tree_sum") == 0
+               ? 2 * levels
+               : levels;
+}
+
+static double transfer_seconds(const struct plan *plan, const struct links *links,
+                               const struct plan_transfer *transfer)
+{
+    const struct links_link *link = links_between(links, &plan->topology, axes_of(transfer));
+
+    return transfer->calls * link->latency * rounds_of(transfer) + transfer->bytes / link->bytes;
+}
+
+/* Of one update of a rank of `stage`. */
+static void add_transfers(const struct plan *plan, int stage, const struct links *links,
+                          double seconds[STEP_PARTS])
+{
+    struct plan_traffic traffic;
+
+    plan_cost_traffic(plan, stage, PROGRAM_TRAFFIC_HEAVIEST, &traffic);
+    for (size_t i = 0; i < traffic.count; i++) {
+        const struct plan_transfer *transfer = &traffic.items[i];
+        bool is_send = strcmp(transfer->kind, "send") == 0;
+
+        seconds[!transfer->in_micro_batch ? STEP_EXCHANGE
+                : is_send                 ? STEP_STAGES
+                                          : STEP_MODEL] += transfer_seconds(plan, links, transfer);
+    }
+}
+
+/* ---- the step -------------------------------------------------------------------------------- */
+
+/* The share of all elements that a rank of the stage updates. */
+static double owned_share(const struct plan *plan, int stage)
+{
+    double elements = (double)plan->parts.stages[stage].elements;
+
+    if (plan->parts.elements == 0)
+        return 0;
+    if (select_is_applied(&plan->selection, UNIT_SHARDING))
+        elements /= plan->parts.division.shards;
+    return elements / (double)plan->parts.elements;
+}
+
+void step_time_of(const struct plan *plan, const struct step_profile *profile,
+                  const struct links *links, struct step_time *out)
+{
+    int stages = plan->parts.division.stages;
+    double runs = (double)plan_cost_micro_batches(plan) * plan->program.merge_steps;
+    double worst = -1;
+
+    *out = (struct step_time){.total = 0};
+    for (int stage = 0; stage < stages; stage++) {
+        double seconds[STEP_PARTS] = {0}, total = 0;
+
+        add_transfers(plan, stage, links, seconds);
+        seconds[STEP_COMPUTE] =
+            runs * stage_seconds(profile, stages, stage, plan->parts.division.model_ranks);
+        seconds[STEP_UPDATE] = profile->update * owned_share(plan, stage);
+        seconds[STEP_BUBBLE] =
+            (seconds[STEP_COMPUTE] + seconds[STEP_MODEL] + seconds[STEP_STAGES]) / runs *
+            (stages - 1) * plan->program.merge_steps;
+        for (int part = 0; part < STEP_PARTS; part++)
+            total += seconds[part];
+        if (total > worst) {
+            worst = total;
+            memcpy(out->seconds, seconds, sizeof(seconds));
+            out->total = total;
+        }
+    }
+}
+
+const char *step_part_name(enum step_part part)
+{
+    static const char *const names[] = {"computing", "sent within layers", "sent between stages",
+                                        "bubble",    "exchange",           "update"};
+
+    return names[part];
+}

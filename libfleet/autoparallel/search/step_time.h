@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_AUTOPARALLEL_SEARCH_STEP_TIME_H
+#define LIBFLEET_AUTOPARALLEL_SEARCH_STEP_TIME_H
+
+/*
+ * How long one update of a plan takes, predicted: operators at measured rates, transfers by latency
+ * and bandwidth of the link that a group lies on.
+ *
+ *   slot      seconds of one micro-batch on the stage that needs most: its layers, forward and
+ *             backward; what tensor parallelism divides, divided by the model degree; and what it
+ *             sends meanwhile
+ *   pipeline  (M + P - 1) slots for M micro-batches and P stages, in 1F1B and F-then-B alike
+ *   update    what is exchanged once an update, then the optimizer over the elements that a rank
+ *             owns. Nothing overlaps: the runtime does not overlap it either.
+ *   transfer  calls · latency · rounds + bytes / bandwidth; rounds: 2·⌈log2 n⌉ of an all-reduce
+ *             over n ranks, ⌈log2 n⌉ of other collectives, 1 of a send
+ */
+
+#include <stdbool.h>
+
+#include "libfleet/autoparallel/search/links.h"
+#include "libfleet/plan/plan.h"
+
+/* Seconds of a micro-batch's operators, by where they are; [0] whole on every rank of a
+ * tensor-parallel group, [1] divided by it. */
+struct step_work {
+    double seconds[2];
+};
+
+/* Of one program at given rates; plans that differ in the division alone share it. */
+struct step_profile {
+    int64_t layers;
+    struct step_work *work;      /* [layers] forward and backward */
+    struct step_work front, end; /* what stands before the first and behind the last layer */
+    double update;               /* seconds of checks and optimizer, for all elements */
+    double total;                /* seconds of a micro-batch on one device */
+};
+
+/* Release *out. */
+void step_profile_build(const struct program *program, const struct links *links,
+                        struct step_profile *out);
+void step_profile_release(struct step_profile *profile);
+
+enum step_part {
+    STEP_COMPUTE,  /* operators of M micro-batches on the slowest stage */
+    STEP_MODEL,    /* sent inside micro-batches: tensor parallelism, stage 3 */
+    STEP_STAGES,   /* sent between stages */
+    STEP_BUBBLE,   /* stages that wait for the first and last micro-batches */
+    STEP_EXCHANGE, /* gradients and parameters, once an update */
+    STEP_UPDATE,   /* the optimizer */
+    STEP_PARTS,
+};
+
+struct step_time {
+    double seconds[STEP_PARTS];
+    double total;
+};
+
+/* `profile` is that of the plan's program. */
+void step_time_of(const struct plan *plan, const struct step_profile *profile,
+                  const struct links *links, struct step_time *out);
+
+/* Seconds of the operators of one micro-batch on the slowest of `stages` stages. */
+double step_slot_seconds(const struct step_profile *profile, int stages, int model_ranks);
+
+const char *step_part_name(enum step_part part);
+
+#endif
