@@ -55,6 +55,15 @@ static int take_word(const char *command, const struct arguments_option *option,
     return ARGUMENTS_USAGE;
 }
 
+/* `--search FILE` has no word; `--search full FILE` and `--search=full FILE` have one. */
+static const char *next_word(int argc, char **argv, const struct arguments_option *option)
+{
+    for (size_t i = 0; optind < argc && option->words[i]; i++)
+        if (strcmp(argv[optind], option->words[i]) == 0)
+            return argv[optind++];
+    return option->fallback;
+}
+
 static int take(const char *command, const struct arguments_option *option, const char *text)
 {
     switch (option->kind) {
@@ -82,8 +91,11 @@ static int make_tables(const struct arguments_option *options, struct option *ta
         bool has_value = options[count].kind != ARGUMENTS_FLAG;
 
         fleet_assert(count < ARGUMENTS_OPTIONS_MAX);
-        table[count] = (struct option){
-            options[count].name, has_value ? required_argument : no_argument, NULL, NUMBER + count};
+        table[count] = (struct option){options[count].name,
+                                       options[count].fallback ? optional_argument
+                                       : has_value             ? required_argument
+                                                               : no_argument,
+                                       NULL, NUMBER + count};
         if (!options[count].letter)
             continue;
         *letters++ = options[count].letter;
@@ -146,6 +158,8 @@ static int parse_options(int argc, char **argv, const char *usage,
         }
         if (index < 0)
             return refuse(usage);
+        if (options[index].fallback && !optarg)
+            optarg = (char *)next_word(argc, argv, &options[index]);
         if ((code = take(argv[0], &options[index], optarg)) >= 0)
             return code;
     }

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/errors_json.h"
 #include "cli/job_check.h"
+#include "cli/plan_search.h"
 #include "cli/plan_table.h"
 #include "libfleet/api/document.h"
 #include "libfleet/base/cleanup.h"
@@ -21,6 +22,8 @@
 static const char usage[] =
     "Usage: fleetjob plan FILE [--world-size N] [--rank R] [--policy full|paddle]\n"
     "                     [--output table|json] [--program]\n"
+    "       fleetjob plan FILE --search [full] --links FILE [--devices N] [--memory B]\n"
+    "                     [--save FILE] [--policy full|paddle] [--output table|json]\n"
     "\n"
     "Prints what a job will run on each rank and what that costs: degrees, groups, bytes by kind,\n"
     "communication, settings that are dropped or cannot run here. FILE is a FleetJob, or a "
@@ -35,7 +38,15 @@ static const char usage[] =
     "  --policy P      full: contradictions are refused; paddle: what Paddle 2.0 would drop is\n"
     "                  dropped; default: what the job says, else full\n"
     "  --output FORM   table (the default) or json\n"
-    "  --program       print the program of a rank, too: one line a variable, one an operator\n";
+    "  --program       print the program of a rank, too: one line a variable, one an operator\n"
+    "\n"
+    "  --search [full] find the fastest division of the job over devices that fits into their\n"
+    "                  memory: degrees, sharding stage, recompute, micro-batch, schedule.\n"
+    "                  Prints the ten best, the time that is predicted, why each other one lost\n"
+    "  --links FILE    what devices compute and links carry (docs/reference/plan.md)\n"
+    "  --devices N     1 to 65536; default: the ranks of the job\n"
+    "  --memory B      bytes of one device, 80G or 24Gi; default: what the links file says\n"
+    "  --save FILE     write the strategy of the best, to be pasted below spec\n";
 
 struct arguments {
     const char *file;
@@ -43,13 +54,46 @@ struct arguments {
     long long rank;     /* -1 = none in particular */
     const char *policy; /* NULL = as the job says */
     bool is_json, with_program;
+    const char *search; /* NULL: print the plan */
+    struct plan_search_options of_search;
 };
+
+/* An option of the other form of the command, or one that is missing. */
+static const char *misplaced(const struct arguments *arguments)
+{
+    const struct plan_search_options *of_search = &arguments->of_search;
+
+    if (arguments->search)
+        return arguments->world          ? "--world-size does not go with --search: give --devices"
+               : arguments->rank >= 0    ? "--rank does not go with --search"
+               : arguments->with_program ? "--program does not go with --search"
+               : !of_search->links       ? "--search needs --links FILE: what devices compute and "
+                                           "links carry"
+                                         : NULL;
+    return of_search->links     ? "--links goes with --search"
+           : of_search->devices ? "--devices goes with --search; a plan takes --world-size"
+           : of_search->memory  ? "--memory goes with --search"
+           : of_search->save    ? "--save goes with --search"
+                                : NULL;
+}
+
+/* The exit code, or -1 to go on. */
+static int check_together(const struct arguments *arguments)
+{
+    const char *what = misplaced(arguments);
+
+    if (!what)
+        return -1;
+    (void)fprintf(stderr, "fleetjob plan: %s\n", what);
+    return ARGUMENTS_USAGE;
+}
 
 /* The exit code, or -1 to go on. */
 static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
     static const char *const policies[] = {"full", "paddle", NULL};
     static const char *const forms[] = {"table", "json", NULL};
+    static const char *const searches[] = {"full", NULL};
     const char *form = "table";
     const struct arguments_option options[] = {
         {.name = "world-size",
@@ -65,12 +109,25 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
         {.name = "policy", .kind = ARGUMENTS_WORD, .out = &out->policy, .words = policies},
         {.name = "output", .kind = ARGUMENTS_WORD, .out = &form, .words = forms, .letter = 'o'},
         {.name = "program", .kind = ARGUMENTS_FLAG, .out = &out->with_program},
+        {.name = "search",
+         .kind = ARGUMENTS_WORD,
+         .out = &out->search,
+         .words = searches,
+         .fallback = "full"},
+        {.name = "links", .kind = ARGUMENTS_TEXT, .out = &out->of_search.links},
+        {.name = "devices",
+         .kind = ARGUMENTS_NUMBER,
+         .out = &out->of_search.devices,
+         .min = 1,
+         .max = TOPOLOGY_WORLD_MAX},
+        {.name = "memory", .kind = ARGUMENTS_TEXT, .out = &out->of_search.memory},
+        {.name = "save", .kind = ARGUMENTS_TEXT, .out = &out->of_search.save},
         {0},
     };
     int code = arguments_parse(argc, argv, usage, options, 1, &out->file);
 
-    out->is_json = strcmp(form, "json") == 0;
-    return code;
+    out->is_json = out->of_search.is_json = strcmp(form, "json") == 0;
+    return code >= 0 ? code : check_together(out);
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
@@ -195,9 +252,37 @@ static void plan_job(struct document *document, const struct arguments *argument
                                         .policy = policy_of(arguments)};
 
     job_check(&document->job, &options, check);
+    if (arguments->search) /* they speak of the job as it is */
+        return;
     print_beside("warning", &check->warnings,
                  document->job.spec.strategy_text ? "spec.strategyText" : "spec.strategy");
     print_beside("note", &check->notes, "");
+}
+
+/* Of a job whose own plan is possible: what else the search finds wrong is not the job. */
+static void find_strategy(struct document *document, const struct arguments *arguments,
+                          struct job_check *check)
+{
+    struct plan_search_options options = arguments->of_search;
+    const struct fleetjob_spec *spec = &document->job.spec;
+
+    if (document->kind != DOCUMENT_JOB) {
+        fleet_errors_add(&check->errors, "",
+                         "a strategy alone has no model: --search needs a FleetJob");
+        return;
+    }
+    plan_job(document, arguments, check);
+    if (check->errors.count > 0)
+        return;
+    if (!spec->has_training) {
+        fleet_errors_add(&check->errors, "spec.training",
+                         "there is none: without a model there is nothing to search");
+        return;
+    }
+    options.policy = arguments->policy ? *policy_of(arguments) : spec->strategy_policy;
+    if (!options.devices)
+        options.devices = fleetjob_world_size(&document->job, spec->worker.replicas);
+    (void)plan_search(&document->job, &options, &check->errors);
 }
 
 static void explain(struct document *document, const struct arguments *arguments,
@@ -228,7 +313,7 @@ int cli_plan(int argc, char **argv)
         return code;
     (void)arguments_document(arguments.file, &document, &check.errors);
     if (cJSON_IsObject(document.json) || check.errors.count == 0)
-        explain(&document, &arguments, &check);
+        (arguments.search ? find_strategy : explain)(&document, &arguments, &check);
     if (check.errors.count > 0)
         print_errors(&check.errors, &arguments);
     code = check.errors.count > 0 ? ARGUMENTS_NO : ARGUMENTS_GOOD;

@@ -34,8 +34,9 @@ _fleetjob() {
                 *) words="yaml json" ;;
             esac
             ;;
-        --world-size | --rank | --workers | --steps) return ;;
-        --data | --checkpoint | --curve | --state-file)
+        --search) words="full" ;;
+        --world-size | --rank | --workers | --steps | --devices | --memory) return ;;
+        --data | --checkpoint | --curve | --state-file | --links | --save)
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return
             ;;

@@ -219,6 +219,15 @@ static int build_program_parts(const struct plan_request *request, const struct 
     return 0;
 }
 
+/* Without a pass a division leaves no trace in the program. */
+static bool has_divided_program(const struct plan *plan)
+{
+    unsigned int dividing =
+        UNIT_BIT(UNIT_SHARDING) | UNIT_BIT(UNIT_PIPELINE) | UNIT_BIT(UNIT_TENSOR_PARALLEL);
+
+    return (plan->selection.units & dividing & ~plan->formula_units) != 0;
+}
+
 static void borrow_program(const struct plan *like, struct plan *plan)
 {
     plan->program = like->program;
@@ -231,7 +240,7 @@ static int take_program(const struct plan_request *request, const struct strateg
 {
     if (!request->training)
         return 0;
-    if (!request->like)
+    if (!request->like || has_divided_program(plan))
         return build_program_parts(request, asked, plan, errors);
     (void)check_surroundings(request, plan, errors);
     borrow_program(request->like, plan);

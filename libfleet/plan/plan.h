@@ -69,7 +69,8 @@ struct plan_request {
     bool only_explain; /* knobs without a pass go to cannot_run instead of being refused */
     bool is_draft;     /* without a digest, and nothing is said of idle knobs: for a search */
     /* Only a draft: a plan of the same training with the same passes, which differs in the division
-     * over ranks alone. Its program is borrowed instead of being built again. NULL: none. */
+     * over ranks alone. Its program is borrowed, not built again, unless a pass divides it. NULL:
+     * none. */
     const struct plan *like;
 };
 

@@ -93,6 +93,7 @@ static struct links draw_links(struct fleet_random_key key, uint64_t *counter)
 
 struct planned {
     double seconds, bytes;
+    bool is_data_parallel; /* which the built-in runtime can run */
 };
 
 struct brute {
@@ -127,7 +128,7 @@ static void plan_one(struct brute *brute, const struct full_choice *choice)
         step_time_of(&plan, &profile, brute->request->links, &time);
         step_profile_release(&profile);
         brute->plans[brute->count++] =
-            (struct planned){time.total, (double)plan_bytes_total(&plan)};
+            (struct planned){time.total, (double)plan_bytes_total(&plan), choice->data == world};
     }
     plan_release(&plan);
 }
@@ -180,6 +181,7 @@ static void compare(const struct brute *brute, double memory)
     struct full_request request = *brute->request;
     struct fleet_errors errors = {0};
     struct full_result result;
+    double runnable = INFINITY;
     int fitting = 0;
 
     request.memory = memory;
@@ -193,8 +195,12 @@ static void compare(const struct brute *brute, double memory)
                         1e-12 * brute->plans[i].seconds);
             assert_true(result.rivals[fitting].bytes <= memory);
         }
+        if (brute->plans[i].is_data_parallel)
+            runnable = fmin(runnable, brute->plans[i].seconds);
         fitting++;
     }
+    assert_true(isinf(runnable) || result.has_runnable);
+    assert_true(!result.has_runnable || result.runnable.time.total <= runnable * (1 + 1e-12));
     assert_int_equal(result.count, fitting < FULL_RIVALS_MAX ? fitting : FULL_RIVALS_MAX);
     assert_true(result.looked_at <= result.combinations && result.combinations == brute->count);
     assert_true(fitting > 0 || result.least_bytes > memory);

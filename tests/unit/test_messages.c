@@ -44,6 +44,14 @@ static const char base_job[] =
     "    microBatchSize: 2\n"
     "    steps: 20\n";
 
+static const char links[] =
+    "devicesPerNode: 8\n"
+    "memoryPerDevice: 1.0e9\n"
+    "compute: {matrixFlops: 1.0e10, attentionFlops: 1.0e10, convolutionFlops: 1.0e10,\n"
+    "          bytesPerSecond: 1.0e10}\n"
+    "insideNode: {latencySeconds: 1.0e-5, bytesPerSecond: 1.0e9}\n"
+    "betweenNodes: {latencySeconds: 1.0e-4, bytesPerSecond: 1.0e8}\n";
+
 static char folder[] = "/tmp/fleetjob-messages-XXXXXX";
 static char *start_folder;
 
@@ -59,7 +67,7 @@ static void write_bytes(const char *name, const void *bytes, size_t size)
 }
 
 /* text.txt, short.txt (12 bytes), empty.txt, odd.bin (4097 bytes), images.bin (8 of CIFAR-10, the
- * last with the label 77), empty-folder/, list.json. */
+ * last with the label 77), empty-folder/, list.json, links. */
 static void write_files(void)
 {
     char bytes[3073 * 8];
@@ -74,6 +82,7 @@ static void write_files(void)
     bytes[sizeof(bytes) - 3073] = 77;
     write_bytes("images.bin", bytes, sizeof(bytes));
     write_bytes("list.json", "[]", 2);
+    write_bytes("links", links, strlen(links));
     assert_int_equal(mkdir("empty-folder", 0700), 0);
 }
 
@@ -89,8 +98,9 @@ static int enter_folder(void **state)
 
 static int leave_folder(void **state)
 {
-    static const char *const names[] = {"text.txt",   "short.txt", "empty.txt", "odd.bin",
-                                        "images.bin", "list.json", "job.yaml",  "out"};
+    static const char *const names[] = {"text.txt", "short.txt",  "empty.txt",
+                                        "odd.bin",  "images.bin", "list.json",
+                                        "job.yaml", "out",        "links"};
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(names); i++)

@@ -139,7 +139,8 @@ static void count_elements(struct base *base)
         base->elements_before[i + 1] += base->elements_before[i];
 }
 
-/* The program of two replicas, if there can be two: one that communicates. Returns 0, -ENOENT: recompute repeats nothing here, or -EINVAL. */
+/* The program of two replicas, if there can be two: one that communicates. Returns 0, -ENOENT:
+ * recompute repeats nothing here, or -EINVAL. */
 static int add_base(struct search *s, int64_t micro_batch, bool recompute,
                     struct fleet_errors *errors)
 {
@@ -273,6 +274,21 @@ static void insert(struct full_rival *list, int *count, int max, const struct fu
         ++*count;
 }
 
+/* A program that a pass has divided is timed by itself. */
+static void time_plan(const struct search *s, const struct base *base, const struct plan *plan,
+                      struct step_time *out)
+{
+    struct step_profile own;
+
+    if (plan->borrows_program) {
+        step_time_of(plan, &base->profile, s->request->links, out);
+        return;
+    }
+    step_profile_build(&plan->program, s->request->links, &own);
+    step_time_of(plan, &own, s->request->links, out);
+    step_profile_release(&own);
+}
+
 static int look_at(struct search *s, const struct candidate *candidate, struct fleet_errors *errors)
 {
     const struct base *base = &s->bases[candidate->base];
@@ -285,8 +301,13 @@ static int look_at(struct search *s, const struct candidate *candidate, struct f
     rival.bytes = (double)plan_bytes_total(&plan);
     rival.sent_bytes = plan.sent_bytes;
     rival.cannot_run = plan.cannot_run.count > 0;
-    step_time_of(&plan, &base->profile, s->request->links, &rival.time);
+    time_plan(s, base, &plan, &rival.time);
     plan_release(&plan);
+    if (rival.bytes <= s->request->memory && !rival.cannot_run &&
+        (!s->result->has_runnable || is_better(&rival, &s->result->runnable))) {
+        s->result->runnable = rival;
+        s->result->has_runnable = true;
+    }
     if (rival.bytes <= s->request->memory)
         insert(s->result->rivals, &s->result->count, FULL_RIVALS_MAX, &rival);
     else
@@ -322,8 +343,9 @@ static int look_at_all(struct search *s, struct fleet_errors *errors)
     for (int i = 0; i < s->candidate_count; i++) {
         struct fleet_errors found = {0};
 
-        if (is_hopeless(s->result, s->candidates[i].bound))
-            break;
+        if (is_hopeless(s->result, s->candidates[i].bound) &&
+            s->candidates[i].choice.data < s->request->devices)
+            continue;
         if (look_at(s, &s->candidates[i], &found) < 0 && first.count == 0)
             fleet_errors_append(&first, &found);
         fleet_errors_release(&found);

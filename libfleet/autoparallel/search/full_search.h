@@ -17,7 +17,8 @@
  *   at least one micro-batch for each replica
  *
  * The result is exact within it: combinations are looked at in the order of a lower bound of their
- * time (computing and bubble, step_slot_seconds()), until no other can be among the best. Memory,
+ * time (computing and bubble, step_slot_seconds()), until no other can be among the best; those of
+ * data parallelism alone in any case, for `runnable`. Memory,
  * traffic and time of a combination come from its plan (plan.h), the same that `fleetjob plan`
  * prints and the controller checks.
  */
@@ -65,7 +66,9 @@ struct full_result {
     int count;
     struct full_rival misfits[FULL_MISFITS_MAX]; /* fastest of those looked at that do not fit */
     int misfit_count;
-    double least_bytes;              /* no combination that was looked at or ruled out needs less */
+    bool has_runnable;          /* … and fits */
+    struct full_rival runnable; /* the best that needs no pass that the built-in runtime lacks */
+    double least_bytes;         /* no combination that was looked at or ruled out needs less */
     int64_t combinations, looked_at; /* in the space; with a plan of their own */
 };
 

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/plan_search.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/yaml_print.h"
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/autoparallel/search/full_search.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
+#include "libfleet/base/yaml.h"
+#include "libfleet/kube/meta.h"
+#include "libfleet/strategy/strategy_json.h"
+
+#define LINKS_SIZE_MAX ((size_t)64 << 10)
+
+/* ---- what is given --------------------------------------------------------------------------- */
+
+/* Errors of a file have its name in front. */
+static void add_file_errors(const char *file, const struct fleet_errors *found,
+                            struct fleet_errors *errors)
+{
+    for (size_t i = 0; i < found->count && i < FLEET_ERRORS_MAX; i++)
+        fleet_errors_add(errors, "", "%s: %s%s%s", file, found->items[i].path,
+                         *found->items[i].path ? ": " : "", found->items[i].message);
+}
+
+static int read_links(const char *file, struct links *out, struct fleet_errors *errors)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    struct fleet_errors found = {0};
+    struct fleet_error err;
+    size_t size;
+    int rc;
+
+    if (fleet_file_read(file, LINKS_SIZE_MAX, &text, &size, &err) < 0) {
+        fleet_errors_add(errors, "", "%s", err.text);
+        return -EINVAL;
+    }
+    if (fleet_yaml_to_json(text, size, &json, &err) < 0) {
+        fleet_errors_add(errors, "", "%s: %s", file, err.text);
+        return -EINVAL;
+    }
+    rc = links_decode(json, out, &found);
+    add_file_errors(file, &found, errors);
+    fleet_errors_release(&found);
+    return rc;
+}
+
+static int read_memory(const char *text, double *out, struct fleet_errors *errors)
+{
+    struct fleet_error err;
+    int64_t bytes;
+
+    if (!text)
+        return 0;
+    if (kube_quantity_parse(text, 1, &bytes, &err) < 0 || bytes == 0) {
+        fleet_errors_add(errors, "",
+                         "--memory must be bytes as Kubernetes writes them (80G, 24Gi), not \"%s\"",
+                         text);
+        return -EINVAL;
+    }
+    *out = (double)bytes;
+    return 0;
+}
+
+/* ---- printing -------------------------------------------------------------------------------- */
+
+static void append_seconds(struct fleet_strbuf *out, double seconds)
+{
+    if (seconds >= 10)
+        fleet_strbuf_appendf(out, "%.1f s", seconds);
+    else if (seconds >= 1)
+        fleet_strbuf_appendf(out, "%.2f s", seconds);
+    else
+        fleet_strbuf_appendf(out, "%.3g ms", seconds * 1e3);
+}
+
+static void append_choice(struct fleet_strbuf *out, const struct full_choice *c)
+{
+    fleet_strbuf_appendf(out, "data %d", c->data);
+    if (c->sharding > 1)
+        fleet_strbuf_appendf(out, ", sharding %d stage %d", c->sharding, c->stage);
+    if (c->pipeline > 1)
+        fleet_strbuf_appendf(out, ", pipeline %d %s", c->pipeline,
+                             c->all_forward ? "F-then-B" : "1F1B");
+    if (c->model > 1)
+        fleet_strbuf_appendf(out, ", model %d", c->model);
+    fleet_strbuf_appendf(out, ", micro-batch %" PRId64 "%s", c->micro_batch,
+                         c->recompute ? ", recompute" : "");
+}
+
+static void append_rival(struct fleet_strbuf *out, const struct full_rival *rival)
+{
+    append_seconds(out, rival->time.total);
+    fleet_strbuf_append(out, ", ");
+    fleet_strbuf_append_size(out, rival->bytes);
+    fleet_strbuf_append(out, " a rank, sends ");
+    fleet_strbuf_append_size(out, rival->sent_bytes);
+    fleet_strbuf_append(out, ": ");
+    append_choice(out, &rival->choice);
+}
+
+static void append_best(struct fleet_strbuf *out, const struct full_rival *best)
+{
+    fleet_strbuf_append(out, "best       ");
+    append_rival(out, best);
+    fleet_strbuf_append(out, "\n           ");
+    for (int part = 0, shown = 0; part < STEP_PARTS; part++) {
+        if (best->time.seconds[part] <= 0)
+            continue;
+        fleet_strbuf_appendf(out, "%s%s ", shown++ ? ", " : "",
+                             step_part_name((enum step_part)part));
+        append_seconds(out, best->time.seconds[part]);
+    }
+    fleet_strbuf_append(out, "\n");
+}
+
+static void append_lost(struct fleet_strbuf *out, const struct full_rival *best,
+                        const struct full_rival *rival)
+{
+    enum step_part part = full_reason(best, rival);
+    double more = rival->time.total - best->time.total;
+
+    fleet_strbuf_append(out, "\n           ");
+    if (more <= 0) {
+        fleet_strbuf_append(out, rival->bytes > best->bytes ? "as fast, but needs more memory"
+                                                            : "as fast, listed later");
+    } else {
+        fleet_strbuf_append(out, "lost by ");
+        append_seconds(out, more);
+        fleet_strbuf_appendf(out, ": %s +", step_part_name(part));
+        append_seconds(out, rival->time.seconds[part] - best->time.seconds[part]);
+    }
+    fleet_strbuf_append(out, "\n");
+}
+
+/* What the built-in trainer has no pass for, by name. */
+static void append_cannot_run(struct fleet_strbuf *out, const struct full_result *result)
+{
+    const struct full_choice *c = &result->rivals[0].choice;
+
+    if (!result->rivals[0].cannot_run)
+        return;
+    fleet_strbuf_appendf(out, "refused    the built-in trainer cannot run the best yet:%s%s%s%s",
+                         c->sharding > 1 ? " sharding" : "", c->pipeline > 1 ? " pipeline" : "",
+                         c->model > 1 ? " tensor_parallel" : "", " (`fleetjob plan` explains it)");
+    if (result->has_runnable) {
+        fleet_strbuf_append(out, "; of those that it can run the best is\n           ");
+        append_rival(out, &result->runnable);
+    } else {
+        fleet_strbuf_append(out, ", and nothing that it can run fits");
+    }
+    fleet_strbuf_append(out, "\n");
+}
+
+static void append_result(struct fleet_strbuf *out, const struct full_request *request,
+                          const struct full_result *result)
+{
+    fleet_strbuf_appendf(out, "%d devices of ", request->devices);
+    fleet_strbuf_append_size(out, request->memory);
+    fleet_strbuf_appendf(out,
+                         " each; %" PRId64 " combinations, %" PRId64 " planned, no other can be "
+                         "among the best\n",
+                         result->combinations, result->looked_at);
+    append_best(out, &result->rivals[0]);
+    append_cannot_run(out, result);
+    for (int i = 1; i < result->count; i++) {
+        fleet_strbuf_appendf(out, "%-10d ", i + 1);
+        append_rival(out, &result->rivals[i]);
+        append_lost(out, &result->rivals[0], &result->rivals[i]);
+    }
+    for (int i = 0; i < result->misfit_count; i++) {
+        if (result->misfits[i].time.total >= result->rivals[0].time.total)
+            continue;
+        fleet_strbuf_append(out, "too large  ");
+        append_rival(out, &result->misfits[i]);
+        fleet_strbuf_append(out, "\n");
+    }
+}
+
+/* ---- JSON and the block ---------------------------------------------------------------------- */
+
+/* What is pasted below `spec`: the strategy, and the micro-batch of the training block. */
+static cJSON *encode_block(const struct full_request *request, const struct full_choice *choice)
+{
+    STRATEGY_AUTO struct strategy strategy;
+    cJSON *root = fleet_json_new_object(), *training = fleet_json_new_object();
+
+    full_strategy(request->strategy, choice, &strategy);
+    fleet_json_set(root, "strategy", strategy_json_encode(&strategy));
+    fleet_json_set_number(training, "microBatchSize", (double)choice->micro_batch);
+    fleet_json_set(root, "training", training);
+    return root;
+}
+
+static cJSON *encode_rival(const struct full_request *request, const struct full_rival *rival)
+{
+    cJSON *json = encode_block(request, &rival->choice), *parts = fleet_json_new_object();
+
+    for (int part = 0; part < STEP_PARTS; part++)
+        fleet_json_set_number(parts, step_part_name((enum step_part)part),
+                              rival->time.seconds[part]);
+    fleet_json_set_number(json, "stepSeconds", rival->time.total);
+    fleet_json_set(json, "parts", parts);
+    fleet_json_set_number(json, "bytesPerRank", rival->bytes);
+    fleet_json_set_number(json, "sentBytesPerUpdate", rival->sent_bytes);
+    fleet_json_set_bool(json, "cannotRun", rival->cannot_run);
+    return json;
+}
+
+static cJSON *encode_rivals(const struct full_request *request, const struct full_rival *list,
+                            int count)
+{
+    cJSON *array = cJSON_CreateArray();
+
+    for (int i = 0; i < count; i++)
+        (void)cJSON_AddItemToArray(array, encode_rival(request, &list[i]));
+    return array;
+}
+
+static void print_json(const struct full_request *request, const struct full_result *result)
+{
+    FLEET_AUTO_JSON cJSON *root = fleet_json_new_object();
+    FLEET_AUTO_FREE char *text = NULL;
+
+    fleet_json_set_number(root, "devices", request->devices);
+    fleet_json_set_number(root, "memoryPerDevice", request->memory);
+    fleet_json_set_number(root, "combinations", (double)result->combinations);
+    fleet_json_set_number(root, "planned", (double)result->looked_at);
+    fleet_json_set(root, "best", encode_rivals(request, result->rivals, result->count));
+    fleet_json_set(root, "tooLarge", encode_rivals(request, result->misfits, result->misfit_count));
+    if (result->has_runnable)
+        fleet_json_set(root, "runnable", encode_rival(request, &result->runnable));
+    text = fleet_json_print(root);
+    (void)puts(text);
+}
+
+static int save(const char *path, const struct full_request *request, const struct full_rival *best,
+                struct fleet_errors *errors)
+{
+    FLEET_AUTO_JSON cJSON *block = encode_block(request, &best->choice);
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    struct fleet_error err;
+
+    fleet_strbuf_appendf(&text, "# Below spec. Predicted on %d devices: ", request->devices);
+    append_rival(&text, best);
+    fleet_strbuf_appendf(&text, "\n%s",
+                         best->cannot_run ? "# The built-in trainer cannot run it yet.\n" : "");
+    yaml_print(block, &text);
+    if (fleet_file_write(path, text.text, text.length, &err) < 0) {
+        fleet_errors_add(errors, "", "%s", err.text);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static int refuse_memory(const struct full_request *request, const struct full_result *result,
+                         struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    fleet_strbuf_appendf(&text, "none of %" PRId64 " combinations fits into ",
+                         result->combinations);
+    fleet_strbuf_append_size(&text, request->memory);
+    fleet_strbuf_appendf(&text, " on each of %d devices: each needs at least ", request->devices);
+    fleet_strbuf_append_size(&text, result->least_bytes);
+    fleet_errors_add(errors, "", "%s", text.text);
+    return -EINVAL;
+}
+
+static int search(const struct full_request *request, const struct plan_search_options *options,
+                  struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+    struct full_result result;
+
+    if (full_search(request, &result, errors) < 0)
+        return -EINVAL;
+    if (result.count == 0)
+        return refuse_memory(request, &result, errors);
+    if (options->save && save(options->save, request, &result.rivals[0], errors) < 0)
+        return -EINVAL;
+    if (options->is_json) {
+        print_json(request, &result);
+    } else {
+        append_result(&out, request, &result);
+        (void)fputs(fleet_strbuf_text(&out), stdout);
+    }
+    return 0;
+}
+
+int plan_search(const struct fleetjob *job, const struct plan_search_options *options,
+                struct fleet_errors *errors)
+{
+    struct links links;
+    struct full_request request = {.training = &job->spec.training,
+                                   .strategy = &job->spec.strategy,
+                                   .policy = options->policy,
+                                   .options = &job->spec.strategy_options,
+                                   .devices = (int)options->devices,
+                                   .links = &links};
+
+    if (read_links(options->links, &links, errors) < 0)
+        return -EINVAL;
+    request.memory = links.memory;
+    if (read_memory(options->memory, &request.memory, errors) < 0)
+        return -EINVAL;
+    return search(&request, options, errors);
+}
