@@ -29,6 +29,8 @@ const struct golden_kind golden_kinds[] = {
     {"mindspore/assignments.json", golden_mindspore_assignments, NULL},
     {"mindspore/defaults.json", NULL, no_context},
     {"mindspore/keys.json", NULL, no_context},
+    {"mindspore/strategy*", golden_mindspore_strategy, NULL},
+    {"mindspore/group*", golden_mindspore_group, NULL},
     {"torch/ops/index.json", golden_torch_ops, NULL},
     {"torch/ops/*.safetensors", NULL, NULL},
     {"torch/gpt2*/forward.safetensors", golden_torch_gpt_forward, NULL},

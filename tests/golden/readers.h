@@ -21,6 +21,8 @@ void golden_paddle_recompute(const struct golden_file *file);
 void golden_paddle_pipeline(const struct golden_file *file);
 void golden_paddle_owners(const struct golden_file *file);
 void golden_mindspore_assignments(const struct golden_file *file);
+void golden_mindspore_strategy(const struct golden_file *file);
+void golden_mindspore_group(const struct golden_file *file);
 void golden_torch_ops(const struct golden_file *file);
 void golden_torch_gpt_forward(const struct golden_file *file);
 void golden_torch_gpt(const struct golden_file *file);
