@@ -210,6 +210,8 @@ static void set_files(struct list *list, const struct environment_input *in)
         set(list, "FLAGS_nccl_nrings", "%d", in->nccl_rings);
     if (in->auto_parallel_json)
         set(list, "FLEET_AUTO_PARALLEL_JSON", "%s", in->auto_parallel_json);
+    if (in->auto_parallel_file)
+        set(list, "FLEET_AUTO_PARALLEL_FILE", "%s", in->auto_parallel_file);
     if (in->progress_file)
         set(list, "FLEET_PROGRESS_FILE", "%s", in->progress_file);
 }

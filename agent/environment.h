@@ -11,8 +11,8 @@
  *   MindSpore    MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT, MS_NODE_ID, RANK_ID, RANK_SIZE, …
  *
  *   any          FLEET_STRATEGY_FILE (prototxt), FLEET_STRATEGY_JSON, FLEET_AUTO_PARALLEL_JSON,
- *                FLEET_GENERATION, FLEET_PROGRESS_FILE, and FLEET_RESUME_STEP and FLEET_RESUME_PATH
- *                once the job has reported a checkpoint
+ *                FLEET_AUTO_PARALLEL_FILE, FLEET_GENERATION, FLEET_PROGRESS_FILE, and
+ *                FLEET_RESUME_STEP and FLEET_RESUME_PATH once the job has reported a checkpoint
  *
  * A variable longer than ENVIRONMENT_VALUE_SIZE_MAX goes into a JSON file that
  * PADDLE_BACKUP_ENV_PATH names, as Paddle's launcher does.
@@ -40,6 +40,7 @@ struct environment_input {
 
     /* Of own_files.h; each may be NULL. */
     const char *folder, *strategy_json, *strategy_file, *rank_table_file, *auto_parallel_json;
+    const char *auto_parallel_file;
     int nccl_rings;            /* 0 = not said */
     const char *progress_file; /* progress_channel.h; NULL = none */
 };

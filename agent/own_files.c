@@ -125,9 +125,13 @@ static int read_job(struct own_files *files, const char *job_file, struct fleet_
 
     if (rc < 0 || (rc = trainer_file_parse(text, size, &file, err)) < 0)
         return rc;
-    if (file.auto_parallel)
+    if (file.auto_parallel) {
         files->auto_parallel_json = fleet_json_print(file.auto_parallel);
-    rc = read_strategy(files, job_file, file.root, err);
+        rc = write_file(files, "auto_parallel.json", files->auto_parallel_json,
+                        &files->auto_parallel_file, err);
+    }
+    if (rc == 0)
+        rc = read_strategy(files, job_file, file.root, err);
     trainer_file_release(&file);
     return rc;
 }
@@ -169,6 +173,7 @@ void own_files_release(struct own_files *files)
     free(files->strategy_json);
     free(files->strategy_file);
     free(files->auto_parallel_json);
+    free(files->auto_parallel_file);
     if (files->strategy)
         strategy_spec_release(files->strategy);
     free(files->strategy);

@@ -6,6 +6,7 @@
  * Files for own trainers, in a private folder of the agent. Variables of the trainer name them:
  *
  *   strategy.prototxt        the job's strategy as fleet.DistributedStrategy loads it
+ *   auto_parallel.json       spec.autoParallel: arguments of MindSpore's set_auto_parallel_context
  *   rank_table.json          MindSpore's table of servers, devices and ranks, for each generation
  *   backup_env.<rank>.json   variables too long for an environment
  */
@@ -20,6 +21,7 @@ struct own_files {
     char *strategy_json;      /* the job's strategy; NULL without a job file */
     char *strategy_file;      /* strategy.prototxt; NULL as well if text cannot express it */
     char *auto_parallel_json; /* spec.autoParallel in MindSpore's names; NULL if there is none */
+    char *auto_parallel_file; /* path of auto_parallel.json; NULL as well */
     struct strategy_spec *strategy; /* as the job has it; NULL without a job file */
 };
 

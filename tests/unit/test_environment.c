@@ -203,6 +203,7 @@ static void test_environment__names_the_files_of_the_job(void **state)
                                       .strategy_file = "/tmp/f/strategy.prototxt",
                                       .rank_table_file = "/tmp/f/rank_table.json",
                                       .auto_parallel_json = "{\"device_num\":4}",
+                                      .auto_parallel_file = "/tmp/f/auto_parallel.json",
                                       .nccl_rings = 3};
     char *backup, **environment = environment_shorten(environment_build(&input), &backup);
 
@@ -214,6 +215,7 @@ static void test_environment__names_the_files_of_the_job(void **state)
     expect(environment, "PADDLE_LOG_DIR", "/tmp/f");
     expect(environment, "FLAGS_nccl_nrings", "3");
     expect(environment, "FLEET_AUTO_PARALLEL_JSON", "{\"device_num\":4}");
+    expect(environment, "FLEET_AUTO_PARALLEL_FILE", "/tmp/f/auto_parallel.json");
     expect(environment, "FLEET_GENERATION", "7");
     environment_free(environment);
 }
@@ -232,6 +234,7 @@ static void test_environment__every_variable_is_documented(void **state)
                                       .strategy_file = "/s",
                                       .rank_table_file = "/r",
                                       .auto_parallel_json = "{}",
+                                      .auto_parallel_file = "/a",
                                       .progress_file = "/p",
                                       .nccl_rings = 1};
     FLEET_AUTO_FREE char *page = NULL;
@@ -298,8 +301,10 @@ static void test_own_files__wait_for_no_disk(void **state)
 /* Paddle uses one communicator where there is one rank, or batch norm is synchronized. */
 static void test_own_files__nccl_rings_are_those_that_take_effect(void **state)
 {
+    FLEET_AUTO_FREE char *text = NULL;
     struct own_files files;
     char path[32];
+    size_t size;
 
     (void)state;
     write_job(path, "{\"strategy\": {\"nccl_comm_num\": 3}, \"strategyPolicy\": \"Full\"}");
@@ -307,6 +312,7 @@ static void test_own_files__nccl_rings_are_those_that_take_effect(void **state)
     assert_int_equal(own_files_nccl_rings(&files, 4), 3);
     assert_int_equal(own_files_nccl_rings(&files, 1), 1);
     assert_null(files.auto_parallel_json);
+    assert_null(files.auto_parallel_file);
     own_files_release(&files);
     (void)unlink(path);
     write_job(path, "{\"strategy\": {\"nccl_comm_num\": 3, \"sync_batch_norm\": true}, "
@@ -314,6 +320,8 @@ static void test_own_files__nccl_rings_are_those_that_take_effect(void **state)
     assert_int_equal(own_files_open(path, &files, NULL), 0);
     assert_int_equal(own_files_nccl_rings(&files, 4), 1);
     assert_string_equal(files.auto_parallel_json, "{\"parallel_mode\":\"data_parallel\"}");
+    assert_int_equal(fleet_file_read(files.auto_parallel_file, 100, &text, &size, NULL), 0);
+    assert_string_equal(text, files.auto_parallel_json);
     own_files_release(&files);
     (void)unlink(path);
 }
