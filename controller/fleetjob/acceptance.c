@@ -3,7 +3,11 @@
 /*
  * The condition Accepted. An invalid spec gets no pods; a job whose earlier spec was valid keeps
  * its pods. Warnings about a valid spec are in the condition's message.
+ * Keys of spec.autoParallel without an effect have a condition of their own, KeyIgnored: MindSpore
+ * is silent about them.
  */
+#include <string.h>
+
 #include "controller/fleetjob/policy.h"
 #include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
@@ -15,6 +19,25 @@ static void append_lines(const struct fleet_errors *errors, struct fleet_strbuf 
     fleet_errors_print(errors, out);
     while (out->length > 0 && out->text[out->length - 1] == '\n')
         out->text[--out->length] = '\0';
+}
+
+/* All warnings below the block are about such keys (libfleet/api/validation_internal.h). */
+static void state_ignored_keys(struct pass *pass)
+{
+    static const char block[] = "spec.autoParallel.";
+    const struct fleet_errors *warnings = pass->in->warnings;
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    for (size_t i = 0; warnings && i < warnings->count && i < FLEET_ERRORS_MAX; i++)
+        if (strncmp(warnings->items[i].path, block, sizeof(block) - 1) == 0)
+            fleet_strbuf_appendf(&text, "%s%s: %s", text.length ? "\n" : "",
+                                 warnings->items[i].path, warnings->items[i].message);
+    if (text.length > 0)
+        (void)status_set(pass, WELLKNOWN_CONDITION_KEY_IGNORED, true, WELLKNOWN_REASON_NO_EFFECT,
+                         text.text);
+    else
+        (void)status_clear(pass, WELLKNOWN_CONDITION_KEY_IGNORED, WELLKNOWN_REASON_ALL_ACT,
+                           "every key of spec.autoParallel fits its parallel_mode");
 }
 
 static void accept(struct pass *pass, bool is_edited)
@@ -29,6 +52,7 @@ static void accept(struct pass *pass, bool is_edited)
     }
     if (status_set(pass, WELLKNOWN_CONDITION_ACCEPTED, true, WELLKNOWN_REASON_VALID, text.text))
         pass_event(pass, false, WELLKNOWN_EVENT_ACCEPTED, "The job is valid");
+    state_ignored_keys(pass);
     if (odd.length > 0 && is_edited)
         pass_event(pass, true, WELLKNOWN_EVENT_ODD, "%s", odd.text);
 }

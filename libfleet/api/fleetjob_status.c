@@ -13,7 +13,7 @@ static const struct fleet_field condition_fields[] = {
      .count_max = 316,
      .description = "What is stated: Accepted, Scheduled, Running, Restarting, Suspended, "
                     "Succeeded, Failed, Stalled, Blocked, "
-                    "CheckpointFailed, InternalError."},
+                    "CheckpointFailed, KeyIgnored, InternalError."},
     {.name = "status",
      .kind = FLEET_FIELD_STRING,
      .flags = FLEET_REQUIRED,

@@ -189,6 +189,7 @@ int validation_check(const struct fleetjob *job, const struct validation_options
     validation_worker(&check);
     worker_resources_check(job, errors);
     validation_strategy(&check);
+    validation_auto_parallel(&check);
     check_paths(&check);
     if (warnings && validation_can_read(&check, "spec.training"))
         odd_fields_warn(job, warnings);

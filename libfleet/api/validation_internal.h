@@ -24,7 +24,11 @@ bool validation_can_read(const struct validation *c, const char *block);
 /* spec.worker (validation_worker.c). */
 void validation_worker(const struct validation *c);
 
-/* Strategy, batches, samples, spec.autoParallel (validation_strategy.c). */
+/* Strategy, batches, samples (validation_strategy.c). */
 void validation_strategy(const struct validation *c);
+
+/* spec.autoParallel (validation_auto_parallel.c). Each warning with a path below it names a key
+ * that has no effect; the controller makes condition KeyIgnored of them. */
+void validation_auto_parallel(const struct validation *c);
 
 #endif

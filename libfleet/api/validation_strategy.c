@@ -10,7 +10,6 @@
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/idle_fields.h"
 #include "libfleet/api/validation_internal.h"
-#include "libfleet/autoparallel/context.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/strbuf.h"
@@ -269,17 +268,6 @@ static void check_samples(const struct validation *c)
     }
 }
 
-static void check_auto_parallel(const struct validation *c)
-{
-    const cJSON *context = c->job->spec.auto_parallel;
-
-    if (!context)
-        return;
-    if (c->warnings && context->child)
-        fleet_errors_add(c->warnings, "spec.autoParallel", "is checked; nothing acts on it yet");
-    (void)context_check(context, "spec.autoParallel", c->errors, c->warnings);
-}
-
 void validation_strategy(const struct validation *c)
 {
     if (validation_can_read(c, strategy_path(c)) && nominal_world(c) <= TOPOLOGY_WORLD_MAX) {
@@ -288,5 +276,4 @@ void validation_strategy(const struct validation *c)
         check_batches(c);
     }
     check_samples(c);
-    check_auto_parallel(c);
 }

@@ -90,6 +90,8 @@
 #define WELLKNOWN_CONDITION_FAILED         "Failed"    /* terminal; the reason says why */
 #define WELLKNOWN_CONDITION_CHECKPOINT_FAILED \
     "CheckpointFailed" /* the newest save failed and is tried again; the message says why */
+#define WELLKNOWN_CONDITION_KEY_IGNORED \
+    "KeyIgnored" /* keys of spec.autoParallel have no effect; the message lists them */
 #define WELLKNOWN_CONDITION_BLOCKED \
     "Blocked" /* something keeps a worker from starting; the reason says what (pod_cause.h) */
 #define WELLKNOWN_CONDITION_STALLED "Stalled" /* no progress; the message says what is awaited */
@@ -119,6 +121,8 @@
     "CheckpointFailed" /* Failed=True: the last checkpoint could not be written */
 #define WELLKNOWN_REASON_SAVE_FAILED     "SaveFailed"    /* CheckpointFailed=True */
 #define WELLKNOWN_REASON_SAVED           "Saved"         /* CheckpointFailed=False */
+#define WELLKNOWN_REASON_NO_EFFECT       "NoEffect"      /* KeyIgnored=True */
+#define WELLKNOWN_REASON_ALL_ACT         "AllAct"        /* KeyIgnored=False, after an edit */
 #define WELLKNOWN_REASON_TOO_FEW_WORKERS "TooFewWorkers" /* Stalled=True: below minReplicas */
 #define WELLKNOWN_REASON_NO_PROGRESS     "NoProgress"    /* Stalled=True: a step takes too long */
 #define WELLKNOWN_REASON_HUB_SUPERSEDED \

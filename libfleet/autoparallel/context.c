@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "libfleet/autoparallel/dataset.h"
+#include "libfleet/autoparallel/switches.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
@@ -257,7 +259,7 @@ static bool check_fusion(struct check *c, const cJSON *item, bool may_index)
         return false;
     length = fleet_value_path_enter(&c->path, "config");
     if (strcmp(mode->valuestring, "size") == 0)
-        good = check_int(c, config, 0, INT32_MAX, "megabytes, an integer of at least 0");
+        good = check_int(c, config, 1, INT32_MAX, "megabytes, an integer of at least 1");
     else if (strcmp(mode->valuestring, "index") == 0)
         good = check_indices(c, config);
     else
@@ -404,6 +406,15 @@ static void add(struct check *c, const char *key, const char *message)
     fleet_value_path_leave(&c->path, length);
 }
 
+/* Parts of the data, which are divided over the devices of a stage. */
+static void check_data(struct check *c, const cJSON *dataset, int64_t devices)
+{
+    size_t length = fleet_value_path_enter(&c->path, "dataset_strategy");
+
+    dataset_check(dataset, devices, c->path.text, c->errors);
+    fleet_value_path_leave(&c->path, length);
+}
+
 static void check_together(struct check *c, const cJSON *json)
 {
     const cJSON *search = cJSON_GetObjectItemCaseSensitive(json, "search_mode");
@@ -421,6 +432,7 @@ static void check_together(struct check *c, const cJSON *json)
     else if (has_devices && shard > devices / stages)
         add(c, "parallel_optimizer_config.optimizer_weight_shard_size",
             "must be at most the devices of a pipeline stage");
+    check_data(c, dataset, has_devices && devices % stages == 0 ? devices / stages : 0);
     if (search && old_search && strcmp(search->valuestring, old_search->valuestring) != 0)
         add(c, "auto_parallel_search_mode",
             "says something else than search_mode; give one of the "
@@ -450,6 +462,7 @@ static void warn_of_idle(const cJSON *json, const char *path, struct fleet_error
         fleet_strbuf_appendf(&full, "%s%s%s", path, *path ? "." : "", item->string);
         fleet_errors_add(warnings, full.text, "has no effect with parallel_mode %s", name);
     }
+    switches_warn(json, name, path, warnings);
 }
 
 int context_check(const cJSON *json, const char *path, struct fleet_errors *errors,

@@ -111,6 +111,11 @@ static const char *rule_of_refusal(const cJSON *json, const char *message)
     if (cJSON_IsBool(cJSON_GetObjectItemCaseSensitive(json, "device_num")) ||
         cJSON_IsBool(cJSON_GetObjectItemCaseSensitive(json, "global_rank")))
         return "a bool is no number";
+    if (strstr(message, "megabytes, an integer of at least 1"))
+        return "the documentation says that the size of a fusion is above 0";
+    if (cuts && (strstr(message, "one dimension may be divided") ||
+                 strstr(message, "must be divided most") || strstr(message, "parts do not divide")))
+        return "the documented limits of dataset_strategy are checked at once";
     if (cuts && has_odd_cut(cuts))
         return "numbers of dataset_strategy are positive";
     if (devices > DEVICES_MAX)

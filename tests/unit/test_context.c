@@ -33,6 +33,8 @@ static const struct {
      "parallel_optimizer_config={\"optimizer_weight_shard_size\": 16}",
      "more than there are devices", false},
     {"device_num=8, pipeline_stages=3", "stages must divide the devices", false},
+    {"comm_fusion={\"allreduce\": {\"mode\": \"size\", \"config\": 0}}", "it must be above 0",
+     false},
     {"device_num=2, pipeline_stages=4", "stages must divide the devices", false},
     {"pipeline_config={\"pipeline_interleave\": True, \"pipeline_scheduler\": \"seqvpp\"}", "newer",
      false},
@@ -183,12 +185,60 @@ static void test_context__names_keys_without_effect(void **state)
     expect("{}", "");
 }
 
+/* Switches beside a key, kinds of fusion, sizes that divide nothing. */
+static void test_context__names_keys_that_a_switch_turns_off(void **state)
+{
+    (void)state;
+    expect("{\"parallel_mode\": \"data_parallel\", \"parallel_optimizer_config\": {}}",
+           "spec.autoParallel.parallel_optimizer_config: has no effect without "
+           "enable_parallel_optimizer: true\n");
+    expect(
+        "{\"parallel_mode\": \"auto_parallel\", \"enable_parallel_optimizer\": true, "
+        "\"parallel_optimizer_config\": {\"optimizer_weight_shard_size\": 1}, "
+        "\"all_reduce_fusion_config\": [3]}",
+        "spec.autoParallel.parallel_optimizer_config.optimizer_weight_shard_size: has no effect: "
+        "a size of at least 2 divides a group, -1 takes all of it\n"
+        "spec.autoParallel.all_reduce_fusion_config: has no effect: enable_parallel_optimizer "
+        "ignores fusion by index\n");
+    expect("{\"parallel_mode\": \"auto_parallel\", \"enable_parallel_optimizer\": true, "
+           "\"parallel_optimizer_config\": {\"optimizer_weight_shard_size\": -1}}",
+           "");
+    expect("{\"parallel_mode\": \"hybrid_parallel\", \"comm_fusion\": {\"allgather\": {\"mode\": "
+           "\"size\", \"config\": 16}, \"allreduce\": {\"mode\": \"auto\", \"config\": null}}}",
+           "spec.autoParallel.comm_fusion.allgather: has no effect in data_parallel and "
+           "hybrid_parallel: only allreduce is fused\n");
+    expect("{\"parallel_mode\": \"auto_parallel\", \"comm_fusion\": {\"openstate\": false, "
+           "\"reducescatter\": {\"mode\": \"size\", \"config\": 16}}}",
+           "spec.autoParallel.comm_fusion.reducescatter: has no effect with openstate: false\n");
+    expect("{\"parallel_mode\": \"auto_parallel\", \"pipeline_result_broadcast\": true}",
+           "spec.autoParallel.pipeline_result_broadcast: has no effect without pipeline_stages "
+           "above 1\n");
+}
+
+static void test_context__checks_how_the_data_is_divided(void **state)
+{
+    (void)state;
+    expect("{\"parallel_mode\": \"auto_parallel\", \"device_num\": 8, \"pipeline_stages\": 2, "
+           "\"dataset_strategy\": [[4, 1, 1], [4], []]}",
+           "");
+    expect("{\"parallel_mode\": \"auto_parallel\", \"device_num\": 8, \"pipeline_stages\": 2, "
+           "\"dataset_strategy\": [[8, 1], [2, 2]]}",
+           "spec.autoParallel.dataset_strategy[0]: 8 parts do not divide the 4 devices of a "
+           "pipeline stage\n"
+           "spec.autoParallel.dataset_strategy[1]: one dimension may be divided, not several\n");
+    expect("{\"parallel_mode\": \"auto_parallel\", \"dataset_strategy\": [[2, 1], [4]]}",
+           "spec.autoParallel.dataset_strategy[1]: is divided more than the input with most "
+           "dimensions, which must be divided most\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_context__decides_as_recorded),
         cmocka_unit_test(test_context__says_everything_that_is_wrong),
         cmocka_unit_test(test_context__names_keys_without_effect),
+        cmocka_unit_test(test_context__names_keys_that_a_switch_turns_off),
+        cmocka_unit_test(test_context__checks_how_the_data_is_divided),
     };
     return cmocka_run_group_tests_name("context", tests, NULL, NULL);
 }

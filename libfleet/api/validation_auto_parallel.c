@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * spec.autoParallel beside the rest of the job. Its keys by themselves are checked by
+ * libfleet/autoparallel/context.h; here, what the job trains is known, too: the optimizer of
+ * enable_parallel_optimizer in data_parallel, the inputs of dataset_strategy.
+ */
+#include <string.h>
+
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/api/validation_internal.h"
+#include "libfleet/autoparallel/context.h"
+#include "libfleet/autoparallel/dataset.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/json.h"
+
+#define PATH       "spec.autoParallel"
+#define INPUTS     2
+#define IMAGE_SIZE 32 /* pixels of a side: the images that the tokenizers make */
+
+/* MindSpore's data_parallel divides the states of Lamb and AdamWeightDecay alone. */
+static void check_optimizer(const struct validation *c)
+{
+    const cJSON *context = c->job->spec.auto_parallel;
+    const char *mode = cJSON_GetStringValue(fleet_json_at(context, "parallel_mode"));
+    enum training_optimizer_name name = c->job->spec.training.optimizer.name;
+
+    if (!validation_knows(c, "spec.training.optimizer.name") || !mode ||
+        strcmp(mode, "data_parallel") != 0 ||
+        !cJSON_IsTrue(fleet_json_at(context, "enable_parallel_optimizer")) ||
+        name == TRAINING_OPTIMIZER_LAMB || name == TRAINING_OPTIMIZER_ADAMW)
+        return;
+    fleet_errors_add(c->errors, PATH ".enable_parallel_optimizer",
+                     "needs optimizer adamw or lamb in data_parallel, not %s",
+                     training_optimizer_text(name));
+}
+
+/* The inputs of a model: samples, then what is to be said of them (models/model.h). */
+static void list_inputs(const struct training_config *training, struct dataset_input out[INPUTS])
+{
+    int64_t batch = training->global_batch_size;
+
+    switch (training->model.name) {
+    case TRAINING_MODEL_GPT:
+    case TRAINING_MODEL_LLAMA:
+        out[0] = (struct dataset_input){"ids", 2, {batch, training->model.context}};
+        out[1] = (struct dataset_input){"targets", 2, {batch, training->model.context}};
+        return;
+    case TRAINING_MODEL_RESNET:
+        out[0] = (struct dataset_input){"images", 4, {batch, 3, IMAGE_SIZE, IMAGE_SIZE}};
+        break;
+    case TRAINING_MODEL_MLP:
+        out[0] = (struct dataset_input){"images", 2, {batch, training->model.sizes.items[0]}};
+        break;
+    }
+    out[1] = (struct dataset_input){"labels", 1, {batch}};
+}
+
+static void check_dataset(const struct validation *c)
+{
+    struct dataset_input inputs[INPUTS];
+
+    if (!validation_knows(c, "spec.training.model") ||
+        !validation_knows(c, "spec.training.globalBatchSize"))
+        return;
+    list_inputs(&c->job->spec.training, inputs);
+    dataset_check_inputs(fleet_json_at(c->job->spec.auto_parallel, "dataset_strategy"), inputs,
+                         INPUTS, PATH ".dataset_strategy", c->errors);
+}
+
+void validation_auto_parallel(const struct validation *c)
+{
+    const cJSON *context = c->job->spec.auto_parallel;
+
+    if (!context)
+        return;
+    if (c->warnings && context->child)
+        fleet_errors_add(c->warnings, PATH, "is checked; nothing acts on it yet");
+    if (context_check(context, PATH, c->errors, c->warnings) < 0 || !c->job->spec.has_training)
+        return;
+    check_optimizer(c);
+    check_dataset(c);
+}
