@@ -104,6 +104,8 @@ static void test_emulator__right_kernels_compute(void **state)
 static void test_emulator__planted_bugs_are_found(void **state)
 {
     (void)state;
+    if (!emulator_sees_accesses()) /* the asan build sees no races, and ends at a step beyond */
+        skip();
     for (int bug = 0; bug < PLANTED_BUGS; bug++)
         for (uint64_t seed = 0; bugs[bug].message && seed < SEEDS; seed++) {
             struct outcome r = run((enum planted)bug, true, seed);
