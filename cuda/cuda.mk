@@ -16,14 +16,12 @@ CUDA_KERNELS := $(wildcard cuda/kernels/*.cu)
 CUDA_HEADERS := $(wildcard cuda/kernels/*.cuh cuda/kernels/*.h) libfleet/program/program.h
 CUDA_ARCHITECTURES := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
     -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100
-CUDA_CFLAGS := -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) $(CFLAGS_release) -ffp-contract=off -fPIC \
-    -fvisibility=hidden
-CUDA_LIBRARY := $(BIN)/libfleet_cuda.so
+CUDA_CFLAGS := -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) $(CFLAGS_release) -ffp-contract=off -fPIC
 
 build/cuda/kernels/%.o: cuda/kernels/%.cu $(CUDA_HEADERS)
 	@mkdir -p $(@D)
 	@echo "  nvcc $<"; "$(CUDA)/bin/nvcc" -std=c++17 -O3 -fmad=false -I. $(CUDA_ARCHITECTURES) \
-	    -Xcompiler -fPIC,-fvisibility=hidden -Werror all-warnings -c -o $@ $<
+	    -Xcompiler -fPIC -Werror all-warnings -c -o $@ $<
 build/cuda/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc $<"; $(CC) $(CUDA_CFLAGS) -isystem "$(CUDA)/include" -MMD -MP -c -o $@ $<
@@ -37,6 +35,8 @@ build/bin/libfleet_cuda.so: $(CUDA_OBJECTS) cuda/exports.map
 	@echo "  ld $@"; $(CXX) -shared -o $@ $(CUDA_OBJECTS) -Wl,--version-script=cuda/exports.map \
 	    -Wl,-z,relro,-z,now -L"$(CUDA)/lib" -L"$(CUDA)/lib64" -l:libcudart_static.a \
 	    -lpthread -ldl -lrt
+	@nm -D --defined-only $@ | grep -q ' fleet_cuda_gemm' || { \
+	    echo "$@ does not export its functions"; rm -f $@; exit 1; }
 
 cuda: ## libfleet_cuda.so, for the GPUs of cuda/cuda.mk; needs a toolkit
 cuda: $(if $(CUDA),build/bin/libfleet_cuda.so,cuda-missing)
