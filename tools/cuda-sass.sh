@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Registers, spills and widest accesses of each kernel, from libfleet_cuda.so: a table in Markdown.
+#
+#   tools/cuda-sass.sh [LIBRARY [ARCHITECTURE]]     build/bin/libfleet_cuda.so sm_90a
+#
+# cuobjdump of the toolkit reads the code. A store to local memory (STL) is a spill, or a call's frame.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+library=${1:-build/bin/libfleet_cuda.so} architecture=${2:-sm_90a}
+toolkit=$(tools/cuda-toolkit.sh find)
+[ -n "$toolkit" ] || { echo "cuda-sass: there is no toolkit: make cuda-toolkit" >&2; exit 1; }
+[ -f "$library" ] || { echo "cuda-sass: $library is missing: make cuda" >&2; exit 1; }
+tool=$toolkit/bin/cuobjdump
+
+echo "| kernel | registers | stack, bytes | spilled stores | widest load | widest store |"
+echo "|---|---|---|---|---|---|"
+{
+    "$tool" -arch "$architecture" -res-usage "$library" 2>/dev/null
+    "$tool" -arch "$architecture" -sass "$library"
+} | c++filt -p | awk '
+    function width(opcode) { # LDG.E.128.CONSTANT: bits of the access; 32 where none is named
+        if (opcode ~ /\.128(\.|$)/) return 128
+        if (opcode ~ /\.64(\.|$)/) return 64
+        if (opcode ~ /\.[US]?16(\.|$)/) return 16
+        if (opcode ~ /\.[US]8(\.|$)/) return 8
+        return 32
+    }
+    function opcode_of(line) {
+        match(line, /(LDG?|STG?|STL)\.[A-Z0-9._]*/)
+        return substr(line, RSTART, RLENGTH)
+    }
+    /^ *Function .*:$/ { sub(/^ *Function /, ""); sub(/:$/, ""); name = $0; next }
+    /REG:[0-9]+/ && name != "" {
+        match($0, /REG:[0-9]+/); registers[name] = substr($0, RSTART + 4, RLENGTH - 4)
+        match($0, /STACK:[0-9]+/); stack[name] = substr($0, RSTART + 6, RLENGTH - 6)
+        name = ""; next
+    }
+    /Function : / { sub(/.*Function : /, ""); current = $0; seen[current] = 1; next }
+    current != "" && /[ \t]STL/ { spills[current]++ }
+    current != "" && /[ \t]LDG?\./ { w = width(opcode_of($0)); if (w > loads[current]) loads[current] = w }
+    current != "" && /[ \t]STG?\./ { w = width(opcode_of($0)); if (w > stores[current]) stores[current] = w }
+    END {
+        for (k in seen)
+            printf "| `%s` | %s | %s | %d | %d | %d |\n", k, registers[k], stack[k], spills[k],
+                loads[k], stores[k]
+    }' | LC_ALL=C sort
