@@ -93,7 +93,7 @@ static struct links draw_links(struct fleet_random_key key, uint64_t *counter)
 
 struct planned {
     double seconds, bytes;
-    bool is_data_parallel; /* which the built-in runtime can run */
+    bool can_run; /* which the built-in runtime can run */
 };
 
 struct brute {
@@ -127,8 +127,8 @@ static void plan_one(struct brute *brute, const struct full_choice *choice)
         step_profile_build(&plan.program, brute->request->links, &profile);
         step_time_of(&plan, &profile, brute->request->links, &time);
         step_profile_release(&profile);
-        brute->plans[brute->count++] =
-            (struct planned){time.total, (double)plan_bytes_total(&plan), choice->data == world};
+        brute->plans[brute->count++] = (struct planned){time.total, (double)plan_bytes_total(&plan),
+                                                        plan.cannot_run.count == 0};
     }
     plan_release(&plan);
 }
@@ -195,12 +195,13 @@ static void compare(const struct brute *brute, double memory)
                         1e-12 * brute->plans[i].seconds);
             assert_true(result.rivals[fitting].bytes <= memory);
         }
-        if (brute->plans[i].is_data_parallel)
+        if (brute->plans[i].can_run)
             runnable = fmin(runnable, brute->plans[i].seconds);
         fitting++;
     }
-    assert_true(isinf(runnable) || result.has_runnable);
-    assert_true(!result.has_runnable || result.runnable.time.total <= runnable * (1 + 1e-12));
+    assert_true(result.has_runnable == !isinf(runnable));
+    assert_true(!result.has_runnable ||
+                fabs(result.runnable.time.total - runnable) <= 1e-12 * runnable);
     assert_int_equal(result.count, fitting < FULL_RIVALS_MAX ? fitting : FULL_RIVALS_MAX);
     assert_true(result.looked_at <= result.combinations && result.combinations == brute->count);
     assert_true(fitting > 0 || result.least_bytes > memory);

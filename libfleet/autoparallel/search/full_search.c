@@ -104,16 +104,25 @@ void full_strategy(const struct strategy *base, const struct full_choice *choice
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
+/* The request for the plan of a combination; `strategy` is filled, and the caller's to release. */
+static struct plan_request plan_request_for(const struct full_request *request,
+                                            const struct training_config *training,
+                                            const struct full_choice *choice,
+                                            struct strategy *strategy)
+{
+    int world = choice->data * choice->sharding * choice->pipeline * choice->model;
+
+    full_strategy(request->strategy, choice, strategy);
+    return plan_request_of(training, strategy, request->policy, request->options, world);
+}
+
 static int build_plan(const struct full_request *request, const struct training_config *training,
                       const struct full_choice *choice, const struct plan *like, struct plan *out,
                       struct fleet_errors *errors)
 {
     STRATEGY_AUTO struct strategy strategy;
-    struct plan_request plan;
-    int world = choice->data * choice->sharding * choice->pipeline * choice->model;
+    struct plan_request plan = plan_request_for(request, training, choice, &strategy);
 
-    full_strategy(request->strategy, choice, &strategy);
-    plan = plan_request_of(training, &strategy, request->policy, request->options, world);
     plan.only_explain = true;
     plan.is_draft = true;
     plan.like = like;
@@ -323,6 +332,30 @@ static bool is_hopeless(const struct full_result *result, double bound)
            bound > result->rivals[FULL_RIVALS_MAX - 1].time.total;
 }
 
+/* The built-in runtime has all passes for it. */
+static bool can_run(const struct search *s, const struct candidate *candidate)
+{
+    STRATEGY_AUTO struct strategy strategy;
+    struct plan_request plan = plan_request_for(s->request, &s->bases[candidate->base].training,
+                                                &candidate->choice, &strategy);
+    struct fleet_errors obstacles = {0};
+    bool runs;
+
+    plan_obstacles(&plan, &obstacles);
+    runs = obstacles.count == 0;
+    fleet_errors_release(&obstacles);
+    return runs;
+}
+
+/* Can it be the best of those that run? */
+static bool may_be_runnable(const struct search *s, const struct candidate *candidate)
+{
+    const struct full_result *result = s->result;
+
+    return (!result->has_runnable || candidate->bound <= result->runnable.time.total) &&
+           can_run(s, candidate);
+}
+
 /* A combination that contradicts the job's other settings is none; if all are, the first says
  * why. */
 static int look_at_all(struct search *s, struct fleet_errors *errors)
@@ -344,7 +377,7 @@ static int look_at_all(struct search *s, struct fleet_errors *errors)
         struct fleet_errors found = {0};
 
         if (is_hopeless(s->result, s->candidates[i].bound) &&
-            s->candidates[i].choice.data < s->request->devices)
+            !may_be_runnable(s, &s->candidates[i]))
             continue;
         if (look_at(s, &s->candidates[i], &found) < 0 && first.count == 0)
             fleet_errors_append(&first, &found);

@@ -17,10 +17,9 @@
  *   at least one micro-batch for each replica
  *
  * The result is exact within it: combinations are looked at in the order of a lower bound of their
- * time (computing and bubble, step_slot_seconds()), until no other can be among the best; those of
- * data parallelism alone in any case, for `runnable`. Memory,
- * traffic and time of a combination come from its plan (plan.h), the same that `fleetjob plan`
- * prints and the controller checks.
+ * time (computing and bubble, step_slot_seconds()), until no other can be among the best or the
+ * best that the built-in runtime can run. Memory, traffic and time of a combination come from its
+ * plan (plan.h), the same that `fleetjob plan` prints and the controller checks.
  */
 
 #include <stdbool.h>

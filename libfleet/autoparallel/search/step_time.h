@@ -11,7 +11,8 @@
  *             sends meanwhile
  *   pipeline  (M + P - 1) slots for M micro-batches and P stages, in 1F1B and F-then-B alike
  *   update    what is exchanged once an update, then the optimizer over the elements that a rank
- *             owns. Nothing overlaps: the runtime does not overlap it either.
+ *             owns. Counted as if nothing overlapped; the runtime hides a part of it behind the
+ *             backward pass.
  *   transfer  calls · latency · rounds + bytes / bandwidth; rounds: 2·⌈log2 n⌉ of an all-reduce
  *             over n ranks, ⌈log2 n⌉ of other collectives, 1 of a send
  */
