@@ -3,7 +3,8 @@
 #
 #   tools/cuda-sass.sh [LIBRARY [ARCHITECTURE]]     build/bin/libfleet_cuda.so sm_90a
 #
-# cuobjdump of the toolkit reads the code. A store to local memory (STL) is a spill, or a call's frame.
+# cuobjdump of the toolkit reads the code. A store to local memory (STL) is a spill, or the frame of
+# a call.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,6 +31,9 @@ echo "|---|---|---|---|---|---|"
         match(line, /(LDG?|STG?|STL)\.[A-Z0-9._]*/)
         return substr(line, RSTART, RLENGTH)
     }
+    function widest(of, kernel, line) {
+        of[kernel] = width(opcode_of(line)) > of[kernel] ? width(opcode_of(line)) : of[kernel]
+    }
     /^ *Function .*:$/ { sub(/^ *Function /, ""); sub(/:$/, ""); name = $0; next }
     /REG:[0-9]+/ && name != "" {
         match($0, /REG:[0-9]+/); registers[name] = substr($0, RSTART + 4, RLENGTH - 4)
@@ -38,8 +42,8 @@ echo "|---|---|---|---|---|---|"
     }
     /Function : / { sub(/.*Function : /, ""); current = $0; seen[current] = 1; next }
     current != "" && /[ \t]STL/ { spills[current]++ }
-    current != "" && /[ \t]LDG?\./ { w = width(opcode_of($0)); if (w > loads[current]) loads[current] = w }
-    current != "" && /[ \t]STG?\./ { w = width(opcode_of($0)); if (w > stores[current]) stores[current] = w }
+    current != "" && /[ \t]LDG?\./ { widest(loads, current, $0) }
+    current != "" && /[ \t]STG?\./ { widest(stores, current, $0) }
     END {
         for (k in seen)
             printf "| `%s` | %s | %s | %d | %d | %d |\n", k, registers[k], stack[k], spills[k],
