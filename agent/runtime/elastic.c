@@ -22,6 +22,7 @@
 
 #include "agent/runtime/evaluate.h"
 #include "agent/runtime/exchange.h"
+#include "agent/runtime/private.h"
 #include "agent/runtime/reshard.h"
 #include "agent/runtime/trainer.h"
 #include "agent/runtime/update.h"
@@ -41,6 +42,8 @@ struct peer_state {
     int64_t has_jumped; /* its newest update asks to go back to a checkpoint */
     int64_t is_initial; /* its state is the one that the seed alone gives */
     struct reshard_peer divided;
+    int64_t is_finite; /* the gradient of its newest update had no inf or nan on any rank */
+    struct private_peer private; /* what ranks do not share */
     uint8_t digest[FLEET_SHA256_SIZE];
 };
 
@@ -109,6 +112,9 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
         trainer->progress.committed = TRAINER_NO_STATE;
         trainer->progress.voted = 0;
     }
+    if (trainer->progress.committed == TRAINER_NO_STATE)
+        trainer->generation.state_world = 0;
+    trainer->progress.viewed = 0;
     trainer->generation.lineage = assign->assign.lineage;
     leaf_range_release(&trainer->generation.range);
     leaf_range_init(&trainer->generation.range, trainer->job.merge * trainer->job.micro_batches,
@@ -157,8 +163,10 @@ static int exchange_peer_states(struct trainer *trainer, bool is_initial,
                               .evaluated = trainer->report.evaluated,
                               .has_jumped = trainer->progress.ledger->has_jumped,
                               .is_initial = is_initial,
+                              .is_finite = trainer->progress.voted_finite,
                               .divided = divided};
 
+    private_describe(trainer, &mine.private);
     memcpy(mine.digest, trainer->job.digest, sizeof(mine.digest));
     if (comm_all_gather(trainer->net.comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
                         err) < 0)
@@ -174,15 +182,20 @@ static int exchange_peer_states(struct trainer *trainer, bool is_initial,
     return 0;
 }
 
-/* The lowest rank with the newest state, or -1 if there is no state at all. */
+/* The lowest rank with the newest state, or -1 if there is no state at all. One whose parameters
+ * are those of all ranks comes before others. */
 static int newest_holder(const struct peer_state *all, int world)
 {
     int holder = -1;
 
-    for (int r = 0; r < world; r++)
-        if (all[r].committed != TRAINER_NO_STATE &&
-            (holder < 0 || all[r].committed > all[holder].committed))
+    for (int r = 0; r < world; r++) {
+        if (all[r].committed == TRAINER_NO_STATE)
+            continue;
+        if (holder < 0 || all[r].committed > all[holder].committed ||
+            (all[r].committed == all[holder].committed && all[r].private.has_average &&
+             !all[holder].private.has_average))
             holder = r;
+    }
     return holder;
 }
 
@@ -193,7 +206,21 @@ static bool can_catch_up(const struct peer_state *peer, int64_t newest)
            peer->voted == newest;
 }
 
-/* The holder sends what every rank holds to every newcomer at once. */
+static bool is_newcomer(const struct peer_state *peer, int64_t newest)
+{
+    return peer->committed != newest && !can_catch_up(peer, newest);
+}
+
+/* A newcomer needs everything; a rank that has missed an average needs the result of it. */
+static bool needs(const struct trainer *trainer, const struct peer_state *all, int holder, int rank,
+                  const struct state_part *part)
+{
+    return is_newcomer(&all[rank], all[holder].committed) ||
+           (all[holder].private.has_average && !all[rank].private.has_average &&
+            private_is_averaged(trainer, part));
+}
+
+/* The holder sends what every rank holds to every rank that needs it, at once. */
 static int transfer_state(struct trainer *trainer, const struct peer_state *all, int holder,
                           struct fleet_error *err)
 {
@@ -204,7 +231,6 @@ static int transfer_state(struct trainer *trainer, const struct peer_state *all,
     FLEET_AUTO_FREE void **receive = calloc((size_t)world, sizeof(*receive));
     FLEET_AUTO_FREE size_t *send_bytes = calloc((size_t)world, sizeof(*send_bytes));
     FLEET_AUTO_FREE size_t *receive_bytes = calloc((size_t)world, sizeof(*receive_bytes));
-    int64_t newest = all[holder].committed;
 
     fleet_assert(send && receive && send_bytes && receive_bytes);
     for (int p = 0; p < part_count; p++) {
@@ -212,11 +238,11 @@ static int transfer_state(struct trainer *trainer, const struct peer_state *all,
         void *host = backend_map(trainer->state.backend, parts[p].data, bytes, BACKEND_CHANGE);
         int rc;
         for (int r = 0; r < world; r++) {
-            bool is_newcomer = all[r].committed != newest && !can_catch_up(&all[r], newest);
-            if (is_newcomer && trainer->generation.rank == holder) {
+            bool is_sent = needs(trainer, all, holder, r, &parts[p]);
+            if (is_sent && trainer->generation.rank == holder) {
                 send[r] = host;
                 send_bytes[r] = bytes;
-            } else if (is_newcomer && trainer->generation.rank == r) {
+            } else if (is_sent && trainer->generation.rank == r) {
                 receive[holder] = host;
                 receive_bytes[holder] = bytes;
             }
@@ -298,6 +324,21 @@ static int place_divided(struct trainer *trainer, const struct reshard_peer *pee
     return rc;
 }
 
+/* What ranks do not share follows its own rules. */
+static int settle_private(struct trainer *trainer, const struct peer_state *all, int holder,
+                          struct fleet_error *err)
+{
+    int world = trainer->generation.world;
+    FLEET_AUTO_FREE struct private_peer *peers = calloc((size_t)world, sizeof(*peers));
+
+    fleet_assert(peers != NULL);
+    for (int r = 0; r < world; r++) {
+        peers[r] = all[r].private;
+        peers[r].is_newcomer = is_newcomer(&all[r], all[holder].committed);
+    }
+    return private_join(trainer, peers, holder, err);
+}
+
 /* Bring this rank to the holder's update. */
 static int catch_up(struct trainer *trainer, const struct peer_state *all, int holder,
                     struct fleet_error *err)
@@ -321,6 +362,7 @@ static int catch_up(struct trainer *trainer, const struct peer_state *all, int h
                        trainer_deadline_ms(trainer), err) < 0)
         return fleet_error_wrap(err, "receive what the last step left");
     if (behind) {
+        trainer->progress.voted_finite = newest->is_finite;
         if (update_commit(trainer, newest->committed, trainer->progress.committed_leaves, err) < 0)
             return err->code;
         trainer->report.times = (struct fleet_step_times){0};
@@ -329,8 +371,11 @@ static int catch_up(struct trainer *trainer, const struct peer_state *all, int h
     }
     if (!newest->is_initial && transfer_state(trainer, all, holder, err) < 0)
         return err->code;
-    if (trainer->progress.committed == TRAINER_NO_STATE && newest->is_initial)
+    if (trainer->progress.committed == TRAINER_NO_STATE && newest->is_initial) {
         state_initialize(&trainer->state, trainer->job.config.seed, trainer->job.threads);
+        if (private_begin(trainer, err) < 0)
+            return err->code;
+    }
     if (comm_broadcast(trainer->net.comm, trainer->progress.ledger,
                        ledger_bytes(trainer->progress.ledger), holder, trainer_deadline_ms(trainer),
                        err) < 0)
@@ -340,7 +385,7 @@ static int catch_up(struct trainer *trainer, const struct peer_state *all, int h
     trainer->progress.committed = newest->committed;
     trainer->save.saved = newest->saved;
     trainer->report.evaluated = newest_evaluation(all, trainer->generation.world);
-    if (place_divided(trainer, divided, err) < 0)
+    if (place_divided(trainer, divided, err) < 0 || settle_private(trainer, all, holder, err) < 0)
         return err->code;
     return report_join(trainer, holder, err);
 }

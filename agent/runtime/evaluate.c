@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "agent/runtime/average.h"
 #include "agent/runtime/evaluation.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
@@ -92,7 +93,11 @@ static int evaluate_shared(struct trainer *trainer, struct fleet_error *err)
                                      .vocabulary = trainer->job.config.model.vocabulary,
                                      .seed = trainer->job.config.seed,
                                      .gradients = trainer->state.slots[0]};
+    struct executor_bases bases;
 
+    if (average_view(trainer, &bases, err) < 0)
+        return err->code;
+    range.parameters = bases.segment[MEMORY_PARAMETERS];
     for (int64_t i = first; i < end; i++)
         if (evaluation_run(&range, i, control_stop(trainer->control), &e->mine[i - first], err) < 0)
             return err->code;

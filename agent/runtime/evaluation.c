@@ -74,6 +74,8 @@ int evaluation_run(const struct evaluation_range *range, int64_t number, const a
     if (load_micro_batch(range, number, err) < 0)
         return err->code;
     bases.segment[MEMORY_GRADIENTS] = range->gradients;
+    if (range->parameters)
+        bases.segment[MEMORY_PARAMETERS] = range->parameters;
     if (executor_run(range->executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars, stop, err) < 0)
         return err->code;
     state_read(range->state, range->program->loss, out_loss);

@@ -29,7 +29,8 @@ struct evaluation_range {
     int64_t first, samples; /* of the dataset */
     int64_t vocabulary;     /* as dataset_read() */
     uint64_t seed;
-    void *gradients; /* a gradient space; NULL for a program without backward operators */
+    void *gradients;  /* a gradient space; NULL for a program without backward operators */
+    void *parameters; /* in place of the state's; NULL = the state's */
 };
 
 /* Samples that spec.training.evaluation wants of `held_out` ones. */

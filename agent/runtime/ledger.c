@@ -27,6 +27,7 @@ struct ledger *ledger_new(const struct ledger_rules *rules)
     fleet_assert(ledger != NULL);
     ledger->window = window;
     loss_scaling_init(&ledger->scaling, rules->strategy);
+    averaging_init(&ledger->averaging, rules->strategy);
     return ledger;
 }
 
@@ -97,6 +98,16 @@ void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool
             ledger->losses[ledger->loss_count++ % ledger->window] = losses[i];
 }
 
+bool ledger_average(struct ledger *ledger, const struct ledger_rules *rules,
+                    const struct averaging_step *step)
+{
+    bool kept;
+
+    ledger->owes_average =
+        averaging_advance(&ledger->averaging, rules->strategy, rules->options, step, &kept);
+    return kept;
+}
+
 /* ---- in a manifest --------------------------------------------------------------------------- */
 
 #define LOSSES_MAX 1000000
@@ -107,6 +118,7 @@ struct record {
         double scale;
         int good, bad;
     } scaling;
+    struct averaging averaging;
     int64_t skipped;
     double *losses; /* oldest first, heap */
     size_t loss_count;
@@ -126,7 +138,20 @@ static const struct fleet_field scaling_fields[] = {
 static const struct fleet_object scaling_type =
     ROW_OBJECT_TYPE("loss scale", struct scaling, scaling_fields);
 
+static const struct fleet_field averaging_fields[] = {
+    ROW(struct averaging, "last", INT, last, FLEET_MIN, .unset = -1),
+    ROW(struct averaging, "interval", INT, interval, FLEET_MIN | FLEET_MAX, .min = 1,
+        .max = INT_MAX, .unset = -1),
+    ROW(struct averaging, "firstLoss", NUMBER, first_loss, 0, .unset = NAN),
+    ROW(struct averaging, "firstRate", NUMBER, first_rate, 0, .unset = NAN),
+    ROW_END,
+};
+
+static const struct fleet_object averaging_type =
+    ROW_OBJECT_TYPE("averaging", struct averaging, averaging_fields);
+
 static const struct fleet_field record_fields[] = {
+    ROW_OBJECT(struct record, "averaging", averaging, averaging_type, 0),
     ROW_OBJECT(struct record, "lossScaling", scaling, scaling_type, 0),
     ROW(struct record, "skipped", INT, skipped, FLEET_MIN, .unset = -1),
     ROW(struct record, "losses", LIST, losses, 0, .item = FLEET_FIELD_NUMBER,
@@ -142,6 +167,7 @@ cJSON *ledger_encode(const struct ledger *ledger)
     int64_t kept = ledger->loss_count < ledger->window ? ledger->loss_count : ledger->window;
     struct record record = {
         .scaling = {ledger->scaling.scale, ledger->scaling.good, ledger->scaling.bad},
+        .averaging = ledger->averaging,
         .skipped = ledger->skipped,
         .losses = calloc((size_t)kept + 1, sizeof(double)),
         .loss_count = (size_t)kept,
@@ -166,6 +192,17 @@ static void take_scaling(const struct record *record, struct loss_scaling *out)
         out->bad = record->scaling.bad;
 }
 
+static void take_averaging(const struct averaging *from, struct averaging *out)
+{
+    if (from->last >= 0)
+        out->last = from->last;
+    if (from->interval >= 1)
+        out->interval = from->interval;
+    out->has_first = !isnan(from->first_loss) && !isnan(from->first_rate);
+    out->first_loss = out->has_first ? from->first_loss : 0;
+    out->first_rate = out->has_first ? from->first_rate : 0;
+}
+
 int ledger_read_scaling(const cJSON *json, struct loss_scaling *out, struct fleet_error *err)
 {
     struct record record;
@@ -187,6 +224,7 @@ int ledger_decode(struct ledger *ledger, const cJSON *json, int64_t updates,
     ledger->updates = updates;
     ledger->loss_count = 0;
     take_scaling(&record, &ledger->scaling);
+    take_averaging(&record.averaging, &ledger->averaging);
     if (record.skipped >= 0)
         ledger->skipped = record.skipped;
     for (size_t i = 0; i < record.loss_count && ledger->window > 0; i++)

@@ -20,6 +20,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "libfleet/training/averaging.h"
 #include "libfleet/training/loss_scaling.h"
 
 struct fleet_error;
@@ -40,9 +41,11 @@ struct ledger {
     struct loss_scaling scaling;
     int64_t has_jumped;    /* 1: the newest update was judged LEDGER_ROLLBACK */
     int64_t owes_rollback; /* 1: and the state has not gone back yet */
-    int64_t window;        /* capacity of `losses`; 0 = the loss is not watched */
-    int64_t loss_count;    /* finite losses seen; the last `window` of them are kept */
-    double losses[];       /* [window]: loss number i at i % window */
+    int64_t owes_average;  /* 1: parameters are to be averaged behind the newest update */
+    struct averaging averaging;
+    int64_t window;     /* capacity of `losses`; 0 = the loss is not watched */
+    int64_t loss_count; /* finite losses seen; the last `window` of them are kept */
+    double losses[];    /* [window]: loss number i at i % window */
 };
 
 enum ledger_verdict {
@@ -71,7 +74,13 @@ void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool
                    enum ledger_verdict verdict, bool is_finite, const double *losses,
                    int64_t count);
 
-/* For the manifest: {"lossScaling":{…},"skipped":0,"losses":[…]}. Owned by the caller. */
+/* With localsgd or adaptive_localsgd, behind the commit of a complete update: whether an average is
+ * owed. True if the interval could not be computed. */
+bool ledger_average(struct ledger *ledger, const struct ledger_rules *rules,
+                    const struct averaging_step *step);
+
+/* For the manifest: {"lossScaling":{…},"averaging":{…},"skipped":0,"losses":[…]}. Owned by the
+ * caller. */
 cJSON *ledger_encode(const struct ledger *ledger);
 
 /* Only the loss scale of it, which stays as it is where the key is absent. -EINVAL as below. */

@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "agent/runtime/average.h"
 #include "agent/runtime/reshard.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/error.h"
@@ -99,12 +100,19 @@ int rollback_if_due(struct trainer *trainer, struct fleet_error *err)
                        err) < 0 ||
         (offer.step > 0 && share_state(trainer, err) < 0))
         return fleet_error_wrap(err, "go back to the last checkpoint");
+    if (offer.step > 0 && average_is_on(trainer)) { /* all have the same parameters again */
+        if (average_begin(trainer, err) < 0)
+            return err->code;
+        trainer->progress.ledger->averaging.last = committed;
+    }
     if (offer.step > 0) {
         trainer->progress.ledger->updates = offer.updates;
         trainer->progress.ledger->scaling = offer.scaling;
     }
     trainer->progress.ledger->owes_rollback = 0;
     trainer->progress.committed = committed;
+    if (offer.step > 0)
+        average_done(trainer);
     if (trainer->generation.rank == 0 && offer.step > 0)
         trainer_warn(trainer, "weights and optimizer are those of step %" PRId64 " again",
                      offer.step);

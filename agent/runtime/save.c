@@ -13,7 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/runtime/average.h"
 #include "agent/runtime/origin.h"
+#include "agent/runtime/private.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -22,6 +24,7 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/variable.h"
+#include "libfleet/program/passes/localsgd.h"
 
 /* after a save that failed; twice as long after each further one … */
 #define RETRY_FIRST_MS      1000.0
@@ -63,16 +66,22 @@ int save_open(struct trainer *trainer, struct fleet_error *err)
     return 0;
 }
 
+/* Between two averages of localsgd a checkpoint holds the mean of all ranks' parameters, where it
+ * is at hand. The snapshot of the last average is not saved: a resume makes one. */
 static void state_of(const struct trainer *trainer, struct checkpoint_state *out)
 {
     void *const *segment = trainer->state.bases.segment;
     const size_t *bytes = trainer->state.memory->bytes;
+    int snapshot = localsgd_snapshot_slot(&trainer->job.plan.program);
+    bool is_viewed =
+        trainer->progress.viewed > 0 && trainer->progress.viewed == trainer->progress.committed;
 
     int states = trainer->job.plan.program.state_count;
 
     checkpoint_state_init(out, &trainer->job.plan.program, trainer->state.backend,
-                          segment[MEMORY_PARAMETERS], states > 0 ? segment[MEMORY_STATE0] : NULL,
-                          states > 1 ? segment[MEMORY_STATE1] : NULL,
+                          is_viewed ? trainer->state.slots[0] : segment[MEMORY_PARAMETERS],
+                          states > 0 && snapshot != 0 ? segment[MEMORY_STATE0] : NULL,
+                          states > 1 && snapshot != 1 ? segment[MEMORY_STATE1] : NULL,
                           bytes[MEMORY_BUFFERS] ? segment[MEMORY_BUFFERS] : NULL);
     out->map = &trainer->placement.map;
     out->replica = trainer->placement.replica;
@@ -81,6 +90,12 @@ static void state_of(const struct trainer *trainer, struct checkpoint_state *out
 static bool is_divided(const struct trainer *trainer)
 {
     return trainer->placement.map.shards > 1;
+}
+
+/* Rank 0 has the weights that a checkpoint holds, without asking the others. */
+static bool has_weights(const struct trainer *trainer)
+{
+    return average_is_common(trainer) || trainer->progress.viewed == trainer->progress.committed;
 }
 
 static void describe(const struct trainer *trainer, struct manifest *out)
@@ -204,7 +219,7 @@ void save_finish(struct trainer *trainer)
     collect(trainer, true);
 }
 
-void save_now(struct trainer *trainer)
+static void save_alone(struct trainer *trainer)
 {
     struct checkpoint_state state;
     struct manifest about;
@@ -213,6 +228,7 @@ void save_now(struct trainer *trainer)
     if (!trainer->save.snapshot || trainer->generation.rank != 0 || is_divided(trainer) ||
         trainer->progress.committed == trainer->save.saved || trainer->progress.committed <= 0)
         return;
+    trainer->save.is_wanted = false;
     collect(trainer, true); /* the disk is slower than the interval: this one waits for the last */
     state_of(trainer, &state);
     describe(trainer, &about);
@@ -223,6 +239,14 @@ void save_now(struct trainer *trainer)
     else
         trainer->save.saved = trainer->progress.committed;
     cJSON_Delete(about.extra);
+}
+
+void save_now(struct trainer *trainer)
+{
+    if (has_weights(trainer))
+        save_alone(trainer);
+    else
+        trainer->save.is_wanted = true; /* after the next average */
 }
 
 void save_if_ordered(struct trainer *trainer)
@@ -328,6 +352,10 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
 /* Several ranks write when all come here for the same update: a scheduled checkpoint. */
 static int save_scheduled(struct trainer *trainer, struct fleet_error *err)
 {
+    struct executor_bases bases;
+
+    if (average_view(trainer, &bases, err) < 0)
+        return err->code;
     if (trainer->generation.world == 1 ||
         (trainer->job.config.checkpoint.format == TRAINING_FORMAT_SINGLE && !is_divided(trainer))) {
         save_now(trainer);
@@ -416,7 +444,14 @@ static int save_last(struct trainer *trainer, struct fleet_error *err)
 
 void save_before_leaving(struct trainer *trainer)
 {
-    save_now(trainer);
+    if (!has_weights(trainer) && trainer->generation.rank == 0)
+        trainer_warn(trainer,
+                     "local SGD: the checkpoint of step %" PRId64
+                     " holds the parameters of one worker, which had no time to average them; what "
+                     "the others have done since step %" PRId64 " is not in it",
+                     trainer_steps(trainer, trainer->progress.committed),
+                     trainer_steps(trainer, trainer->progress.ledger->averaging.last));
+    save_alone(trainer);
     (void)insist(trainer, LEAVE_PATIENCE_MS, true);
 }
 
@@ -436,7 +471,8 @@ int save_if_due(struct trainer *trainer, struct fleet_error *err)
         rc = save_scheduled(trainer, err);
     else if (trainer->save.is_called && is_divided(trainer))
         rc = save_called(trainer, err);
-    else if (trainer->save.failures > 0 && fleet_monotonic_ms() >= trainer->save.retry_at_ms)
+    else if (trainer->save.is_wanted ||
+             (trainer->save.failures > 0 && fleet_monotonic_ms() >= trainer->save.retry_at_ms))
         save_now(trainer);
     if (trainer->progress.committed == trainer->job.updates && rc == 0)
         rc = save_last(trainer, err);
@@ -493,6 +529,7 @@ static int resume_from(struct trainer *trainer, const struct manifest *manifest,
                      "resumed at instruction-set level %s a checkpoint computed at %s: the same "
                      "arithmetic, other last digits",
                      fleet_isa_names[trainer->generation.level], manifest->instruction_set);
+    trainer->progress.ledger->averaging.last = update;
     report_origin(trainer, manifest, folder);
     remember_newest(trainer, manifest->step, folder);
     trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = update;
@@ -601,17 +638,20 @@ int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_err
     rc = restore_checkpoint(trainer, &found, err);
 
     *out_is_initial = false;
-    if (rc < 0 || found)
+    if (rc < 0)
         return rc;
+    if (found)
+        return private_begin(trainer, err);
     state_initialize(&trainer->state, trainer->job.config.seed, trainer->job.threads);
     trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = 0;
-    if (!trainer->job.config.model.initial_weights) {
-        *out_is_initial = true;
-        return 0;
+    *out_is_initial = trainer->job.config.model.initial_weights == NULL;
+    if (!*out_is_initial) {
+        state_of(trainer, &state);
+        rc = checkpoint_load_weights(trainer->job.config.model.initial_weights, &state, err);
+        if (rc < 0)
+            return fleet_error_wrap(err, "spec.training.model.initialWeights");
     }
-    state_of(trainer, &state);
-    rc = checkpoint_load_weights(trainer->job.config.model.initial_weights, &state, err);
-    return rc < 0 ? fleet_error_wrap(err, "spec.training.model.initialWeights") : 0;
+    return private_begin(trainer, err);
 }
 
 /* Bytes of optimizer state `slot` that rank `replica` holds. */

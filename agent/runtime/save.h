@@ -25,6 +25,7 @@ struct trainer_save {
     struct fleet_generation begun_in; /* in which the newest save began */
     int64_t saved;                    /* updates in the newest checkpoint begun or read here */
     int64_t began_at;  /* step of another run's checkpoint that this one went on from; 0 = none */
+    bool is_wanted;    /* asked for between two averages of localsgd */
     bool is_shared;    /* reported that another run writes into our folder */
     bool is_called;    /* divided state: a rank wants all to save behind the newest vote */
     bool wants_call;   /* this one does: ordered by the agent */
@@ -58,7 +59,8 @@ int save_if_due(struct trainer *trainer, struct fleet_error *err);
 void save_abandon(struct trainer *trainer);
 
 /*
- * Begin to save now, unless the newest one is of this step. Not where the state is divided: no rank
+ * Begin to save now, unless the newest one is of this step; with localsgd behind the next
+ * average. Not where the state is divided: no rank
  * can save it alone. There a rank calls the others by its next vote, and all save behind that
  * update:
  *

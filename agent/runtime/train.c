@@ -11,8 +11,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "agent/runtime/average.h"
 #include "agent/runtime/evaluate.h"
 #include "agent/runtime/exchange.h"
+#include "agent/runtime/gradient.h"
 #include "agent/runtime/rollback.h"
 #include "agent/runtime/trainer.h"
 #include "agent/runtime/update.h"
@@ -159,6 +161,9 @@ static int compute_gradient(struct trainer *trainer, int64_t update, const struc
     bool is_folded_later = range == &trainer->generation.range && exchange_folds(trainer);
     int64_t end = is_folded_later ? range->folds_first : range->count;
 
+    if (trainer->progress.viewed > 0 && trainer->save.snapshot)
+        snapshot_guard(trainer->save.snapshot); /* a checkpoint may still be read from slot 0 */
+    trainer->progress.viewed = 0;
     set_loss_scale(trainer);
     for (int64_t i = 0; i < end; i++) {
         const struct tree_instruction *in = &range->instructions[i];
@@ -180,9 +185,11 @@ static int compute_gradient(struct trainer *trainer, int64_t update, const struc
 static int vote(struct trainer *trainer, int64_t update, bool is_finite, int64_t leaves,
                 struct fleet_error *err)
 {
+    int rc;
     struct vote ballot = {.update = update,
                           .is_finite = is_finite,
                           .calls = save_calls(trainer),
+                          .is_local = trainer->progress.gradient.is_local,
                           .leaves = leaves,
                           .row = trainer->job.row,
                           .rows = trainer->progress.leaves,
@@ -190,8 +197,10 @@ static int vote(struct trainer *trainer, int64_t update, bool is_finite, int64_t
 
     trainer->progress.voted = update;
     trainer->progress.voted_finite = is_finite;
-    if (vote_cast(trainer->net.comm, &ballot, trainer_deadline_ms(trainer), err) < 0)
-        return err->code;
+    rc = vote_cast(trainer->net.comm, &ballot, trainer_deadline_ms(trainer), err);
+    if (rc < 0)
+        return rc;
+    trainer->progress.voted_finite = ballot.is_finite;
     trainer->save.is_called = ballot.calls;
     return 0;
 }
@@ -253,10 +262,12 @@ static int train_update(struct trainer *trainer, int64_t update, const struct le
     int rc;
 
     times_begin(trainer);
+    gradient_begin(trainer, update, range);
     trainer->health.diagnosis[0] = '\0';
     trainer->progress.replicas = plan_replicas(&trainer->job.plan);
     if (compute_gradient(trainer, update, range, err) < 0)
         return err->code;
+    gradient_fold(trainer, range);
     if (is_complete && update_exchange(trainer, update, err) < 0)
         return err->code;
     if (is_complete && update_check(trainer, update, &is_finite, err) < 0)
@@ -265,7 +276,7 @@ static int train_update(struct trainer *trainer, int64_t update, const struct le
     if (vote(trainer, update, is_finite, range->leaves, err) < 0)
         return err->code;
     times_exchange(trainer, false);
-    if (!is_finite && is_worth_diagnosing(trainer) &&
+    if (!trainer->progress.voted_finite && is_worth_diagnosing(trainer) &&
         diagnose_update(trainer, update, range, trainer->health.diagnosis, err) < 0)
         return err->code;
     if (update_commit(trainer, update, trainer->progress.leaves, err) < 0)
@@ -288,8 +299,8 @@ static int train_update(struct trainer *trainer, int64_t update, const struct le
  * after a restart unless it had been completed. */
 static int after_commit(struct trainer *trainer, struct fleet_error *err)
 {
-    if (share_parameters(trainer, err) < 0 || rollback_if_due(trainer, err) < 0 ||
-        evaluate_if_due(trainer, err) < 0)
+    if (share_parameters(trainer, err) < 0 || average_if_due(trainer, err) < 0 ||
+        rollback_if_due(trainer, err) < 0 || evaluate_if_due(trainer, err) < 0)
         return err->code;
     return save_if_due(trainer, err);
 }

@@ -30,6 +30,7 @@
 #include "libfleet/base/memory.h"
 #include "libfleet/base/variable.h"
 #include "libfleet/plan/plan_cost.h"
+#include "libfleet/program/dgc.h"
 #include "libfleet/training/trainer_file.h"
 
 #define LOG_LINE_MAX      512 /* bytes of a line of the log; longer ones allocate */
@@ -191,6 +192,9 @@ int trainer_follow_plan(struct trainer *trainer, struct fleet_error *err)
     running_release(&trainer->progress.running); /* it has numbers of variables */
     running_init(&trainer->progress.running, program);
     job->bucket_elements = plan_cost_bucket_elements(program);
+    if (job->plan.selection.final.dgc)
+        job->message_words =
+            dgc_words(program, dgc_ratio_max(&job->plan.selection.final.dgc_configs), PROGRAM_NONE);
     job->merge = program->merge_steps;
     job->micro_batches = training_micro_batches(&job->config);
     job->complete_updates = training_updates(&job->config, job->merge);
@@ -285,6 +289,9 @@ void trainer_close(struct trainer *trainer)
     state_release(&trainer->state);
     backend_free(trainer->device.backend);
     exchange_release(trainer);
+    if (trainer->device.memory_backend)
+        trainer->device.memory_backend->vtable->deallocate_host(trainer->device.memory_backend,
+                                                                trainer->net.messages);
     backend_free(trainer->device.memory_backend);
     leaf_range_release(&trainer->generation.range);
     leaf_range_release(&trainer->generation.last_range);

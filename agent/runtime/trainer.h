@@ -14,6 +14,8 @@
  *  (1) `committed` updates are in the state, all of them and nothing else.
  *  (2) voted == committed + 1 means: state.slots[0] holds the complete reduced gradient of update
  *      `voted`, the check section has run over it, and this rank's vote for it may have been seen.
+ *      Where ranks have gradients of their own (localsgd, dgc), it holds that, and `gradient` with
+ *      net.messages what else the commit needs.
  *  (3) The state is changed by update_commit() and by receiving a whole one (elastic.c), only. It
  *      is the flat spaces, the ledger, and the counts here.
  */
@@ -53,6 +55,7 @@ struct trainer_job {
     struct plan plan;
     int inputs, targets;       /* input variables: token ids or images; next tokens or labels */
     int64_t bucket_elements;   /* of the largest exchange */
+    int64_t message_words;     /* dgc: of a rank's largest message; 0 = nothing is compressed */
     int64_t micro_batches;     /* of one batch */
     int64_t merge;             /* batches of a complete update */
     int64_t updates;           /* of the whole job, an incomplete last one included */
@@ -87,6 +90,7 @@ struct trainer_generation {
     struct fleet_generation id;
     struct fleet_lineage lineage;
     int rank, world;
+    int state_world; /* ranks of the generation that our state is of, 0 = we have none */
     enum fleet_isa level;
     struct leaf_range range;      /* of a complete update */
     struct leaf_range last_range; /* of an incomplete last update; no leaves if there is none */
@@ -98,14 +102,28 @@ struct trainer_net {
     int listener, port; /* data connections are accepted here */
     struct comm *comm;  /* NULL between generations */
     struct exchange_groups groups;
+    uint32_t *messages; /* of dgc, of all ranks */
+    size_t messages_bytes;
+};
+
+/* What slot 0 holds: known before the vote; the commit may come in the next generation. */
+struct trainer_gradient {
+    double averaged; /* leaves over which it is the sum that is to be averaged */
+    bool is_local;   /* the ranks' slots differ: there is no gradient of the whole job */
+    struct run_messages messages;
 };
 
 /* How far the job is: what becomes part of the state, and what leads to it. */
 struct trainer_progress {
-    int64_t committed;       /* updates, or TRAINER_NO_STATE */
-    int64_t voted;           /* see (2) */
-    bool voted_finite;       /* the gradient that was voted for has no inf or nan */
-    int replicas;            /* that have shared the update at work; a commit may come after them */
+    int64_t committed; /* updates, or TRAINER_NO_STATE */
+    int64_t voted;     /* see (2) */
+    bool voted_finite; /* the gradient that was voted for has no inf or nan */
+    int replicas;      /* that have shared the update at work; a commit may come after them */
+    struct trainer_gradient gradient; /* that was voted for */
+    int64_t averaged;        /* update after which all ranks held the same parameters (average.h) */
+    bool is_copy;            /* our parameters were received, and not averaged since */
+    int contributors;        /* ranks whose parameters the next average is of, 0 = all */
+    int64_t viewed;          /* update whose mean of parameters lies in slot 0, 0 = none */
     struct ledger *ledger;   /* of the committed updates */
     struct running running;  /* statistics that micro-batches leave */
     float *leaves;           /* [micro_batches · merge][row] of the update at work */

@@ -6,9 +6,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/runtime/average.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
@@ -41,13 +43,16 @@ static double scale_of(const struct trainer *trainer)
  * those that were applied. Gradients carry the loss scale. */
 static struct run_scalars scalars_of(const struct trainer *trainer, int64_t update)
 {
+    double scale = average_is_on(trainer) ? 1 : scale_of(trainer); /* nothing is summed then */
+
     return (struct run_scalars){
         .seed = trainer->job.config.seed,
         .step = trainer_steps(trainer, update) - 1,
-        .gradient_scale = scale_of(trainer) / ((double)update_averaged(trainer) *
-                                               (double)trainer->progress.ledger->scaling.scale),
+        .gradient_scale = scale / (trainer->progress.gradient.averaged *
+                                   (double)trainer->progress.ledger->scaling.scale),
         .learning_rate = update_rate(trainer, update),
         .update_1based = trainer->progress.ledger->updates + 1,
+        .messages = trainer->progress.gradient.messages,
     };
 }
 
@@ -119,6 +124,42 @@ static double batch_loss(const struct trainer *trainer, const float *leaves, int
            (float)trainer->job.micro_batches;
 }
 
+/* The mean over the ranks of each one's own mean loss, in this generation's shares. */
+static double loss_of_ranks(const struct trainer *trainer, const float *leaves, int64_t count)
+{
+    int world = trainer->generation.world;
+    double sum = 0;
+
+    for (int r = 0; r < world; r++) {
+        int64_t first = tree_first_leaf(count, world, r),
+                end = tree_first_leaf(count, world, r + 1);
+        double own = 0;
+        for (int64_t i = first; i < end; i++)
+            own += (double)leaves[i * trainer->job.row];
+        sum += own / (double)(end > first ? end - first : 1);
+    }
+    return sum / world;
+}
+
+/* Whether the parameters are to be averaged now. A rank that commits in the next generation learns
+ * it from the ledger of one that has committed before. */
+static void plan_average(struct trainer *trainer, int64_t update, const float *leaves,
+                         int64_t count)
+{
+    struct averaging_step step = {.update = update,
+                                  .loss = loss_of_ranks(trainer, leaves, count),
+                                  .rate = update_rate(trainer, update)};
+
+    if (ledger_average(trainer->progress.ledger, &trainer->job.rules, &step) &&
+        trainer->generation.rank == 0)
+        trainer_warn(trainer,
+                     "step %" PRId64
+                     ": no interval follows from a loss of %g and a learning rate of %g, so "
+                     "parameters are still averaged every %" PRId64 " updates",
+                     trainer_steps(trainer, update), step.loss, step.rate,
+                     trainer->progress.ledger->averaging.interval);
+}
+
 /* overflowAction zeroGrad: the optimizer runs on zeros; their norms, too, have to be zero. */
 static int zero_gradient(struct trainer *trainer, int64_t update, struct fleet_error *err)
 {
@@ -178,6 +219,8 @@ int update_commit(struct trainer *trainer, int64_t update, const float *leaves,
                  leaf_count);
     ledger_commit(trainer->progress.ledger, &trainer->job.rules, is_complete, verdict,
                   trainer->progress.voted_finite, trainer->progress.batch_losses, batches);
+    if (is_complete && average_is_on(trainer))
+        plan_average(trainer, update, leaves, leaf_count);
     trainer->progress.verdict = verdict;
     memmove(trainer->progress.committed_leaves, leaves,
             (size_t)(leaf_count * trainer->job.row) * sizeof(*leaves));
@@ -187,5 +230,7 @@ int update_commit(struct trainer *trainer, int64_t update, const float *leaves,
 
 double update_norm(const struct trainer *trainer)
 {
+    if (trainer->progress.gradient.is_local)
+        return NAN;
     return (double)result_of(trainer, OP_GRAD_NORM);
 }

@@ -31,7 +31,8 @@ int update_check(struct trainer *trainer, int64_t update, bool *out_is_finite,
 int update_commit(struct trainer *trainer, int64_t update, const float *leaves,
                   struct fleet_error *err);
 
-/* Of the newest committed update: the norm of its gradient before clipping. */
+/* Of the newest committed update: the norm of its gradient before clipping; NaN where every rank
+ * had a gradient of its own. */
 double update_norm(const struct trainer *trainer);
 
 /* Leaves over which the gradient of a full update is averaged. */

@@ -29,6 +29,8 @@ static int64_t leaves_of(int64_t leaves, int world, int rank)
 static int count_ballots(const char *all, const size_t *bytes, struct comm *comm, struct vote *vote,
                          struct fleet_error *err)
 {
+    bool is_finite = true;
+
     for (int r = 0; r < comm->world; r++) {
         struct ballot ballot;
         memcpy(&ballot, all, sizeof(ballot));
@@ -36,7 +38,8 @@ static int count_ballots(const char *all, const size_t *bytes, struct comm *comm
             return fleet_error(err, -EPROTO,
                                "rank %d votes for update %" PRId64 ", this one for %" PRId64, r,
                                ballot.update, vote->update);
-        if ((ballot.is_finite != 0) != vote->is_finite)
+        is_finite = is_finite && ballot.is_finite != 0;
+        if (!vote->is_local && (ballot.is_finite != 0) != vote->is_finite)
             return fleet_error(err, -EPROTO,
                                "rank %d holds %s gradient of update %" PRId64
                                ", this one does not: memory or processor at fault",
@@ -46,6 +49,7 @@ static int count_ballots(const char *all, const size_t *bytes, struct comm *comm
                all + sizeof(ballot), bytes[r] - sizeof(ballot));
         all += bytes[r];
     }
+    vote->is_finite = is_finite;
     return 0;
 }
 

@@ -23,7 +23,8 @@ struct fleet_error;
 
 struct vote {
     int64_t update;  /* number of the update, from 1 */
-    bool is_finite;  /* the reduced gradient has no NaN or infinity */
+    bool is_finite;  /* the gradient has no NaN or infinity */
+    bool is_local;   /* each rank has a gradient of its own: is_finite becomes that of all */
     bool calls;      /* in: this rank wants all to save behind the update; out: any of them does */
     int64_t leaves;  /* micro-batches of the update */
     int64_t row;     /* floats of a leaf */
@@ -36,8 +37,8 @@ size_t vote_workspace(int world, int64_t leaves, int64_t row);
 
 /*
  * Cast the own vote and wait for all others. On success vote->rows is complete. -EPROTO if a rank
- * votes for another update or the ranks disagree on is_finite (their gradients differ: a broken
- * machine); otherwise as comm_exchange().
+ * votes for another update or the ranks disagree on is_finite of one complete gradient (theirs
+ * differ: a broken machine); otherwise as comm_exchange().
  */
 int vote_cast(struct comm *comm, struct vote *vote, double deadline_ms, struct fleet_error *err);
 

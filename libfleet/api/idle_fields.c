@@ -38,18 +38,15 @@ static const char *always_adapt(const struct fleetjob_spec *spec, const struct s
 
 static const char *adacomm_formula(const struct fleetjob_spec *spec, const struct strategy *s)
 {
-    (void)s;
-    return spec->strategy_options.adacomm_formula == STRATEGY_ADACOMM_REFERENCE
+    return spec->strategy_options.adacomm_formula == STRATEGY_ADACOMM_REFERENCE ||
+                   s->adaptive_localsgd
                ? NULL
-               : "nothing reads it until adaptive_localsgd runs";
+               : "adaptive_localsgd is off";
 }
 
 static const char *dgc_select(const struct fleetjob_spec *spec, const struct strategy *s)
 {
-    (void)s;
-    return spec->strategy_options.dgc_select == STRATEGY_DGC_EXACT
-               ? NULL
-               : "nothing reads it until dgc runs";
+    return spec->strategy_options.dgc_select == STRATEGY_DGC_EXACT || s->dgc ? NULL : "dgc is off";
 }
 
 static const char *partition(const struct fleetjob_spec *spec, const struct strategy *s)

@@ -133,8 +133,10 @@ static void digest_plan(struct plan *plan, const struct plan_request *request,
 
 static struct select_options select_options_of(const struct plan_request *request, int world)
 {
-    struct select_options options = {
-        .policy = request->policy, .world_size = world, .unread = request->unread};
+    struct select_options options = {.policy = request->policy,
+                                     .world_size = world,
+                                     .any_world = request->world == PLAN_ANY_WORLD,
+                                     .unread = request->unread};
 
     if (request->training) {
         options.optimizer = training_optimizer_text(request->training->optimizer.name);

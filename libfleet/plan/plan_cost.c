@@ -8,11 +8,10 @@
 #include "libfleet/plan/program_traffic.h"
 #include "libfleet/plan/runtime_memory.h"
 #include "libfleet/plan/tree.h"
+#include "libfleet/program/dgc.h"
 #include "libfleet/strategy/pipeline_schedule.h"
 
-#define DGC_ELEMENTS_MIN 16384 /* of a tensor that takes part */
-#define DGC_SPARSITY     0.999 /* where no list is given */
-#define MEBI             1048576.0
+#define MEBI 1048576.0
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
@@ -89,32 +88,27 @@ static double optimizer_bytes(const struct plan *plan)
 
 /* ---- dgc ------------------------------------------------------------------------------------- */
 
-struct dgc_size {
-    double compressed; /* elements of tensors that take part */
-    double dense;      /* elements of all others */
-    double sent;       /* elements that a rank sends of the former */
-};
-
-static struct dgc_size dgc_size_of(const struct plan *plan)
+/* Bytes of a rank's message; with the last sparsity, or with the one that sends most. */
+static double message_bytes(const struct plan *plan, bool is_largest)
 {
-    const struct strategy_floats *sparsity = &plan->selection.final.dgc_configs.sparsity;
-    double kept =
-        1 - (sparsity->count ? (double)sparsity->items[sparsity->count - 1] : DGC_SPARSITY);
-    struct dgc_size size = {0};
+    const struct strategy_dgc_config *config = &plan->selection.final.dgc_configs;
+    double ratio = is_largest ? dgc_ratio_max(config) : dgc_ratio(config, INT64_MAX / 2);
 
-    for (int v = 0; v < plan->program.var_count; v++) {
-        double elements = (double)program_var_elements(&plan->program.vars[v]);
+    return 4 * (double)dgc_words(&plan->program, ratio, PROGRAM_NONE);
+}
 
-        if (plan->program.vars[v].role != PROGRAM_ROLE_PARAMETER)
-            continue;
-        if (elements < DGC_ELEMENTS_MIN) {
-            size.dense += elements;
-        } else {
-            size.compressed += elements;
-            size.sent += fmax(1, floor(elements * kept));
-        }
+/* Bytes of gradients that are summed in every update. */
+static double dense_bytes(const struct plan *plan)
+{
+    double elements = 0;
+
+    for (int i = 0; i < plan->program.op_count; i++) {
+        const struct op_attributes *a = &plan->program.ops[i].attributes;
+        if (plan->program.ops[i].section == PROGRAM_SECTION_EXCHANGE &&
+            a->space == OP_SPACE_GRADIENTS && a->phase == OP_PHASE_ANY)
+            elements += (double)a->flat_count;
     }
-    return size;
+    return 4 * elements;
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -134,11 +128,17 @@ static size_t exchange_bytes(const struct plan *plan)
 {
     int replicas = plan_replicas(plan);
     int64_t nodes_total;
+    size_t messages = 0;
 
     if (is_applied(plan, UNIT_FP16_ALLREDUCE) && !is_divided(plan))
         return replicas > 1 ? 2 * (size_t)plan_cost_bucket_elements(&plan->program) : 0;
+    if (is_local(plan))
+        return 0; /* averages are made in place */
     (void)tree_slots_max(plan->leaves, replicas, &nodes_total);
-    return runtime_exchange_bytes(nodes_total, replicas, plan_cost_bucket_elements(&plan->program));
+    if (is_applied(plan, UNIT_DGC) && replicas > 1)
+        messages = (size_t)message_bytes(plan, true) * (size_t)replicas;
+    return messages +
+           runtime_exchange_bytes(nodes_total, replicas, plan_cost_bucket_elements(&plan->program));
 }
 
 static void bytes_of_program(const struct plan *plan, size_t *bytes)
@@ -222,8 +222,6 @@ static size_t held_states(const struct plan *plan, int shard)
 void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes[PLAN_BYTES_COUNT],
                      bool by_formula[PLAN_BYTES_COUNT])
 {
-    double elements = (double)plan->parts.stages[stage].elements;
-
     memset(by_formula, 0, PLAN_BYTES_COUNT * sizeof(*by_formula));
     bytes_of_program(plan, bytes);
     if (plan->ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS)
@@ -232,16 +230,6 @@ void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes
         divide_bytes(plan, stage, shard, bytes, by_formula);
     if (is_by_formula(plan, UNIT_PIPELINE))
         stage_activations(plan, stage, bytes, by_formula);
-    if (is_by_formula(plan, UNIT_LOCALSGD) || is_by_formula(plan, UNIT_ADAPTIVE_LOCALSGD))
-        set_formula(bytes, by_formula, PLAN_BYTES_BUFFERS,
-                    (double)bytes[PLAN_BYTES_BUFFERS] + 4 * elements);
-    if (is_by_formula(plan, UNIT_DGC)) {
-        struct dgc_size size = dgc_size_of(plan);
-        set_formula(bytes, by_formula, PLAN_BYTES_OPTIMIZER,
-                    (double)bytes[PLAN_BYTES_OPTIMIZER] + 4 * size.compressed);
-        set_formula(bytes, by_formula, PLAN_BYTES_EXCHANGE,
-                    (double)bytes[PLAN_BYTES_EXCHANGE] + 8 * size.sent * (plan->world + 1));
-    }
 }
 
 /* ---- traffic --------------------------------------------------------------------------------- */
@@ -305,6 +293,7 @@ static void add_averaging(const struct plan *plan, double elements, struct plan_
     bool adapts = is_applied(plan, UNIT_ADAPTIVE_LOCALSGD);
     int every = adapts ? s->adaptive_localsgd_configs.init_k_steps : s->localsgd_configs.k_steps;
     int ranks = plan_replicas(plan);
+    double bytes = is_divided(plan) ? 4 * elements : (double)plan->memory.bytes[MEMORY_GRADIENTS];
 
     add(traffic,
         (struct plan_transfer){.kind = "all_reduce",
@@ -314,13 +303,14 @@ static void add_averaging(const struct plan *plan, double elements, struct plan_
                                .when = "every k_steps updates, behind the local update",
                                .ranks = ranks,
                                .calls = 1.0 / every,
-                               .bytes = 2 * 4 * elements * ring(ranks) / every});
+                               .bytes = 2 * bytes * ring(ranks) / every});
 }
 
 static void add_sparse(const struct plan *plan, struct plan_traffic *traffic)
 {
-    struct dgc_size size = dgc_size_of(plan);
     int ranks = plan_replicas(plan);
+    int64_t total;
+    int nodes = tree_slots_max(plan->leaves, ranks, &total).nodes;
 
     add(traffic, (struct plan_transfer){.kind = "all_gather",
                                         .what = "the largest gradient elements",
@@ -328,14 +318,14 @@ static void add_sparse(const struct plan *plan, struct plan_traffic *traffic)
                                         .when = "once an update, from rampup_begin_step on",
                                         .ranks = ranks,
                                         .calls = 1,
-                                        .bytes = 8 * size.sent});
+                                        .bytes = message_bytes(plan, false) * (ranks - 1)});
     add(traffic, (struct plan_transfer){.kind = "all_reduce",
                                         .what = "gradients of small tensors",
                                         .over = "data",
                                         .when = "once an update",
                                         .ranks = ranks,
                                         .calls = 1,
-                                        .bytes = 2 * 4 * size.dense * ring(ranks)});
+                                        .bytes = dense_bytes(plan) * ring(ranks) * (nodes + 1)});
 }
 
 static double count_buckets(const struct program *program)

@@ -152,17 +152,47 @@ static void compare(struct idle *idle, const char *path)
                     "the program of this job is the same without it");
 }
 
+/* The same of when ranks exchange what. */
+static const char *judge_exchange(const struct idle *idle, const char *path, bool *out_is_exchange)
+{
+    const struct strategy *s = idle->context->strategy;
+    static const char *const read[] = {
+        "localsgd_configs.k_steps",
+        "localsgd_configs.begin_step",
+        "adaptive_localsgd_configs.init_k_steps",
+        "adaptive_localsgd_configs.begin_step",
+        "dgc_configs.rampup_begin_step",
+        "dgc_configs.rampup_step",
+        "dgc_configs.sparsity",
+    };
+
+    *out_is_exchange = false;
+    for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
+        *out_is_exchange |= strcmp(path, read[i]) == 0;
+    if (*out_is_exchange && strncmp(path, "dgc", 3) == 0 &&
+        select_has_note(&idle->plan->selection.without_effect, "dgc"))
+        return "dgc has nothing to do";
+    if (strcmp(path, "localsgd_configs.begin_step") == 0 && s->localsgd_configs.k_steps == 1)
+        return "k_steps is 1, so parameters are averaged after every update anyway";
+    if (strcmp(path, "dgc_configs.rampup_step") == 0 && s->dgc_configs.sparsity.count <= 1)
+        return "sparsity has one value, so there is no ramp";
+    return "";
+}
+
 static void judge(struct idle *idle, const char *path)
 {
     struct select_notes *notes = &idle->plan->selection.without_effect;
-    bool is_scaling;
+    bool is_scaling, is_exchange = false;
     const char *why = judge_scaling(idle->context->strategy, path, &is_scaling);
+
+    if (!is_scaling)
+        why = judge_exchange(idle, path, &is_exchange);
 
     if (is_explained(idle->plan, path))
         return;
     if (*why)
         select_note(notes, path, "%s", why);
-    else if (!is_scaling)
+    else if (!is_scaling && !is_exchange)
         compare(idle, path);
 }
 

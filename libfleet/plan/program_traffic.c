@@ -7,6 +7,7 @@
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/plan/runtime_traffic.h"
 #include "libfleet/plan/tree.h"
+#include "libfleet/program/dgc.h"
 
 void program_traffic_add(struct plan_traffic *traffic, const struct plan_transfer *transfer)
 {
@@ -49,6 +50,10 @@ static const char *name_of_elements(const struct program_op *op)
         [OP_SPACE_STATE1] = "optimizer state",       [OP_SPACE_BUFFERS] = "running statistics"};
     enum op_space space = op->attributes.space;
 
+    if (op->kind == OP_DGC_GATHER)
+        return "the largest gradient elements";
+    if (op->section == PROGRAM_SECTION_AVERAGE) /* differences lie where gradients do */
+        return "parameters, a share of the interval";
     if (space == OP_SPACE_GRADIENTS && op->attributes.wire == OP_WIRE_FP16)
         return "gradients in fp16";
     if (space == OP_SPACE_NONE && op->section != PROGRAM_SECTION_MICRO_BATCH)
@@ -67,6 +72,8 @@ static const char *name_of_time(const struct program_op *op)
                    : "once an update, bucket by bucket";
     case PROGRAM_SECTION_CHECK:
         return "once an update, before the vote";
+    case PROGRAM_SECTION_AVERAGE:
+        return "every k_steps updates, behind the local update";
     default:
         return "once an update, behind the vote";
     }
@@ -118,11 +125,18 @@ static int heaviest(const struct plan *plan)
     return best;
 }
 
+/* What one execution sends. Of dgc it is the sparse phase, at its last sparsity. */
 static double sent(const struct plan *plan, const struct program_op *op, int replica,
                    const struct runtime_place *place)
 {
+    const struct strategy_dgc_config *dgc = &plan->selection.final.dgc_configs;
     const struct op_attributes *a = &op->attributes;
 
+    if (a->phase == OP_PHASE_DENSE)
+        return 0;
+    if (op->kind == OP_DGC_GATHER)
+        return 4.0 * (double)dgc_words(&plan->program, dgc_ratio(dgc, INT64_MAX), PROGRAM_NONE) *
+               (place->ranks - 1);
     if (op->kind != OP_ALL_GATHER || !a->owned)
         return runtime_sent(&plan->program, op, place);
     return (double)(sizeof(float) * (size_t)(place->ranks - 1)) *
@@ -158,6 +172,19 @@ static struct plan_transfer *find(struct plan_traffic *traffic, const struct pla
     return NULL;
 }
 
+/* How often in an update. */
+static double times_of(const struct plan *plan, const struct program_op *op)
+{
+    const struct strategy *s = &plan->selection.final;
+
+    if (op->section == PROGRAM_SECTION_MICRO_BATCH)
+        return (double)plan_cost_micro_batches(plan) * plan->program.merge_steps;
+    if (op->section == PROGRAM_SECTION_AVERAGE)
+        return 1.0 / (s->adaptive_localsgd ? s->adaptive_localsgd_configs.init_k_steps
+                                           : s->localsgd_configs.k_steps);
+    return 1;
+}
+
 void program_traffic(const struct plan *plan, int replica, struct plan_traffic *traffic)
 {
     const struct program *program = &plan->program;
@@ -168,12 +195,12 @@ void program_traffic(const struct plan *plan, int replica, struct plan_traffic *
         const struct program_op *op = &program->ops[i];
         struct plan_transfer transfer, *same;
         struct runtime_place place;
-        double times = 1;
+
+        double times;
 
         if (!op_definition(op->kind)->is_communication)
             continue;
-        if (op->section == PROGRAM_SECTION_MICRO_BATCH)
-            times = (double)plan_cost_micro_batches(plan) * program->merge_steps;
+        times = times_of(plan, op);
         place = place_of(plan, op, replica);
         transfer =
             (struct plan_transfer){.kind = op_definition(op->kind)->name,

@@ -40,11 +40,6 @@ static bool cuts_at_anchors(const struct support_question *q, const struct suppo
                                    "segment_anchors") == 0;
 }
 
-static bool is_exchanged(const struct support_question *q, const struct support_gap *gap)
-{
-    return is_unit(q, gap) && q->topology->world > 1;
-}
-
 /* A knob of the built-in runtime that is simply on. */
 static bool is_on(const struct support_question *q, const struct support_gap *gap)
 {
@@ -93,7 +88,6 @@ static bool exchanges_nothing(const struct support_question *q, const struct sup
 /* ---- the table ------------------------------------------------------------------------------- */
 
 #define NO_PASS    "the built-in trainer cannot run this yet"
-#define MANY       "on more than one worker"
 #define ON         "when it is on"
 #define NO_SERVER  "it belongs to a parameter server, which a collective job does not have"
 #define OWN_SEARCH "it hands the program to Paddle's automatic parallelism, which is not here"
@@ -142,9 +136,6 @@ const struct support_gap support_gaps[] = {
      NO_PASS,
      is_unit,
      UNIT_BIT(UNIT_TENSOR_PARALLEL)},
-    {"localsgd", {NULL}, MANY, NO_PASS, is_exchanged, UNIT_BIT(UNIT_LOCALSGD)},
-    {"adaptive_localsgd", {NULL}, MANY, NO_PASS, is_exchanged, UNIT_BIT(UNIT_ADAPTIVE_LOCALSGD)},
-    {"dgc", {NULL}, MANY, NO_PASS, is_exchanged, UNIT_BIT(UNIT_DGC)},
     {"hybrid_configs.sep_degree",
      {NULL},
      "above 1",

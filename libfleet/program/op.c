@@ -115,7 +115,7 @@ static const struct program_var *payload_of(const struct program *program,
                                             const struct program_op *op)
 {
     fleet_assert(op_definition(op->kind)->is_communication);
-    if (op->attributes.space != OP_SPACE_NONE)
+    if (op->kind == OP_DGC_GATHER || op->attributes.space != OP_SPACE_NONE)
         return NULL;
     return &program->vars[op->kind == OP_RECEIVE ? op->outputs[0] : op->inputs[0]];
 }

@@ -67,6 +67,7 @@
  * ADAPTIVE_AVG_POOL2D_GRAD  d_y                          d_x
  * MEMCPY                 x                               y = x; one of them may lie in host memory
  * FILL                   -                               y = scale              scale
+ * SUBTRACT               a b                             out = a - b
  * ALL_REDUCE REDUCE_TO   x                               y                      communication
  * BROADCAST
  * REDUCE_SCATTER         x[ranks·N,…]                    y[N,…]                 communication
@@ -75,12 +76,21 @@
  * SEND                   x                               -                      communication
  * RECEIVE                -                               y: its size is given   communication
  * TREE_SUM               -                               -                      communication
+ * DGC_SELECT             param grad u v                  -                      optimizer sampled
+ * DGC_GATHER             -                               -                      communication
  * GRAD_NORM              grads                           norms[trained + 1], fp32
  * CHECK_FINITE           grads                           flag[1], fp32
  * SGD MOMENTUM ADAM      param grad state… norms?        param state…           hyper-parameters
  * ADAMW LAMB LARS
+ * DGC                    param grad u v                  param u v              the same, sampled
  *
  * `grads` is the gradient at flat offset 0 and stands for the whole gradient space.
+ * DGC_SELECT, DGC_GATHER, DGC: deep gradient compression (spec/strategy.md 14, dgc.h). The first
+ * two run in the sparse phase alone, operators with phase dense in the dense phase. DGC_SELECT
+ * writes the largest elements of v, as the update will have it, to the own message; it changes
+ * neither u nor v. DGC_GATHER brings the messages of all ranks to all. DGC moves u and v on and
+ * applies the messages; in the dense phase it is MOMENTUM with velocity u. Afterwards grad holds
+ * the gradient that was applied.
  * GRAD_NORM gives the sums of squares of every gradient tensor in name order, then the global norm
  * (the root of their sum), of S / leaves. CHECK_FINITE gives 1 if any element is inf or nan,
  * else 0.
@@ -191,6 +201,7 @@ struct fleet_error;
     X(ADAPTIVE_AVG_POOL2D_GRAD, adaptive_avg_pool2d_grad) \
     X(MEMCPY, memcpy)                                     \
     X(FILL, fill)                                         \
+    X(SUBTRACT, subtract)                                 \
     X(ALL_REDUCE, all_reduce)                             \
     X(REDUCE_TO, reduce_to)                               \
     X(REDUCE_SCATTER, reduce_scatter)                     \
@@ -200,6 +211,8 @@ struct fleet_error;
     X(SEND, send)                                         \
     X(RECEIVE, receive)                                   \
     X(TREE_SUM, tree_sum)                                 \
+    X(DGC_SELECT, dgc_select)                             \
+    X(DGC_GATHER, dgc_gather)                             \
     X(GRAD_NORM, grad_norm)                               \
     X(CHECK_FINITE, check_finite)                         \
     X(SGD, sgd)                                           \
@@ -207,7 +220,8 @@ struct fleet_error;
     X(ADAM, adam)                                         \
     X(ADAMW, adamw)                                       \
     X(LAMB, lamb)                                         \
-    X(LARS, lars)
+    X(LARS, lars)                                         \
+    X(DGC, dgc)
 
 enum op_kind {
 #define OP_KIND_ENUM(kind, name) OP_##kind,
@@ -259,6 +273,10 @@ enum op_space {
     OP_SPACE_STATE1,
     OP_SPACE_BUFFERS
 };
+enum op_phase {
+    OP_PHASE_ANY,
+    OP_PHASE_DENSE, /* dgc: before gradients are compressed, and on one worker */
+};
 enum op_decay {
     OP_DECAY_NONE,
     OP_DECAY_L2,
@@ -294,6 +312,8 @@ struct op_attributes {
     int shift;  /* SEND, RECEIVE: the other's place less the own one */
     int ranks;  /* REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL of operands: ranks of the group */
     bool owned; /* TREE_SUM, ALL_GATHER of a range */
+    enum op_phase phase; /* when it runs, of dgc */
+    bool sampled;        /* DGC: the threshold is that of a sample */
 
     bool training; /* any kind: left out in an evaluation */
     struct {
@@ -348,7 +368,7 @@ int op_infer(struct program *program, const struct program_op *op, struct fleet_
 void op_cost(const struct program *program, const struct program_op *op, struct op_cost *out);
 
 /* Of a communication operator: elements that a rank gives (RECEIVE: gets), and bytes of one of them
- * on the wire. */
+ * on the wire. 0 elements of DGC_GATHER: dgc_words() has its size. */
 int64_t op_payload(const struct program *program, const struct program_op *op);
 size_t op_wire_size(const struct program *program, const struct program_op *op);
 

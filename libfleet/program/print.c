@@ -21,6 +21,7 @@ static const char *const spaces[] = {"none",   "gradients", "parameters", "state
                                      "state1", "buffers",   NULL};
 static const char *const wires[] = {"own", "fp16", NULL};
 static const char *const reductions[] = {"sum", "max", "min", "prod", "avg", NULL};
+static const char *const phases[] = {"any", "dense", NULL};
 static const char *const decays[] = {"none", "l2", "l1", "decoupled", NULL};
 
 const struct print_field print_fields[] = {
@@ -59,6 +60,8 @@ const struct print_field print_fields[] = {
     {"ranks", PRINT_INT, AT(ranks), NULL},
     {"owned", PRINT_BOOL, AT(owned), NULL},
     {"training", PRINT_BOOL, AT(training), NULL},
+    {"phase", PRINT_ENUM, AT(phase), phases},
+    {"sampled", PRINT_BOOL, AT(sampled), NULL},
     {"beta1", PRINT_DOUBLE, AT(optimizer.beta1), NULL},
     {"beta2", PRINT_DOUBLE, AT(optimizer.beta2), NULL},
     {"optimizer_epsilon", PRINT_DOUBLE, AT(optimizer.epsilon), NULL},

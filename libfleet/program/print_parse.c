@@ -252,7 +252,8 @@ static int find_kind(const char *name)
 /* r->word holds the first word of the line. */
 static int read_operator(struct reader *r)
 {
-    static const char *const parts[] = {"forward", "backward", "exchange", "check", "update", NULL};
+    static const char *const parts[] = {"forward", "backward", "exchange", "check",
+                                        "update",  "average",  NULL};
     struct program *p = r->program;
     struct program_op op = {.layer = -1};
     int part = find_word(r->word, parts), kind, rc;

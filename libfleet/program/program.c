@@ -242,7 +242,7 @@ const char *program_role_name(enum program_role role)
 
 const char *program_section_name(enum program_section section)
 {
-    static const char *const names[] = {"micro_batch", "exchange", "check", "update"};
+    static const char *const names[] = {"micro_batch", "exchange", "check", "update", "average"};
 
     fleet_assert((size_t)section < FLEET_COUNT(names));
     return names[section];

@@ -103,12 +103,14 @@ struct program_var {
  *   EXCHANGE     gradients over ranks, once a step, bucket by bucket
  *   CHECK        norms, inf/nan flag of the complete gradient, before the vote
  *   UPDATE       optimizer; only after the vote, and only with count = world
+ *   AVERAGE      localsgd: parameters over ranks, after updates that the interval names
  */
 enum program_section {
     PROGRAM_SECTION_MICRO_BATCH,
     PROGRAM_SECTION_EXCHANGE,
     PROGRAM_SECTION_CHECK,
     PROGRAM_SECTION_UPDATE,
+    PROGRAM_SECTION_AVERAGE,
     PROGRAM_SECTION_COUNT,
 };
 

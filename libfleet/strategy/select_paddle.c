@@ -27,7 +27,7 @@ static bool is_barred(const struct strategy *s, enum unit unit,
     bool needs_peers = unit == UNIT_ADAPTIVE_LOCALSGD || unit == UNIT_DGC ||
                        unit == UNIT_LOCALSGD || unit == UNIT_SHARDING;
 
-    if (needs_peers && options->world_size <= 1)
+    if (needs_peers && options->world_size <= 1 && !options->any_world)
         (void)snprintf(why, size, "it needs more than one worker");
     else if (!unit_fits_optimizer(unit, options->optimizer))
         (void)snprintf(why, size, "it works with the optimizer %s only, not with %s",

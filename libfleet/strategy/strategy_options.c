@@ -27,15 +27,14 @@ static const struct fleet_field options_fields[] = {
      .offset = offsetof(struct strategy_options, adacomm_formula),
      .default_text = "\"reference\"",
      .choices = adacomms,
-     .description = "adaptive_localsgd: Paddle's formula for the next interval, or the paper's. "
-                    "Nothing reads it until adaptive_localsgd runs."},
+     .description = "adaptive_localsgd: Paddle's formula for the next interval, or the paper's."},
     {.name = "dgcSelect",
      .kind = FLEET_FIELD_ENUM,
      .offset = offsetof(struct strategy_options, dgc_select),
      .default_text = "\"exact\"",
      .choices = dgc_selects,
      .description = "dgc: choose the largest elements exactly, or by a threshold found on a "
-                    "sample. Nothing reads it until dgc runs."},
+                    "sample."},
     {.name = "partition",
      .kind = FLEET_FIELD_ENUM,
      .offset = offsetof(struct strategy_options, partition),

@@ -121,9 +121,10 @@ void recorded_job_compare_steps(const struct job_run *run, const cJSON *recorded
         rate = golden_number_or(row, "learningRate", NAN);
         compare_number("loss", step + 1, actual->loss, loss, tolerance->loss);
         golden_check(isnan(actual->grad_norm) == isnan(norm));
-        if (isnan(norm))
+        if (!isnan(norm))
+            compare_number("gradNorm", step + 1, actual->grad_norm, norm, tolerance->norm * norm);
+        if (isnan(rate))
             continue;
-        compare_number("gradNorm", step + 1, actual->grad_norm, norm, tolerance->norm * norm);
         compare_number("learningRate", step + 1, actual->learning_rate, rate,
                        RATE_TOLERANCE * rate);
     }

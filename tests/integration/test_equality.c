@@ -5,6 +5,7 @@
  * of workers, on kills and their times, or on where the job was resumed. Real processes, real
  * signals; what is compared is the SHA-256 of all weights and the loss of every step.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/file.h"
@@ -48,31 +50,34 @@ static void job_write(struct job *job, int steps, int batch, int micro_batch, co
                       const char *extra)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    bool is_lossy = strstr(strategy, "localsgd") || strstr(strategy, "dgc"); /* what they need */
     char here[4096];
 
     assert_non_null(getcwd(here, sizeof(here)));
     job->folder = job_run_folder();
     job->path = fleet_file_join(job->folder, "job.yaml");
-    fleet_strbuf_appendf(
-        &text,
-        "apiVersion: fleetjob.dev/v1alpha1\n"
-        "kind: FleetJob\n"
-        "metadata: {name: equality}\n"
-        "spec:\n"
-        "  worker: {replicas: 1}\n"
-        "  runPolicy: {restart: {maxRestarts: 100}}\n"
-        "%s"
-        "  training:\n"
-        "    model: {name: gpt, layers: 2, heads: 2, width: 32, context: 32}\n"
-        "    data: {path: %s/tests/golden/torch/jobs/text.txt}\n"
-        "    optimizer: {name: adamw, learningRate: 0.003, clip: {globalNorm: 1}}\n"
-        "    schedule: {name: cosine, warmupSteps: 3}\n"
-        "    globalBatchSize: %d\n"
-        "    microBatchSize: %d\n"
-        "    steps: %d\n"
-        "    seed: 7\n"
-        "%s",
-        strategy, here, batch, micro_batch, steps, extra);
+    fleet_strbuf_appendf(&text,
+                         "apiVersion: fleetjob.dev/v1alpha1\n"
+                         "kind: FleetJob\n"
+                         "metadata: {name: equality}\n"
+                         "spec:\n"
+                         "  worker: {replicas: 1}\n"
+                         "  runPolicy: {restart: {maxRestarts: 100}}\n"
+                         "%s"
+                         "  training:\n"
+                         "    model: {name: gpt, layers: 2, heads: 2, width: %d, context: 32}\n"
+                         "    data: {path: %s/tests/golden/torch/jobs/text.txt}\n"
+                         "    optimizer: {name: %s}\n"
+                         "    schedule: {name: cosine, warmupSteps: 3}\n"
+                         "    globalBatchSize: %d\n"
+                         "    microBatchSize: %d\n"
+                         "    steps: %d\n"
+                         "    seed: 7\n"
+                         "%s",
+                         strategy, is_lossy ? 64 : 32, here,
+                         is_lossy ? "momentum, learningRate: 0.02, clip: {norm: 1}"
+                                  : "adamw, learningRate: 0.003, clip: {globalNorm: 1}",
+                         batch, micro_batch, steps, extra);
     assert_int_equal(fleet_file_write(job->path, text.text, text.length, NULL), 0);
 }
 
@@ -207,6 +212,7 @@ struct kills {
     int sent;
     const char *workers;  /* NULL: "4" */
     const char *strategy; /* one whose bits depend on the number of workers; NULL: none */
+    bool is_lossy;        /* what a lost rank had to itself is gone: other bits */
 };
 
 static void kill_some(void *context, struct job_run *run, const cJSON *event)
@@ -262,6 +268,14 @@ static void expect_as_left_alone(const struct job *job, int steps, const char *w
     job_run_release(&reference);
 }
 
+/* No step is missing, and the loss falls as it does without kills. */
+static void expect_learnt(const struct job_run *run)
+{
+    for (int i = 0; i < run->step_count; i++)
+        assert_true(isfinite(run->steps[i].loss));
+    assert_true(run->steps[run->step_count - 1].loss < run->steps[0].loss);
+}
+
 /* A job that was killed, or one that had ended before: this reader was too late. */
 static bool is_hit(struct kills kills, const struct job *job, int steps)
 {
@@ -272,7 +286,9 @@ static bool is_hit(struct kills kills, const struct job *job, int steps)
     run_job(job, workers, kill_some, &kills, &run);
     expect_success(&run, steps);
     hit = kills.sent > 0 && run.restart_count > 0;
-    if (hit && kills.strategy)
+    if (hit && kills.is_lossy)
+        expect_learnt(&run);
+    else if (hit && kills.strategy)
         expect_as_left_alone(job, steps, workers, &run);
     else if (hit)
         expect_equal(&run, never_killed(job, steps));
@@ -330,6 +346,25 @@ static void test_equality__kills_leave_no_trace_in_an_fp16_exchange(void **state
                                  .victims = 1,
                                  .workers = "3",
                                  .strategy = "  strategy: {fp16_allreduce: true}\n"});
+}
+
+/* Ranks hold parameters, or residuals, of their own. The ranks that stay go on. */
+static void test_equality__kills_cost_local_sgd_and_dgc_no_step(void **state)
+{
+    static const char *const strategies[] = {
+        "  strategy: {localsgd: true, localsgd_configs: {k_steps: 3}}\n",
+        "  strategy: {adaptive_localsgd: true, adaptive_localsgd_configs: {init_k_steps: 4}}\n",
+        "  strategy: {dgc: true, dgc_configs: {rampup_begin_step: 3, sparsity: [0.9]}}\n"};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(strategies); i++)
+        compare_kills((struct kills){.seed = 7,
+                                     .remaining = 2,
+                                     .next_at = 5,
+                                     .victims = 1,
+                                     .workers = "3",
+                                     .strategy = strategies[i],
+                                     .is_lossy = true});
 }
 
 static void test_equality__all_at_once_start_again(void **state)
@@ -438,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_equality__the_first_worker_is_not_special),
         cmocka_unit_test(test_equality__a_killed_agent_leaves_no_trace),
         cmocka_unit_test(test_equality__kills_leave_no_trace_in_an_fp16_exchange),
+        cmocka_unit_test(test_equality__kills_cost_local_sgd_and_dgc_no_step),
         cmocka_unit_test(test_equality__all_at_once_start_again),
         cmocka_unit_test(test_equality__resume_after_ctrl_c_on_fewer_workers),
         cmocka_unit_test(test_equality__resume_after_fleetjob_itself_was_killed),

@@ -10,7 +10,9 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
 #include "libfleet/plan/plan.h"
+#include "libfleet/program/dgc.h"
 #include "libfleet/program/print.h"
+#include "libfleet/training/averaging.h"
 #include "libfleet/training/loss_scaling.h"
 
 static const struct {
@@ -78,6 +80,23 @@ static void append_scaling(struct fleet_strbuf *out, const struct strategy *s)
     }
 }
 
+/* After which of some updates localsgd averages, and how much dgc sends in them. */
+static void append_exchange(struct fleet_strbuf *out, const struct strategy *s,
+                            const struct program *program)
+{
+    struct averaging averaging;
+    bool kept;
+
+    averaging_init(&averaging, s);
+    for (int64_t update = 1; update <= 200; update++) {
+        struct averaging_step step = {.update = update, .loss = 5.0 / (double)update, .rate = 1};
+        if (averaging_is_on(s) && averaging_advance(&averaging, s, NULL, &step, &kept))
+            fleet_strbuf_appendf(out, "%lld ", (long long)update);
+        if (s->dgc && dgc_words(program, 1, PROGRAM_NONE) > 0)
+            fleet_strbuf_appendf(out, "%g ", dgc_ratio(&s->dgc_configs, update - 1));
+    }
+}
+
 static void append_plan(struct outcome *o, const struct plan *plan)
 {
     for (size_t i = 0; i < plan->selection.applied.count; i++)
@@ -86,6 +105,8 @@ static void append_plan(struct outcome *o, const struct plan *plan)
         fleet_strbuf_appendf(&o->runs, "%d\n", plan->topology.degree[axis]);
     print_program(&plan->program, &o->runs);
     append_scaling(&o->runs, &plan->selection.final);
+    if (plan->world > 1)
+        append_exchange(&o->runs, &plan->selection.final, &plan->program);
     append_notes(&o->told, &plan->selection.dropped);
     append_notes(&o->told, &plan->selection.without_effect);
     append_notes(&o->told, &plan->selection.notes);

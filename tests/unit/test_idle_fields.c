@@ -40,10 +40,9 @@ static const struct {
      "results are always deterministic\n"},
     {"", ADAMW ", deterministic: true", ""},
     {"strategyOptions: {adacommFormula: paper}", ADAMW,
-     "spec.strategyOptions.adacommFormula: has no effect: nothing reads it until adaptive_localsgd "
-     "runs\n"},
+     "spec.strategyOptions.adacommFormula: has no effect: adaptive_localsgd is off\n"},
     {"strategyOptions: {dgcSelect: sampled}", ADAMW,
-     "spec.strategyOptions.dgcSelect: has no effect: nothing reads it until dgc runs\n"},
+     "spec.strategyOptions.dgcSelect: has no effect: dgc is off\n"},
     {"strategyOptions: {partition: greedy}", ADAMW,
      "spec.strategyOptions.partition: has no effect: only `fleetjob plan` reads it until sharding "
      "runs\n"},

@@ -248,17 +248,23 @@ static void test_no_silence__a_knob_is_reported_by_its_written_name(void **state
 
 /* ---- one program for any number of workers --------------------------------------------------- */
 
-/* What the passes see. One worker has nobody to exchange with, so that fp16_allreduce is not among
- * what is applied; its pass looks at the strategy, which keeps it. */
+/* What the passes see. One worker has nobody to exchange with, so that the ways to exchange are not
+ * among what is applied; their passes look at the strategy, which keeps them. */
 static void append_chain(struct fleet_strbuf *out, const struct select_result *result)
 {
-    for (size_t i = 0; i < result->applied.count; i++)
-        if (pass_exists(result->applied.items[i]) &&
-            strcmp(result->applied.items[i], "fp16_allreduce") != 0 &&
-            strcmp(result->applied.items[i], "sharding") != 0)
+    static const enum unit exchanges[] = {UNIT_FP16_ALLREDUCE, UNIT_LOCALSGD,
+                                          UNIT_ADAPTIVE_LOCALSGD, UNIT_DGC};
+
+    for (size_t i = 0; i < result->applied.count; i++) {
+        bool is_exchange = strcmp(result->applied.items[i], "sharding") == 0;
+        for (size_t j = 0; j < FLEET_COUNT(exchanges); j++)
+            is_exchange |= strcmp(result->applied.items[i], unit_name(exchanges[j])) == 0;
+        if (pass_exists(result->applied.items[i]) && !is_exchange)
             fleet_strbuf_appendf(out, "%s ", result->applied.items[i]);
-    if (result->final.fp16_allreduce)
-        fleet_strbuf_appendf(out, "fp16_allreduce");
+    }
+    for (size_t j = 0; j < FLEET_COUNT(exchanges); j++)
+        if (unit_is_on(&result->final, exchanges[j]))
+            fleet_strbuf_appendf(out, "%s ", unit_name(exchanges[j]));
 }
 
 /* Sharding, which one worker does not have, may leave out another knob; a trainer plans each
@@ -279,7 +285,8 @@ static void compare_chains(const struct strategy *s, enum strategy_policy policy
                            const char *optimizer, int world)
 {
     struct select_options options = {.policy = policy, .world_size = world, .optimizer = optimizer};
-    struct select_options least = {.policy = policy, .world_size = 1, .optimizer = optimizer};
+    struct select_options least = {
+        .policy = policy, .world_size = 1, .any_world = true, .optimizer = optimizer};
     FLEET_AUTO_STRBUF struct fleet_strbuf here = {0}, there = {0};
     struct select_result at_world, at_one;
     struct fleet_errors errors = {0};

@@ -271,8 +271,9 @@ static void test_passes__work_together(void **state)
 static void test_passes__units_without_a_pass_are_refused(void **state)
 {
     (void)state;
-    expect_refused(GPT(4, "\"optimizer\":{\"name\":\"momentum\",\"learningRate\":0.1}"),
-                   "{\"dgc\":true}", "spec.strategy.dgc: the built-in trainer cannot run this yet");
+    expect_refused(GPT(4, "\"optimizer\":{\"name\":\"momentum\",\"learningRate\":0.1,\"clip\":{"
+                          "\"globalNorm\":1}}"),
+                   "{\"dgc\":true}", "only training.optimizer.clip.norm goes with it");
     expect_refused(GPT(4, ADAMW),
                    "{\"gradient_scale_configs\":{\"scale_strategy\":\"customized\"}}",
                    "scale_strategy: is customized: a program of your own would scale");

@@ -287,16 +287,22 @@ static void test_plan_explain__divides_matrices(void **state)
 static void test_plan_explain__compresses_with_dgc(void **state)
 {
     /* tensors of 16384 elements and more take part: the matrices of layers, and wte; not wpe */
-    double sparse = 8.0 * LAYER_MATRICES + TOKENS, dense = ALL - sparse;
+    double sparse = 8.0 * LAYER_MATRICES + TOKENS;
     double kept = 8 * (49 + 16 + 65 + 65) + 32; /* ⌊n/1000⌋ of each */
-    struct job job;
+    const struct plan_transfer *whole, *small;
+    struct job job, plain;
 
     (void)state;
     job_init(&job, JOB("momentum"), "{\"dgc\":true}", 4);
-    expect_sent(&job.plan.traffic, "all_gather", "the largest", 8 * kept);
-    expect_sent(&job.plan.traffic, "all_reduce", "gradients of small", 2 * 4 * dense * 3 / 4);
-    expect_bytes(&job.plan, PLAN_BYTES_OPTIMIZER, 4.0 * ALL + 4 * sparse);
+    job_init(&plain, JOB("momentum"), "{}", 4);
+    expect_sent(&job.plan.traffic, "dgc_gather", "the largest", 8 * kept * 3); /* to 3 others */
+    whole = find(&plain.plan.traffic, "gradients");
+    small = find(&job.plan.traffic, "gradients");
+    assert_true(small && whole && small->bytes > 0);
+    assert_true(small->bytes < 3 * whole->bytes * (1 - sparse / ALL)); /* in small pieces, whole */
+    expect_bytes(&job.plan, PLAN_BYTES_OPTIMIZER, 2 * 4.0 * ALL);
     job_release(&job);
+    job_release(&plain);
 }
 
 static void test_plan_explain__averages_with_localsgd(void **state)
@@ -306,7 +312,8 @@ static void test_plan_explain__averages_with_localsgd(void **state)
     (void)state;
     job_init(&job, JOB("sgd"), "{\"localsgd\":true,\"localsgd_configs\":{\"k_steps\":5}}", 4);
     expect_sent(&job.plan.traffic, "all_reduce", "parameters", 2 * 4.0 * ALL * 3 / 4 / 5);
-    expect_bytes(&job.plan, PLAN_BYTES_BUFFERS, 4.0 * ALL);
+    expect_bytes(&job.plan, PLAN_BYTES_OPTIMIZER, 4.0 * ALL); /* the snapshot */
+    expect_bytes(&job.plan, PLAN_BYTES_EXCHANGE, 0);
     assert_int_equal(job.plan.traffic.count, 1);
     job_release(&job);
 }
@@ -443,12 +450,12 @@ static void test_plan_explain__refuses_to_run_what_has_no_pass(void **state)
     struct plan_request request = {.world = 4};
 
     (void)state;
-    job_init(&job, JOB("momentum"), "{\"dgc\":true}", 4);
+    job_init(&job, JOB("momentum"), "{\"sharding\":true}", 4);
     request.training = &job.training;
     request.strategy = &job.strategy;
     assert_int_equal(plan_build(&request, &plan, &errors), -EINVAL);
     assert_int_equal(errors.count, 1);
-    assert_string_equal(errors.items[0].path, "spec.strategy.dgc");
+    assert_string_equal(errors.items[0].path, "spec.strategy.sharding");
     fleet_errors_release(&errors);
     job_release(&job);
 }

@@ -79,9 +79,6 @@ static const struct {
     {"tensor_parallel",
      "{'sharding': true, 'sharding_configs': {'sharding_degree': 1, 'mp_degree': 2}}", "adamw",
      "sharding_configs.mp_degree", GPT, 2},
-    {"localsgd", "{'localsgd': true}", "sgd", "localsgd", GPT, 2},
-    {"adaptive_localsgd", "{'adaptive_localsgd': true}", "sgd", "adaptive_localsgd", GPT, 2},
-    {"dgc", "{'dgc': true}", "momentum", "dgc", GPT, 2},
     {"hybrid_configs.sep_degree", "{'hybrid_configs': {'sep_degree': 2}}", "adamw",
      "hybrid_configs.sep_degree", GPT, 2},
     {"gradient_scale_configs.scale_strategy",
@@ -166,10 +163,7 @@ static void test_support__auto_is_blamed_for_what_it_chooses(void **state)
     (void)state;
     expect_auto(1, "momentum", "");
     expect_auto(2, "momentum", ""); /* sharding, amp, lars */
-    expect_auto(2, "sgd",
-                "spec.strategy.auto: chooses adaptive_localsgd > amp on 2 workers, and the "
-                "built-in trainer cannot run adaptive_localsgd yet; set the settings that you want "
-                "instead of auto\n");
+    expect_auto(2, "sgd", "");      /* adaptive_localsgd > amp */
 }
 
 /* ---- pages ----------------------------------------------------------------------------------- */
@@ -190,8 +184,7 @@ static void expect_first_line(const char *page, const char *because)
 
 static void test_support__pages_begin_with_what_does_not_run(void **state)
 {
-    static const char *const below[] = {"localsgd_configs", "localsgd_configs.k_steps",
-                                        "dgc_configs.sparsity", "pipeline_configs.schedule_mode"};
+    static const char *const below[] = {"pipeline_configs.schedule_mode"};
 
     (void)state;
     for (const struct support_gap *gap = support_gaps; gap->knob; gap++) {

@@ -25,6 +25,15 @@
 struct fleet_error;
 struct backend;
 
+/* What dgc sends and has received (libfleet/program/dgc.h). */
+struct run_messages {
+    double ratio;  /* the share of elements that is sent; 0 = dense phase */
+    int ranks;     /* that exchange; 0 counts as 1 */
+    int rank;      /* our own place among them */
+    int64_t words; /* of a rank's message */
+    uint32_t *all; /* [ranks][words], host memory that kernels reach; NULL in the dense phase */
+};
+
 /* What changes from run to run; everything else is in the operator. */
 struct run_scalars {
     uint64_t seed;         /* of the job */
@@ -36,6 +45,7 @@ struct run_scalars {
     bool absent;           /* this rank has no micro-batch: it gives zeros where others have one */
     bool evaluation;       /* of held-out data: batch_norm uses its running statistics and leaves no
                               new ones, dropout copies */
+    struct run_messages messages;
 };
 
 /* One operator to run. Absent operands are NULL. */

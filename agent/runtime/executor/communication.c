@@ -165,7 +165,8 @@ static void run_alone(const struct exchange *x, const void *in, void *out)
     const struct backend_vtable *v = x->backend->vtable;
     size_t bytes;
 
-    if (op->attributes.space != OP_SPACE_NONE || op->kind == OP_SEND || op->kind == OP_RECEIVE)
+    if (op->attributes.space != OP_SPACE_NONE || op->kind == OP_SEND || op->kind == OP_RECEIVE ||
+        op->kind == OP_DGC_GATHER)
         return;
     bytes = program_var_bytes(&x->program->vars[op->inputs[0]]);
     if (in != out) {
@@ -300,6 +301,17 @@ static int run_range(const struct exchange *x, float *range)
     return rc;
 }
 
+/* Nothing in the dense phase. */
+static int gather_messages(const struct exchange *x)
+{
+    const struct run_messages *m = &x->c->messages;
+
+    if (!m->all)
+        return 0;
+    return comm_all_gather(x->comm, m->all + m->rank * m->words, (size_t)m->words * sizeof(*m->all),
+                           m->all, deadline_of(x), x->err);
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 int communication_run(const struct communication *c, struct backend *backend,
@@ -312,15 +324,23 @@ int communication_run(const struct communication *c, struct backend *backend,
                          .op = op,
                          .comm = c->groups[op->attributes.group],
                          .err = err};
+    bool is_sum =
+        op->section == PROGRAM_SECTION_EXCHANGE && op->attributes.space == OP_SPACE_GRADIENTS;
     int rc;
 
-    if (op->attributes.space == OP_SPACE_GRADIENTS)
+    if (is_sum)
         fold(&x);
+    if (op->attributes.phase == OP_PHASE_DENSE && c->messages.all) {
+        (void)add_nodes(&x); /* messages take the place of the sum over ranks */
+        return 0;
+    }
     if (!x.comm || x.comm->world == 1) {
         run_alone(&x, in, out);
         return 0;
     }
-    if (op->attributes.space == OP_SPACE_GRADIENTS)
+    if (op->kind == OP_DGC_GATHER)
+        rc = gather_messages(&x);
+    else if (is_sum)
         rc = run_gradients(&x);
     else if (op->attributes.space != OP_SPACE_NONE)
         rc = run_range(&x, out);

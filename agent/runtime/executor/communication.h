@@ -44,6 +44,8 @@ struct communication {
     const struct tree_instruction *folds; /* [fold_count], all TREE_ADD */
     int64_t fold_count;
     double averaged; /* what a rank divides by before it rounds to fp16 */
+
+    struct run_messages messages; /* of dgc, as the kernels have them */
 };
 
 /* Bytes of host memory that one operator of `program` takes in this rank's groups. */

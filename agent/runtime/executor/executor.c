@@ -340,6 +340,25 @@ static int launch_one(struct executor *executor, int at, const struct executor_b
     return rc;
 }
 
+int executor_launch(struct executor *executor, int at, const struct executor_bases *bases,
+                    const struct run_scalars *scalars, struct fleet_error *err)
+{
+    const struct program_op *op = &executor->program->ops[at];
+    double started_ms = fleet_monotonic_ms(), waited_s = executor->times.waited_s;
+    struct launch *launch = executor->launches;
+    int rc;
+
+    while (launch->op != op)
+        launch++;
+    launch->input = address(bases, launch->in[0]);
+    launch->output = address(bases, launch->out[0]);
+    rc = launch->kernel ? launch_kernel(executor, launch, bases, scalars, err)
+                        : communicate_here(executor, launch, err);
+    *time_of(executor, op) +=
+        (fleet_monotonic_ms() - started_ms) * 1e-3 - (executor->times.waited_s - waited_s);
+    return rc;
+}
+
 /* Start the communication of EXCHANGE that may run once launch `at` has ended. */
 static int start_ready(struct executor *executor, int at, const struct executor_bases *bases,
                        struct fleet_error *err)

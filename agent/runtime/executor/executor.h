@@ -45,6 +45,10 @@ void executor_free(struct executor *executor);
 int executor_bind(struct executor *executor, const struct communication *communication,
                   struct fleet_error *err);
 
+/* Run operator number `at` of the program, alone and to its end. Errors come from it. */
+int executor_launch(struct executor *executor, int at, const struct executor_bases *bases,
+                    const struct run_scalars *scalars, struct fleet_error *err);
+
 /*
  * Run all operators of `section` in order and wait for the last. Looks at *stop before each
  * operator and returns -ECANCELED once it is set; other errors come from the operators, with their

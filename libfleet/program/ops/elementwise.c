@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * scale, gelu (tanh form or by erf), relu, silu, swiglu, dropout, cast, reshape, fill: an element
- * of the output depends on the same element of the inputs.
+ * scale, subtract, gelu (tanh form or by erf), relu, silu, swiglu, dropout, cast, reshape, fill: an
+ * element of the output depends on the same element of the inputs.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -125,7 +125,7 @@ static int fill_infer(struct program *program, const struct program_op *op, stru
                                                   .output_max = 1,  \
                                                   .in_place = true, \
                                                   __VA_ARGS__}
-#define UNARY_GRAD(id)                                                         \
+#define BINARY(id)                                                             \
     const struct op_definition id##_definition = {.name = #id,                 \
                                                   .input_min = 2,              \
                                                   .input_max = 2,              \
@@ -140,9 +140,10 @@ UNARY(relu, .infer = operand_infer_same, .gradient = relu_gradient);
 UNARY(silu, .infer = operand_infer_same, .gradient = silu_gradient);
 UNARY(dropout, .infer = dropout_infer, .gradient = self_gradient);
 UNARY(reshape, .infer = reshape_infer, .gradient = self_gradient);
-UNARY_GRAD(gelu_grad);
-UNARY_GRAD(relu_grad);
-UNARY_GRAD(silu_grad);
+BINARY(subtract);
+BINARY(gelu_grad);
+BINARY(relu_grad);
+BINARY(silu_grad);
 
 const struct op_definition cast_definition = {
     .name = "cast",

@@ -18,6 +18,8 @@ int fp16_allreduce_apply(struct program *program, const struct pass_context *con
             program->ops[i].kind = OP_ALL_REDUCE;
             program->ops[i].attributes.wire = OP_WIRE_FP16;
         }
+    if (context->strategy->localsgd || context->strategy->adaptive_localsgd)
+        pass_idle(context, "fp16_allreduce", "gradients stay with their rank, so none travels");
     if (context->world == 1)
         pass_idle(context, "fp16_allreduce", "one worker has nobody to exchange with");
     return 0;

@@ -8,12 +8,14 @@
 #include "libfleet/program/passes/amp.h"
 #include "libfleet/program/passes/data_parallel.h"
 #include "libfleet/program/passes/dead_code.h"
+#include "libfleet/program/passes/dgc.h"
 #include "libfleet/program/passes/fp16_allreduce.h"
 #include "libfleet/program/passes/fuse_activations.h"
 #include "libfleet/program/passes/fuse_casts.h"
 #include "libfleet/program/passes/gradient_merge.h"
 #include "libfleet/program/passes/lamb.h"
 #include "libfleet/program/passes/lars.h"
+#include "libfleet/program/passes/localsgd.h"
 #include "libfleet/program/passes/optimizer.h"
 #include "libfleet/program/passes/recompute.h"
 #include "libfleet/program/passes/sharding.h"
@@ -33,6 +35,9 @@ const struct program_pass pass_table[] = {
     {"gradient_merge", PASS_BACKWARD, gradient_merge_wanted, gradient_merge_apply},
     {"data_parallel", PASS_BACKWARD, NULL, data_parallel_apply},
     {"sharding", PASS_BACKWARD, sharding_wanted, sharding_apply},
+    {"dgc", PASS_BACKWARD, dgc_wanted, dgc_apply},
+    {"localsgd", PASS_BACKWARD, localsgd_wanted, localsgd_apply},
+    {"adaptive_localsgd", PASS_BACKWARD, adaptive_localsgd_wanted, localsgd_apply},
     {"fp16_allreduce", PASS_BACKWARD, fp16_allreduce_wanted, fp16_allreduce_apply},
     {0},
 };

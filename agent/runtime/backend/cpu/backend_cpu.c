@@ -200,8 +200,10 @@ int backend_cpu_new(enum fleet_isa level, int threads, struct backend **out,
         threads = backend_cpu_thread_count();
     cpu = calloc(1, sizeof(*cpu));
     fleet_assert(cpu);
-    *cpu = (struct cpu_backend){
-        .base.vtable = &cpu_vtable, .level = level, .kernels = kernels_of_level[level]};
+    *cpu = (struct cpu_backend){.base.vtable = &cpu_vtable,
+                                .level = level,
+                                .kernels = kernels_of_level[level],
+                                .threads = threads};
     rc = thread_pool_new(threads, &cpu->pool, err);
     if (rc < 0)
         goto fail;

@@ -43,6 +43,7 @@ struct cpu_backend {
     enum fleet_isa level;
     const struct cpu_kernels *kernels;
     struct thread_pool *pool;
+    int threads;               /* of it */
     void *packed_a, *packed_b; /* CPU_PACKED_…_BYTES, 64-byte aligned */
     char *thread_buffers;      /* CPU_THREAD_BYTES for each thread */
     int clearing_threads;      /* that clear new memory; 0 = the caller does */

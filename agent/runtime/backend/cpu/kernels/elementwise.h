@@ -127,6 +127,7 @@ V_INLINE v16 elementwise_silu_slope(v16 x)
 
 /* inputs of …_grad are d_y (a) and x (b) */
 ELEMENTWISE_APPLY(add, e->relu ? v_max(v_zero(), v_add(a, b)) : v_add(a, b))
+ELEMENTWISE_APPLY(subtract, v_sub(a, b))
 ELEMENTWISE_APPLY(scale, v_mul(a, v_set(e->number)))
 ELEMENTWISE_APPLY(cast, a)
 ELEMENTWISE_APPLY(fill, v_set(e->number))

@@ -13,6 +13,7 @@
 #include "agent/runtime/backend/cpu/kernels/concat.h"
 #include "agent/runtime/backend/cpu/kernels/conv2d.h"
 #include "agent/runtime/backend/cpu/kernels/cross_entropy.h"
+#include "agent/runtime/backend/cpu/kernels/dgc.h"
 #include "agent/runtime/backend/cpu/kernels/dropout.h"
 #include "agent/runtime/backend/cpu/kernels/elementwise.h"
 #include "agent/runtime/backend/cpu/kernels/embedding.h"
@@ -83,6 +84,8 @@ const struct cpu_kernels CPU_KERNELS = {
             [OP_ADAPTIVE_AVG_POOL2D] = adaptive_avg_pool2d_kernel,
             [OP_ADAPTIVE_AVG_POOL2D_GRAD] = adaptive_avg_pool2d_grad_kernel,
             [OP_FILL] = fill_kernel,
+            [OP_SUBTRACT] = subtract_kernel,
+            [OP_DGC_SELECT] = dgc_select_kernel,
             [OP_GRAD_NORM] = grad_norm_kernel,
             [OP_CHECK_FINITE] = check_finite_kernel,
             [OP_SGD] = optimizer_kernel,
@@ -91,6 +94,7 @@ const struct cpu_kernels CPU_KERNELS = {
             [OP_ADAMW] = optimizer_kernel,
             [OP_LAMB] = optimizer_kernel,
             [OP_LARS] = optimizer_kernel,
+            [OP_DGC] = dgc_kernel,
         },
     .add = add_into,
     .narrow = narrow_into,

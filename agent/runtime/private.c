@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/runtime/private.h"
+
+#include <inttypes.h>
+
+#include "agent/runtime/average.h"
+#include "agent/runtime/gradient.h"
+#include "agent/runtime/trainer.h"
+#include "libfleet/base/error.h"
+#include "libfleet/program/passes/localsgd.h"
+
+#define DGC_U 2 /* inputs of the operator */
+#define DGC_V 3
+
+void private_describe(const struct trainer *trainer, struct private_peer *out)
+{
+    bool has_state = trainer->progress.committed != TRAINER_NO_STATE;
+
+    *out = (struct private_peer){.has_average =
+                                     has_state && average_is_on(trainer) &&
+                                     trainer->progress.averaged == trainer->progress.committed,
+                                 .is_copy = has_state && trainer->progress.is_copy,
+                                 .world = has_state ? trainer->generation.state_world : 0};
+}
+
+bool private_is_averaged(const struct trainer *trainer, const struct state_part *part)
+{
+    const struct executor_bases *bases = &trainer->state.bases;
+    int slot = localsgd_snapshot_slot(&trainer->job.plan.program);
+
+    return part->data == bases->segment[MEMORY_PARAMETERS] ||
+           (slot == 0 && part->data == bases->segment[MEMORY_STATE0]) ||
+           (slot == 1 && part->data == bases->segment[MEMORY_STATE1]);
+}
+
+int private_begin(struct trainer *trainer, struct fleet_error *err)
+{
+    return average_is_on(trainer) ? average_begin(trainer, err) : 0;
+}
+
+/* Ranks that are new, that stayed, that are lost. */
+struct changes {
+    int newcomers, survivors, lost;
+    bool is_own; /* this rank is a newcomer */
+};
+
+static struct changes count_changes(const struct trainer *trainer, const struct private_peer *peers,
+                                    int holder)
+{
+    struct changes c = {.is_own = peers[trainer->generation.rank].is_newcomer != 0};
+
+    for (int r = 0; r < trainer->generation.world; r++)
+        if (peers[r].is_newcomer)
+            c.newcomers++;
+        else
+            c.survivors++;
+    c.lost = peers[holder].world > c.survivors ? (int)peers[holder].world - c.survivors : 0;
+    return c;
+}
+
+/* ---- localsgd -------------------------------------------------------------------------------- */
+
+/* Ranks whose parameters are their own; all, if none are. */
+static int count_contributors(const struct private_peer *peers, int world)
+{
+    int count = 0;
+
+    for (int r = 0; r < world; r++)
+        count += !peers[r].is_newcomer && !peers[r].is_copy;
+    return count;
+}
+
+static void report_average(struct trainer *trainer, const struct changes *c, int64_t since)
+{
+    if (trainer->generation.rank != 0 || (c->lost == 0 && c->newcomers == 0))
+        return;
+    trainer_note(trainer,
+                 "local SGD: the parameters of the %d workers that stayed are averaged at once, "
+                 "%d new ones start from that; of %d lost ones nothing behind step %" PRId64
+                 " is in it",
+                 c->survivors, c->newcomers, c->lost, trainer_steps(trainer, since));
+}
+
+/* The ledger is the holder's by now. */
+static void settle_average(struct trainer *trainer, const struct private_peer *peers, int holder,
+                           const struct changes *c)
+{
+    struct ledger *ledger = trainer->progress.ledger;
+    bool has_changed =
+        c->newcomers > 0 || c->lost > 0 || peers[holder].world != trainer->generation.world;
+    int64_t since = ledger->averaging.last;
+
+    if (c->is_own)
+        trainer->progress.is_copy = true;
+    if (peers[holder].has_average || peers[holder].world == 0) {
+        average_done(trainer);
+        return;
+    }
+    if (!has_changed)
+        return;
+    if (trainer->progress.committed > since)
+        report_average(trainer, c, since);
+    ledger->averaging.last = trainer->progress.committed;
+    trainer->progress.contributors = count_contributors(peers, trainer->generation.world);
+    if (c->survivors == 1)
+        average_done(trainer); /* all hold what that one held */
+    else
+        ledger->owes_average = 1;
+}
+
+/* ---- dgc ------------------------------------------------------------------------------------- */
+
+static void clear(struct trainer *trainer, int var)
+{
+    struct backend *memory = trainer->state.backend;
+
+    memory->vtable->clear(memory, state_address(&trainer->state, var),
+                          program_var_bytes(&trainer->job.plan.program.vars[var]));
+}
+
+static void clear_residuals(struct trainer *trainer)
+{
+    const struct program *program = &trainer->job.plan.program;
+
+    for (int i = 0; i < program->op_count; i++)
+        if (program->ops[i].kind == OP_DGC) {
+            clear(trainer, program->ops[i].inputs[DGC_U]);
+            clear(trainer, program->ops[i].inputs[DGC_V]);
+        }
+}
+
+static void settle_residuals(struct trainer *trainer, const struct changes *c, bool is_start)
+{
+    if (trainer->progress.committed <= trainer->job.rules.strategy->dgc_configs.rampup_begin_step)
+        return; /* u is the velocity, the same on all ranks; v is zero */
+    if (c->is_own)
+        clear_residuals(trainer);
+    if (trainer->generation.rank == 0 && is_start && c->newcomers > 0)
+        trainer_note(trainer,
+                     "dgc: the checkpoint has what one worker had not sent yet; the %d others "
+                     "start with empty residuals",
+                     c->newcomers);
+    else if (trainer->generation.rank == 0 && (c->lost > 0 || c->newcomers > 0))
+        trainer_note(trainer,
+                     "dgc: what %d lost workers had not sent yet is gone, %d new ones start with "
+                     "empty residuals",
+                     c->lost, c->newcomers);
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+int private_join(struct trainer *trainer, const struct private_peer *peers, int holder,
+                 struct fleet_error *err)
+{
+    struct changes c = count_changes(trainer, peers, holder);
+
+    if (average_is_on(trainer))
+        settle_average(trainer, peers, holder, &c);
+    if (trainer->job.message_words > 0)
+        settle_residuals(trainer, &c, peers[holder].world == 0);
+    trainer->generation.state_world = trainer->generation.world;
+    return gradient_reserve(trainer, err);
+}
