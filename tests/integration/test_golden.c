@@ -70,6 +70,8 @@ static const struct mutation {
     {"torch/resnet/config.json", PER_CENT, "\"grad_norm\"", 2, NULL},
     {"torch/jobs/momentum.json", PER_CENT, "\"gradNorm\"", 1, NULL},
     {"torch/distributed/batchnorm-2-sync.json", PER_CENT, "\"steps\"", 2, NULL},
+    {"torch/distributed/dgc-4-decay.json", PER_CENT, "\"steps\"", 2, NULL},
+    {"torch/distributed/localsgd-2-k2.json", PER_CENT, "\"steps\"", 2, NULL},
     {"paddle/optimizer/sgd.json", CUT, NULL, 0, NULL},
     {"paddle/prototxt/04-amp-configs.json", CUT, NULL, 0, NULL},
     {"torch/gpt2/accum.json", CUT, NULL, 0, NULL},
@@ -223,6 +225,10 @@ static const char *pattern_of(const struct mutation *m)
         return "torch/resnet/config.json";
     if (strncmp(m->file, "torch/jobs/", 11) == 0)
         return "torch/jobs/momentum.yaml";
+    if (strcmp(m->file, "torch/distributed/dgc-4-decay.json") == 0)
+        return "torch/distributed/dgc-4-decay.yaml";
+    if (strcmp(m->file, "torch/distributed/localsgd-2-k2.json") == 0)
+        return "torch/distributed/localsgd-2-k2.yaml";
     if (strncmp(m->file, "torch/distributed/", 18) == 0)
         return "torch/distributed/batchnorm-2-sync.yaml";
     return strstr(m->file, "04-amp-configs.json") ? "paddle/prototxt/04-amp-configs.*" : m->file;
