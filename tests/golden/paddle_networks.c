@@ -93,6 +93,8 @@ const char *recorded_type(enum op_kind kind)
         return "c_allreduce_sum";
     case OP_LARS:
         return "lars_momentum";
+    case OP_DGC:
+        return "dgc_momentum";
     case OP_GRAD_NORM:
     case OP_CHECK_FINITE:
         return NULL;

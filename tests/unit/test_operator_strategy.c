@@ -296,8 +296,8 @@ static void test_operator_strategy__has_layouts_for_every_operator_of_every_mode
 }
 
 /*
- * A new kind needs axes. Without are: communication; two that read the flat spaces; and what the passes of
- * sync_batch_norm, localsgd and dgc add for ranks that are placed already.
+ * A new kind needs axes. Without are: communication; two that read the flat spaces; and what the
+ * passes of sync_batch_norm, localsgd and dgc add for ranks that are placed already.
  */
 static void test_operator_strategy__knows_every_kind(void **state)
 {
