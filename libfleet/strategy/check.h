@@ -3,11 +3,12 @@
 #define LIBFLEET_STRATEGY_CHECK_H
 
 /*
- * Is each value of a strategy legal by itself and beside its companions? All errors at once, each
- * with its path. strategy_select() decides which knobs may be on together, topology_build() which
- * degrees fit a world.
+ * Checks that each value of a strategy is legal, by itself and together with related fields. All
+ * errors are reported at once, each with its path. Two other checks live elsewhere:
+ * strategy_select() decides which knobs may be on together, and topology_build() which degrees fit
+ * a world.
  *
- * Ranges are those of knobs.def; floats are finite everywhere; companions:
+ * The ranges are those of knobs.def. Floats must be finite. The rules between fields:
  *   recompute_configs.checkpoint_shape      given exactly with enable_offload
  *   sharding_configs.hybrid_dp              the group size divides the world and is smaller
  *   sharding_configs.dp_degree > 1          hybrid_dp is not false
@@ -15,8 +16,8 @@
  *   sharding_configs.gradient_merge_acc_step > 1   only without stages
  *   sharding_configs.segment_anchors        not empty with that segment strategy
  *   hierarchical_allreduce_inter_nranks     > 1 and divides the world, with hierarchical all-reduce
- *   hybrid_configs.order                    no axis twice
- * Companions of a unit that is off are not looked at.
+ *   hybrid_configs.order                    each axis at most once
+ * Rules of a unit that is off are not checked.
  */
 
 #include "libfleet/strategy/strategy.h"
@@ -24,9 +25,9 @@
 struct fleet_errors;
 
 /*
- * Append what is wrong to `errors` and what is only unusual (a falling sparsity list) to `warnings`
- * (may be NULL). `path` stands in front of each path. `world_size` is the number of workers' ranks,
- * 0 if unknown: then what depends on it is not looked at. Returns 0 or -EINVAL.
+ * Append errors to `errors`, and unusual but legal values (a falling sparsity list) to `warnings`
+ * (may be NULL). Each reported path starts with `path`. `world_size` is the number of ranks; 0
+ * means unknown, and rules that depend on it are not checked. Returns 0 or -EINVAL.
  */
 int strategy_check(const struct strategy *s, int world_size, const char *path,
                    struct fleet_errors *errors, struct fleet_errors *warnings);

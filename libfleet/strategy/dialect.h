@@ -3,8 +3,9 @@
 #define LIBFLEET_STRATEGY_DIALECT_H
 
 /*
- * The two dialects of a strategy: Paddle 2.0, and 2.1 with all later versions. Between them fields
- * were renamed (three), renumbered and added; a text of one is an error to readers of the other.
+ * The two dialects of a strategy: Paddle 2.0, and Paddle 2.1 with all later versions. Version 2.1
+ * renamed three fields, renumbered some and added others. A reader of one dialect reports a text in
+ * the other as an error.
  */
 
 #include "libfleet/strategy/strategy.h"
@@ -18,12 +19,13 @@ enum strategy_dialect {
 };
 
 /*
- * Make *s say the same in one dialect. `path` stands in front of each path.
+ * Convert *s to one dialect, with the same meaning. Each reported path starts with `path`.
  *
- * To 2.1: new names; hybrid_dp also becomes dp_degree = world / group size, which needs
- * `world_size` (0 if unknown: left out, with a warning).
- * To 2.0: old names; dp_degree above 1 becomes hybrid_dp; what 2.0 lacks is left out if it has its
- * default value (with a warning) and is an error if not: nothing of 2.0 says the same.
+ * To 2.1: the new names are used. hybrid_dp also becomes dp_degree = world / group size, which
+ * needs `world_size`. If that is 0 (unknown), dp_degree is left out, with a warning.
+ * To 2.0: the old names are used. A dp_degree above 1 becomes hybrid_dp. A field that 2.0 lacks is
+ * left out with a warning if it has its default value. With any other value it is an error, because
+ * 2.0 cannot express it.
  *
  * `warnings` may be NULL. Returns 0 or -EINVAL; then *s is partly converted.
  */

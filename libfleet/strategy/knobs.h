@@ -3,7 +3,8 @@
 #define LIBFLEET_STRATEGY_KNOBS_H
 
 /*
- * The table knobs.def at run time: what JSON, text format, checks, schema and reference walk.
+ * The table knobs.def at run time. JSON, the text format, the checks, the schema and the reference
+ * pages are loops over it.
  *
  * A value is addressed by (message struct, field): knob_value() gives its place. Messages nest
  * five deep; every walk is bounded by that.
@@ -15,7 +16,7 @@
 
 #include "libfleet/strategy/strategy.h"
 
-/* Limits for anything that comes from outside. */
+/* Limits for input from outside. */
 #define KNOB_STRING_MAX 4096  /* bytes of one string */
 #define KNOB_LIST_MAX   16384 /* elements of one list */
 
@@ -66,7 +67,7 @@ struct knob_field {
     const char *help;  /* one sentence without full stop */
     const char *text;  /* default of a string, else NULL */
     double number;     /* default of bool, int, float, mode */
-    double number_2_0; /* what 2.0.0 has; differs from `number` for three hints */
+    double number_2_0; /* the default in 2.0.0; differs from `number` for three hints */
     struct knob_range range;
     const struct knob_message *(*message)(void); /* of MESSAGE and MESSAGES, else NULL */
     enum knob_kind kind;
@@ -86,20 +87,21 @@ struct knob_message {
 const struct knob_message *knobs_root(void);
 
 /*
- * The field called `name` in `message`, or NULL. *out_spelling (may be NULL) says which of its
- * names that was.
+ * The field called `name` in `message`, or NULL. *out_spelling (may be NULL) tells whether `name`
+ * is its own name or its alias.
  */
 const struct knob_field *knobs_find(const struct knob_message *message, const char *name,
                                     enum knob_spelling *out_spelling);
 
 /*
- * The field at a path of at most two names ("amp", "amp_configs.incr_ratio") that exists, and in
- * *out_message the struct of `strategy` that it lies in.
+ * The field at a path of one or two names ("amp", "amp_configs.incr_ratio"), which must exist.
+ * *out_message becomes the struct inside `strategy` that holds the field.
  */
 const struct knob_field *knobs_at(const struct strategy *strategy, const char *path,
                                   const void **out_message);
 
-/* The name of `message`'s closest to the misspelt `name`, or NULL: "did you mean". */
+/* The field name of `message` that is closest to the misspelt `name`, for "did you mean"; or
+ * NULL. */
 const char *knobs_closest(const struct knob_message *message, const char *name);
 
 /* Where the field's value lies in its message's struct. */
@@ -115,22 +117,23 @@ bool knob_is_list(const struct knob_field *field);
 const char *knob_mode_name(int mode);
 int knob_mode_number(const char *name);
 
-/* The number of a WORD's value, -1 if it is none of its words; and back, NULL for other numbers.
- * The result of the latter is written to `out`, which holds 64. */
+/* The number of a WORD's value, -1 if it is none of its words. And the word of a number, written to
+ * `out`, which holds 64 bytes; NULL for other numbers. */
 int knob_word_number(const struct knob_field *field, const char *word);
 const char *knob_word_name(const struct knob_field *field, int number, char *out);
 
 /* ---- values: the only code that allocates inside a strategy ---- */
 
-/* Defaults into an uninitialised struct of that message's type; and back to nothing. */
+/* Write the defaults into an uninitialised struct of that message's type; free what a struct owns;
+ * copy one into uninitialised memory. */
 void knob_message_init(const struct knob_message *message, void *value);
 void knob_message_release(const struct knob_message *message, void *value);
 void knob_message_copy(const struct knob_message *message, void *to, const void *from);
 
-/* The field of that message to its default, not set. */
+/* Reset the field to its default, not set. */
 void knob_reset(const struct knob_field *field, void *message);
 
-/* Two values of one field are the same; nan equals nan. */
+/* True if two values of one field are equal; nan equals nan. */
 bool knob_equal(const struct knob_field *field, const void *a, const void *b);
 
 /* Replace a STRING, or append to a list. Text is copied. */
@@ -145,10 +148,12 @@ void *knob_append_message(const struct knob_field *field, struct strategy_messag
 /* Empty any kind of list. */
 void knob_clear_list(const struct knob_field *field, void *value);
 
-/* A single-precision number in the shortest decimal form that reads back equal. `out` holds 32. */
+/* Print a single-precision number in the shortest decimal form that reads back equal. `out` holds
+ * 32 bytes. */
 void knob_print_float(float number, char *out);
 
-/* "at least 1", "from 1 to 8", "avg or sum": for messages and pages; "" for any. */
+/* Print the range for messages and pages: "at least 1", "from 1 to 8", "avg or sum". "" if any
+ * value is allowed. */
 void knob_print_range(const struct knob_field *field, char *out, size_t size);
 
 #endif

@@ -3,12 +3,13 @@
 #define LIBFLEET_STRATEGY_PARTITION_H
 
 /*
- * Which rank of a sharding group owns which parameter. Whole parameters are handed out, in program
- * order; a rank may end up with none.
+ * Decides which rank of a sharding group owns which parameter. Each parameter goes to one rank as a
+ * whole, in program order. A rank may get none.
  *
- *   ordered  Paddle's rule: on to the next rank once what was handed out exceeds its share of the
- *            total, at most one rank further a parameter
- *   greedy   always the lightest rank, ties to the lower one
+ *   ordered  Paddle's rule: when the sum of the assigned sizes exceeds the equal shares of all
+ *            ranks up to the current one, the next parameter goes to the next rank
+ *   greedy   each parameter goes to the rank with the smallest sum so far; if several are equal, to
+ *            the lowest of them
  */
 
 #include <stddef.h>

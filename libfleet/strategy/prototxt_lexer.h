@@ -3,8 +3,8 @@
 #define LIBFLEET_STRATEGY_PROTOTXT_LEXER_H
 
 /*
- * Tokens of the text format, with their positions. Looks one token ahead and never further, so a
- * mistake is reported where it stands and not before. Internal to prototxt.
+ * Tokens of the text format, with their positions. The lexer looks ahead by one token only, so a
+ * mistake is reported at its own position. Internal to prototxt.
  */
 
 #include <stdbool.h>
@@ -39,14 +39,15 @@ struct prototxt_lexer {
     struct prototxt_token before; /* the one before it; kind END at the start */
 };
 
-/* Start, and read the first token: errors as prototxt_lexer_advance(). All texts stay borrowed. */
+/* Start, and read the first token. Errors as prototxt_lexer_advance(). `name` and `text` are
+ * borrowed. */
 int prototxt_lexer_init(struct prototxt_lexer *lexer, const char *name, const char *text,
                         size_t size, struct fleet_error *err);
 
-/* Read the next token. -EINVAL: something that is no token. */
+/* Read the next token. -EINVAL: the input is not a token. */
 int prototxt_lexer_advance(struct prototxt_lexer *lexer, struct fleet_error *err);
 
-/* The current token is this symbol. */
+/* True if the current token is this symbol. */
 bool prototxt_lexer_at(const struct prototxt_lexer *lexer, char symbol);
 
 /* Fail at a token: "name:line:column: text". Returns -EINVAL. */

@@ -3,17 +3,18 @@
 #define LIBFLEET_STRATEGY_SELECT_H
 
 /*
- * What is on: from what was asked for to what takes effect, and why the rest does not.
+ * Decides which requested settings take effect, and gives the reason for those that do not.
  *
- * Two policies. Full: all knobs that have a meaning together take effect together; a contradiction
- * is an error that names both knobs and the reason. Paddle: exactly what Paddle 2.0 would do, that
- * is one chain of units, each containing the next; what it drops silently is reported.
+ * There are two policies. Full: all knobs that make sense together take effect together; a
+ * contradiction is an error that names both knobs and the reason. Paddle: exactly what Paddle 2.0
+ * does, that is one chain of units, each containing the next. Paddle drops some units silently;
+ * here they are reported.
  *
  * Guarantees:
- *  (1) Every unit that was asked for is in `applied`, in `dropped` (Paddle only) or in
- *      `without_effect`, and in exactly one of them.
- *  (2) `applied` is outermost first.
- *  (3) `final` has what was dropped switched off and Paddle's forced values set; it is legal
+ *  (1) Every requested unit is in exactly one of `applied`, `dropped` (Paddle only) and
+ *      `without_effect`.
+ *  (2) `applied` starts with the outermost unit.
+ *  (3) In `final` the dropped units are off and Paddle's forced values are set. `final` is legal
  *      input again, and selecting it again gives the same `applied`.
  */
 
@@ -35,8 +36,8 @@ enum strategy_policy {
 };
 
 /*
- * Units: switches that rewrite the program, and may contain another unit. First Paddle 2.0's, in
- * the order in which it lists candidates: by the name of their classes.
+ * Units: switches that rewrite the program and may contain another unit. Those of Paddle 2.0 come
+ * first, in the order in which Paddle lists its candidates: by class name.
  */
 enum unit {
     UNIT_AMP,
@@ -65,7 +66,7 @@ struct select_options {
     /* Of the training block: */
     bool has_decay;        /* the optimizer has a weight decay of its own */
     int64_t steps;         /* batches of the job; 0: unknown */
-    bool lacks_batch_norm; /* the model has no batch normalization; false: it has, or is unknown */
+    bool lacks_batch_norm; /* the model has no batch normalization; false: it has, or not known */
     const struct fleet_errors *unread; /* values that could not be read, by full path; NULL: none */
 };
 
@@ -85,60 +86,61 @@ struct select_notes {
 struct select_result {
     struct select_names applied;            /* outermost first */
     unsigned int units;                     /* the same, as a set of UNIT_BIT() */
-    struct select_notes dropped;            /* Paddle would drop it and so do we */
-    struct select_notes without_effect;     /* accepted, nothing to do here */
+    struct select_notes dropped;            /* units that Paddle drops, too */
+    struct select_notes without_effect;     /* accepted, but they change nothing here */
     struct select_names depends_on_workers; /* the result depends on the world size because of … */
-    struct select_notes notes;              /* what was chosen where the strategy left it open */
-    struct select_notes warnings;           /* legal and unusual: probably not what is meant */
-    bool graph_executor;                    /* Paddle's data-parallel executor would stay in use */
+    struct select_notes notes;              /* choices that the strategy left open */
+    struct select_notes warnings;           /* legal but unusual, probably a mistake */
+    bool graph_executor;                    /* Paddle would keep its data-parallel executor */
     struct strategy final;                  /* the effective strategy */
 };
 
 /*
  * Returns 0 with *out filled (release it), or -EINVAL with errors appended and nothing in *out to
- * release. `path` stands in front of each path. Runs strategy_check() and topology_build() first,
- * so the caller need not. Where the number of ranks is not known, or `unread` is about what divides
- * them, -EINVAL comes without an error of that kind, too.
+ * release. Each reported path starts with `path`. Calls strategy_check() and topology_build()
+ * first, so the caller need not. If the number of ranks is not known, or if `unread` names a field
+ * that divides the ranks, nothing can be selected: the result is -EINVAL even without an error.
  */
 int strategy_select(const struct strategy *s, const struct select_options *options,
                     const char *path, struct select_result *out, struct fleet_errors *errors);
 
 /*
- * The same where something is wrong with it: `applied`, `final` and degrees as far as they can be
- * told, by a caller that asks what of it could not run in any case. An axis that a unit divides and
- * whose degree is not known has the degree 2. `path` is that of strategy_select(). Release *out.
+ * An estimate for a strategy that has errors: `applied`, `final` and the degrees as far as they are
+ * known. A caller uses it to find what could not run in any case. If a unit divides an axis and the
+ * degree is not known, the degree is taken to be 2. `path` is that of strategy_select(). Release
+ * *out.
  */
 void select_roughly(const struct strategy *s, const struct select_options *options,
                     const char *path, struct select_result *out, struct topology *out_topology);
 
-/* What decides which ranks work together could be read; `unread` may be NULL. */
+/* True if all fields that decide which ranks work together could be read. `unread` may be NULL. */
 bool select_knows_grid(const struct fleet_errors *unread, const char *path);
 
-/* `auto` is on and nothing else is set: the selection chooses the units. */
+/* True if `auto` is on and nothing else is set: then the selection chooses the units. */
 bool select_is_auto(const struct strategy *s);
 
-/* The unit is in `applied`. */
+/* True if the unit is in `applied`. */
 bool select_is_applied(const struct select_result *result, enum unit unit);
 
-/* What an error begins with that asks for another optimizer. */
+/* The beginning of every error that asks for another optimizer. */
 #define SELECT_NEEDS_OPTIMIZER "needs training.optimizer.name: "
 
-/* Append the result's warnings to `warnings` (may be NULL), `path` in front of each path. */
+/* Append the result's warnings to `warnings` (may be NULL). Each path starts with `path`. */
 void select_warn(const struct select_result *result, const char *path,
                  struct fleet_errors *warnings);
 
-/* Free what a result owns; again, or all zero, is fine. */
+/* Free what a result owns. A second call, or an all-zero struct, is fine. */
 void select_result_release(struct select_result *result);
 
 /* Append a note; the text is one sentence without full stop. */
 __attribute__((format(printf, 3, 4))) void select_note(struct select_notes *notes, const char *knob,
                                                        const char *format, ...);
 
-/* The same, in place of the notes of that knob that are there. */
+/* Replace the existing notes of that knob by this one. */
 __attribute__((format(printf, 3, 4))) void select_renote(struct select_notes *notes,
                                                          const char *knob, const char *format, ...);
 
-/* There is a note of that knob. */
+/* True if there is a note of that knob. */
 bool select_has_note(const struct select_notes *notes, const char *knob);
 
 void select_notes_release(struct select_notes *notes);

@@ -3,8 +3,8 @@
 #define LIBFLEET_STRATEGY_STRATEGY_H
 
 /*
- * fleet.DistributedStrategy as a C value: the fields of knobs.def, each with its default, and for
- * each whether it was set.
+ * fleet.DistributedStrategy as a C value: the fields of knobs.def with their defaults, and a flag
+ * for each field that was set.
  *
  *     struct strategy s;
  *     strategy_init(&s);
@@ -12,14 +12,14 @@
  *     strategy_release(&s);
  *
  * Invariants a caller may rely on after strategy_init():
- *  (1) Every field holds a value: what was set, else the default. Strings are never NULL.
- *  (2) has_<field> is 0 (not set) or bits of enum knob_spelling: "set" and "equal to the default"
- *      are different things. A list is set if it was mentioned; Paddle forgets an empty one, so
- *      such a list is written to JSON only.
- *  (3) A config message holds its defaults whether or not it is set; it is set as soon as it was
- *      mentioned, even empty. A message with a set field is itself set.
+ *  (1) Every field holds a value: the one that was set, else the default. Strings are never NULL.
+ *  (2) has_<field> is 0 (not set) or bits of enum knob_spelling. A field can be set to its default
+ *      value. A list is set if the input names it. Paddle's text format cannot express an empty
+ *      list, so an empty list is written to JSON only.
+ *  (3) A config message holds its defaults even if it is not set. It is set if the input names it,
+ *      even if it is empty there. A message with a set field is itself set.
  *  (4) A setting with two names (sharding_group_size, sharding_degree) is one member, under its 2.0
- *      name; has_<field> says which names were given. Two names given have equal values.
+ *      name. has_<field> tells which names were given. If both were given, their values are equal.
  *
  * Two C names differ from Paddle's: auto_ for "auto" (a C keyword) and dp_as_optimizer_sharding
  * for "_dp_as_optimizer_sharding".
@@ -87,21 +87,22 @@ struct strategy_messages {
     ;
 #include "libfleet/strategy/knobs.def"
 
-/* Everything to its default, nothing set. The struct may be uninitialised memory. */
+/* Give every field its default; nothing is set. The struct may be uninitialised memory. */
 void strategy_init(struct strategy *s);
 
-/* Free what it owns. May be called again, and on an all-zero struct; init before using it again. */
+/* Free what it owns. May be called again, and on an all-zero struct. Call strategy_init() before
+ * another use. */
 void strategy_release(struct strategy *s);
 
 /* A deep copy into uninitialised memory. */
 void strategy_copy(struct strategy *to, const struct strategy *from);
 
-/* Same fields set, under the same names, to the same values (nan equals nan). */
+/* True if the same fields are set, under the same names, to the same values (nan equals nan). */
 bool strategy_equal(const struct strategy *a, const struct strategy *b);
 
 /*
- * Same settings: like strategy_equal(), but the name under which a field was set, lists that are
- * set but empty and messages without a set field do not count.
+ * True if both have the same settings. Like strategy_equal(), but it ignores three differences: the
+ * name under which a field was set, lists that are set but empty, and messages without a set field.
  */
 bool strategy_means_same(const struct strategy *a, const struct strategy *b);
 

@@ -5,19 +5,19 @@
 /*
  * The strategy as JSON, the form of `spec.strategy`: Paddle's names, snake_case, set fields only.
  *
- * Rules of reading; the breach of each is one error with its path:
+ * Rules of reading. Each violation is one error with its path:
  *  (1) An unknown name is refused, at every level, with "did you mean".
- *  (2) A value has exactly the type of its field: true is no number, 1 no bool, "x" no list. A
- *      number for an integer has no fraction and fits 32 bits. "inf", "-inf" and "nan" are read
- *      as floats (strategy_check() refuses them), because JSON has no other way to say them.
+ *  (2) A value has exactly the type of its field: true is not a number, 1 is not a bool, "x" is not
+ *      a list. An integer has no fraction and fits 32 bits. "inf", "-inf" and "nan" are read as
+ *      floats, because JSON has no other notation for them; strategy_check() refuses them.
  *  (3) null is refused; leave the field out instead.
  *  (4) Two names of one setting (sharding_group_size, sharding_degree) must agree.
  *  (5) `mode` is refused: it follows from the kind of job.
- *  (6) a_sync, given, resets a_sync_configs.k_steps to 0 unless that is given too.
+ *  (6) If a_sync is given, a_sync_configs.k_steps becomes 0, unless it is given, too.
  * The names of Paddle's Python properties _fuse_grad_size_in_TFLOPS, _calc_comm_same_stream and
  * is_with_coordinator are read as the fields they set.
  *
- * Ranges and companions are not looked at here but by strategy_check().
+ * Ranges and the rules between fields are not checked here; strategy_check() does that.
  */
 
 #include <cjson/cJSON.h>
@@ -27,9 +27,9 @@
 struct fleet_errors;
 
 /*
- * Read `json` (an object) into uninitialised *out. `path` stands in front of each error's path
- * ("spec.strategy"; "" for none). *out is always a valid strategy to be released; it holds what
- * could be read. Returns 0, or -EINVAL if errors were added.
+ * Read `json` (an object) into uninitialised *out. Each error's path starts with `path`
+ * ("spec.strategy"; "" for none). *out is always a valid strategy, which holds every field that
+ * could be read; release it. Returns 0, or -EINVAL if errors were added.
  */
 int strategy_json_decode(const cJSON *json, const char *path, struct strategy *out,
                          struct fleet_errors *errors);

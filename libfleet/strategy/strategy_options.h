@@ -3,8 +3,8 @@
 #define LIBFLEET_STRATEGY_STRATEGY_OPTIONS_H
 
 /*
- * spec.strategyOptions: FleetJob's own choices where Paddle has no knob. Decoded by the resource,
- * used to build a plan. strategy_options_init() gives the defaults.
+ * spec.strategyOptions: FleetJob's own choices, for which Paddle has no knob. strategy_spec.h reads
+ * them and the plan uses them. strategy_options_init() gives the defaults.
  */
 
 #include <stdbool.h>
@@ -38,7 +38,7 @@ struct strategy_options {
 
 extern const struct fleet_object strategy_options_type;
 
-/* Put in the defaults; there is nothing to release. */
+/* Set the defaults. There is nothing to release. */
 void strategy_options_init(struct strategy_options *options);
 
 #endif

@@ -3,9 +3,9 @@
 #define LIBFLEET_STRATEGY_STRATEGY_SPEC_H
 
 /*
- * All that a job says of its strategy: the keys strategy, strategyPolicy and strategyOptions. A
- * spec has them, a trainer's job file (libfleet/training/trainer_file.h), and the record that
- * weights keep of their job (libfleet/checkpoint/job_record.h).
+ * The strategy of a job: the keys strategy, strategyPolicy and strategyOptions. Three documents
+ * have these keys: a job's spec, a trainer's job file (libfleet/training/trainer_file.h), and the
+ * record that weights keep of their job (libfleet/checkpoint/job_record.h).
  */
 
 #include <cjson/cJSON.h>
@@ -22,15 +22,15 @@ struct strategy_spec {
     struct strategy_options options;
 };
 
-/* What strategyPolicy may be, by enum strategy_policy; NULL-terminated. */
+/* The values of strategyPolicy, by enum strategy_policy; NULL-terminated. */
 extern const char *const strategy_policies[];
 
-/* Read the keys from `json`; one that is missing gives the default. Errors are appended below
- * `prefix` ("spec." or ""). *out is to be released in any case. */
+/* Read the keys from `json`; a missing key gives the default. Errors are appended with `prefix`
+ * ("spec." or "") before their paths. Release *out in any case. */
 void strategy_spec_decode(const cJSON *json, const char *prefix, struct strategy_spec *out,
                           struct fleet_errors *errors);
 
-/* Fine on a zeroed one. */
+/* An all-zero struct is fine. */
 void strategy_spec_release(struct strategy_spec *spec);
 
 #endif

@@ -3,29 +3,30 @@
 #define LIBFLEET_STRATEGY_TOPOLOGY_H
 
 /*
- * Which ranks work together on what: the world as a grid with one axis for each kind of
- * parallelism.
+ * The ranks as a grid with one axis for each kind of parallelism. It decides which ranks work
+ * together.
  *
- * Invariants, quoted by number in code and tests:
+ * Invariants, which code and tests quote by number:
  *  (1) world = product of the degrees.
- *  (2) rank <-> coordinates is a bijection; the axis order[0] varies fastest. Unless
- *      hybrid_configs.order says otherwise the order is model, sequence, sharding, pipeline, data.
- *  (3) The groups of an axis (ranks that differ only there) partition the world into groups of
- *      that axis's degree; ranks of a group ascend with the coordinate.
+ *  (2) rank <-> coordinates is a bijection. The axis order[0] varies fastest. The order is model,
+ *      sequence, sharding, pipeline, data, unless hybrid_configs.order gives another.
+ *  (3) A group of an axis is the ranks that differ only along that axis. The groups of an axis
+ *      partition the world; each has as many ranks as the axis's degree. The ranks of a group
+ *      ascend with the coordinate.
  *
- * Where a degree comes from, the first that is set; two that are set must be equal:
+ * A degree is the first of these fields that is set. If two of them are set, they must be equal:
  *   model     hybrid_configs.mp_degree, sharding_configs.mp_degree (with sharding),
  *             tensor_parallel_configs.tensor_parallel_degree (with tensor_parallel); else 1
  *   sequence  hybrid_configs.sep_degree; else 1
  *   sharding  hybrid_configs.sharding_degree; with sharding and several groups (hybrid_dp, or
- *             dp_degree, mp_degree or pp_degree given) sharding_group_size; with sharding else all
- *             that is left over; without sharding 1
+ *             dp_degree, mp_degree or pp_degree given) sharding_group_size; with sharding otherwise
+ *             all remaining ranks; without sharding 1
  *   pipeline  hybrid_configs.pp_degree, sharding_configs.pp_degree (with sharding); with pipeline
- *             else all that is left over, or only its smallest prime factor where another knob
- *             wants ranks too (sharding, localsgd, adaptive_localsgd, dgc, fp16_allreduce,
- *             sync_batch_norm); without pipeline 1
- *   data      hybrid_configs.dp_degree unless -1; with sharding and degrees given but not
- *             hybrid_dp: sharding_configs.dp_degree; else what is left over
+ *             otherwise all remaining ranks, or only the smallest prime factor of their number if
+ *             another knob needs ranks, too (sharding, localsgd, adaptive_localsgd, dgc,
+ *             fp16_allreduce, sync_batch_norm); without pipeline 1
+ *   data      hybrid_configs.dp_degree unless -1; with sharding and given degrees but without
+ *             hybrid_dp: sharding_configs.dp_degree; else all remaining ranks
  */
 
 #include <stddef.h>
@@ -53,17 +54,18 @@ struct topology {
 };
 
 /*
- * The grid of `world` ranks, 1 … TOPOLOGY_WORLD_MAX. -EINVAL if the degrees do not multiply to the
- * world or contradict each other: the errors name them and the nearest that would do. `path` stands
- * in front of each path. The strategy should have passed strategy_check().
+ * The grid of `world` ranks, 1 … TOPOLOGY_WORLD_MAX. -EINVAL if the product of the degrees is not
+ * the world, or if degrees contradict each other: the errors name them and the nearest valid ones.
+ * Each reported path starts with `path`. Call strategy_check() before.
  */
 int topology_build(const struct strategy *s, int world, const char *path, struct topology *out,
                    struct fleet_errors *errors);
 
 /*
- * The fewest ranks that the degrees of the strategy allow: the product of those that are given, at
- * least 1, at most TOPOLOGY_WORLD_MAX; two groups with hybrid_dp. A trainer plans with it: it
- * starts before it knows the number of ranks, and the number may change while it runs.
+ * The fewest ranks that the degrees of the strategy allow: the product of the given degrees, at
+ * least 1 and at most TOPOLOGY_WORLD_MAX; hybrid_dp counts as two groups. A trainer plans with this
+ * number, because it starts before it knows the number of ranks, and because that number may change
+ * while it runs.
  */
 int topology_least_world(const struct strategy *s);
 
@@ -74,8 +76,8 @@ const char *topology_axis_name(enum topology_axis axis);
 void topology_coordinates(const struct topology *t, int rank, int out[TOPOLOGY_AXES]);
 int topology_rank(const struct topology *t, const int coordinates[TOPOLOGY_AXES]);
 
-/* The group of `rank` along `axis`: writes degree[axis] ranks, returns the place of `rank` in
- * it. */
+/* The group of `rank` along `axis`: writes degree[axis] ranks and returns the position of `rank`
+ * among them. */
 int topology_group(const struct topology *t, enum topology_axis axis, int rank, int *out_ranks);
 
 /* The rank with the same coordinates but `coordinate` on `axis`. */

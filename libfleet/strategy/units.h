@@ -11,23 +11,23 @@
 
 #include "libfleet/strategy/select.h"
 
-/* The field that switches it: "amp". Static. */
+/* The field that switches the unit: "amp". Static. */
 const char *unit_name(enum unit unit);
 
-/* Read and change the unit's switch in `s`; a changed one counts as set by its name. */
+/* Read and change the unit's switch in `s`. After a change the field is set, by its own name. */
 bool unit_is_on(const struct strategy *s, enum unit unit);
 void unit_set(struct strategy *s, enum unit unit, bool on);
 
 /* Units that `unit` may directly contain, as bits. */
 unsigned int unit_may_contain(enum unit unit);
 
-/* Paddle's data-parallel graph executor cannot be used with it. */
+/* True if Paddle's data-parallel graph executor cannot be used with the unit. */
 bool unit_bars_graph_executor(enum unit unit);
 
-/* It works with that optimizer; NULL, the unknown optimizer, is always right. */
+/* True if the unit works with that optimizer. NULL, an unknown optimizer, gives true. */
 bool unit_fits_optimizer(enum unit unit, const char *optimizer);
 
-/* "Momentum", "SGD or Momentum", …; NULL if it does not matter. */
+/* The optimizers that the unit works with: "Momentum", "SGD or Momentum", …; NULL: all. */
 const char *unit_optimizer(enum unit unit);
 
 /* ---- parts of the selection ---- */
@@ -35,20 +35,21 @@ const char *unit_optimizer(enum unit unit);
 struct topology;
 
 /*
- * Paddle 2.0's choice among the units that are on in `s` (with `auto`: switched on by it). Fills
- * applied, dropped and graph_executor of `out`, and switches off in `s` what was dropped.
+ * Paddle 2.0's choice among the units that are on in `s`; with `auto` it first switches units on.
+ * Fills applied, dropped and graph_executor of `out`, and switches the dropped units off in `s`.
  */
 void select_paddle(struct strategy *s, const struct select_options *options,
                    struct select_result *out);
 
-/* select_is_auto(): switch every unit on that needs no data of the user's. */
+/* For select_is_auto(): switch on every unit that needs no values from the user. */
 void select_expand_auto(struct strategy *s);
 
-/* Fill without_effect, depends_on_workers and notes. `asked` is what the user wrote. */
+/* Fill without_effect, depends_on_workers and notes. `asked` is the strategy as the user wrote
+ * it. */
 void select_explain(const struct strategy *asked, const struct select_options *options,
                     const struct topology *topology, struct select_result *out);
 
-/* Add the unit to `applied`, innermost. */
+/* Add the unit to `applied` as the innermost one. */
 void select_apply(struct select_result *result, enum unit unit);
 
 /* Append a copy of `name`. */

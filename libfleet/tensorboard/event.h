@@ -10,7 +10,8 @@
  *              Summary: repeated value 1; Value: tag 1, simple_value 2
  *     masked   ((crc >> 15) | (crc << 17)) + 0xa282ead8
  *
- * Only what training curves need is written; what else a file holds is passed over. No I/O here.
+ * Only the fields that training curves need are written. Other fields of a file are skipped. No I/O
+ * here.
  */
 
 #include <stddef.h>
@@ -21,8 +22,8 @@
 struct fleet_error;
 
 #define EVENT_FRAME_SIZE   16        /* bytes around a payload */
-#define EVENT_PAYLOAD_MAX  (1 << 20) /* bytes that are read as one event */
-#define EVENT_SCALARS_MAX  64        /* of one event; more are passed over */
+#define EVENT_PAYLOAD_MAX  (1 << 20) /* bytes of one event; a longer one is an error */
+#define EVENT_SCALARS_MAX  64        /* of one event; more are skipped */
 #define EVENT_FILE_VERSION "brain.Event:2"
 
 struct event_scalar {
@@ -34,7 +35,7 @@ struct event_scalar {
 enum event_kind {
     EVENT_VERSION, /* the first one of a file */
     EVENT_SCALARS,
-    EVENT_START, /* training goes on at `step`: readers forget what they have from there on */
+    EVENT_START, /* training goes on at `step`: readers drop their points from there on */
     EVENT_OTHER,
 };
 
@@ -56,7 +57,7 @@ void event_append(struct fleet_strbuf *out, const struct event *event);
  */
 int event_frame(const uint8_t *data, size_t size, size_t *out_payload, struct fleet_error *err);
 
-/* Read a payload; tags point into it. -EBADMSG with what is wrong. */
+/* Read a payload; tags point into it. -EBADMSG with the reason. */
 int event_decode(const uint8_t *payload, size_t size, struct event *out, struct fleet_error *err);
 
 /* CRC-32C (Castagnoli), of RFC 3720 appendix B.4. */

@@ -16,21 +16,21 @@
 struct step_line {
     int64_t step, steps;        /* steps 0 = not known */
     double loss;                /* of the batch */
-    double norm, learning_rate; /* NaN = the batch made no update */
+    double norm, learning_rate; /* NaN = no update after this batch */
     double tokens_per_second;
     double eta_s;    /* NaN = not known */
-    bool is_skipped; /* an update was due and left out */
-    /* by an own trainer: a number that is NaN was not reported, and is left out */
+    bool is_skipped; /* an update was due but was not applied */
+    /* by an own trainer: a number that is NaN was not reported, and the line leaves it out */
     bool is_reported;
 };
 
 /* Append the line, without its newline. */
 void step_line_append(const struct step_line *line, struct fleet_strbuf *out);
 
-/* "3.2104"; "3.17e+31" where that would be a row of digits. */
+/* Append "3.2104", or "3.17e+31" if the first form would be too long. */
 void step_line_append_loss(double loss, struct fleet_strbuf *out);
 
-/* 12s, 3m05s, 2h07m. */
+/* Append a duration: 12s, 3m05s, 2h07m. */
 void step_line_append_duration(double seconds, struct fleet_strbuf *out);
 
 #endif

@@ -3,8 +3,8 @@
 #define LIBFLEET_TRAINING_TRAINER_FILE_H
 
 /*
- * job.json, the job as a worker gets it: written by the controller into the job's Secret and by
- * `fleetjob run` into its folder, read by the agent for an own trainer and by the built-in one.
+ * job.json, the job as a worker gets it. The controller writes it into the job's Secret, and
+ * `fleetjob run` into its folder. The built-in trainer reads it; for an own trainer the agent does.
  *
  *   {"training":{…}, "strategy":{…}, "strategyPolicy":"Full", "strategyOptions":{…},
  *    "autoParallel":{…}, "jobName":"gpt", "baseDir":"/", "elasticReplicas":1}
@@ -29,13 +29,14 @@ struct trainer_file {
     int64_t elastic_replicas;           /* runPolicy.elastic.replicas: 0 or 1 */
 };
 
-/* The text, heap. `file->root` is not used. */
+/* The text, on the heap. `file->root` is not used. */
 char *trainer_file_format(const struct trainer_file *file, const struct strategy *strategy,
                           enum strategy_policy policy, const struct strategy_options *options);
 
-/* Parse it; strategy_spec_decode() and training_config_decode() read the blocks. A name that is
- * missing is "job", a folder "", a number of replicas 1. -EINVAL if it is not JSON, if a name or
- * folder is not a string, or the number neither 0 nor 1. On success release *out. */
+/* Parse the text. strategy_spec_decode() and training_config_decode() then read the blocks.
+ * Defaults of missing keys: jobName "job", baseDir "", elasticReplicas 1. -EINVAL if the text is
+ * not JSON, if jobName or baseDir is not a string, or if elasticReplicas is neither 0 nor 1. On
+ * success release *out. */
 int trainer_file_parse(const char *text, size_t size, struct trainer_file *out,
                        struct fleet_error *err);
 void trainer_file_release(struct trainer_file *file);

@@ -3,7 +3,8 @@
 #define LIBFLEET_TRAINING_TRAINING_H
 
 /*
- * What `spec.training` says to the built-in runtime, as C types (docs/reference/training.md).
+ * `spec.training`, the configuration of the built-in trainer, as C types
+ * (docs/reference/training.md).
  *
  * Invariants after training_config_decode() and training_config_check() without errors:
  *  (1) Every field below holds a value in its range; presets and defaults that depend on other
@@ -71,11 +72,11 @@ enum training_activation {
 
 struct training_model {
     enum training_model_name name;
-    enum training_preset preset; /* already applied; kept for people */
+    enum training_preset preset; /* already applied; kept to be shown */
     /* gpt, llama */
     int64_t layers, heads, width; /* width % heads == 0 */
     int64_t context;              /* tokens of a sample */
-    int64_t vocabulary;           /* tokens; 0 = the tokenizer's file says it (bpe) */
+    int64_t vocabulary;           /* tokens; 0 = as many as the tokenizer's file has (bpe) */
     int64_t hidden;               /* width of the feed-forward part; 4 · width unless given */
     double dropout;               /* probability, [0, 1) */
     bool tie_embeddings;          /* output head = token embedding */
@@ -108,7 +109,7 @@ struct training_data {
     enum training_tokenizer tokenizer;
     char *vocabulary, *merges; /* bpe: paths; else NULL */
     int64_t order, symbols;    /* synthetic-markov: tokens of history, size of the alphabet */
-    double validation;         /* share held out from the end, [0, 0.5] */
+    double validation;         /* share held out at the end of the data, [0, 0.5] */
     bool shuffle;
 };
 
@@ -226,7 +227,7 @@ enum training_loss_spike {
 struct training_health {
     enum training_loss_spike loss_spike;
     double factor;  /* standard deviations above the mean */
-    int64_t window; /* steps that mean and deviation are taken over */
+    int64_t window; /* number of steps for mean and deviation */
 };
 
 struct training_log {
@@ -243,7 +244,7 @@ struct training_config {
     int64_t global_batch_size;         /* samples */
     int64_t micro_batch_size;          /* samples */
     int64_t steps;                     /* batches */
-    enum training_precision precision; /* ask training_precision(), which knows amp's default */
+    enum training_precision precision; /* use training_precision(), which adds amp's default */
     bool precision_given;
     bool deterministic;
     uint64_t seed;
@@ -255,60 +256,60 @@ struct training_config {
     struct training_log log;
 };
 
-/* The table behind it, for schema and reference pages. */
+/* The table of the block's fields, for the schema and the reference pages. */
 extern const struct fleet_object training_type;
 
 /*
- * Read a training block and check all that it says about itself. `path` is the block's place
- * ("spec.training"). `out` can be released whatever the result. Returns 0, or -EINVAL if errors
- * were appended: wrong types, ranges and names, unknown keys, parameters that do not belong to the
- * chosen model, optimizer or schedule, width not divisible by heads, batch sizes that do not fit.
+ * Read a training block and make all checks that need only the block. `path` is the block's path
+ * ("spec.training"). Release *out whatever the result. Returns 0, or -EINVAL if errors were
+ * appended: wrong types, ranges and names, unknown keys, parameters that do not belong to the
+ * chosen model, optimizer or schedule, a width not divisible by heads, batch sizes that do not fit.
  */
 int training_config_decode(const cJSON *json, const char *path, struct training_config *out,
                            struct fleet_errors *errors);
 
 /*
- * The two halves of it. _read() is all but the checks between fields: types, ranges, names,
- * presets, and defaults that depend on other fields. _relate() is those checks; it leaves out what
- * depends on a value that `unread`, the errors of reading, is about (fleet_errors_touch()). Both
- * return 0 or -EINVAL.
+ * The two halves of training_config_decode(). _read() handles types, ranges, names, presets, and
+ * defaults that depend on other fields. _relate() makes the checks between fields. `unread` is the
+ * errors of reading; a check that needs a value with such an error is left out
+ * (fleet_errors_touch()). Both return 0 or -EINVAL.
  */
 int training_config_read(const cJSON *json, const char *path, struct training_config *out,
                          struct fleet_errors *errors);
 int training_config_relate(const struct training_config *config, const char *path,
                            const struct fleet_errors *unread, struct fleet_errors *errors);
 
-/* Complete JSON, defaults written out; owned by the caller. */
+/* The complete JSON, with defaults written out; owned by the caller. */
 cJSON *training_config_encode(const struct training_config *config);
 
 /* Free what it holds and zero it. */
 void training_config_release(struct training_config *config);
 
-/* What a training block must fit together with. */
+/* The values outside the block that its checks need. */
 struct training_surroundings {
     int64_t world_size;     /* ranks that share the micro-batches (data-parallel); 0 = not known */
-    const char *world_path; /* the field that says so, for the error: "spec.worker.replicas" */
+    const char *world_path; /* the field that sets it, for errors: "spec.worker.replicas" */
     int64_t gradient_merge_k;          /* k_steps, 1 when gradient_merge is off */
     bool amp;                          /* strategy.amp */
     const struct fleet_errors *unread; /* as in training_config_relate(); NULL = none */
 };
 
 /*
- * The checks that need more than the block: more workers than leaves of the summation tree,
- * precision beside amp. Appends to `errors`; returns 0 or -EINVAL.
+ * The checks that need more than the block: that there are no more workers than leaves of the
+ * summation tree, and that the precision fits amp. Appends to `errors`; returns 0 or -EINVAL.
  */
 int training_config_check(const struct training_config *config, const char *path,
                           const struct training_surroundings *surroundings,
                           struct fleet_errors *errors);
 
-/* The type of the arithmetic: as given, else fp16 with amp, fp32 without. */
+/* The precision to compute in: the given one, else fp16 with amp and fp32 without. */
 enum training_precision training_precision(const struct training_config *config, bool amp);
 
-/* A text model whose vocabulary is the tokenizer's (bpe), which only its file knows: see
- * vocabulary.h. */
+/* True if the size of the model's vocabulary is in the tokenizer's file (bpe) and has not been read
+ * yet: see vocabulary.h. */
 bool training_lacks_vocabulary(const struct training_config *config);
 
-/* The model normalizes over the samples of a micro-batch. */
+/* True if the model normalizes over the samples of a micro-batch. */
 bool training_has_batch_norm(const struct training_config *config);
 
 /* Micro-batches of one global batch. */
@@ -317,10 +318,10 @@ int64_t training_micro_batches(const struct training_config *config);
 /* Complete optimizer updates of the whole job: steps / k, rounded down. */
 int64_t training_updates(const struct training_config *config, int64_t gradient_merge_k);
 
-/* Put `folder` before every relative path of the block (the job file's folder, for a local run). */
+/* Put `folder` before every relative path of the block. A local run gives the job file's folder. */
 void training_config_resolve_paths(struct training_config *config, const char *folder);
 
-/* The name as it stands in the resource: "adamw", "cosine", "bf16". Static. */
+/* The name as the resource has it: "adamw", "cosine", "bf16". Static. */
 const char *training_model_text(enum training_model_name name);
 const char *training_optimizer_text(enum training_optimizer_name name);
 const char *training_schedule_text(enum training_schedule_name name);
